@@ -1,0 +1,82 @@
+//! Compiles the runtime into the image that the command carries and writes into targets.
+//!
+//! `rustc` is called directly: the runtime has no dependency but `abi`, needs flags of its own
+//! (freestanding, position-independent, no vectorizing), and a nested cargo would want a second
+//! target directory and lock.
+
+use std::env;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("..");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let runtime = root.join("rtlib");
+    println!("cargo::rerun-if-changed={}", runtime.join("src").display());
+    println!("cargo::rerun-if-changed={}", runtime.join("abi/src").display());
+    println!("cargo::rerun-if-changed=build.rs");
+
+    let abi = out.join("libabi.rlib");
+    run(rustc(&runtime.join("abi/src/lib.rs"), "abi", "rlib", &abi)?)?;
+
+    let image = out.join("runtime.elf");
+    let mut command = rustc(&runtime.join("src/lib.rs"), "rtlib", "cdylib", &image)?;
+    command.arg("--extern").arg(with_value("abi=", &abi)).args(["--cfg", "ipath_image"]);
+    let link = [
+        "-nostdlib",
+        "-nostartfiles",
+        // Nothing in the image may ask the loader for anything: there is none.
+        "-Wl,-Bsymbolic",
+        "-Wl,--no-undefined",
+        // One executable part, constants included, and one writable part.
+        "-Wl,--no-rosegment",
+        "-Wl,-z,norelro",
+        "-Wl,--build-id=none",
+    ];
+    for argument in link {
+        command.args(["-C", &format!("link-arg={argument}")]);
+    }
+    run(command)?;
+    println!("cargo::rustc-env=IPATH_RUNTIME_IMAGE={}", image.display());
+    Ok(())
+}
+
+fn rustc(source: &Path, name: &str, kind: &str, output: &Path) -> Result<Command, Box<dyn Error>> {
+    let mut command = Command::new(env::var_os("RUSTC").ok_or("cargo sets RUSTC")?);
+    command.arg(source).args(["--crate-name", name, "--crate-type", kind, "--edition", "2024"]);
+    command.arg("-o").arg(output);
+    let codegen = [
+        "opt-level=3",
+        "panic=abort",
+        "relocation-model=pic",
+        "code-model=small",
+        "codegen-units=1",
+        "overflow-checks=off",
+        "debug-assertions=off",
+        "force-unwind-tables=no",
+        // Keeps vector registers out of code that has no use for them.
+        "no-vectorize-loops",
+        "no-vectorize-slp",
+        "debuginfo=0",
+        "strip=symbols",
+    ];
+    for option in codegen {
+        command.args(["-C", option]);
+    }
+    Ok(command)
+}
+
+fn with_value(prefix: &str, path: &Path) -> std::ffi::OsString {
+    let mut argument = std::ffi::OsString::from(prefix);
+    argument.push(path);
+    argument
+}
+
+fn run(mut command: Command) -> Result<(), Box<dyn Error>> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
+}

@@ -1,0 +1,1 @@
+//! The `ipath` command as a library.

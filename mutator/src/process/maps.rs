@@ -1,0 +1,138 @@
+//! /proc/PID/maps as a list: proc(5).
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use patcher::{Avma, FileOffset};
+
+/// One mapping of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Addresses.
+    pub range: Range<Avma>,
+    /// May be read, written, executed.
+    pub read: bool,
+    /// See `read`.
+    pub write: bool,
+    /// See `read`.
+    pub execute: bool,
+    /// Position in the file of its first byte.
+    pub offset: FileOffset,
+    /// Device and inode of the file; inode 0 without one.
+    pub file: (String, u64),
+    /// What the kernel prints last: a path, `[stack]` and the like, or nothing.
+    pub name: String,
+}
+
+impl Mapping {
+    /// Whether the address lies in it.
+    pub fn contains(&self, at: Avma) -> bool {
+        self.range.contains(&at)
+    }
+
+    /// The file's path, without the mark that it has been deleted.
+    pub fn path(&self) -> Option<PathBuf> {
+        let path = self.name.strip_suffix(" (deleted)").unwrap_or(&self.name);
+        path.starts_with('/').then(|| PathBuf::from(path))
+    }
+
+    /// Whether the file it maps has been deleted since.
+    pub fn is_deleted(&self) -> bool {
+        self.name.starts_with('/') && self.name.ends_with(" (deleted)")
+    }
+}
+
+/// All mappings of a text as the kernel prints it; lines of another form are passed over.
+pub fn parse(text: &str) -> Vec<Mapping> {
+    text.lines().filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<Mapping> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let permissions = fields.next()?;
+    let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
+    let device = fields.next()?;
+    let inode = fields.next()?.parse().ok()?;
+    let name = fields.next().unwrap_or("").trim_start();
+    let address = |text| u64::from_str_radix(text, 16).ok().map(Avma);
+    Some(Mapping {
+        range: address(start)?..address(end)?,
+        read: permissions.contains('r'),
+        write: permissions.contains('w'),
+        execute: permissions.contains('x'),
+        offset: FileOffset(offset),
+        file: (device.to_owned(), inode),
+        name: name.to_owned(),
+    })
+}
+
+/// The start of a free range of `len` bytes as near as can be to `near`, so that every byte of it
+/// and of `near` are within 2 GiB of each other. `maps` are ordered by address.
+pub fn free_range_near(maps: &[Mapping], near: &Range<Avma>, len: u64) -> Option<Avma> {
+    const REACH: u64 = (1 << 31) - (1 << 20);
+    const LOWEST: u64 = 1 << 16;
+    const HIGHEST: u64 = (1 << 47) - 4096;
+    // Gaps between the mappings, the stack's own gap for growing left alone.
+    const STACK_GAP: u64 = 1 << 28;
+    let mut gaps = Vec::new();
+    let mut free_from = LOWEST;
+    for mapping in maps {
+        let until = if mapping.name == "[stack]" {
+            mapping.range.start.0.saturating_sub(STACK_GAP)
+        } else {
+            mapping.range.start.0
+        };
+        if until > free_from {
+            gaps.push(free_from..until);
+        }
+        free_from = free_from.max(mapping.range.end.0);
+    }
+    if HIGHEST > free_from {
+        gaps.push(free_from..HIGHEST);
+    }
+    // The heap grows up from the program: room is taken from a gap's end when it lies above.
+    let candidates = gaps.iter().filter(|g| g.end - g.start >= len).map(|gap| {
+        if gap.start >= near.end.0 { gap.start.max(near.end.0) } else { gap.end - len }
+    });
+    let fits = |&at: &u64| {
+        let (low, high) = (at.min(near.start.0), (at + len).max(near.end.0));
+        high - low < REACH
+    };
+    candidates.filter(fits).min_by_key(|at| at.abs_diff(near.start.0)).map(Avma)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+55d0c0a00000-55d0c0a01000 r--p 00000000 fe:00 1234                       /opt/a b/app
+55d0c0a01000-55d0c0a03000 r-xp 00001000 fe:00 1234                       /opt/a b/app (deleted)
+55d0c1000000-55d0c1021000 rw-p 00000000 00:00 0                          [heap]
+7f0000000000-7f0000200000 r-xp 00000000 fe:00 99                         /lib/x.so
+";
+
+    #[test]
+    fn parses_lines() {
+        let maps = parse(TEXT);
+        assert_eq!(maps.len(), 4);
+        assert_eq!(maps[1].path(), Some(PathBuf::from("/opt/a b/app")));
+        assert!(maps[1].is_deleted() && maps[1].execute && !maps[1].write);
+        assert_eq!(maps[1].offset, FileOffset(0x1000));
+        assert_eq!(maps[2].path(), None);
+    }
+
+    #[test]
+    fn free_ranges_are_free_and_in_reach() {
+        let maps = parse(TEXT);
+        for mapping in &maps {
+            let at = free_range_near(&maps, &mapping.range, 1 << 20).expect("there is room");
+            let taken = at.0..at.0 + (1 << 20);
+            assert!(maps.iter().all(|m| taken.end <= m.range.start.0 || m.range.end.0 <= taken.start));
+            assert!(at.0.abs_diff(mapping.range.start.0) < 1 << 31);
+        }
+        let whole = Mapping { range: Avma(0)..Avma(1 << 47), ..maps[0].clone() };
+        assert_eq!(free_range_near(&[whole], &maps[0].range, 4096), None);
+    }
+}

@@ -1,0 +1,291 @@
+//! The profile: what a session measured, as one value and as the file format `ipath-profile/1`.
+//!
+//! The structs are the format: their fields are the JSON's, in the order in which they are written.
+//! Indexes (`module`, `function`, `stack`) point into the lists of the same profile;
+//! [`Profile::check`] says whether all of it fits together.
+
+mod check;
+mod counts;
+mod delta;
+mod file;
+mod label;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use check::Inconsistent;
+pub use counts::{Counts, Timers};
+pub use delta::Delta;
+pub use file::{ProfileError, write_atomically};
+pub use label::{Label, printable};
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The only schema this version reads and writes.
+pub const SCHEMA: &str = "ipath-profile/1";
+
+/// All that one session measured, up to one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The version of the `ipath` that wrote it.
+    pub ipath: String,
+    /// The process that was measured.
+    pub target: Target,
+    /// When and how it was measured.
+    pub session: Session,
+    /// What was measured, `count` first.
+    pub metrics: Vec<Metric>,
+    /// The files whose code occurs in `functions` and `frames`.
+    pub modules: Vec<Module>,
+    /// The instrumented functions.
+    pub functions: Vec<Function>,
+    /// Functions that matched a pattern but could not be patched.
+    #[serde(default)]
+    pub refused: Vec<Refused>,
+    /// The call sites of all paths, each once.
+    pub frames: Vec<Frame>,
+    /// The call paths that reached the functions.
+    pub paths: Vec<PathEntry>,
+    /// What could not be had exactly.
+    pub losses: Losses,
+}
+
+impl Profile {
+    /// A profile in which nothing has been measured yet.
+    pub fn empty(target: Target, session: Session, metrics: Vec<Metric>) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            ipath: env!("CARGO_PKG_VERSION").to_owned(),
+            target,
+            session,
+            metrics,
+            modules: Vec::new(),
+            functions: Vec::new(),
+            refused: Vec::new(),
+            frames: Vec::new(),
+            paths: Vec::new(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// The metrics that are not `count`, in the order of `metrics`.
+    pub fn timers(&self) -> impl Iterator<Item = &Metric> {
+        self.metrics.iter().filter(|m| m.name != COUNT)
+    }
+}
+
+/// The name of the metric that is always there.
+pub const COUNT: &str = "count";
+
+/// The process that was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// Its process id, in ipath's pid namespace.
+    pub pid: u32,
+    /// The path of its executable.
+    pub exe: String,
+    /// Its arguments, the program's name first.
+    pub args: Vec<String>,
+    /// The machine it ran on.
+    pub host: String,
+    /// What tells it from its siblings, such as an MPI rank.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What became of it, where that is known (`running`, `exit status 0`, `killed by SIGTERM`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+}
+
+/// When and how the target was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// The start, in ns since the Unix epoch.
+    pub started_unix_ns: u64,
+    /// From the start to the moment this profile shows, in ns.
+    pub elapsed_ns: u64,
+    /// Ticks of the time stamp counter a second.
+    pub clock_hz: u64,
+    /// Every moment in which the target stood still.
+    pub stops: Vec<Stop>,
+    /// What a reader of the numbers must know, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// One moment in which the target stood still for ipath.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stop {
+    /// What it was stopped for (`attach`, `add`, `detach`).
+    pub why: String,
+    /// For how long, in ns.
+    pub ns: u64,
+}
+
+/// One thing that is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metric {
+    /// As on the command line (`wall`).
+    pub name: String,
+    /// The unit of every number of this metric (`ns`, `calls`, `cycles`).
+    pub unit: String,
+}
+
+/// One file whose code was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// Its path as the target sees it.
+    pub path: String,
+    /// Its GNU build id in hex.
+    #[serde(default)]
+    pub build_id: Option<String>,
+}
+
+/// One instrumented function.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Function {
+    /// The demangled name, or `module+0xADDR` where there is none.
+    pub name: String,
+    /// The name the linker knows; empty where there is none.
+    pub linkage: String,
+    /// Index into [`Profile::modules`].
+    pub module: usize,
+    /// Its start: the virtual address stated in the module's file.
+    pub address: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// The tactic by which its entry was patched.
+    pub entry: String,
+    /// The tactics by which its exits were patched, in address order; empty where none was.
+    #[serde(default)]
+    pub exits: Vec<String>,
+    /// The sum of all its paths.
+    pub totals: FunctionTotals,
+}
+
+/// The sum over the paths of one function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionTotals {
+    /// The calls and the timers.
+    pub counts: Counts,
+    /// Activations that ended by an exception or longjmp; none where exits are not patched.
+    pub unwound: Option<u64>,
+    /// Activations that still run; none where exits are not patched.
+    pub open: Option<u64>,
+}
+
+/// One function that matched a pattern but could not be patched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The demangled name.
+    pub name: String,
+    /// Index into [`Profile::modules`].
+    pub module: usize,
+    /// The virtual address stated in the module's file.
+    pub address: u64,
+    /// Why, machine-readable (`branch-into-window`).
+    pub reason: String,
+}
+
+/// One call site on a path: the call instruction and the function it is in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// Index into [`Profile::modules`]; none for code that belongs to no file.
+    #[serde(default)]
+    pub module: Option<usize>,
+    /// The return address minus 1, as stated in the module's file (or absolute without one).
+    pub address: u64,
+    /// The linkage name of the function there.
+    #[serde(default)]
+    pub function: Option<String>,
+    /// Bytes from that function's start to `address`.
+    #[serde(default)]
+    pub offset: Option<u64>,
+    /// The source file of the call in `function` itself.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// Its line.
+    #[serde(default)]
+    pub line: Option<u32>,
+    /// Functions inlined into `function` around the call, innermost first.
+    #[serde(default)]
+    pub inlined: Vec<InlineFrame>,
+}
+
+/// One function whose inlined copy contains the call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InlineFrame {
+    /// Its linkage name.
+    #[serde(default)]
+    pub function: Option<String>,
+    /// The source file of the call in it.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// Its line.
+    #[serde(default)]
+    pub line: Option<u32>,
+}
+
+/// One call path into one function, with what its calls cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathEntry {
+    /// Index into [`Profile::functions`].
+    pub function: usize,
+    /// Indexes into [`Profile::frames`], from the function's caller outwards.
+    pub stack: Vec<usize>,
+    /// Whether the last frame is a known root.
+    pub complete: bool,
+    /// The thread, where threads are kept apart.
+    #[serde(default)]
+    pub thread: Option<u32>,
+    /// Activations that ended by an exception or longjmp; none where exits are not patched.
+    #[serde(default = "counts::zero", skip_serializing_if = "counts::is_zero")]
+    pub unwound: Option<u64>,
+    /// Activations that still run; none where exits are not patched.
+    #[serde(default = "counts::zero", skip_serializing_if = "counts::is_zero")]
+    pub open: Option<u64>,
+    /// The calls and the timers.
+    pub metrics: Counts,
+}
+
+/// One timer, counter or value over a number of activations.
+///
+/// Durations and counters are those of closed activations; `argN` is that of every call.
+/// Where there is none of these yet, all numbers are 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerStats {
+    /// The sum, recursion included each time.
+    pub sum: i128,
+    /// The smallest.
+    pub min: i64,
+    /// The largest.
+    pub max: i64,
+    /// The share of `sum` of activations that are not inside another of the same function;
+    /// none for values such as `arg1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outermost: Option<i128>,
+    /// The share of `sum` that was not spent in a nested activation of a probed function;
+    /// none for values such as `arg1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<i128>,
+    /// `(k, n)`: n of them lie in [2^k, 2^(k+1)) of the metric's unit, ascending by k;
+    /// k = 0 takes what is smaller, too. Empty where no histogram is kept, as in totals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hist: Vec<(u8, u64)>,
+}
+
+/// What could not be had exactly, in activations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// Calls that were seen but could not be recorded on a path at all.
+    pub missed: u64,
+    /// Calls recorded on the overflow path because the limit of paths was reached.
+    pub overflow: u64,
+    /// Activations that ended by an exception or longjmp; none where no exit is patched.
+    pub unwound: Option<u64>,
+    /// Activations that still run; none where no exit is patched.
+    pub open: Option<u64>,
+    /// Calls whose stack could not be walked to its root.
+    pub incomplete: u64,
+}

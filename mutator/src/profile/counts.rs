@@ -1,0 +1,161 @@
+//! `count` beside a map of timers, as one JSON object that keeps the order of the metrics.
+//!
+//! Not `serde(flatten)`: that buffers, and the buffer holds no 128-bit integer.
+
+use super::{COUNT, FunctionTotals, TimerStats};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// Calls and what they cost: `{"count": 10, "wall": {…}, …}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Activations entered.
+    pub count: u64,
+    /// Every other metric.
+    pub timers: Timers,
+}
+
+/// Metrics by name, in the order of `Profile::metrics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timers(Vec<(String, TimerStats)>);
+
+impl Timers {
+    /// What was measured of `metric`.
+    pub fn get(&self, metric: &str) -> Option<&TimerStats> {
+        self.iter().find(|(name, _)| *name == metric).map(|(_, stats)| stats)
+    }
+
+    /// Puts `stats` under `metric`, in place of what stands there or at the end.
+    pub fn insert(&mut self, metric: &str, stats: TimerStats) {
+        match self.0.iter_mut().find(|(name, _)| name == metric) {
+            Some(entry) => entry.1 = stats,
+            None => self.0.push((metric.to_owned(), stats)),
+        }
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &TimerStats)> {
+        self.0.iter().map(|(name, stats)| (name.as_str(), stats))
+    }
+}
+
+impl FromIterator<(String, TimerStats)> for Timers {
+    fn from_iter<I: IntoIterator<Item = (String, TimerStats)>>(entries: I) -> Self {
+        let mut timers = Self::default();
+        for (name, stats) in entries {
+            timers.insert(&name, stats);
+        }
+        timers
+    }
+}
+
+impl TimerStats {
+    /// Adds the activations of `other`; `first` says that nothing has been added so far, so that
+    /// the extremes of an empty `self` do not count. Histograms are added only where both have one.
+    pub(super) fn absorb(&mut self, other: &Self, first: bool) {
+        self.sum += other.sum;
+        self.min = if first { other.min } else { self.min.min(other.min) };
+        self.max = if first { other.max } else { self.max.max(other.max) };
+        self.outermost = sum_of(self.outermost, other.outermost);
+        self.exclusive = sum_of(self.exclusive, other.exclusive);
+        for &(k, n) in &other.hist {
+            match self.hist.binary_search_by_key(&k, |&(k, _)| k) {
+                Ok(at) => self.hist[at].1 += n,
+                Err(at) => self.hist.insert(at, (k, n)),
+            }
+        }
+    }
+}
+
+fn sum_of(a: Option<i128>, b: Option<i128>) -> Option<i128> {
+    match (a, b) {
+        (None, None) => None,
+        (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
+    }
+}
+
+// An absent `unwound` or `open` is 0; an explicit null says that no exit is patched.
+pub(super) fn zero() -> Option<u64> {
+    Some(0)
+}
+
+pub(super) fn is_zero(n: &Option<u64>) -> bool {
+    *n == Some(0)
+}
+
+const UNWOUND: &str = "unwound";
+const OPEN: &str = "open";
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry(COUNT, &self.count)?;
+        for (name, stats) in self.timers.iter() {
+            map.serialize_entry(name, stats)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for FunctionTotals {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry(COUNT, &self.counts.count)?;
+        for (key, n) in [(UNWOUND, &self.unwound), (OPEN, &self.open)] {
+            if !is_zero(n) {
+                map.serialize_entry(key, n)?;
+            }
+        }
+        for (name, stats) in self.counts.timers.iter() {
+            map.serialize_entry(name, stats)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Counts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let all = deserializer.deserialize_map(Object { ends: false })?;
+        Ok(all.counts)
+    }
+}
+
+impl<'de> Deserialize<'de> for FunctionTotals {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Object { ends: true })
+    }
+}
+
+/// Reads either object; `ends` says whether `unwound` and `open` may stand in it.
+struct Object {
+    ends: bool,
+}
+
+impl<'de> Visitor<'de> for Object {
+    type Value = FunctionTotals;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with `count` and metrics")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FunctionTotals, A::Error> {
+        let mut count = None;
+        let (mut unwound, mut open) = (zero(), zero());
+        let mut timers = Timers::default();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                COUNT => count = Some(map.next_value()?),
+                UNWOUND if self.ends => unwound = map.next_value()?,
+                OPEN if self.ends => open = map.next_value()?,
+                _ if timers.get(&key).is_some() => {
+                    return Err(A::Error::custom(format_args!("metric `{key}` stands twice")));
+                }
+                _ => timers.insert(&key, map.next_value()?),
+            }
+        }
+        let count = count.ok_or_else(|| A::Error::missing_field(COUNT))?;
+        Ok(FunctionTotals { counts: Counts { count, timers }, unwound, open })
+    }
+}

@@ -1,0 +1,81 @@
+//! How functions and call sites are called before people.
+
+use super::{Frame, Profile};
+use crate::lines::demangle;
+use std::borrow::Cow;
+
+/// One line of a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The demangled function, or `module+0xOFFSET`.
+    pub name: String,
+    /// The source position (`app.c:12`), or the module where there is none.
+    pub place: String,
+    /// Whether this is an inlined copy inside the next label's function.
+    pub inlined: bool,
+}
+
+impl Profile {
+    /// The lines that show `frame`: the functions inlined there, innermost first, then the
+    /// function itself.
+    pub fn labels(&self, frame: &Frame) -> Vec<Label> {
+        let mut labels: Vec<Label> = frame
+            .inlined
+            .iter()
+            .map(|inline| Label {
+                name: inline.function.as_deref().map_or_else(|| "?".to_owned(), readable),
+                place: position(inline.file.as_deref(), inline.line).unwrap_or_default(),
+                inlined: true,
+            })
+            .collect();
+        labels.push(Label {
+            name: self.frame_name(frame),
+            place: position(frame.file.as_deref(), frame.line)
+                .unwrap_or_else(|| self.module_name(frame.module).into_owned()),
+            inlined: false,
+        });
+        labels
+    }
+
+    /// The demangled function of `frame`, or `module+0xOFFSET`.
+    pub fn frame_name(&self, frame: &Frame) -> String {
+        match frame.function.as_deref() {
+            Some(linkage) if !linkage.is_empty() => readable(linkage),
+            _ => format!("{}+{:#x}", self.module_name(frame.module), frame.address),
+        }
+    }
+
+    /// The file name of a module without its directories.
+    pub fn module_name(&self, module: Option<usize>) -> Cow<'_, str> {
+        match module.and_then(|m| self.modules.get(m)) {
+            Some(module) => printable(last_component(&module.path)),
+            None => Cow::Borrowed("[unknown]"),
+        }
+    }
+}
+
+fn readable(linkage: &str) -> String {
+    printable(&demangle(linkage)).into_owned()
+}
+
+fn position(file: Option<&str>, line: Option<u32>) -> Option<String> {
+    let file = printable(last_component(file?));
+    Some(match line {
+        Some(line) => format!("{file}:{line}"),
+        None => file.into_owned(),
+    })
+}
+
+fn last_component(path: &str) -> &str {
+    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
+}
+
+/// `text` without control characters: names come from files that anybody may have made, and a
+/// terminal obeys what it is sent.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        Cow::Owned(text.replace(char::is_control, "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}

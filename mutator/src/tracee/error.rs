@@ -1,0 +1,78 @@
+//! What can go wrong with a traced process.
+
+use std::fmt;
+
+use nix::errno::Errno;
+
+use crate::process::{Pid, Tid};
+
+/// Why a thread could not be stopped, read or resumed.
+#[derive(Debug)]
+pub enum TraceeError {
+    /// The process has ended.
+    Gone(Pid),
+    /// A thread has ended.
+    ThreadGone(Tid),
+    /// PTRACE_SEIZE was refused.
+    Seize(Pid, Tid, Errno),
+    /// PTRACE_INTERRUPT was refused.
+    Interrupt(Pid, Tid, Errno),
+    /// waitpid failed.
+    Wait(Tid, Errno),
+    /// Registers or signal mask could not be read or written.
+    Registers(Tid, Errno),
+    /// A thread could not be resumed.
+    Resume(Tid, Errno),
+    /// A thread did not stop in time.
+    Stuck(Pid, Tid),
+    /// A thread did something else than the system call it was asked to make.
+    Unexpected(Tid, String),
+    /// A system call made for the target failed.
+    Call(&'static str, Errno),
+    /// The process has no system-call instruction that can be used.
+    NoSyscall(Pid),
+}
+
+impl TraceeError {
+    pub(super) fn seize(pid: Pid, tid: Tid, errno: Errno) -> Self {
+        Self::Seize(pid, tid, errno)
+    }
+
+    pub(super) fn registers(tid: Tid, errno: Errno) -> Self {
+        if errno == Errno::ESRCH { Self::ThreadGone(tid) } else { Self::Registers(tid, errno) }
+    }
+
+    /// A thread that has ended is no error to those who stop all there are.
+    pub(super) fn if_gone<T>(self) -> Result<Option<T>, Self> {
+        match self {
+            Self::ThreadGone(_) => Ok(None),
+            other => Err(other),
+        }
+    }
+}
+
+impl fmt::Display for TraceeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone(pid) => write!(f, "{pid}: the process has ended"),
+            Self::ThreadGone(tid) => write!(f, "thread {tid} has ended"),
+            Self::Seize(pid, tid, errno) => {
+                write!(f, "{pid}: thread {tid} cannot be traced: {}", errno.desc())
+            }
+            Self::Interrupt(pid, tid, errno) => {
+                write!(f, "{pid}: thread {tid} cannot be interrupted: {}", errno.desc())
+            }
+            Self::Wait(tid, errno) => write!(f, "thread {tid}: wait: {}", errno.desc()),
+            Self::Registers(tid, errno) => write!(f, "thread {tid}: registers: {}", errno.desc()),
+            Self::Resume(tid, errno) => write!(f, "thread {tid}: resume: {}", errno.desc()),
+            Self::Stuck(pid, tid) => {
+                write!(f, "{pid}: thread {tid} does not stop: it sleeps uninterruptibly")
+            }
+            Self::Unexpected(tid, what) => write!(f, "thread {tid}: unexpected stop: {what}"),
+            Self::Call(call, errno) => write!(f, "{call} in the target: {}", errno.desc()),
+            Self::NoSyscall(pid) => write!(f, "{pid}: no system-call instruction found in its code"),
+        }
+    }
+}
+
+impl std::error::Error for TraceeError {}

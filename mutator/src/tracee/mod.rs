@@ -1,0 +1,194 @@
+//! Stopping a process: ptrace(2), by PTRACE_SEIZE, so that nothing is stopped or signalled that
+//! the program could see.
+//!
+//! [`Stopped`] holds threads in ptrace-stop. It is the only way to their registers, and dropping
+//! or [`Stopped::resume`]-ing it lets every one of them go on exactly as it would have.
+
+mod error;
+mod remote;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd;
+
+use crate::process::{Pid, Process, Tid};
+
+pub use error::TraceeError;
+pub use remote::Remote;
+pub use thread::StoppedThread;
+
+/// How long threads may take to stop before it is given up: one in an uninterruptible sleep stops
+/// only when that ends.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many rounds of new threads are followed: each stops what it finds, so the threads left to
+/// make new ones soon run out.
+const ROUNDS: usize = 200;
+
+/// Threads of one process in ptrace-stop.
+#[derive(Debug)]
+pub struct Stopped {
+    pid: Pid,
+    threads: BTreeMap<Tid, StoppedThread>,
+    since: Instant,
+}
+
+impl Stopped {
+    /// Stops every thread of the process.
+    pub fn all(process: &Process) -> Result<Self, TraceeError> {
+        let mut stopped = Self::none(process.pid);
+        for _ in 0..ROUNDS {
+            let tids = process.tids().ok_or(TraceeError::Gone(process.pid))?;
+            let new: Vec<Tid> =
+                tids.into_iter().filter(|t| !stopped.threads.contains_key(t)).collect();
+            if new.is_empty() || !stopped.stop(&new)? {
+                break;
+            }
+        }
+        if stopped.threads.is_empty() {
+            return Err(TraceeError::Gone(process.pid));
+        }
+        Ok(stopped)
+    }
+
+    /// Stops one thread of the process, any that can be.
+    pub fn one(process: &Process) -> Result<Self, TraceeError> {
+        let mut stopped = Self::none(process.pid);
+        for tid in process.tids().ok_or(TraceeError::Gone(process.pid))? {
+            if stopped.stop(&[tid])? {
+                return Ok(stopped);
+            }
+        }
+        Err(TraceeError::Gone(process.pid))
+    }
+
+    /// Takes over a child that has stopped itself and is traced by this process already.
+    pub fn adopt(pid: Pid) -> Result<Self, TraceeError> {
+        let mut stopped = Self::none(pid);
+        let tid = Tid(pid.0);
+        stopped.threads.insert(tid, StoppedThread::at_stop(tid, None)?);
+        Ok(stopped)
+    }
+
+    fn none(pid: Pid) -> Self {
+        Self { pid, threads: BTreeMap::new(), since: Instant::now() }
+    }
+
+    /// Stops these threads; whether any of them could be.
+    fn stop(&mut self, tids: &[Tid]) -> Result<bool, TraceeError> {
+        let mut seized = Vec::new();
+        for &tid in tids {
+            let raw = unistd::Pid::from_raw(tid.0);
+            match ptrace::seize(raw, ptrace::Options::empty()) {
+                Ok(()) => {}
+                // Ended since it was listed, or a zombie leader.
+                Err(Errno::ESRCH) => continue,
+                Err(Errno::EPERM) if is_dead(self.pid, tid) => continue,
+                Err(errno) => return Err(TraceeError::seize(self.pid, tid, errno)),
+            }
+            match ptrace::interrupt(raw) {
+                Ok(()) => seized.push(tid),
+                Err(Errno::ESRCH) => {}
+                Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let mut any = false;
+        for tid in seized {
+            if let Some(thread) = wait_for_stop(self.pid, tid, deadline)? {
+                self.threads.insert(tid, thread);
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The threads in stop.
+    pub fn threads(&mut self) -> impl Iterator<Item = &mut StoppedThread> {
+        self.threads.values_mut()
+    }
+
+    /// A thread that system calls can be made on.
+    pub fn any(&mut self) -> Option<&mut StoppedThread> {
+        self.threads.values_mut().find(|t| t.is_usable())
+    }
+
+    /// Lets all threads go on; how long they were stopped.
+    pub fn resume(mut self) -> Result<Duration, TraceeError> {
+        let mut first_error = None;
+        for (_, thread) in std::mem::take(&mut self.threads) {
+            if let Err(error) = thread.resume() {
+                first_error.get_or_insert(error);
+            }
+        }
+        first_error.map_or_else(|| Ok(self.since.elapsed()), Err)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for (_, thread) in std::mem::take(&mut self.threads) {
+            // Nothing can be done for a thread that cannot be resumed; it is gone.
+            let _ = thread.resume();
+        }
+    }
+}
+
+fn is_dead(pid: Pid, tid: Tid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+    stat.map_or(true, |s| s.rsplit_once(") ").is_none_or(|(_, r)| r.starts_with(['Z', 'X'])))
+}
+
+/// Waits until a thread that has been interrupted stops; `None` if it ends instead.
+fn wait_for_stop(
+    pid: Pid,
+    tid: Tid,
+    deadline: Instant,
+) -> Result<Option<StoppedThread>, TraceeError> {
+    let raw = unistd::Pid::from_raw(tid.0);
+    let mut pause = Duration::from_micros(5);
+    loop {
+        let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
+        match waitpid(raw, Some(flags)) {
+            Ok(WaitStatus::StillAlive) => {}
+            Ok(WaitStatus::PtraceEvent(_, signal, _)) => {
+                // PTRACE_EVENT_STOP with a stopping signal: the group is stopped, and stays so.
+                let group_stop = (signal != Signal::SIGTRAP).then_some(signal);
+                let _ = group_stop;
+                return StoppedThread::at_stop(tid, None).map(Some).or_else(TraceeError::if_gone);
+            }
+            // Stopped by a signal on its way in before the interrupt: it is delivered on resuming,
+            // and the interrupt's own stop would come after that.
+            Ok(WaitStatus::Stopped(_, signal)) => {
+                return StoppedThread::at_stop(tid, Some(signal))
+                    .map(Some)
+                    .or_else(TraceeError::if_gone);
+            }
+            Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(Errno::ECHILD) => {
+                return Ok(None);
+            }
+            Ok(_) => {
+                ptrace::cont(raw, None).map_err(|e| TraceeError::Resume(tid, e))?;
+            }
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(TraceeError::Wait(tid, errno)),
+        }
+        if Instant::now() > deadline {
+            let _ = ptrace::detach(raw, None);
+            return Err(TraceeError::Stuck(pid, tid));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_micros(200));
+    }
+}

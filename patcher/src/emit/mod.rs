@@ -1,0 +1,191 @@
+//! Patches and trampolines: a [`Site`] at its addresses in a process.
+//!
+//! ```text
+//! window:      jmp trampoline          trampoline: push rax            the hook, before each
+//!              (int3 up to its end)                mov  eax, id        probe point
+//! resume:      ...                                 call [rip + cell]
+//!                                                  pop  rax
+//!                                                  displaced instructions
+//!                                                  jmp  resume
+//! ```
+//!
+//! The stub behind the cell preserves every register and the flags, and nothing else in a hook
+//! touches the flags. At an entry, a return and a tail jump nothing lives below the stack pointer,
+//! so the hook may push.
+
+mod buffer;
+mod trampoline;
+
+use std::fmt;
+
+use crate::addr::{Avma, Bias};
+use crate::image::Image;
+use crate::plan::{Site, Tactic};
+
+use buffer::rel32;
+
+/// What the hooks of a function call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hooks {
+    /// An 8-byte cell with the address of the stub for entries, within 2 GiB of the trampoline.
+    pub entry_cell: Avma,
+    /// The same for exits.
+    pub exit_cell: Avma,
+    /// What the stub finds in `eax`.
+    pub id: u32,
+}
+
+/// Bytes to overwrite in the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// Where.
+    pub at: Avma,
+    /// What stands there before.
+    pub old: Vec<u8>,
+    /// What stands there afterwards; as long as `old`.
+    pub new: Vec<u8>,
+}
+
+/// A pair of program counters that mean the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PcPair {
+    /// In the original code.
+    pub original: Avma,
+    /// In the trampoline, where execution goes on without running a hook that has run already.
+    pub trampoline: Avma,
+}
+
+/// What a site needs in a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emitted {
+    /// To be written while all threads are stopped, after the trampoline is in place.
+    pub patches: Vec<Patch>,
+    /// The trampoline.
+    pub code: Vec<u8>,
+    /// Equal program counters. Into the trampoline, take the first pair with the address; out of
+    /// it, each address stands in one pair at most. A thread elsewhere in the trampoline is in a
+    /// hook or between the parts of one original instruction and has to run on first.
+    pub pcs: Vec<PcPair>,
+    /// Where hooks begin: (the probe point's instruction, the hook). Only for leaving the
+    /// trampoline: a thread at the hook is about to execute that instruction.
+    pub hook_starts: Vec<PcPair>,
+}
+
+/// Why a trampoline cannot be at the address given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmitError {
+    /// An instruction at `from` cannot reach `to`.
+    OutOfReach {
+        /// Where the displacement counts from.
+        from: Avma,
+        /// What it should name.
+        to: Avma,
+    },
+    /// The instruction at `at` has an operand too far away and no other form.
+    NoFarForm {
+        /// The instruction's original address.
+        at: Avma,
+    },
+}
+
+impl fmt::Display for EmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfReach { from, to } => {
+                write!(f, "emit trampoline: {to} is out of reach of {from}")
+            }
+            Self::NoFarForm { at } => {
+                write!(f, "emit trampoline: the operand of {at} is out of reach")
+            }
+        }
+    }
+}
+
+impl std::error::Error for EmitError {}
+
+impl Site {
+    /// The trampoline is never longer than this.
+    pub fn max_len(&self) -> usize {
+        trampoline::max_len(self)
+    }
+
+    /// The site for a module loaded with `bias` and a trampoline at `trampoline`.
+    pub fn emit(
+        &self,
+        _image: &Image<'_>,
+        bias: Bias,
+        trampoline: Avma,
+        hooks: &Hooks,
+    ) -> Result<Emitted, EmitError> {
+        let built = trampoline::build(self, bias, trampoline, hooks)?;
+        Ok(Emitted {
+            patches: self.patches(bias, trampoline)?,
+            code: built.code,
+            pcs: built.pcs,
+            hook_starts: built.hook_starts,
+        })
+    }
+
+    fn patches(&self, bias: Bias, trampoline: Avma) -> Result<Vec<Patch>, EmitError> {
+        let at = bias.to_avma(self.window.start);
+        let [window, landing] = &self.old;
+        let mut patches = Vec::new();
+        match (self.tactic, &self.landing) {
+            (Tactic::Retarget, _) => {
+                // The displacement is the last thing in the instruction.
+                let opcode = window.len() - 4;
+                let field = rel32(at.plus(window.len() as u64), trampoline)?;
+                patches.push(Patch {
+                    at: at.plus(opcode as u64),
+                    old: window[opcode..].to_vec(),
+                    new: field.to_vec(),
+                });
+            }
+            (_, Some(range)) => {
+                let stop = bias.to_avma(range.start);
+                let field = rel32(stop.plus(5), trampoline)?;
+                let mut new = vec![0xe9];
+                new.extend(field);
+                patches.push(Patch { at: stop, old: landing.clone(), new });
+                let short = stop.0.wrapping_sub(at.plus(2).0) as i64;
+                let short = i8::try_from(short)
+                    .map_err(|_| EmitError::OutOfReach { from: at.plus(2), to: stop })?;
+                patches.extend(self.filled(at, &[0xeb, short as u8]));
+            }
+            (_, None) => {
+                let field = rel32(at.plus(5), trampoline)?;
+                let mut new = vec![0xe9];
+                new.extend(field);
+                patches.extend(self.filled(at, &new));
+            }
+        }
+        Ok(patches)
+    }
+
+    /// `jump`, and breakpoints up to the end of the window, where nothing ever arrives; what other
+    /// sites land in is left to them.
+    fn filled(&self, at: Avma, jump: &[u8]) -> Vec<Patch> {
+        let [old, _] = &self.old;
+        let mut new = jump.to_vec();
+        new.resize(old.len(), 0xcc);
+        let mut patches: Vec<Patch> = Vec::new();
+        for offset in 0..old.len() {
+            let here = self.window.start.plus(offset as u64);
+            if self.hosted.iter().any(|range| range.contains(&here)) {
+                continue;
+            }
+            let to = at.plus(offset as u64);
+            match patches.last_mut() {
+                Some(patch) if patch.at.plus(patch.old.len() as u64) == to => {
+                    patch.old.push(old[offset]);
+                    patch.new.push(new[offset]);
+                }
+                _ => patches.push(Patch { at: to, old: vec![old[offset]], new: vec![new[offset]] }),
+            }
+        }
+        patches
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Short branches out of neighbouring functions.
+
+use std::ops::Range;
+
+use crate::addr::Svma;
+use crate::image::Image;
+
+use super::{Flow, sweep};
+
+/// Functions that begin further away than this are not decoded to find out whether a byte that
+/// looks like a branch is one; it is then taken for one.
+const FURTHEST: u64 = 1 << 16;
+
+/// May a branch with an 8-bit displacement that stands outside the function land strictly inside
+/// `window`? Branches with 32 bits are the business of the scan over the module.
+pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>) -> bool {
+    let low = window.start.saturating_sub(129);
+    (low..window.end + 128).any(|at| {
+        if window.contains(&at) || flow.contains(at) {
+            return false;
+        }
+        let Some(&[opcode, displacement]) =
+            image.bytes(Svma(at), 2).and_then(<[u8]>::first_chunk)
+        else {
+            return false;
+        };
+        if !matches!(opcode, 0x70..=0x7f | 0xe0..=0xe3 | 0xeb) {
+            return false;
+        }
+        let target = at.wrapping_add(2).wrapping_add(i64::from(displacement as i8) as u64);
+        window.start < target && target < window.end && begins_instruction(image, at)
+    })
+}
+
+/// Does an instruction begin at `at`, as far as decoding its function from the start tells?
+fn begins_instruction(image: &Image<'_>, at: u64) -> bool {
+    let Some(function) = image.functions().containing(Svma(at)) else { return true };
+    let range = function.start..function.start.plus(function.size);
+    if at - function.start.0 > FURTHEST {
+        return true;
+    }
+    match sweep::linear(image, &[range]) {
+        // Data in the neighbour: its instructions are not known.
+        Some(swept) if !swept.complete => true,
+        Some(swept) => swept.insns.binary_search_by_key(&at, |i| i.ip()).is_ok(),
+        None => true,
+    }
+}

@@ -1,0 +1,72 @@
+//! What the checks over the whole module need, computed once.
+
+use std::ops::Range;
+
+use crate::addr::Svma;
+use crate::image::Image;
+
+use super::address_set::AddressSet;
+use super::scan::{self, RelocatedWord};
+
+/// Facts about one image that every plan in it shares.
+///
+/// Building it reads the whole text once (about 1 ns a byte) and keeps two bits for each byte.
+pub struct ModuleContext<'d> {
+    /// Tells a plan that it was given the context of another image.
+    pub(crate) data: &'d [u8],
+    /// Where a branch with a 32-bit displacement may land.
+    pub(crate) branches: AddressSet,
+    /// Those of them where two or more may.
+    pub(crate) crowded: AddressSet,
+    /// What a rip-relative `lea` may name.
+    pub(crate) leas: AddressSet,
+    /// What stands in data as an address.
+    pub(crate) words: AddressSet,
+    pub(crate) restartable: Vec<Range<Svma>>,
+}
+
+impl<'d> ModuleContext<'d> {
+    /// Scans `image`.
+    pub fn new(image: &Image<'d>) -> Self {
+        let text = || image.segments().iter().filter(|s| s.execute).map(|s| s.range.clone());
+        let found = scan::text(image, &AddressSet::over(text()));
+        let mut words = AddressSet::over(text());
+        scan::data(image, &mut words);
+        let restartable = restartable(image);
+        for sequence in &restartable {
+            words.insert(sequence.end.0);
+        }
+        let scan::Found { branches, crowded, leas } = found;
+        Self { data: image.data(), branches, crowded, leas, words, restartable }
+    }
+
+    /// How many branches with a 32-bit displacement may land at `to`. Reads the whole text.
+    pub(crate) fn arrivals(&self, image: &Image<'_>, to: Svma) -> usize {
+        scan::arrivals(image, to.0)
+    }
+
+    /// Is the address taken by anything in the module?
+    pub(crate) fn is_taken(&self, at: Svma) -> bool {
+        self.leas.contains(at) || self.words.contains(at)
+    }
+}
+
+/// The critical sections listed in `__rseq_cs`, as `struct rseq_cs` of linux/rseq.h lays them out:
+/// `u32 version, u32 flags, u64 start_ip, u64 post_commit_offset, u64 abort_ip`, 32 bytes each.
+fn restartable(image: &Image<'_>) -> Vec<Range<Svma>> {
+    let Some((base, bytes)) = image.section("__rseq_cs") else { return Vec::new() };
+    let words = scan::relocated_words(image);
+    let start_of = |at: Svma, in_file: u64| match words.iter().find(|w| w.at == at) {
+        Some(RelocatedWord { value, .. }) => *value,
+        None => in_file,
+    };
+    let le64 = |b: &[u8]| b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+    bytes
+        .chunks_exact(32)
+        .enumerate()
+        .map(|(i, entry)| {
+            let at = base.plus(32 * i as u64 + 8);
+            Svma(start_of(at, le64(&entry[8..]))).range(le64(&entry[16..]))
+        })
+        .collect()
+}

@@ -1,0 +1,136 @@
+//! Which instructions control can reach, following jump tables until nothing new is found.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+
+use crate::addr::Svma;
+use crate::image::Image;
+
+use super::module::ModuleContext;
+use super::sweep::{self, Swept};
+use super::{ends_block, is_jump, tables};
+
+/// What following every path from the entry found.
+#[derive(Debug, Default)]
+pub struct Reached {
+    /// The instructions, ascending.
+    pub insns: Vec<Instruction>,
+    /// Their addresses.
+    pub visited: HashSet<u64>,
+    /// Where control can arrive other than by a direct branch.
+    pub marks: Vec<u64>,
+    /// Are some marks labels whose address is taken?
+    pub has_labels: bool,
+    /// A place where following paths and decoding linearly disagree.
+    pub desync: Option<u64>,
+    /// Is there an indirect jump whose targets are not among the marks?
+    pub unexplained: bool,
+}
+
+/// Follows all paths of the function in `ranges`.
+pub fn from(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    ranges: &[Range<Svma>],
+    swept: &Swept,
+) -> Reached {
+    let mut reached = Reached::default();
+    let inside = |at: u64| ranges.iter().any(|r| r.contains(&Svma(at)));
+    // A word or displacement that merely looks like an address in here is no reason to doubt the
+    // sweep; a landing pad or a branch that disagrees with it is.
+    let starts =
+        |at: u64| inside(at) && (!swept.complete || index(&swept.insns, at).is_some());
+    for range in ranges {
+        let inner = range.start.plus(1)..range.end;
+        let words = context.words.within(inner.clone()).map(|at| at.0).filter(|&at| starts(at));
+        let before = reached.marks.len();
+        reached.marks.extend(words);
+        reached.has_labels |= reached.marks.len() > before;
+        let leas = context.leas.within(inner).map(|at| at.0).filter(|&at| starts(at));
+        reached.marks.extend(leas);
+    }
+    // Only the function itself forms addresses of its labels; further `lea`s are coincidence.
+    let inner = |at: u64| starts(at) && ranges.iter().all(|r| r.start.0 != at);
+    reached.has_labels |= swept.insns.iter().filter_map(tables::table_address).any(inner);
+    for range in ranges {
+        if let Some(fde) = image.fde(range.start) {
+            let pads = image.landing_pads(&fde);
+            reached.marks.extend(pads.into_iter().map(|pad| pad.0).filter(|&pad| inside(pad)));
+        }
+    }
+    let mut work: Vec<u64> = ranges.iter().map(|r| r.start.0).collect();
+    work.extend(&reached.marks);
+    loop {
+        while let Some(at) = work.pop() {
+            follow(image, swept, &inside, at, &mut work, &mut reached);
+        }
+        reached.insns.sort_unstable_by_key(Instruction::ip);
+        let found = tables::targets(image, &reached.insns, &starts);
+        reached.unexplained = found.unexplained;
+        work.extend(found.landing.iter().filter(|&at| !reached.visited.contains(at)));
+        if work.is_empty() {
+            reached.marks.extend(found.landing);
+            break;
+        }
+    }
+    reached.marks.sort_unstable();
+    reached.marks.dedup();
+    reached
+}
+
+fn follow(
+    image: &Image<'_>,
+    swept: &Swept,
+    inside: &impl Fn(u64) -> bool,
+    start: u64,
+    work: &mut Vec<u64>,
+    reached: &mut Reached,
+) {
+    let mut at = start;
+    let mut after_call = false;
+    while inside(at) && reached.visited.insert(at) {
+        let insn = match index(&swept.insns, at) {
+            Some(i) => swept.insns[i],
+            None if skips_lock(swept, at) => {
+                work.push(swept.insns[before(&swept.insns, at)].next_ip());
+                return;
+            }
+            None => {
+                // Behind a call that does not return anything may stand.
+                if !after_call {
+                    reached.desync.get_or_insert(at);
+                }
+                match sweep::one(image, Svma(at)) {
+                    Some(insn) => insn,
+                    None => return,
+                }
+            }
+        };
+        reached.insns.push(insn);
+        if (is_jump(&insn) || insn.mnemonic() == Mnemonic::Xbegin) && inside(insn.near_branch_target()) {
+            work.push(insn.near_branch_target());
+        }
+        if ends_block(&insn) {
+            return;
+        }
+        after_call = matches!(insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        at = insn.next_ip();
+    }
+}
+
+fn index(insns: &[Instruction], at: u64) -> Option<usize> {
+    insns.binary_search_by_key(&at, Instruction::ip).ok()
+}
+
+/// Is `at` the byte behind a lock prefix? Code that knows it is single-threaded jumps there.
+fn skips_lock(swept: &Swept, at: u64) -> bool {
+    let insn = swept.insns.get(before(&swept.insns, at));
+    insn.is_some_and(|i| i.has_lock_prefix() && i.ip() + 1 == at)
+}
+
+/// The index of the last instruction that starts before `at`.
+fn before(insns: &[Instruction], at: u64) -> usize {
+    insns.partition_point(|i| i.ip() < at).saturating_sub(1)
+}

@@ -1,0 +1,78 @@
+//! Landing pads from the language-specific data area: Itanium C++ ABI, Exception Handling Tables.
+
+use gimli::{EndianSlice, LittleEndian, Reader};
+
+use super::Image;
+use crate::addr::Svma;
+
+/// The landing pads in the area at `lsda` of the function that starts at `function`.
+pub(super) fn landing_pads(image: &Image<'_>, lsda: Svma, function: Svma) -> Option<Vec<Svma>> {
+    let segment = image.segments().iter().find(|s| s.range.contains(&lsda))?;
+    let left = segment.file_size.checked_sub(lsda.0 - segment.range.start.0)?;
+    let bytes = image.bytes(lsda, left)?;
+    let mut at = Cursor { reader: EndianSlice::new(bytes, LittleEndian), lsda, len: left };
+    let start_encoding = at.byte()?;
+    let base = at.pointer(start_encoding)?.unwrap_or(function.0);
+    if at.byte()? != OMIT {
+        at.reader.read_uleb128().ok()?;
+    }
+    let encoding = at.byte()?;
+    let table = at.reader.read_uleb128().ok()?;
+    let mut sites = at.split(table)?;
+    let mut pads = Vec::new();
+    while !sites.reader.is_empty() {
+        sites.pointer(encoding)?;
+        sites.pointer(encoding)?;
+        let pad = sites.pointer(encoding)??;
+        sites.reader.read_uleb128().ok()?;
+        if pad != 0 {
+            pads.push(Svma(base.wrapping_add(pad)));
+        }
+    }
+    Some(pads)
+}
+
+const OMIT: u8 = 0xff;
+
+struct Cursor<'d> {
+    reader: EndianSlice<'d, LittleEndian>,
+    lsda: Svma,
+    /// Bytes from the start of the area to the reader's end.
+    len: u64,
+}
+
+impl Cursor<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        self.reader.read_u8().ok()
+    }
+
+    fn split(&mut self, len: u64) -> Option<Self> {
+        let passed = self.len - self.reader.len() as u64;
+        let reader = self.reader.split(usize::try_from(len).ok()?).ok()?;
+        Some(Self { reader, lsda: self.lsda, len: passed + len })
+    }
+
+    /// A pointer in an encoding of LSB 5 section 10.5.1; `Some(None)` where it is omitted.
+    fn pointer(&mut self, encoding: u8) -> Option<Option<u64>> {
+        if encoding == OMIT {
+            return Some(None);
+        }
+        let at = self.lsda.0.wrapping_add(self.len - self.reader.len() as u64);
+        let base = match encoding & 0x70 {
+            0 => 0,
+            0x10 => at,
+            _ => return None,
+        };
+        let value = match encoding & 0x0f {
+            0x00 | 0x04 | 0x0c => self.reader.read_u64().ok()?,
+            0x01 => self.reader.read_uleb128().ok()?,
+            0x02 => u64::from(self.reader.read_u16().ok()?),
+            0x03 => u64::from(self.reader.read_u32().ok()?),
+            0x09 => self.reader.read_sleb128().ok()? as u64,
+            0x0a => i64::from(self.reader.read_i16().ok()?) as u64,
+            0x0b => i64::from(self.reader.read_i32().ok()?) as u64,
+            _ => return None,
+        };
+        Some(Some(base.wrapping_add(value)))
+    }
+}

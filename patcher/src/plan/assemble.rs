@@ -1,0 +1,105 @@
+//! From drafts to sites: what each trampoline must contain is known once all are placed.
+
+use std::ops::Range;
+
+use crate::addr::Svma;
+use crate::relocate::Displaced;
+
+use super::ladder::{Draft, Ladder};
+use super::padding::JUMP;
+use super::site::{Row, Site};
+use super::{Effect, Tactic};
+
+impl Ladder<'_, '_> {
+    /// The sites, ascending.
+    pub fn into_sites(mut self) -> Vec<Site> {
+        self.sites.sort_by_key(|s| s.window.start);
+        self.sites.iter().map(|draft| self.site(draft)).collect()
+    }
+
+    fn site(&self, draft: &Draft) -> Site {
+        let flow = self.ground.flow;
+        let range = |r: &Range<u64>| Svma(r.start)..Svma(r.end);
+        let landing = draft.landing.map(|at| at..at + JUMP);
+        let inside = |at: &u64| draft.window.contains(at);
+        let hosted = self.sites.iter().filter_map(|s| s.landing).filter(inside);
+        let mut points = draft.points.clone();
+        points.sort_by_key(|p| p.at);
+        Site {
+            window: range(&draft.window),
+            tactic: draft.tactic,
+            points,
+            landing: landing.as_ref().map(range),
+            hosted: hosted.map(|at| Svma(at).range(JUMP)).collect(),
+            old: [
+                self.original(&draft.window),
+                landing.map(|l| self.original(&l)).unwrap_or_default(),
+            ],
+            entry: flow.ranges[0].start..flow.entry.plus(1),
+            rows: self.rows(draft),
+            displaced: draft.displaced.clone(),
+        }
+    }
+
+    fn original(&self, range: &Range<u64>) -> Vec<u8> {
+        let bytes = self.ground.image.bytes(Svma(range.start), range.end - range.start);
+        bytes.map(<[u8]>::to_vec).unwrap_or_default()
+    }
+
+    /// Copies of what the jumps displaced by `draft` lead to, and the jumps in those copies, as far
+    /// as it is overwritten.
+    fn rows(&self, draft: &Draft) -> Vec<Row> {
+        let own: &[Displaced] = match draft.tactic {
+            Tactic::Retarget => &[],
+            _ => &draft.displaced,
+        };
+        let mut rows: Vec<Row> = Vec::new();
+        let mut wanted: Vec<Svma> = self.leaving(&draft.displaced, own).collect();
+        while let Some(target) = wanted.pop() {
+            if rows.iter().any(|row| row.displaced[0].at == target) {
+                continue;
+            }
+            if let Some(row) = self.row(target) {
+                wanted.extend(self.leaving(&row.displaced, &row.displaced));
+                rows.push(row);
+            }
+        }
+        rows
+    }
+
+    /// Where the jumps among `displaced` lead outside of `own`; for the entry, the entry point.
+    fn leaving<'s>(
+        &'s self,
+        displaced: &'s [Displaced],
+        own: &'s [Displaced],
+    ) -> impl Iterator<Item = Svma> + 's {
+        let flow = self.ground.flow;
+        let entry = move |t: Svma| if flow.is_entry(t.0) { flow.entry } else { t };
+        displaced
+            .iter()
+            .filter_map(Displaced::jump_target)
+            .map(entry)
+            .filter(|target| own.iter().all(|d| d.at != *target))
+    }
+
+    /// The rest of a window from `target` on, if a jump to `target` must not meet the patch there.
+    fn row(&self, target: Svma) -> Option<Row> {
+        let draft = self
+            .sites
+            .iter()
+            .filter(|s| s.tactic != Tactic::Retarget)
+            .find(|s| s.window.contains(&target.0))?;
+        let entered = |p: &super::ProbePoint| p.effect == Effect::Entry;
+        if draft.window.start == target.0 && !draft.points.iter().any(entered) {
+            return None;
+        }
+        let first = draft.displaced.iter().position(|d| d.at == target)?;
+        let displaced = draft.displaced[first..].to_vec();
+        let resume = Svma(draft.window.end);
+        let points = draft.points.iter().copied().filter(|p| {
+            let here = p.at == resume || displaced.iter().any(|d| d.at == p.at);
+            here && !entered(p)
+        });
+        Some(Row { points: points.collect(), displaced, resume })
+    }
+}

@@ -1,0 +1,147 @@
+//! Is it safe to overwrite a window?
+
+use std::ops::Range;
+
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
+
+use crate::addr::Svma;
+use crate::flow::{Flow, ModuleContext, ends_block, foreign_short_branch};
+use crate::image::Image;
+use crate::relocate::{Displaced, Immovable};
+
+use super::RefuseReason;
+
+/// What all checks look at.
+#[derive(Clone, Copy)]
+pub struct Ground<'a, 'd> {
+    pub image: &'a Image<'d>,
+    pub context: &'a ModuleContext<'a>,
+    pub flow: &'a Flow,
+}
+
+/// What overwriting a window entails.
+#[derive(Debug)]
+pub struct Displacement {
+    /// The instructions in it, to be moved.
+    pub displaced: Vec<Displaced>,
+    /// Jumps of the function from outside into the window's middle. Each must be led to a copy.
+    pub strays: Vec<u64>,
+}
+
+impl From<Immovable> for RefuseReason {
+    fn from(immovable: Immovable) -> Self {
+        match immovable {
+            Immovable::Special => Self::Immovable,
+            Immovable::Undecodable => Self::Undecodable,
+        }
+    }
+}
+
+impl Ground<'_, '_> {
+    /// The instructions that overwriting `window` displaces, if that is safe. Whatever of the
+    /// window is no instruction of the function has been proven to be padding by the caller.
+    pub fn displace(&self, window: &Range<u64>) -> Result<Displacement, RefuseReason> {
+        let mut strays = Vec::new();
+        let insns = self.executed(self.flow.insns_in(window).1);
+        let displaced = self.movable(insns)?;
+        if insns.first().map(Instruction::ip) != Some(window.start) {
+            return Err(RefuseReason::DataInCode);
+        }
+        let inside = Svma(window.start)..Svma(window.end);
+        if self.context.restartable.iter().any(|r| r.start < inside.end && inside.start < r.end) {
+            return Err(RefuseReason::RestartableSequence);
+        }
+        if insns.last().is_some_and(|last| last.next_ip() > window.end) {
+            return Err(RefuseReason::TooShort);
+        }
+        for insn in insns {
+            let call =
+                matches!(insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+            if call && insn.next_ip() != window.end {
+                return Err(RefuseReason::CallInWindow);
+            }
+        }
+        for at in window.start + 1..window.end {
+            self.arrival(window, insns, at, &mut strays)?;
+        }
+        if foreign_short_branch(self.image, self.flow, window) {
+            return Err(RefuseReason::BranchIntoWindow);
+        }
+        Ok(Displacement { displaced, strays })
+    }
+
+    /// `insns` without the padding at their end that stands within the function.
+    fn executed<'i>(&self, mut insns: &'i [Instruction]) -> &'i [Instruction] {
+        let idle = |i: &Instruction| i.mnemonic() == Mnemonic::Nop || i.code() == Code::Int3;
+        if let Some(end) = insns.iter().rposition(|insn| !idle(insn))
+            && ends_block(&insns[end])
+            && insns[end + 1..].iter().all(|i| !self.flow.is_target(i.ip()))
+        {
+            insns = &insns[..=end];
+        }
+        insns
+    }
+
+    /// The instruction at `at`, for a site that changes nothing but its displacement.
+    pub fn alone(&self, at: u64) -> Result<Vec<Displaced>, RefuseReason> {
+        self.movable(self.flow.insns_in(&(at..at + 1)).1)
+    }
+
+    fn movable(&self, insns: &[Instruction]) -> Result<Vec<Displaced>, RefuseReason> {
+        insns
+            .iter()
+            .map(|insn| {
+                let bytes = self.image.bytes(Svma(insn.ip()), insn.len() as u64);
+                let bytes = bytes.ok_or(RefuseReason::Undecodable)?;
+                Ok(Displaced::of(insn, bytes)?)
+            })
+            .collect()
+    }
+
+    /// Refuses if control can arrive at `at`, inside `window`, otherwise than from within it or by
+    /// a direct jump of the function, which is added to `strays`.
+    fn arrival(
+        &self,
+        window: &Range<u64>,
+        insns: &[Instruction],
+        at: u64,
+        strays: &mut Vec<u64>,
+    ) -> Result<(), RefuseReason> {
+        let Self { flow, context, image } = self;
+        let to = Svma(at);
+        let first = flow.branches.partition_point(|b| b.to < at);
+        let branches = flow.branches[first..].iter().take_while(|b| b.to == at);
+        let starts = insns.iter().any(|i| i.ip() == at);
+        if flow.marks.binary_search(&at).is_ok() || branches.clone().count() > 0 && !starts {
+            return Err(RefuseReason::BranchIntoWindow);
+        }
+        // The scans over the module read every byte as if an instruction began there; where this
+        // function's own instructions are known, only their starts can be meant (or the byte
+        // behind a lock prefix, which single-threaded programs jump to).
+        let meant = !flow.contains(at)
+            || starts
+            || insns.iter().any(|i| i.has_lock_prefix() && i.ip() + 1 == at);
+        if meant {
+            let near = branches.clone().filter(|b| self.is_near(b.from)).count();
+            let known = match near {
+                0 => !context.branches.contains(to),
+                1 => !context.crowded.contains(to),
+                _ => context.arrivals(image, to) == near,
+            };
+            if !known || context.is_taken(to) {
+                return Err(RefuseReason::BranchIntoWindow);
+            }
+        }
+        let other = image.functions().containing(to);
+        if other.is_some_and(|f| f.start == to) {
+            return Err(RefuseReason::OverlapsFunction);
+        }
+        strays.extend(branches.map(|b| b.from).filter(|from| !window.contains(from)));
+        Ok(())
+    }
+
+    fn is_near(&self, at: u64) -> bool {
+        let insn = self.flow.index_of(at).map(|index| &self.flow.insns[index]);
+        insn.is_some_and(|i| i.is_jmp_near() || i.is_jcc_near())
+    }
+}

@@ -1,0 +1,314 @@
+//! The ladder: for each probe point the first tactic that is proven safe.
+
+use std::ops::Range;
+
+use iced_x86::Instruction;
+
+use crate::flow::{Flow, Leave, LeaveKind, ModuleContext};
+use crate::image::Image;
+use crate::relocate::Displaced;
+
+use super::candidates::Grow;
+use super::check::{Displacement, Ground};
+use super::padding::JUMP;
+use super::{Effect, Effects, ProbePoint, RefuseReason, Tactic, unhookable};
+
+/// A short jump.
+pub const SHORT: u64 = 2;
+
+type Outcome = Result<Tactic, RefuseReason>;
+
+/// Places the probe points of one function, one after the other.
+pub struct Ladder<'a, 'd> {
+    pub(super) ground: Ground<'a, 'd>,
+    pub(super) sites: Vec<Draft>,
+}
+
+/// A site in the making.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub window: Range<u64>,
+    pub tactic: Tactic,
+    pub points: Vec<ProbePoint>,
+    pub landing: Option<u64>,
+    pub displaced: Vec<Displaced>,
+}
+
+/// What became of the probe points.
+pub struct Outcomes {
+    pub entry: Outcome,
+    /// One for each of the flow's leaves, if they are wanted.
+    pub exits: Vec<Outcome>,
+}
+
+/// What to do about the function's own jumps into the middle of a window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Strays {
+    /// They forbid the window, unless they are displaced by another site already.
+    Forbid,
+    /// They are patched as well, to lead to a copy of what they jump to.
+    Lead,
+}
+
+impl<'a, 'd> Ladder<'a, 'd> {
+    pub fn new(image: &'a Image<'d>, context: &'a ModuleContext<'a>, flow: &'a Flow) -> Self {
+        Self { ground: Ground { image, context, flow }, sites: Vec::new() }
+    }
+
+    /// Places everything that is wanted, the cheap tactics for all points before the ones that
+    /// take other points' room.
+    pub fn climb(&mut self, want: Effects) -> Outcomes {
+        let flow = self.ground.flow;
+        let entry = ProbePoint { at: flow.entry, effect: Effect::Entry };
+        let mut outcome = self.entry(entry);
+        if !want.entry {
+            self.sites.clear();
+        }
+        let mut exits = Vec::new();
+        if want.exits {
+            exits.extend(flow.leaves.iter().map(|leave| self.exit(leave)));
+            for (leave, outcome) in flow.leaves.iter().zip(&mut exits) {
+                let point = ProbePoint { at: leave.at, effect: Effect::Exit };
+                self.last_resort(self.carrier(leave), Some(point), Grow::Backward, outcome);
+            }
+        }
+        if want.entry {
+            self.last_resort(entry.at.0, Some(entry), Grow::Forward, &mut outcome);
+            let loops = flow.reentries.iter().map(|at| at.0).collect::<Vec<_>>();
+            if outcome.is_ok() && !loops.into_iter().all(|at| self.lead(at)) {
+                self.sites.clear();
+                let outcomes = self.climb(Effects { entry: false, ..want });
+                return Outcomes { entry: Err(RefuseReason::LoopToEntry), ..outcomes };
+            }
+        }
+        Outcomes { entry: outcome, exits }
+    }
+
+    fn entry(&mut self, point: ProbePoint) -> Outcome {
+        if let Some(doubt) = self.ground.flow.doubt {
+            return Err(doubt.into());
+        }
+        self.grow(point.at.0, Grow::Forward, Some(point))
+    }
+
+    fn exit(&mut self, leave: &Leave) -> Outcome {
+        if let Some(reason) = unhookable(leave.kind) {
+            return Err(reason);
+        }
+        let point = ProbePoint { at: leave.at, effect: Effect::Exit };
+        let last = self.carrier(leave);
+        if let Some(tactic) = self.join(last, point) {
+            return Ok(tactic);
+        }
+        if let LeaveKind::Tail { .. } = leave.kind
+            && let Some(outcome) = self.retarget(leave.at.0, Some(point))
+        {
+            return outcome;
+        }
+        self.grow(last, Grow::Backward, Some(point))
+    }
+
+    /// The instruction that has to be displaced to have `leave`: itself, or where the function runs
+    /// on into the next one, the last before that.
+    fn carrier(&self, leave: &Leave) -> u64 {
+        let flow = self.ground.flow;
+        match leave.kind {
+            LeaveKind::FallsThrough => {
+                let behind = flow.insns.partition_point(|i| i.ip() < leave.at.0);
+                flow.insns[..behind].last().map_or(leave.at.0, Instruction::ip)
+            }
+            _ => leave.at.0,
+        }
+    }
+
+    /// Adds `point` to a site that displaces the instruction at `carrier` anyway.
+    fn join(&mut self, carrier: u64, point: ProbePoint) -> Option<Tactic> {
+        let site = self.sites.iter_mut().find(|s| s.window.contains(&carrier))?;
+        // A retargeted jump has nothing behind it in its trampoline.
+        if site.tactic == Tactic::Retarget && carrier != point.at.0 {
+            return None;
+        }
+        site.points.push(point);
+        Some(site.tactic)
+    }
+
+    /// Rewrites the displacement of the near jump at `at`; `None` if it is not one.
+    fn retarget(&mut self, at: u64, point: Option<ProbePoint>) -> Option<Outcome> {
+        let flow = self.ground.flow;
+        let insn = &flow.insns[flow.index_of(at)?];
+        if !insn.is_jmp_near() && !insn.is_jcc_near() {
+            return None;
+        }
+        Some(self.open(at..insn.next_ip(), Tactic::Retarget, point, Strays::Forbid))
+    }
+
+    /// Tries windows over whole instructions around `at`, then the padding behind it.
+    fn grow(&mut self, at: u64, way: Grow, point: Option<ProbePoint>) -> Outcome {
+        let doubt = self.ground.flow.doubt;
+        let mut first = None;
+        for (window, tactic) in self.windows(at, way, JUMP) {
+            if window.start != at && doubt.is_some() {
+                continue;
+            }
+            match self.open(window, tactic, point, Strays::Forbid) {
+                Ok(tactic) => return Ok(tactic),
+                Err(reason) => first = first.or(Some(reason)),
+            }
+        }
+        Err(first.or(doubt.map(Into::into)).unwrap_or(RefuseReason::TooShort))
+    }
+
+    /// Makes a site of `window`, joined with the sites it overlaps.
+    fn open(
+        &mut self,
+        window: Range<u64>,
+        tactic: Tactic,
+        point: Option<ProbePoint>,
+        strays: Strays,
+    ) -> Outcome {
+        let mut draft = Draft {
+            window: window.clone(),
+            tactic,
+            points: point.into_iter().collect(),
+            landing: None,
+            displaced: Vec::new(),
+        };
+        let overlaps = |s: &Draft, w: &Range<u64>| s.window.start < w.end && w.start < s.window.end;
+        // Joined windows can overlap further ones.
+        loop {
+            let union = self.sites.iter().filter(|s| overlaps(s, &draft.window)).fold(
+                draft.window.clone(),
+                |w, s| w.start.min(s.window.start)..w.end.max(s.window.end),
+            );
+            if union == draft.window {
+                break;
+            }
+            draft.window = union;
+        }
+        for site in self.sites.iter().filter(|s| overlaps(s, &draft.window)) {
+            if site.landing.is_some() {
+                return Err(RefuseReason::TooShort);
+            }
+            draft.points.extend(&site.points);
+            if site.window.start < window.start || draft.tactic == Tactic::Retarget {
+                draft.tactic = Tactic::Window;
+            }
+        }
+        let taken = |l: u64| l < draft.window.end && draft.window.start < l + JUMP;
+        if self.sites.iter().filter_map(|s| s.landing).any(taken) {
+            return Err(RefuseReason::TooShort);
+        }
+        let mut wanting = Vec::new();
+        draft.displaced = match draft.tactic {
+            // Nothing but the displacement changes, so nothing is displaced.
+            Tactic::Retarget => self.ground.alone(draft.window.start)?,
+            _ => {
+                let Displacement { displaced, strays } = self.ground.displace(&draft.window)?;
+                wanting = strays;
+                displaced
+            }
+        };
+        let tactic = draft.tactic;
+        let before = self.sites.clone();
+        self.sites.retain(|s| !overlaps(s, &draft.window));
+        self.sites.push(draft);
+        if self.settle(wanting, strays) {
+            Ok(tactic)
+        } else {
+            self.sites = before;
+            Err(RefuseReason::BranchIntoWindow)
+        }
+    }
+
+    /// Are all of the function's jumps at `wanting` displaced, or can they be?
+    fn settle(&mut self, wanting: Vec<u64>, strays: Strays) -> bool {
+        wanting.into_iter().all(|at| match strays {
+            Strays::Forbid => self.sites.iter().any(|s| s.window.contains(&at)),
+            Strays::Lead => self.lead(at),
+        })
+    }
+
+    /// Makes the jump at `at` one that can be led elsewhere, by displacing it.
+    fn lead(&mut self, at: u64) -> bool {
+        if self.sites.iter().any(|s| s.window.contains(&at)) {
+            return true;
+        }
+        if let Some(outcome) = self.retarget(at, None) {
+            return outcome.is_ok();
+        }
+        self.grow(at, Grow::Backward, None).is_ok()
+            || self.spring(at, None, Grow::Backward, Strays::Forbid)
+    }
+
+    /// Where `outcome` is a refusal that more effort can avoid, makes that effort.
+    fn last_resort(
+        &mut self,
+        at: u64,
+        point: Option<ProbePoint>,
+        way: Grow,
+        outcome: &mut Outcome,
+    ) {
+        let avoidable = matches!(
+            outcome,
+            Err(RefuseReason::BranchIntoWindow
+                | RefuseReason::TooShort
+                | RefuseReason::CallInWindow
+                | RefuseReason::OverlapsFunction
+                | RefuseReason::Immovable)
+        );
+        if !avoidable {
+            return;
+        }
+        // A site made for another point may hold this one by now.
+        if let Some(tactic) = point.and_then(|point| self.join(at, point)) {
+            *outcome = Ok(tactic);
+            return;
+        }
+        if self.spring(at, point, way, Strays::Forbid) {
+            *outcome = Ok(Tactic::Springboard);
+            return;
+        }
+        if self.ground.flow.doubt.is_some() {
+            return;
+        }
+        for (window, tactic) in self.windows(at, way, JUMP) {
+            if let Ok(tactic) = self.open(window, tactic, point, Strays::Lead) {
+                *outcome = Ok(tactic);
+                return;
+            }
+        }
+        if self.spring(at, point, way, Strays::Lead) {
+            *outcome = Ok(Tactic::Springboard);
+        }
+    }
+
+    /// Tries a springboard.
+    fn spring(&mut self, at: u64, point: Option<ProbePoint>, way: Grow, strays: Strays) -> bool {
+        for (window, _) in self.windows(at, way, SHORT) {
+            let exit_only = self.ground.flow.doubt.is_some() && window.start != at;
+            let free = |s: &Draft| s.window.end <= window.start || window.end <= s.window.start;
+            let landings = |s: &Draft| {
+                s.landing.is_none_or(|l| l + JUMP <= window.start || window.end <= l)
+            };
+            if exit_only || !self.sites.iter().all(|s| free(s) && landings(s)) {
+                continue;
+            }
+            let Ok(found) = self.ground.displace(&window) else { continue };
+            let before = self.sites.clone();
+            if let Some(landing) = self.landing(&window) {
+                self.sites.push(Draft {
+                    window,
+                    tactic: Tactic::Springboard,
+                    points: point.into_iter().collect(),
+                    landing: Some(landing),
+                    displaced: found.displaced,
+                });
+                if self.settle(found.strays, strays) {
+                    return true;
+                }
+            }
+            self.sites = before;
+        }
+        false
+    }
+}

@@ -1,0 +1,138 @@
+//! Room for the long jump of a springboard.
+
+use std::ops::Range;
+
+use crate::addr::Svma;
+use crate::flow::ends_block;
+
+use super::Tactic;
+use super::check::Ground;
+use super::ladder::{Draft, Ladder, SHORT};
+use super::padding::{self, JUMP};
+
+impl Ladder<'_, '_> {
+    /// Five bytes that a short jump at the start of `window` reaches and that nothing uses:
+    /// padding, or what the windows of other sites leave over behind their own jump. Where there
+    /// is neither, a window is opened for that purpose alone.
+    pub(super) fn landing(&mut self, window: &Range<u64>) -> Option<u64> {
+        let from = window.start + SHORT;
+        let reach = from.saturating_sub(128)..from + 128;
+        self.in_padding(window, &reach)
+            .or_else(|| self.in_sites(window, &reach))
+            .or_else(|| self.in_new_site(window, &reach))
+    }
+
+    fn in_padding(&self, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
+        let Ground { image, context, flow } = self.ground;
+        let (_, near) = flow.insns_in(&(reach.start.saturating_sub(15)..reach.end));
+        let own = near.iter().filter(|i| ends_block(i));
+        let own = own.map(|i| i.next_ip()..self.padded(i.next_ip()));
+        let before = flow
+            .ranges
+            .iter()
+            .filter(|r| reach.contains(&r.start.0.wrapping_sub(JUMP)))
+            .filter_map(|r| padding::before(image, context, flow, r.start.0));
+        own.chain(before).find_map(|padding| {
+            // From the end, because an exit before the padding uses its first bytes.
+            let last = padding.end.checked_sub(JUMP)?;
+            (padding.start..=last).rev().find(|&at| {
+                reach.contains(&at)
+                    && self.is_free(window, at)
+                    && self.sites.iter().all(|s| clear(&s.window, at))
+                    && self.is_unshared(at)
+            })
+        })
+    }
+
+    fn in_sites(&self, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
+        self.sites.iter().find_map(|site| self.behind_jump(site, window, reach))
+    }
+
+    fn behind_jump(&self, site: &Draft, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
+        let used = match site.tactic {
+            Tactic::Retarget => return None,
+            Tactic::Springboard => SHORT,
+            Tactic::Window | Tactic::Padding => JUMP,
+        };
+        let last = site.window.end.checked_sub(JUMP)?;
+        (site.window.start + used..=last)
+            .find(|&at| reach.contains(&at) && self.is_free(window, at))
+    }
+
+    /// Opens a window of twice the length of a jump, or lengthens one.
+    fn in_new_site(&mut self, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
+        let flow = self.ground.flow;
+        if flow.doubt.is_some() {
+            return None;
+        }
+        let (_, near) = flow.insns_in(reach);
+        // The nearest place disturbs the locality of the code least.
+        let mut starts: Vec<u64> = near.iter().map(|i| i.ip()).collect();
+        starts.sort_by_key(|at| at.abs_diff(window.start));
+        starts.into_iter().find_map(|start| {
+            let room = self.room(start)?;
+            let old = self.sites.iter().position(|s| s.window.start == start);
+            let overlaps = |s: &Draft| s.window.start < room.end && room.start < s.window.end;
+            let blocked = self.sites.iter().enumerate().any(|(index, s)| {
+                let host = old == Some(index) && s.tactic == Tactic::Window;
+                let landing = s.landing.is_some_and(|l| l < room.end && room.start < l + JUMP);
+                landing || overlaps(s) && !host
+            });
+            let meets = room.start < window.end && window.start < room.end;
+            let at = start + JUMP;
+            if blocked || meets || !reach.contains(&at) {
+                return None;
+            }
+            let found = self.ground.displace(&room).ok().filter(|f| f.strays.is_empty())?;
+            let points = match old {
+                Some(index) => self.sites.swap_remove(index).points,
+                None => Vec::new(),
+            };
+            self.sites.push(Draft {
+                window: room,
+                tactic: Tactic::Window,
+                points,
+                landing: None,
+                displaced: found.displaced,
+            });
+            Some(at)
+        })
+    }
+
+    /// Whole instructions from `start` on, with room for two jumps.
+    fn room(&self, start: u64) -> Option<Range<u64>> {
+        let flow = self.ground.flow;
+        let mut end = start;
+        for insn in &flow.insns[flow.index_of(start)?..] {
+            if insn.ip() != end || !self.same_range(start, end) {
+                return None;
+            }
+            end = insn.next_ip();
+            if end - start >= 2 * JUMP {
+                return Some(start..end);
+            }
+            if ends_block(insn) {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn is_free(&self, window: &Range<u64>, at: u64) -> bool {
+        let taken = |l: u64| !clear(&(l..l + JUMP), at);
+        clear(window, at) && !self.sites.iter().filter_map(|s| s.landing).any(taken)
+    }
+
+    /// Does no other function begin where the landing at `at` would be?
+    fn is_unshared(&self, at: u64) -> bool {
+        let functions = self.ground.image.functions();
+        (at..at + JUMP).all(|at| {
+            self.ground.flow.contains(at) || functions.containing(Svma(at)).is_none()
+        })
+    }
+}
+
+/// Does a long jump at `at` keep clear of `range`?
+fn clear(range: &Range<u64>, at: u64) -> bool {
+    range.end <= at || at + JUMP <= range.start
+}

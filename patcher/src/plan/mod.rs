@@ -1,0 +1,225 @@
+//! Probe points of a function and the sites where they are patched in.
+//!
+//! A plan is made from the file alone. It says for every wanted probe point by which [`Tactic`] it
+//! can be had, or why not, and gathers the bytes to overwrite into [`Site`]s that never overlap.
+
+mod assemble;
+mod candidates;
+mod check;
+mod ladder;
+mod landing;
+mod padding;
+mod site;
+
+use std::fmt;
+
+use crate::addr::Svma;
+use crate::flow::{Doubt, Flow, LeaveKind, is_fragment};
+use crate::function::{Function, FunctionKind};
+use crate::image::Image;
+
+pub use crate::flow::ModuleContext;
+pub(crate) use site::Row;
+pub use site::Site;
+
+/// What happens when control passes a probe point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// An activation of the function begins.
+    Entry,
+    /// The activation ends.
+    Exit,
+}
+
+/// An instruction before which a hook runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProbePoint {
+    /// The instruction's address.
+    pub at: Svma,
+    /// What the hook is told.
+    pub effect: Effect,
+}
+
+/// How control is led to a trampoline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tactic {
+    /// Five bytes of whole instructions become a jump.
+    Window,
+    /// The instruction and the padding behind it become a jump.
+    Padding,
+    /// A near jump gets another displacement.
+    Retarget,
+    /// Two bytes become a short jump to a jump that is placed in padding close by, or in bytes
+    /// that another site's window has left over.
+    Springboard,
+}
+
+impl fmt::Display for Tactic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Window => "window",
+            Self::Padding => "padding",
+            Self::Retarget => "retarget",
+            Self::Springboard => "springboard",
+        })
+    }
+}
+
+/// Why a probe point cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RefuseReason {
+    /// Control can arrive in the middle of the bytes that would be overwritten.
+    BranchIntoWindow,
+    /// There are too few bytes before something that must stay.
+    TooShort,
+    /// A call would return into the middle of the bytes that would be overwritten.
+    CallInWindow,
+    /// The function's bytes are not instructions from start to end.
+    DataInCode,
+    /// Where an indirect jump lands is not known.
+    IndirectJump,
+    /// Another function begins in the bytes that would be overwritten.
+    OverlapsFunction,
+    /// An instruction that would be moved cannot be decoded, or the file has no bytes for it.
+    Undecodable,
+    /// The symbol is a resolver, run once by the loader, and not the function of that name.
+    Ifunc,
+    /// An instruction that would be moved works only where it stands, such as `syscall`.
+    Immovable,
+    /// The bytes belong to a restartable sequence.
+    RestartableSequence,
+    /// The function jumps back to its own first instruction, and that jump cannot be led past the
+    /// entry hook.
+    LoopToEntry,
+    /// These bytes are a part of some function and no function of their own.
+    Fragment,
+    /// The function jumps into another one and leaves its frame standing.
+    JumpsAstray,
+}
+
+impl fmt::Display for RefuseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BranchIntoWindow => "branch-into-window",
+            Self::TooShort => "too-short",
+            Self::CallInWindow => "call-in-window",
+            Self::DataInCode => "data-in-code",
+            Self::IndirectJump => "indirect-jump",
+            Self::OverlapsFunction => "overlaps-function",
+            Self::Undecodable => "undecodable",
+            Self::Ifunc => "ifunc",
+            Self::Immovable => "immovable",
+            Self::RestartableSequence => "restartable-sequence",
+            Self::LoopToEntry => "loop-to-entry",
+            Self::Fragment => "fragment",
+            Self::JumpsAstray => "jumps-astray",
+        })
+    }
+}
+
+impl From<Doubt> for RefuseReason {
+    fn from(doubt: Doubt) -> Self {
+        match doubt {
+            Doubt::DataInCode => Self::DataInCode,
+            Doubt::IndirectJump => Self::IndirectJump,
+        }
+    }
+}
+
+/// Which probe points are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effects {
+    /// The function's entry.
+    pub entry: bool,
+    /// All its exits.
+    pub exits: bool,
+}
+
+/// What became of one probe point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PointPlan {
+    /// The probe point.
+    pub point: ProbePoint,
+    /// How it is patched in, or why not.
+    pub outcome: Result<Tactic, RefuseReason>,
+}
+
+/// How one function is patched.
+#[derive(Clone, Debug)]
+pub struct FunctionPlan {
+    /// The function.
+    pub function: Function,
+    /// Its entry, planned even where only exits are wanted (then nothing in `sites` serves it).
+    pub entry: PointPlan,
+    /// Its exits, ascending; empty where none are wanted.
+    pub exits: Vec<PointPlan>,
+    /// What is overwritten, ascending, never overlapping. A site without a probe point
+    /// serves others: it leads a jump past the entry hook or around another site's window, or has
+    /// room for a springboard's landing. All sites of a plan are applied and undone together.
+    pub sites: Vec<Site>,
+}
+
+impl FunctionPlan {
+    /// The first probe point that cannot be had, and why.
+    pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
+        std::iter::once(&self.entry)
+            .chain(&self.exits)
+            .find_map(|p| p.outcome.err().map(|reason| (p.point.at, reason)))
+    }
+}
+
+/// Plans `function` of `image`; `context` is that image's.
+pub fn plan(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    want: Effects,
+) -> FunctionPlan {
+    debug_assert!(std::ptr::eq(image.data(), context.data), "the context of another image");
+    let refuse = |reason| FunctionPlan {
+        function: function.clone(),
+        entry: PointPlan {
+            point: ProbePoint { at: function.range.start, effect: Effect::Entry },
+            outcome: Err(reason),
+        },
+        exits: Vec::new(),
+        sites: Vec::new(),
+    };
+    if function.kind == FunctionKind::Ifunc {
+        return refuse(RefuseReason::Ifunc);
+    }
+    let unnamed = function.kind == FunctionKind::UnwindOnly;
+    if unnamed && is_fragment(image, &function.range) {
+        return refuse(RefuseReason::Fragment);
+    }
+    let Some(flow) = Flow::of(image, context, function) else {
+        return refuse(RefuseReason::Undecodable);
+    };
+    let mut ladder = ladder::Ladder::new(image, context, &flow);
+    let outcomes = ladder.climb(want);
+    let exits = flow.leaves.iter().zip(outcomes.exits).map(|(leave, outcome)| PointPlan {
+        point: ProbePoint { at: leave.at, effect: Effect::Exit },
+        outcome,
+    });
+    FunctionPlan {
+        function: function.clone(),
+        entry: PointPlan {
+            point: ProbePoint { at: flow.entry, effect: Effect::Entry },
+            outcome: outcomes.entry,
+        },
+        exits: exits.collect(),
+        sites: ladder.into_sites(),
+    }
+}
+
+/// Why an exit of this kind has no single instruction that a hook could stand before.
+fn unhookable(kind: LeaveKind) -> Option<RefuseReason> {
+    match kind {
+        LeaveKind::Return
+        | LeaveKind::Tail { .. }
+        | LeaveKind::TailIndirect
+        | LeaveKind::FallsThrough => None,
+        LeaveKind::Unclear => Some(RefuseReason::IndirectJump),
+        LeaveKind::Astray => Some(RefuseReason::JumpsAstray),
+    }
+}

@@ -1,0 +1,73 @@
+//! Padding: bytes that nothing executes.
+
+use std::ops::Range;
+
+use iced_x86::{Code, Mnemonic};
+
+use crate::addr::Svma;
+use crate::flow::{Flow, ModuleContext, one};
+use crate::image::Image;
+
+/// No more padding than this is looked at in one place.
+const MOST: u64 = 256;
+
+/// A jump with a 32-bit displacement.
+pub const JUMP: u64 = 5;
+
+/// The longest rest of a five-byte jump behind the shortest exit.
+const REST: u64 = JUMP - 1;
+
+/// The end of the no-ops that begin at `start`, up to the first one that could be executed or that
+/// belongs to another function. `start` itself must not be reachable by running on into it.
+pub fn end(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, start: u64) -> u64 {
+    let mut at = start;
+    while at - start < MOST {
+        let Some(insn) = one(image, Svma(at)) else { break };
+        if insn.mnemonic() != Mnemonic::Nop && insn.code() != Code::Int3 {
+            break;
+        }
+        let own = flow.contains(at);
+        let arrives = |at: u64| {
+            arrives(context, flow, at) || !own && image.functions().containing(Svma(at)).is_some()
+        };
+        if (at..insn.next_ip()).any(arrives) {
+            break;
+        }
+        at = insn.next_ip();
+    }
+    at
+}
+
+/// Could control arrive at `at` from anywhere?
+fn arrives(context: &ModuleContext<'_>, flow: &Flow, at: u64) -> bool {
+    flow.is_target(at)
+        || flow.marks.binary_search(&at).is_ok()
+        || context.branches.contains(Svma(at))
+        || context.is_taken(Svma(at))
+}
+
+/// The part of the padding behind a function's last byte that this function may use: where there
+/// is room, the last five bytes are left to springboards of the function that follows.
+pub fn behind(padding: Range<u64>) -> Range<u64> {
+    if padding.end - padding.start >= REST + JUMP {
+        padding.start..padding.end - JUMP
+    } else {
+        padding
+    }
+}
+
+/// The part of the padding before the function at `start` that this function may use: the
+/// counterpart of [`behind`].
+pub fn before(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    flow: &Flow,
+    start: u64,
+) -> Option<Range<u64>> {
+    let previous = (1..=MOST).find_map(|back| {
+        let at = start.checked_sub(back)?;
+        image.functions().containing(Svma(at)).map(|f| f.start.0 + f.size)
+    })?;
+    let room = start.checked_sub(previous)? >= REST + JUMP;
+    (room && end(image, context, flow, previous) == start).then(|| start - JUMP..start)
+}

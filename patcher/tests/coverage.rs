@@ -1,0 +1,107 @@
+//! How much of real code can be patched. `--nocapture` shows the figures.
+
+mod libraries;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use patcher::function::FunctionKind;
+use patcher::image::Image;
+use patcher::plan::{Effects, ModuleContext, RefuseReason, plan};
+
+#[derive(Default)]
+struct Coverage {
+    functions: usize,
+    entry: usize,
+    full: usize,
+    exits: usize,
+    exits_had: usize,
+    reasons: BTreeMap<String, usize>,
+    tactics: BTreeMap<String, usize>,
+}
+
+impl Coverage {
+    fn of(data: &[u8]) -> Self {
+        let image = Image::parse(data).expect("an ELF image");
+        let context = ModuleContext::new(&image);
+        let mut coverage = Self::default();
+        for function in image.functions().iter() {
+            if function.kind == FunctionKind::Ifunc {
+                continue;
+            }
+            let plan = plan(&image, &context, &function, Effects { entry: true, exits: true });
+            // A stripped file lists split-off parts of functions by themselves.
+            if plan.entry.outcome == Err(RefuseReason::Fragment) {
+                continue;
+            }
+            coverage.functions += 1;
+            coverage.entry += usize::from(plan.entry.outcome.is_ok());
+            coverage.full += usize::from(plan.refused().is_none());
+            coverage.exits += plan.exits.len();
+            let points = std::iter::once(("entry", &plan.entry)).chain(plan.exits.iter().map(|e| ("exit", e)));
+            for (what, point) in points {
+                match point.outcome {
+                    Ok(tactic) => {
+                        coverage.exits_had += usize::from(what == "exit");
+                        *coverage.tactics.entry(format!("{what} {tactic}")).or_default() += 1;
+                    }
+                    Err(reason) => {
+                        if std::env::var_os("SHOW_REFUSED").is_some() {
+                            println!("{what} {} {reason} {:#x} {}", point.point.at, function.range.start, function.linkage);
+                        }
+                        *coverage.reasons.entry(format!("{what} {reason}")).or_default() += 1;
+                    }
+                }
+            }
+        }
+        coverage
+    }
+
+    fn print(&self, name: &str) {
+        let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
+        println!(
+            "{name}: {} functions, entry {:.2} %, full {:.2} %; {} exits, {:.2} %",
+            self.functions,
+            percent(self.entry, self.functions),
+            percent(self.full, self.functions),
+            self.exits,
+            percent(self.exits_had, self.exits),
+        );
+        println!("  refused: {:?}", self.reasons);
+        println!("  tactics: {:?}", self.tactics);
+    }
+}
+
+/// The least shares, in percent, of functions with entry, and of exits, that must be had.
+fn holds(name: &str, data: &[u8], entry: usize, exits: usize) {
+    let started = Instant::now();
+    let coverage = Coverage::of(data);
+    coverage.print(name);
+    println!("  planned in {:?}", started.elapsed());
+    assert!(coverage.functions > 0, "{name} has no functions");
+    assert!(coverage.entry * 100 >= coverage.functions * entry, "entries of {name}");
+    assert!(coverage.exits_had * 100 >= coverage.exits * exits, "exits of {name}");
+}
+
+#[test]
+fn the_c_library_is_covered() {
+    holds("libc.so.6", &libraries::libc(), 98, 97);
+}
+
+#[test]
+fn common_libraries_are_covered() {
+    for name in ["libstdc++.so.6", "libcrypto.so.3", "libmpi.so.40", "libpython3.11.so.1.0"] {
+        if let Some(data) = libraries::library(name) {
+            holds(name, &data, 98, 97);
+        }
+    }
+}
+
+#[test]
+fn common_programs_are_covered() {
+    for path in ["/usr/bin/python3.11", "/usr/bin/redis-server", "/usr/bin/gdb"] {
+        if let Ok(data) = std::fs::read(path) {
+            holds(path, &data, 98, 97);
+        }
+    }
+}

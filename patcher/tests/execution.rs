@@ -1,0 +1,178 @@
+//! Random functions do the same with and without probes, and run each hook exactly once.
+
+mod program;
+#[path = "execution/machine.rs"]
+mod machine;
+#[path = "execution/random.rs"]
+mod random;
+
+use patcher::emit::Hooks;
+use patcher::function::{Function, FunctionKind};
+use patcher::image::Image;
+use patcher::plan::{Effects, FunctionPlan, ModuleContext, plan};
+use patcher::{Avma, Bias, Svma};
+use proptest::prelude::*;
+
+use machine::{Machine, State};
+use program::{DATA, TEXT, TRAMPOLINES};
+
+/// Plans the function `name` of `file`.
+fn planned(file: &[u8], name: &str, range: std::ops::Range<u64>) -> FunctionPlan {
+    let image = Image::parse(file).expect("an ELF file");
+    let context = ModuleContext::new(&image);
+    let function = Function {
+        range: Svma(range.start)..Svma(range.end),
+        linkage: name.to_owned(),
+        aliases: Vec::new(),
+        kind: FunctionKind::Code,
+        cold: Vec::new(),
+    };
+    plan(&image, &context, &function, Effects { entry: true, exits: true })
+}
+
+/// Applies `plan` to `machine`, whose bytes must be what the patches expect.
+fn apply(machine: &mut Machine, file: &[u8], plan: &FunctionPlan) {
+    let image = Image::parse(file).expect("an ELF file");
+    let bias = Bias(machine.base());
+    let mut at = TRAMPOLINES + 0x100;
+    for site in &plan.sites {
+        let hooks = Hooks {
+            entry_cell: Avma(machine.base() + TRAMPOLINES),
+            exit_cell: Avma(machine.base() + TRAMPOLINES + 8),
+            id: 7,
+        };
+        let emitted = site
+            .emit(&image, bias, Avma(machine.base() + at), &hooks)
+            .expect("trampolines are near");
+        assert!(emitted.code.len() <= site.max_len());
+        machine.write(at, &emitted.code);
+        for patch in &emitted.patches {
+            let offset = patch.at.0 - machine.base();
+            assert_eq!(machine.read(offset, patch.old.len()), patch.old);
+            machine.write(offset, &patch.new);
+        }
+        at += site.max_len() as u64;
+    }
+}
+
+/// Runs `code` as it is and with probes from the same state, and compares everything.
+fn same_with_probes(code: &[u8], start: u64, end: u64, rest: &[program::Symbol<'_>], seed: u64) -> Result<(), TestCaseError> {
+    let mut symbols = vec![("f", start, end - start)];
+    symbols.extend(rest);
+    let file = program::elf(code, &symbols);
+    let plan = planned(&file, "f", start..end);
+    // One mapping for both, so that addresses that get into registers are the same as well.
+    let mut machine = Machine::new(&file);
+    let before = State::random(seed);
+    let plain = (machine.run(start, &before), machine.read(DATA, 0x1000));
+    machine.load(&file);
+    apply(&mut machine, &file, &plan);
+    let probed = (machine.run(start, &before), machine.read(DATA, 0x1000));
+    prop_assert_eq!(plain, probed);
+    let (entries, exits) = machine.hooks_run();
+    if plan.entry.outcome.is_ok() {
+        prop_assert_eq!(entries, 1);
+    }
+    if plan.exits.iter().all(|e| e.outcome.is_ok()) {
+        prop_assert_eq!(exits, 1);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_functions_run_the_same(
+        seeds in prop::collection::vec(any::<u64>(), 2..24),
+        seed in any::<u64>(),
+    ) {
+        let function = random::function(&seeds);
+        let helpers = [("helper", TEXT, random::HELPER), ("tail", TEXT + 0x40, random::HELPER)];
+        same_with_probes(&function.code, function.start, function.end, &helpers, seed)?;
+    }
+}
+
+fn fixed(build: impl FnOnce(&mut iced_x86::code_asm::CodeAssembler)) -> FunctionPlan {
+    let function = random::fixed(build);
+    let helpers = [("helper", TEXT, random::HELPER), ("tail", TEXT + 0x40, random::HELPER)];
+    for seed in 0..20 {
+        same_with_probes(&function.code, function.start, function.end, &helpers, seed)
+            .expect("the same behaviour");
+    }
+    let mut symbols = vec![("f", function.start, function.end - function.start)];
+    symbols.extend(helpers);
+    let file = program::elf(&function.code, &symbols);
+    let plan = planned(&file, "f", function.start..function.end);
+    assert_eq!(plan.refused(), None);
+    plan
+}
+
+use iced_x86::code_asm::*;
+
+#[test]
+fn a_loop_to_the_entry_is_one_call() {
+    let plan = fixed(|a| {
+        let mut head = a.create_label();
+        a.set_label(&mut head).expect("fresh");
+        a.and(ecx, 7).expect("encodes");
+        a.add(rax, rcx).expect("encodes");
+        a.dec(ecx).expect("encodes");
+        a.mov(rdx, rax).expect("encodes");
+        a.jns(head).expect("encodes");
+        a.ret().expect("encodes");
+    });
+    assert_eq!(plan.exits.len(), 1);
+}
+
+#[test]
+fn a_loop_head_in_the_first_bytes_is_led_to_a_copy() {
+    fixed(|a| {
+        let mut head = a.create_label();
+        a.and(ecx, 7).expect("encodes");
+        a.set_label(&mut head).expect("fresh");
+        a.add(rax, rcx).expect("encodes");
+        a.adc(rdx, 3).expect("encodes");
+        a.dec(ecx).expect("encodes");
+        a.jns(head).expect("encodes");
+        a.ret().expect("encodes");
+    });
+}
+
+#[test]
+fn a_return_that_is_jumped_to_has_its_exit() {
+    fixed(|a| {
+        let mut out = a.create_label();
+        a.mov(eax, 22).expect("encodes");
+        a.cmp(esi, 1).expect("encodes");
+        a.ja(out).expect("encodes");
+        a.mov(eax, ecx).expect("encodes");
+        a.xor(eax, eax).expect("encodes");
+        a.set_label(&mut out).expect("fresh");
+        a.ret().expect("encodes");
+    });
+}
+
+#[test]
+fn conditional_tail_jumps_are_exits_only_when_taken() {
+    let plan = fixed(|a| {
+        a.add(rax, rsi).expect("encodes");
+        a.test(edi, 1).expect("encodes");
+        a.jne(TEXT + 0x40).expect("encodes");
+        a.lea(rcx, qword_ptr(rax + 4)).expect("encodes");
+        a.ret().expect("encodes");
+    });
+    assert_eq!(plan.exits.len(), 2);
+}
+
+#[test]
+fn a_call_in_the_window_returns_to_the_original_address() {
+    let plan = fixed(|a| {
+        a.sub(rsp, 8).expect("encodes");
+        a.call(TEXT).expect("encodes");
+        a.add(rsp, 8).expect("encodes");
+        a.add(rax, rcx).expect("encodes");
+        a.ret().expect("encodes");
+    });
+    assert!(plan.sites[0].ends_in_call());
+}

@@ -1,0 +1,93 @@
+//! What the command writes into the runtime's image and reads back from it: the symbols below are
+//! found by name in the image's symbol table.
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+use crate::MAX_TIMERS;
+
+/// Symbol of the entry stub.
+pub const SYMBOL_ENTRY_STUB: &str = "ipath_entry_stub";
+/// Symbol of the exit stub.
+pub const SYMBOL_EXIT_STUB: &str = "ipath_exit_stub";
+/// Symbol of [`Parameters`].
+pub const SYMBOL_PARAMETERS: &str = "ipath_parameters";
+/// Symbol of the page that is wiped in a forked child; its first word is [`ALIVE`] in the target.
+pub const SYMBOL_ALIVE: &str = "ipath_alive";
+/// Symbol of the table of [`FunctionSlot`], [`crate::MAX_FUNCTIONS`] long.
+pub const SYMBOL_FUNCTIONS: &str = "ipath_functions";
+/// Symbol of the table of [`MapSlot`], [`MAP_SLOTS`] long.
+pub const SYMBOL_MAPS: &str = "ipath_maps";
+
+/// First word of the alive page in the process the session was made for.
+pub const ALIVE: u64 = 0x6976_6c61_6874_6170;
+
+/// Parameters of a session, written once before the first probe fires.
+#[repr(C)]
+pub struct Parameters {
+    /// Address of the segment in the target.
+    pub segment: AtomicU64,
+    /// Most distinct paths; further ones share one path per function.
+    pub max_paths: AtomicU64,
+    /// Innermost callers kept; 0 keeps all.
+    pub depth: AtomicU64,
+    /// Bytes behind the FS base where the thread id stands (32 bit), or -1 where it is not known.
+    pub tid_offset: AtomicI32,
+    /// 1 where `rdfsbase` can be used (AT_HWCAP2 bit 1), else the word at %fs:0 is the FS base.
+    pub fsgsbase: AtomicU32,
+    /// 1 where the runtime may make system calls.
+    pub system_calls: AtomicU32,
+    /// Timers in use.
+    pub timers: AtomicU32,
+    /// Ticks to the timer's unit: `(ticks * mult) >> shift`, over 128 bits.
+    pub scale: [Scale; MAX_TIMERS],
+    /// First address of the image's code.
+    pub code_start: AtomicU64,
+    /// First address after it.
+    pub code_end: AtomicU64,
+    /// First address of the loader's entry code, which has no unwind information: a return
+    /// address in [root_start, root_end) is a root.
+    pub root_start: AtomicU64,
+    /// See `root_start`.
+    pub root_end: AtomicU64,
+}
+
+/// A fixed-point factor.
+#[repr(C)]
+pub struct Scale {
+    /// Multiplier.
+    pub mult: AtomicU64,
+    /// Right shift.
+    pub shift: AtomicU64,
+}
+
+/// State of one probed function.
+#[repr(C)]
+pub struct FunctionSlot {
+    /// 0 while not instrumented; changes with every add and remove, so that an activation begun
+    /// before a remove is not mistaken for one after it.
+    pub generation: AtomicU32,
+    /// [`FUNCTION_EXITS`] when its exits are patched.
+    pub flags: AtomicU32,
+}
+
+/// The function's exits are patched, so entries push activations.
+pub const FUNCTION_EXITS: u32 = 1;
+
+/// Length of the table of mappings.
+pub const MAP_SLOTS: usize = 16384;
+
+/// A mapping the runtime made itself; `len` 0 when free.
+#[repr(C)]
+pub struct MapSlot {
+    /// First address.
+    pub address: AtomicU64,
+    /// Bytes.
+    pub len: AtomicU64,
+}
+
+const _: () = {
+    assert!(size_of::<Parameters>() == 40 + 16 * MAX_TIMERS + 32);
+    assert!(size_of::<FunctionSlot>() == 8);
+    assert!(size_of::<MapSlot>() == 16);
+};

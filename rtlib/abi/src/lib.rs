@@ -1,0 +1,25 @@
+//! Layouts shared by the injected runtime and the `ipath` command: the segment, which both map,
+//! and the parameters the command writes into the runtime's image before the first probe fires.
+//!
+//! Every type is `repr(C)`, holds plain integers or atomics only, and has no padding. A change of
+//! any of them changes [`ABI_VERSION`]. docs/segment.md describes the whole.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod image;
+pub mod segment;
+
+/// Version of every layout in this crate; a segment of another version is refused.
+pub const ABI_VERSION: u32 = 1;
+
+/// Page size of the only platform there is, in bytes.
+pub const PAGE: u64 = 4096;
+
+/// Most functions one session can hold, removed ones included.
+pub const MAX_FUNCTIONS: usize = 4096;
+
+/// Most threads alive at once that record; calls on further ones are counted as missed.
+pub const MAX_THREADS: usize = 4096;
+
+/// Most timers one session can have.
+pub const MAX_TIMERS: usize = 4;

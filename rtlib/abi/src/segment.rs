@@ -1,0 +1,260 @@
+//! The shared segment: what survives both processes.
+//!
+//! The areas follow each other at the offsets the [`Header`] names. The target writes nodes,
+//! records, threads and modules; the command writes the rest.
+
+use core::mem::{offset_of, size_of};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::MAX_TIMERS;
+
+/// First eight bytes of a segment.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"ipathseg");
+
+/// Node that ends a complete path: the walk came to a known root.
+pub const ROOT_COMPLETE: u32 = 1;
+/// Node that ends a path whose walk had to stop early.
+pub const ROOT_INCOMPLETE: u32 = 2;
+/// Node that stands for all paths beyond the limit on paths.
+pub const ROOT_OVERFLOW: u32 = 3;
+/// Node that ends a path cut at the depth the user asked for.
+pub const ROOT_CUT: u32 = 4;
+/// First node that is interned.
+pub const FIRST_NODE: u32 = 5;
+
+/// Bytes that the node, record and module areas are populated by at a time.
+pub const CHUNK: u64 = 64 * 1024;
+
+/// An area of the segment: `count` items of one size from `offset` on, both in bytes resp. items.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Area {
+    /// Bytes from the start of the segment.
+    pub offset: u64,
+    /// How many items there is room for.
+    pub capacity: u64,
+}
+
+/// The segment's first page.
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`crate::ABI_VERSION`].
+    pub version: AtomicU32,
+    /// Process id of the target, as the command that created the segment sees it.
+    pub pid: AtomicU32,
+    /// Start time of the target in clock ticks since boot (field 22 of /proc/PID/stat).
+    pub start_time: AtomicU64,
+    /// Bytes of the whole segment.
+    pub size: AtomicU64,
+    /// Session state, one of the `STATE_*` values.
+    pub state: AtomicU32,
+    /// Timers of every record.
+    pub timers: AtomicU32,
+    /// Bytes from one record to the next.
+    pub record_stride: AtomicU64,
+    /// Time-stamp counter when the session started.
+    pub started_tsc: AtomicU64,
+    /// Wall clock when the session started, ns since 1970.
+    pub started_unix_ns: AtomicU64,
+    /// Frequency of the time-stamp counter in Hz.
+    pub clock_hz: AtomicU64,
+    /// Time-stamp counter when the session was taken out of its target, else 0.
+    pub ended_tsc: AtomicU64,
+    /// Nodes handed out, those of the roots included.
+    pub nodes_used: AtomicU64,
+    /// Records handed out.
+    pub records_used: AtomicU64,
+    /// Distinct paths interned.
+    pub paths_used: AtomicU64,
+    /// Threads that have ever recorded.
+    pub threads_used: AtomicU64,
+    /// Modules published by the runtime.
+    pub modules_used: AtomicU64,
+    /// Histograms handed out.
+    pub histograms_used: AtomicU64,
+    /// Calls that could not be recorded for want of a thread's record.
+    pub missed: AtomicU64,
+    /// Where each area lies, indexed by the `AREA_*` values.
+    pub areas: [Area; AREAS],
+    /// Length in bytes of the session document in each of its two slots.
+    pub document_len: [AtomicU64; 2],
+    /// Which slot of the session document is valid: the low bit of this counter.
+    pub document_turn: AtomicU64,
+    /// Journal entries written.
+    pub journal_used: AtomicU64,
+}
+
+/// The target has been mapped into but nothing is patched yet.
+pub const STATE_SETUP: u32 = 1;
+/// Probes are in, or can be.
+pub const STATE_ACTIVE: u32 = 2;
+/// Everything is out of the target again.
+pub const STATE_ENDED: u32 = 3;
+
+/// Number of areas.
+pub const AREAS: usize = 8;
+/// Area of [`JournalEntry`].
+pub const AREA_JOURNAL: usize = 0;
+/// Area of bytes: the first slot of the session document, JSON.
+pub const AREA_DOCUMENT_0: usize = 1;
+/// Area of bytes: the second slot of the session document.
+pub const AREA_DOCUMENT_1: usize = 2;
+/// Area of [`ThreadEntry`].
+pub const AREA_THREADS: usize = 3;
+/// Area of [`ModuleEntry`].
+pub const AREA_MODULES: usize = 4;
+/// Area of [`Node`].
+pub const AREA_NODES: usize = 5;
+/// Area of records: [`RecordHead`] and [`RecordTimer`]s, `record_stride` bytes each.
+pub const AREA_RECORDS: usize = 6;
+/// Area of [`Histogram`].
+pub const AREA_HISTOGRAMS: usize = 7;
+
+/// Most bytes one journal entry can change.
+pub const JOURNAL_BYTES: usize = 24;
+
+/// What stood at a place of the target's text before it was changed.
+#[repr(C)]
+pub struct JournalEntry {
+    /// Where, in the target.
+    pub address: AtomicU64,
+    /// [`JOURNAL_EMPTY`], [`JOURNAL_INTENT`], [`JOURNAL_WRITTEN`] or [`JOURNAL_UNDONE`].
+    pub state: AtomicU32,
+    /// How many bytes.
+    pub len: AtomicU32,
+    /// The original bytes.
+    pub old: [AtomicU64; JOURNAL_BYTES / 8],
+    /// The bytes in their stead.
+    pub new: [AtomicU64; JOURNAL_BYTES / 8],
+}
+
+/// Entry not in use.
+pub const JOURNAL_EMPTY: u32 = 0;
+/// The bytes may have been written.
+pub const JOURNAL_INTENT: u32 = 1;
+/// The bytes have been written.
+pub const JOURNAL_WRITTEN: u32 = 2;
+/// The original bytes stand again.
+pub const JOURNAL_UNDONE: u32 = 3;
+
+/// One thread of the target that has recorded.
+#[repr(C)]
+pub struct ThreadEntry {
+    /// Thread id in the target's own pid namespace; the last owner's where several had it in turn.
+    pub tid: AtomicU32,
+    /// Not used; zero.
+    pub reserved: AtomicU32,
+    /// Calls missed on this thread: a probe fired while the runtime was already at work there.
+    pub missed: AtomicU64,
+}
+
+/// Longest module path that is published, in bytes.
+pub const MODULE_PATH: usize = 224;
+
+/// An executable mapping of a file that the runtime has seen.
+#[repr(C)]
+pub struct ModuleEntry {
+    /// First address of the mapping in the target.
+    pub start: AtomicU64,
+    /// First address after it.
+    pub end: AtomicU64,
+    /// Offset of the mapping in its file, bytes.
+    pub offset: AtomicU64,
+    /// Bytes of `path`; stored last, so 0 means not yet published.
+    pub path_len: AtomicU32,
+    /// Not used; zero.
+    pub reserved: AtomicU32,
+    /// Path as /proc/PID/maps gives it.
+    pub path: [AtomicU64; MODULE_PATH / 8],
+}
+
+/// A node of the calling-context tree: one call site under a parent, or a probed function at the
+/// end of a path.
+#[repr(C)]
+pub struct Node {
+    /// The return address; for the end of a path the function id with [`NODE_IS_PATH`] set.
+    pub key: AtomicU64,
+    /// The caller's node.
+    pub parent: AtomicU32,
+    /// Next node of the same hash bucket.
+    pub next: AtomicU32,
+    /// Frames from here to the root.
+    pub depth: AtomicU32,
+    /// Not used; zero.
+    pub reserved: AtomicU32,
+}
+
+/// Bit of [`Node::key`] that tells the end of a path from a call site.
+pub const NODE_IS_PATH: u64 = 1 << 63;
+
+/// What one thread has seen of one path: written by that thread alone, sequence-locked.
+#[repr(C)]
+pub struct RecordHead {
+    /// Odd while the writer is inside.
+    pub sequence: AtomicU32,
+    /// Index of the thread.
+    pub thread: AtomicU32,
+    /// Node of the path; 0 while the record is not in use.
+    pub path: AtomicU32,
+    /// Id of the function.
+    pub function: AtomicU32,
+    /// Activations entered.
+    pub entered: AtomicU64,
+    /// Activations that returned.
+    pub closed: AtomicU64,
+    /// Activations ended by an exception, longjmp or the thread's end.
+    pub unwound: AtomicU64,
+    /// Thread id of the writer when the record was made.
+    pub tid: AtomicU64,
+}
+
+/// Buckets a record holds itself; a value outside them moves the histogram to the pool.
+pub const INLINE_BUCKETS: usize = 4;
+
+/// One timer of a record, in ticks of its source.
+#[repr(C)]
+pub struct RecordTimer {
+    /// Sum over the closed activations.
+    pub sum: AtomicU64,
+    /// Smallest value.
+    pub min: AtomicU64,
+    /// Largest value.
+    pub max: AtomicU64,
+    /// Sum over those that no activation of the same function enclosed.
+    pub outermost: AtomicU64,
+    /// Sum without the time inside nested probed functions.
+    pub exclusive: AtomicU64,
+    /// 0, or the index plus one of the histogram in the pool.
+    pub histogram: AtomicU32,
+    /// Exponent of the first inline bucket.
+    pub first_bucket: AtomicU32,
+    /// Counts for `first_bucket` and the exponents that follow, while `histogram` is 0.
+    pub buckets: [AtomicU32; INLINE_BUCKETS],
+}
+
+/// A histogram that has outgrown its record: entry k counts values in [2^k, 2^(k+1)).
+#[repr(C)]
+pub struct Histogram {
+    /// The counts.
+    pub buckets: [AtomicU64; 64],
+}
+
+/// Bytes of a record with `timers` timers.
+pub const fn record_stride(timers: usize) -> u64 {
+    (size_of::<RecordHead>() + timers * size_of::<RecordTimer>()) as u64
+}
+
+const _: () = {
+    assert!(size_of::<Header>() <= crate::PAGE as usize);
+    assert!(offset_of!(Header, areas) % 8 == 0);
+    assert!(size_of::<JournalEntry>() == 64);
+    assert!(size_of::<ThreadEntry>() == 16);
+    assert!(size_of::<ModuleEntry>() == 256);
+    assert!(size_of::<Node>() == 24);
+    assert!(size_of::<RecordHead>() == 48);
+    assert!(size_of::<RecordTimer>() == 64);
+    assert!(size_of::<Histogram>() == 512);
+    assert!(record_stride(MAX_TIMERS) == 304);
+};

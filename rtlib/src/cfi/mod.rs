@@ -1,0 +1,26 @@
+//! Call-frame information, evaluated in the target: `.eh_frame` as System V ABI, DWARF 5 chapter 6.4
+//! and LSB 5 chapter 10.6 define it. No allocation, every read bounded.
+
+mod cursor;
+mod expression;
+mod program;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub use cursor::{Cursor, Region};
+pub use expression::{Registers, evaluate};
+pub use program::{Cfa, RegisterRule, Row, row_at};
+pub use table::{Fde, find_fde, fde_by_scan};
+
+/// DWARF number of rbx (psABI figure 3.36).
+pub const RBX: usize = 3;
+/// DWARF number of rbp.
+pub const RBP: usize = 6;
+/// DWARF number of rsp.
+pub const RSP: usize = 7;
+/// DWARF number of the return-address column.
+pub const RA: usize = 16;
+/// Columns that are tracked: the sixteen general registers and the return address.
+pub const COLUMNS: usize = 17;

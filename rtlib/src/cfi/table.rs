@@ -1,0 +1,170 @@
+//! Finding the FDE of an address: by the table of `.eh_frame_hdr`, or by scanning `.eh_frame`.
+
+use super::cursor::{Cursor, Region};
+
+/// A frame description entry with what its CIE says.
+#[derive(Clone, Copy, Debug)]
+pub struct Fde {
+    /// First address covered.
+    pub start: u64,
+    /// Address behind the last one covered.
+    pub end: u64,
+    /// Whether the frame is one a signal handler returns into: its pc is no return address.
+    pub signal_frame: bool,
+    pub(super) code_align: u64,
+    pub(super) data_align: i64,
+    pub(super) initial: Cursor,
+    pub(super) instructions: Cursor,
+}
+
+struct Cie {
+    code_align: u64,
+    data_align: i64,
+    pointer_encoding: u8,
+    augmented: bool,
+    signal_frame: bool,
+    instructions: Cursor,
+}
+
+/// The FDE that covers `pc`, found through the sorted table of the `.eh_frame_hdr` at `header`.
+/// `region` bounds the header and the entries it points to.
+pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
+    const SORTED_DATAREL_SDATA4: u8 = 0x3b;
+    let mut c = region.cursor(header)?;
+    if c.u8()? != 1 {
+        return None;
+    }
+    let (frame_encoding, count_encoding, table_encoding) = (c.u8()?, c.u8()?, c.u8()?);
+    c.pointer(frame_encoding, header)?;
+    let count = c.pointer(count_encoding, header)?;
+    if table_encoding != SORTED_DATAREL_SDATA4 {
+        return None;
+    }
+    let table = c.at();
+    let entry = |index: u64| -> Option<(u64, u64)> {
+        let mut c = region.cursor(table.checked_add(index.checked_mul(8)?)?)?;
+        let start = header.wrapping_add(i64::from(c.i32()?) as u64);
+        let fde = header.wrapping_add(i64::from(c.i32()?) as u64);
+        Some((start, fde))
+    };
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if entry(middle)?.0 <= pc {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    let (_, at) = entry(low.checked_sub(1)?)?;
+    let fde = parse(region, at)?.0?;
+    (fde.start <= pc && pc < fde.end).then_some(fde)
+}
+
+/// The FDE that covers `pc`, found by reading `.eh_frame` from its start: for images without a
+/// header.
+pub fn fde_by_scan(section: Region, pc: u64) -> Option<Fde> {
+    let mut at = section.start();
+    while at < section.end() {
+        let (fde, next) = parse(section, at)?;
+        if let Some(fde) = fde
+            && fde.start <= pc
+            && pc < fde.end
+        {
+            return Some(fde);
+        }
+        at = next;
+    }
+    None
+}
+
+/// The entry at `at` if it is an FDE, and where the next one starts. `None` at the terminator and
+/// on anything malformed.
+fn parse(region: Region, at: u64) -> Option<(Option<Fde>, u64)> {
+    let (mut c, next) = entry_body(region, at)?;
+    let id_at = c.at();
+    let id = c.u32()?;
+    if id == 0 {
+        return Some((None, next));
+    }
+    let cie = parse_cie(region, id_at.checked_sub(u64::from(id))?)?;
+    let start = c.pointer(cie.pointer_encoding, 0)?;
+    let len = c.pointer(cie.pointer_encoding & 0x0f, 0)?;
+    if cie.augmented {
+        let bytes = c.uleb()?;
+        c.skip(bytes)?;
+    }
+    let fde = Fde {
+        start,
+        end: start.checked_add(len)?,
+        signal_frame: cie.signal_frame,
+        code_align: cie.code_align,
+        data_align: cie.data_align,
+        initial: cie.instructions,
+        instructions: c,
+    };
+    Some((Some(fde), next))
+}
+
+/// The bytes of the entry at `at` behind its length, and the address of the next entry.
+fn entry_body(region: Region, at: u64) -> Option<(Cursor, u64)> {
+    const LENGTH_IS_64_BIT: u32 = 0xffff_ffff;
+    let mut c = region.cursor(at)?;
+    let len = match c.u32()? {
+        0 => return None,
+        LENGTH_IS_64_BIT => c.u64()?,
+        len => u64::from(len),
+    };
+    let body = c.split(len)?;
+    Some((body, c.at()))
+}
+
+fn parse_cie(region: Region, at: u64) -> Option<Cie> {
+    let (mut c, _) = entry_body(region, at)?;
+    if c.u32()? != 0 {
+        return None;
+    }
+    let version = c.u8()?;
+    if version != 1 && version != 3 {
+        return None;
+    }
+    let mut augmentation = c;
+    while c.u8()? != 0 {}
+    let code_align = c.uleb()?;
+    let data_align = c.sleb()?;
+    let return_column = if version == 1 { u64::from(c.u8()?) } else { c.uleb()? };
+    if return_column != super::RA as u64 {
+        return None;
+    }
+    let mut cie = Cie {
+        code_align,
+        data_align,
+        pointer_encoding: 0,
+        augmented: false,
+        signal_frame: false,
+        instructions: c,
+    };
+    let first = augmentation.u8()?;
+    if first == b'z' {
+        let len = c.uleb()?;
+        let mut data = c.split(len)?;
+        cie.augmented = true;
+        cie.instructions = c;
+        loop {
+            match augmentation.u8()? {
+                0 => break,
+                b'R' => cie.pointer_encoding = data.u8()?,
+                b'L' => data.skip(1)?,
+                b'P' => {
+                    let encoding = data.u8()?;
+                    data.pointer(encoding & 0x0f, 0)?;
+                }
+                b'S' => cie.signal_frame = true,
+                _ => return None,
+            }
+        }
+    } else if first != 0 {
+        return None;
+    }
+    Some(cie)
+}

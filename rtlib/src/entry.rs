@@ -1,0 +1,335 @@
+//! What happens when a probed function is entered.
+
+use core::arch::x86_64::_rdtsc;
+use core::mem::size_of;
+use core::sync::atomic::Ordering;
+
+use abi::image::{FUNCTION_EXITS, FunctionSlot};
+
+use crate::activation::{self, Activation};
+use crate::state::{ipath_functions, is_alive};
+use crate::thread::{self, ACTIVATIONS, PathSlot, StackRange, Thread};
+use crate::walk::{self, Obstacle, Walk};
+use crate::{exit, maps, memory, record, segment, tree};
+
+/// Most frames a walk can hold after growing.
+const MOST_FRAMES: u64 = 1 << 20;
+
+/// Steps towards one walk: every rule of the deepest stack may have to be learnt.
+const ATTEMPTS: u64 = 2 * MOST_FRAMES;
+
+/// Records a call of `function` where that needs nothing new: the thread to take the slow path
+/// with, else null.
+///
+/// # Safety
+/// Called by the entry stub: `slot` is the address of the return address, on the stack of the
+/// calling thread, `rbp` the register at the function's entry.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_fast_entry(function: u64, slot: u64, rbp: u64) -> *mut Thread {
+    let none = core::ptr::null_mut();
+    if !is_alive() {
+        return none;
+    }
+    let state = &ipath_functions[function as usize % abi::MAX_FUNCTIONS];
+    if state.generation.load(Ordering::Relaxed) == 0 {
+        return none;
+    }
+    let mut thread = thread::current();
+    if thread.is_null() {
+        thread = thread::register();
+        if thread.is_null() {
+            segment::header().missed.fetch_add(1, Ordering::Relaxed);
+            return none;
+        }
+    }
+    // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
+    unsafe {
+        if is_busy(thread, slot) {
+            let missed = &segment::thread((*thread).index).missed;
+            missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            return none;
+        }
+        set_busy(thread, slot);
+        if !thread::is_same_thread(thread) {
+            return thread;
+        }
+        let Ok(walk) = walk::fast(thread, function as u32, slot, rbp) else {
+            return thread;
+        };
+        let Some(known) = find(thread, function as u32, &walk) else {
+            return thread;
+        };
+        if state.flags.load(Ordering::Relaxed) & FUNCTION_EXITS == 0 {
+            record::enter(known);
+            set_busy(thread, 0);
+            return none;
+        }
+        let top = (*thread).top;
+        let is_left_behind = (*top).stack == walk.stack && (*top).slot <= slot;
+        if is_left_behind || (*top).next.is_null() {
+            return thread;
+        }
+        push(thread, function as u32, state, slot, walk.stack, known);
+        set_busy(thread, 0);
+        none
+    }
+}
+
+/// Records a call of `function` whatever it takes. Runs on the private stack, with signals
+/// blocked and the thread's callee-saved registers stored.
+///
+/// # Safety
+/// Called by the entry stub with what [`ipath_fast_entry`] returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, slot: u64) {
+    // SAFETY: the stub's promise; the thread is marked busy.
+    unsafe {
+        if record_slowly(thread, function as u32, slot).is_none() {
+            let missed = &segment::thread((*thread).index).missed;
+            missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        set_busy(thread, 0);
+    }
+}
+
+unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<()> {
+    let state = &ipath_functions[function as usize % abi::MAX_FUNCTIONS];
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !thread::is_same_thread(thread) {
+            // The thread that had this FS base has ended, in the middle of these calls.
+            exit::close_all(thread);
+            (*thread).tid = crate::sys::gettid();
+            segment::thread((*thread).index).tid.store((*thread).tid, Ordering::Relaxed);
+        }
+        let walk = walk_slowly(thread, function, slot)?;
+        let known = match find(thread, function, &walk) {
+            Some(known) => known,
+            None => learn_path(thread, function, &walk)?,
+        };
+        if state.flags.load(Ordering::Relaxed) & FUNCTION_EXITS == 0 {
+            record::enter(known);
+            return Some(());
+        }
+        exit::close_left_behind(thread, walk.stack, slot);
+        if (*(*thread).top).next.is_null() {
+            let memory = memory::map(ACTIVATIONS * size_of::<Activation>() as u64)?;
+            activation::link(memory as *mut Activation, ACTIVATIONS as usize, (*thread).top);
+        }
+        push(thread, function, state, slot, walk.stack, known);
+        Some(())
+    }
+}
+
+unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<Walk> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let rbp = (*thread).saved.rbp;
+        let mut use_full = false;
+        let mut last = 0;
+        for _ in 0..ATTEMPTS {
+            let result = if use_full {
+                walk::full(thread, function, slot)
+            } else {
+                walk::fast(thread, function, slot, rbp)
+            };
+            match result {
+                Ok(walk) => return Some(walk),
+                Err(Obstacle::Stack) => find_stack(thread, slot)?,
+                // Where the cache has no room left for the rule, only the full walk is left.
+                Err(Obstacle::Rule(pc)) if pc == last => use_full = true,
+                Err(Obstacle::Rule(pc)) => {
+                    walk::learn(pc);
+                    last = pc;
+                }
+                Err(Obstacle::Full) => use_full = true,
+                Err(Obstacle::Depth) => grow_frames(thread)?,
+            }
+        }
+        None
+    }
+}
+
+/// Makes the stack that holds `slot` the thread's current one.
+unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
+    // SAFETY: the caller's promise.
+    let thread = unsafe { &mut *thread };
+    let holds = |range: &StackRange| range.low <= slot && slot < range.high;
+    if let Some(known) = thread.stacks.iter().find(|r| holds(r)) {
+        thread.stack = *known;
+        return Some(());
+    }
+    let mut found = None;
+    maps::for_each(|mapping, _| {
+        let range = StackRange { low: mapping.start, high: mapping.end };
+        if holds(&range) && mapping.read {
+            found = Some(range);
+        }
+        found.is_none()
+    })?;
+    let range = found?;
+    thread.stack = range;
+    let at = thread.next_stack as usize % thread.stacks.len();
+    thread.stacks[at] = range;
+    thread.next_stack += 1;
+    Some(())
+}
+
+unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
+    // SAFETY: the caller's promise; the old frames lie in the thread's own block or in memory that
+    // only the thread uses.
+    unsafe {
+        let capacity = (*thread).frames_capacity * 4;
+        if capacity > MOST_FRAMES {
+            return None;
+        }
+        let old = (*thread).frames as u64;
+        (*thread).frames = memory::map(capacity * 8)? as *mut u64;
+        (*thread).frames_capacity = capacity;
+        memory::unmap(old);
+        Some(())
+    }
+}
+
+/// The record of the path just walked, if this thread has one.
+#[inline(always)]
+unsafe fn find(thread: *mut Thread, function: u32, walk: &Walk) -> Option<u32> {
+    // SAFETY: the table is the thread's own, its mask one less than its length.
+    unsafe {
+        let (table, mask) = ((*thread).paths, (*thread).paths_mask);
+        let mut at = walk.hash & mask;
+        loop {
+            let slot = table.add(at as usize);
+            if (*slot).path == 0 {
+                return None;
+            }
+            if (*slot).hash == walk.hash {
+                let frames = core::slice::from_raw_parts((*thread).frames, walk.len as usize);
+                if tree::is_path((*slot).path, function, frames, walk.root) {
+                    return Some((*slot).record);
+                }
+            }
+            at = (at + 1) & mask;
+        }
+    }
+}
+
+/// Interns the path just walked and makes this thread's record of it.
+unsafe fn learn_path(thread: *mut Thread, function: u32, walk: &Walk) -> Option<u32> {
+    // SAFETY: the thread is the caller's; `frames` holds `len` addresses.
+    unsafe {
+        let frames = core::slice::from_raw_parts((*thread).frames, walk.len as usize);
+        let path = tree::intern(function, frames, walk.root)?;
+        let is_overflow = !tree::is_path(path, function, frames, walk.root);
+        // Paths beyond the limit share a path; it is kept under a hash of its own.
+        let hash = if is_overflow { u64::from(path) } else { walk.hash };
+        if is_overflow && let Some(known) = find_overflow(thread, hash, path) {
+            return Some(known);
+        }
+        if ((*thread).paths_used + 1) * 2 > (*thread).paths_mask {
+            grow_paths(thread)?;
+        }
+        let record = record::make((*thread).index, (*thread).tid, function, path)?;
+        insert((*thread).paths, (*thread).paths_mask, PathSlot { hash, path, record });
+        (*thread).paths_used += 1;
+        Some(record)
+    }
+}
+
+unsafe fn find_overflow(thread: *mut Thread, hash: u64, path: u32) -> Option<u32> {
+    // SAFETY: as for `find`.
+    unsafe {
+        let (table, mask) = ((*thread).paths, (*thread).paths_mask);
+        let mut at = hash & mask;
+        while (*table.add(at as usize)).path != 0 {
+            let slot = *table.add(at as usize);
+            if slot.hash == hash && slot.path == path {
+                return Some(slot.record);
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+}
+
+unsafe fn insert(table: *mut PathSlot, mask: u64, new: PathSlot) {
+    // SAFETY: the table has `mask + 1` slots, some of them free.
+    unsafe {
+        let mut at = new.hash & mask;
+        while (*table.add(at as usize)).path != 0 {
+            at = (at + 1) & mask;
+        }
+        *table.add(at as usize) = new;
+    }
+}
+
+unsafe fn grow_paths(thread: *mut Thread) -> Option<()> {
+    // SAFETY: the old table is the thread's own; the new one is zeroed memory of twice its length.
+    unsafe {
+        let (old, slots) = ((*thread).paths, (*thread).paths_mask + 1);
+        let new = memory::map(2 * slots * size_of::<PathSlot>() as u64)? as *mut PathSlot;
+        for at in 0..slots {
+            let slot = *old.add(at as usize);
+            if slot.path != 0 {
+                insert(new, 2 * slots - 1, slot);
+            }
+        }
+        (*thread).paths = new;
+        (*thread).paths_mask = 2 * slots - 1;
+        memory::unmap(old as u64);
+        Some(())
+    }
+}
+
+/// Begins an activation; reads the clock last.
+#[inline(always)]
+unsafe fn push(
+    thread: *mut Thread,
+    function: u32,
+    state: &FunctionSlot,
+    slot: u64,
+    stack: u64,
+    known: u32,
+) {
+    // SAFETY: the thread is the caller's and has a free activation; function ids are below
+    // MAX_FUNCTIONS, as many as `depths` has.
+    unsafe {
+        record::enter(known);
+        let depth = (*thread).depths.add(function as usize % abi::MAX_FUNCTIONS);
+        let new = (*(*thread).top).next;
+        (*new).slot = slot;
+        (*new).stack = stack;
+        (*new).nested = 0;
+        (*new).record = known;
+        (*new).function = function;
+        (*new).generation = state.generation.load(Ordering::Relaxed);
+        (*new).outermost = u32::from(*depth == 0);
+        *depth += 1;
+        (*thread).top = new;
+        (*new).start = _rdtsc();
+    }
+}
+
+/// Marks the thread as recording the call whose return address is at `slot`; 0 ends it.
+#[inline(always)]
+pub(crate) unsafe fn set_busy(thread: *mut Thread, slot: u64) {
+    // SAFETY: the thread is the caller's. Volatile: a signal handler reads it.
+    unsafe { (&raw mut (*thread).busy).write_volatile(slot) };
+}
+
+/// Whether the thread is in the middle of recording another call: then this one comes from a
+/// signal handler on top of it. A mark that lies deeper in the same stack was left by a jump out
+/// of such a handler.
+#[inline(always)]
+pub(crate) unsafe fn is_busy(thread: *mut Thread, slot: u64) -> bool {
+    // SAFETY: the thread is the caller's.
+    unsafe {
+        let busy = (&raw const (*thread).busy).read_volatile();
+        if busy == 0 {
+            return false;
+        }
+        let is_left = busy < slot && (*thread).stack.low <= busy && slot < (*thread).stack.high;
+        !is_left
+    }
+}

@@ -1,0 +1,188 @@
+//! What happens when a probed function is left.
+
+use core::arch::x86_64::_rdtsc;
+use core::sync::atomic::Ordering;
+
+use crate::activation::Activation;
+use crate::entry::{is_busy, set_busy};
+use crate::record;
+use crate::state::{ipath_functions, is_alive};
+use crate::thread::{self, Thread};
+
+/// Ends the activation of `function` whose return address is at `slot` where it is the innermost:
+/// the thread to take the slow path with, else null.
+///
+/// # Safety
+/// Called by the exit stub: `slot` is the address of the return address about to be used.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64) -> *mut Thread {
+    // SAFETY: reads a counter.
+    let now = unsafe { _rdtsc() };
+    let none = core::ptr::null_mut();
+    if !is_alive() {
+        return none;
+    }
+    let thread = thread::current();
+    if thread.is_null() {
+        return none;
+    }
+    // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
+    unsafe {
+        if is_busy(thread, slot) || (*(*thread).top).slot == u64::MAX {
+            return none;
+        }
+        set_busy(thread, slot);
+        let top = (*thread).top;
+        if (*top).slot != slot || u64::from((*top).function) != function {
+            return thread;
+        }
+        end(thread, top, now);
+        set_busy(thread, 0);
+        none
+    }
+}
+
+/// Ends an activation that is not the innermost, or none: the call may have begun before its
+/// function was instrumented.
+///
+/// # Safety
+/// Called by the exit stub with what [`ipath_fast_exit`] returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slot: u64) {
+    // SAFETY: the stub's promise; the list ends at the bottom activation.
+    unsafe {
+        let now = _rdtsc();
+        let found = find(thread, function, slot);
+        if (*found).slot != u64::MAX {
+            close_left_behind(thread, (*found).stack, slot - 8);
+            // What is still above runs on other stacks and stays.
+            let found = find(thread, function, slot);
+            end(thread, raise(thread, found), now);
+        }
+        set_busy(thread, 0);
+    }
+}
+
+/// The activation of `function` with its return address at `slot`, or the bottom of the list.
+unsafe fn find(thread: *mut Thread, function: u64, slot: u64) -> *mut Activation {
+    // SAFETY: the list is the thread's own and ends at the bottom.
+    unsafe {
+        let mut at = (*thread).top;
+        while (*at).slot != u64::MAX
+            && ((*at).slot != slot || u64::from((*at).function) != function)
+        {
+            at = (*at).prev;
+        }
+        at
+    }
+}
+
+/// Ends the innermost activation, which `top` is, as returned.
+#[inline(always)]
+unsafe fn end(thread: *mut Thread, top: *mut Activation, now: u64) {
+    // SAFETY: `top` is the thread's innermost activation and not the bottom.
+    unsafe {
+        let ticks = now.saturating_sub((*top).start);
+        if is_current(top) {
+            record::close((*top).record, ticks, (*top).nested, (*top).outermost != 0);
+        }
+        pop(thread, top);
+        (*(*top).prev).nested += ticks;
+    }
+}
+
+/// Whether the function has stayed instrumented since the activation began. If it was taken out
+/// meanwhile its returns were not seen, and the activation counts as open.
+#[inline(always)]
+unsafe fn is_current(activation: *mut Activation) -> bool {
+    // SAFETY: the activation is valid.
+    unsafe {
+        let slot = &ipath_functions[(*activation).function as usize % abi::MAX_FUNCTIONS];
+        slot.generation.load(Ordering::Relaxed) == (*activation).generation
+    }
+}
+
+#[inline(always)]
+unsafe fn pop(thread: *mut Thread, top: *mut Activation) {
+    // SAFETY: as for `end`.
+    unsafe {
+        let depth = (*thread).depths.add((*top).function as usize % abi::MAX_FUNCTIONS);
+        *depth = (*depth).saturating_sub(1);
+        (*thread).top = (*top).prev;
+    }
+}
+
+/// Closes, as unwound, the innermost activations of `stack` whose return address lies at or below
+/// `slot`: an exception or longjmp has left them. Those of other stacks stay.
+///
+/// # Safety
+/// The thread is the caller's and marked busy.
+pub(crate) unsafe fn close_left_behind(thread: *mut Thread, stack: u64, slot: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut at = (*thread).top;
+        while (*at).slot != u64::MAX {
+            let prev = (*at).prev;
+            if (*at).stack == stack {
+                if (*at).slot > slot {
+                    break;
+                }
+                leave(thread, raise(thread, at));
+            }
+            at = prev;
+        }
+    }
+}
+
+/// Closes every activation of the thread as unwound.
+///
+/// # Safety
+/// As for [`close_left_behind`].
+pub(crate) unsafe fn close_all(thread: *mut Thread) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        loop {
+            let top = (*thread).top;
+            if (*top).slot == u64::MAX {
+                break;
+            }
+            leave(thread, top);
+        }
+    }
+}
+
+unsafe fn leave(thread: *mut Thread, top: *mut Activation) {
+    // SAFETY: `top` is the thread's innermost activation and not the bottom.
+    unsafe {
+        if is_current(top) {
+            record::unwind((*top).record);
+        }
+        pop(thread, top);
+    }
+}
+
+/// Moves `wanted` to the top of the list, above those over it, whose order stays. The links between
+/// the places of the list never change, so what they hold is moved.
+unsafe fn raise(thread: *mut Thread, wanted: *mut Activation) -> *mut Activation {
+    // SAFETY: `wanted` is on the thread's list.
+    unsafe {
+        let mut at = wanted;
+        while at != (*thread).top {
+            let above = (*at).next;
+            swap(at, above);
+            at = above;
+        }
+        at
+    }
+}
+
+unsafe fn swap(a: *mut Activation, b: *mut Activation) {
+    // SAFETY: both are valid and distinct; the links are put back.
+    unsafe {
+        let (a_links, b_links) = (((*a).prev, (*a).next), ((*b).prev, (*b).next));
+        core::ptr::swap(a, b);
+        ((*a).prev, (*a).next) = a_links;
+        ((*b).prev, (*b).next) = b_links;
+    }
+}

@@ -1,0 +1,35 @@
+//! The runtime that `ipath` maps into a target: freestanding, no libc, no ELF TLS.
+//!
+//! `mutator/build.rs` compiles this crate with `--cfg ipath_image` into the image that is written
+//! into the target. Compiled as an ordinary library it serves its own tests: the parts that decide
+//! something (unwind tables, rules, the path tree) run there against independent oracles.
+//!
+//! Two worlds: code in `.text.fast` runs on the application's stack, touches no vector register
+//! and makes no system call; everything else runs on a private stack with signals blocked and the
+//! sixteen SSE registers saved (the image holds no AVX and no x87 instruction).
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod activation;
+pub mod cfi;
+pub mod entry;
+pub mod exit;
+pub mod maps;
+pub mod memory;
+pub mod modules;
+pub mod record;
+pub mod rule;
+pub mod rules;
+pub mod segment;
+pub mod state;
+pub mod sys;
+pub mod thread;
+pub mod tree;
+pub mod walk;
+
+#[cfg(ipath_image)]
+mod freestanding;
+#[cfg(ipath_image)]
+mod stub;

@@ -1,0 +1,204 @@
+//! Executable memory of the process and the unwind tables that describe it.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use abi::segment::MODULE_PATH;
+
+use crate::cfi::Region;
+use crate::maps::{self, Mapping};
+use crate::{segment, sys};
+
+/// Executable mappings that are told apart; code in further ones has no unwind tables.
+const RANGES: usize = 2048;
+
+/// An executable mapping.
+#[derive(Clone, Copy)]
+pub struct Range {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Where its unwind tables are, if it has any.
+    pub tables: Option<Tables>,
+}
+
+/// Unwind tables of a module.
+#[derive(Clone, Copy)]
+pub struct Tables {
+    /// Address of `.eh_frame_hdr`.
+    pub header: u64,
+    /// The loaded segment that holds it and `.eh_frame`.
+    pub region: Region,
+}
+
+struct List {
+    ranges: [Range; RANGES],
+    len: usize,
+}
+
+/// The executable mappings, as far as they have been seen.
+pub struct Modules {
+    lock: AtomicU32,
+    list: UnsafeCell<List>,
+}
+
+// SAFETY: `list` is touched only between `lock` and `unlock`.
+unsafe impl Sync for Modules {}
+
+impl Modules {
+    /// Nothing seen yet.
+    pub const fn new() -> Self {
+        const NONE: Range = Range { start: 0, end: 0, tables: None };
+        Self {
+            lock: AtomicU32::new(0),
+            list: UnsafeCell::new(List { ranges: [NONE; RANGES], len: 0 }),
+        }
+    }
+
+    /// The executable mapping that holds `address`. The maps are read again where none is known:
+    /// a library may have been loaded since.
+    ///
+    /// Runs with signals blocked, so that the lock's holder cannot be interrupted by a taker.
+    pub fn find(&self, address: u64) -> Option<Range> {
+        self.with(|list| {
+            if let Some(range) = list.find(address) {
+                return Some(range);
+            }
+            list.refresh();
+            list.find(address)
+        })
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut List) -> R) -> R {
+        while self.lock.swap(1, Ordering::Acquire) != 0 {
+            sys::sched_yield();
+        }
+        // SAFETY: the lock is held.
+        let result = work(unsafe { &mut *self.list.get() });
+        self.lock.store(0, Ordering::Release);
+        result
+    }
+}
+
+impl Default for Modules {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl List {
+    fn find(&self, address: u64) -> Option<Range> {
+        // Ordered by address, as the kernel lists them.
+        let known = self.ranges.get(..self.len)?;
+        let after = known.partition_point(|r| r.start <= address);
+        let range = known.get(after.checked_sub(1)?)?;
+        (address < range.end).then_some(*range)
+    }
+
+    fn refresh(&mut self) {
+        self.len = 0;
+        // The mapping at offset 0 of the file last seen: the file's ELF header, if it is one.
+        let mut head: Option<Mapping> = None;
+        let _ = maps::for_each(|mapping, path| {
+            let is_file = path.first() == Some(&b'/') || path == b"[vdso]";
+            if is_file && mapping.offset == 0 && mapping.read {
+                head = Some(mapping);
+            }
+            if !mapping.execute {
+                return true;
+            }
+            let own_head = head.filter(|h| is_file && h.inode == mapping.inode);
+            // SAFETY: the head is a mapping of this process that may be read.
+            let tables = own_head.and_then(|h| unsafe { tables(h) });
+            if let Some(slot) = self.ranges.get_mut(self.len) {
+                *slot = Range { start: mapping.start, end: mapping.end, tables };
+                self.len += 1;
+            }
+            if is_file {
+                publish(mapping, path);
+            }
+            true
+        });
+    }
+}
+
+/// Finds the unwind tables of the ELF image whose header is at the start of `head`.
+///
+/// # Safety
+/// `head` is mapped and readable, and if it is an ELF header its loaded segments are.
+unsafe fn tables(head: Mapping) -> Option<Tables> {
+    const LOAD: u32 = 1;
+    const EH_FRAME: u32 = 0x6474_e550;
+    const HEADER_LEN: u64 = 56;
+    // SAFETY: the caller's promise; every read below is bounded by the region.
+    let region = unsafe { Region::new(head.start, head.end) };
+    let mut c = region.cursor(head.start)?;
+    if c.u32()? != u32::from_le_bytes(*b"\x7fELF") || c.u8()? != 2 {
+        return None;
+    }
+    let at = |offset: u64| region.cursor(head.start.checked_add(offset)?);
+    let table = at(32)?.u64()?;
+    let count = u64::from(at(56)?.u16()?);
+    let field = |index: u64, offset: u64| at(table.checked_add(index * HEADER_LEN + offset)?);
+    let mut bias = None;
+    for index in 0..count {
+        let kind = field(index, 0)?.u32()?;
+        if kind == LOAD && bias.is_none() {
+            let (offset, address) = (field(index, 8)?.u64()?, field(index, 16)?.u64()?);
+            bias = Some(head.start.wrapping_sub(address.wrapping_sub(offset)));
+        }
+        if kind != EH_FRAME {
+            continue;
+        }
+        let header = field(index, 16)?.u64()?;
+        for load in 0..count {
+            let start = field(load, 16)?.u64()?;
+            let len = field(load, 32)?.u64()?;
+            if field(load, 0)?.u32()? == LOAD && start <= header && header < start.checked_add(len)? {
+                let start = start.wrapping_add(bias?);
+                // SAFETY: a loadable segment of an image that is loaded, by the caller's promise.
+                let region = unsafe { Region::new(start, start.checked_add(len)?) };
+                return Some(Tables { header: header.wrapping_add(bias?), region });
+            }
+        }
+    }
+    None
+}
+
+/// Writes a mapping into the segment, for the command to symbolize addresses by, unless it stands
+/// there.
+fn publish(mapping: Mapping, path: &[u8]) {
+    let used = segment::header().modules_used.load(Ordering::Relaxed) as u32;
+    let known = (0..used).map(segment::module).any(|entry| {
+        entry.start.load(Ordering::Relaxed) == mapping.start
+            && entry.end.load(Ordering::Relaxed) == mapping.end
+            && entry.offset.load(Ordering::Relaxed) == mapping.offset
+            && is_path(&entry.path, entry.path_len.load(Ordering::Relaxed), path)
+    });
+    if known || path.len() > MODULE_PATH {
+        return;
+    }
+    let Some(index) = segment::take_module() else { return };
+    let entry = segment::module(index);
+    entry.start.store(mapping.start, Ordering::Relaxed);
+    entry.end.store(mapping.end, Ordering::Relaxed);
+    entry.offset.store(mapping.offset, Ordering::Relaxed);
+    for (word, bytes) in entry.path.iter().zip(path.chunks(8)) {
+        word.store(packed(bytes), Ordering::Relaxed);
+    }
+    entry.path_len.store(path.len() as u32, Ordering::Release);
+}
+
+fn is_path(words: &[AtomicU64], len: u32, path: &[u8]) -> bool {
+    len as usize == path.len()
+        && words
+            .iter()
+            .zip(path.chunks(8))
+            .all(|(word, bytes)| word.load(Ordering::Relaxed) == packed(bytes))
+}
+
+/// Up to eight bytes as a little-endian word.
+fn packed(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}

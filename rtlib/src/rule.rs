@@ -1,0 +1,93 @@
+//! Unwind rules in one word: what a walk needs at a call site, cached by return address.
+
+/// How the frame that a return address belongs to is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// `cfa = sp + cfa_offset`, `rbp = *(cfa + 8 * rbp_words)` unless 0.
+    FromRsp {
+        /// Bytes.
+        cfa_offset: i32,
+        /// Words, negative; 0 where rbp is unchanged.
+        rbp_words: i16,
+    },
+    /// `cfa = rbp + cfa_offset`, `rbp = *(cfa + 8 * rbp_words)` unless 0.
+    FromRbp {
+        /// Bytes.
+        cfa_offset: i32,
+        /// Words, negative; 0 where rbp is unchanged.
+        rbp_words: i16,
+    },
+    /// The outermost frame: the path is complete.
+    Root,
+    /// No unwind information: `(sp, rbp) = (rbp + 16, *rbp)` if rbp proves to be a frame pointer.
+    FramePointer,
+    /// Rules that need more registers than sp and rbp, or an expression.
+    Full,
+    /// The walk cannot go on: the path is incomplete.
+    Stop,
+}
+
+const FROM_RSP: u64 = 1;
+const FROM_RBP: u64 = 2;
+const ROOT: u64 = 3;
+const FRAME_POINTER: u64 = 4;
+const FULL: u64 = 5;
+const STOP: u64 = 6;
+
+impl Rule {
+    /// The rule as a word that is never 0: kind in bits 0 to 7, `rbp_words` in 8 to 23,
+    /// `cfa_offset` in 32 to 63.
+    pub const fn encode(self) -> u64 {
+        const fn frame(kind: u64, cfa_offset: i32, rbp_words: i16) -> u64 {
+            kind | (rbp_words as u16 as u64) << 8 | (cfa_offset as u32 as u64) << 32
+        }
+        match self {
+            Self::FromRsp { cfa_offset, rbp_words } => frame(FROM_RSP, cfa_offset, rbp_words),
+            Self::FromRbp { cfa_offset, rbp_words } => frame(FROM_RBP, cfa_offset, rbp_words),
+            Self::Root => ROOT,
+            Self::FramePointer => FRAME_POINTER,
+            Self::Full => FULL,
+            Self::Stop => STOP,
+        }
+    }
+
+    /// The rule that [`Rule::encode`] made `word` from; anything else is [`Rule::Stop`].
+    #[inline(always)]
+    pub const fn decode(word: u64) -> Self {
+        let cfa_offset = (word >> 32) as i32;
+        let rbp_words = (word >> 8) as i16;
+        match word & 0xff {
+            FROM_RSP => Self::FromRsp { cfa_offset, rbp_words },
+            FROM_RBP => Self::FromRbp { cfa_offset, rbp_words },
+            ROOT => Self::Root,
+            FRAME_POINTER => Self::FramePointer,
+            FULL => Self::Full,
+            _ => Self::Stop,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rule;
+
+    #[test]
+    fn every_rule_survives_its_word() {
+        for cfa_offset in [8, 16, -8, i32::MAX, i32::MIN] {
+            for rbp_words in [0, -2, i16::MIN, i16::MAX] {
+                for rule in [
+                    Rule::FromRsp { cfa_offset, rbp_words },
+                    Rule::FromRbp { cfa_offset, rbp_words },
+                    Rule::Root,
+                    Rule::FramePointer,
+                    Rule::Full,
+                    Rule::Stop,
+                ] {
+                    assert_ne!(rule.encode(), 0);
+                    assert_eq!(Rule::decode(rule.encode()), rule);
+                }
+            }
+        }
+        assert_eq!(Rule::decode(0), Rule::Stop);
+    }
+}

@@ -1,0 +1,118 @@
+//! The shared segment as the target sees it.
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use abi::segment::{
+    AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_THREADS, AREAS, CHUNK, Header,
+    Histogram, ModuleEntry, Node, RecordHead, ThreadEntry,
+};
+
+use crate::state::ipath_parameters;
+use crate::sys;
+
+/// Bytes of each area that are known to be backed by memory, so that a write cannot raise SIGBUS.
+static POPULATED: [AtomicU64; AREAS] = [const { AtomicU64::new(0) }; AREAS];
+
+#[inline(always)]
+fn base() -> u64 {
+    ipath_parameters.segment.load(Ordering::Relaxed)
+}
+
+/// The header.
+#[inline(always)]
+pub fn header() -> &'static Header {
+    // SAFETY: the command maps the segment before the first probe fires and unmaps it only when
+    // no thread is in the runtime; its first page is a header of all-atomic fields.
+    unsafe { &*(base() as *const Header) }
+}
+
+#[inline(always)]
+fn item<T>(area: usize, index: u64, stride: u64) -> &'static T {
+    let offset = header().areas[area].offset;
+    // SAFETY: indexes come from `take`, which bounds them by the area's capacity, or were written
+    // by the runtime itself; items consist of atomics and are aligned to 8 as areas are.
+    unsafe { &*((base() + offset + index * stride) as *const T) }
+}
+
+/// Node `index` of the calling-context tree.
+#[inline(always)]
+pub fn node(index: u32) -> &'static Node {
+    item(AREA_NODES, u64::from(index), size_of::<Node>() as u64)
+}
+
+/// Record `index`; its timers follow it.
+#[inline(always)]
+pub fn record(index: u32) -> &'static RecordHead {
+    item(AREA_RECORDS, u64::from(index), header().record_stride.load(Ordering::Relaxed))
+}
+
+/// Thread entry `index`.
+#[inline(always)]
+pub fn thread(index: u32) -> &'static ThreadEntry {
+    item(AREA_THREADS, u64::from(index), size_of::<ThreadEntry>() as u64)
+}
+
+/// Histogram `index` of the pool.
+#[inline(always)]
+pub fn histogram(index: u32) -> &'static Histogram {
+    item(AREA_HISTOGRAMS, u64::from(index), size_of::<Histogram>() as u64)
+}
+
+/// Module entry `index`.
+pub fn module(index: u32) -> &'static ModuleEntry {
+    item(AREA_MODULES, u64::from(index), size_of::<ModuleEntry>() as u64)
+}
+
+/// The index of a new node; `None` where the area or the memory behind it is used up.
+pub fn take_node() -> Option<u32> {
+    take(AREA_NODES, &header().nodes_used, size_of::<Node>() as u64)
+}
+
+/// The index of a new record.
+pub fn take_record() -> Option<u32> {
+    take(AREA_RECORDS, &header().records_used, header().record_stride.load(Ordering::Relaxed))
+}
+
+/// The index of a new thread entry.
+pub fn take_thread() -> Option<u32> {
+    take(AREA_THREADS, &header().threads_used, size_of::<ThreadEntry>() as u64)
+}
+
+/// The index of a new histogram.
+pub fn take_histogram() -> Option<u32> {
+    take(AREA_HISTOGRAMS, &header().histograms_used, size_of::<Histogram>() as u64)
+}
+
+/// The index of a new module entry.
+pub fn take_module() -> Option<u32> {
+    take(AREA_MODULES, &header().modules_used, size_of::<ModuleEntry>() as u64)
+}
+
+fn take(area: usize, used: &AtomicU64, stride: u64) -> Option<u32> {
+    let capacity = header().areas[area].capacity;
+    let index = used
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < capacity).then_some(n + 1))
+        .ok()?;
+    populate(area, (index + 1) * stride)?;
+    u32::try_from(index).ok()
+}
+
+/// Sees to it that the first `bytes` of an area are backed by memory.
+fn populate(area: usize, bytes: u64) -> Option<()> {
+    let mark = &POPULATED[area];
+    let from = mark.load(Ordering::Acquire);
+    if bytes <= from {
+        return Some(());
+    }
+    if ipath_parameters.system_calls.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let to = bytes.next_multiple_of(CHUNK);
+    let start = base() + header().areas[area].offset;
+    if !sys::populate(start + from, to - from) {
+        return None;
+    }
+    mark.fetch_max(to, Ordering::Release);
+    Some(())
+}

@@ -1,0 +1,248 @@
+//! What the runtime knows of each thread, found by its FS base.
+
+use core::arch::asm;
+use core::mem::size_of;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use abi::{MAX_FUNCTIONS, MAX_THREADS};
+
+use crate::activation::{self, Activation};
+use crate::state::{REGISTRY, ipath_parameters};
+use crate::{memory, segment, sys};
+
+/// Bytes of a thread's private stack.
+const STACK: u64 = 96 * 1024;
+/// Frames a walk can hold at first.
+const FRAMES: u64 = 512;
+/// Activations at first, and each time more are needed.
+pub const ACTIVATIONS: u64 = 256;
+/// Slots of the path table at first.
+const PATHS: u64 = 256;
+/// Stacks a thread is remembered to have run on.
+pub const STACKS: usize = 8;
+
+/// Callee-saved registers at a probe point, as the slow path's stub stores them.
+#[repr(C)]
+pub struct Saved {
+    /// rbx.
+    pub rbx: u64,
+    /// rbp.
+    pub rbp: u64,
+    /// r12 to r15.
+    pub r12_15: [u64; 4],
+}
+
+/// An entry of a thread's table of paths.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PathSlot {
+    /// Hash of function and frames; meaningful where `path` is not 0.
+    pub hash: u64,
+    /// The path's node; 0 while free.
+    pub path: u32,
+    /// The record of this thread and path.
+    pub record: u32,
+}
+
+/// A range of memory that a stack lies in.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct StackRange {
+    /// First address.
+    pub low: u64,
+    /// First address after it.
+    pub high: u64,
+}
+
+/// One thread. Only the thread itself touches it, a signal handler on it nothing but `busy`,
+/// which tells it to keep out.
+#[repr(C)]
+pub struct Thread {
+    /// Address of the return address of the call being recorded; 0 while none is.
+    pub busy: u64,
+    /// Stack the thread was last seen on.
+    pub stack: StackRange,
+    /// Innermost activation.
+    pub top: *mut Activation,
+    /// Table of paths, open addressing.
+    pub paths: *mut PathSlot,
+    /// Slots of the table minus one.
+    pub paths_mask: u64,
+    /// Slots in use.
+    pub paths_used: u64,
+    /// Return addresses of the walk under way.
+    pub frames: *mut u64,
+    /// How many fit.
+    pub frames_capacity: u64,
+    /// Activations per function.
+    pub depths: *mut u32,
+    /// Index of the thread's entry in the segment.
+    pub index: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Top of the private stack, aligned to 16.
+    pub private_stack: u64,
+    /// The application's stack pointer while the slow path runs.
+    pub saved_rsp: u64,
+    /// The application's callee-saved registers while the slow path runs.
+    pub saved: Saved,
+    /// The application's signal mask while the slow path runs.
+    pub signal_mask: u64,
+    /// Other stacks the thread has run on, and which of them is replaced next.
+    pub stacks: [StackRange; STACKS],
+    /// See `stacks`.
+    pub next_stack: u64,
+}
+
+struct Slot {
+    /// FS base plus one; 0 while free.
+    key: AtomicU64,
+    thread: AtomicU64,
+}
+
+const SLOTS: usize = 2 * MAX_THREADS;
+
+/// Threads by FS base: open addressing, nothing is ever removed. A thread that gets the FS base of
+/// one that has ended goes on with its records.
+pub struct Registry([Slot; SLOTS]);
+
+impl Registry {
+    /// No thread.
+    pub const fn new() -> Self {
+        Self([const { Slot { key: AtomicU64::new(0), thread: AtomicU64::new(0) } }; SLOTS])
+    }
+
+    #[inline(always)]
+    fn get(&self, fs: u64) -> *mut Thread {
+        let first = place(fs);
+        for at in first..first + SLOTS {
+            let slot = &self.0[at % SLOTS];
+            let key = slot.key.load(Ordering::Relaxed);
+            if key == fs.wrapping_add(1) {
+                return slot.thread.load(Ordering::Acquire) as *mut Thread;
+            }
+            if key == 0 {
+                break;
+            }
+        }
+        ptr::null_mut()
+    }
+
+    /// False where the FS base has a thread already, or there is no room.
+    fn insert(&self, fs: u64, thread: *mut Thread) -> bool {
+        let first = place(fs);
+        for at in first..first + SLOTS {
+            let slot = &self.0[at % SLOTS];
+            match slot.key.compare_exchange(0, fs.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    slot.thread.store(thread as u64, Ordering::Release);
+                    return true;
+                }
+                Err(key) if key == fs.wrapping_add(1) => return false,
+                Err(_) => {}
+            }
+        }
+        false
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[inline(always)]
+fn place(fs: u64) -> usize {
+    (fs.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
+}
+
+/// The FS base: by `rdfsbase` where the kernel allows it, else from the word at %fs:0, where glibc
+/// and musl keep it (psABI 3.4.6, variant II thread pointers point at themselves).
+#[inline(always)]
+fn fs_base() -> u64 {
+    let base: u64;
+    // SAFETY: both read a register or the thread's own control block.
+    unsafe {
+        if ipath_parameters.fsgsbase.load(Ordering::Relaxed) != 0 {
+            asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags));
+        } else {
+            asm!("mov {}, fs:0", out(reg) base, options(readonly, nostack, preserves_flags));
+        }
+    }
+    base
+}
+
+/// The calling thread; null where it is not known yet.
+#[inline(always)]
+pub fn current() -> *mut Thread {
+    REGISTRY.get(fs_base())
+}
+
+/// Whether the calling thread, which has `thread`'s FS base, is the one the runtime met first.
+///
+/// # Safety
+/// `thread` came from [`current`] or [`register`].
+#[inline(always)]
+pub unsafe fn is_same_thread(thread: *mut Thread) -> bool {
+    let offset = ipath_parameters.tid_offset.load(Ordering::Relaxed);
+    if offset < 0 {
+        return true;
+    }
+    // SAFETY: the command found the thread id at this offset in every thread's control block.
+    let tid = unsafe { ((fs_base().wrapping_add(offset as u64)) as *const u32).read_volatile() };
+    // SAFETY: a registered thread stays valid.
+    tid == unsafe { (*thread).tid }
+}
+
+/// Makes the calling thread known; null where there is no room for it. Runs on the application's
+/// stack and may be interrupted by a signal handler that does the same: the loser's memory goes
+/// back.
+#[cold]
+#[inline(never)]
+pub fn register() -> *mut Thread {
+    let fs = fs_base();
+    let table = size_of::<Activation>() as u64 * ACTIVATIONS;
+    let depths = size_of::<u32>() as u64 * MAX_FUNCTIONS as u64;
+    let paths = size_of::<PathSlot>() as u64 * PATHS;
+    let frames = FRAMES * 8;
+    let head = (size_of::<Thread>() as u64).next_multiple_of(64);
+    let Some(base) = memory::map(head + table + depths + paths + frames + STACK) else {
+        return ptr::null_mut();
+    };
+    let Some(index) = segment::take_thread() else {
+        // SAFETY: mapped above and used by nobody.
+        unsafe { memory::unmap(base) };
+        return ptr::null_mut();
+    };
+    let tid = sys::gettid();
+    segment::thread(index).tid.store(tid, Ordering::Relaxed);
+    let thread = base as *mut Thread;
+    let activations = base + head;
+    // SAFETY: the parts lie behind each other in memory mapped above, zeroed, all of it ours;
+    // sizes are multiples of 8, so every part is aligned.
+    unsafe {
+        (*thread).tid = tid;
+        (*thread).index = index;
+        (*thread).paths = (activations + table + depths) as *mut PathSlot;
+        (*thread).paths_mask = PATHS - 1;
+        (*thread).depths = (activations + table) as *mut u32;
+        (*thread).frames = (activations + table + depths + paths) as *mut u64;
+        (*thread).frames_capacity = FRAMES;
+        (*thread).private_stack =
+            (base + head + table + depths + paths + frames + STACK) & !0xf;
+        (*thread).top = activations as *mut Activation;
+        activation::link((*thread).top, ACTIVATIONS as usize, ptr::null_mut());
+        // The bottom of the list encloses every call.
+        (*(*thread).top).slot = u64::MAX;
+        (*(*thread).top).function = u32::MAX;
+    }
+    if REGISTRY.insert(fs, thread) {
+        return thread;
+    }
+    // SAFETY: never published.
+    unsafe { memory::unmap(base) };
+    REGISTRY.get(fs)
+}

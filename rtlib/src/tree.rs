@@ -1,0 +1,144 @@
+//! The calling-context tree: every path once, shared by all threads, without a lock.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW};
+
+use crate::segment::{header, node, take_node};
+use crate::state::{BUCKETS, ipath_parameters};
+
+/// Number of hash buckets; a power of two.
+const COUNT: usize = 1 << 18;
+
+/// Heads of the chains of nodes with one hash; 0 ends a chain.
+pub struct Buckets([AtomicU32; COUNT]);
+
+impl Buckets {
+    /// Empty chains.
+    pub const fn new() -> Self {
+        Self([const { AtomicU32::new(0) }; COUNT])
+    }
+
+    fn of(&self, parent: u32, key: u64) -> &AtomicU32 {
+        let mixed = (key ^ u64::from(parent).rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.0[(mixed >> 46) as usize % COUNT]
+    }
+}
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The path of function `function` under call sites `frames` (caller first) that end in `root`,
+/// made if it is new; the function's overflow path where the limit on paths is reached or the
+/// tree is full. `None` only where not even that can be made.
+pub fn intern(function: u32, frames: &[u64], root: u32) -> Option<u32> {
+    if let Some(path) = find(function, frames, root) {
+        return Some(path);
+    }
+    let limit = ipath_parameters.max_paths.load(Ordering::Relaxed);
+    if header().paths_used.load(Ordering::Relaxed) < limit
+        && let Some(path) = make(function, frames, root)
+    {
+        return Some(path);
+    }
+    child(ROOT_OVERFLOW, path_key(function)).map(|(path, _)| path)
+}
+
+/// Whether `path` is the one of `function` under `frames` and `root`.
+#[inline(always)]
+pub fn is_path(path: u32, function: u32, frames: &[u64], root: u32) -> bool {
+    let leaf = node(path);
+    if leaf.key.load(Ordering::Relaxed) != path_key(function) {
+        return false;
+    }
+    let mut at = leaf.parent.load(Ordering::Relaxed);
+    for &frame in frames {
+        if at < FIRST_NODE {
+            return false;
+        }
+        let site = node(at);
+        if site.key.load(Ordering::Relaxed) != frame {
+            return false;
+        }
+        at = site.parent.load(Ordering::Relaxed);
+    }
+    at == root
+}
+
+/// The key of the node that ends the paths of `function`.
+#[inline(always)]
+pub fn path_key(function: u32) -> u64 {
+    u64::from(function) | NODE_IS_PATH
+}
+
+fn find(function: u32, frames: &[u64], root: u32) -> Option<u32> {
+    let mut at = root;
+    for &frame in frames.iter().rev() {
+        at = look_up(at, frame)?;
+    }
+    look_up(at, path_key(function))
+}
+
+fn look_up(parent: u32, key: u64) -> Option<u32> {
+    search(BUCKETS.of(parent, key).load(Ordering::Acquire), 0, parent, key)
+}
+
+/// The node with this parent and key in the chain from `from` up to but without `until`.
+fn search(from: u32, until: u32, parent: u32, key: u64) -> Option<u32> {
+    let mut at = from;
+    while at != until && at != 0 {
+        let candidate = node(at);
+        if candidate.key.load(Ordering::Relaxed) == key
+            && candidate.parent.load(Ordering::Relaxed) == parent
+        {
+            return Some(at);
+        }
+        at = candidate.next.load(Ordering::Relaxed);
+    }
+    None
+}
+
+fn make(function: u32, frames: &[u64], root: u32) -> Option<u32> {
+    let mut at = root;
+    for &frame in frames.iter().rev() {
+        at = child(at, frame)?.0;
+    }
+    let (path, is_new) = child(at, path_key(function))?;
+    if is_new {
+        header().paths_used.fetch_add(1, Ordering::Relaxed);
+    }
+    Some(path)
+}
+
+/// The child of `parent` with this key, and whether it was made just now.
+fn child(parent: u32, key: u64) -> Option<(u32, bool)> {
+    let bucket = BUCKETS.of(parent, key);
+    let mut head = bucket.load(Ordering::Acquire);
+    if let Some(found) = search(head, 0, parent, key) {
+        return Some((found, false));
+    }
+    let new = take_node()?;
+    let depth = if parent < FIRST_NODE { 0 } else { node(parent).depth.load(Ordering::Relaxed) };
+    let fresh = node(new);
+    fresh.key.store(key, Ordering::Relaxed);
+    fresh.parent.store(parent, Ordering::Relaxed);
+    fresh.depth.store(depth + 1, Ordering::Relaxed);
+    loop {
+        fresh.next.store(head, Ordering::Relaxed);
+        match bucket.compare_exchange_weak(head, new, Ordering::Release, Ordering::Acquire) {
+            Ok(_) => return Some((new, true)),
+            Err(seen) => {
+                // Another thread came first: only what it added needs a look. The node taken here
+                // stays unused; its key is cleared so that no reader takes it for a path.
+                if let Some(found) = search(seen, head, parent, key) {
+                    fresh.key.store(0, Ordering::Relaxed);
+                    return Some((found, false));
+                }
+                head = seen;
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The stack walk from a probed function's entry: at [rsp] stands the return address, so the CFA
+//! is rsp + 8 and the function's own unwind rules are never needed.
+//!
+//! The fast walk knows sp and rbp only and takes its rules from the cache; the full walk tracks
+//! every callee-saved register and evaluates the unwind tables afresh.
+
+use core::sync::atomic::Ordering;
+
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
+
+use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
+use crate::modules::Range;
+use crate::rule::Rule;
+use crate::state::{MODULES, RULES, ipath_parameters};
+use crate::thread::Thread;
+
+/// What a walk came to; its return addresses are in the thread's `frames`.
+#[derive(Clone, Copy)]
+pub struct Walk {
+    /// Frames found.
+    pub len: u64,
+    /// Hash over the function, the return addresses and the end.
+    pub hash: u64,
+    /// How it ended, one of the segment's `ROOT_*` nodes.
+    pub root: u32,
+    /// Which stack: the CFA of the root frame, or where that was not reached the stack's end.
+    pub stack: u64,
+}
+
+/// Why the fast walk could not go on.
+#[derive(Clone, Copy)]
+pub enum Obstacle {
+    /// The stack's bounds are not known.
+    Stack,
+    /// The rule of this return address is not in the cache.
+    Rule(u64),
+    /// A frame needs the full walk.
+    Full,
+    /// More frames than there is room for.
+    Depth,
+}
+
+const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[inline(always)]
+fn mix(hash: u64, value: u64) -> u64 {
+    (hash.rotate_left(23) ^ value).wrapping_mul(HASH)
+}
+
+/// Walks with cached rules. `slot` is the address of the probed function's return address, `rbp`
+/// the register at its entry.
+///
+/// # Safety
+/// `thread` is the calling thread's; `slot` is its stack pointer.
+#[inline(always)]
+pub unsafe fn fast(
+    thread: *mut Thread,
+    function: u32,
+    slot: u64,
+    rbp: u64,
+) -> Result<Walk, Obstacle> {
+    // SAFETY: the thread is ours. Stack words are read between the stack pointer and the end of
+    // the mapping it lies in, all of which is readable memory.
+    unsafe {
+        let (low, high) = ((*thread).stack.low, (*thread).stack.high);
+        if slot < low || slot > high - 8 {
+            return Err(Obstacle::Stack);
+        }
+        let capacity = (*thread).frames_capacity;
+        let frames = (*thread).frames;
+        let limit = depth_limit();
+        let mut sp = slot + 8;
+        let mut bp = rbp;
+        let mut pc = (slot as *const u64).read();
+        let mut walk = Walk { len: 0, hash: mix(HASH, u64::from(function)), root: 0, stack: high };
+        loop {
+            if walk.len == limit {
+                walk.root = ROOT_CUT;
+                break;
+            }
+            if walk.len == capacity {
+                return Err(Obstacle::Depth);
+            }
+            frames.add(walk.len as usize).write(pc);
+            walk.len += 1;
+            walk.hash = mix(walk.hash, pc);
+            let (cfa, rbp_words) = match RULES.get(pc) {
+                Some(Rule::FromRsp { cfa_offset, rbp_words }) => {
+                    (sp.wrapping_add(cfa_offset as i64 as u64), rbp_words)
+                }
+                Some(Rule::FromRbp { cfa_offset, rbp_words }) => {
+                    (bp.wrapping_add(cfa_offset as i64 as u64), rbp_words)
+                }
+                Some(Rule::FramePointer) if bp == 0 => {
+                    walk.root = ROOT_COMPLETE;
+                    walk.stack = sp;
+                    break;
+                }
+                Some(Rule::FramePointer) => (bp.wrapping_add(16), -2),
+                Some(Rule::Root) => {
+                    walk.root = ROOT_COMPLETE;
+                    walk.stack = sp;
+                    break;
+                }
+                Some(Rule::Full) => return Err(Obstacle::Full),
+                Some(Rule::Stop) => {
+                    walk.root = ROOT_INCOMPLETE;
+                    break;
+                }
+                None => return Err(Obstacle::Rule(pc)),
+            };
+            // A frame holds at least its return address, and the stack holds the frame.
+            let saved_rbp = cfa.wrapping_add((i64::from(rbp_words) * 8) as u64);
+            if cfa < sp.wrapping_add(8) || cfa > high || cfa % 8 != 0 || saved_rbp < sp {
+                walk.root = ROOT_INCOMPLETE;
+                break;
+            }
+            pc = ((cfa - 8) as *const u64).read();
+            if rbp_words != 0 {
+                bp = (saved_rbp as *const u64).read();
+            }
+            sp = cfa;
+        }
+        walk.hash = mix(walk.hash, u64::from(walk.root));
+        Ok(walk)
+    }
+}
+
+/// Walks with every callee-saved register, evaluating the tables for each frame.
+///
+/// # Safety
+/// As for [`fast`]; the thread's saved registers are those at the function's entry, and `slot` lies
+/// on the thread's current stack.
+pub unsafe fn full(thread: *mut Thread, function: u32, slot: u64) -> Result<Walk, Obstacle> {
+    // SAFETY: the thread is ours; stack words are read inside the stack's bounds only.
+    unsafe {
+        let high = (*thread).stack.high;
+        let capacity = (*thread).frames_capacity;
+        let frames = (*thread).frames;
+        let mut registers: Registers = [0; cfi::COLUMNS];
+        registers[RBX] = (*thread).saved.rbx;
+        registers[RBP] = (*thread).saved.rbp;
+        for (index, &value) in (*thread).saved.r12_15.iter().enumerate() {
+            registers[12 + index] = value;
+        }
+        registers[RSP] = slot + 8;
+        let mut pc = (slot as *const u64).read();
+        let mut is_return = true;
+        let mut walk = Walk { len: 0, hash: mix(HASH, u64::from(function)), root: 0, stack: high };
+        loop {
+            if walk.len == depth_limit() {
+                walk.root = ROOT_CUT;
+                break;
+            }
+            if walk.len == capacity {
+                return Err(Obstacle::Depth);
+            }
+            // Readers take one off a return address to land in the call; what a signal
+            // interrupted is no return address, so one is added.
+            let frame = if is_return { pc } else { pc.wrapping_add(1) };
+            frames.add(walk.len as usize).write(frame);
+            walk.len += 1;
+            walk.hash = mix(walk.hash, frame);
+            let sp = registers[RSP];
+            let load = |at: u64| {
+                let is_inside = at >= sp && at <= high - 8;
+                is_inside.then(|| (at as *const u64).read_unaligned())
+            };
+            match step(&mut registers, pc, is_return, &load) {
+                Step::Caller { pc: caller, signal_frame } if registers[RSP] > sp => {
+                    pc = caller;
+                    is_return = !signal_frame;
+                }
+                Step::Root => {
+                    walk.root = ROOT_COMPLETE;
+                    walk.stack = sp;
+                    break;
+                }
+                _ => {
+                    walk.root = ROOT_INCOMPLETE;
+                    break;
+                }
+            }
+        }
+        walk.hash = mix(walk.hash, u64::from(walk.root));
+        Ok(walk)
+    }
+}
+
+#[inline(always)]
+fn depth_limit() -> u64 {
+    // 0 keeps all: one less wraps to the largest number.
+    let depth = ipath_parameters.depth.load(Ordering::Relaxed);
+    if depth == 0 { u64::MAX } else { depth }
+}
+
+enum Step {
+    Caller { pc: u64, signal_frame: bool },
+    Root,
+    Stop,
+}
+
+/// Takes the registers from the frame of `pc` to its caller's.
+fn step(
+    registers: &mut Registers,
+    pc: u64,
+    is_return: bool,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Step {
+    try_step(registers, pc, is_return, load).unwrap_or(Step::Stop)
+}
+
+fn try_step(
+    registers: &mut Registers,
+    pc: u64,
+    is_return: bool,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Step> {
+    let look_up = if is_return { pc.wrapping_sub(1) } else { pc };
+    let range = MODULES.find(look_up)?;
+    let fde = range.tables.and_then(|t| cfi::find_fde(t.region, t.header, look_up));
+    let Some(fde) = fde else {
+        if is_entry_code(pc) || registers[RBP] == 0 {
+            return Some(Step::Root);
+        }
+        let frame = registers[RBP];
+        let (caller_rbp, caller) = (load(frame)?, load(frame.wrapping_add(8))?);
+        registers[RBP] = caller_rbp;
+        registers[RSP] = frame.wrapping_add(16);
+        return Some(Step::Caller { pc: caller, signal_frame: false });
+    };
+    if is_return && !fde.signal_frame && !is_after_call(&range, pc) {
+        return None;
+    }
+    let row = cfi::row_at(&fde, look_up)?;
+    let cfa = match row.cfa {
+        Cfa::Register(register, offset) => registers[register].wrapping_add(offset as u64),
+        Cfa::Expression(expression) => cfi::evaluate(expression, registers, None, load)?,
+    };
+    if matches!(row.registers[cfi::RA], RegisterRule::Undefined) {
+        return Some(Step::Root);
+    }
+    let before = *registers;
+    registers[RSP] = cfa;
+    for (column, rule) in row.registers.iter().enumerate() {
+        let value = match *rule {
+            RegisterRule::Undefined | RegisterRule::Same => continue,
+            RegisterRule::Offset(offset) => load(cfa.wrapping_add(offset as u64))?,
+            RegisterRule::ValueOffset(offset) => cfa.wrapping_add(offset as u64),
+            RegisterRule::Register(other) => before[other],
+            RegisterRule::Expression(expression) => {
+                load(cfi::evaluate(expression, &before, Some(cfa), load)?)?
+            }
+            RegisterRule::ValueExpression(expression) => {
+                cfi::evaluate(expression, &before, Some(cfa), load)?
+            }
+        };
+        registers[column] = value;
+    }
+    Some(Step::Caller { pc: registers[cfi::RA], signal_frame: fde.signal_frame })
+}
+
+/// The rule of a return address, found in the unwind tables and remembered.
+pub fn learn(pc: u64) {
+    RULES.insert(pc, rule_of(pc).unwrap_or(Rule::Stop));
+}
+
+fn rule_of(pc: u64) -> Option<Rule> {
+    let range = MODULES.find(pc.wrapping_sub(1))?;
+    let look_up = pc.wrapping_sub(1);
+    let Some(fde) = range.tables.and_then(|t| cfi::find_fde(t.region, t.header, look_up)) else {
+        if is_entry_code(pc) {
+            return Some(Rule::Root);
+        }
+        return is_after_call(&range, pc).then_some(Rule::FramePointer);
+    };
+    if fde.signal_frame {
+        return Some(Rule::Full);
+    }
+    let row = cfi::row_at(&fde, look_up)?;
+    let is_root = matches!(row.registers[cfi::RA], RegisterRule::Undefined);
+    if is_root {
+        return Some(Rule::Root);
+    }
+    if !is_after_call(&range, pc) {
+        return None;
+    }
+    Some(compact(&row).unwrap_or(Rule::Full))
+}
+
+/// The row as a rule over sp and rbp alone, where it is one.
+fn compact(row: &cfi::Row) -> Option<Rule> {
+    let RegisterRule::Offset(-8) = row.registers[cfi::RA] else { return None };
+    let rbp_words = match row.registers[RBP] {
+        RegisterRule::Same | RegisterRule::Undefined => 0,
+        RegisterRule::Offset(offset) if offset < 0 && offset % 8 == 0 => {
+            i16::try_from(offset / 8).ok()?
+        }
+        _ => return None,
+    };
+    match row.cfa {
+        Cfa::Register(RSP, offset) => {
+            Some(Rule::FromRsp { cfa_offset: i32::try_from(offset).ok()?, rbp_words })
+        }
+        Cfa::Register(RBP, offset) => {
+            Some(Rule::FromRbp { cfa_offset: i32::try_from(offset).ok()?, rbp_words })
+        }
+        _ => None,
+    }
+}
+
+/// Whether `pc` lies in the loader's entry code, which calls constructors and has no tables.
+fn is_entry_code(pc: u64) -> bool {
+    let (start, end) = (&ipath_parameters.root_start, &ipath_parameters.root_end);
+    start.load(Ordering::Relaxed) < pc && pc < end.load(Ordering::Relaxed)
+}
+
+/// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths.
+fn is_after_call(range: &Range, pc: u64) -> bool {
+    const LONGEST: u64 = 7;
+    if pc < range.start + LONGEST || pc > range.end {
+        return false;
+    }
+    // SAFETY: the seven bytes before `pc` lie in a mapping that is executable and so, on x86-64
+    // without protection keys for execute-only memory, readable.
+    let bytes: [u8; 7] = unsafe { ((pc - LONGEST) as *const [u8; 7]).read() };
+    let is_indirect = |at: usize, len: usize| {
+        bytes[at] == 0xff && bytes[at + 1] >> 3 & 7 == 2 && indirect_len(bytes[at + 1], bytes.get(at + 2).copied()) == len
+    };
+    bytes[2] == 0xe8 || (2..=7).any(|len| is_indirect(7 - len, len))
+}
+
+/// Length of `ff` with this ModRM and SIB byte (Intel SDM volume 2, tables 2-2 and 2-3).
+fn indirect_len(modrm: u8, sib: Option<u8>) -> usize {
+    let (mode, rm) = (modrm >> 6, modrm & 7);
+    if mode == 3 {
+        return 2;
+    }
+    let has_sib = rm == 4;
+    let displacement = match mode {
+        1 => 1,
+        2 => 4,
+        _ if rm == 5 => 4,
+        _ if has_sib && sib.is_some_and(|s| s & 7 == 5) => 4,
+        _ => 0,
+    };
+    2 + usize::from(has_sib) + displacement
+}

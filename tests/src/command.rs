@@ -1,0 +1,264 @@
+//! Running a command to its end under a time limit.
+
+use crate::dump::{dump, family};
+use crate::place::{Scratch, ipath};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// The user and group id of `nobody` on Debian.
+pub const NOBODY: u32 = 65534;
+
+/// A command to run; standard input is empty unless a file is given.
+pub struct Run {
+    command: Command,
+    shown: String,
+    stdin: Option<File>,
+    limit: Duration,
+}
+
+/// A command that has ended.
+pub struct Finished {
+    /// The command line, for messages.
+    pub shown: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Everything it wrote to standard output.
+    pub stdout: String,
+    /// Everything it wrote to standard error.
+    pub stderr: String,
+    /// From start to end.
+    pub elapsed: Duration,
+    /// Its largest resident set, in KiB.
+    pub max_rss_kib: u64,
+}
+
+impl Run {
+    /// `program` without arguments, with a limit of 60 seconds.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        let shown = program.as_ref().to_string_lossy().into_owned();
+        let mut command = Command::new(program);
+        command.env("LC_ALL", "C");
+        Self {
+            command,
+            shown,
+            stdin: None,
+            limit: Duration::from_secs(60),
+        }
+    }
+
+    /// `ipath` with these arguments.
+    pub fn ipath<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
+        Self::new(ipath()).args(args)
+    }
+
+    /// Adds one argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.shown.push(' ');
+        self.shown.push_str(&arg.as_ref().to_string_lossy());
+        self.command.arg(arg);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<S: AsRef<OsStr>>(self, args: impl IntoIterator<Item = S>) -> Self {
+        args.into_iter().fold(self, Self::arg)
+    }
+
+    /// Sets one environment variable.
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.command.env(name, value.into());
+        self
+    }
+
+    /// Runs it as the user `nobody`; needs to be started by root.
+    pub fn as_nobody(mut self) -> Self {
+        self.command.uid(NOBODY).gid(NOBODY);
+        self
+    }
+
+    /// Standard input from a file.
+    pub fn stdin(mut self, path: &Path) -> Self {
+        self.stdin =
+            Some(File::open(path).unwrap_or_else(|e| panic!("open {}: {e}", path.display())));
+        self
+    }
+
+    /// Another time limit.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started or does not end in time; then it is killed, and the message names
+    /// a folder with what it and its children were doing.
+    pub fn run(self) -> Finished {
+        let scratch = Scratch::new("run");
+        let (out, err) = (scratch.file("stdout"), scratch.file("stderr"));
+        let Self {
+            mut command,
+            shown,
+            stdin,
+            limit,
+        } = self;
+        command
+            .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
+            .stdout(File::create(&out).expect("create in an own folder"))
+            .stderr(File::create(&err).expect("create in an own folder"))
+            .process_group(0);
+        let start = Instant::now();
+        let child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("start {shown}: {e}"));
+        let pid = child.id();
+        let ended = wait(child, start + limit);
+        let elapsed = start.elapsed();
+        let (stdout, stderr) = (read(&out), read(&err));
+        let Some((status, max_rss_kib)) = ended else {
+            let reports = kill_family("timeout", pid);
+            panic!(
+                "{shown}\nhas not ended within {limit:?}; processes: {}\n{}",
+                reports.display(),
+                streams(&stdout, &stderr)
+            );
+        };
+        Finished {
+            shown,
+            status,
+            stdout,
+            stderr,
+            elapsed,
+            max_rss_kib,
+        }
+    }
+}
+
+/// Dumps and then kills a process that a test has started, with its descendants.
+fn kill_family(name: &str, pid: u32) -> std::path::PathBuf {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    let pids = family(pid);
+    let reports = dump(name, &pids);
+    for pid in pids {
+        let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+    }
+    let _ = nix::sys::wait::waitpid(Pid::from_raw(pid as i32), None);
+    reports
+}
+
+/// Waits until `end`: the status and the largest resident set in KiB, or None when time is over.
+fn wait(child: Child, end: Instant) -> Option<(ExitStatus, u64)> {
+    let pid = child.id() as libc::pid_t;
+    drop(child); // reaped here, by wait4, for the sake of its rusage
+    loop {
+        let mut status = 0;
+        // SAFETY: rusage is plain integers, for which all zeroes is a valid value.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to live locals of the types wait4 writes.
+        let got = unsafe { libc::wait4(pid, &mut status, libc::WNOHANG, &mut usage) };
+        if got == pid {
+            return Some((ExitStatus::from_raw(status), usage.ru_maxrss as u64));
+        }
+        assert!(got == 0, "wait4 {pid}: {}", std::io::Error::last_os_error());
+        if Instant::now() >= end {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+fn streams(stdout: &str, stderr: &str) -> String {
+    format!("--- standard output\n{stdout}\n--- standard error\n{stderr}\n---")
+}
+
+impl Finished {
+    /// The command, its status and output, for messages.
+    pub fn report(&self) -> String {
+        format!(
+            "{}\n{}\n{}",
+            self.shown,
+            self.status,
+            streams(&self.stdout, &self.stderr)
+        )
+    }
+
+    /// The status as a shell shows it: 128+N for signal N.
+    pub fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// Itself, when the exit status is `code`.
+    ///
+    /// # Panics
+    /// With the report, when it is not.
+    pub fn expect(self, code: i32) -> Self {
+        assert!(
+            self.code() == code,
+            "expected exit status {code}:\n{}",
+            self.report()
+        );
+        self
+    }
+
+    /// The cause, when the command failed as the contract wants it: status 1, one line
+    /// `ipath: OPERATION SUBJECT: CAUSE`, and at most hints beside it.
+    ///
+    /// # Panics
+    /// With the report, when it failed in another way or not at all.
+    pub fn expect_error(&self) -> String {
+        assert!(
+            self.code() == 1,
+            "expected exit status 1:\n{}",
+            self.report()
+        );
+        let lines: Vec<&str> = self
+            .stderr
+            .lines()
+            .filter(|l| !l.starts_with("hint: "))
+            .collect();
+        let [line] = lines[..] else {
+            panic!(
+                "expected one line `ipath: ...` on standard error:\n{}",
+                self.report()
+            );
+        };
+        let rest = line.strip_prefix("ipath: ").unwrap_or_default();
+        let cause = rest.split_once(": ").map_or("", |(_, cause)| cause);
+        assert!(
+            !cause.is_empty(),
+            "not `ipath: OPERATION SUBJECT: CAUSE`:\n{}",
+            self.report()
+        );
+        line.to_owned()
+    }
+
+    /// The text of its `hint:` lines.
+    pub fn hints(&self) -> String {
+        self.stderr
+            .lines()
+            .filter_map(|l| l.strip_prefix("hint: "))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// Standard output as JSON.
+    ///
+    /// # Panics
+    /// With the report, when it is none.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|e| panic!("standard output is no JSON: {e}\n{}", self.report()))
+    }
+}

@@ -1,0 +1,82 @@
+//! Compiling the target programs on demand, once for each source and set of flags.
+
+use crate::place::{work_dir, workspace};
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const C_FLAGS: &[&str] = &[
+    "-O2",
+    "-fomit-frame-pointer",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-pthread",
+];
+
+/// `tests/programs/NAME`, compiled the usual way of its language: -O2 without frame pointers.
+pub fn program(name: &str) -> PathBuf {
+    program_with(name, &[])
+}
+
+/// The same with further compiler flags.
+pub fn program_with(name: &str, flags: &[&str]) -> PathBuf {
+    build(&source(name), flags)
+}
+
+/// The path of a file in `tests/programs`.
+pub fn source(name: &str) -> PathBuf {
+    workspace().join("tests/programs").join(name)
+}
+
+/// Any C, C++ or Rust source; the result is named like the source without its extension.
+///
+/// # Panics
+/// With the compiler's messages, when it does not compile.
+pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
+    let extension = source
+        .extension()
+        .and_then(|e| e.to_str())
+        .unwrap_or_default();
+    let (compiler, usual): (&str, &[&str]) = match extension {
+        "c" => ("gcc", C_FLAGS),
+        "cc" => ("g++", C_FLAGS),
+        "rs" => ("rustc", &["--edition", "2024", "-O"]),
+        _ => panic!("no compiler for {}", source.display()),
+    };
+    let text = fs::read(source).unwrap_or_else(|e| panic!("read {}: {e}", source.display()));
+    let mut key = DefaultHasher::new();
+    (compiler, usual, flags, text).hash(&mut key);
+    let dir = work_dir("programs").join(format!("{:016x}", key.finish()));
+    let stem = source
+        .file_stem()
+        .expect("a source has a name")
+        .to_string_lossy();
+    let output = dir.join(format!("{stem}_{extension}"));
+    if output.exists() {
+        return output;
+    }
+    fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));
+    // Tests run in parallel, in several processes: each builds its own, the rename is atomic.
+    let thread = format!("{:?}", std::thread::current().id());
+    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
+    let own = dir.join(format!("{}-{thread}.building", std::process::id()));
+    let result = Command::new(compiler)
+        .args(usual)
+        .arg(source)
+        .args(flags)
+        .arg("-o")
+        .arg(&own)
+        .output()
+        .unwrap_or_else(|e| panic!("start {compiler}: {e}"));
+    assert!(
+        result.status.success(),
+        "{compiler} {}:\n{}",
+        source.display(),
+        String::from_utf8_lossy(&result.stderr)
+    );
+    fs::rename(&own, &output).unwrap_or_else(|e| panic!("rename {}: {e}", own.display()));
+    output
+}

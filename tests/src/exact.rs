@@ -1,0 +1,54 @@
+//! The main check: what `ipath run` reports is exactly what gdb finds, and the program notices
+//! neither.
+
+use crate::command::Finished;
+use crate::compare::assert_equal;
+use crate::oracle;
+use crate::place::Scratch;
+use crate::profile::Profile;
+use crate::program::Program;
+use crate::symbols::Site;
+
+/// Runs a program plainly, under gdb and under ipath, and checks that calls, call paths, output and
+/// status agree. Returns the profile for further checks.
+///
+/// # Panics
+/// With the differences.
+pub fn check(program: &Program, pattern: &str, sites: &[Site]) -> Profile {
+    let scratch = Scratch::new("exact");
+    let plain = program.plain();
+    let found = oracle::run(program, sites);
+    found.assert_like(&plain);
+    println!("{pattern}: {}", found.summary());
+    let file = scratch.file("p.json");
+    let ours = program.under_ipath(&[pattern], "count,wall", &file);
+    assert_output_kept(&plain, &ours);
+    let profile = Profile::read(&file);
+    assert_equal(&profile, &found);
+    profile.assert_lossless();
+    assert_eq!(profile.losses.open.unwrap_or(0), 0, "every call has ended");
+    let metrics: Vec<_> = profile
+        .metrics
+        .iter()
+        .map(|m| (m.name.as_str(), m.unit.as_str()))
+        .collect();
+    assert_eq!(metrics, [("count", "calls"), ("wall", "ns")]);
+    profile
+}
+
+/// Checks the status, and that the program's output stands in that of `ipath run` once, unbroken:
+/// the summary of ipath may come before or after it.
+pub fn assert_output_kept(plain: &Finished, ours: &Finished) {
+    assert_eq!(ours.code(), plain.code(), "exit status\n{}", ours.report());
+    for (name, plain, mixed) in [
+        ("output", &plain.stdout, &ours.stdout),
+        ("standard error", &plain.stderr, &ours.stderr),
+    ] {
+        let times = mixed.matches(plain.as_str()).count();
+        assert!(
+            plain.is_empty() || times == 1,
+            "the program's {name} was\n{plain}\n{}",
+            ours.report()
+        );
+    }
+}

@@ -1,0 +1,21 @@
+//! The harness of the end-to-end tests: it drives the built `ipath` command from outside, with
+//! small target programs and with gdb as an independent oracle.
+//!
+//! Not its business: anything of ipath's own crates. A test here knows the command-line contract
+//! and the profile format, nothing else. A failure is a panic whose message names the command, its
+//! output and a folder with the state of the processes concerned.
+
+pub mod command;
+pub mod compare;
+pub mod compile;
+pub mod dump;
+pub mod elf32;
+pub mod exact;
+pub mod oracle;
+pub mod place;
+pub mod profile;
+pub mod program;
+pub mod redis;
+pub mod snapshot;
+pub mod symbols;
+pub mod target;

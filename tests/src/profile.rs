@@ -1,0 +1,210 @@
+//! Reading `ipath-profile/1` as a user's script would.
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// A profile; only what the tests look at.
+#[derive(Debug, Deserialize)]
+#[allow(
+    missing_docs,
+    reason = "the fields are those of docs on the profile format"
+)]
+pub struct Profile {
+    pub schema: String,
+    pub ipath: String,
+    pub target: Target,
+    pub session: Session,
+    pub metrics: Vec<Metric>,
+    pub modules: Vec<Module>,
+    pub functions: Vec<Function>,
+    pub refused: Vec<Value>,
+    pub frames: Vec<Frame>,
+    pub paths: Vec<CallPath>,
+    pub losses: Losses,
+}
+
+/// The process that was measured.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Target {
+    pub pid: u32,
+    pub exe: String,
+    pub args: Vec<String>,
+}
+
+/// When and how it was measured.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Session {
+    pub elapsed_ns: u64,
+    pub clock_hz: u64,
+    pub stops: Vec<Stop>,
+}
+
+/// One stop of the target.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Stop {
+    pub why: String,
+    pub ns: u64,
+}
+
+/// A metric and its unit.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Metric {
+    pub name: String,
+    pub unit: String,
+}
+
+/// A file with code.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Module {
+    pub path: String,
+    pub build_id: Option<String>,
+}
+
+/// A probed function.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Function {
+    pub name: String,
+    pub linkage: String,
+    pub module: usize,
+    pub address: u64,
+    pub size: u64,
+    pub entry: Value,
+    pub exits: Vec<Value>,
+    pub totals: Value,
+}
+
+/// A call site.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Frame {
+    pub module: Option<usize>,
+    pub address: u64,
+    pub function: Option<String>,
+}
+
+/// A call path of one function.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct CallPath {
+    pub function: usize,
+    pub stack: Vec<usize>,
+    pub complete: bool,
+    pub metrics: Value,
+    #[serde(default)]
+    pub unwound: Option<u64>,
+    #[serde(default)]
+    pub open: Option<u64>,
+}
+
+/// What could not be measured.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Losses {
+    pub missed: u64,
+    pub overflow: u64,
+    pub unwound: Option<u64>,
+    pub open: Option<u64>,
+    pub incomplete: u64,
+}
+
+impl Profile {
+    /// Reads a profile and checks what must hold in each.
+    ///
+    /// # Panics
+    /// When it cannot be read or its sums do not agree.
+    pub fn read(path: &Path) -> Self {
+        let text =
+            fs::read_to_string(path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
+        let profile: Self = serde_json::from_str(&text)
+            .unwrap_or_else(|e| panic!("{} is no ipath-profile/1: {e}", path.display()));
+        profile.check_sums();
+        profile
+    }
+
+    /// Checks schema, indices, and that a function's paths add up to its totals exactly.
+    ///
+    /// # Panics
+    /// With the first disagreement.
+    pub fn check_sums(&self) {
+        assert_eq!(self.schema, "ipath-profile/1");
+        for path in &self.paths {
+            assert!(path.function < self.functions.len(), "{path:?}");
+            assert!(
+                path.stack.iter().all(|&f| f < self.frames.len()),
+                "{path:?}"
+            );
+        }
+        for (index, function) in self.functions.iter().enumerate() {
+            assert!(function.module < self.modules.len(), "{function:?}");
+            let own = || self.paths.iter().filter(move |path| path.function == index);
+            let calls: u64 = own().map(|path| count(&path.metrics)).sum();
+            assert_eq!(calls, count(&function.totals), "calls of {}", function.name);
+            for metric in self.metrics.iter().filter(|m| m.name != "count") {
+                for field in ["sum", "outermost", "exclusive"] {
+                    let of = |v: &Value| v[&metric.name][field].as_i64().unwrap_or(0);
+                    let sum: i64 = own().map(|path| of(&path.metrics)).sum();
+                    let name = (&function.name, &metric.name, field);
+                    assert_eq!(sum, of(&function.totals), "{name:?}");
+                }
+            }
+        }
+    }
+
+    /// The function with this linkage or demangled name.
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions
+            .iter()
+            .find(|f| f.linkage == name || f.name == name)
+    }
+
+    /// Calls of the function with this name, 0 when it is not in the profile.
+    pub fn calls(&self, name: &str) -> u64 {
+        self.function(name).map_or(0, |f| count(&f.totals))
+    }
+
+    /// Checks that nothing was lost.
+    ///
+    /// # Panics
+    /// With the losses.
+    pub fn assert_lossless(&self) {
+        let Losses {
+            missed,
+            overflow,
+            incomplete,
+            ..
+        } = self.losses;
+        assert_eq!(
+            (missed, overflow, incomplete),
+            (0, 0, 0),
+            "{:?}",
+            self.losses
+        );
+        assert!(self.refused.is_empty(), "refused: {:?}", self.refused);
+    }
+
+    /// The longest stop in nanoseconds, with a line that names every one.
+    pub fn stops(&self) -> (u64, String) {
+        let stops = &self.session.stops;
+        let longest = stops.iter().map(|stop| stop.ns).max().unwrap_or(0);
+        let all: Vec<_> = stops
+            .iter()
+            .map(|s| format!("{} {} us", s.why, s.ns / 1000))
+            .collect();
+        (longest, all.join(", "))
+    }
+}
+
+/// The count in a `totals` or `metrics` object.
+pub fn count(metrics: &Value) -> u64 {
+    metrics["count"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no count in {metrics}"))
+}

@@ -1,0 +1,78 @@
+//! A program with its arguments, run plainly or under a command that takes a program.
+
+use crate::command::{Finished, Run};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is run in every way: plainly, under gdb, under ipath.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The executable.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables it needs.
+    pub env: Vec<(String, String)>,
+}
+
+impl Program {
+    /// A program with arguments.
+    pub fn new<S: Into<String>>(path: &Path, args: impl IntoIterator<Item = S>) -> Self {
+        let args = args.into_iter().map(Into::into).collect();
+        Self {
+            path: path.to_path_buf(),
+            args,
+            env: Vec::new(),
+        }
+    }
+
+    /// With one environment variable more.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs it alone.
+    pub fn plain(&self) -> Finished {
+        self.environment(Run::new(&self.path).args(&self.args))
+            .run()
+    }
+
+    /// Runs it from its first instruction under `ipath run`, writing the profile.
+    pub fn under_ipath(&self, patterns: &[&str], metrics: &str, profile: &Path) -> Finished {
+        let run = Run::ipath(ipath_arguments(patterns, metrics, profile)).arg(&self.path);
+        self.environment(run.args(&self.args))
+            .limit(Duration::from_secs(120))
+            .run()
+    }
+
+    pub(crate) fn environment(&self, run: Run) -> Run {
+        self.env
+            .iter()
+            .fold(run, |run, (name, value)| run.env(name, value))
+    }
+}
+
+/// `run -f PATTERN… -m METRICS … -o PROFILE --`. The interval is so long that the summary comes
+/// once, after the program's own output.
+pub fn ipath_arguments(patterns: &[&str], metrics: &str, profile: &Path) -> Vec<String> {
+    let mut args = vec!["run".to_owned()];
+    for pattern in patterns {
+        args.extend(["-f".to_owned(), (*pattern).to_owned()]);
+    }
+    let profile = profile.display().to_string();
+    args.extend(
+        [
+            "-m",
+            metrics,
+            "--no-tui",
+            "--interval",
+            "10m",
+            "-o",
+            &profile,
+            "--",
+        ]
+        .map(str::to_owned),
+    );
+    args
+}

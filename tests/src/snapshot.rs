@@ -1,0 +1,177 @@
+//! What of a process must be the same before a session and after it.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::fs::{self, File};
+use std::hash::{Hash, Hasher};
+use std::os::unix::fs::FileExt;
+
+/// The traces that instrumenting a process could leave in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessState {
+    /// The lines of /proc/PID/maps.
+    pub maps: Vec<String>,
+    /// A hash of the bytes of each readable and executable mapping, by its line.
+    pub text: BTreeMap<String, u64>,
+    /// Where each descriptor leads to.
+    pub descriptors: BTreeMap<String, String>,
+    /// Signal masks and dispositions, number of threads, tracer: lines of /proc/PID/status.
+    pub status: BTreeMap<String, String>,
+    /// The same signal lines of each thread.
+    pub threads: BTreeMap<String, BTreeMap<String, String>>,
+    /// Files in /dev/shm that name the process.
+    pub shared: Vec<String>,
+}
+
+const OF_PROCESS: &[&str] = &[
+    "SigBlk",
+    "SigIgn",
+    "SigCgt",
+    "SigPnd",
+    "ShdPnd",
+    "Threads",
+    "TracerPid",
+    "NoNewPrivs",
+    "Seccomp",
+];
+const OF_THREAD: &[&str] = &["SigBlk", "SigPnd", "TracerPid"];
+
+impl ProcessState {
+    /// The state now. The process runs on meanwhile: what it changes itself differs, too.
+    ///
+    /// # Panics
+    /// When the process cannot be read.
+    pub fn of(pid: u32) -> Self {
+        let read = |file: &str| {
+            let path = format!("/proc/{pid}/{file}");
+            fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {path}: {e}"))
+        };
+        let maps: Vec<String> = read("maps").lines().map(str::to_owned).collect();
+        let memory = File::open(format!("/proc/{pid}/mem"))
+            .unwrap_or_else(|e| panic!("open /proc/{pid}/mem: {e}"));
+        let text = maps
+            .iter()
+            .filter(|line| line.split(' ').nth(1).is_some_and(|p| p.starts_with("r-x")))
+            .map(|line| (line.clone(), hash(&memory, line)))
+            .collect();
+        let descriptors = list(&format!("/proc/{pid}/fd"))
+            .into_iter()
+            .filter_map(|fd| {
+                let to = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?;
+                Some((fd, to.to_string_lossy().into_owned()))
+            })
+            .collect();
+        let threads = list(&format!("/proc/{pid}/task"))
+            .into_iter()
+            .map(|tid| {
+                (
+                    tid.clone(),
+                    lines(&read(&format!("task/{tid}/status")), OF_THREAD),
+                )
+            })
+            .collect();
+        let shared = list("/dev/shm")
+            .into_iter()
+            .filter(|f| f.contains(&pid.to_string()))
+            .collect();
+        Self {
+            maps,
+            text,
+            descriptors,
+            status: lines(&read("status"), OF_PROCESS),
+            threads,
+            shared,
+        }
+    }
+
+    /// One line for each thing that differs.
+    pub fn differences(&self, after: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        for line in self.maps.iter().filter(|l| !after.maps.contains(l)) {
+            found.push(format!("mapping gone: {line}"));
+        }
+        for line in after.maps.iter().filter(|l| !self.maps.contains(l)) {
+            found.push(format!("mapping new: {line}"));
+        }
+        for (line, hash) in &self.text {
+            if after.text.get(line).is_some_and(|other| other != hash) {
+                found.push(format!("text changed: {line}"));
+            }
+        }
+        changes(
+            "descriptor",
+            &self.descriptors,
+            &after.descriptors,
+            &mut found,
+        );
+        changes("status", &self.status, &after.status, &mut found);
+        changes("thread", &self.threads, &after.threads, &mut found);
+        if self.shared != after.shared {
+            found.push(format!(
+                "/dev/shm: {:?}, was {:?}",
+                after.shared, self.shared
+            ));
+        }
+        found
+    }
+
+    /// Checks that the process is as it was.
+    ///
+    /// # Panics
+    /// With a line for each difference.
+    pub fn assert_unchanged(&self, pid: u32) {
+        let found = self.differences(&Self::of(pid));
+        assert!(
+            found.is_empty(),
+            "process {pid} is not what it was:\n{}",
+            found.join("\n")
+        );
+    }
+}
+
+fn changes<V: std::fmt::Debug + PartialEq>(
+    what: &str,
+    before: &BTreeMap<String, V>,
+    after: &BTreeMap<String, V>,
+    found: &mut Vec<String>,
+) {
+    let mut keys: Vec<_> = before.keys().chain(after.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    for key in keys {
+        let (old, new) = (before.get(key), after.get(key));
+        if old != new {
+            found.push(format!("{what} {key}: {new:?}, was {old:?}"));
+        }
+    }
+}
+
+fn lines(status: &str, names: &[&str]) -> BTreeMap<String, String> {
+    let fields = status.lines().filter_map(|line| line.split_once(":\t"));
+    fields
+        .filter(|(name, _)| names.contains(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn list(dir: &str) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn hash(memory: &File, line: &str) -> u64 {
+    let range = line.split(' ').next().and_then(|r| r.split_once('-'));
+    let parse = |s| u64::from_str_radix(s, 16).expect("a maps line starts with a range");
+    let (start, end) = range.map(|(a, b)| (parse(a), parse(b))).expect("a range");
+    let mut bytes = vec![0; (end - start) as usize];
+    memory
+        .read_exact_at(&mut bytes, start)
+        .unwrap_or_else(|e| panic!("read {line}: {e}"));
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,167 @@
+//! A running target: its own process group, output to files, killed when dropped.
+
+use crate::dump::{dump, family};
+use crate::place::Scratch;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A process that a test has started in the background.
+pub struct Target {
+    child: Child,
+    shown: String,
+    scratch: Scratch,
+    ended: Option<ExitStatus>,
+}
+
+impl Target {
+    /// Starts a program in the background.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start<S: AsRef<OsStr>>(
+        program: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let mut command = Command::new(program);
+        command.args(args);
+        Self::spawn(command)
+    }
+
+    /// Starts a command in the background; its streams and process group are set here.
+    pub fn spawn(mut command: Command) -> Self {
+        let scratch = Scratch::new("target");
+        let create = |name| File::create(scratch.file(name)).expect("create in an own folder");
+        let shown = format!("{command:?}");
+        let child = command
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(create("stdout"))
+            .stderr(create("stderr"))
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|e| panic!("start {shown}: {e}"));
+        Self {
+            child,
+            shown,
+            scratch,
+            ended: None,
+        }
+    }
+
+    /// Waits until its standard output contains `text`.
+    ///
+    /// # Panics
+    /// When it does not within 20 seconds.
+    pub fn await_output(mut self, text: &str) -> Self {
+        self.until(Duration::from_secs(20), &format!("printed {text:?}"), |t| {
+            t.stdout().contains(text)
+        });
+        self
+    }
+
+    /// Waits until a condition holds.
+    ///
+    /// # Panics
+    /// When it does not in time, or when the target ends first.
+    pub fn until(&mut self, limit: Duration, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let end = Instant::now() + limit;
+        while !holds(self) {
+            let over = self.poll().is_some() || Instant::now() > end;
+            assert!(!over || holds(self), "has not {what}:\n{}", self.report());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to standard output so far.
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.scratch.file("stdout")).unwrap_or_default())
+            .into_owned()
+    }
+
+    /// What it has written to standard error so far.
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.scratch.file("stderr")).unwrap_or_default())
+            .into_owned()
+    }
+
+    /// Its status if it has ended.
+    pub fn poll(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("wait for an own child");
+        }
+        self.ended
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(self.pid() as i32), signal);
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it does not end in time; the message names a folder with what it was doing.
+    pub fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.poll() {
+                return status;
+            }
+            assert!(
+                Instant::now() < end,
+                "has not ended within {limit:?}:\n{}",
+                self.report()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Sends SIGTERM, waits, and checks for status 0 and `line` as the start of its last line.
+    pub fn finish(mut self, line: &str) -> String {
+        self.signal(Signal::SIGTERM);
+        let status = self.wait(Duration::from_secs(20));
+        let stdout = self.stdout();
+        let last = stdout.lines().last().unwrap_or_default();
+        assert!(
+            status.success() && last.starts_with(line),
+            "expected {line:?}:\n{}",
+            self.report()
+        );
+        last.to_owned()
+    }
+
+    /// Command, output, and the folder with a dump of its processes if it still runs.
+    pub fn report(&mut self) -> String {
+        let state = match self.poll() {
+            Some(status) => status.to_string(),
+            None => format!("running: {}", dump("target", &family(self.pid())).display()),
+        };
+        let (out, err) = (self.stdout(), self.stderr());
+        format!(
+            "{}\n{state}\n--- standard output\n{out}\n--- standard error\n{err}\n---",
+            self.shown
+        )
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.poll().is_none() {
+            for pid in family(self.pid()) {
+                let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+            }
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Attaching to running programs: they stay correct, and nothing is left behind.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::Profile;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// `busy` with a shared counter file.
+fn busy(threads: &str, scratch: &Scratch) -> Target {
+    let counter = scratch.file("counter").display().to_string();
+    Target::start(program("busy.c"), [threads, "300", &counter]).await_output("ready")
+}
+
+/// The calls of `step` so far, as the program itself counts them.
+fn counted(scratch: &Scratch) -> u64 {
+    let bytes = std::fs::read(scratch.file("counter")).expect("the counter file");
+    let lines = bytes
+        .chunks_exact(64)
+        .map(|c| u64::from_le_bytes(c[..8].try_into().expect("8 bytes")));
+    lines.sum()
+}
+
+fn attach(pid: u32, functions: &[&str], duration: &str, profile: &Path) -> Run {
+    let patterns = functions.iter().flat_map(|f| ["-f", f]);
+    Run::ipath([
+        "attach",
+        &pid.to_string(),
+        "-m",
+        "count,wall",
+        "--no-tui",
+        "--duration",
+        duration,
+    ])
+    .args(patterns)
+    .arg("-o")
+    .arg(profile)
+}
+
+#[test]
+fn attach_leaves_nothing() {
+    let scratch = Scratch::new("attach");
+    let target = busy("2", &scratch);
+    let before = ProcessState::of(target.pid());
+    let profile = scratch.file("p.json");
+    let count_before = counted(&scratch);
+    attach(target.pid(), &["step"], "2s", &profile)
+        .run()
+        .expect(0);
+    let most = counted(&scratch) - count_before;
+    before.assert_unchanged(target.pid());
+    let profile = Profile::read(&profile);
+    let calls = profile.calls("step");
+    assert!(
+        (1000..=most).contains(&calls),
+        "{calls} calls counted of {most} made"
+    );
+    profile.assert_lossless();
+    let (longest, all) = profile.stops();
+    println!("stops: {all}");
+    assert!(
+        !profile.session.stops.is_empty() && longest < 10_000_000,
+        "stops: {all}"
+    );
+    assert_eq!(profile.target.pid, target.pid());
+    target.finish("ok calls ");
+}
+
+#[test]
+fn attached_paths_are_complete() {
+    let scratch = Scratch::new("attach-paths");
+    let target = busy("2", &scratch);
+    let file = scratch.file("p.json");
+    attach(target.pid(), &["step"], "500ms", &file)
+        .run()
+        .expect(0);
+    let profile = Profile::read(&file);
+    // add_left, add_right, jump by the table, and down at depths 0 to 22, each ending in `jump`,
+    // whose tail call leaves no frame of its own
+    assert_eq!(profile.paths.len(), 3 + 23, "{:?}", profile.paths);
+    assert!(profile.paths.iter().all(|path| path.complete));
+    target.finish("ok calls ");
+}
+
+#[test]
+fn attach_detach_rounds() {
+    let scratch = Scratch::new("rounds");
+    let target = busy("8", &scratch);
+    let before = ProcessState::of(target.pid());
+    let file = scratch.file("p.json");
+    let mut longest = 0;
+    let start = Instant::now();
+    for round in 0..100 {
+        let functions: &[&str] = if round % 2 == 0 {
+            &["step"]
+        } else {
+            &["step", "down", "mix"]
+        };
+        attach(target.pid(), functions, "20ms", &file)
+            .run()
+            .expect(0);
+        let profile = Profile::read(&file);
+        longest = longest.max(profile.stops().0);
+        assert_eq!(target.stdout(), "ready\n", "round {round}");
+    }
+    println!(
+        "100 rounds in {:?}, longest stop {} us",
+        start.elapsed(),
+        longest / 1000
+    );
+    before.assert_unchanged(target.pid());
+    target.finish("ok calls ");
+}
+
+#[test]
+fn every_call_since_attach_is_counted() {
+    let scratch = Scratch::new("counter");
+    let mut target = busy("4", &scratch);
+    let file = scratch.file("p.json");
+    let pid = target.pid();
+    let mut command = Command::new(ipath());
+    command
+        .args([
+            "attach",
+            &pid.to_string(),
+            "-f",
+            "step",
+            "-m",
+            "count",
+            "--no-tui",
+            "-o",
+        ])
+        .arg(&file);
+    let mut session = Target::spawn(command);
+    session.until(Duration::from_secs(20), "attached", |_| has_session(pid));
+    let before = counted(&scratch);
+    std::thread::sleep(Duration::from_millis(300));
+    let after = counted(&scratch);
+    target.signal(nix::sys::signal::Signal::SIGTERM);
+    assert!(target.wait(Duration::from_secs(20)).success());
+    assert!(
+        session.wait(Duration::from_secs(20)).success(),
+        "{}",
+        session.report()
+    );
+    let total = counted(&scratch);
+    let calls = Profile::read(&file).calls("step");
+    // all calls after `before` are in the profile, up to the target's end
+    assert!(
+        calls >= total - before,
+        "{calls} counted, {} made since",
+        total - before
+    );
+    assert!(
+        calls <= total && after > before,
+        "{calls} counted, {total} made"
+    );
+}
+
+fn has_session(pid: u32) -> bool {
+    let status = Run::ipath(["status", &pid.to_string()]).run();
+    status.code() == 0 && status.stdout.contains("step")
+}
+
+/// The lines of a session's jsonl output so far.
+fn records(session: &Target) -> Vec<Value> {
+    let text = session.stdout();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let parse = |l: &str| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"));
+    whole.lines().map(parse).collect()
+}
+
+fn latest(session: &Target, function: &str) -> Option<u64> {
+    let last = records(session).pop()?;
+    let functions = last["functions"].as_array()?;
+    functions.iter().find(|f| f["name"] == function)?["totals"]["count"].as_u64()
+}
+
+#[test]
+fn add_remove_while_watching() {
+    let scratch = Scratch::new("watch");
+    let target = busy("2", &scratch);
+    let before = ProcessState::of(target.pid());
+    let pid = target.pid().to_string();
+    let file = scratch.file("p.json");
+    let mut command = Command::new(ipath());
+    command.args([
+        "attach", &pid, "-f", "step", "--no-tui", "--format", "jsonl",
+    ]);
+    command
+        .args(["--interval", "100ms", "--duration", "60s", "-o"])
+        .arg(&file);
+    let mut watching = Target::spawn(command);
+    let limit = Duration::from_secs(15);
+    watching.until(limit, "shown step", |w| latest(w, "step") > Some(0));
+    assert_eq!(latest(&watching, "down"), None);
+
+    Run::ipath(["add", &pid, "-f", "down"]).run().expect(0);
+    watching.until(limit, "shown down", |w| latest(w, "down") > Some(0));
+    let status = Run::ipath(["status", &pid]).run().expect(0);
+    assert!(
+        status.stdout.contains("down") && status.stdout.contains("step"),
+        "{}",
+        status.report()
+    );
+
+    Run::ipath(["remove", &pid, "-f", "down"]).run().expect(0);
+    std::thread::sleep(Duration::from_millis(300));
+    let (down, step) = (latest(&watching, "down"), latest(&watching, "step"));
+    watching.until(limit, "gone on counting step", |w| latest(w, "step") > step);
+    let later = latest(&watching, "down");
+    assert!(
+        later.is_none() || later == down,
+        "down is still counted: {down:?}, {later:?}"
+    );
+
+    watching.signal(nix::sys::signal::Signal::SIGINT);
+    assert!(watching.wait(limit).success(), "{}", watching.report());
+    let profile = Profile::read(&file);
+    assert!(profile.calls("step") > 0);
+    before.assert_unchanged(target.pid());
+    target.finish("ok calls ");
+}
+
+#[test]
+fn a_kept_session() {
+    let scratch = Scratch::new("keep");
+    let target = busy("2", &scratch);
+    let before = ProcessState::of(target.pid());
+    let pid = target.pid().to_string();
+    let kept = Run::ipath([
+        "attach",
+        &pid,
+        "-f",
+        "step",
+        "--keep",
+        "--no-tui",
+        "--duration",
+        "200ms",
+    ]);
+    kept.run().expect(0);
+    let tracer = &ProcessState::of(target.pid()).status["TracerPid"];
+    assert_eq!(tracer, "0", "nothing is attached between changes");
+    let file = scratch.file("p.json");
+    let snapshot = || {
+        Run::ipath(["snapshot", &pid, "-o"])
+            .arg(&file)
+            .run()
+            .expect(0);
+        Profile::read(&file)
+    };
+    let first = snapshot().calls("step");
+    std::thread::sleep(Duration::from_millis(100));
+    let second = snapshot().calls("step");
+    assert!(0 < first && first < second, "{first}, then {second}");
+    Run::ipath(["add", &pid, "-f", "down"]).run().expect(0);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(snapshot().calls("down") > 0);
+    Run::ipath(["remove", &pid, "-f", "step"]).run().expect(0);
+    Run::ipath(["detach", &pid, "-o"])
+        .arg(&file)
+        .run()
+        .expect(0);
+    assert!(Profile::read(&file).calls("down") > 0);
+    before.assert_unchanged(target.pid());
+    let none = Run::ipath(["snapshot", &pid, "-o"]).arg(&file).run();
+    none.expect_error();
+    target.finish("ok calls ");
+}
+
+#[test]
+fn syscall_restart() {
+    let mut target = Target::start(program("syscalls.c"), ["6"]).await_output("ready");
+    let scratch = Scratch::new("syscalls");
+    let file = scratch.file("p.json");
+    let (mut rounds, mut calls) = (0, 0);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(4500) {
+        attach(target.pid(), &["tick"], "50ms", &file)
+            .run()
+            .expect(0);
+        calls += Profile::read(&file).calls("tick");
+        rounds += 1;
+    }
+    assert!(
+        rounds > 10 && calls > 10,
+        "only {rounds} rounds, {calls} calls"
+    );
+    let status = target.wait(Duration::from_secs(20));
+    assert!(
+        status.success(),
+        "after {rounds} rounds:\n{}",
+        target.report()
+    );
+}

@@ -1,0 +1,238 @@
+//! `ipath run` counts exactly what gdb finds, on own programs, Debian's Python and redis, and MPI.
+
+use ipath_tests::command::Run;
+use ipath_tests::compare::assert_equal;
+use ipath_tests::compile::{build, program, program_with, source};
+use ipath_tests::exact::check;
+use ipath_tests::oracle::Job;
+use ipath_tests::place::{Scratch, ipath, workspace};
+use ipath_tests::profile::Profile;
+use ipath_tests::program::{Program, ipath_arguments};
+use ipath_tests::redis;
+use ipath_tests::symbols::sites;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+#[test]
+fn exact_c() {
+    let program = Program::new(&program("paths.c"), ["two words", "a'quote"]);
+    check(&program, "work", &sites(&program.path, "work"));
+}
+
+#[test]
+fn exact_c_position_dependent() {
+    let program = Program::new(&program_with("paths.c", &["-no-pie"]), [""; 0]);
+    check(&program, "work", &sites(&program.path, "work"));
+}
+
+#[test]
+fn exact_c_static_functions() {
+    let program = Program::new(&program("paths.c"), [""; 0]);
+    for function in ["down", "even", "jumps_in", "through_pointer", "finish"] {
+        check(&program, function, &sites(&program.path, function));
+    }
+}
+
+#[test]
+fn exact_cpp() {
+    let program = Program::new(&program("paths.cc"), [""; 0]);
+    let profile = check(
+        &program,
+        "geometry::area",
+        &sites(&program.path, "geometry::area"),
+    );
+    assert!(
+        profile.losses.unwound > Some(0),
+        "exceptions pass through it: {:?}",
+        profile.losses
+    );
+    let function = &profile.functions[0];
+    assert_eq!(
+        (function.linkage.as_str(), function.name.as_str()),
+        ("_ZN8geometry4areaEl", "geometry::area(long)")
+    );
+}
+
+#[test]
+fn exact_cpp_virtual() {
+    let program = Program::new(&program("paths.cc"), [""; 0]);
+    let wanted = sites(&program.path, "geometry::Nested::measure");
+    check(&program, "geometry::Nested::measure", &wanted);
+}
+
+#[test]
+fn exact_rust() {
+    let program = Program::new(&program("paths.rs"), [""; 0]);
+    let profile = check(
+        &program,
+        "paths::work",
+        &sites(&program.path, "paths::work"),
+    );
+    assert_eq!(
+        profile.losses.unwound,
+        Some(2),
+        "two panics pass through it"
+    );
+}
+
+const PYTHON: &str = "/usr/bin/python3.11";
+
+fn python() -> Program {
+    let script = source("script.py").display().to_string();
+    Program::new(Path::new(PYTHON), ["-I", "-S", "-B", &script]).env("PYTHONHASHSEED", "0")
+}
+
+#[test]
+fn exact_python_getattr() {
+    let profile = check(
+        &python(),
+        "PyObject_GetAttr",
+        &sites(Path::new(PYTHON), "PyObject_GetAttr"),
+    );
+    assert!(profile.paths.len() > 200, "{} paths", profile.paths.len());
+}
+
+#[test]
+fn exact_python_eval() {
+    let name = "_PyEval_EvalFrameDefault";
+    let profile = check(&python(), name, &sites(Path::new(PYTHON), name));
+    let deepest = profile.paths.iter().map(|path| path.stack.len()).max();
+    assert!(deepest >= Some(80), "{deepest:?} frames");
+}
+
+#[test]
+fn exact_redis() {
+    let server = Path::new(redis::SERVER);
+    let server_sites = sites(server, "lookupKey");
+    let alone = {
+        let dir = Scratch::public("redis");
+        let mut command = Command::new(server);
+        command.args(redis::arguments(&dir));
+        redis::play(command, &dir)
+    };
+    assert_eq!(alone.code, Some(0), "{}", alone.output);
+
+    let dir = Scratch::public("redis");
+    let job = Job::new(&Program::new(server, redis::arguments(&dir)), &server_sites);
+    let (name, arguments) = job.command();
+    let mut command = Command::new(name);
+    command.args(arguments).env("IPATH_ORACLE", job.file());
+    let under_gdb = redis::play(command, &dir);
+    assert_eq!(under_gdb.answers, alone.answers, "under gdb");
+    let oracle = job.result(&Run::new("true").run());
+    println!("{}", oracle.summary());
+
+    let dir = Scratch::public("redis");
+    let file = dir.file("p.json");
+    let mut command = Command::new(ipath());
+    command.args(ipath_arguments(&["lookupKey"], "count,wall", &file));
+    command.arg(server).args(redis::arguments(&dir));
+    let ours = redis::play(command, &dir);
+    assert_eq!(
+        (&ours.answers, ours.code),
+        (&alone.answers, Some(0)),
+        "{}",
+        ours.output
+    );
+    let profile = Profile::read(&file);
+    assert_equal(&profile, &oracle);
+    profile.assert_lossless();
+}
+
+/// The MPI example, compiled as its Makefile does.
+fn halo() -> PathBuf {
+    let flags = |what| {
+        let finished = Run::new("mpicc").arg(what).run().expect(0);
+        finished
+            .stdout
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let mut all = flags("--showme:compile");
+    all.extend(flags("--showme:link"));
+    all.push("-g".into());
+    let flags: Vec<_> = all.iter().map(String::as_str).collect();
+    build(&workspace().join("examples/halo/halo.c"), &flags)
+}
+
+/// mpirun with two ranks of a shell command, which knows its rank as `$R`.
+fn mpirun(command: &str) -> Run {
+    Run::new("mpirun")
+        .args([
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-n",
+            "2",
+            "sh",
+            "-c",
+        ])
+        .arg(format!("R=$OMPI_COMM_WORLD_RANK; {command}"))
+        .limit(Duration::from_secs(180))
+}
+
+fn quoted(words: &[String]) -> String {
+    words
+        .iter()
+        .map(|w| format!("'{}'", w.replace('\'', "'\\''")))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn exact_mpi() {
+    let steps = "60";
+    let halo = halo();
+    let shown = halo.display().to_string();
+    let plain = mpirun(&format!("exec {shown} {steps}")).run().expect(0);
+    assert!(
+        plain.stdout.starts_with("2 ranks, 60 steps"),
+        "{}",
+        plain.report()
+    );
+
+    let library = Run::new("ldd").arg(&halo).run().expect(0).stdout;
+    let library = library
+        .split_whitespace()
+        .find(|w| w.starts_with('/') && w.contains("libmpi.so"));
+    let wanted = sites(
+        Path::new(library.expect("halo is linked with libmpi")),
+        "MPI_Wait",
+    );
+    let program = Program::new(&halo, [steps]);
+    let jobs = [Job::new(&program, &wanted), Job::new(&program, &wanted)];
+    let scratch = Scratch::new("mpi");
+    for (rank, job) in jobs.iter().enumerate() {
+        fs::copy(job.file(), scratch.file(&format!("job.{rank}"))).unwrap();
+    }
+    let (gdb, arguments) = jobs[0].command();
+    let prefix = scratch.file("job.").display().to_string();
+    let finished = mpirun(&format!(
+        "IPATH_ORACLE='{prefix}'$R exec {gdb} {}",
+        quoted(&arguments)
+    ))
+    .run()
+    .expect(0);
+    let oracles = jobs.map(|job| job.result(&finished));
+    assert_eq!(oracles[0].stdout, plain.stdout, "rank 0 under gdb");
+
+    for (rank, oracle) in oracles.iter().enumerate() {
+        println!("rank {rank}: {}", oracle.summary());
+        // 4 waits for rows and 2 for corners in each step, 3 for the flux in each tenth
+        assert_eq!(oracle.hits(), 60 * 6 + 6 * 3);
+    }
+
+    let arguments = ipath_arguments(&["MPI_Wait"], "count,wall", Path::new("PROFILE"));
+    let profile = scratch.file("p.").display().to_string();
+    let arguments = quoted(&arguments).replace("PROFILE", &format!("{profile}'$R'.json"));
+    let ipath = ipath().display().to_string();
+    let ours = mpirun(&format!("exec '{ipath}' {arguments} '{shown}' {steps}")).run();
+    ipath_tests::exact::assert_output_kept(&plain, &ours);
+    for (rank, oracle) in oracles.iter().enumerate() {
+        let profile = Profile::read(&scratch.file(&format!("p.{rank}.json")));
+        assert_equal(&profile, oracle);
+        profile.assert_lossless();
+    }
+}
