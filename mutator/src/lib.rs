@@ -1,1 +1,19 @@
 //! The `ipath` command as a library.
+
+pub mod cli;
+pub mod clock;
+pub mod collect;
+pub mod commands;
+pub mod error;
+pub mod export;
+pub mod images;
+pub mod launch;
+pub mod lines;
+pub mod process;
+pub mod profile;
+pub mod report;
+pub mod runtime_image;
+pub mod segment;
+pub mod session;
+pub mod tracee;
+pub mod view;

@@ -1,5 +1,120 @@
 //! Source positions of machine code: file, line and inlined functions, from DWARF.
+//!
+//! Loading looks only at section headers; the DWARF itself is read at the first lookup, and then
+//! only the units that are asked for. Sections stay where they are (in the mapped file), except
+//! compressed ones. Split DWARF (`.dwo`) is not followed: there only lines are known, no inlining.
 
+mod bytes;
 mod demangle;
+mod sections;
+mod separate;
+#[cfg(test)]
+mod tests;
 
 pub use demangle::demangle;
+pub use separate::Places;
+
+use crate::profile::{Frame, InlineFrame};
+use bytes::Bytes;
+use gimli::{EndianReader, LittleEndian};
+use patcher::Svma;
+use sections::{Debug, Sections};
+use std::cell::OnceCell;
+
+type Reader<'d> = EndianReader<LittleEndian, Bytes<'d>>;
+
+/// One function around an address: the innermost is the code's own source, each further one the
+/// function that the one before is inlined into.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceFrame {
+    /// The linkage name.
+    pub function: Option<String>,
+    /// The source file as the compiler was given it, made absolute where that is known.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: Option<u32>,
+}
+
+/// The source positions of one ELF file.
+pub struct Lines<'d> {
+    debug: Debug<'d>,
+    supplement: Option<Debug<'d>>,
+    context: OnceCell<Option<addr2line::Context<Reader<'d>>>>,
+}
+
+impl<'d> Lines<'d> {
+    /// Finds the DWARF of the ELF file `data`, in itself or in a separate debug file in one of
+    /// `places`. None where there is none.
+    pub fn load(data: &'d [u8], places: &Places) -> Option<Self> {
+        let image = Sections::parse(Bytes::Borrowed(data))?;
+        let (debug, supplement) = match image.debug() {
+            Some(debug) => (debug, separate::supplement_of(&image, places)),
+            None => {
+                let separate = separate::debug_file_of(&image, places)?;
+                (separate.sections.debug()?, separate.supplement)
+            }
+        };
+        Some(Self {
+            debug,
+            supplement,
+            context: OnceCell::new(),
+        })
+    }
+
+    /// The functions around the instruction at `at` and their source positions, innermost first;
+    /// empty where the DWARF does not know. The last one is the function that was compiled.
+    pub fn lookup(&self, at: Svma) -> Vec<SourceFrame> {
+        let mut found = Vec::new();
+        let Some(context) = self.context() else {
+            return found;
+        };
+        let Ok(mut frames) = context.find_frames(at.0).skip_all_loads() else {
+            return found;
+        };
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
+            found.push(SourceFrame {
+                function: name.map(|name| name.into_owned()),
+                file: frame
+                    .location
+                    .as_ref()
+                    .and_then(|l| l.file)
+                    .map(str::to_owned),
+                // DWARF's line 0 is code without a line of its own.
+                line: frame
+                    .location
+                    .as_ref()
+                    .and_then(|l| l.line)
+                    .filter(|&line| line != 0),
+            });
+        }
+        found
+    }
+
+    /// Puts what is known about `at` into `frame`: its file, line and inlined functions.
+    pub fn describe(&self, at: Svma, frame: &mut Frame) {
+        let mut found = self.lookup(at);
+        let Some(own) = found.pop() else { return };
+        frame.file = own.file;
+        frame.line = own.line;
+        frame.inlined = found
+            .into_iter()
+            .map(|f| InlineFrame {
+                function: f.function,
+                file: f.file,
+                line: f.line,
+            })
+            .collect();
+    }
+
+    fn context(&self) -> Option<&addr2line::Context<Reader<'d>>> {
+        let read = || {
+            let mut dwarf = self.debug.dwarf();
+            if let Some(supplement) = &self.supplement {
+                dwarf.set_sup(supplement.dwarf());
+            }
+            addr2line::Context::from_dwarf(dwarf).ok()
+        };
+        self.context.get_or_init(read).as_ref()
+    }
+}

@@ -29,7 +29,15 @@ impl Coverage {
             if function.kind == FunctionKind::Ifunc {
                 continue;
             }
-            let plan = plan(&image, &context, &function, Effects { entry: true, exits: true });
+            let plan = plan(
+                &image,
+                &context,
+                &function,
+                Effects {
+                    entry: true,
+                    exits: true,
+                },
+            );
             // A stripped file lists split-off parts of functions by themselves.
             if plan.entry.outcome == Err(RefuseReason::Fragment) {
                 continue;
@@ -38,18 +46,28 @@ impl Coverage {
             coverage.entry += usize::from(plan.entry.outcome.is_ok());
             coverage.full += usize::from(plan.refused().is_none());
             coverage.exits += plan.exits.len();
-            let points = std::iter::once(("entry", &plan.entry)).chain(plan.exits.iter().map(|e| ("exit", e)));
+            let points = std::iter::once(("entry", &plan.entry))
+                .chain(plan.exits.iter().map(|e| ("exit", e)));
             for (what, point) in points {
                 match point.outcome {
                     Ok(tactic) => {
                         coverage.exits_had += usize::from(what == "exit");
-                        *coverage.tactics.entry(format!("{what} {tactic}")).or_default() += 1;
+                        *coverage
+                            .tactics
+                            .entry(format!("{what} {tactic}"))
+                            .or_default() += 1;
                     }
                     Err(reason) => {
                         if std::env::var_os("SHOW_REFUSED").is_some() {
-                            println!("{what} {} {reason} {:#x} {}", point.point.at, function.range.start, function.linkage);
+                            println!(
+                                "{what} {} {reason} {:#x} {}",
+                                point.point.at, function.range.start, function.linkage
+                            );
                         }
-                        *coverage.reasons.entry(format!("{what} {reason}")).or_default() += 1;
+                        *coverage
+                            .reasons
+                            .entry(format!("{what} {reason}"))
+                            .or_default() += 1;
                     }
                 }
             }
@@ -79,8 +97,14 @@ fn holds(name: &str, data: &[u8], entry: usize, exits: usize) {
     coverage.print(name);
     println!("  planned in {:?}", started.elapsed());
     assert!(coverage.functions > 0, "{name} has no functions");
-    assert!(coverage.entry * 100 >= coverage.functions * entry, "entries of {name}");
-    assert!(coverage.exits_had * 100 >= coverage.exits * exits, "exits of {name}");
+    assert!(
+        coverage.entry * 100 >= coverage.functions * entry,
+        "entries of {name}"
+    );
+    assert!(
+        coverage.exits_had * 100 >= coverage.exits * exits,
+        "exits of {name}"
+    );
 }
 
 #[test]
@@ -90,7 +114,12 @@ fn the_c_library_is_covered() {
 
 #[test]
 fn common_libraries_are_covered() {
-    for name in ["libstdc++.so.6", "libcrypto.so.3", "libmpi.so.40", "libpython3.11.so.1.0"] {
+    for name in [
+        "libstdc++.so.6",
+        "libcrypto.so.3",
+        "libmpi.so.40",
+        "libpython3.11.so.1.0",
+    ] {
         if let Some(data) = libraries::library(name) {
             holds(name, &data, 98, 97);
         }
@@ -99,7 +128,11 @@ fn common_libraries_are_covered() {
 
 #[test]
 fn common_programs_are_covered() {
-    for path in ["/usr/bin/python3.11", "/usr/bin/redis-server", "/usr/bin/gdb"] {
+    for path in [
+        "/usr/bin/python3.11",
+        "/usr/bin/redis-server",
+        "/usr/bin/gdb",
+    ] {
         if let Ok(data) = std::fs::read(path) {
             holds(path, &data, 98, 97);
         }

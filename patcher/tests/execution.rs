@@ -1,18 +1,19 @@
 //! Random functions do the same with and without probes, and run each hook exactly once.
 
-mod program;
 #[path = "execution/machine.rs"]
 mod machine;
+mod program;
 #[path = "execution/random.rs"]
 mod random;
 
 use patcher::emit::Hooks;
 use patcher::function::{Function, FunctionKind};
 use patcher::image::Image;
-use patcher::plan::{Effects, FunctionPlan, ModuleContext, plan};
+use patcher::plan::{Effects, FunctionPlan, ModuleContext, Tactic, plan};
 use patcher::{Avma, Bias, Svma};
 use proptest::prelude::*;
 
+use iced_x86::code_asm::*;
 use machine::{Machine, State};
 use program::{DATA, TEXT, TRAMPOLINES};
 
@@ -27,7 +28,15 @@ fn planned(file: &[u8], name: &str, range: std::ops::Range<u64>) -> FunctionPlan
         kind: FunctionKind::Code,
         cold: Vec::new(),
     };
-    plan(&image, &context, &function, Effects { entry: true, exits: true })
+    plan(
+        &image,
+        &context,
+        &function,
+        Effects {
+            entry: true,
+            exits: true,
+        },
+    )
 }
 
 /// Applies `plan` to `machine`, whose bytes must be what the patches expect.
@@ -56,7 +65,13 @@ fn apply(machine: &mut Machine, file: &[u8], plan: &FunctionPlan) {
 }
 
 /// Runs `code` as it is and with probes from the same state, and compares everything.
-fn same_with_probes(code: &[u8], start: u64, end: u64, rest: &[program::Symbol<'_>], seed: u64) -> Result<(), TestCaseError> {
+fn same_with_probes(
+    code: &[u8],
+    start: u64,
+    end: u64,
+    rest: &[program::Symbol<'_>],
+    seed: u64,
+) -> Result<(), TestCaseError> {
     let mut symbols = vec![("f", start, end - start)];
     symbols.extend(rest);
     let file = program::elf(code, &symbols);
@@ -80,7 +95,7 @@ fn same_with_probes(code: &[u8], start: u64, end: u64, rest: &[program::Symbol<'
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_functions_run_the_same(
@@ -95,7 +110,10 @@ proptest! {
 
 fn fixed(build: impl FnOnce(&mut iced_x86::code_asm::CodeAssembler)) -> FunctionPlan {
     let function = random::fixed(build);
-    let helpers = [("helper", TEXT, random::HELPER), ("tail", TEXT + 0x40, random::HELPER)];
+    let helpers = [
+        ("helper", TEXT, random::HELPER),
+        ("tail", TEXT + 0x40, random::HELPER),
+    ];
     for seed in 0..20 {
         same_with_probes(&function.code, function.start, function.end, &helpers, seed)
             .expect("the same behaviour");
@@ -107,8 +125,6 @@ fn fixed(build: impl FnOnce(&mut iced_x86::code_asm::CodeAssembler)) -> Function
     assert_eq!(plan.refused(), None);
     plan
 }
-
-use iced_x86::code_asm::*;
 
 #[test]
 fn a_loop_to_the_entry_is_one_call() {
@@ -123,6 +139,80 @@ fn a_loop_to_the_entry_is_one_call() {
         a.ret().expect("encodes");
     });
     assert_eq!(plan.exits.len(), 1);
+}
+
+#[test]
+fn a_loop_to_an_entry_behind_a_landing_marker_is_one_call() {
+    let plan = fixed(|a| {
+        let mut head = a.create_label();
+        a.set_label(&mut head).expect("fresh");
+        a.endbr64().expect("encodes");
+        a.and(ecx, 7).expect("encodes");
+        a.add(rax, rcx).expect("encodes");
+        a.mov(rdx, qword_ptr(rbx + 0x100)).expect("encodes");
+        a.dec(ecx).expect("encodes");
+        a.jns(head).expect("encodes");
+        a.add(rax, rdx).expect("encodes");
+        a.ret().expect("encodes");
+    });
+    assert_eq!(
+        plan.sites[0].window.start,
+        plan.function.range.start.plus(4)
+    );
+}
+
+/// Two returns of which neither has room, close to a stretch that can hold a landing.
+#[test]
+fn returns_without_room_take_springboards() {
+    let plan = fixed(|a| {
+        let mut one = a.create_label();
+        let mut two = a.create_label();
+        a.mov(rax, qword_ptr(rbx + 0x40)).expect("encodes");
+        a.test(ecx, 1).expect("encodes");
+        a.jne(one).expect("encodes");
+        a.add(rax, 0x1234_5678).expect("encodes");
+        a.add(rdx, 0x1234_5678).expect("encodes");
+        a.test(ecx, 2).expect("encodes");
+        a.jne(two).expect("encodes");
+        a.sub(rsi, 0x1234_5678).expect("encodes");
+        a.ret().expect("encodes");
+        a.set_label(&mut one).expect("fresh");
+        a.push(rdx).expect("encodes");
+        a.pop(rax).expect("encodes");
+        a.ret().expect("encodes");
+        a.set_label(&mut two).expect("fresh");
+        a.cwde().expect("encodes");
+        a.ret().expect("encodes");
+    });
+    let springboards = plan
+        .sites
+        .iter()
+        .filter(|s| s.tactic == Tactic::Springboard)
+        .count();
+    assert_eq!(springboards, 2, "{:?}", plan.exits);
+}
+
+#[test]
+fn most_random_functions_can_be_had_completely() {
+    let mut seed = 1u64;
+    let mut next = || {
+        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        seed ^ seed >> 29
+    };
+    let complete = (0..500).filter(|_| {
+        let seeds: Vec<u64> = (0..12).map(|_| next()).collect();
+        let function = random::function(&seeds);
+        let file = program::elf(
+            &function.code,
+            &[("f", function.start, function.end - function.start)],
+        );
+        planned(&file, "f", function.start..function.end)
+            .refused()
+            .is_none()
+    });
+    // Otherwise the comparison would compare a function with itself.
+    let complete = complete.count();
+    assert!(complete > 350, "{complete} of 500");
 }
 
 #[test]

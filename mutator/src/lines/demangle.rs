@@ -7,7 +7,9 @@ const MOST: usize = 16 << 10;
 
 /// The C++ or Rust name behind `linkage` (Rust's without its hash), or `linkage` itself.
 pub fn demangle(linkage: &str) -> String {
-    rust(linkage).or_else(|| cpp(linkage)).unwrap_or_else(|| linkage.to_owned())
+    rust(linkage)
+        .or_else(|| cpp(linkage))
+        .unwrap_or_else(|| linkage.to_owned())
 }
 
 fn rust(linkage: &str) -> Option<String> {
@@ -23,7 +25,9 @@ fn cpp(linkage: &str) -> Option<String> {
     }
     let symbol = cpp_demangle::Symbol::new(linkage).ok()?;
     let mut out = Bounded::default();
-    symbol.structured_demangle(&mut out, &cpp_demangle::DemangleOptions::default()).ok()?;
+    symbol
+        .structured_demangle(&mut out, &cpp_demangle::DemangleOptions::default())
+        .ok()?;
     Some(out.0)
 }
 
@@ -50,8 +54,14 @@ mod tests {
         for (linkage, name) in [
             ("main", "main"),
             ("_ZN3foo3barEi", "foo::bar(int)"),
-            ("_ZNSt6vectorIiSaIiEE9push_backERKi", "std::vector<int, std::allocator<int> >::push_back(int const&)"),
-            ("_ZN4core3fmt5Write9write_str17h0123456789abcdefE", "core::fmt::Write::write_str"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backERKi",
+                "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            ),
+            (
+                "_ZN4core3fmt5Write9write_str17h0123456789abcdefE",
+                "core::fmt::Write::write_str",
+            ),
             ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
             ("_Z", "_Z"),
             ("_ZNot_a_name", "_ZNot_a_name"),
@@ -63,7 +73,10 @@ mod tests {
 
     #[test]
     fn a_clone_keeps_its_suffix() {
-        assert_eq!(demangle("_ZN3foo3barEi.constprop.0"), "foo::bar(int) [clone .constprop.0]");
+        assert_eq!(
+            demangle("_ZN3foo3barEi.constprop.0"),
+            "foo::bar(int) [clone .constprop.0]"
+        );
         assert_eq!(demangle("work.part.0"), "work.part.0");
     }
 
@@ -78,10 +91,18 @@ mod tests {
         }
         let linkage = format!("{linkage}{arguments}Ev");
         assert!(demangle(&linkage).len() <= super::MOST + linkage.len());
-        let substitutions: String = (0..30).map(|n| {
-            let id = |n: u32| match n { 0 => "S_".to_owned(), n => format!("S{}_", char::from_digit(n - 1, 36).unwrap().to_ascii_uppercase()) };
-            format!("PF{0}{0}E", id(n))
-        }).collect();
+        let substitutions: String = (0..30)
+            .map(|n| {
+                let id = |n: u32| match n {
+                    0 => "S_".to_owned(),
+                    n => format!(
+                        "S{}_",
+                        char::from_digit(n - 1, 36).unwrap().to_ascii_uppercase()
+                    ),
+                };
+                format!("PF{0}{0}E", id(n))
+            })
+            .collect();
         let linkage = format!("_Z1f1a{substitutions}");
         assert!(demangle(&linkage).len() <= super::MOST + linkage.len());
     }

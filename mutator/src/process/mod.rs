@@ -142,6 +142,17 @@ impl Process {
                 return Err(ProcessError::Traced(pid, tid, by, name.trim().to_owned()));
             }
         }
+        self.check_program()?;
+        // Needs the same right as ptrace itself, and does not stop anything.
+        match fs::File::open(format!("/proc/{pid}/mem")) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(self.denied()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that its program is x86-64 code.
+    pub fn check_program(&self) -> Result<(), ProcessError> {
+        let pid = self.pid;
         let mut magic = [0u8; 20];
         match fs::File::open(format!("/proc/{pid}/exe")) {
             Ok(file) => {
@@ -158,11 +169,7 @@ impl Process {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(self.denied()),
             Err(_) => {}
         }
-        // Needs the same right as ptrace itself, and does not stop anything.
-        match fs::File::open(format!("/proc/{pid}/mem")) {
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(self.denied()),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn denied(&self) -> ProcessError {

@@ -1,5 +1,6 @@
 //! Whether the parts of a profile fit together.
 
+use super::counts::{closed, is_argument};
 use super::{COUNT, Counts, FunctionTotals, Profile, SCHEMA, TimerStats};
 use std::fmt;
 
@@ -41,13 +42,22 @@ impl fmt::Display for Inconsistent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Schema(schema) => write!(f, "schema is {schema}, not {SCHEMA}"),
-            Self::Index { at, list, index, len } => {
+            Self::Index {
+                at,
+                list,
+                index,
+                len,
+            } => {
                 write!(f, "{at} is {index}, but there are {len} {list}")
             }
             Self::Metric { at, metric } => {
                 write!(f, "{at} and the list of metrics disagree about `{metric}`")
             }
-            Self::Sum { what, stated, computed } => {
+            Self::Sum {
+                what,
+                stated,
+                computed,
+            } => {
                 write!(f, "{what} is {stated}, but the paths give {computed}")
             }
         }
@@ -66,8 +76,13 @@ impl Profile {
         self.check_structure()?;
         let mut sums: Vec<Sum> = vec![Sum::default(); self.functions.len()];
         for (i, path) in self.paths.iter().enumerate() {
-            let closed = closed(path.metrics.count, path.unwound, path.open)
-                .ok_or_else(|| sum(format!("paths[{i}].metrics.count"), path.metrics.count, ends(path.unwound, path.open)))?;
+            let closed = closed(path.metrics.count, path.unwound, path.open).ok_or_else(|| {
+                sum(
+                    format!("paths[{i}].metrics.count"),
+                    path.metrics.count,
+                    ends(path.unwound, path.open),
+                )
+            })?;
             check_histograms(i, &path.metrics, closed)?;
             sums[path.function].add(&path.metrics, path.unwound, path.open, closed);
         }
@@ -75,7 +90,11 @@ impl Profile {
             sums[i].compare(&format!("functions[{i}].totals"), &function.totals)?;
         }
         for (what, stated, of) in [
-            ("losses.unwound", self.losses.unwound, (|s: &Sum| s.unwound) as fn(&Sum) -> Option<u64>),
+            (
+                "losses.unwound",
+                self.losses.unwound,
+                (|s: &Sum| s.unwound) as fn(&Sum) -> Option<u64>,
+            ),
             ("losses.open", self.losses.open, |s: &Sum| s.open),
         ] {
             let computed = sums.iter().filter_map(of).sum::<u64>();
@@ -96,11 +115,21 @@ impl Profile {
         }
         let modules = self.modules.len();
         for (i, f) in self.functions.iter().enumerate() {
-            index(|| format!("functions[{i}].module"), "modules", f.module, modules)?;
+            index(
+                || format!("functions[{i}].module"),
+                "modules",
+                f.module,
+                modules,
+            )?;
             self.check_metrics(|| format!("functions[{i}]"), &f.totals.counts)?;
         }
         for (i, r) in self.refused.iter().enumerate() {
-            index(|| format!("refused[{i}].module"), "modules", r.module, modules)?;
+            index(
+                || format!("refused[{i}].module"),
+                "modules",
+                r.module,
+                modules,
+            )?;
         }
         for (i, f) in self.frames.iter().enumerate() {
             if let Some(module) = f.module {
@@ -108,9 +137,19 @@ impl Profile {
             }
         }
         for (i, p) in self.paths.iter().enumerate() {
-            index(|| format!("paths[{i}].function"), "functions", p.function, self.functions.len())?;
+            index(
+                || format!("paths[{i}].function"),
+                "functions",
+                p.function,
+                self.functions.len(),
+            )?;
             for (k, &frame) in p.stack.iter().enumerate() {
-                index(|| format!("paths[{i}].stack[{k}]"), "frames", frame, self.frames.len())?;
+                index(
+                    || format!("paths[{i}].stack[{k}]"),
+                    "frames",
+                    frame,
+                    self.frames.len(),
+                )?;
             }
             self.check_metrics(|| format!("paths[{i}]"), &p.metrics)?;
         }
@@ -118,45 +157,71 @@ impl Profile {
     }
 
     fn check_metrics(&self, at: impl Fn() -> String, counts: &Counts) -> Result<(), Inconsistent> {
-        let unknown = |name: &str| Inconsistent::Metric { at: at(), metric: name.to_owned() };
+        let unknown = |name: &str| Inconsistent::Metric {
+            at: at(),
+            metric: name.to_owned(),
+        };
         for metric in self.timers() {
-            counts.timers.get(&metric.name).ok_or_else(|| unknown(&metric.name))?;
+            counts
+                .timers
+                .get(&metric.name)
+                .ok_or_else(|| unknown(&metric.name))?;
         }
-        match counts.timers.iter().find(|(name, _)| self.metrics.iter().all(|m| m.name != *name)) {
+        match counts
+            .timers
+            .iter()
+            .find(|(name, _)| self.metrics.iter().all(|m| m.name != *name))
+        {
             Some((name, _)) => Err(unknown(name)),
             None => Ok(()),
         }
     }
 }
 
-fn index(at: impl Fn() -> String, list: &'static str, index: usize, len: usize) -> Result<(), Inconsistent> {
-    if index < len { Ok(()) } else { Err(Inconsistent::Index { at: at(), list, index, len }) }
+fn index(
+    at: impl Fn() -> String,
+    list: &'static str,
+    index: usize,
+    len: usize,
+) -> Result<(), Inconsistent> {
+    if index < len {
+        Ok(())
+    } else {
+        Err(Inconsistent::Index {
+            at: at(),
+            list,
+            index,
+            len,
+        })
+    }
 }
 
 fn sum(what: String, stated: impl Into<i128>, computed: impl Into<i128>) -> Inconsistent {
-    Inconsistent::Sum { what, stated: stated.into(), computed: computed.into() }
+    Inconsistent::Sum {
+        what,
+        stated: stated.into(),
+        computed: computed.into(),
+    }
 }
 
 fn ends(unwound: Option<u64>, open: Option<u64>) -> u64 {
     unwound.unwrap_or(0).saturating_add(open.unwrap_or(0))
 }
 
-/// Activations that closed normally; none where more ended otherwise than there were.
-fn closed(count: u64, unwound: Option<u64>, open: Option<u64>) -> Option<u64> {
-    count.checked_sub(ends(unwound, open))
-}
-
-/// Whether every call has a value of this metric from its entry on.
-fn is_argument(metric: &str) -> bool {
-    metric.starts_with("arg")
-}
-
 fn check_histograms(path: usize, counts: &Counts, closed: u64) -> Result<(), Inconsistent> {
     for (name, stats) in counts.timers.iter() {
-        let expected = if is_argument(name) { counts.count } else { closed };
+        let expected = if is_argument(name) {
+            counts.count
+        } else {
+            closed
+        };
         let held = stats.hist.iter().map(|&(_, n)| i128::from(n)).sum::<i128>();
         if held != i128::from(expected) {
-            return Err(sum(format!("paths[{path}].metrics.{name}.hist"), held, expected));
+            return Err(sum(
+                format!("paths[{path}].metrics.{name}.hist"),
+                held,
+                expected,
+            ));
         }
     }
     Ok(())
@@ -193,13 +258,26 @@ impl Sum {
 
     fn compare(&self, at: &str, stated: &FunctionTotals) -> Result<(), Inconsistent> {
         let equal = |what: String, stated: i128, computed: i128| {
-            if stated == computed { Ok(()) } else { Err(sum(what, stated, computed)) }
+            if stated == computed {
+                Ok(())
+            } else {
+                Err(sum(what, stated, computed))
+            }
         };
-        equal(format!("{at}.{COUNT}"), stated.counts.count.into(), self.counts.count.into())?;
-        for (what, stated, computed) in
-            [("unwound", stated.unwound, self.unwound), ("open", stated.open, self.open)]
-        {
-            equal(format!("{at}.{what}"), stated.unwrap_or(0).into(), computed.unwrap_or(0).into())?;
+        equal(
+            format!("{at}.{COUNT}"),
+            stated.counts.count.into(),
+            self.counts.count.into(),
+        )?;
+        for (what, stated, computed) in [
+            ("unwound", stated.unwound, self.unwound),
+            ("open", stated.open, self.open),
+        ] {
+            equal(
+                format!("{at}.{what}"),
+                stated.unwrap_or(0).into(),
+                computed.unwrap_or(0).into(),
+            )?;
         }
         let none = TimerStats::default();
         for (name, stated) in stated.counts.timers.iter() {
@@ -208,13 +286,23 @@ impl Sum {
                 ("sum", stated.sum, computed.sum),
                 ("min", stated.min.into(), computed.min.into()),
                 ("max", stated.max.into(), computed.max.into()),
-                ("outermost", stated.outermost.unwrap_or(0), computed.outermost.unwrap_or(0)),
-                ("exclusive", stated.exclusive.unwrap_or(0), computed.exclusive.unwrap_or(0)),
+                (
+                    "outermost",
+                    stated.outermost.unwrap_or(0),
+                    computed.outermost.unwrap_or(0),
+                ),
+                (
+                    "exclusive",
+                    stated.exclusive.unwrap_or(0),
+                    computed.exclusive.unwrap_or(0),
+                ),
             ] {
                 equal(format!("{at}.{name}.{what}"), stated, computed)?;
             }
             if !stated.hist.is_empty() && stated.hist != computed.hist {
-                let all = |stats: &TimerStats| stats.hist.iter().map(|&(_, n)| i128::from(n)).sum();
+                let all = |stats: &TimerStats| {
+                    stats.hist.iter().map(|&(_, n)| i128::from(n)).sum::<i128>()
+                };
                 return Err(sum(format!("{at}.{name}.hist"), all(stated), all(computed)));
             }
         }

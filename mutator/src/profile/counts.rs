@@ -2,7 +2,7 @@
 //!
 //! Not `serde(flatten)`: that buffers, and the buffer holds no 128-bit integer.
 
-use super::{COUNT, FunctionTotals, TimerStats};
+use super::{COUNT, FunctionTotals, PathEntry, TimerStats};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -24,7 +24,9 @@ pub struct Timers(Vec<(String, TimerStats)>);
 impl Timers {
     /// What was measured of `metric`.
     pub fn get(&self, metric: &str) -> Option<&TimerStats> {
-        self.iter().find(|(name, _)| *name == metric).map(|(_, stats)| stats)
+        self.iter()
+            .find(|(name, _)| *name == metric)
+            .map(|(_, stats)| stats)
     }
 
     /// Puts `stats` under `metric`, in place of what stands there or at the end.
@@ -54,10 +56,18 @@ impl FromIterator<(String, TimerStats)> for Timers {
 impl TimerStats {
     /// Adds the activations of `other`; `first` says that nothing has been added so far, so that
     /// the extremes of an empty `self` do not count. Histograms are added only where both have one.
-    pub(super) fn absorb(&mut self, other: &Self, first: bool) {
+    pub(crate) fn absorb(&mut self, other: &Self, first: bool) {
         self.sum += other.sum;
-        self.min = if first { other.min } else { self.min.min(other.min) };
-        self.max = if first { other.max } else { self.max.max(other.max) };
+        self.min = if first {
+            other.min
+        } else {
+            self.min.min(other.min)
+        };
+        self.max = if first {
+            other.max
+        } else {
+            self.max.max(other.max)
+        };
         self.outermost = sum_of(self.outermost, other.outermost);
         self.exclusive = sum_of(self.exclusive, other.exclusive);
         for &(k, n) in &other.hist {
@@ -67,6 +77,41 @@ impl TimerStats {
             }
         }
     }
+}
+
+impl PathEntry {
+    /// How many activations the numbers of `metric` cover: those that closed normally, and for
+    /// `argN` every one.
+    pub fn measured(&self, metric: &str) -> u64 {
+        measured(metric, self.metrics.count, self.unwound, self.open)
+    }
+}
+
+impl FunctionTotals {
+    /// As [`PathEntry::measured`], over all paths.
+    pub fn measured(&self, metric: &str) -> u64 {
+        measured(metric, self.counts.count, self.unwound, self.open)
+    }
+}
+
+fn measured(metric: &str, count: u64, unwound: Option<u64>, open: Option<u64>) -> u64 {
+    if is_argument(metric) {
+        count
+    } else {
+        closed(count, unwound, open).unwrap_or(0)
+    }
+}
+
+/// Whether every call has a value of this metric from its entry on.
+pub(super) fn is_argument(metric: &str) -> bool {
+    metric.starts_with("arg")
+}
+
+/// Activations that closed normally; none where more ended otherwise than there were.
+pub(super) fn closed(count: u64, unwound: Option<u64>, open: Option<u64>) -> Option<u64> {
+    count
+        .checked_sub(unwound.unwrap_or(0))?
+        .checked_sub(open.unwrap_or(0))
 }
 
 fn sum_of(a: Option<i128>, b: Option<i128>) -> Option<i128> {
@@ -150,12 +195,18 @@ impl<'de> Visitor<'de> for Object {
                 UNWOUND if self.ends => unwound = map.next_value()?,
                 OPEN if self.ends => open = map.next_value()?,
                 _ if timers.get(&key).is_some() => {
-                    return Err(A::Error::custom(format_args!("metric `{key}` stands twice")));
+                    return Err(A::Error::custom(format_args!(
+                        "metric `{key}` stands twice"
+                    )));
                 }
                 _ => timers.insert(&key, map.next_value()?),
             }
         }
         let count = count.ok_or_else(|| A::Error::missing_field(COUNT))?;
-        Ok(FunctionTotals { counts: Counts { count, timers }, unwound, open })
+        Ok(FunctionTotals {
+            counts: Counts { count, timers },
+            unwound,
+            open,
+        })
     }
 }

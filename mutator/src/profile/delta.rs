@@ -20,18 +20,29 @@ impl Delta {
     /// Matches `new` against `old`. Both must have passed [`Profile::check_structure`].
     pub fn between(old: &Profile, new: &Profile) -> Self {
         let function_sites = |p: &Profile| -> Vec<(String, u64)> {
-            p.functions.iter().map(|f| (p.modules[f.module].path.clone(), f.address)).collect()
+            p.functions
+                .iter()
+                .map(|f| (p.modules[f.module].path.clone(), f.address))
+                .collect()
         };
-        let old_functions: HashMap<_, _> =
-            function_sites(old).into_iter().enumerate().map(|(i, site)| (site, i)).collect();
-        let functions: Vec<_> =
-            function_sites(new).iter().map(|site| old_functions.get(site).copied()).collect();
+        let old_functions: HashMap<_, _> = function_sites(old)
+            .into_iter()
+            .enumerate()
+            .map(|(i, site)| (site, i))
+            .collect();
+        let functions: Vec<_> = function_sites(new)
+            .iter()
+            .map(|site| old_functions.get(site).copied())
+            .collect();
 
         let (old_sites, new_sites) = (sites(old), sites(new));
         let same = |a: &PathEntry, b: &PathEntry| {
             functions[b.function] == Some(a.function)
                 && (a.thread, a.complete, a.stack.len()) == (b.thread, b.complete, b.stack.len())
-                && a.stack.iter().zip(&b.stack).all(|(&a, &b)| old_sites[a] == new_sites[b])
+                && a.stack
+                    .iter()
+                    .zip(&b.stack)
+                    .all(|(&a, &b)| old_sites[a] == new_sites[b])
         };
         // Built only when a path is not where it was: most of the time paths are only added.
         let mut elsewhere: Option<HashMap<PathKey<'_>, usize>> = None;
@@ -39,7 +50,9 @@ impl Delta {
             elsewhere
                 .get_or_insert_with(|| {
                     let keyed = old.paths.iter().enumerate();
-                    keyed.map(|(i, p)| (key(p.function, p, &old_sites), i)).collect()
+                    keyed
+                        .map(|(i, p)| (key(p.function, p, &old_sites), i))
+                        .collect()
                 })
                 .get(&key(functions[path.function]?, path, &new_sites))
                 .copied()
@@ -53,8 +66,15 @@ impl Delta {
                 _ => find(path),
             })
             .collect();
-        let elapsed_ns = new.session.elapsed_ns.saturating_sub(old.session.elapsed_ns);
-        Self { functions, paths, elapsed_ns }
+        let elapsed_ns = new
+            .session
+            .elapsed_ns
+            .saturating_sub(old.session.elapsed_ns);
+        Self {
+            functions,
+            paths,
+            elapsed_ns,
+        }
     }
 
     /// The index in the old profile of the new one's function.
@@ -76,10 +96,20 @@ impl Delta {
 type PathKey<'p> = (usize, Option<u32>, bool, Vec<Site<'p>>);
 
 fn key<'p>(function: usize, path: &PathEntry, sites: &[Site<'p>]) -> PathKey<'p> {
-    (function, path.thread, path.complete, path.stack.iter().map(|&f| sites[f]).collect())
+    (
+        function,
+        path.thread,
+        path.complete,
+        path.stack.iter().map(|&f| sites[f]).collect(),
+    )
 }
 
 fn sites(profile: &Profile) -> Vec<Site<'_>> {
-    let site = |f: &super::Frame| (f.module.map(|m| profile.modules[m].path.as_str()), f.address);
+    let site = |f: &super::Frame| {
+        (
+            f.module.map(|m| profile.modules[m].path.as_str()),
+            f.address,
+        )
+    };
     profile.frames.iter().map(site).collect()
 }

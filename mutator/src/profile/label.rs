@@ -23,7 +23,10 @@ impl Profile {
             .inlined
             .iter()
             .map(|inline| Label {
-                name: inline.function.as_deref().map_or_else(|| "?".to_owned(), readable),
+                name: inline
+                    .function
+                    .as_deref()
+                    .map_or_else(|| "?".to_owned(), readable),
                 place: position(inline.file.as_deref(), inline.line).unwrap_or_default(),
                 inlined: true,
             })
@@ -67,7 +70,10 @@ fn position(file: Option<&str>, line: Option<u32>) -> Option<String> {
 }
 
 fn last_component(path: &str) -> &str {
-    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
+    path.rsplit('/')
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(path)
 }
 
 /// `text` without control characters: names come from files that anybody may have made, and a

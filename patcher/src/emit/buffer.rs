@@ -34,7 +34,13 @@ pub struct Buffer {
 
 impl Buffer {
     pub fn new(base: Avma) -> Self {
-        Self { base, bytes: Vec::new(), fixups: Vec::new(), copies: Vec::new(), labels: Vec::new() }
+        Self {
+            base,
+            bytes: Vec::new(),
+            fixups: Vec::new(),
+            copies: Vec::new(),
+            labels: Vec::new(),
+        }
     }
 
     /// The address of the next byte.
@@ -98,7 +104,10 @@ impl Buffer {
                 Goal::Label(label) => self.labels[label].map(inside),
             };
             // An unplaced goal cannot be reached from anywhere.
-            let to = to.ok_or(EmitError::OutOfReach { from: next, to: Avma(0) })?;
+            let to = to.ok_or(EmitError::OutOfReach {
+                from: next,
+                to: Avma(0),
+            })?;
             self.bytes[field..field + 4].copy_from_slice(&rel32(next, to)?);
         }
         Ok(self.bytes)

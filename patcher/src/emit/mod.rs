@@ -146,10 +146,16 @@ impl Site {
                 let field = rel32(stop.plus(5), trampoline)?;
                 let mut new = vec![0xe9];
                 new.extend(field);
-                patches.push(Patch { at: stop, old: landing.clone(), new });
+                patches.push(Patch {
+                    at: stop,
+                    old: landing.clone(),
+                    new,
+                });
                 let short = stop.0.wrapping_sub(at.plus(2).0) as i64;
-                let short = i8::try_from(short)
-                    .map_err(|_| EmitError::OutOfReach { from: at.plus(2), to: stop })?;
+                let short = i8::try_from(short).map_err(|_| EmitError::OutOfReach {
+                    from: at.plus(2),
+                    to: stop,
+                })?;
                 patches.extend(self.filled(at, &[0xeb, short as u8]));
             }
             (_, None) => {
@@ -180,12 +186,13 @@ impl Site {
                     patch.old.push(old[offset]);
                     patch.new.push(new[offset]);
                 }
-                _ => patches.push(Patch { at: to, old: vec![old[offset]], new: vec![new[offset]] }),
+                _ => patches.push(Patch {
+                    at: to,
+                    old: vec![old[offset]],
+                    new: vec![new[offset]],
+                }),
             }
         }
         patches
     }
 }
-
-#[cfg(test)]
-mod tests;

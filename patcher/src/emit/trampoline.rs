@@ -26,7 +26,11 @@ pub fn max_len(site: &Site) -> usize {
     let row = |displaced: &[Displaced], points: &[ProbePoint]| {
         copies(displaced) + points.len() * (HOOK + JUMP) + JUMP
     };
-    let rows = site.rows.iter().map(|r| row(&r.displaced, &r.points)).sum::<usize>();
+    let rows = site
+        .rows
+        .iter()
+        .map(|r| row(&r.displaced, &r.points))
+        .sum::<usize>();
     row(&site.displaced, &site.points) + rows
 }
 
@@ -76,12 +80,12 @@ struct Builder<'a> {
     hook_starts: Vec<PcPair>,
     /// Conditional exits, whose hook stands behind everything else: its label, the instruction,
     /// and the target.
-    taken: Vec<(usize, Svma, Svma)>,
+    taken: Vec<(usize, &'a Displaced, Svma)>,
     /// The labels of the site's further rows.
     rows: Vec<usize>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
     fn window(&mut self) -> Result<(), EmitError> {
         let site = self.site;
         self.row(Copied {
@@ -93,7 +97,7 @@ impl Builder<'_> {
     }
 
     /// The displaced instructions in a row, then back behind them.
-    fn row(&mut self, row: Copied<'_>) -> Result<(), EmitError> {
+    fn row(&mut self, row: Copied<'a>) -> Result<(), EmitError> {
         for displaced in row.displaced {
             // Jumps to an exit meet its hook; those to the entry are no calls.
             self.hooks_before(displaced, row.points, Effect::Entry)?;
@@ -116,8 +120,12 @@ impl Builder<'_> {
 
     /// Only the hook and the jump itself, which the patched one leads to once it is taken.
     fn retarget(&mut self) -> Result<(), EmitError> {
-        let Some(jump) = self.site.displaced.first() else { return Ok(()) };
-        let Some(target) = jump.jump_target() else { return Ok(()) };
+        let Some(jump) = self.site.displaced.first() else {
+            return Ok(());
+        };
+        let Some(target) = jump.jump_target() else {
+            return Ok(());
+        };
         for point in &self.site.points {
             self.hook(point.effect, jump.at)?;
         }
@@ -130,7 +138,10 @@ impl Builder<'_> {
     }
 
     fn pair(&mut self, original: Svma) {
-        let pair = PcPair { original: self.bias.to_avma(original), trampoline: self.out.here() };
+        let pair = PcPair {
+            original: self.bias.to_avma(original),
+            trampoline: self.out.here(),
+        };
         self.pcs.push(pair);
     }
 
@@ -144,7 +155,10 @@ impl Builder<'_> {
         if effect == Effect::Exit && conditional(displaced) {
             return Ok(());
         }
-        for point in points.iter().filter(|p| p.at == displaced.at && p.effect == effect) {
+        for point in points
+            .iter()
+            .filter(|p| p.at == displaced.at && p.effect == effect)
+        {
             self.hook(point.effect, displaced.at)?;
         }
         Ok(())
@@ -156,7 +170,10 @@ impl Builder<'_> {
             Effect::Exit => self.hooks.exit_cell,
         };
         let original = self.bias.to_avma(original);
-        self.hook_starts.push(PcPair { original, trampoline: self.out.here() });
+        self.hook_starts.push(PcPair {
+            original,
+            trampoline: self.out.here(),
+        });
         self.out.put(&[0x50]); // push rax: the id is passed in it
         self.out.put(&[0xb8]); // mov eax, id
         self.out.put(&self.hooks.id.to_le_bytes());
@@ -184,10 +201,14 @@ impl Builder<'_> {
         }
     }
 
-    fn copy(&mut self, displaced: &Displaced, row: Copied<'_>) -> Result<(), EmitError> {
+    fn copy(&mut self, displaced: &'a Displaced, row: Copied<'_>) -> Result<(), EmitError> {
         match &displaced.form {
             Form::Copy => self.out.put(&displaced.bytes),
-            Form::RipRelative { offset, target, far } => {
+            Form::RipRelative {
+                offset,
+                target,
+                far,
+            } => {
                 let target = self.bias.to_avma(*target);
                 let near = self.out.rip_relative(&displaced.bytes, *offset, target);
                 if near.is_err() {
@@ -234,11 +255,11 @@ impl Builder<'_> {
     }
 
     /// Where a conditional jump goes if taken: to its hook, if it is an exit.
-    fn taken_goal(&mut self, displaced: &Displaced, target: Svma, row: Copied<'_>) -> Goal {
+    fn taken_goal(&mut self, displaced: &'a Displaced, target: Svma, row: Copied<'_>) -> Goal {
         let exit = |p: &ProbePoint| p.at == displaced.at && p.effect == Effect::Exit;
         if row.points.iter().any(exit) {
             let label = self.out.label();
-            self.taken.push((label, displaced.at, target));
+            self.taken.push((label, displaced, target));
             Goal::Label(label)
         } else {
             self.goal(target, Some(row))
@@ -246,9 +267,13 @@ impl Builder<'_> {
     }
 
     fn taken_exits(&mut self) -> Result<(), EmitError> {
-        for (label, at, target) in std::mem::take(&mut self.taken) {
+        for (label, jump, target) in std::mem::take(&mut self.taken) {
             self.out.place(label);
-            self.hook(Effect::Exit, at)?;
+            self.hook(Effect::Exit, jump.at)?;
+            // `loop` has counted already, so it must not run again in its original place.
+            if matches!(jump.form, Form::Counted { .. }) {
+                self.hook_starts.pop();
+            }
             self.pair(target);
             let goal = Goal::Outside(self.bias.to_avma(target));
             self.out.jump(&[0xe9], goal);
@@ -258,9 +283,22 @@ impl Builder<'_> {
 
     /// Copies of what the site's jumps lead to in the windows of other sites.
     fn rows(&mut self) -> Result<(), EmitError> {
-        for (index, Row { displaced, points, resume }) in self.site.rows.iter().enumerate() {
+        for (
+            index,
+            Row {
+                displaced,
+                points,
+                resume,
+            },
+        ) in self.site.rows.iter().enumerate()
+        {
             self.out.place(self.rows[index]);
-            self.row(Copied { number: index + 1, displaced, points, resume: *resume })?;
+            self.row(Copied {
+                number: index + 1,
+                displaced,
+                points,
+                resume: *resume,
+            })?;
         }
         Ok(())
     }
@@ -279,5 +317,8 @@ impl Builder<'_> {
 }
 
 fn conditional(displaced: &Displaced) -> bool {
-    matches!(displaced.form, Form::Conditional { .. } | Form::Counted { .. })
+    matches!(
+        displaced.form,
+        Form::Conditional { .. } | Form::Counted { .. }
+    )
 }

@@ -26,7 +26,10 @@ impl AddressSet {
             .filter(|r| r.start < r.end)
             .map(|r| {
                 let len = r.end.0 - r.start.0;
-                Part { range: r.start.0..r.end.0, words: vec![0; len.div_ceil(64) as usize] }
+                Part {
+                    range: r.start.0..r.end.0,
+                    words: vec![0; len.div_ceil(64) as usize],
+                }
             })
             .collect();
         Self { parts }
@@ -44,6 +47,11 @@ impl AddressSet {
             }
         }
         true
+    }
+
+    /// Does `at` lie in one of the ranges?
+    pub fn covers(&self, at: Svma) -> bool {
+        self.parts.iter().any(|part| part.range.contains(&at.0))
     }
 
     /// Is `at` a member?
@@ -90,15 +98,17 @@ mod tests {
 
     #[test]
     fn members_come_back_in_order_and_only_from_the_ranges() {
-        let mut set = AddressSet::over(
-            [Svma(0x1000)..Svma(0x1100), Svma(0x2000)..Svma(0x2010)].into_iter(),
-        );
+        let mut set =
+            AddressSet::over([Svma(0x1000)..Svma(0x1100), Svma(0x2000)..Svma(0x2010)].into_iter());
         for at in [0x10ff, 0x1000, 0x1040, 0x1100, 0x2003, 0xfff] {
             set.insert(at);
         }
         let all: Vec<_> = set.within(Svma(0)..Svma(u64::MAX)).map(|a| a.0).collect();
         assert_eq!(all, [0x1000, 0x1040, 0x10ff, 0x2003]);
-        let some: Vec<_> = set.within(Svma(0x1001)..Svma(0x10ff)).map(|a| a.0).collect();
+        let some: Vec<_> = set
+            .within(Svma(0x1001)..Svma(0x10ff))
+            .map(|a| a.0)
+            .collect();
         assert_eq!(some, [0x1040]);
         assert!(set.contains(Svma(0x2003)) && !set.contains(Svma(0x1100)));
     }

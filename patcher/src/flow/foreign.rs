@@ -19,22 +19,25 @@ pub fn foreign_short_branch(image: &Image<'_>, flow: &Flow, window: &Range<u64>)
         if window.contains(&at) || flow.contains(at) {
             return false;
         }
-        let Some(&[opcode, displacement]) =
-            image.bytes(Svma(at), 2).and_then(<[u8]>::first_chunk)
+        let Some(&[opcode, displacement]) = image.bytes(Svma(at), 2).and_then(<[u8]>::first_chunk)
         else {
             return false;
         };
         if !matches!(opcode, 0x70..=0x7f | 0xe0..=0xe3 | 0xeb) {
             return false;
         }
-        let target = at.wrapping_add(2).wrapping_add(i64::from(displacement as i8) as u64);
+        let target = at
+            .wrapping_add(2)
+            .wrapping_add(i64::from(displacement as i8) as u64);
         window.start < target && target < window.end && begins_instruction(image, at)
     })
 }
 
 /// Does an instruction begin at `at`, as far as decoding its function from the start tells?
 fn begins_instruction(image: &Image<'_>, at: u64) -> bool {
-    let Some(function) = image.functions().containing(Svma(at)) else { return true };
+    let Some(function) = image.functions().containing(Svma(at)) else {
+        return true;
+    };
     let range = function.start..function.start.plus(function.size);
     if at - function.start.0 > FURTHEST {
         return true;

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction, OpKind};
+use iced_x86::{FlowControl, Instruction};
 
 use crate::addr::Svma;
-use crate::image::{CfaAt, Image};
+use crate::image::{CfaAt, Fde, Image};
 
 use super::tables::{self, Shape};
-use super::{Flow, ends_block, is_jump, is_landing_marker, sweep};
+use super::{Flow, ModuleContext, ends_block, is_jump, is_landing_marker, sweep};
 
 /// An instruction after which the function's activation is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,12 @@ pub enum LeaveKind {
 }
 
 /// Every leave of `flow` at an instruction that is `live`, ascending.
-pub fn all(image: &Image<'_>, flow: &Flow, live: &impl Fn(u64) -> bool) -> Vec<Leave> {
+pub fn all(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    flow: &Flow,
+    live: &impl Fn(u64) -> bool,
+) -> Vec<Leave> {
     let mut leaves = Vec::new();
     for (index, insn) in flow.insns.iter().enumerate() {
         if !live(insn.ip()) {
@@ -54,7 +59,7 @@ pub fn all(image: &Image<'_>, flow: &Flow, live: &impl Fn(u64) -> bool) -> Vec<L
                 direct(image, flow, insn)
             }
             FlowControl::IndirectBranch if tables::is_indirect_jump(insn) => {
-                indirect(image, flow, index)
+                indirect(image, context, flow, index)
             }
             _ => None,
         };
@@ -62,7 +67,10 @@ pub fn all(image: &Image<'_>, flow: &Flow, live: &impl Fn(u64) -> bool) -> Vec<L
         leaves.extend(kind.map(|kind| Leave { at, kind }));
         if falls_out(image, flow, insn) {
             let at = Svma(insn.next_ip());
-            leaves.push(Leave { at, kind: LeaveKind::FallsThrough });
+            leaves.push(Leave {
+                at,
+                kind: LeaveKind::FallsThrough,
+            });
         }
     }
     leaves
@@ -80,13 +88,21 @@ fn direct(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> Option<LeaveKin
     };
     Some(if tail {
         let conditional = insn.flow_control() == FlowControl::ConditionalBranch;
-        LeaveKind::Tail { target: Svma(target), conditional }
+        LeaveKind::Tail {
+            target: Svma(target),
+            conditional,
+        }
     } else {
         LeaveKind::Astray
     })
 }
 
-fn indirect(image: &Image<'_>, flow: &Flow, index: usize) -> Option<LeaveKind> {
+fn indirect(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    flow: &Flow,
+    index: usize,
+) -> Option<LeaveKind> {
     let insn = &flow.insns[index];
     let shape = tables::shape(&flow.insns, &flow.branches, index);
     if shape == Shape::Offsets {
@@ -101,60 +117,96 @@ fn indirect(image: &Image<'_>, flow: &Flow, index: usize) -> Option<LeaveKind> {
     // Without any label whose address is taken, there is nothing in here to jump to.
     match shape {
         _ if !flow.has_labels => Some(LeaveKind::TailIndirect),
-        Shape::Addresses if insn.op0_kind() == OpKind::Memory => {
-            let table = tables::indexed_absolute(insn)?;
-            let word = image.bytes(Svma(table), 8).and_then(<[u8]>::first_chunk);
-            let first = word.map(|w| u64::from_le_bytes(*w))?;
-            (!flow.contains(first)).then_some(LeaveKind::TailIndirect)
-        }
+        Shape::Addresses => match (
+            names_table(image, context, flow, true),
+            names_table(image, context, flow, false),
+        ) {
+            (true, false) => None,
+            (false, _) => Some(LeaveKind::TailIndirect),
+            (true, true) => Some(LeaveKind::Unclear),
+        },
         _ => Some(LeaveKind::Unclear),
     }
+}
+
+/// Does the function name the place of a word in data with a code address that is its own (`own`) or
+/// another function's?
+fn names_table(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, own: bool) -> bool {
+    flow.insns.iter().filter_map(tables::named).any(|table| {
+        let first = context.word(image, Svma(table));
+        first.is_some_and(|to| context.is_text(to) && flow.contains(to.0) == own)
+    })
 }
 
 /// Does `insn` end a range of the function and run on into what follows?
 fn falls_out(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> bool {
     let end = insn.next_ip();
-    let calls = matches!(insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+    let calls = matches!(
+        insn.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    );
     !calls
         && !ends_block(insn)
         && !flow.contains(end)
-        && flow.ranges.iter().any(|r| r.end.0 <= end && r.contains(&Svma(insn.ip())))
+        && flow
+            .ranges
+            .iter()
+            .any(|r| r.end.0 <= end && r.contains(&Svma(insn.ip())))
         && sweep::one(image, Svma(end)).is_some()
 }
 
 /// Is `at` the first byte of a function?
 fn starts_function(image: &Image<'_>, at: u64) -> bool {
-    image.functions().containing(Svma(at)).is_some_and(|f| f.start == Svma(at))
+    image
+        .functions()
+        .containing(Svma(at))
+        .is_some_and(|f| f.start == Svma(at))
 }
 
 /// Is `range` no function but a part of one, split off by the compiler? Then its unwind rules do not
 /// begin with the stack as a call leaves it.
 pub fn is_fragment(image: &Image<'_>, range: &Range<Svma>) -> bool {
-    match image.cfa_offset_from_rsp(range.start) {
+    match image.cfa_offset_from_rsp(first(image, range)) {
         CfaAt::RspPlus(offset) => offset != 8,
         CfaAt::Other => true,
         CfaAt::Unknown => false,
     }
 }
 
+/// The first instruction of a part. GCC puts a no-op before it where it is a landing pad, because a
+/// landing pad at offset 0 would mean none; the unwind rules begin behind that.
+fn first(image: &Image<'_>, part: &Range<Svma>) -> Svma {
+    match image.bytes(part.start, 1) {
+        Some([0x90]) => part.start.plus(1),
+        _ => part.start,
+    }
+}
+
 /// Ranges that belong to the function although nothing names them: pieces with an unwind entry of
-/// their own and no symbol which are jumped to with the frame standing or past their start, or
-/// which jump back into the function's middle.
-pub fn unnamed_parts(image: &Image<'_>, flow: &Flow) -> Vec<Range<Svma>> {
+/// their own and no symbol which are jumped to, and which either cannot be functions or jump back
+/// into the function's middle. (Any other jump with the stack as at entry is a tail call, even into
+/// the middle of another function: the C library's copying functions share code in this way.)
+pub fn unnamed_parts(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    flow: &Flow,
+) -> Vec<Range<Svma>> {
     let mut parts: Vec<Range<Svma>> = Vec::new();
     for branch in flow.branches.iter().filter(|b| !flow.contains(b.to)) {
         let target = Svma(branch.to);
-        let named = image.functions().containing(target).is_some_and(|f| f.linkage.is_some());
+        let named = image
+            .functions()
+            .containing(target)
+            .is_some_and(|f| f.linkage.is_some());
         if named || parts.iter().any(|p| p.contains(&target)) {
             continue;
         }
-        let Some(fde) = image.fde(target).filter(|_| !is_stub(image, target)) else { continue };
-        let framed = match image.cfa_offset_from_rsp(Svma(branch.from)) {
-            CfaAt::RspPlus(offset) => offset != 8,
-            CfaAt::Other => true,
-            CfaAt::Unknown => false,
+        let Some(fde) = image.fde(target).filter(|_| !is_stub(image, target)) else {
+            continue;
         };
-        if framed || target != fde.range.start || comes_back(image, flow, &fde.range) {
+        // What a pointer names is a function.
+        let pointed_at = context.is_taken(fde.range.start);
+        if is_fragment(image, &fde.range) || !pointed_at && comes_back(image, flow, &fde) {
             parts.push(fde.range);
         }
     }
@@ -170,10 +222,25 @@ fn is_stub(image: &Image<'_>, at: Svma) -> bool {
     insn.is_some_and(|i| tables::is_indirect_jump(&i) && i.is_ip_rel_memory_operand())
 }
 
-fn comes_back(image: &Image<'_>, flow: &Flow, part: &Range<Svma>) -> bool {
-    let Some(swept) = sweep::linear(image, std::slice::from_ref(part)) else { return false };
-    swept.insns.iter().any(|insn| {
+/// Does `part` jump back into the function's middle, and is its start a place that only jumps lead
+/// to? Two functions written by hand can jump into each other's middle, but not to their starts.
+fn comes_back(image: &Image<'_>, flow: &Flow, part: &Fde) -> bool {
+    let Some(swept) = sweep::linear(image, std::slice::from_ref(&part.range)) else {
+        return false;
+    };
+    let back = swept.insns.iter().any(|insn| {
         let to = insn.near_branch_target();
         is_jump(insn) && flow.contains(to) && !flow.is_entry(to)
-    })
+    });
+    let start = first(image, &part.range);
+    let lands = |fde: &Fde| image.landing_pads(fde).contains(&start);
+    let arrives = |insn: &Instruction| is_jump(insn) && insn.near_branch_target() == start.0;
+    back && (flow.is_target(start.0)
+        || swept.insns.iter().any(arrives)
+        || lands(part)
+        || flow
+            .ranges
+            .iter()
+            .filter_map(|r| image.fde(r.start))
+            .any(|fde| lands(&fde)))
 }

@@ -75,7 +75,7 @@ impl Flow {
             let flow = Self::of_ranges(image, context, ranges.clone())?;
             // In a stripped file a cold part has no name, only an unwind entry of its own; it
             // shows when it is jumped to while the frame still stands.
-            let found = leave::unnamed_parts(image, &flow);
+            let found = leave::unnamed_parts(image, context, &flow);
             if found.is_empty() {
                 return Some(flow);
             }
@@ -121,7 +121,7 @@ impl Flow {
         flow.find_branches();
         // What no known path reaches is either dead or data, unless a path is unknown.
         let live = |at: u64| reached.unexplained || reachable.contains(&at);
-        flow.leaves = leave::all(image, &flow, &live);
+        flow.leaves = leave::all(image, context, &flow, &live);
         Some(flow)
     }
 
@@ -173,7 +173,10 @@ fn branches(insns: &[Instruction]) -> Vec<Branch> {
     let mut branches: Vec<_> = insns
         .iter()
         .filter(|insn| is_jump(insn) || insn.mnemonic() == Mnemonic::Xbegin)
-        .map(|insn| Branch { to: insn.near_branch_target(), from: insn.ip() })
+        .map(|insn| Branch {
+            to: insn.near_branch_target(),
+            from: insn.ip(),
+        })
         .collect();
     branches.sort_unstable();
     branches
@@ -203,6 +206,3 @@ pub fn ends_block(insn: &Instruction) -> bool {
     ) && insn.code() != Code::Int3
         || insn.code() == Code::Hlt
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,7 @@
 //! What the checks over the whole module need, computed once.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use crate::addr::Svma;
 use crate::image::Image;
@@ -23,26 +24,73 @@ pub struct ModuleContext<'d> {
     /// What stands in data as an address.
     pub(crate) words: AddressSet,
     pub(crate) restartable: Vec<Range<Svma>>,
+    /// The words that the loader fills with addresses, by where they stand.
+    relocated: Vec<RelocatedWord>,
+    /// The target of each branch to a crowded address, sorted.
+    arrivals: OnceLock<Vec<u64>>,
 }
 
 impl<'d> ModuleContext<'d> {
     /// Scans `image`.
     pub fn new(image: &Image<'d>) -> Self {
-        let text = || image.segments().iter().filter(|s| s.execute).map(|s| s.range.clone());
+        let text = || {
+            image
+                .segments()
+                .iter()
+                .filter(|s| s.execute)
+                .map(|s| s.range.clone())
+        };
         let found = scan::text(image, &AddressSet::over(text()));
         let mut words = AddressSet::over(text());
-        scan::data(image, &mut words);
-        let restartable = restartable(image);
+        let mut relocated = scan::relocated_words(image);
+        relocated.sort_unstable_by_key(|word| word.at);
+        scan::data(image, &relocated, &mut words);
+        let restartable = restartable(image, &relocated);
         for sequence in &restartable {
             words.insert(sequence.end.0);
         }
-        let scan::Found { branches, crowded, leas } = found;
-        Self { data: image.data(), branches, crowded, leas, words, restartable }
+        let scan::Found {
+            branches,
+            crowded,
+            leas,
+        } = found;
+        Self {
+            data: image.data(),
+            branches,
+            crowded,
+            leas,
+            words,
+            restartable,
+            relocated,
+            arrivals: OnceLock::new(),
+        }
     }
 
-    /// How many branches with a 32-bit displacement may land at `to`. Reads the whole text.
+    /// How many branches with a 32-bit displacement may land at `to`. The first question reads the
+    /// whole text once more.
     pub(crate) fn arrivals(&self, image: &Image<'_>, to: Svma) -> usize {
-        scan::arrivals(image, to.0)
+        if !self.crowded.contains(to) {
+            return usize::from(self.branches.contains(to));
+        }
+        let all = self
+            .arrivals
+            .get_or_init(|| scan::arrivals(image, &self.crowded));
+        let first = all.partition_point(|at| *at < to.0);
+        all[first..].iter().take_while(|at| **at == to.0).count()
+    }
+
+    /// The word at `at` once the module is loaded, without the bias.
+    pub(crate) fn word(&self, image: &Image<'_>, at: Svma) -> Option<Svma> {
+        if let Ok(index) = self.relocated.binary_search_by_key(&at, |word| word.at) {
+            return Some(Svma(self.relocated[index].value));
+        }
+        let bytes = image.bytes(at, 8)?.first_chunk()?;
+        Some(Svma(u64::from_le_bytes(*bytes)))
+    }
+
+    /// Is `at` in an executable segment?
+    pub(crate) fn is_text(&self, at: Svma) -> bool {
+        self.branches.covers(at)
     }
 
     /// Is the address taken by anything in the module?
@@ -53,9 +101,10 @@ impl<'d> ModuleContext<'d> {
 
 /// The critical sections listed in `__rseq_cs`, as `struct rseq_cs` of linux/rseq.h lays them out:
 /// `u32 version, u32 flags, u64 start_ip, u64 post_commit_offset, u64 abort_ip`, 32 bytes each.
-fn restartable(image: &Image<'_>) -> Vec<Range<Svma>> {
-    let Some((base, bytes)) = image.section("__rseq_cs") else { return Vec::new() };
-    let words = scan::relocated_words(image);
+fn restartable(image: &Image<'_>, words: &[RelocatedWord]) -> Vec<Range<Svma>> {
+    let Some((base, bytes)) = image.section("__rseq_cs") else {
+        return Vec::new();
+    };
     let start_of = |at: Svma, in_file: u64| match words.iter().find(|w| w.at == at) {
         Some(RelocatedWord { value, .. }) => *value,
         None => in_file,

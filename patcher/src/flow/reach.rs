@@ -40,24 +40,37 @@ pub fn from(
     let inside = |at: u64| ranges.iter().any(|r| r.contains(&Svma(at)));
     // A word or displacement that merely looks like an address in here is no reason to doubt the
     // sweep; a landing pad or a branch that disagrees with it is.
-    let starts =
-        |at: u64| inside(at) && (!swept.complete || index(&swept.insns, at).is_some());
+    let starts = |at: u64| inside(at) && (!swept.complete || index(&swept.insns, at).is_some());
     for range in ranges {
         let inner = range.start.plus(1)..range.end;
-        let words = context.words.within(inner.clone()).map(|at| at.0).filter(|&at| starts(at));
+        let words = context
+            .words
+            .within(inner.clone())
+            .map(|at| at.0)
+            .filter(|&at| starts(at));
         let before = reached.marks.len();
         reached.marks.extend(words);
         reached.has_labels |= reached.marks.len() > before;
-        let leas = context.leas.within(inner).map(|at| at.0).filter(|&at| starts(at));
+        let leas = context
+            .leas
+            .within(inner)
+            .map(|at| at.0)
+            .filter(|&at| starts(at));
         reached.marks.extend(leas);
     }
     // Only the function itself forms addresses of its labels; further `lea`s are coincidence.
     let inner = |at: u64| starts(at) && ranges.iter().all(|r| r.start.0 != at);
-    reached.has_labels |= swept.insns.iter().filter_map(tables::table_address).any(inner);
+    reached.has_labels |= swept
+        .insns
+        .iter()
+        .filter_map(tables::table_address)
+        .any(inner);
     for range in ranges {
         if let Some(fde) = image.fde(range.start) {
             let pads = image.landing_pads(&fde);
-            reached.marks.extend(pads.into_iter().map(|pad| pad.0).filter(|&pad| inside(pad)));
+            reached
+                .marks
+                .extend(pads.into_iter().map(|pad| pad.0).filter(|&pad| inside(pad)));
         }
     }
     let mut work: Vec<u64> = ranges.iter().map(|r| r.start.0).collect();
@@ -69,7 +82,12 @@ pub fn from(
         reached.insns.sort_unstable_by_key(Instruction::ip);
         let found = tables::targets(image, &reached.insns, &starts);
         reached.unexplained = found.unexplained;
-        work.extend(found.landing.iter().filter(|&at| !reached.visited.contains(at)));
+        work.extend(
+            found
+                .landing
+                .iter()
+                .filter(|&at| !reached.visited.contains(at)),
+        );
         if work.is_empty() {
             reached.marks.extend(found.landing);
             break;
@@ -109,13 +127,18 @@ fn follow(
             }
         };
         reached.insns.push(insn);
-        if (is_jump(&insn) || insn.mnemonic() == Mnemonic::Xbegin) && inside(insn.near_branch_target()) {
+        if (is_jump(&insn) || insn.mnemonic() == Mnemonic::Xbegin)
+            && inside(insn.near_branch_target())
+        {
             work.push(insn.near_branch_target());
         }
         if ends_block(&insn) {
             return;
         }
-        after_call = matches!(insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        after_call = matches!(
+            insn.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        );
         at = insn.next_ip();
     }
 }

@@ -20,9 +20,16 @@ pub struct Found {
 
 /// Scans the text; `empty` is a set over it.
 pub fn text(image: &Image<'_>, empty: &AddressSet) -> Found {
-    let mut found =
-        Found { branches: empty.clone(), crowded: empty.clone(), leas: empty.clone() };
-    let Found { branches, crowded, leas } = &mut found;
+    let mut found = Found {
+        branches: empty.clone(),
+        crowded: empty.clone(),
+        leas: empty.clone(),
+    };
+    let Found {
+        branches,
+        crowded,
+        leas,
+    } = &mut found;
     each_target(image, |to, kind| match kind {
         Kind::Branch if !branches.insert(to) => {
             crowded.insert(to);
@@ -35,11 +42,16 @@ pub fn text(image: &Image<'_>, empty: &AddressSet) -> Found {
     found
 }
 
-/// How many branches with a 32-bit displacement may land at `wanted`.
-pub fn arrivals(image: &Image<'_>, wanted: u64) -> usize {
-    let mut count = 0;
-    each_target(image, |to, kind| count += usize::from(kind == Kind::Branch && to == wanted));
-    count
+/// The targets of all branches with a 32-bit displacement to addresses in `wanted`, sorted.
+pub fn arrivals(image: &Image<'_>, wanted: &AddressSet) -> Vec<u64> {
+    let mut targets = Vec::new();
+    each_target(image, |to, kind| {
+        if kind == Kind::Branch && wanted.contains(Svma(to)) {
+            targets.push(to);
+        }
+    });
+    targets.sort_unstable();
+    targets
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,7 +62,9 @@ enum Kind {
 
 fn each_target(image: &Image<'_>, mut found: impl FnMut(u64, Kind)) {
     for segment in image.segments().iter().filter(|s| s.execute) {
-        let Some(code) = file_bytes(image, segment) else { continue };
+        let Some(code) = file_bytes(image, segment) else {
+            continue;
+        };
         let start = segment.range.start.0;
         let lands = |at: usize, displacement: [u8; 4]| {
             let next = start.wrapping_add(at as u64);
@@ -74,15 +88,17 @@ fn each_target(image: &Image<'_>, mut found: impl FnMut(u64, Kind)) {
 
 /// Adds to `taken` every code address that stands as a 64-bit word in the module's data once it is
 /// loaded: through relative relocations, or as it is where the module has a fixed address.
-pub fn data(image: &Image<'_>, taken: &mut AddressSet) {
-    for word in relocated_words(image) {
+pub fn data(image: &Image<'_>, relocated: &[RelocatedWord], taken: &mut AddressSet) {
+    for word in relocated {
         taken.insert(word.value);
     }
     if image.is_position_independent() {
         return;
     }
     for segment in image.segments() {
-        let Some(bytes) = file_bytes(image, segment) else { continue };
+        let Some(bytes) = file_bytes(image, segment) else {
+            continue;
+        };
         // Tables of 64-bit words are aligned to 8; text can hold tables too, so no segment is left
         // out. The mask is on the address, not on the offset in the file.
         let skew = (segment.range.start.0.wrapping_neg() & 7) as usize;
@@ -125,19 +141,33 @@ pub fn relocated_words(image: &Image<'_>) -> Vec<RelocatedWord> {
             _ => {}
         }
     }
-    for entry in image.bytes(Svma(rela.0), rela.1).unwrap_or_default().chunks_exact(24) {
+    for entry in image
+        .bytes(Svma(rela.0), rela.1)
+        .unwrap_or_default()
+        .chunks_exact(24)
+    {
         let kind = le64(&entry[8..]) as u32;
         if kind == R_X86_64_RELATIVE || kind == R_X86_64_IRELATIVE {
-            words.push(RelocatedWord { at: Svma(le64(entry)), value: le64(&entry[16..]) });
+            words.push(RelocatedWord {
+                at: Svma(le64(entry)),
+                value: le64(&entry[16..]),
+            });
         }
     }
     // RELR: an even entry is an address, an odd one a bitmap of the 63 words behind the last.
     let mut next = 0u64;
     let in_place = |at: u64| {
         let value = le64(image.bytes(Svma(at), 8)?);
-        Some(RelocatedWord { at: Svma(at), value })
+        Some(RelocatedWord {
+            at: Svma(at),
+            value,
+        })
     };
-    for entry in image.bytes(Svma(relr.0), relr.1).unwrap_or_default().chunks_exact(8) {
+    for entry in image
+        .bytes(Svma(relr.0), relr.1)
+        .unwrap_or_default()
+        .chunks_exact(8)
+    {
         let entry = le64(entry);
         if entry & 1 == 0 {
             words.extend(in_place(entry));
@@ -169,7 +199,9 @@ fn dynamic<'d>(image: &Image<'d>) -> Option<&'d [u8]> {
 
 /// The bytes of `segment` that the file provides.
 pub fn file_bytes<'d>(image: &Image<'d>, segment: &Segment) -> Option<&'d [u8]> {
-    let len = segment.file_size.min(segment.range.end.0 - segment.range.start.0);
+    let len = segment
+        .file_size
+        .min(segment.range.end.0 - segment.range.start.0);
     image.bytes(segment.range.start, len)
 }
 

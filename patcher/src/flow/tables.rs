@@ -49,13 +49,11 @@ pub enum Shape {
 ///
 /// `starts` tells whether an instruction of the function may start at an address: the first entry
 /// that lands elsewhere is behind the table's end.
-pub fn targets(
-    image: &Image<'_>,
-    insns: &[Instruction],
-    starts: &impl Fn(u64) -> bool,
-) -> Targets {
+pub fn targets(image: &Image<'_>, insns: &[Instruction], starts: &impl Fn(u64) -> bool) -> Targets {
     let mut found = Targets::default();
-    let jumps: Vec<usize> = (0..insns.len()).filter(|&i| is_indirect_jump(&insns[i])).collect();
+    let jumps: Vec<usize> = (0..insns.len())
+        .filter(|&i| is_indirect_jump(&insns[i]))
+        .collect();
     if jumps.is_empty() {
         return found;
     }
@@ -73,11 +71,13 @@ pub fn targets(
     }
     found.landing.sort_unstable();
     found.landing.dedup();
-    found.unexplained = jumps.iter().any(|&jump| match shape(insns, &branches, jump) {
-        Shape::Offsets => !offsets,
-        Shape::Addresses | Shape::Pointer => false,
-        Shape::Unknown => true,
-    });
+    found.unexplained = jumps
+        .iter()
+        .any(|&jump| match shape(insns, &branches, jump) {
+            Shape::Offsets => !offsets,
+            Shape::Addresses | Shape::Pointer => false,
+            Shape::Unknown => true,
+        });
     found
 }
 
@@ -102,6 +102,18 @@ pub fn indexed_absolute(insn: &Instruction) -> Option<u64> {
         .then(|| insn.memory_displacement64())
 }
 
+/// The address of a table of addresses that `insn` forms or reads.
+pub fn named(insn: &Instruction) -> Option<u64> {
+    let immediate = || {
+        let moved = insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Register;
+        let constant = (1..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Immediate32);
+        (moved && constant).then(|| u64::from(insn.immediate32()))
+    };
+    table_address(insn)
+        .or_else(|| indexed_absolute(insn))
+        .or_else(immediate)
+}
+
 fn read_offsets(
     image: &Image<'_>,
     table: u64,
@@ -109,8 +121,12 @@ fn read_offsets(
     landing: &mut Vec<u64>,
 ) {
     for index in 0..MOST_ENTRIES {
-        let word = image.bytes(Svma(table.wrapping_add(4 * index)), 4).and_then(<[u8]>::first_chunk);
-        let Some(entry) = word.map(|w| i32::from_le_bytes(*w)) else { return };
+        let word = image
+            .bytes(Svma(table.wrapping_add(4 * index)), 4)
+            .and_then(<[u8]>::first_chunk);
+        let Some(entry) = word.map(|w| i32::from_le_bytes(*w)) else {
+            return;
+        };
         let target = table.wrapping_add(i64::from(entry) as u64);
         if !starts(target) {
             return;
@@ -126,7 +142,9 @@ fn read_addresses(
     landing: &mut Vec<u64>,
 ) {
     for index in 0..MOST_ENTRIES {
-        let word = image.bytes(Svma(table.wrapping_add(8 * index)), 8).and_then(<[u8]>::first_chunk);
+        let word = image
+            .bytes(Svma(table.wrapping_add(8 * index)), 8)
+            .and_then(<[u8]>::first_chunk);
         match word.map(|w| u64::from_le_bytes(*w)) {
             Some(target) if starts(target) => landing.push(target),
             _ => return,
@@ -141,7 +159,11 @@ pub fn shape(insns: &[Instruction], branches: &[Branch], jump: usize) -> Shape {
     if insn.op0_kind() == OpKind::Memory {
         return memory_shape(insn);
     }
-    let start = Trace { index: jump, wanted: insn.op0_register(), added: Register::None };
+    let start = Trace {
+        index: jump,
+        wanted: insn.op0_register(),
+        added: Register::None,
+    };
     let mut seen = HashSet::from([start]);
     let mut work = vec![start];
     let mut result = None;
@@ -200,7 +222,10 @@ impl Trace {
         let insn = &insns[index];
         let on = Self { index, ..self };
         let stay = Step::On([Some(on), None]);
-        let called = matches!(insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        let called = matches!(
+            insn.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        );
         if called && self.wanted == Register::RAX && self.added == Register::None {
             return Step::Found(Shape::Pointer);
         }
@@ -220,19 +245,37 @@ impl Trace {
         };
         match (insn.mnemonic(), insn.op1_kind()) {
             (Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt, _) => stay,
-            (Mnemonic::Add, OpKind::Register) if written == self.wanted && !sum => {
-                Step::On([Some(Self { added: source(1), ..on }), None])
-            }
+            (Mnemonic::Add, OpKind::Register) if written == self.wanted && !sum => Step::On([
+                Some(Self {
+                    added: source(1),
+                    ..on
+                }),
+                None,
+            ]),
             (Mnemonic::Lea, _) if is_sum(insn) && written == self.wanted && !sum => {
                 let (wanted, added) = (insn.memory_base(), insn.memory_index());
-                Step::On([Some(Self { wanted, added, ..on }), None])
+                Step::On([
+                    Some(Self {
+                        wanted,
+                        added,
+                        ..on
+                    }),
+                    None,
+                ])
             }
             (Mnemonic::Add, OpKind::Memory) if !sum => Step::Found(Shape::Offsets),
-            (Mnemonic::Movsxd, OpKind::Memory) if sum => Step::Found(Shape::Offsets),
+            // Unoptimized code loads first and extends then.
+            (Mnemonic::Movsxd | Mnemonic::Mov, OpKind::Memory)
+                if sum && insn.memory_size().size() == 4 =>
+            {
+                Step::Found(Shape::Offsets)
+            }
             (Mnemonic::Mov, OpKind::Memory) if !sum && insn.op0_register().size() == 8 => {
                 Step::Found(memory_shape(insn))
             }
-            (Mnemonic::Mov, OpKind::Register) => Step::On([Some(replaced(source(1))), None]),
+            (Mnemonic::Mov | Mnemonic::Movsxd, OpKind::Register) => {
+                Step::On([Some(replaced(source(1))), None])
+            }
             (Mnemonic::Cmovne | Mnemonic::Cmove, OpKind::Register) => {
                 Step::On([Some(on), Some(replaced(source(1)))])
             }
@@ -242,11 +285,10 @@ impl Trace {
                 Step::Found(Shape::Pointer)
             }
             (Mnemonic::Lea, _) if insn.is_ip_rel_memory_operand() => stay,
-            (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
-                if !sum =>
-            {
-                Step::Found(Shape::Pointer)
-            }
+            (
+                Mnemonic::Mov,
+                OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64,
+            ) if !sum => Step::Found(Shape::Pointer),
             // The C library keeps pointers in long-lived places rotated and xored with a secret.
             (Mnemonic::Ror | Mnemonic::Rol, _) if !sum => stay,
             (Mnemonic::Xor, OpKind::Memory) if !sum && insn.segment_prefix() == Register::FS => {
@@ -259,7 +301,11 @@ impl Trace {
     }
 
     fn unresolved(self) -> Shape {
-        if self.added == Register::None { Shape::Pointer } else { Shape::Unknown }
+        if self.added == Register::None {
+            Shape::Pointer
+        } else {
+            Shape::Unknown
+        }
     }
 }
 

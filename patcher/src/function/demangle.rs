@@ -1,61 +1,106 @@
 //! Names as the source has them.
 
+use std::fmt::{self, Write};
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+/// The longest name that is demangled: a short linkage name can stand for an endless one.
+const LONGEST: usize = 16 << 10;
+
 /// The name behind a C++ or Rust linkage name, the latter without its hash; any other unchanged.
+/// A clone keeps its mark: `ns::work(int) [clone .constprop.0]`.
 pub fn demangle(linkage: &str) -> String {
-    if let Ok(name) = rustc_demangle::try_demangle(linkage) {
-        return format!("{name:#}");
-    }
-    if !linkage.starts_with("_Z") && !linkage.starts_with("__Z") {
-        return linkage.to_owned();
-    }
-    // GCC's suffixes of clones are no part of the mangled name.
-    let (mangled, suffix) = linkage.find('.').map_or((linkage, ""), |at| linkage.split_at(at));
-    let demangled = cpp_demangle::Symbol::new(mangled).ok().and_then(|s| s.demangle().ok());
-    demangled.map_or_else(|| linkage.to_owned(), |name| format!("{name}{suffix}"))
+    let name = rust(linkage).or_else(|| cpp(linkage, &DemangleOptions::new()));
+    name.unwrap_or_else(|| linkage.to_owned())
 }
 
-/// A demangled C++ name without its argument list and what follows it.
-pub fn without_arguments(name: &str) -> &str {
-    // `operator()(int)`: the brackets of the name itself are no argument list.
-    let from = name.find("operator()").map_or(0, |at| at + "operator()".len());
-    let mut depth = 0usize;
-    for (at, byte) in name.bytes().enumerate().skip(from) {
-        match byte {
-            b'<' => depth += 1,
-            b'>' if at > 0 && name.as_bytes()[at - 1] != b'-' => depth = depth.saturating_sub(1),
-            b'(' if depth == 0 && !name[at..].starts_with("(anonymous") => {
-                return name[..at].trim_end();
-            }
-            _ => {}
-        }
+/// As [`demangle`], without arguments and return type: `ns::work [clone .constprop.0]`.
+pub fn demangle_without_arguments(linkage: &str) -> String {
+    let options = DemangleOptions::new().no_params().no_return_type();
+    let name = rust(linkage).or_else(|| cpp(linkage, &options));
+    name.unwrap_or_else(|| linkage.to_owned())
+}
+
+/// As [`demangle`], without the return type that C++ puts before a template function's name.
+pub(crate) fn demangle_without_return_type(linkage: &str) -> String {
+    let options = DemangleOptions::new().no_return_type();
+    rust(linkage).or_else(|| cpp(linkage, &options)).unwrap_or_else(|| linkage.to_owned())
+}
+
+/// Whether `linkage` may be more than the name it stands for.
+pub(crate) fn is_mangled(linkage: &str) -> bool {
+    linkage.starts_with("_Z") || linkage.starts_with("_R") || linkage.starts_with("_GLOBAL_")
+}
+
+fn rust(linkage: &str) -> Option<String> {
+    let name = rustc_demangle::try_demangle(linkage).ok()?;
+    let mut out = Bounded::default();
+    write!(out, "{name:#}").ok()?;
+    Some(out.0)
+}
+
+fn cpp(linkage: &str, options: &DemangleOptions) -> Option<String> {
+    if !linkage.starts_with("_Z") && !linkage.starts_with("_GLOBAL_") {
+        return None;
     }
-    name
+    let mut out = Bounded::default();
+    Symbol::new(linkage).ok()?.structured_demangle(&mut out, options).ok()?;
+    Some(out.0)
+}
+
+/// Text that refuses to grow beyond [`LONGEST`] bytes.
+#[derive(Default)]
+struct Bounded(String);
+
+impl Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > LONGEST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{demangle, without_arguments};
+    use super::{demangle, demangle_without_arguments, demangle_without_return_type};
 
     #[test]
     fn names_read_as_in_the_source() {
-        assert_eq!(demangle("main"), "main");
-        assert_eq!(demangle("_ZN2ns4workEiPKc"), "ns::work(int, char const*)");
-        assert_eq!(demangle("_ZN2ns4workEi.constprop.0"), "ns::work(int).constprop.0");
-        assert_eq!(demangle("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
-        assert_eq!(demangle("_Znope"), "_Znope");
+        for (linkage, full, short) in [
+            ("main", "main", "main"),
+            ("_ZN2ns4workEiPKc", "ns::work(int, char const*)", "ns::work"),
+            (
+                "_ZN2ns4workEi.constprop.0",
+                "ns::work(int) [clone .constprop.0]",
+                "ns::work [clone .constprop.0]",
+            ),
+            ("_ZN1AclEi", "A::operator()(int)", "A::operator()"),
+            ("_ZNK1A3getEv", "A::get() const", "A::get"),
+            ("_ZN12_GLOBAL__N_11fEi", "(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
+            ("_Z1fIPFviEEvT_", "void f<void (*)(int)>(void (*)(int))", "f<void (*)(int)>"),
+            ("_ZN1AC2Ev", "A::A()", "A::A"),
+            ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write", "core::fmt::write"),
+            ("_RNvCskwGfYPst2Cb_7mycrate3foo", "mycrate::foo", "mycrate::foo"),
+            ("_Znope", "_Znope", "_Znope"),
+            ("_R", "_R", "_R"),
+        ] {
+            assert_eq!(demangle(linkage), full);
+            assert_eq!(demangle_without_arguments(linkage), short);
+        }
+        assert_eq!(demangle_without_return_type("_Z1fIiEvT_"), "f<int>(int)");
     }
 
     #[test]
-    fn arguments_are_cut_off() {
-        let cases = [
-            ("ns::work(int, char const*)", "ns::work"),
-            ("core::fmt::write", "core::fmt::write"),
-            ("f<void (*)(int)>(int)", "f<void (*)(int)>"),
-            ("A::operator()(int) const", "A::operator()"),
-            ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
-        ];
-        for (name, expected) in cases {
-            assert_eq!(without_arguments(name), expected);
-        }
+    fn a_name_that_explodes_stays_mangled() {
+        // Each argument is a function that takes the one before twice: 2^30 words in all.
+        let id = |n: u32| match n {
+            0 => "S_".to_owned(),
+            n => format!("S{}_", char::from_digit(n - 1, 36).unwrap().to_ascii_uppercase()),
+        };
+        let arguments: String = (0..30).map(|n| format!("PF{0}{0}E", id(2 * n))).collect();
+        let linkage = format!("_Z1f1a{arguments}");
+        assert!(demangle(&linkage).len() <= super::LONGEST);
     }
 }

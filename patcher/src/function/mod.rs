@@ -2,13 +2,22 @@
 //! more.
 
 mod demangle;
+mod names;
+mod nesting;
+mod parts;
+mod symbols;
 mod table;
+mod unnamed;
+
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
 use crate::addr::Svma;
 
-pub use demangle::{demangle, without_arguments};
+pub(crate) use demangle::{demangle_without_return_type, is_mangled};
+pub use demangle::{demangle, demangle_without_arguments};
 pub use table::{FunctionRef, FunctionTable};
 
 /// What a function is.
@@ -33,7 +42,7 @@ pub struct Function {
     pub aliases: Vec<String>,
     /// What it is.
     pub kind: FunctionKind,
-    /// Its parts elsewhere: `name.cold`.
+    /// Its parts elsewhere, by address: `name.cold`.
     pub cold: Vec<Range<Svma>>,
 }
 
@@ -51,11 +60,6 @@ impl Function {
     /// The linkage name without the suffix of a clone, and that suffix: `foo.constprop.0` is
     /// `foo` and `constprop.0`.
     pub fn base_and_clone(&self) -> (&str, Option<&str>) {
-        const CLONES: [&str; 4] = [".part.", ".constprop.", ".isra.", ".lto_priv."];
-        let first = CLONES.iter().filter_map(|c| self.linkage.find(c)).min();
-        match first.and_then(|at| self.linkage.split_at_checked(at)) {
-            Some((base, clone)) => (base, clone.get(1..)),
-            None => (&self.linkage, None),
-        }
+        names::base_and_clone(&self.linkage)
     }
 }

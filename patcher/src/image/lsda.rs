@@ -2,15 +2,23 @@
 
 use gimli::{EndianSlice, LittleEndian, Reader};
 
-use super::Image;
+use super::{Fde, Image};
 use crate::addr::Svma;
 
-/// The landing pads in the area at `lsda` of the function that starts at `function`.
-pub(super) fn landing_pads(image: &Image<'_>, lsda: Svma, function: Svma) -> Option<Vec<Svma>> {
-    let segment = image.segments().iter().find(|s| s.range.contains(&lsda))?;
-    let left = segment.file_size.checked_sub(lsda.0 - segment.range.start.0)?;
-    let bytes = image.bytes(lsda, left)?;
-    let mut at = Cursor { reader: EndianSlice::new(bytes, LittleEndian), lsda, len: left };
+/// The landing pads of the function that `fde` describes, and whether the area could be read to
+/// its end.
+pub(super) fn landing_pads(image: &Image<'_>, fde: &Fde) -> (Vec<Svma>, Option<()>) {
+    let mut pads = Vec::new();
+    let end = fde.lsda.map_or(Some(()), |lsda| read(image, lsda, fde.range.start, &mut pads));
+    pads.sort_unstable();
+    pads.dedup();
+    (pads, end)
+}
+
+fn read(image: &Image<'_>, lsda: Svma, function: Svma, pads: &mut Vec<Svma>) -> Option<()> {
+    let bytes = image.bytes_from(lsda)?;
+    let len = bytes.len() as u64;
+    let mut at = Cursor { reader: EndianSlice::new(bytes, LittleEndian), lsda, len };
     let start_encoding = at.byte()?;
     let base = at.pointer(start_encoding)?.unwrap_or(function.0);
     if at.byte()? != OMIT {
@@ -19,7 +27,6 @@ pub(super) fn landing_pads(image: &Image<'_>, lsda: Svma, function: Svma) -> Opt
     let encoding = at.byte()?;
     let table = at.reader.read_uleb128().ok()?;
     let mut sites = at.split(table)?;
-    let mut pads = Vec::new();
     while !sites.reader.is_empty() {
         sites.pointer(encoding)?;
         sites.pointer(encoding)?;
@@ -29,7 +36,7 @@ pub(super) fn landing_pads(image: &Image<'_>, lsda: Svma, function: Svma) -> Opt
             pads.push(Svma(base.wrapping_add(pad)));
         }
     }
-    Some(pads)
+    Some(())
 }
 
 const OMIT: u8 = 0xff;
@@ -58,7 +65,8 @@ impl Cursor<'_> {
             return Some(None);
         }
         let at = self.lsda.0.wrapping_add(self.len - self.reader.len() as u64);
-        let base = match encoding & 0x70 {
+        // Indirect pointers and other bases do not occur in call-site tables.
+        let base = match encoding & 0xf0 {
             0 => 0,
             0x10 => at,
             _ => return None,

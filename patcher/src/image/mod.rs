@@ -1,81 +1,33 @@
 //! ELF images: segments, sections, and what the unwind tables say.
 
+mod error;
+mod layout;
 mod lsda;
+mod plt;
 mod unwind;
 
-use std::fmt;
-use std::ops::Range;
+#[cfg(test)]
+pub(crate) mod oracle;
+#[cfg(test)]
+mod tests;
+
 use std::sync::OnceLock;
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
 use goblin::elf::header::{EM_X86_64, ET_DYN, Header};
-use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_NOTE, ProgramHeader};
+use goblin::elf::program_header::{PT_INTERP, PT_NOTE, ProgramHeader};
 use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS, SectionHeader};
 
-use crate::addr::{FileOffset, Svma};
+use crate::addr::Svma;
 use crate::function::FunctionTable;
 
-pub use unwind::{CfaAt, Fde};
+pub use error::ImageError;
+pub(crate) use layout::Section;
+pub use layout::Segment;
+use plt::Plt;
 use unwind::Unwind;
-
-/// Why bytes are no image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ImageError {
-    /// No ELF file.
-    NotElf,
-    /// An ELF file of another class or machine.
-    NotX86_64 {
-        /// Class: 1 for 32 bit, 2 for 64 bit.
-        class: u8,
-        /// `e_machine`.
-        machine: u16,
-    },
-    /// An ELF file whose headers contradict its size or each other.
-    Malformed {
-        /// What is wrong.
-        what: String,
-    },
-}
-
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotElf => write!(f, "not an ELF file"),
-            Self::NotX86_64 { class, machine } => {
-                let bits = if *class == 2 { 64 } else { 32 };
-                write!(f, "not an x86-64 ELF file (ELF{bits}, machine {machine})")
-            }
-            Self::Malformed { what } => write!(f, "malformed ELF file: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for ImageError {}
-
-/// A part of the file that is loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Where it is loaded.
-    pub range: Range<Svma>,
-    /// Where it stands in the file.
-    pub offset: FileOffset,
-    /// Bytes of it that the file holds; the rest of `range` is zero.
-    pub file_size: u64,
-    /// Can be read.
-    pub read: bool,
-    /// Can be written.
-    pub write: bool,
-    /// Can be executed.
-    pub execute: bool,
-}
-
-/// A section header with its name.
-#[derive(Clone, Debug)]
-pub(crate) struct Section<'d> {
-    pub(crate) name: &'d str,
-    pub(crate) header: SectionHeader,
-}
+pub use unwind::{CfaAt, Fde};
 
 /// An x86-64 ELF file.
 pub struct Image<'d> {
@@ -86,38 +38,44 @@ pub struct Image<'d> {
     programs: Vec<ProgramHeader>,
     unwind: OnceLock<Unwind<'d>>,
     functions: OnceLock<FunctionTable<'d>>,
+    plt: OnceLock<Plt<'d>>,
 }
 
 impl<'d> Image<'d> {
     /// Reads the headers of the file `data`.
     pub fn parse(data: &'d [u8]) -> Result<Self, ImageError> {
-        if !data.starts_with(b"\x7fELF") || data.len() < 64 {
+        let malformed = |what: String| ImageError::Malformed { what };
+        if !data.starts_with(b"\x7fELF") {
             return Err(ImageError::NotElf);
         }
-        let malformed = |what: &str, error: goblin::error::Error| ImageError::Malformed {
-            what: format!("{what}: {error}"),
-        };
+        if data.len() < size_of::<Header>() {
+            return Err(malformed(format!("{} bytes are less than its header", data.len())));
+        }
         let (class, machine) = (data[4], u16::from_le_bytes([data[18], data[19]]));
         if class != 2 || data[5] != 1 || machine != EM_X86_64 {
             return Err(ImageError::NotX86_64 { class, machine });
         }
-        let header = Elf::parse_header(data).map_err(|e| malformed("header", e))?;
+        let header = Elf::parse_header(data).map_err(|e| malformed(format!("header: {e}")))?;
         let ctx = Ctx::new(Container::Big, Endian::Little);
-        let programs = ProgramHeader::parse(data, header.e_phoff as usize, header.e_phnum.into(), ctx)
-            .map_err(|e| malformed("program headers", e))?;
-        let segments = programs.iter().filter(|p| p.p_type == PT_LOAD).map(segment).collect();
+        if header.e_phnum != 0 && usize::from(header.e_phentsize) != ProgramHeader::size(ctx) {
+            return Err(malformed(format!("program headers of {} bytes", header.e_phentsize)));
+        }
+        let programs =
+            ProgramHeader::parse(data, header.e_phoff as usize, header.e_phnum.into(), ctx)
+                .map_err(|e| malformed(format!("program headers: {e}")))?;
         // A file without sections, or with a broken table of them, can still be run.
-        let sections = SectionHeader::parse(data, header.e_shoff as usize, header.e_shnum.into(), ctx)
-            .unwrap_or_default();
-        let sections = named(data, sections, header.e_shstrndx.into());
+        let sections =
+            SectionHeader::parse(data, header.e_shoff as usize, header.e_shnum.into(), ctx)
+                .unwrap_or_default();
         Ok(Self {
             data,
             header,
-            segments,
-            sections,
+            segments: layout::segments(&programs),
+            sections: layout::sections(data, sections, header.e_shstrndx),
             programs,
             unwind: OnceLock::new(),
             functions: OnceLock::new(),
+            plt: OnceLock::new(),
         })
     }
 
@@ -129,22 +87,22 @@ impl<'d> Image<'d> {
     /// The GNU build id, if the file has one.
     pub fn build_id(&self) -> Option<&'d [u8]> {
         const NT_GNU_BUILD_ID: u32 = 3;
-        self.programs.iter().filter(|p| p.p_type == PT_NOTE).find_map(|program| {
+        let in_note = |program: &ProgramHeader| {
             let mut rest = file_range(self.data, program.p_offset, program.p_filesz)?;
             loop {
-                let word = |at: usize| {
-                    rest.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
-                };
+                let word =
+                    |at: usize| rest.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
                 let (name_len, desc_len, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
                 let name_end = 12usize.checked_add(name_len)?;
                 let desc = name_end.checked_next_multiple_of(4)?;
                 let desc_end = desc.checked_add(desc_len)?;
                 if kind == NT_GNU_BUILD_ID && rest.get(12..name_end)? == b"GNU\0" {
-                    return rest.get(desc..desc_end);
+                    return rest.get(desc..desc_end).filter(|id| !id.is_empty());
                 }
                 rest = rest.get(desc_end.checked_next_multiple_of(4)?..)?;
             }
-        })
+        };
+        self.programs.iter().filter(|p| p.p_type == PT_NOTE).find_map(in_note)
     }
 
     /// Whether the loader chooses its address.
@@ -159,25 +117,45 @@ impl<'d> Image<'d> {
 
     /// The loader the file asks for.
     pub fn interpreter(&self) -> Option<&'d str> {
-        let program = self.programs.iter().find(|p| p.p_type == PT_INTERP)?;
+        let program = self.program(PT_INTERP)?;
         let bytes = file_range(self.data, program.p_offset, program.p_filesz)?;
         std::str::from_utf8(bytes.split(|&b| b == 0).next()?).ok()
     }
 
-    /// The parts that are loaded.
+    pub(crate) fn program(&self, kind: u32) -> Option<&ProgramHeader> {
+        self.programs.iter().find(|p| p.p_type == kind)
+    }
+
+    /// The parts that are loaded, by address.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// The segment that holds `at`.
+    pub fn segment_at(&self, at: Svma) -> Option<&Segment> {
+        let after = self.segments.partition_point(|s| s.range.start <= at);
+        self.segments.get(after.checked_sub(1)?).filter(|s| s.range.contains(&at))
     }
 
     /// Address and bytes of a section; `None` where it has no bytes in the file or they are
     /// compressed.
     pub fn section(&self, name: &str) -> Option<(Svma, &'d [u8])> {
-        let header = &self.sections.iter().find(|s| s.name == name)?.header;
-        if header.sh_type == SHT_NOBITS || header.sh_flags & u64::from(SHF_COMPRESSED) != 0 {
+        let header = self.section_header(name)?;
+        if header.sh_type == SHT_NOBITS || is_compressed(header) {
             return None;
         }
         let bytes = file_range(self.data, header.sh_offset, header.sh_size)?;
         Some((Svma(header.sh_addr), bytes))
+    }
+
+    /// The bytes of a compressed section, its compression header (ELF gABI, `Elf64_Chdr`) first.
+    pub fn section_compressed(&self, name: &str) -> Option<&'d [u8]> {
+        let header = self.section_header(name).filter(|h| is_compressed(h))?;
+        file_range(self.data, header.sh_offset, header.sh_size)
+    }
+
+    fn section_header(&self, name: &str) -> Option<&SectionHeader> {
+        self.sections.iter().find(|s| s.name == name).map(|s| &s.header)
     }
 
     pub(crate) fn sections(&self) -> &[Section<'d>] {
@@ -186,7 +164,7 @@ impl<'d> Image<'d> {
 
     /// `len` bytes that are loaded at `at`; `None` where they are not all in the file.
     pub fn bytes(&self, at: Svma, len: u64) -> Option<&'d [u8]> {
-        let segment = self.segments.iter().find(|s| s.range.contains(&at))?;
+        let segment = self.segment_at(at)?;
         let from = at.0 - segment.range.start.0;
         if from.checked_add(len)? > segment.file_size {
             return None;
@@ -194,8 +172,14 @@ impl<'d> Image<'d> {
         file_range(self.data, segment.offset.0.checked_add(from)?, len)
     }
 
+    /// The bytes from `at` to the end of its segment's part in the file.
+    pub(crate) fn bytes_from(&self, at: Svma) -> Option<&'d [u8]> {
+        let segment = self.segment_at(at)?;
+        self.bytes(at, segment.file_end().0.checked_sub(at.0)?)
+    }
+
     pub(crate) fn is_code(&self, at: Svma) -> bool {
-        self.segments.iter().any(|s| s.execute && s.range.contains(&at))
+        self.segment_at(at).is_some_and(|s| s.execute && at < s.file_end())
     }
 
     /// The functions in it, collected at first use.
@@ -213,9 +197,22 @@ impl<'d> Image<'d> {
         self.unwind().cfa(at)
     }
 
-    /// Where exceptions land in the function `fde` describes: addresses from its LSDA.
+    /// Where exceptions land in the function `fde` describes: addresses from its LSDA, as far as
+    /// it can be read.
     pub fn landing_pads(&self, fde: &Fde) -> Vec<Svma> {
-        fde.lsda.and_then(|lsda| lsda::landing_pads(self, lsda, fde.range.start)).unwrap_or_default()
+        lsda::landing_pads(self, fde).0
+    }
+
+    /// As [`Image::landing_pads`], but `None` where the LSDA cannot be read to its end: then an
+    /// exception may land anywhere.
+    pub fn all_landing_pads(&self, fde: &Fde) -> Option<Vec<Svma>> {
+        let (pads, end) = lsda::landing_pads(self, fde);
+        end.is_some().then_some(pads)
+    }
+
+    /// The function of another module that the linkage stub at `at` jumps to.
+    pub fn plt_name(&self, at: Svma) -> Option<&'d str> {
+        self.plt.get_or_init(|| Plt::new(self)).name(self, at)
     }
 
     pub(crate) fn unwind(&self) -> &Unwind<'d> {
@@ -223,25 +220,8 @@ impl<'d> Image<'d> {
     }
 }
 
-fn segment(program: &ProgramHeader) -> Segment {
-    let start = Svma(program.p_vaddr);
-    Segment {
-        range: start..Svma(program.p_vaddr.saturating_add(program.p_memsz)),
-        offset: FileOffset(program.p_offset),
-        file_size: program.p_filesz.min(program.p_memsz),
-        read: program.p_flags & PF_R != 0,
-        write: program.p_flags & PF_W != 0,
-        execute: program.p_flags & PF_X != 0,
-    }
-}
-
-fn named(data: &[u8], headers: Vec<SectionHeader>, names: usize) -> Vec<Section<'_>> {
-    let Some(names) = headers.get(names) else { return Vec::new() };
-    let names = file_range(data, names.sh_offset, names.sh_size).unwrap_or_default();
-    let name = |header: &SectionHeader| {
-        names.get(header.sh_name..).and_then(c_str).unwrap_or("")
-    };
-    headers.into_iter().map(|header| Section { name: name(&header), header }).collect()
+fn is_compressed(header: &SectionHeader) -> bool {
+    header.sh_flags & u64::from(SHF_COMPRESSED) != 0
 }
 
 /// `len` bytes of the file from `offset`.
@@ -252,6 +232,9 @@ pub(crate) fn file_range(data: &[u8], offset: u64, len: u64) -> Option<&[u8]> {
 
 /// The text up to the first zero byte.
 pub(crate) fn c_str(bytes: &[u8]) -> Option<&str> {
+    /// Longer names are not read: many symbols that name one huge text take no time to speak of.
+    const LONGEST: usize = 1 << 16;
+    let bytes = bytes.get(..LONGEST).unwrap_or(bytes);
     let len = bytes.iter().position(|&b| b == 0)?;
     std::str::from_utf8(bytes.get(..len)?).ok()
 }

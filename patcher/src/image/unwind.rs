@@ -1,14 +1,17 @@
 //! `.eh_frame` through gimli: which code has frame descriptions, and what they say.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, EndianSlice, LittleEndian, Register,
-    UnwindContext, UnwindSection,
+    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameHdr, EhFrameOffset,
+    EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register, UnwindContext,
+    UnwindSection,
 };
+use goblin::elf::program_header::PT_GNU_EH_FRAME;
 
-use super::Image;
+use super::{Image, file_range};
 use crate::addr::Svma;
 
 type Reader<'d> = EndianSlice<'d, LittleEndian>;
@@ -38,7 +41,10 @@ struct Entry {
     start: u64,
     end: u64,
     lsda: u64,
-    offset: usize,
+    /// In the section; the sections of x86-64 programs are far below 4 GiB.
+    offset: u32,
+    /// Describes the frame of a signal handler's caller: code that is returned to, never called.
+    is_signal: bool,
 }
 
 /// The frame descriptions of an image, ordered by address.
@@ -50,32 +56,46 @@ pub(crate) struct Unwind<'d> {
 impl<'d> Unwind<'d> {
     pub(super) fn new(image: &Image<'d>) -> Self {
         let mut unwind = Self { section: None, entries: Vec::new() };
-        let Some((address, bytes)) = image.section(".eh_frame") else { return unwind };
+        let index = Index::of(image);
+        let by_name = image.section(".eh_frame").filter(|(_, bytes)| !bytes.is_empty());
+        // A program can do without section headers, but not without this segment.
+        let by_segment = || {
+            let at = index.as_ref()?.section;
+            Some((at, image.bytes_from(at)?))
+        };
+        let Some((address, bytes)) = by_name.or_else(by_segment) else { return unwind };
         let section = EhFrame::new(bytes, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(address.0);
-        let mut cies = HashMap::new();
+        let (mut cies, mut missing) = (Cies::default(), Vec::new());
         let mut entries = section.entries(&bases);
         // An entry that cannot be read ends the list: what follows cannot be found.
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(partial) = entry else { continue };
-            let parsed = partial.parse(|section, bases, offset| {
-                if let Some(cie) = cies.get(&offset) {
-                    return Ok::<_, gimli::Error>(Clone::clone(cie));
-                }
-                let cie = section.cie_from_offset(bases, offset)?;
-                cies.insert(offset, cie.clone());
-                Ok(cie)
-            });
-            let Ok(fde) = parsed else { continue };
-            let start = fde.initial_address();
-            let Some(end) = start.checked_add(fde.len()).filter(|&e| e > start) else { continue };
-            let lsda = fde.lsda().map_or(0, gimli::Pointer::pointer);
-            unwind.entries.push(Entry { start, end, lsda, offset: fde.offset() });
+            let parsed = partial.parse(|section, bases, at| cies.get(section, bases, at));
+            unwind.entries.extend(parsed.ok().and_then(|fde| Entry::new(&fde)));
         }
-        unwind.entries.sort_by_key(|e| e.start);
-        unwind.entries.dedup_by_key(|e| e.start);
+        unwind.sort();
+        if let Some(index) = index.filter(|i| i.count > unwind.entries.len()) {
+            // Not all can be found one after the other.
+            for (start, at) in index.table(address) {
+                if unwind.entries.binary_search_by_key(&start, |e| e.start).is_ok() {
+                    continue;
+                }
+                let get = |s: &EhFrame<_>, b: &BaseAddresses, at| cies.get(s, b, at);
+                let parsed = section.fde_from_offset(&bases, EhFrameOffset(at), get);
+                missing.extend(parsed.ok().and_then(|fde| Entry::new(&fde)));
+            }
+            unwind.entries.append(&mut missing);
+            unwind.sort();
+        }
+        unwind.entries.shrink_to_fit();
         unwind.section = Some((section, bases));
         unwind
+    }
+
+    fn sort(&mut self) {
+        self.entries.sort_by_key(|e| e.start);
+        self.entries.dedup_by_key(|e| e.start);
     }
 
     fn find(&self, at: Svma) -> Option<&Entry> {
@@ -87,9 +107,9 @@ impl<'d> Unwind<'d> {
         self.find(at).map(Entry::fde)
     }
 
-    /// Every frame description, ordered by address.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.entries.iter().map(|e| e.start..e.end)
+    /// What can be called and has a frame description, ordered by address.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<Svma>> + '_ {
+        self.entries.iter().filter(|e| !e.is_signal).map(|e| Svma(e.start)..Svma(e.end))
     }
 
     pub(super) fn cfa(&self, at: Svma) -> CfaAt {
@@ -98,21 +118,89 @@ impl<'d> Unwind<'d> {
 
     fn row_cfa(&self, at: Svma) -> Option<CfaAt> {
         const RSP: Register = Register(7);
+        thread_local! {
+            // Ten kilobytes to set up, for an answer that takes a microsecond.
+            static CONTEXT: RefCell<UnwindContext<usize>> = RefCell::new(UnwindContext::new());
+        }
         let (section, bases) = self.section.as_ref()?;
-        let offset = EhFrameOffset(self.find(at)?.offset);
+        let offset = EhFrameOffset(self.find(at)?.offset as usize);
         let fde = section.fde_from_offset(bases, offset, EhFrame::cie_from_offset).ok()?;
-        let mut context = UnwindContext::new();
-        let row = fde.unwind_info_for_address(section, bases, &mut context, at.0).ok()?;
-        Some(match row.cfa() {
-            CfaRule::RegisterAndOffset { register: RSP, offset } => CfaAt::RspPlus(*offset),
-            _ => CfaAt::Other,
+        CONTEXT.with_borrow_mut(|context| {
+            let row = fde.unwind_info_for_address(section, bases, context, at.0).ok()?;
+            Some(match row.cfa() {
+                CfaRule::RegisterAndOffset { register: RSP, offset } => CfaAt::RspPlus(*offset),
+                _ => CfaAt::Other,
+            })
         })
     }
 }
 
 impl Entry {
+    fn new(fde: &FrameDescriptionEntry<Reader<'_>>) -> Option<Self> {
+        let start = fde.initial_address();
+        let end = start.checked_add(fde.len()).filter(|&e| e > start)?;
+        let lsda = fde.lsda().map_or(0, Pointer::pointer);
+        let offset = u32::try_from(fde.offset()).ok()?;
+        Some(Self { start, end, lsda, offset, is_signal: fde.is_signal_trampoline() })
+    }
+
     fn fde(&self) -> Fde {
         let lsda = (self.lsda != 0).then_some(Svma(self.lsda));
         Fde { range: Svma(self.start)..Svma(self.end), lsda }
+    }
+}
+
+/// The few common entries, read once.
+#[derive(Default)]
+struct Cies<'d>(HashMap<EhFrameOffset, CommonInformationEntry<Reader<'d>>>);
+
+impl<'d> Cies<'d> {
+    fn get(
+        &mut self,
+        section: &EhFrame<Reader<'d>>,
+        bases: &BaseAddresses,
+        at: EhFrameOffset,
+    ) -> gimli::Result<CommonInformationEntry<Reader<'d>>> {
+        if let Some(cie) = self.0.get(&at) {
+            return Ok(cie.clone());
+        }
+        let cie = section.cie_from_offset(bases, at)?;
+        self.0.insert(at, cie.clone());
+        Ok(cie)
+    }
+}
+
+/// `.eh_frame_hdr`: LSB 5 section 10.6.2.
+struct Index<'d> {
+    bytes: &'d [u8],
+    bases: BaseAddresses,
+    /// Where `.eh_frame` starts.
+    section: Svma,
+    /// How many descriptions it lists.
+    count: usize,
+}
+
+impl<'d> Index<'d> {
+    fn of(image: &Image<'d>) -> Option<Self> {
+        let program = image.program(PT_GNU_EH_FRAME)?;
+        let bytes = file_range(image.data(), program.p_offset, program.p_filesz)?;
+        let bases = BaseAddresses::default().set_eh_frame_hdr(program.p_vaddr);
+        let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
+        let Pointer::Direct(section) = header.eh_frame_ptr() else { return None };
+        let count = header.table().map_or(0, |table| table.iter(&bases).size_hint().0);
+        Some(Self { bytes, section: Svma(section), count, bases })
+    }
+
+    /// Where functions start, and where their descriptions are in the section at `section`.
+    fn table(&self, section: Svma) -> Vec<(u64, usize)> {
+        let header = EhFrameHdr::new(self.bytes, LittleEndian).parse(&self.bases, 8);
+        let Ok(header) = header else { return Vec::new() };
+        let Some(table) = header.table() else { return Vec::new() };
+        let rows = table.iter(&self.bases).map_while(Result::ok);
+        rows.filter_map(|(start, at)| {
+            let at = at.pointer().checked_sub(section.0)?;
+            Some((start.pointer(), usize::try_from(at).ok()?))
+        })
+        .collect()
     }
 }

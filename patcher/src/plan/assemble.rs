@@ -42,7 +42,10 @@ impl Ladder<'_, '_> {
     }
 
     fn original(&self, range: &Range<u64>) -> Vec<u8> {
-        let bytes = self.ground.image.bytes(Svma(range.start), range.end - range.start);
+        let bytes = self
+            .ground
+            .image
+            .bytes(Svma(range.start), range.end - range.start);
         bytes.map(<[u8]>::to_vec).unwrap_or_default()
     }
 
@@ -100,6 +103,10 @@ impl Ladder<'_, '_> {
             let here = p.at == resume || displaced.iter().any(|d| d.at == p.at);
             here && !entered(p)
         });
-        Some(Row { points: points.collect(), displaced, resume })
+        Some(Row {
+            points: points.collect(),
+            displaced,
+            resume,
+        })
     }
 }

@@ -24,7 +24,9 @@ impl Ladder<'_, '_> {
     /// are tried: instructions alone, then with as few of them as padding allows.
     pub(super) fn windows(&self, at: u64, way: Grow, len: u64) -> Vec<(Range<u64>, Tactic)> {
         let flow = self.ground.flow;
-        let Some(index) = flow.index_of(at) else { return Vec::new() };
+        let Some(index) = flow.index_of(at) else {
+            return Vec::new();
+        };
         let insn = &flow.insns[index];
         let mut found = Vec::new();
         match way {
@@ -46,14 +48,19 @@ impl Ladder<'_, '_> {
                 // Shorter, where the function ends or a block does: with the padding behind it.
                 for i in index..=last {
                     let end = flow.insns[i].next_ip();
-                    if ends_block(&flow.insns[i]) && end - at < len && at + len <= self.padded(end) {
+                    if ends_block(&flow.insns[i]) && end - at < len && at + len <= self.padded(end)
+                    {
                         found.push((at..at + len, Tactic::Padding));
                     }
                 }
             }
             Grow::Backward => {
                 let end = insn.next_ip();
-                let padded = if ends_block(insn) { self.padded(end) } else { end };
+                let padded = if ends_block(insn) {
+                    self.padded(end)
+                } else {
+                    end
+                };
                 let mut start = at;
                 let mut first = index;
                 loop {
@@ -65,7 +72,9 @@ impl Ladder<'_, '_> {
                         break;
                     }
                     match first.checked_sub(1).map(|i| &flow.insns[i]) {
-                        Some(before) if before.next_ip() == start && self.same_range(before.ip(), at) => {
+                        Some(before)
+                            if before.next_ip() == start && self.same_range(before.ip(), at) =>
+                        {
                             start = before.ip();
                             first -= 1;
                         }
@@ -88,18 +97,30 @@ impl Ladder<'_, '_> {
     }
 
     pub(super) fn same_range(&self, a: u64, b: u64) -> bool {
-        self.ground.flow.ranges.iter().any(|r| r.contains(&Svma(a)) && r.contains(&Svma(b)))
+        self.ground
+            .flow
+            .ranges
+            .iter()
+            .any(|r| r.contains(&Svma(a)) && r.contains(&Svma(b)))
     }
 
     /// The end of the padding that begins at `start`, as far as this function may use it.
     pub(super) fn padded(&self, start: u64) -> u64 {
-        let Ground { image, context, flow } = self.ground;
+        let Ground {
+            image,
+            context,
+            flow,
+        } = self.ground;
         let end = padding::end(image, context, flow, start);
         if flow.ranges.iter().any(|r| r.end.0 == start) && end > start {
             return padding::behind(start..end).end;
         }
         // Padding can begin in the function and end behind it.
-        match flow.ranges.iter().find(|r| r.end.0 > start && r.end.0 < end) {
+        match flow
+            .ranges
+            .iter()
+            .find(|r| r.end.0 > start && r.end.0 < end)
+        {
             Some(range) => padding::behind(range.end.0..end).end,
             None => end,
         }

@@ -48,15 +48,22 @@ impl Ground<'_, '_> {
             return Err(RefuseReason::DataInCode);
         }
         let inside = Svma(window.start)..Svma(window.end);
-        if self.context.restartable.iter().any(|r| r.start < inside.end && inside.start < r.end) {
+        if self
+            .context
+            .restartable
+            .iter()
+            .any(|r| r.start < inside.end && inside.start < r.end)
+        {
             return Err(RefuseReason::RestartableSequence);
         }
         if insns.last().is_some_and(|last| last.next_ip() > window.end) {
             return Err(RefuseReason::TooShort);
         }
         for insn in insns {
-            let call =
-                matches!(insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+            let call = matches!(
+                insn.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            );
             if call && insn.next_ip() != window.end {
                 return Err(RefuseReason::CallInWindow);
             }
@@ -75,7 +82,9 @@ impl Ground<'_, '_> {
         let idle = |i: &Instruction| i.mnemonic() == Mnemonic::Nop || i.code() == Code::Int3;
         if let Some(end) = insns.iter().rposition(|insn| !idle(insn))
             && ends_block(&insns[end])
-            && insns[end + 1..].iter().all(|i| !self.flow.is_target(i.ip()))
+            && insns[end + 1..]
+                .iter()
+                .all(|i| !self.flow.is_target(i.ip()))
         {
             insns = &insns[..=end];
         }
@@ -107,7 +116,11 @@ impl Ground<'_, '_> {
         at: u64,
         strays: &mut Vec<u64>,
     ) -> Result<(), RefuseReason> {
-        let Self { flow, context, image } = self;
+        let Self {
+            flow,
+            context,
+            image,
+        } = self;
         let to = Svma(at);
         let first = flow.branches.partition_point(|b| b.to < at);
         let branches = flow.branches[first..].iter().take_while(|b| b.to == at);
@@ -120,14 +133,12 @@ impl Ground<'_, '_> {
         // behind a lock prefix, which single-threaded programs jump to).
         let meant = !flow.contains(at)
             || starts
-            || insns.iter().any(|i| i.has_lock_prefix() && i.ip() + 1 == at);
+            || insns
+                .iter()
+                .any(|i| i.has_lock_prefix() && i.ip() + 1 == at);
         if meant {
             let near = branches.clone().filter(|b| self.is_near(b.from)).count();
-            let known = match near {
-                0 => !context.branches.contains(to),
-                1 => !context.crowded.contains(to),
-                _ => context.arrivals(image, to) == near,
-            };
+            let known = context.arrivals(image, to) == near;
             if !known || context.is_taken(to) {
                 return Err(RefuseReason::BranchIntoWindow);
             }
@@ -136,7 +147,11 @@ impl Ground<'_, '_> {
         if other.is_some_and(|f| f.start == to) {
             return Err(RefuseReason::OverlapsFunction);
         }
-        strays.extend(branches.map(|b| b.from).filter(|from| !window.contains(from)));
+        strays.extend(
+            branches
+                .map(|b| b.from)
+                .filter(|from| !window.contains(from)),
+        );
         Ok(())
     }
 

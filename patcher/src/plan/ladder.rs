@@ -52,14 +52,24 @@ enum Strays {
 
 impl<'a, 'd> Ladder<'a, 'd> {
     pub fn new(image: &'a Image<'d>, context: &'a ModuleContext<'a>, flow: &'a Flow) -> Self {
-        Self { ground: Ground { image, context, flow }, sites: Vec::new() }
+        Self {
+            ground: Ground {
+                image,
+                context,
+                flow,
+            },
+            sites: Vec::new(),
+        }
     }
 
     /// Places everything that is wanted, the cheap tactics for all points before the ones that
     /// take other points' room.
     pub fn climb(&mut self, want: Effects) -> Outcomes {
         let flow = self.ground.flow;
-        let entry = ProbePoint { at: flow.entry, effect: Effect::Entry };
+        let entry = ProbePoint {
+            at: flow.entry,
+            effect: Effect::Entry,
+        };
         let mut outcome = self.entry(entry);
         if !want.entry {
             self.sites.clear();
@@ -68,7 +78,10 @@ impl<'a, 'd> Ladder<'a, 'd> {
         if want.exits {
             exits.extend(flow.leaves.iter().map(|leave| self.exit(leave)));
             for (leave, outcome) in flow.leaves.iter().zip(&mut exits) {
-                let point = ProbePoint { at: leave.at, effect: Effect::Exit };
+                let point = ProbePoint {
+                    at: leave.at,
+                    effect: Effect::Exit,
+                };
                 self.last_resort(self.carrier(leave), Some(point), Grow::Backward, outcome);
             }
         }
@@ -77,11 +90,20 @@ impl<'a, 'd> Ladder<'a, 'd> {
             let loops = flow.reentries.iter().map(|at| at.0).collect::<Vec<_>>();
             if outcome.is_ok() && !loops.into_iter().all(|at| self.lead(at)) {
                 self.sites.clear();
-                let outcomes = self.climb(Effects { entry: false, ..want });
-                return Outcomes { entry: Err(RefuseReason::LoopToEntry), ..outcomes };
+                let outcomes = self.climb(Effects {
+                    entry: false,
+                    ..want
+                });
+                return Outcomes {
+                    entry: Err(RefuseReason::LoopToEntry),
+                    ..outcomes
+                };
             }
         }
-        Outcomes { entry: outcome, exits }
+        Outcomes {
+            entry: outcome,
+            exits,
+        }
     }
 
     fn entry(&mut self, point: ProbePoint) -> Outcome {
@@ -95,7 +117,10 @@ impl<'a, 'd> Ladder<'a, 'd> {
         if let Some(reason) = unhookable(leave.kind) {
             return Err(reason);
         }
-        let point = ProbePoint { at: leave.at, effect: Effect::Exit };
+        let point = ProbePoint {
+            at: leave.at,
+            effect: Effect::Exit,
+        };
         let last = self.carrier(leave);
         if let Some(tactic) = self.join(last, point) {
             return Ok(tactic);
@@ -115,7 +140,9 @@ impl<'a, 'd> Ladder<'a, 'd> {
         match leave.kind {
             LeaveKind::FallsThrough => {
                 let behind = flow.insns.partition_point(|i| i.ip() < leave.at.0);
-                flow.insns[..behind].last().map_or(leave.at.0, Instruction::ip)
+                flow.insns[..behind]
+                    .last()
+                    .map_or(leave.at.0, Instruction::ip)
             }
             _ => leave.at.0,
         }
@@ -123,7 +150,10 @@ impl<'a, 'd> Ladder<'a, 'd> {
 
     /// Adds `point` to a site that displaces the instruction at `carrier` anyway.
     fn join(&mut self, carrier: u64, point: ProbePoint) -> Option<Tactic> {
-        let site = self.sites.iter_mut().find(|s| s.window.contains(&carrier))?;
+        let site = self
+            .sites
+            .iter_mut()
+            .find(|s| s.window.contains(&carrier))?;
         // A retargeted jump has nothing behind it in its trampoline.
         if site.tactic == Tactic::Retarget && carrier != point.at.0 {
             return None;
@@ -155,7 +185,9 @@ impl<'a, 'd> Ladder<'a, 'd> {
                 Err(reason) => first = first.or(Some(reason)),
             }
         }
-        Err(first.or(doubt.map(Into::into)).unwrap_or(RefuseReason::TooShort))
+        Err(first
+            .or(doubt.map(Into::into))
+            .unwrap_or(RefuseReason::TooShort))
     }
 
     /// Makes a site of `window`, joined with the sites it overlaps.
@@ -176,10 +208,13 @@ impl<'a, 'd> Ladder<'a, 'd> {
         let overlaps = |s: &Draft, w: &Range<u64>| s.window.start < w.end && w.start < s.window.end;
         // Joined windows can overlap further ones.
         loop {
-            let union = self.sites.iter().filter(|s| overlaps(s, &draft.window)).fold(
-                draft.window.clone(),
-                |w, s| w.start.min(s.window.start)..w.end.max(s.window.end),
-            );
+            let union = self
+                .sites
+                .iter()
+                .filter(|s| overlaps(s, &draft.window))
+                .fold(draft.window.clone(), |w, s| {
+                    w.start.min(s.window.start)..w.end.max(s.window.end)
+                });
             if union == draft.window {
                 break;
             }
@@ -271,7 +306,12 @@ impl<'a, 'd> Ladder<'a, 'd> {
         if self.ground.flow.doubt.is_some() {
             return;
         }
-        for (window, tactic) in self.windows(at, way, JUMP) {
+        // An exit can also grow over the block behind it, which is always jumped to.
+        let mut windows = self.windows(at, way, JUMP);
+        if way == Grow::Backward {
+            windows.extend(self.windows(at, Grow::Forward, JUMP));
+        }
+        for (window, tactic) in windows {
             if let Ok(tactic) = self.open(window, tactic, point, Strays::Lead) {
                 *outcome = Ok(tactic);
                 return;
@@ -288,12 +328,15 @@ impl<'a, 'd> Ladder<'a, 'd> {
             let exit_only = self.ground.flow.doubt.is_some() && window.start != at;
             let free = |s: &Draft| s.window.end <= window.start || window.end <= s.window.start;
             let landings = |s: &Draft| {
-                s.landing.is_none_or(|l| l + JUMP <= window.start || window.end <= l)
+                s.landing
+                    .is_none_or(|l| l + JUMP <= window.start || window.end <= l)
             };
             if exit_only || !self.sites.iter().all(|s| free(s) && landings(s)) {
                 continue;
             }
-            let Ok(found) = self.ground.displace(&window) else { continue };
+            let Ok(found) = self.ground.displace(&window) else {
+                continue;
+            };
             let before = self.sites.clone();
             if let Some(landing) = self.landing(&window) {
                 self.sites.push(Draft {

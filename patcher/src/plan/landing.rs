@@ -23,7 +23,11 @@ impl Ladder<'_, '_> {
     }
 
     fn in_padding(&self, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
-        let Ground { image, context, flow } = self.ground;
+        let Ground {
+            image,
+            context,
+            flow,
+        } = self.ground;
         let (_, near) = flow.insns_in(&(reach.start.saturating_sub(15)..reach.end));
         let own = near.iter().filter(|i| ends_block(i));
         let own = own.map(|i| i.next_ip()..self.padded(i.next_ip()));
@@ -45,7 +49,9 @@ impl Ladder<'_, '_> {
     }
 
     fn in_sites(&self, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
-        self.sites.iter().find_map(|site| self.behind_jump(site, window, reach))
+        self.sites
+            .iter()
+            .find_map(|site| self.behind_jump(site, window, reach))
     }
 
     fn behind_jump(&self, site: &Draft, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
@@ -75,7 +81,9 @@ impl Ladder<'_, '_> {
             let overlaps = |s: &Draft| s.window.start < room.end && room.start < s.window.end;
             let blocked = self.sites.iter().enumerate().any(|(index, s)| {
                 let host = old == Some(index) && s.tactic == Tactic::Window;
-                let landing = s.landing.is_some_and(|l| l < room.end && room.start < l + JUMP);
+                let landing = s
+                    .landing
+                    .is_some_and(|l| l < room.end && room.start < l + JUMP);
                 landing || overlaps(s) && !host
             });
             let meets = room.start < window.end && window.start < room.end;
@@ -83,7 +91,11 @@ impl Ladder<'_, '_> {
             if blocked || meets || !reach.contains(&at) {
                 return None;
             }
-            let found = self.ground.displace(&room).ok().filter(|f| f.strays.is_empty())?;
+            let found = self
+                .ground
+                .displace(&room)
+                .ok()
+                .filter(|f| f.strays.is_empty())?;
             let points = match old {
                 Some(index) => self.sites.swap_remove(index).points,
                 None => Vec::new(),
@@ -126,9 +138,8 @@ impl Ladder<'_, '_> {
     /// Does no other function begin where the landing at `at` would be?
     fn is_unshared(&self, at: u64) -> bool {
         let functions = self.ground.image.functions();
-        (at..at + JUMP).all(|at| {
-            self.ground.flow.contains(at) || functions.containing(Svma(at)).is_none()
-        })
+        (at..at + JUMP)
+            .all(|at| self.ground.flow.contains(at) || functions.containing(Svma(at)).is_none())
     }
 }
 

@@ -12,6 +12,7 @@ mod padding;
 mod site;
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::addr::Svma;
 use crate::flow::{Doubt, Flow, LeaveKind, is_fragment};
@@ -175,11 +176,17 @@ pub fn plan(
     function: &Function,
     want: Effects,
 ) -> FunctionPlan {
-    debug_assert!(std::ptr::eq(image.data(), context.data), "the context of another image");
+    debug_assert!(
+        std::ptr::eq(image.data(), context.data),
+        "the context of another image"
+    );
     let refuse = |reason| FunctionPlan {
         function: function.clone(),
         entry: PointPlan {
-            point: ProbePoint { at: function.range.start, effect: Effect::Entry },
+            point: ProbePoint {
+                at: function.range.start,
+                effect: Effect::Entry,
+            },
             outcome: Err(reason),
         },
         exits: Vec::new(),
@@ -195,21 +202,66 @@ pub fn plan(
     let Some(flow) = Flow::of(image, context, function) else {
         return refuse(RefuseReason::Undecodable);
     };
+    if unnamed && is_claimed(image, context, &flow) {
+        return refuse(RefuseReason::Fragment);
+    }
     let mut ladder = ladder::Ladder::new(image, context, &flow);
     let outcomes = ladder.climb(want);
-    let exits = flow.leaves.iter().zip(outcomes.exits).map(|(leave, outcome)| PointPlan {
-        point: ProbePoint { at: leave.at, effect: Effect::Exit },
-        outcome,
-    });
+    let exits = flow
+        .leaves
+        .iter()
+        .zip(outcomes.exits)
+        .map(|(leave, outcome)| PointPlan {
+            point: ProbePoint {
+                at: leave.at,
+                effect: Effect::Exit,
+            },
+            outcome,
+        });
     FunctionPlan {
         function: function.clone(),
         entry: PointPlan {
-            point: ProbePoint { at: flow.entry, effect: Effect::Entry },
+            point: ProbePoint {
+                at: flow.entry,
+                effect: Effect::Entry,
+            },
             outcome: outcomes.entry,
         },
         exits: exits.collect(),
         sites: ladder.into_sites(),
     }
+}
+
+/// No more functions than this are looked at to find the one that some code is a part of.
+const MOST_OWNERS: usize = 8;
+
+/// Does another function, into whose middle this code jumps, count it as a part of its own?
+fn is_claimed(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> bool {
+    let start = flow.ranges[0].start;
+    let mut owners: Vec<Range<Svma>> = Vec::new();
+    for branch in flow
+        .branches
+        .iter()
+        .filter(|b| !flow.ranges[0].contains(&Svma(b.to)))
+    {
+        let Some(owner) = image.functions().containing(Svma(branch.to)) else {
+            continue;
+        };
+        let range = owner.start.range(owner.size);
+        if owner.start.0 != branch.to && owners.len() < MOST_OWNERS && !owners.contains(&range) {
+            owners.push(range);
+        }
+    }
+    owners.into_iter().any(|range| {
+        let owner = Function {
+            range,
+            linkage: String::new(),
+            aliases: Vec::new(),
+            kind: FunctionKind::UnwindOnly,
+            cold: Vec::new(),
+        };
+        Flow::of(image, context, &owner).is_some_and(|owner| owner.contains(start.0))
+    })
 }
 
 /// Why an exit of this kind has no single instruction that a hook could stand before.

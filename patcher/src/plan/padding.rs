@@ -22,7 +22,9 @@ const REST: u64 = JUMP - 1;
 pub fn end(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, start: u64) -> u64 {
     let mut at = start;
     while at - start < MOST {
-        let Some(insn) = one(image, Svma(at)) else { break };
+        let Some(insn) = one(image, Svma(at)) else {
+            break;
+        };
         if insn.mnemonic() != Mnemonic::Nop && insn.code() != Code::Int3 {
             break;
         }
@@ -66,7 +68,10 @@ pub fn before(
 ) -> Option<Range<u64>> {
     let previous = (1..=MOST).find_map(|back| {
         let at = start.checked_sub(back)?;
-        image.functions().containing(Svma(at)).map(|f| f.start.0 + f.size)
+        image
+            .functions()
+            .containing(Svma(at))
+            .map(|f| f.start.0 + f.size)
     })?;
     let room = start.checked_sub(previous)? >= REST + JUMP;
     (room && end(image, context, flow, previous) == start).then(|| start - JUMP..start)

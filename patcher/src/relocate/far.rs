@@ -49,26 +49,37 @@ impl FarAccess {
             let register = insn.op0_register();
             let scratch = (register.size() == 8 && register != Register::RSP)
                 .then(|| register.number() as u8)?;
-            return Some(Self { scratch, through: Vec::new() });
+            return Some(Self {
+                scratch,
+                through: Vec::new(),
+            });
         }
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(insn);
         let uses = |register: Register| {
-            info.used_registers().iter().any(|used| used.register().full_register() == register)
+            info.used_registers()
+                .iter()
+                .any(|used| used.register().full_register() == register)
         };
         if uses(Register::RSP) {
             return None;
         }
-        SCRATCH.into_iter().filter(|&scratch| !uses(scratch)).find_map(|scratch| {
-            let mut through = *insn;
-            through.set_memory_base(scratch);
-            through.set_memory_displacement64(0);
-            through.set_memory_displ_size(0);
-            debug_assert!((0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory));
-            let mut encoder = Encoder::new(64);
-            encoder.encode(&through, insn.ip()).ok()?;
-            Some(Self { scratch: scratch.number() as u8, through: encoder.take_buffer() })
-        })
+        SCRATCH
+            .into_iter()
+            .filter(|&scratch| !uses(scratch))
+            .find_map(|scratch| {
+                let mut through = *insn;
+                through.set_memory_base(scratch);
+                through.set_memory_displacement64(0);
+                through.set_memory_displ_size(0);
+                debug_assert!((0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory));
+                let mut encoder = Encoder::new(64);
+                encoder.encode(&through, insn.ip()).ok()?;
+                Some(Self {
+                    scratch: scratch.number() as u8,
+                    through: encoder.take_buffer(),
+                })
+            })
     }
 
     /// No encoding is longer.

@@ -86,7 +86,11 @@ impl Displaced {
     /// Decides how `insn`, whose bytes are `bytes`, is moved.
     pub fn of(insn: &Instruction, bytes: &[u8]) -> Result<Self, Immovable> {
         let form = form(insn, bytes)?;
-        Ok(Self { at: Svma(insn.ip()), bytes: bytes.to_vec(), form })
+        Ok(Self {
+            at: Svma(insn.ip()),
+            bytes: bytes.to_vec(),
+            form,
+        })
     }
 
     /// The address of the instruction behind it.
@@ -156,19 +160,25 @@ fn form(insn: &Instruction, bytes: &[u8]) -> Result<Form, Immovable> {
         FlowControl::Next => {}
         FlowControl::Return => {
             let near = matches!(insn.code(), Code::Retnq | Code::Retnq_imm16);
-            return if near { Ok(Form::Copy) } else { Err(Immovable::Special) };
+            return if near {
+                Ok(Form::Copy)
+            } else {
+                Err(Immovable::Special)
+            };
         }
         FlowControl::UnconditionalBranch => {
             return match insn.code() {
-                Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => {
-                    Ok(Form::Jump { target: Svma(insn.near_branch_target()) })
-                }
+                Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => Ok(Form::Jump {
+                    target: Svma(insn.near_branch_target()),
+                }),
                 _ => Err(Immovable::Special),
             };
         }
         FlowControl::ConditionalBranch => return conditional(insn),
         FlowControl::Call if insn.code() == Code::Call_rel32_64 => {
-            return Ok(Form::Call { target: Svma(insn.near_branch_target()) });
+            return Ok(Form::Call {
+                target: Svma(insn.near_branch_target()),
+            });
         }
         FlowControl::IndirectCall if insn.code() == Code::Call_rm64 => return call_through(insn),
         FlowControl::IndirectBranch if insn.code() == Code::Jmp_rm64 => {}
@@ -198,8 +208,13 @@ fn conditional(insn: &Instruction) -> Result<Form, Immovable> {
     let target = Svma(insn.near_branch_target());
     if insn.is_jcc_short_or_near() {
         // Both count the conditions in the order of the processor's encoding; iced's 0 is none.
-        let condition = (insn.condition_code() as u8).checked_sub(1).ok_or(Immovable::Special)?;
-        return Ok(Form::Conditional { target, opcode: 0x80 | condition });
+        let condition = (insn.condition_code() as u8)
+            .checked_sub(1)
+            .ok_or(Immovable::Special)?;
+        return Ok(Form::Conditional {
+            target,
+            opcode: 0x80 | condition,
+        });
     }
     match insn.code() {
         Code::Loop_rel8_64_RCX
@@ -229,13 +244,22 @@ fn call_through(insn: &Instruction) -> Result<Form, Immovable> {
         let displacement = insn.memory_displacement64().wrapping_add(8) as i64;
         i32::try_from(displacement).map_err(|_| Immovable::Special)?;
         jump.set_memory_displacement64(displacement as u64);
-        jump.set_memory_displ_size(if i8::try_from(displacement).is_ok() { 1 } else { 8 });
+        jump.set_memory_displ_size(if i8::try_from(displacement).is_ok() {
+            1
+        } else {
+            8
+        });
     }
     let mut encoder = Encoder::new(64);
-    encoder.encode(&jump, insn.ip()).map_err(|_| Immovable::Undecodable)?;
+    encoder
+        .encode(&jump, insn.ip())
+        .map_err(|_| Immovable::Undecodable)?;
     let offset = encoder.get_constant_offsets().displacement_offset();
     let rip_relative = rip_relative.then(|| (offset, Svma(insn.ip_rel_memory_address())));
-    Ok(Form::CallThrough { jump: encoder.take_buffer(), rip_relative })
+    Ok(Form::CallThrough {
+        jump: encoder.take_buffer(),
+        rip_relative,
+    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Names near one that was not found.
 
-use crate::function::{demangle, without_arguments};
+use crate::function::{demangle_without_arguments, is_mangled};
 
 /// Longest names that are compared: the distance takes time by the square of it.
 const LONGEST: usize = 64;
+/// How many names are demangled at most.
+const MOST: usize = 20_000;
 
 /// Up to `most` of the `names` that are nearest to `wanted`, nearest first.
 pub(super) fn names<'n>(
@@ -11,50 +13,135 @@ pub(super) fn names<'n>(
     names: impl Iterator<Item = &'n str>,
     most: usize,
 ) -> Vec<String> {
-    let wanted = wanted.trim_matches('*').to_lowercase();
-    if wanted.is_empty() || wanted.len() > LONGEST {
+    let wanted = wanted.split('(').next().unwrap_or(wanted).trim_matches(['*', '?']).to_lowercase();
+    let last = last_segment(&wanted);
+    if last.is_empty() || wanted.len() > LONGEST {
         return Vec::new();
     }
-    let bound = 1 + wanted.len() / 4;
-    let mut found: Vec<(usize, String)> = Vec::new();
-    for linkage in names {
-        let is_mangled = linkage.starts_with("_Z") || linkage.starts_with("_R");
-        if is_mangled && !linkage.to_lowercase().contains(&wanted) {
-            continue;
-        }
-        let demangled = demangle(linkage);
-        let name = without_arguments(&demangled);
-        let lower = name.to_lowercase();
-        let last = lower.rsplit("::").next().unwrap_or(&lower);
-        let score = if last == wanted {
-            0
-        } else if lower.contains(&wanted) {
-            2 + (lower.len() - wanted.len()) / 4
-        } else if last.len().abs_diff(wanted.len()) <= bound {
-            1 + distance(&wanted, last)
+    let bound = 1 + last.len() / 4;
+    let mut distance = Distance::default();
+    let mut is_near = |word: &str| {
+        word.contains(last)
+            || word.len().abs_diff(last.len()) <= bound && distance.between(last, word) <= bound
+    };
+    // Linkage names spell the identifiers of the name; only where one is near is it worth
+    // demangling.
+    let near = names.filter(|linkage| {
+        let linkage = linkage.to_lowercase();
+        if is_mangled_lowercase(&linkage) {
+            identifiers(&linkage).any(&mut is_near)
         } else {
-            continue;
-        };
-        if score <= 1 + bound + usize::from(lower.contains(&wanted)) * LONGEST {
-            found.push((score, name.to_owned()));
+            is_near(&linkage)
         }
-    }
+    });
+    let mut distance = Distance::default();
+    let mut found: Vec<(usize, String)> = near
+        .take(MOST)
+        .filter_map(|linkage| {
+            let name = if is_mangled(linkage) {
+                demangle_without_arguments(linkage)
+            } else {
+                linkage.to_owned()
+            };
+            Some((score(&mut distance, &wanted, &name.to_lowercase(), bound)?, name))
+        })
+        .collect();
     found.sort();
-    found.dedup_by(|a, b| a.1 == b.1);
+    found.dedup();
     found.into_iter().take(most).map(|(_, name)| name).collect()
 }
 
-/// Levenshtein distance in bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+/// How far `name` is from `wanted`: 0 where only its path is missing.
+fn score(distance: &mut Distance, wanted: &str, name: &str, bound: usize) -> Option<usize> {
+    let (wanted_last, last) = (last_segment(wanted), last_segment(name));
+    if last == wanted_last {
+        return Some(usize::from(!name.ends_with(wanted)));
+    }
+    let is_short = last.len() <= LONGEST;
+    let apart = is_short.then(|| distance.between(wanted_last, last)).filter(|&d| d <= bound);
+    // A clone, a variant, a part of a longer name.
+    let longer = || last.contains(wanted_last).then(|| 2 + (last.len() - wanted_last.len()) / 4);
+    apart.map(|d| 1 + d).or_else(longer)
+}
+
+fn last_segment(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+fn is_mangled_lowercase(linkage: &str) -> bool {
+    linkage.starts_with("_z") || linkage.starts_with("_r")
+}
+
+/// What stands behind a number that is its length, as in C++'s and both of Rust's manglings.
+fn identifiers(linkage: &str) -> impl Iterator<Item = &str> {
+    let mut rest = linkage;
+    std::iter::from_fn(move || {
+        loop {
+            rest = &rest[rest.find(|c: char| c.is_ascii_digit())?..];
+            let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let (len, behind) = rest.split_at(digits);
+            rest = behind;
+            let len = len.parse().ok().filter(|&len: &usize| len > 0);
+            if let Some((word, behind)) = len.and_then(|len| rest.split_at_checked(len)) {
+                rest = behind;
+                return Some(word);
+            }
+        }
+    })
+}
+
+/// Levenshtein distance in bytes; the row is kept, for there are many names.
+#[derive(Default)]
+struct Distance {
+    row: Vec<usize>,
+}
+
+impl Distance {
+    fn between(&mut self, a: &str, b: &str) -> usize {
+        self.row.clear();
+        self.row.extend(0..=b.len());
+        for (i, x) in a.bytes().enumerate() {
+            let mut diagonal = self.row[0];
+            self.row[0] = i + 1;
+            for (j, y) in b.bytes().enumerate() {
+                let change = diagonal + usize::from(x != y);
+                diagonal = self.row[j + 1];
+                self.row[j + 1] = change.min(diagonal + 1).min(self.row[j] + 1);
+            }
+        }
+        self.row[b.len()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Distance, names};
+
+    #[test]
+    fn distances() {
+        for (a, b, expected) in [("", "", 0), ("a", "", 1), ("qsrot", "qsort", 2), ("ab", "abc", 1)] {
+            assert_eq!(Distance::default().between(a, b), expected, "{a} {b}");
         }
     }
-    row[b.len()]
+
+    #[test]
+    fn near_names_are_found_in_every_mangling() {
+        let all = [
+            "compute",
+            "compute.part.0",
+            "unrelated",
+            "_ZN2ns7computeEi",
+            "_ZN2ns9unrelatedEi",
+            "_ZN5crate7compute17h0123456789abcdefE",
+            "_RNvCskwGfYPst2Cb_7mycrate7compute",
+        ];
+        let near = |wanted: &str| names(wanted, all.into_iter(), 9);
+        let expected =
+            ["compute", "crate::compute", "mycrate::compute", "ns::compute", "compute.part.0"];
+        assert_eq!(near("compute"), expected);
+        assert_eq!(near("compte"), expected[..4]);
+        assert_eq!(near("ns::Comptue(int)")[..1], ["compute"]);
+        assert_eq!(near("ns::compute")[0], "ns::compute");
+        assert!(near("zzzzzzzz").is_empty());
+    }
 }

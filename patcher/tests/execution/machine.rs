@@ -25,7 +25,11 @@ impl State {
     pub fn random(mut seed: u64) -> Self {
         let mut next = || {
             // xorshift64*, with a constant for a seed of 0
-            seed = if seed == 0 { 0x9e37_79b9_7f4a_7c15 } else { seed };
+            seed = if seed == 0 {
+                0x9e37_79b9_7f4a_7c15
+            } else {
+                seed
+            };
             seed ^= seed >> 12;
             seed ^= seed << 25;
             seed ^= seed >> 27;
@@ -35,7 +39,10 @@ impl State {
             let value = next();
             if value & 3 == 0 { value >> 60 } else { value }
         });
-        Self { registers, flags: next() & STATUS }
+        Self {
+            registers,
+            flags: next() & STATUS,
+        }
     }
 }
 
@@ -98,7 +105,9 @@ impl Machine {
         assert!(at as usize + bytes.len() <= SIZE, "in the mapping");
         // SAFETY: in the mapping, by the assertion; `bytes` lies outside of it.
         unsafe {
-            self.base.add(at as usize).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            self.base
+                .add(at as usize)
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
     }
 

@@ -17,12 +17,15 @@ pub const HELPER: u64 = 16;
 
 /// The registers that instructions use: not the stack pointer, and not `rbx`, which holds the
 /// address of the data.
-const FREE: [AsmRegister64; 14] =
-    [rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];
-const FREE_32: [AsmRegister32; 14] =
-    [eax, ecx, edx, ebp, esi, edi, r8d, r9d, r10d, r11d, r12d, r13d, r14d, r15d];
-const FREE_8: [AsmRegister8; 14] =
-    [al, cl, dl, bpl, sil, dil, r8b, r9b, r10b, r11b, r12b, r13b, r14b, r15b];
+const FREE: [AsmRegister64; 14] = [
+    rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15,
+];
+const FREE_32: [AsmRegister32; 14] = [
+    eax, ecx, edx, ebp, esi, edi, r8d, r9d, r10d, r11d, r12d, r13d, r14d, r15d,
+];
+const FREE_8: [AsmRegister8; 14] = [
+    al, cl, dl, bpl, sil, dil, r8b, r9b, r10b, r11b, r12b, r13b, r14b, r15b,
+];
 
 /// A function made by `build`, behind the helpers.
 pub fn fixed(build: impl FnOnce(&mut CodeAssembler)) -> RandomFunction {
@@ -98,9 +101,7 @@ fn instruction(
         (16, _) => a.inc(x32),
         (17, _) => a.movzx(x32, x8),
         (18, _) => a.call(TEXT),
-        (19, _) => {
-            a.add_instruction(Instruction::with2(Code::Cmp_rm64_imm32, far, immediate)?)
-        }
+        (19, _) => a.add_instruction(Instruction::with2(Code::Cmp_rm64_imm32, far, immediate)?),
         (20, _) => a.lock().xadd(memory, x),
         (21, _) => a.stc(),
         (22, _) => a.lea(x, qword_ptr(y + x * 4 + slot)),

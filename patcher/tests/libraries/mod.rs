@@ -3,16 +3,50 @@
 use std::path::PathBuf;
 
 /// Where Debian, Fedora and others keep shared libraries.
-const FOLDERS: [&str; 5] =
-    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"];
+const FOLDERS: [&str; 5] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/usr/lib",
+];
 
 /// The bytes of the library `name`; `None` where it is not installed.
 pub fn library(name: &str) -> Option<Vec<u8>> {
-    FOLDERS.iter().find_map(|folder| std::fs::read(PathBuf::from(folder).join(name)).ok())
+    FOLDERS
+        .iter()
+        .find_map(|folder| std::fs::read(PathBuf::from(folder).join(name)).ok())
 }
 
 /// The bytes of the C library, which every machine that can run the tests has.
 #[allow(dead_code, reason = "each test binary uses its share")]
 pub fn libc() -> Vec<u8> {
     library("libc.so.6").expect("a C library")
+}
+
+/// The program in `programs/shapes.cc` as a shared library; `None` without a compiler.
+#[allow(dead_code, reason = "each test binary uses its share")]
+pub fn compiled(optimization: &str) -> Option<Vec<u8>> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/shapes.cc");
+    // Several test binaries may compile at the same time.
+    let name = format!("shapes{optimization}-{}.so", std::process::id());
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let status = std::process::Command::new("c++")
+        .args([
+            optimization,
+            "-g",
+            "-fPIC",
+            "-shared",
+            "-fcf-protection",
+            source,
+            "-o",
+        ])
+        .arg(&out)
+        .status()
+        .ok()?;
+    assert!(status.success(), "compiling {source}");
+    let data = std::fs::read(&out).ok();
+    // Only the bytes are needed.
+    let _ = std::fs::remove_file(out);
+    data
 }

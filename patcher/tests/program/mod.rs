@@ -16,7 +16,10 @@ pub type Symbol<'a> = (&'a str, u64, u64);
 /// An `ET_DYN` file with one executable segment for `code` at [`TEXT`], one writable segment at
 /// [`DATA`], and `symbols`.
 pub fn elf(code: &[u8], symbols: &[Symbol<'_>]) -> Vec<u8> {
-    assert!(code.len() as u64 <= DATA - TEXT, "the code fits its segment");
+    assert!(
+        code.len() as u64 <= DATA - TEXT,
+        "the code fits its segment"
+    );
     let mut file = vec![0; DATA as usize + 0x1000];
     file[TEXT as usize..][..code.len()].copy_from_slice(code);
     let mut strings = vec![0];
@@ -42,11 +45,45 @@ pub fn elf(code: &[u8], symbols: &[Symbol<'_>]) -> Vec<u8> {
     let sections: [[u64; 10]; 5] = [
         [0; 10],
         [1, 1, 6, TEXT, TEXT, code.len() as u64, 0, 0, 16, 0],
-        [7, 2, 0, 0, symbols_at as u64, table.len() as u64, 3, 1, 8, 24],
-        [15, 3, 0, 0, strings_at as u64, strings.len() as u64, 0, 0, 1, 0],
+        [
+            7,
+            2,
+            0,
+            0,
+            symbols_at as u64,
+            table.len() as u64,
+            3,
+            1,
+            8,
+            24,
+        ],
+        [
+            15,
+            3,
+            0,
+            0,
+            strings_at as u64,
+            strings.len() as u64,
+            0,
+            0,
+            1,
+            0,
+        ],
         [23, 3, 0, 0, names_at as u64, names.len() as u64, 0, 0, 1, 0],
     ];
-    for [name, kind, flags, at, offset, size, link, info, align, entry] in sections {
+    for [
+        name,
+        kind,
+        flags,
+        at,
+        offset,
+        size,
+        link,
+        info,
+        align,
+        entry,
+    ] in sections
+    {
         for half in [name, kind] {
             file.extend((half as u32).to_le_bytes());
         }

@@ -1,0 +1,254 @@
+//! The command line as clap sees it; [`crate::commands`] turns it into work.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// What a function costs, split by the call path that reached it: live and exact, in a running
+/// program.
+#[derive(Debug, Parser)]
+#[command(name = "ipath", version, arg_required_else_help = true, subcommand_required = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Instrument functions of a running process and show live what each call path costs
+    #[command(after_help = "Example: ipath attach 4242 -f MPI_Wait -f 'libc.so*!malloc'")]
+    Attach {
+        /// Process id
+        #[arg(value_parser = pid)]
+        pid: i32,
+        #[command(flatten)]
+        measure: Measure,
+        #[command(flatten)]
+        show: Show,
+        /// Leave the session in the process at the end
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Start a program with functions instrumented from its first instruction
+    #[command(after_help = "Example: ipath run -f qsort -o p.json -- sort words.txt")]
+    Run {
+        #[command(flatten)]
+        measure: Measure,
+        #[command(flatten)]
+        show: Show,
+        /// Program and arguments
+        #[arg(last = true, required = true, num_args = 1..)]
+        program: Vec<OsString>,
+    },
+    /// List the functions that patterns match, and how each can be patched
+    #[command(after_help = "Example: ipath list /usr/lib/x86_64-linux-gnu/libc.so.6 'mem*'")]
+    List {
+        /// Process id or file
+        target: OsString,
+        /// Patterns; without one, every function of the program or file
+        patterns: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Every module of a process, not the program alone
+        #[arg(long)]
+        all_modules: bool,
+    },
+    /// Show the sessions on this machine
+    Status {
+        /// Process id
+        #[arg(value_parser = pid)]
+        pid: Option<i32>,
+    },
+    /// Watch an existing session
+    Top {
+        /// Process id
+        #[arg(value_parser = pid)]
+        pid: i32,
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Instrument further functions of a session
+    Add {
+        /// Process id
+        #[arg(value_parser = pid)]
+        pid: i32,
+        #[command(flatten)]
+        patterns: Patterns,
+    },
+    /// Take functions out of a session
+    Remove {
+        /// Process id
+        #[arg(value_parser = pid)]
+        pid: i32,
+        #[command(flatten)]
+        patterns: Patterns,
+    },
+    /// Write the profile of a session now
+    Snapshot {
+        /// Process id
+        #[arg(value_parser = pid)]
+        pid: i32,
+        /// File to write
+        #[arg(short, long)]
+        output: PathBuf,
+    },
+    /// Take a session out of its process
+    Detach {
+        /// Process id
+        #[arg(value_parser = pid)]
+        pid: i32,
+        /// Write the final profile
+        #[arg(short, long)]
+        output: Option<PathBuf>,
+    },
+    /// Print a profile as text: totals per function, then its paths, costliest first
+    Report {
+        /// Profile
+        file: PathBuf,
+    },
+    /// Convert a profile
+    Export {
+        /// Profile
+        file: PathBuf,
+        /// Format
+        #[arg(long)]
+        to: Format,
+        /// File to write
+        #[arg(short, long)]
+        output: PathBuf,
+        /// Metric of folded output [default: the first timer, else count]
+        #[arg(long)]
+        metric: Option<String>,
+        /// Name callers as function+0xOFFSET in folded output
+        #[arg(long)]
+        sites: bool,
+    },
+    /// Say what this machine and a process allow
+    Doctor {
+        /// Process id
+        #[arg(value_parser = pid)]
+        pid: Option<i32>,
+    },
+    /// Show the live view on a small program of ipath's own
+    Demo {
+        #[command(flatten)]
+        show: Show,
+    },
+    /// The program that `demo` watches
+    #[command(hide = true)]
+    DemoTarget,
+}
+
+/// Which functions.
+#[derive(Debug, Args)]
+pub struct Patterns {
+    /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET
+    #[arg(short, long = "func", value_name = "PATTERN", required = true)]
+    pub func: Vec<String>,
+    /// Go on with more than 64 functions
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// What is measured.
+#[derive(Debug, Args)]
+pub struct Measure {
+    #[command(flatten)]
+    pub patterns: Patterns,
+    /// Metrics: count (always included), wall, cycles
+    #[arg(short, long, value_delimiter = ',', default_value = "count,wall")]
+    pub metric: Vec<String>,
+    /// Keep the K innermost callers
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
+    pub depth: Option<u64>,
+    /// Keep paths apart by thread
+    #[arg(long)]
+    pub per_thread: bool,
+    /// Most distinct paths; further ones share one per function
+    #[arg(long, value_name = "N", default_value_t = 65536,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 22))]
+    pub max_paths: u64,
+}
+
+/// How it is shown.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// End after this time (500ms, 2s, 1m)
+    #[arg(long, value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Time between two looks
+    #[arg(long, value_parser = duration, default_value = "1s")]
+    pub interval: Duration,
+    /// Write the final profile
+    #[arg(short, long)]
+    pub output: Option<PathBuf>,
+    /// Format of standard output
+    #[arg(long, default_value = "text")]
+    pub format: Output,
+    /// Print summaries even on a terminal
+    #[arg(long)]
+    pub no_tui: bool,
+}
+
+/// Formats of standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A summary each interval and a final one
+    Text,
+    /// The final profile
+    Json,
+    /// A profile each interval, one a line
+    Jsonl,
+}
+
+/// Formats a profile is converted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// One line a path: root;…;caller;function VALUE
+    Folded,
+    /// The profile itself
+    Json,
+}
+
+fn pid(text: &str) -> Result<i32, String> {
+    match text.parse() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err("a process id is a positive number".to_owned()),
+    }
+}
+
+/// `500ms`, `2s`, `1m`, `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let parsed = units.iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+        Duration::try_from_secs_f64(number * seconds).ok()
+    });
+    parsed.filter(|d| !d.is_zero()).ok_or_else(|| "a time is a number with ms, s, m or h".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("1m"), Ok(Duration::from_secs(60)));
+        for bad in ["", "5", "s", "-1s", "0s", "1d", "NaNs", "infs"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! From the counters in the segment to a profile, while the target writes on.
+
+mod frames;
+mod records;
+
+use std::collections::BTreeMap;
+
+use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_COMPLETE, ROOT_CUT, ROOT_OVERFLOW};
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::clock;
+use crate::profile::{
+    Counts, Function, FunctionTotals, Losses, Metric, PathEntry, Profile, Refused, Stop, Target,
+    TimerStats,
+};
+use crate::profile;
+use crate::segment::{Document, Segment};
+use crate::session::Session;
+
+use frames::Frames;
+use records::{Raw, RawTimer};
+
+/// Turns a session's counters into profiles; keeps what it has found out about addresses from one
+/// to the next.
+#[derive(Default)]
+pub struct Collector {
+    frames: Frames,
+}
+
+impl Collector {
+    /// The profile of a session as it is now.
+    pub fn profile(&mut self, session: &Session) -> Profile {
+        let (segment, document) = (session.segment(), session.document());
+        if session.process().is_alive() {
+            self.frames.learn_maps(session.process());
+        }
+        self.frames.learn_published(segment);
+        let mut profile = head(session);
+        for module in &document.modules {
+            self.frames.module(&mut profile, &module.path, module.build_id.as_deref());
+        }
+        for refused in &document.refused {
+            let path = document.modules.get(refused.module).map_or("", |m| &m.path);
+            let module = self.frames.module(&mut profile, path, None);
+            profile.refused.push(Refused {
+                name: refused.name.clone(),
+                module,
+                address: refused.address,
+                reason: refused.reason.clone(),
+            });
+        }
+        self.add_functions(&mut profile, document);
+        self.add_paths(&mut profile, segment, document);
+        add_losses(&mut profile, segment);
+        self.frames.end(&mut profile);
+        profile
+    }
+
+    fn add_functions(&mut self, profile: &mut Profile, document: &Document) {
+        for function in &document.functions {
+            let path = document.modules.get(function.module).map_or("", |m| &m.path);
+            let module = self.frames.module(profile, path, None);
+            let ends = (!function.exits.is_empty()).then_some(0);
+            profile.functions.push(Function {
+                name: function.name.clone(),
+                linkage: function.linkage.clone(),
+                module,
+                address: function.address,
+                size: function.size,
+                entry: function.entry.clone(),
+                exits: function.exits.clone(),
+                totals: FunctionTotals {
+                    counts: counts(document, &Raw::empty(document.metrics.len() - 1)),
+                    unwound: ends,
+                    open: ends,
+                },
+            });
+        }
+    }
+
+    fn add_paths(&mut self, profile: &mut Profile, segment: &Segment, document: &Document) {
+        let mut merged: BTreeMap<(u32, u32, Option<u32>), Raw> = BTreeMap::new();
+        for raw in records::read_all(segment) {
+            let thread = document.per_thread.then_some(raw.tid);
+            let key = (raw.function, raw.path, thread);
+            merged.entry(key).and_modify(|sum| sum.add(&raw)).or_insert(raw);
+        }
+        for ((function, path, thread), raw) in merged {
+            let Some(in_document) = document.functions.get(function as usize) else { continue };
+            let Some((stack, root)) = stack_of(segment, path) else { continue };
+            let has_exits = !in_document.exits.is_empty();
+            let entry = PathEntry {
+                function: function as usize,
+                stack: stack.iter().map(|&ra| self.frames.frame(profile, ra)).collect(),
+                complete: root == ROOT_COMPLETE || root == ROOT_CUT,
+                thread,
+                unwound: has_exits.then_some(raw.unwound),
+                open: has_exits.then_some(raw.open()),
+                metrics: counts(document, &raw),
+            };
+            if !entry.complete {
+                let loss = if root == ROOT_OVERFLOW {
+                    &mut profile.losses.overflow
+                } else {
+                    &mut profile.losses.incomplete
+                };
+                *loss += raw.entered;
+            }
+            add_to_totals(&mut profile.functions[function as usize].totals, &entry);
+            profile.paths.push(entry);
+        }
+    }
+}
+
+fn head(session: &Session) -> Profile {
+    let (segment, document) = (session.segment(), session.document());
+    let header = segment.header();
+    let hz = header.clock_hz.load(Relaxed).max(1);
+    let ended = header.ended_tsc.load(Relaxed);
+    let now = if ended == 0 { clock::tsc() } else { ended };
+    let ticks = now.saturating_sub(header.started_tsc.load(Relaxed));
+    let target = Target {
+        pid: session.process().pid.0 as u32,
+        exe: document.exe.clone(),
+        args: document.args.clone(),
+        host: document.host.clone(),
+        labels: labels(),
+        state: None,
+    };
+    let during = profile::Session {
+        started_unix_ns: header.started_unix_ns.load(Relaxed),
+        elapsed_ns: (u128::from(ticks) * 1_000_000_000 / u128::from(hz)) as u64,
+        clock_hz: hz,
+        stops: document.stops.iter().map(|s| Stop { why: s.why.clone(), ns: s.ns }).collect(),
+        notes: document.notes.clone(),
+    };
+    let metric = |m: &crate::segment::MetricDoc| Metric { name: m.name.clone(), unit: m.unit.clone() };
+    Profile::empty(target, during, document.metrics.iter().map(metric).collect())
+}
+
+/// What a launcher of parallel programs says of this process.
+fn labels() -> BTreeMap<String, String> {
+    const RANKS: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
+    let rank = RANKS.iter().find_map(|name| std::env::var(name).ok());
+    rank.into_iter().map(|rank| ("rank".to_owned(), rank)).collect()
+}
+
+/// Return addresses from the caller outwards, and the root they end in. `None` for a node that is
+/// not the end of a path.
+fn stack_of(segment: &Segment, path: u32) -> Option<(Vec<u64>, u32)> {
+    let leaf = segment.node(path)?;
+    if leaf.key.load(Relaxed) & NODE_IS_PATH == 0 {
+        return None;
+    }
+    let mut at = leaf.parent.load(Relaxed);
+    // A corrupt tree may have circles; a true one is no deeper than this.
+    let most = leaf.depth.load(Relaxed);
+    let mut stack = Vec::new();
+    while at >= FIRST_NODE {
+        let node = segment.node(at)?;
+        if stack.len() > most as usize {
+            return None;
+        }
+        stack.push(node.key.load(Relaxed));
+        at = node.parent.load(Relaxed);
+    }
+    Some((stack, at))
+}
+
+fn counts(document: &Document, raw: &Raw) -> Counts {
+    let timers = document.metrics.iter().skip(1).zip(&raw.timers);
+    let scaled = timers.map(|(metric, timer)| {
+        let scale = |ticks: u64| ((u128::from(ticks) * u128::from(metric.mult)) >> (metric.shift & 127)) as i128;
+        (metric.name.clone(), stats(timer, scale))
+    });
+    Counts { count: raw.entered, timers: scaled.collect() }
+}
+
+fn stats(timer: &RawTimer, scale: impl Fn(u64) -> i128) -> TimerStats {
+    TimerStats {
+        sum: scale(timer.sum),
+        min: i64::try_from(scale(timer.min)).unwrap_or(i64::MAX),
+        max: i64::try_from(scale(timer.max)).unwrap_or(i64::MAX),
+        outermost: Some(scale(timer.outermost)),
+        exclusive: Some(scale(timer.exclusive)),
+        hist: timer.histogram.iter().map(|(&k, &n)| (k, n)).collect(),
+    }
+}
+
+/// Adds a path, so that the totals are the sum of the paths as they are shown.
+fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
+    let closed = |count: u64, unwound: Option<u64>, open: Option<u64>| {
+        count - (unwound.unwrap_or(0) + open.unwrap_or(0)).min(count)
+    };
+    let first = closed(totals.counts.count, totals.unwound, totals.open) == 0;
+    if closed(path.metrics.count, path.unwound, path.open) > 0 {
+        let sums = totals.counts.timers.iter().map(|(name, stats)| {
+            let mut sum = stats.clone();
+            if let Some(more) = path.metrics.timers.get(name) {
+                sum.absorb(&TimerStats { hist: Vec::new(), ..more.clone() }, first);
+            }
+            (name.to_owned(), sum)
+        });
+        totals.counts.timers = sums.collect::<Vec<_>>().into_iter().collect();
+    }
+    totals.counts.count += path.metrics.count;
+    totals.unwound = totals.unwound.zip(path.unwound).map(|(a, b)| a + b);
+    totals.open = totals.open.zip(path.open).map(|(a, b)| a + b);
+}
+
+fn add_losses(profile: &mut Profile, segment: &Segment) {
+    let threads = segment.header().threads_used.load(Relaxed).min(abi::MAX_THREADS as u64) as u32;
+    let on_threads = (0..threads).filter_map(|i| segment.thread(i)).map(|t| t.missed.load(Relaxed));
+    let missed = on_threads.fold(segment.header().missed.load(Relaxed), u64::saturating_add);
+    let sum = |of: fn(&FunctionTotals) -> Option<u64>| {
+        profile.functions.iter().filter_map(|f| of(&f.totals)).reduce(|a, b| a + b)
+    };
+    let (unwound, open) = (sum(|t| t.unwound), sum(|t| t.open));
+    profile.losses = Losses { missed, unwound, open, ..profile.losses.clone() };
+}

@@ -1,0 +1,139 @@
+//! Records as one consistent reading each.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
+
+use abi::segment::{AREA_RECORDS, RecordTimer};
+
+use crate::segment::Segment;
+
+/// What a record says.
+#[derive(Clone, Debug)]
+pub(super) struct Raw {
+    pub(super) path: u32,
+    pub(super) function: u32,
+    pub(super) tid: u32,
+    pub(super) entered: u64,
+    pub(super) closed: u64,
+    pub(super) unwound: u64,
+    pub(super) timers: Vec<RawTimer>,
+}
+
+/// One timer of a record, in ticks; the histogram in its unit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RawTimer {
+    pub(super) sum: u64,
+    pub(super) min: u64,
+    pub(super) max: u64,
+    pub(super) outermost: u64,
+    pub(super) exclusive: u64,
+    pub(super) histogram: BTreeMap<u8, u64>,
+}
+
+impl Raw {
+    pub(super) fn empty(timers: usize) -> Self {
+        let timers = vec![RawTimer::default(); timers];
+        Self { path: 0, function: 0, tid: 0, entered: 0, closed: 0, unwound: 0, timers }
+    }
+
+    /// Activations that have not ended.
+    pub(super) fn open(&self) -> u64 {
+        self.entered.saturating_sub(self.closed).saturating_sub(self.unwound)
+    }
+
+    /// Adds another thread's record of the same path.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (sum, more) in self.timers.iter_mut().zip(&other.timers) {
+            if other.closed > 0 {
+                sum.min = if self.closed == 0 { more.min } else { sum.min.min(more.min) };
+                sum.max = sum.max.max(more.max);
+            }
+            sum.sum = sum.sum.saturating_add(more.sum);
+            sum.outermost = sum.outermost.saturating_add(more.outermost);
+            sum.exclusive = sum.exclusive.saturating_add(more.exclusive);
+            for (&k, &n) in &more.histogram {
+                *sum.histogram.entry(k).or_default() += n;
+            }
+        }
+        self.entered += other.entered;
+        self.closed += other.closed;
+        self.unwound += other.unwound;
+    }
+}
+
+/// Every record in use.
+pub(super) fn read_all(segment: &Segment) -> Vec<Raw> {
+    let header = segment.header();
+    let used = header.records_used.load(Acquire);
+    let capacity = header.areas[AREA_RECORDS].capacity;
+    (0..used.min(capacity)).filter_map(|index| read(segment, index)).collect()
+}
+
+fn read(segment: &Segment, index: u64) -> Option<Raw> {
+    /// A writer needs a few ns; one that was switched out in the middle stays odd for longer, and
+    /// then the last reading is taken as it is.
+    const TRIES: usize = 10_000;
+    let head = segment.record(index)?;
+    let path = head.path.load(Acquire);
+    if path == 0 {
+        return None;
+    }
+    let mut raw = None;
+    for _ in 0..TRIES {
+        let before = head.sequence.load(Acquire);
+        let reading = read_once(segment, index);
+        fence(Acquire);
+        let is_whole = before % 2 == 0 && head.sequence.load(Relaxed) == before;
+        raw = reading;
+        if is_whole {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    raw
+}
+
+fn read_once(segment: &Segment, index: u64) -> Option<Raw> {
+    let head = segment.record(index)?;
+    // Ends before entries: an entry that comes between the two reads is one still open.
+    let (closed, unwound) = (head.closed.load(Acquire), head.unwound.load(Acquire));
+    let entered = head.entered.load(Acquire);
+    let timers = segment.header().timers.load(Relaxed) as usize;
+    let timers = (0..timers.min(abi::MAX_TIMERS))
+        .map(|n| segment.record_timer(index, n).map(|t| read_timer(segment, t)))
+        .collect::<Option<Vec<_>>>()?;
+    Some(Raw {
+        path: head.path.load(Relaxed),
+        function: head.function.load(Relaxed),
+        tid: head.tid.load(Relaxed) as u32,
+        entered: entered.max(closed.saturating_add(unwound)),
+        closed,
+        unwound,
+        timers,
+    })
+}
+
+fn read_timer(segment: &Segment, timer: &RecordTimer) -> RawTimer {
+    let mut histogram = BTreeMap::new();
+    let mut put = |k: usize, n: u64| {
+        if n != 0 {
+            *histogram.entry(k.min(63) as u8).or_default() += n;
+        }
+    };
+    let pooled = timer.histogram.load(Relaxed);
+    if let Some(pool) = pooled.checked_sub(1).and_then(|i| segment.histogram(i)) {
+        pool.buckets.iter().enumerate().for_each(|(k, n)| put(k, n.load(Relaxed)));
+    } else {
+        let first = timer.first_bucket.load(Relaxed) as usize % 64;
+        timer.buckets.iter().enumerate().for_each(|(k, n)| put(first + k, n.load(Relaxed).into()));
+    }
+    RawTimer {
+        sum: timer.sum.load(Relaxed),
+        min: timer.min.load(Relaxed),
+        max: timer.max.load(Relaxed),
+        outermost: timer.outermost.load(Relaxed),
+        exclusive: timer.exclusive.load(Relaxed),
+        histogram,
+    }
+}

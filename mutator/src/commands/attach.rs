@@ -1,0 +1,40 @@
+//! `attach` and `top`.
+
+use super::measure::{check, options, patterns, tell_refused};
+use super::source::Live;
+use super::watch::{Watch, watch};
+use super::{find, open_session};
+use crate::cli::{Measure, Show};
+use crate::error::Failure;
+use crate::process::Pid;
+use crate::process::modules::modules;
+use crate::session::{Session, Where, select};
+
+/// Instruments a running process, shows what happens, and takes everything out again.
+pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {
+    const OPERATION: &str = "attach";
+    let patterns = patterns(OPERATION, &measure.patterns.func)?;
+    let options = options(OPERATION, measure)?;
+    let watch_output = Watch::new(show)?;
+    let process = find(OPERATION, pid)?;
+    let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
+    process.check().map_err(|e| failure(e.into()))?;
+    let maps = process.maps().map_err(|e| failure(e.into()))?;
+    let modules = modules(&process, &maps);
+    let selection = select(&modules, &patterns, options.wanted());
+    check(OPERATION, &pid.to_string(), &measure.patterns, &selection)?;
+    // Signals are held from before the first byte changes until everything is out again.
+    let signals = super::watch::Signals::hold();
+    let (session, changed) =
+        Session::create(&process, &options, &modules, selection, Where::Running).map_err(failure)?;
+    tell_refused(&changed);
+    watch(&watch_output, show, Live::new(session, keep), &signals).map(drop)
+}
+
+/// Watches a session that is there.
+pub(super) fn top(pid: Pid, show: &Show) -> Result<(), Failure> {
+    let watch_output = Watch::new(show)?;
+    let session = open_session("top", pid)?;
+    let signals = super::watch::Signals::hold();
+    watch(&watch_output, show, Live::new(session, true), &signals).map(drop)
+}

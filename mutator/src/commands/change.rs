@@ -1,0 +1,89 @@
+//! `add`, `remove`, `snapshot` and `detach`: changes to a session from any terminal.
+
+use std::path::Path;
+
+use super::measure::{check, patterns, tell_refused};
+use super::{open_session, print};
+use crate::cli::Patterns;
+use crate::collect::Collector;
+use crate::error::Failure;
+use crate::process::Pid;
+use crate::session::{Ended, Session};
+
+/// Refuses to change a session whose process has ended or cannot be traced now.
+fn changeable(operation: &str, session: &Session) -> Result<(), Failure> {
+    let process = session.process();
+    super::find(operation, process.pid)?;
+    process.check().map_err(|e| {
+        let hint = e.hint();
+        Failure::of(operation, e).maybe_hint(hint)
+    })
+}
+
+/// Instruments further functions.
+pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
+    const OPERATION: &str = "add";
+    let patterns = patterns(OPERATION, &given.func)?;
+    let mut session = open_session(OPERATION, pid)?;
+    changeable(OPERATION, &session)?;
+    let process = session.process().clone();
+    let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
+    let (modules, selection) = session.select(&patterns).map_err(failure)?;
+    check(OPERATION, &pid.to_string(), given, &selection)?;
+    let changed = session.add(OPERATION, &modules, selection).map_err(failure)?;
+    tell_refused(&changed);
+    print(&format!("added {}\n", changed.functions.join(", ")))
+}
+
+/// Takes functions out.
+pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
+    const OPERATION: &str = "remove";
+    let patterns = patterns(OPERATION, &given.func)?;
+    let mut session = open_session(OPERATION, pid)?;
+    changeable(OPERATION, &session)?;
+    let process = session.process().clone();
+    let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
+    for pattern in &patterns {
+        let ids = session.matching(std::slice::from_ref(pattern)).map_err(failure)?;
+        if !ids.iter().any(|&id| session.document().functions[id].active) {
+            let active = session.document().functions.iter().filter(|f| f.active);
+            let names: Vec<&str> = active.map(|f| f.name.as_str()).collect();
+            let cause = format!("no instrumented function matches '{}'", pattern.text());
+            return Err(Failure::new(OPERATION, pid, cause)
+                .hint(format!("instrumented are {}", names.join(", "))));
+        }
+    }
+    let ids = session.matching(&patterns).map_err(failure)?;
+    let changed = session.remove(&ids).map_err(failure)?;
+    print(&format!("removed {}\n", changed.functions.join(", ")))
+}
+
+/// Writes the profile as it is now.
+pub(super) fn snapshot(pid: Pid, output: &Path) -> Result<(), Failure> {
+    super::watch::check_output(output)?;
+    let session = open_session("snapshot", pid)?;
+    let profile = Collector::default().profile(&session);
+    profile.save(output).map_err(|e| Failure::of("write", e))
+}
+
+/// Takes a session out of its process.
+pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
+    const OPERATION: &str = "detach";
+    if let Some(path) = output {
+        super::watch::check_output(path)?;
+    }
+    let mut session = open_session(OPERATION, pid)?;
+    let process = session.process().clone();
+    if process.is_alive() {
+        changeable(OPERATION, &session)?;
+    }
+    let ended = session.detach().map_err(|e| e.failure(OPERATION, &process))?;
+    if let Some(path) = output {
+        let profile = Collector::default().profile(&session);
+        profile.save(path).map_err(|e| Failure::of("write", e))?;
+    }
+    if ended == Ended::TargetGone {
+        super::warn(&format!("detach {pid}: the process had ended"));
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! `demo`: the live view on a small program of ipath's own, which is this very program in another
+//! process.
+
+use std::hint::black_box;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::measure::check;
+use super::source::Live;
+use super::watch::{Signals, Watch, watch};
+use crate::cli::{Patterns, Show};
+use crate::error::{Failure, io_text};
+use crate::process::modules::modules;
+use crate::process::{Pid, Process};
+use crate::session::{Metric, Options, Session, SessionError, Where, select};
+
+const OPERATION: &str = "demo";
+const FUNCTION: &str = "demo_find";
+
+/// Starts the program and watches it.
+pub(super) fn demo(show: &Show) -> Result<(), Failure> {
+    let output = Watch::new(show)?;
+    let signals = Signals::hold();
+    let started = start()?;
+    let failure = |e: SessionError| e.failure(OPERATION, &started.process);
+    let maps = started.process.maps().map_err(|e| failure(e.into()))?;
+    let modules = modules(&started.process, &maps);
+    let patterns = super::measure::patterns(OPERATION, &[FUNCTION.to_owned()])?;
+    let options =
+        Options { metrics: vec![Metric::Wall], max_paths: 65536, depth: 0, per_thread: false };
+    let selection = select(&modules, &patterns, options.wanted());
+    let given = Patterns { func: Vec::new(), yes: false };
+    check(OPERATION, FUNCTION, &given, &selection)?;
+    let (session, _) =
+        Session::create(&started.process, &options, &modules, selection, Where::Running)
+            .map_err(failure)?;
+    watch(&output, show, Live::new(session, false), &signals).map(drop)
+}
+
+/// The program, ended when dropped.
+struct Started {
+    child: Child,
+    process: Process,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Ended already, at the worst.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn start() -> Result<Started, Failure> {
+    let failure = |e: std::io::Error| Failure::new(OPERATION, "start", io_text(&e));
+    let own = std::env::current_exe().map_err(failure)?;
+    let mut command = Command::new(own);
+    command.arg("demo-target").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(failure)?;
+    let mut ready = [0; 1];
+    if let Some(out) = &mut child.stdout {
+        out.read_exact(&mut ready).map_err(failure)?;
+    }
+    let process = Process::find(Pid(child.id() as i32));
+    let process = process.map_err(|e| Failure::of(OPERATION, e))?;
+    Ok(Started { child, process })
+}
+
+/// The program that is watched: a catalogue in which things are looked up, on several paths, one
+/// of them needlessly slow.
+pub(super) fn target() -> Result<(), Failure> {
+    super::print(".")?;
+    std::thread::spawn(|| {
+        // The watcher holds the other end: when it is gone, so is the reason to run.
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    let catalogue: Vec<u64> = (0..4096).map(|n| n * 7919 % 65_537).collect();
+    let mut seed = 1;
+    loop {
+        let start = Instant::now();
+        demo_serve_page(&catalogue, &mut seed);
+        demo_serve_page(&catalogue, &mut seed);
+        demo_rebuild_index(&catalogue, &mut seed);
+        std::thread::sleep(Duration::from_millis(2).saturating_sub(start.elapsed()));
+    }
+}
+
+fn next(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
+/// The function that is watched: a linear search over the first `len` entries.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn demo_find(catalogue: &u64, len: usize, wanted: u64) -> usize {
+    // SAFETY: callers pass the first element of a slice and at most its length.
+    let catalogue = unsafe { std::slice::from_raw_parts(catalogue, len) };
+    catalogue.iter().position(|&c| black_box(c) == wanted).unwrap_or(len)
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn demo_check_price(catalogue: &Vec<u64>, seed: &mut u64) -> usize {
+    black_box(demo_find(&catalogue[0], 64, next(seed)))
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn demo_check_stock(catalogue: &Vec<u64>, seed: &mut u64) -> usize {
+    black_box(demo_find(&catalogue[0], 256, next(seed)))
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn demo_serve_page(catalogue: &Vec<u64>, seed: &mut u64) {
+    for _ in 0..8 {
+        black_box(demo_check_price(catalogue, seed) + demo_check_stock(catalogue, seed));
+    }
+}
+
+/// Searches the whole catalogue where a part would do: the path the view is to show.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn demo_rebuild_index(catalogue: &Vec<u64>, seed: &mut u64) {
+    for _ in 0..4 {
+        black_box(demo_find(&catalogue[0], catalogue.len(), next(seed)));
+    }
+}

@@ -1,0 +1,43 @@
+//! `report` and `export`.
+
+use std::path::Path;
+
+use super::print;
+use crate::cli::Format;
+use crate::error::Failure;
+use crate::profile::{COUNT, Profile, write_atomically};
+use crate::{export, report};
+
+fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
+    Profile::load(file).map_err(|e| Failure::of(operation, e))
+}
+
+/// Prints a profile.
+pub(super) fn report(file: &Path) -> Result<(), Failure> {
+    let profile = load("report", file)?;
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    let _ = report::text(&profile, &report::Options::default(), &mut text);
+    print(&String::from_utf8_lossy(&text))
+}
+
+/// Writes a profile in another format.
+pub(super) fn export(
+    file: &Path,
+    to: Format,
+    output: &Path,
+    metric: Option<&str>,
+    sites: bool,
+) -> Result<(), Failure> {
+    let profile = load("export", file)?;
+    let first = profile.timers().next().map_or(COUNT, |m| &m.name);
+    let metric = metric.unwrap_or(first);
+    let mut text = Vec::new();
+    let written = match to {
+        Format::Json => export::to_json(&profile, &mut text),
+        Format::Folded => export::to_folded(&profile, metric, sites, &mut text),
+    };
+    written.map_err(|e| Failure::new("export", file.display(), e))?;
+    write_atomically(output, |out| out.write_all(&text))
+        .map_err(|e| Failure::new("write", output.display(), crate::error::io_text(&e)))
+}

@@ -1,0 +1,259 @@
+//! `list`: the functions that patterns match, and how each can be patched.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::path::Path;
+
+use patcher::function::Function;
+use patcher::plan::{Effects, FunctionPlan, plan};
+use patcher::select::Pattern;
+use serde::Serialize;
+
+use super::measure::patterns;
+use super::{find, print};
+use crate::error::{Failure, io_text};
+use crate::images::{self, OpenImage};
+use crate::process::Pid;
+use crate::process::modules::{FileBytes, modules};
+use crate::session::display_name;
+
+const OPERATION: &str = "list";
+const WANT: Effects = Effects { entry: true, exits: true };
+
+#[derive(Serialize)]
+struct Listing {
+    functions: Vec<Listed>,
+    coverage: Coverage,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    linkage: String,
+    module: String,
+    address: u64,
+    size: u64,
+    aliases: Vec<String>,
+    inlined: u64,
+    entry: Option<String>,
+    exits: Vec<String>,
+    refused: Option<String>,
+}
+
+#[derive(Default, Serialize)]
+struct Coverage {
+    functions: u64,
+    entry: u64,
+    full: u64,
+    refused: BTreeMap<String, u64>,
+}
+
+/// Prints what patterns match in a process or a file.
+pub(super) fn list(
+    target: &OsStr,
+    texts: &[String],
+    json: bool,
+    all_modules: bool,
+) -> Result<(), Failure> {
+    let patterns = patterns(OPERATION, texts)?;
+    let text = target.to_string_lossy();
+    let listing = match text.parse::<i32>() {
+        Ok(pid) if pid > 0 => of_process(Pid(pid), &patterns, all_modules)?,
+        _ => of_file(Path::new(target), &patterns)?,
+    };
+    if json {
+        let text = serde_json::to_string(&listing).unwrap_or_default();
+        return print(&(text + "\n"));
+    }
+    print(&as_text(&listing))
+}
+
+fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listing, Failure> {
+    let process = find(OPERATION, pid)?;
+    let failure = |e: crate::process::ProcessError| {
+        let hint = e.hint();
+        Failure::of(OPERATION, e).maybe_hint(hint)
+    };
+    // Reading needs the same rights as tracing, but a traced process can be listed.
+    match process.check() {
+        Ok(()) | Err(crate::process::ProcessError::Traced(..)) => {}
+        Err(error) => return Err(failure(error)),
+    }
+    let maps = process.maps().map_err(failure)?;
+    let exe = process.exe().map(|e| e.display().to_string()).unwrap_or_default();
+    let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe);
+    let mut found = Found::new(patterns);
+    for module in modules(&process, &maps) {
+        let is_wanted = all_modules || !patterns.is_empty() || module.path == exe;
+        if module.path == "[vdso]" || !is_wanted {
+            continue;
+        }
+        let wanted: Vec<&Pattern> = patterns
+            .iter()
+            .filter(|p| match p.absolute_address() {
+                Some(at) => module.code.iter().any(|m| m.contains(at)),
+                None => p.module_matches(module.file_name()),
+            })
+            .collect();
+        if wanted.is_empty() && !patterns.is_empty() {
+            continue;
+        }
+        let image = match images::of_module(&module) {
+            Ok(image) => image,
+            Err(error) => {
+                super::warn(&format!("list {}: {error}", module.path));
+                continue;
+            }
+        };
+        let bias = module.bias(&image.image);
+        found.add(image, &module.path, |pattern| match (pattern.absolute_address(), bias) {
+            (Some(at), Some(bias)) if wanted.iter().any(|p| std::ptr::eq(*p, pattern)) => {
+                Pattern::select_at(&image.image, bias.to_svma(at)).into_iter().collect()
+            }
+            (None, _) if pattern.module_matches(module.file_name()) => pattern.select(&image.image),
+            _ => Vec::new(),
+        });
+    }
+    found.finish(&pid.to_string())
+}
+
+fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
+    let failure = |cause: String| Failure::new(OPERATION, path.display(), cause);
+    let bytes = FileBytes::open(path).map_err(|e| failure(io_text(&e)))?;
+    let image = images::open(&bytes).map_err(|e| failure(e.to_string()))?;
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut found = Found::new(patterns);
+    found.add(image, &path.to_string_lossy(), |pattern| {
+        if pattern.module_matches(&name) { pattern.select(&image.image) } else { Vec::new() }
+    });
+    found.finish(&path.to_string_lossy())
+}
+
+/// Functions as they are found.
+struct Found<'p> {
+    patterns: &'p [Pattern],
+    matched: Vec<bool>,
+    near: Vec<String>,
+    listing: Listing,
+}
+
+impl<'p> Found<'p> {
+    fn new(patterns: &'p [Pattern]) -> Self {
+        let listing = Listing { functions: Vec::new(), coverage: Coverage::default() };
+        Self { patterns, matched: vec![false; patterns.len()], near: Vec::new(), listing }
+    }
+
+    fn add(
+        &mut self,
+        image: &OpenImage,
+        path: &str,
+        select: impl Fn(&Pattern) -> Vec<Function>,
+    ) {
+        const MOST: usize = 3;
+        let file_name = path.rsplit('/').next().unwrap_or(path);
+        let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
+        if self.patterns.is_empty() {
+            functions = image.image.functions().iter().map(|f| (f.range.start.0, f)).collect();
+        }
+        for (pattern, matched) in self.patterns.iter().zip(&mut self.matched) {
+            let selected = select(pattern);
+            if selected.is_empty() {
+                self.near.extend(pattern.suggestions(&image.image, MOST));
+            }
+            *matched |= !selected.is_empty();
+            for function in selected {
+                functions.entry(function.range.start.0).or_insert(function);
+            }
+        }
+        for function in functions.into_values() {
+            let plan = plan(&image.image, &image.context, &function, WANT);
+            let name = display_name(&function, file_name);
+            self.listing.take(name, path, plan);
+        }
+    }
+
+    fn finish(mut self, subject: &str) -> Result<Listing, Failure> {
+        let unmatched = self.patterns.iter().zip(&self.matched).find(|(_, matched)| !**matched);
+        if let Some((pattern, _)) = unmatched {
+            let cause = format!("no function matches '{}'", pattern.text());
+            let failure = Failure::new(OPERATION, subject, cause);
+            self.near.sort();
+            self.near.dedup();
+            self.near.truncate(3);
+            return Err(if self.near.is_empty() {
+                failure
+            } else {
+                failure.hint(format!("did you mean {}?", self.near.join(", ")))
+            });
+        }
+        Ok(self.listing)
+    }
+}
+
+impl Listing {
+    fn take(&mut self, name: String, path: &str, plan: FunctionPlan) {
+        let refused = plan.refused().map(|(_, reason)| reason.to_string());
+        let coverage = &mut self.coverage;
+        coverage.functions += 1;
+        coverage.entry += u64::from(plan.entry.outcome.is_ok());
+        coverage.full += u64::from(refused.is_none());
+        if let Some(reason) = &refused {
+            *coverage.refused.entry(reason.clone()).or_default() += 1;
+        }
+        let tactic = |p: &patcher::plan::PointPlan| match p.outcome {
+            Ok(tactic) => tactic.to_string(),
+            Err(reason) => format!("refused:{reason}"),
+        };
+        self.functions.push(Listed {
+            name,
+            linkage: plan.function.linkage.clone(),
+            module: path.to_owned(),
+            address: plan.function.range.start.0,
+            size: plan.function.size(),
+            aliases: plan.function.aliases.clone(),
+            inlined: 0,
+            entry: plan.entry.outcome.ok().map(|t| t.to_string()),
+            exits: plan.exits.iter().map(tactic).collect(),
+            refused,
+        });
+    }
+}
+
+fn as_text(listing: &Listing) -> String {
+    let mut text = String::new();
+    for function in &listing.functions {
+        let mut exits: BTreeMap<&str, usize> = BTreeMap::new();
+        for exit in &function.exits {
+            *exits.entry(exit).or_default() += 1;
+        }
+        let exits: Vec<String> = exits.iter().map(|(t, n)| format!("{n} {t}")).collect();
+        // Writing to a string does not fail.
+        let _ = write!(text, "{}  {}+{:#x}  {} bytes", function.name, function.module, function.address, function.size);
+        match (&function.refused, &function.entry) {
+            (Some(reason), _) => {
+                let _ = write!(text, "  refused: {reason}");
+            }
+            (None, entry) => {
+                let entry = entry.as_deref().unwrap_or_default();
+                let _ = write!(text, "  entry {entry}, exits {}", if exits.is_empty() { "none".to_owned() } else { exits.join(", ") });
+            }
+        }
+        if !function.aliases.is_empty() {
+            let _ = write!(text, "  also {}", function.aliases.join(", "));
+        }
+        text.push('\n');
+    }
+    let coverage = &listing.coverage;
+    let share = |n: u64| 100.0 * n as f64 / coverage.functions.max(1) as f64;
+    let _ = write!(
+        text,
+        "{} functions: entry {} ({:.1} %), entry and every exit {} ({:.1} %)",
+        coverage.functions, coverage.entry, share(coverage.entry), coverage.full, share(coverage.full)
+    );
+    for (reason, count) in &coverage.refused {
+        let _ = write!(text, ", {count} {reason}");
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,88 @@
+//! What a user wants measured, checked.
+
+use std::collections::BTreeMap;
+
+use patcher::select::Pattern;
+
+use crate::cli::{Measure, Patterns};
+use crate::error::Failure;
+use crate::session::{Changed, Metric, Options, Selection};
+
+/// More functions than this need `--yes`.
+const MANY: usize = 64;
+
+/// The patterns of a command line.
+pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>, Failure> {
+    let parse = |text: &String| {
+        Pattern::parse(text).map_err(|e| Failure::new(operation, format!("-f '{text}'"), e))
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// The options of a session.
+pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Failure> {
+    let mut metrics = Vec::new();
+    for name in &measure.metric {
+        let metric = match name.trim() {
+            "count" => continue,
+            "wall" => Metric::Wall,
+            "cycles" => Metric::Cycles,
+            other => {
+                let cause = "not a metric this version has";
+                return Err(Failure::new(operation, format!("-m {other}"), cause)
+                    .hint("there are count, wall and cycles"));
+            }
+        };
+        if !metrics.contains(&metric) {
+            metrics.push(metric);
+        }
+    }
+    Ok(Options {
+        metrics,
+        max_paths: measure.max_paths,
+        depth: measure.depth.unwrap_or(0),
+        per_thread: measure.per_thread,
+    })
+}
+
+/// Refuses a selection in which nothing can be instrumented, or more than the user may have meant.
+pub(super) fn check(
+    operation: &str,
+    subject: &str,
+    patterns: &Patterns,
+    selection: &Selection,
+) -> Result<(), Failure> {
+    if let Some((pattern, near)) = selection.unmatched.first() {
+        let failure =
+            Failure::new(operation, subject, format!("no function matches '{pattern}'"));
+        return Err(match (near.is_empty(), selection.unreadable.first()) {
+            (false, _) => failure.hint(format!("did you mean {}?", near.join(", "))),
+            (true, Some((path, cause))) => failure.hint(format!("{path} could not be read: {cause}")),
+            (true, None) => failure,
+        });
+    }
+    let count = selection.candidates.len();
+    if count > MANY && !patterns.yes {
+        return Err(Failure::new(operation, subject, format!("{count} functions match"))
+            .hint("give --yes to instrument them all"));
+    }
+    let refused = selection.candidates.iter().filter_map(|c| Some((&c.name, c.plan.refused()?.1)));
+    let refused: Vec<_> = refused.collect();
+    if refused.len() == count {
+        let mut reasons: BTreeMap<String, &str> = BTreeMap::new();
+        for (name, reason) in &refused {
+            reasons.entry(reason.to_string()).or_insert(name);
+        }
+        let list: Vec<String> = reasons.iter().map(|(r, name)| format!("{name} ({r})")).collect();
+        let cause = format!("none of the functions can be patched: {}", list.join(", "));
+        return Err(Failure::new(operation, subject, cause));
+    }
+    Ok(())
+}
+
+/// Says on standard error what was refused.
+pub(super) fn tell_refused(changed: &Changed) {
+    for (name, reason) in &changed.refused {
+        super::warn(&format!("{name}: not instrumented: {reason}"));
+    }
+}

@@ -1,0 +1,108 @@
+//! The commands: from parsed arguments to an exit status.
+
+mod attach;
+mod change;
+mod demo;
+mod doctor;
+mod export;
+mod list;
+mod measure;
+mod run;
+mod source;
+mod status;
+mod watch;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::cli::{Cli, Command};
+use crate::error::Failure;
+use crate::process::{Pid, Process};
+use crate::segment::SegmentError;
+use crate::session::{Session, SessionError};
+
+/// Does what the command line says.
+pub fn run(cli: Cli) -> ExitCode {
+    let result = match cli.command {
+        Command::Attach { pid, measure, show, keep } => attach::attach(Pid(pid), &measure, &show, keep),
+        Command::Run { measure, show, program } => return finish(run::run(&measure, &show, &program)),
+        Command::List { target, patterns, json, all_modules } => {
+            list::list(&target, &patterns, json, all_modules)
+        }
+        Command::Status { pid } => status::status(pid.map(Pid)),
+        Command::Top { pid, show } => attach::top(Pid(pid), &show),
+        Command::Add { pid, patterns } => change::add(Pid(pid), &patterns),
+        Command::Remove { pid, patterns } => change::remove(Pid(pid), &patterns),
+        Command::Snapshot { pid, output } => change::snapshot(Pid(pid), &output),
+        Command::Detach { pid, output } => change::detach(Pid(pid), output.as_deref()),
+        Command::Report { file } => export::report(&file),
+        Command::Export { file, to, output, metric, sites } => {
+            export::export(&file, to, &output, metric.as_deref(), sites)
+        }
+        Command::Doctor { pid } => return finish(doctor::doctor(pid.map(Pid))),
+        Command::Demo { show } => demo::demo(&show),
+        Command::DemoTarget => demo::target(),
+    };
+    finish(result.map(|()| ExitCode::SUCCESS))
+}
+
+fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        Err(failure) => {
+            let mut err = std::io::stderr().lock();
+            // Nobody is left to tell where standard error is closed.
+            let _ = writeln!(err, "ipath: {failure}");
+            if let Some(hint) = failure.hint_text() {
+                let _ = writeln!(err, "hint: {hint}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Finds a process that can be worked on.
+fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {
+    let failure = |e: crate::process::ProcessError| {
+        let hint = e.hint();
+        Failure::of(operation, e).maybe_hint(hint)
+    };
+    Process::find(pid).map_err(failure)
+}
+
+/// The session of a process; of one that has ended too, as long as its segment is there.
+fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure> {
+    let process = match Process::find(pid) {
+        Ok(process) => process,
+        Err(error) => {
+            let ended = crate::segment::all().into_iter().find(|(p, _)| *p == pid.0);
+            let Some((_, start_time)) = ended else { return Err(Failure::of(operation, error)) };
+            Process { pid, start_time }
+        }
+    };
+    Session::open(&process).map_err(|error| {
+        let is_missing = matches!(error, SessionError::Segment(SegmentError::Missing));
+        let failure = error.failure(operation, &process);
+        if is_missing {
+            failure.hint(format!("begin one with `ipath attach {pid} -f FUNC`"))
+        } else {
+            failure
+        }
+    })
+}
+
+/// Writes to standard output; a reader that has closed it wants no more.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("write", "standard output", crate::error::io_text(&error)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A line on standard error that is no error.
+fn warn(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "ipath: {text}");
+}

@@ -1,0 +1,106 @@
+//! `run`: a program under observation from its first instruction.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{IsTerminal, Seek, SeekFrom, copy};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+
+use super::measure::{check, options, patterns, tell_refused};
+use super::source::Live;
+use super::watch::{Signals, Watch, watch};
+use crate::cli::{Measure, Show};
+use crate::error::Failure;
+use crate::launch::{Launched, launch};
+use crate::process::modules::modules;
+use crate::session::{Session, SessionError, Where, select};
+
+/// Starts a program, instruments it, watches it, and ends as it ends.
+pub(super) fn run(
+    measure: &Measure,
+    show: &Show,
+    program: &[OsString],
+) -> Result<ExitCode, Failure> {
+    const OPERATION: &str = "run";
+    let patterns = patterns(OPERATION, &measure.patterns.func)?;
+    let options = options(OPERATION, measure)?;
+    let output = Watch::new(show)?;
+    let subject = program.first().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut spool = if output.is_view() { Spool::new() } else { Spool::default() };
+    let signals = Signals::hold();
+    let Launched { mut child, process, mut stopped } = launch(program, |c| spool.redirect(c))
+        .map_err(|e| Failure::new(OPERATION, &subject, e))?;
+    let prepared = (|| {
+        let failure = |e: SessionError| e.failure(OPERATION, &process);
+        let maps = process.maps().map_err(|e| failure(e.into()))?;
+        let modules = modules(&process, &maps);
+        let selection = select(&modules, &patterns, options.wanted());
+        check(OPERATION, &subject, &measure.patterns, &selection)?;
+        Session::create(&process, &options, &modules, selection, Where::Stopped(&mut stopped))
+            .map_err(failure)
+    })();
+    let (session, changed) = match prepared {
+        Ok(prepared) => prepared,
+        Err(failure) => {
+            // The program has not begun, and shall not without what was asked for.
+            let _ = child.kill();
+            drop(stopped);
+            let _ = child.wait();
+            return Err(failure);
+        }
+    };
+    tell_refused(&changed);
+    stopped.resume().map_err(|e| Failure::new(OPERATION, &subject, e))?;
+    let watched = watch(&output, show, Live::new(session, false), &signals);
+    let status = child.wait();
+    spool.replay();
+    watched?;
+    let status = status.map_err(|e| Failure::new(OPERATION, &subject, crate::error::io_text(&e)))?;
+    Ok(exit_code(status))
+}
+
+/// The program's own status; 128 + N for signal N, as shells have it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
+    ExitCode::from(code as u8)
+}
+
+/// Where a program's output waits while the view has the terminal.
+#[derive(Default)]
+struct Spool {
+    file: Option<File>,
+}
+
+impl Spool {
+    fn new() -> Self {
+        let fd = nix::sys::memfd::memfd_create(c"ipath-output", nix::sys::memfd::MFdFlags::MFD_CLOEXEC);
+        Self { file: fd.ok().map(|fd: OwnedFd| File::from(fd)) }
+    }
+
+    /// Sends the program's output here, as far as it would go to the terminal.
+    fn redirect(&mut self, command: &mut Command) {
+        let Some(file) = &self.file else { return };
+        let copy = || file.try_clone().map(Stdio::from);
+        if std::io::stdout().is_terminal()
+            && let Ok(to) = copy()
+        {
+            command.stdout(to);
+        }
+        if std::io::stderr().is_terminal()
+            && let Ok(to) = copy()
+        {
+            command.stderr(to);
+        }
+    }
+
+    /// Shows what has come.
+    fn replay(self) {
+        if let Some(mut file) = self.file
+            && file.seek(SeekFrom::Start(0)).is_ok()
+        {
+            // A terminal that is gone shows nothing.
+            let _ = copy(&mut file, &mut std::io::stdout().lock());
+        }
+    }
+}

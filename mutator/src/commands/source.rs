@@ -1,0 +1,93 @@
+//! A session as something that is watched.
+
+use patcher::select::Pattern;
+
+use crate::collect::Collector;
+use crate::profile::Profile;
+use crate::session::{Changed, Ended, Session, SessionError};
+use crate::view::{Sample, Source};
+
+/// A session under observation.
+pub(super) struct Live {
+    session: Session,
+    collector: Collector,
+    keep: bool,
+    over: Option<String>,
+}
+
+impl Live {
+    /// Watches a session; `keep` leaves it in the target at the end.
+    pub(super) fn new(session: Session, keep: bool) -> Self {
+        Self { session, collector: Collector::default(), keep, over: None }
+    }
+
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The profile now, and whether there is anything left to watch.
+    pub(super) fn look(&mut self) -> Result<Sample, SessionError> {
+        self.session.refresh()?;
+        if self.over.is_none() {
+            self.over = self.ended();
+        }
+        Ok(Sample { profile: self.collector.profile(&self.session), ended: self.over.clone() })
+    }
+
+    fn ended(&mut self) -> Option<String> {
+        let state = self.session.segment().header().state.load(std::sync::atomic::Ordering::Relaxed);
+        if !self.session.process().is_alive() {
+            self.session.close();
+            return Some("the program has ended".to_owned());
+        }
+        (state == abi::segment::STATE_ENDED).then(|| "the session has been detached".to_owned())
+    }
+
+    /// Ends the watching: the final profile.
+    pub(super) fn finish(&mut self) -> Result<Profile, SessionError> {
+        let result = if self.keep || self.over.is_some() {
+            Ok(Ended::Detached)
+        } else {
+            self.session.detach()
+        };
+        // What was measured is shown even where something stays in the target.
+        self.session.refresh()?;
+        let profile = self.collector.profile(&self.session);
+        result.map(|_| profile)
+    }
+
+    fn change(
+        &mut self,
+        change: impl FnOnce(&mut Session) -> Result<Changed, SessionError>,
+    ) -> Result<Changed, String> {
+        let result = change(&mut self.session);
+        result.map_err(|e| e.failure("change", self.session.process()).to_string())
+    }
+}
+
+impl Source for Live {
+    fn sample(&mut self) -> Result<Sample, String> {
+        self.look().map_err(|e| e.to_string())
+    }
+
+    fn add(&mut self, pattern: &str) -> Result<String, String> {
+        let patterns = [Pattern::parse(pattern).map_err(|e| e.to_string())?];
+        let (modules, selection) = self.session.select(&patterns).map_err(|e| e.to_string())?;
+        if let Some((pattern, near)) = selection.unmatched.first() {
+            let hint = if near.is_empty() {
+                String::new()
+            } else {
+                format!(" (did you mean {}?)", near.join(", "))
+            };
+            return Err(format!("no function matches '{pattern}'{hint}"));
+        }
+        let changed = self.change(|session| session.add("add", &modules, selection))?;
+        let refused = changed.refused.first().map(|(name, reason)| format!("; refused {name}: {reason}"));
+        Ok(format!("added {}{}", changed.functions.join(", "), refused.unwrap_or_default()))
+    }
+
+    fn remove(&mut self, function: usize) -> Result<String, String> {
+        let changed = self.change(|session| session.remove(&[function]))?;
+        Ok(format!("removed {}", changed.functions.join(", ")))
+    }
+}

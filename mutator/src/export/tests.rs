@@ -1,0 +1,74 @@
+//! Exports of the sample profile, as other tools read them.
+
+use super::*;
+use crate::profile::tests::sample;
+
+fn folded(profile: &Profile, metric: &str, sites: bool) -> String {
+    let mut out = Vec::new();
+    to_folded(profile, metric, sites, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn folded_has_a_line_a_path_from_the_root_to_the_function() {
+    assert_eq!(
+        folded(&sample(), "count", false),
+        "__libc_start_main;main;work 900\n\
+         __libc_start_main;main;Store::load(int);work 100\n\
+         [callers unknown];app+0x1400;work 4\n\
+         __libc_start_main;main;Store::load(int) 100\n"
+    );
+}
+
+#[test]
+fn folded_with_sites_tells_the_calls_of_one_function_apart() {
+    assert_eq!(
+        folded(&sample(), "count", true).lines().nth(1),
+        Some("__libc_start_main+0x7a;main+0x17;Store::load(int)+0x40;work 100")
+    );
+}
+
+#[test]
+fn folded_time_is_exclusive_of_nested_probed_functions() {
+    let mut profile = sample();
+    let load = &mut profile.paths[3].metrics.timers;
+    let mut wall = load.get("wall").unwrap().clone();
+    wall.exclusive = Some(790_000_000);
+    load.insert("wall", wall);
+    let text = folded(&profile, "wall", false);
+    assert!(
+        text.ends_with("__libc_start_main;main;Store::load(int) 790000000\n"),
+        "{text}"
+    );
+    assert!(
+        text.starts_with("__libc_start_main;main;work 90000000\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn folded_names_cannot_break_its_lines() {
+    let mut profile = sample();
+    profile.functions[0].name = "a;b\nc".to_owned();
+    let text = folded(&profile, "count", false);
+    assert_eq!(
+        text.lines().next(),
+        Some("__libc_start_main;main;a:b\u{fffd}c 900")
+    );
+}
+
+#[test]
+fn a_metric_that_was_not_measured_is_named() {
+    let error = to_folded(&sample(), "cpu", false, &mut Vec::new()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the profile has no metric `cpu`, only count, wall"
+    );
+}
+
+#[test]
+fn json_is_the_profile() {
+    let mut out = Vec::new();
+    to_json(&sample(), &mut out).unwrap();
+    assert_eq!(serde_json::from_slice::<Profile>(&out).unwrap(), sample());
+}

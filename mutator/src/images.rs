@@ -1,0 +1,62 @@
+//! The files of modules, opened once and kept for the life of the command.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{LazyLock, Mutex};
+
+use patcher::image::{Image, ImageError};
+use patcher::plan::ModuleContext;
+
+use crate::process::modules::{FileBytes, Module};
+
+/// An opened file and what has been found out about it.
+pub struct OpenImage {
+    /// The file's structure.
+    pub image: Image<'static>,
+    /// What planning needs to know of the module as a whole.
+    pub context: ModuleContext<'static>,
+}
+
+/// Why a module's file cannot be used.
+#[derive(Debug)]
+pub enum OpenError {
+    /// It cannot be opened.
+    Io(io::Error),
+    /// It is no image.
+    Image(ImageError),
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(error) => crate::error::io_text(error).fmt(f),
+            Self::Image(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Reads a file as an image. Its bytes stay mapped: a command opens each file once and ends soon.
+pub fn open(bytes: &FileBytes) -> Result<&'static OpenImage, OpenError> {
+    let bytes: &'static FileBytes = Box::leak(Box::new(bytes.clone()));
+    let image = Image::parse(bytes.bytes()).map_err(OpenError::Image)?;
+    let context = ModuleContext::new(&image);
+    Ok(Box::leak(Box::new(OpenImage { image, context })))
+}
+
+static MODULES: LazyLock<Mutex<HashMap<(String, String, u64), &'static OpenImage>>> =
+    LazyLock::new(Mutex::default);
+
+/// The file of a loaded module.
+pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
+    let file = module.code.first().map(|m| m.file.clone()).unwrap_or_default();
+    let key = (module.path.clone(), file.0, file.1);
+    let mut known = MODULES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(image) = known.get(&key) {
+        return Ok(image);
+    }
+    let image = open(&module.open().map_err(OpenError::Io)?)?;
+    known.insert(key, image);
+    Ok(image)
+}

@@ -1,0 +1,47 @@
+//! Bytes that stay where they are for as long as anybody reads them.
+
+use memmap2::Mmap;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// A part of a file: lent, mapped or decompressed.
+#[derive(Clone, Debug)]
+pub(super) enum Bytes<'d> {
+    Borrowed(&'d [u8]),
+    Mapped(Arc<Mmap>, Range<usize>),
+    Owned(Arc<[u8]>),
+}
+
+impl Bytes<'_> {
+    /// The bytes of `range` of these, or none where they end before.
+    pub(super) fn part(&self, range: Range<usize>) -> Option<Self> {
+        self.get(range.clone())?;
+        Some(match self {
+            Self::Borrowed(bytes) => Self::Borrowed(&bytes[range]),
+            Self::Mapped(map, whole) => Self::Mapped(
+                Arc::clone(map),
+                whole.start + range.start..whole.start + range.end,
+            ),
+            Self::Owned(bytes) => Self::Owned(bytes[range].into()),
+        })
+    }
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Mapped(map, range) => &map[range.clone()],
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+// SAFETY: none of the variants holds the bytes inside itself: they lie behind a reference, in a
+// mapping or in an Arc's allocation, which moving the value does not move; nothing here is mutable.
+unsafe impl gimli::StableDeref for Bytes<'_> {}
+
+// SAFETY: a clone copies the reference or the Arc, so it derefs to the same address as the original.
+unsafe impl gimli::CloneStableDeref for Bytes<'_> {}

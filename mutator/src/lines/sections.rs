@@ -1,0 +1,166 @@
+//! The sections of an ELF file, decompressed where needed.
+
+use super::Reader;
+use super::bytes::Bytes;
+use gimli::{Dwarf, EndianReader, LittleEndian, Section as _, SectionId};
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
+use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS};
+use goblin::elf::{Elf, SectionHeader, header};
+use std::collections::HashMap;
+use std::io::Read;
+
+/// No section decompresses to more: what claims to be larger is not believed.
+const MOST: u64 = 4 << 30;
+
+const CTX: Ctx = Ctx {
+    container: Container::Big,
+    le: Endian::Little,
+};
+
+/// The sections of one file by name.
+pub(super) struct Sections<'d> {
+    data: Bytes<'d>,
+    headers: HashMap<String, SectionHeader>,
+}
+
+/// The sections that the DWARF of one file lies in.
+pub(super) struct Debug<'d> {
+    data: Bytes<'d>,
+    headers: HashMap<&'static str, SectionHeader>,
+}
+
+impl<'d> Sections<'d> {
+    /// Reads the section headers of a 64-bit little-endian ELF file, and nothing else.
+    pub(super) fn parse(data: Bytes<'d>) -> Option<Self> {
+        let elf = Elf::parse_header(&data).ok()?;
+        if elf.e_ident[header::EI_CLASS] != header::ELFCLASS64 || elf.endianness().ok()? != CTX.le {
+            return None;
+        }
+        let at = usize::try_from(elf.e_shoff).ok()?;
+        if at == 0 {
+            return None;
+        }
+        // Where the counts do not fit into the header they stand in section 0 (gABI, e_shnum).
+        let first = SectionHeader::parse(&data, at, 1, CTX)
+            .ok()?
+            .into_iter()
+            .next()?;
+        let count = match elf.e_shnum {
+            0 => usize::try_from(first.sh_size).ok()?,
+            n => n.into(),
+        };
+        const SHN_XINDEX: u16 = 0xffff;
+        let names = match elf.e_shstrndx {
+            SHN_XINDEX => first.sh_link as usize,
+            n => n.into(),
+        };
+        // A count that the file cannot hold must not make the parser reserve memory for it.
+        if count > data.len() / SectionHeader::size(CTX) {
+            return None;
+        }
+        let headers = SectionHeader::parse(&data, at, count, CTX).ok()?;
+        let names = data.get(headers.get(names)?.file_range()?)?.to_owned();
+        let name = |h: &SectionHeader| {
+            let text = names.get(h.sh_name..)?;
+            let text = &text[..text.iter().position(|&b| b == 0)?];
+            Some(std::str::from_utf8(text).ok()?.to_owned())
+        };
+        let headers = headers
+            .into_iter()
+            .filter_map(|h| Some((name(&h)?, h)))
+            .collect();
+        Some(Self { data, headers })
+    }
+
+    /// The bytes of a section.
+    pub(super) fn get(&self, name: &str) -> Option<Bytes<'d>> {
+        contents(&self.data, self.headers.get(name)?)
+    }
+
+    /// The whole file.
+    pub(super) fn file(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The build id in `.note.gnu.build-id`.
+    pub(super) fn build_id(&self) -> Option<Vec<u8>> {
+        let note = self.get(".note.gnu.build-id")?;
+        let word = |at: usize| Some(u32::from_le_bytes(note.get(at..at + 4)?.try_into().ok()?));
+        // Elf64_Nhdr: name size, content size, type; then the name "GNU\0", then the id.
+        let (name, len) = (word(0)? as usize, word(4)? as usize);
+        let start = 12usize.checked_add(name)?.checked_next_multiple_of(4)?;
+        let id = note.get(start..start.checked_add(len)?)?;
+        (!id.is_empty()).then(|| id.to_owned())
+    }
+
+    /// The file's DWARF, or none where it has neither functions nor lines.
+    pub(super) fn debug(&self) -> Option<Debug<'d>> {
+        let here = |id: SectionId| {
+            let header = self.headers.get(id.name())?;
+            (header.sh_type != SHT_NOBITS).then(|| (id.name(), header.clone()))
+        };
+        here(gimli::DebugInfo::<Reader<'_>>::id())?;
+        let headers = [
+            SectionId::DebugAbbrev,
+            SectionId::DebugAddr,
+            SectionId::DebugAranges,
+            SectionId::DebugInfo,
+            SectionId::DebugLine,
+            SectionId::DebugLineStr,
+            SectionId::DebugRanges,
+            SectionId::DebugRngLists,
+            SectionId::DebugStr,
+            SectionId::DebugStrOffsets,
+        ];
+        let headers = headers.into_iter().filter_map(here).collect();
+        Some(Debug {
+            data: self.data.clone(),
+            headers,
+        })
+    }
+}
+
+impl<'d> Debug<'d> {
+    /// The sections as gimli wants them; one that is missing or broken is empty.
+    pub(super) fn dwarf(&self) -> Dwarf<Reader<'d>> {
+        let section = |id: SectionId| {
+            let header = self.headers.get(id.name());
+            let bytes = header.and_then(|h| contents(&self.data, h));
+            let bytes = bytes.unwrap_or(Bytes::Borrowed(&[]));
+            Ok::<_, std::convert::Infallible>(EndianReader::new(bytes, LittleEndian))
+        };
+        match Dwarf::load(section) {
+            Ok(dwarf) => dwarf,
+            Err(never) => match never {},
+        }
+    }
+}
+
+fn contents<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
+    if header.sh_type == SHT_NOBITS {
+        return None;
+    }
+    let bytes = data.part(header.file_range()?)?;
+    if header.sh_flags & u64::from(SHF_COMPRESSED) == 0 {
+        return Some(bytes);
+    }
+    let form = CompressionHeader::parse(&bytes, 0, CTX).ok()?;
+    let packed = bytes.get(CompressionHeader::size(CTX)..)?;
+    if form.ch_size > MOST {
+        return None;
+    }
+    let mut out = Vec::new();
+    match form.ch_type {
+        ELFCOMPRESS_ZLIB => flate2::read::ZlibDecoder::new(packed)
+            .take(form.ch_size)
+            .read_to_end(&mut out),
+        ELFCOMPRESS_ZSTD => ruzstd::decoding::StreamingDecoder::new(packed)
+            .ok()?
+            .take(form.ch_size)
+            .read_to_end(&mut out),
+        _ => return None,
+    }
+    .ok()?;
+    (out.len() as u64 == form.ch_size).then(|| Bytes::Owned(out.into()))
+}

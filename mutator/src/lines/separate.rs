@@ -1,0 +1,129 @@
+//! Debug information that lies in a file of its own, as distributions ship it.
+//!
+//! Found by build id or by `.gnu_debuglink`, in the places where gdb looks (GDB manual, "Separate
+//! Debug Files"); dwz's shared supplement by `.gnu_debugaltlink`.
+
+use super::bytes::Bytes;
+use super::sections::{Debug, Sections};
+use memmap2::Mmap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where separate debug files may lie.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// The directory of the file itself.
+    pub beside: Option<PathBuf>,
+    /// Directories that hold debug files for the whole system, such as `/usr/lib/debug`.
+    pub roots: Vec<PathBuf>,
+}
+
+impl Places {
+    /// The usual places for a file at `path`.
+    pub fn for_file(path: &Path) -> Self {
+        Self {
+            beside: path.parent().map(Path::to_owned),
+            roots: vec![PathBuf::from("/usr/lib/debug")],
+        }
+    }
+}
+
+/// A separate debug file and the supplement it refers to.
+pub(super) struct Separate {
+    pub(super) sections: Sections<'static>,
+    pub(super) supplement: Option<Debug<'static>>,
+}
+
+/// The debug file that belongs to `image`.
+pub(super) fn debug_file_of(image: &Sections<'_>, places: &Places) -> Option<Separate> {
+    let id = image.build_id();
+    let by_id = id
+        .as_deref()
+        .into_iter()
+        .flat_map(|id| paths_by_id(id, places));
+    // What lies under another file's build id is another file's.
+    let mut found = by_id.filter_map(|path| Some((open(&path)?, path)));
+    let found = found.find(|(file, _)| file.build_id() == id && file.debug().is_some());
+    let (sections, path) = found.or_else(|| by_link(image, places))?;
+    let beside = path.parent().map(Path::to_owned);
+    let supplement = supplement_of(
+        &sections,
+        &Places {
+            beside,
+            roots: places.roots.clone(),
+        },
+    );
+    Some(Separate {
+        sections,
+        supplement,
+    })
+}
+
+/// The supplement that `.gnu_debugaltlink` of `file` names: a path and a build id.
+pub(super) fn supplement_of(file: &Sections<'_>, places: &Places) -> Option<Debug<'static>> {
+    let link = file.get(".gnu_debugaltlink")?;
+    let end = link.iter().position(|&b| b == 0)?;
+    let (path, id) = (Path::new(OsStr::from_bytes(&link[..end])), &link[end + 1..]);
+    let named = places.beside.iter().map(|dir| dir.join(path));
+    let mut candidates = named.chain(paths_by_id(id, places));
+    candidates.find_map(|path| {
+        let sections = open(&path)?;
+        (sections.build_id().as_deref() == Some(id)).then(|| sections.debug())?
+    })
+}
+
+fn paths_by_id(id: &[u8], places: &Places) -> impl Iterator<Item = PathBuf> {
+    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    // The first byte names the directory; an id of fewer than two bytes names no file.
+    let name = (hex.len() > 2).then(|| format!(".build-id/{}/{}.debug", &hex[..2], &hex[2..]));
+    let roots = places.roots.clone();
+    roots
+        .into_iter()
+        .filter_map(move |root| Some(root.join(name.as_deref()?)))
+}
+
+fn by_link(image: &Sections<'_>, places: &Places) -> Option<(Sections<'static>, PathBuf)> {
+    let link = image.get(".gnu_debuglink")?;
+    let end = link.iter().position(|&b| b == 0)?;
+    let name = Path::new(OsStr::from_bytes(&link[..end])).file_name()?;
+    // The checksum stands behind the name, aligned to 4.
+    let at = (end + 1).next_multiple_of(4);
+    let crc = u32::from_le_bytes(link.get(at..at + 4)?.try_into().ok()?);
+    let beside = places.beside.as_deref()?;
+    let below = |root: &PathBuf| {
+        root.join(beside.strip_prefix("/").unwrap_or(beside))
+            .join(name)
+    };
+    let candidates = [beside.join(name), beside.join(".debug").join(name)]
+        .into_iter()
+        .chain(places.roots.iter().map(below));
+    candidates.into_iter().find_map(|path| {
+        let sections = open(&path)?;
+        sections.debug()?;
+        // The checksum reads the whole file, so it is asked only where no build ids decide.
+        let belongs = match (image.build_id(), sections.build_id()) {
+            (Some(a), Some(b)) => a == b,
+            _ => checksum(sections.file()) == crc,
+        };
+        belongs.then_some((sections, path))
+    })
+}
+
+fn checksum(file: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(file);
+    crc.sum()
+}
+
+fn open(path: &Path) -> Option<Sections<'static>> {
+    let file = File::open(path).ok()?;
+    // SAFETY: the map is only read, as bytes whose every value is valid. Debug files are replaced
+    // by their package manager, not written in place; one cut short would raise SIGBUS here, as in
+    // every debugger that maps it.
+    let map = unsafe { Mmap::map(&file) }.ok()?;
+    let len = map.len();
+    Sections::parse(Bytes::Mapped(Arc::new(map), 0..len))
+}

@@ -1,0 +1,139 @@
+//! Numbers as people read them: three significant digits and a unit.
+
+/// A duration of `ns` nanoseconds: `900 ns`, `1.20 ms`, `75.0 s`.
+pub fn time(ns: i128) -> String {
+    scaled(
+        ns as f64,
+        &[(1e0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")],
+    )
+}
+
+/// `value` of `unit`: a time for `ns`, otherwise a number with a decimal prefix.
+pub fn quantity(value: i128, unit: &str) -> String {
+    match unit {
+        "ns" => time(value),
+        _ => number(value as f64),
+    }
+}
+
+/// The mean of `sum` over `n` activations; `-` over none.
+pub fn mean(sum: i128, n: u64, unit: &str) -> String {
+    if n == 0 {
+        return "-".to_owned();
+    }
+    let mean = sum as f64 / n as f64;
+    match unit {
+        "ns" => scaled(mean, &[(1e0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")]),
+        _ => number(mean),
+    }
+}
+
+/// `n` things in `ns` nanoseconds, as things a second; `-` over no time.
+pub fn rate(n: u64, ns: u64) -> String {
+    if ns == 0 {
+        "-".to_owned()
+    } else {
+        number(n as f64 * 1e9 / ns as f64)
+    }
+}
+
+/// `part` of `whole` in percent; `-` of nothing.
+pub fn share(part: i128, whole: i128) -> String {
+    if whole == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.1} %", 100.0 * part as f64 / whole as f64)
+    }
+}
+
+/// A number with a decimal prefix where it is long: `12`, `1.50`, `1200`, `45.2 k`, `3.10 M`.
+pub fn number(value: f64) -> String {
+    if value.abs() < 10_000.0 {
+        return digits(value);
+    }
+    scaled(
+        value,
+        &[(1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P")],
+    )
+}
+
+fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
+    // What rounds up to the next unit is shown in it: 999.9 us is 1.00 ms, not 1000 us.
+    let step = steps
+        .iter()
+        .rev()
+        .find(|(factor, _)| value.abs() >= factor * 0.9995);
+    let (factor, unit) = step.or(steps.first()).copied().unwrap_or((1.0, ""));
+    let text = if factor == 1.0 {
+        digits(value)
+    } else {
+        three(value / factor)
+    };
+    format!("{text} {unit}")
+}
+
+/// A whole number as it is (12 calls, 80 ns), any other with three significant digits.
+fn digits(value: f64) -> String {
+    if value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else {
+        three(value)
+    }
+}
+
+/// Three significant digits, and never fewer than the integer has.
+fn three(value: f64) -> String {
+    match value.abs() {
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_take_the_unit_that_leaves_three_digits() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (80, "80 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 us"),
+            (1_234, "1.23 us"),
+            (12_340, "12.3 us"),
+            (999_900, "1.00 ms"),
+            (1_200_000, "1.20 ms"),
+            (5_000_000_000, "5.00 s"),
+            (75_040_000_000, "75.0 s"),
+            (7_200_400_000_000, "7200 s"),
+            (-1_500, "-1.50 us"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+    }
+
+    #[test]
+    fn other_numbers_take_decimal_prefixes() {
+        for (value, text) in [
+            (0.0, "0"),
+            (12.0, "12"),
+            (1.5, "1.50"),
+            (9_999.0, "9999"),
+            (45_234.0, "45.2 k"),
+            (3_100_000.0, "3.10 M"),
+            (-12_000_000_000.0, "-12.0 G"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(quantity(1_500_000, "cycles"), "1.50 M");
+        assert_eq!(mean(10, 4, "cycles"), "2.50");
+        assert_eq!(mean(10, 4, "ns"), "2.50 ns");
+        assert_eq!(mean(10, 0, "ns"), "-");
+        assert_eq!(rate(30, 2_000_000_000), "15");
+        assert_eq!(rate(30, 0), "-");
+        assert_eq!(share(1, 3), "33.3 %");
+        assert_eq!(share(1, 0), "-");
+    }
+}

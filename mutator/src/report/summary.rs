@@ -1,0 +1,149 @@
+//! The short summary of an interval, for where there is no terminal.
+
+use super::{human, loss_lines};
+use crate::profile::{COUNT, Counts, Delta, Profile, printable};
+use std::cmp::Reverse;
+use std::io::{self, Write};
+
+/// Paths shown below each function.
+const PATHS: usize = 3;
+/// Callers shown of each path.
+const CALLERS: usize = 6;
+
+/// What a function or path did in the interval.
+#[derive(Clone, Copy, Default)]
+struct Change {
+    calls: u64,
+    sum: i128,
+    measured: u64,
+}
+
+/// Writes a few lines: per function its calls, calls a second, total and mean, and the costliest
+/// three paths; of the time since `prev`, or of all the time without one.
+///
+/// # Errors
+/// What `out` gives.
+pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) -> io::Result<()> {
+    let delta = prev.map(|prev| (prev, Delta::between(prev, profile)));
+    let span = delta
+        .as_ref()
+        .map_or(profile.session.elapsed_ns, |(_, delta)| delta.elapsed_ns());
+    let timer = profile.timers().next();
+    let (metric, unit) = timer.map_or((COUNT, ""), |m| (&m.name, &m.unit));
+
+    let mut functions = vec![Change::default(); profile.functions.len()];
+    let mut paths: Vec<Vec<(usize, Change)>> = vec![Vec::new(); profile.functions.len()];
+    for (i, path) in profile.paths.iter().enumerate() {
+        let now = change(&path.metrics, path.measured(metric), metric);
+        let before = delta.as_ref().and_then(|(prev, delta)| {
+            let was = &prev.paths[delta.path(i)?];
+            Some(change(&was.metrics, was.measured(metric), metric))
+        });
+        let change = now.since(before.unwrap_or_default());
+        functions[path.function].add(change);
+        if change.calls > 0 || change.sum != 0 {
+            paths[path.function].push((i, change));
+        }
+    }
+
+    let elapsed = human::time(profile.session.elapsed_ns.into());
+    match prev {
+        Some(_) => writeln!(out, "{elapsed}: the last {}", human::time(span.into()))?,
+        None => writeln!(out, "{elapsed}: in all")?,
+    }
+    let mut order: Vec<_> = (0..functions.len()).collect();
+    order.sort_by_key(|&f| Reverse(functions[f].cost(timer.is_some())));
+    for f in order {
+        let whole = functions[f];
+        let name = printable(&profile.functions[f].name);
+        write!(
+            out,
+            "  {name}: {} calls ({}/s)",
+            whole.calls,
+            human::rate(whole.calls, span)
+        )?;
+        if timer.is_some() {
+            let total = human::quantity(whole.sum, unit);
+            write!(
+                out,
+                ", {metric} {total}, mean {}",
+                human::mean(whole.sum, whole.measured, unit)
+            )?;
+        }
+        writeln!(out)?;
+        paths[f].sort_by_key(|(_, change)| Reverse(change.cost(timer.is_some())));
+        for &(path, change) in paths[f].iter().take(PATHS) {
+            let (part, all) = match timer {
+                Some(_) => (change.sum, whole.sum),
+                None => (change.calls.into(), whole.calls.into()),
+            };
+            let share = human::share(part, all);
+            writeln!(
+                out,
+                "    {share:>7} {:>10} calls  {}",
+                change.calls,
+                chain(profile, path)
+            )?;
+        }
+        if let Some(more) = paths[f].len().checked_sub(PATHS + 1) {
+            writeln!(out, "    and {}", super::more(more + 1, "path"))?;
+        }
+    }
+    let losses = loss_lines(profile);
+    if !losses.is_empty() {
+        writeln!(out, "  not exact: {}", losses.join(", "))?;
+    }
+    Ok(())
+}
+
+fn change(counts: &Counts, measured: u64, metric: &str) -> Change {
+    let sum = counts.timers.get(metric).map_or(0, |stats| stats.sum);
+    Change {
+        calls: counts.count,
+        sum,
+        measured,
+    }
+}
+
+impl Change {
+    fn since(self, before: Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(before.calls),
+            sum: self.sum - before.sum,
+            measured: self.measured.saturating_sub(before.measured),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.sum += other.sum;
+        self.measured += other.measured;
+    }
+
+    fn cost(self, timed: bool) -> (i128, u64) {
+        (if timed { self.sum } else { self.calls.into() }, self.calls)
+    }
+}
+
+/// The callers on one line, the innermost first.
+fn chain(profile: &Profile, path: usize) -> String {
+    let path = &profile.paths[path];
+    let frames = path
+        .stack
+        .iter()
+        .take(CALLERS)
+        .map(|&f| profile.frame_name(&profile.frames[f]));
+    let mut names: Vec<String> = frames.collect();
+    if path.stack.len() > CALLERS {
+        names.push("...".to_owned());
+    } else if !path.complete {
+        names.push("[callers unknown]".to_owned());
+    } else if names.is_empty() {
+        names.push("[no caller]".to_owned());
+    }
+    let thread = path
+        .thread
+        .map(|tid| format!(" (thread {tid})"))
+        .unwrap_or_default();
+    format!("{}{thread}", names.join(" < "))
+}

@@ -1,0 +1,156 @@
+//! Reports against goldens; `UPDATE_GOLDENS=1 cargo test` writes them anew.
+
+use super::*;
+use crate::profile::tests::sample;
+use crate::profile::{FunctionTotals, Metric, Stop};
+use std::path::Path;
+
+/// Compares with `report/goldens/NAME.txt`.
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/report/goldens/{name}.txt"));
+    if std::env::var_os("UPDATE_GOLDENS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, expected, "differs from {}", path.display());
+}
+
+fn report(profile: &Profile, options: &Options) -> String {
+    let mut out = Vec::new();
+    text(profile, options, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// The sample with a second timer, threads, notes and every kind of loss.
+fn rich() -> Profile {
+    let mut profile = sample();
+    profile.metrics.push(Metric {
+        name: "cycles".to_owned(),
+        unit: "cycles".to_owned(),
+    });
+    let cycles = |wall: &TimerStats| TimerStats {
+        sum: wall.sum * 3,
+        min: wall.min * 3,
+        max: wall.max * 3,
+        ..TimerStats::default()
+    };
+    for function in &mut profile.functions {
+        let FunctionTotals { counts, .. } = &mut function.totals;
+        let stats = cycles(counts.timers.get("wall").unwrap());
+        counts.timers.insert("cycles", stats);
+    }
+    for (i, path) in profile.paths.iter_mut().enumerate() {
+        let wall = path.metrics.timers.get("wall").unwrap();
+        let stats = TimerStats {
+            hist: wall.hist.clone(),
+            ..cycles(wall)
+        };
+        path.metrics.timers.insert("cycles", stats);
+        path.thread = Some(4242 + i as u32);
+    }
+    profile.session.notes = vec!["cycles: reference cycles (TSC)".to_owned()];
+    profile
+        .target
+        .labels
+        .insert("rank".to_owned(), "3".to_owned());
+    profile.target.state = Some("exit status 0".to_owned());
+    profile.losses.missed = 1;
+    profile.losses.overflow = 7;
+    profile
+}
+
+/// The sample without any timer.
+fn counted() -> Profile {
+    let mut profile = sample();
+    profile.metrics.truncate(1);
+    for function in &mut profile.functions {
+        function.exits.clear();
+        let totals = &mut function.totals;
+        totals.counts.timers = Default::default();
+        (totals.unwound, totals.open) = (None, None);
+    }
+    for path in &mut profile.paths {
+        path.metrics.timers = Default::default();
+        (path.unwound, path.open) = (None, None);
+    }
+    (profile.losses.unwound, profile.losses.open) = (None, None);
+    profile
+}
+
+#[test]
+fn text_of_one_timer() {
+    golden("text", &report(&sample(), &Options::default()));
+}
+
+#[test]
+fn text_of_several_timers_threads_and_losses() {
+    golden("text-rich", &report(&rich(), &Options::default()));
+}
+
+#[test]
+fn text_of_counts_alone() {
+    golden("text-counts", &report(&counted(), &Options::default()));
+}
+
+#[test]
+fn text_cut_to_few_paths_and_frames() {
+    let options = Options {
+        metric: Some("count".to_owned()),
+        paths: Some(1),
+        depth: Some(1),
+    };
+    golden("text-cut", &report(&sample(), &options));
+}
+
+#[test]
+fn text_of_nothing_measured_yet() {
+    let mut profile = sample();
+    profile.paths.clear();
+    profile.functions.clear();
+    profile.refused.clear();
+    profile.frames.clear();
+    profile.losses = Default::default();
+    profile.session.stops = vec![Stop {
+        why: "attach".to_owned(),
+        ns: 900_000,
+    }];
+    golden("text-empty", &report(&profile, &Options::default()));
+}
+
+#[test]
+fn text_warns_of_a_profile_that_contradicts_itself() {
+    let mut profile = sample();
+    profile.functions[0].totals.counts.count += 1;
+    let text = report(&profile, &Options::default());
+    let warning = "warning: this profile contradicts itself: \
+                   functions[0].totals.count is 1005, but the paths give 1004\n";
+    assert!(text.contains(warning), "{text}");
+}
+
+fn summarize(profile: &Profile, prev: Option<&Profile>) -> String {
+    let mut out = Vec::new();
+    summary(profile, prev, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn summary_of_all_the_time() {
+    golden(
+        "summary",
+        &(summarize(&sample(), None) + "\n" + &summarize(&counted(), None)),
+    );
+}
+
+#[test]
+fn summary_of_an_interval_shows_only_what_changed() {
+    let old = sample();
+    let mut new = old.clone();
+    new.session.elapsed_ns += 2_000_000_000;
+    let path = &mut new.paths[0].metrics;
+    path.count += 50;
+    let mut wall = path.timers.get("wall").unwrap().clone();
+    wall.sum += 5_000_000;
+    path.timers.insert("wall", wall);
+    golden("summary-interval", &summarize(&new, Some(&old)));
+}

@@ -1,0 +1,102 @@
+//! The runtime's image, which the command carries.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use goblin::elf::Elf;
+use goblin::elf::program_header::{PF_W, PT_LOAD};
+use goblin::elf::reloc::R_X86_64_RELATIVE;
+use patcher::Avma;
+
+const BYTES: &[u8] = include_bytes!(env!("IPATH_RUNTIME_IMAGE"));
+
+const PAGE: u64 = abi::PAGE;
+
+/// The runtime as it is laid into a target: executable pages, then writable ones.
+pub struct RuntimeImage {
+    /// What is mapped, page by page; zero where the file has nothing.
+    parts: Vec<(u64, Vec<u8>)>,
+    relocations: Vec<(u64, u64)>,
+    symbols: HashMap<String, u64>,
+    /// Bytes from the image's start to the end of its last page.
+    pub size: u64,
+    /// The writable pages, relative to the start.
+    pub writable: Range<u64>,
+}
+
+impl RuntimeImage {
+    /// Reads the image that was built into this program.
+    pub fn load() -> Result<Self, String> {
+        let elf = Elf::parse(BYTES).map_err(|e| format!("runtime image: {e}"))?;
+        let mut image = Self {
+            parts: Vec::new(),
+            relocations: Vec::new(),
+            symbols: HashMap::new(),
+            size: 0,
+            writable: 0..0,
+        };
+        for program in elf.program_headers.iter().filter(|p| p.p_type == PT_LOAD) {
+            let bytes = BYTES.get(program.file_range()).ok_or("runtime image: cut short")?;
+            image.parts.push((program.p_vaddr, bytes.to_vec()));
+            let end = (program.p_vaddr + program.p_memsz).next_multiple_of(PAGE);
+            image.size = image.size.max(end);
+            if program.p_flags & PF_W != 0 {
+                image.writable = program.p_vaddr & !(PAGE - 1)..end;
+            }
+        }
+        for relocation in elf.dynrelas.iter() {
+            if relocation.r_type != R_X86_64_RELATIVE {
+                return Err(format!("runtime image: relocation of type {}", relocation.r_type));
+            }
+            let addend = relocation.r_addend.unwrap_or(0) as u64;
+            image.relocations.push((relocation.r_offset, addend));
+        }
+        for symbol in elf.dynsyms.iter().filter(|s| s.st_shndx != 0) {
+            if let Some(name) = elf.dynstrtab.get_at(symbol.st_name) {
+                image.symbols.insert(name.to_owned(), symbol.st_value);
+            }
+        }
+        Ok(image)
+    }
+
+    /// Where `symbol` is in an image that starts at `base`.
+    pub fn address(&self, base: Avma, symbol: &str) -> Result<Avma, String> {
+        let offset = self.symbols.get(symbol).ok_or(format!("runtime image: no {symbol}"))?;
+        Ok(base.plus(*offset))
+    }
+
+    /// What has to be written where for an image that starts at `base`.
+    pub fn writes(&self, base: Avma) -> Vec<(Avma, Vec<u8>)> {
+        let mut writes: Vec<(Avma, Vec<u8>)> =
+            self.parts.iter().map(|(at, bytes)| (base.plus(*at), bytes.clone())).collect();
+        for &(at, addend) in &self.relocations {
+            writes.push((base.plus(at), base.plus(addend).0.to_le_bytes().to_vec()));
+        }
+        writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_is_whole() {
+        let image = RuntimeImage::load().expect("built in");
+        for symbol in [
+            abi::image::SYMBOL_ENTRY_STUB,
+            abi::image::SYMBOL_EXIT_STUB,
+            abi::image::SYMBOL_PARAMETERS,
+            abi::image::SYMBOL_ALIVE,
+            abi::image::SYMBOL_FUNCTIONS,
+            abi::image::SYMBOL_MAPS,
+        ] {
+            let at = image.address(Avma(0), symbol).expect("exported");
+            assert!(at.0 < image.size, "{symbol}");
+        }
+        let alive = image.address(Avma(0), abi::image::SYMBOL_ALIVE).expect("exported");
+        assert_eq!(alive.0 % PAGE, 0);
+        assert!(image.writable.contains(&alive.0));
+        assert_eq!(image.writable.end, image.size);
+    }
+}

@@ -1,0 +1,197 @@
+//! The session document: what commands tell each other, as JSON in two slots of the segment, of
+//! which one is always whole.
+
+use std::mem::size_of;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
+use serde::{Deserialize, Serialize};
+
+use super::{Segment, SegmentError};
+
+/// Everything about a session but its counters and the journal of patched bytes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Document {
+    /// Program, arguments and host of the target.
+    pub exe: String,
+    /// See `exe`.
+    pub args: Vec<String>,
+    /// See `exe`.
+    pub host: String,
+    /// What is measured, `count` first.
+    pub metrics: Vec<MetricDoc>,
+    /// Remarks on the measurement.
+    pub notes: Vec<String>,
+    /// Innermost callers kept; 0 for all.
+    pub depth: u64,
+    /// Whether paths are kept apart by thread.
+    pub per_thread: bool,
+    /// When the target was stopped.
+    pub stops: Vec<StopDoc>,
+    /// Files that hold instrumented functions.
+    pub modules: Vec<ModuleDoc>,
+    /// Functions, by id.
+    pub functions: Vec<FunctionDoc>,
+    /// Functions that could not be instrumented.
+    pub refused: Vec<RefusedDoc>,
+    /// The runtime's image in the target: first address and bytes.
+    pub image: (u64, u64),
+    /// The segment in the target: first address and bytes.
+    pub segment: (u64, u64),
+    /// Trampolines.
+    pub regions: Vec<RegionDoc>,
+}
+
+/// A metric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetricDoc {
+    /// As in the profile.
+    pub name: String,
+    /// As in the profile.
+    pub unit: String,
+    /// Ticks to the unit: `ticks * mult >> shift`.
+    pub mult: u64,
+    /// See `mult`.
+    pub shift: u64,
+}
+
+/// A moment the target was stopped.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StopDoc {
+    /// For what.
+    pub why: String,
+    /// For how long, ns.
+    pub ns: u64,
+}
+
+/// A file in the target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ModuleDoc {
+    /// Path as the target sees it.
+    pub path: String,
+    /// Build id, hexadecimal.
+    pub build_id: Option<String>,
+    /// Address in the target minus address in the file.
+    pub bias: u64,
+    /// Its code in the target.
+    pub code: (u64, u64),
+}
+
+/// An instrumented function.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FunctionDoc {
+    /// Demangled name.
+    pub name: String,
+    /// Linkage name.
+    pub linkage: String,
+    /// Other linkage names.
+    pub aliases: Vec<String>,
+    /// Index of its module.
+    pub module: usize,
+    /// Address in the file.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Tactic of its entry.
+    pub entry: String,
+    /// Tactics of its exits; empty where they are not patched.
+    pub exits: Vec<String>,
+    /// Whether its probes are in.
+    pub active: bool,
+    /// The runtime's count of its adds and removes.
+    pub generation: u32,
+    /// What is overwritten.
+    pub sites: Vec<SiteDoc>,
+}
+
+/// A patched place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SiteDoc {
+    /// First byte and byte behind the last, in the target.
+    pub window: (u64, u64),
+    /// The trampoline: first address and bytes.
+    pub trampoline: (u64, u64),
+    /// Its patches, as indexes of journal entries.
+    pub patches: Vec<u32>,
+    /// Equal program counters.
+    pub pcs: Vec<PairDoc>,
+    /// Where hooks begin.
+    pub hook_starts: Vec<PairDoc>,
+}
+
+/// Equal program counters: in the original code and in the trampoline.
+pub type PairDoc = (u64, u64);
+
+/// A function that could not be instrumented.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedDoc {
+    /// Demangled name.
+    pub name: String,
+    /// Index of its module.
+    pub module: usize,
+    /// Address in the file.
+    pub address: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// Memory for trampolines near a module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RegionDoc {
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Bytes in use.
+    pub used: u64,
+}
+
+impl Segment {
+    fn document_area(&self, slot: u64) -> (usize, u64) {
+        let area = if slot == 0 { AREA_DOCUMENT_0 } else { AREA_DOCUMENT_1 };
+        (area, self.header().areas.get(area).map_or(0, |a| a.capacity))
+    }
+
+    /// Replaces the document. A command that is killed meanwhile leaves the old one.
+    pub fn write_document(&self, document: &Document) -> Result<(), SegmentError> {
+        let text = serde_json::to_vec(document).map_err(|_| SegmentError::Corrupt("document"))?;
+        let turn = self.header().document_turn.load(Acquire).wrapping_add(1);
+        let (area, room) = self.document_area(turn & 1);
+        if text.len() as u64 > room {
+            return Err(SegmentError::Full);
+        }
+        for (index, &byte) in text.iter().enumerate() {
+            let to: &AtomicU8 = self
+                .item(area, index as u64, size_of::<u8>() as u64, 0)
+                .ok_or(SegmentError::Corrupt("document"))?;
+            to.store(byte, Relaxed);
+        }
+        let len = &self.header().document_len[(turn & 1) as usize];
+        len.store(text.len() as u64, Relaxed);
+        self.header().document_turn.store(turn, Release);
+        Ok(())
+    }
+
+    /// The document, read again where a writer came between.
+    pub fn read_document(&self) -> Result<Document, SegmentError> {
+        const TRIES: usize = 100;
+        for _ in 0..TRIES {
+            let turn = self.header().document_turn.load(Acquire);
+            let (area, room) = self.document_area(turn & 1);
+            let len = self.header().document_len[(turn & 1) as usize].load(Relaxed);
+            if turn == 0 || len > room {
+                return Err(SegmentError::Corrupt("document"));
+            }
+            let bytes: Option<Vec<u8>> = (0..len)
+                .map(|i| self.item::<AtomicU8>(area, i, 1, 0).map(|b| b.load(Relaxed)))
+                .collect();
+            let bytes = bytes.ok_or(SegmentError::Corrupt("document"))?;
+            if self.header().document_turn.load(Acquire) != turn {
+                continue;
+            }
+            return serde_json::from_slice(&bytes).map_err(|_| SegmentError::Corrupt("document"));
+        }
+        Err(SegmentError::Busy)
+    }
+}

@@ -1,0 +1,91 @@
+//! The journal: what stood in the target's text before it was changed, written down first.
+
+use std::mem::size_of;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use abi::segment::{
+    AREA_JOURNAL, JOURNAL_BYTES, JOURNAL_INTENT, JOURNAL_UNDONE, JOURNAL_WRITTEN, JournalEntry,
+};
+use patcher::Avma;
+use patcher::emit::Patch;
+
+use super::{Segment, SegmentError};
+
+/// The journal of a segment.
+pub struct Journal<'s>(pub &'s Segment);
+
+impl Journal<'_> {
+    fn entry(&self, index: u32) -> Result<&JournalEntry, SegmentError> {
+        let stride = size_of::<JournalEntry>() as u64;
+        self.0.item(AREA_JOURNAL, index.into(), stride, 0).ok_or(SegmentError::Full)
+    }
+
+    /// Notes down a patch that is to be made; its index.
+    pub fn add(&self, patch: &Patch) -> Result<u32, SegmentError> {
+        let used = &self.0.header().journal_used;
+        let index = u32::try_from(used.load(Relaxed)).map_err(|_| SegmentError::Full)?;
+        let entry = self.entry(index)?;
+        if patch.old.len() > JOURNAL_BYTES || patch.old.len() != patch.new.len() {
+            return Err(SegmentError::Corrupt("patch length"));
+        }
+        entry.address.store(patch.at.0, Relaxed);
+        entry.len.store(patch.old.len() as u32, Relaxed);
+        for (words, bytes) in [(&entry.old, &patch.old), (&entry.new, &patch.new)] {
+            for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
+                let mut whole = [0; 8];
+                whole[..chunk.len()].copy_from_slice(chunk);
+                word.store(u64::from_le_bytes(whole), Relaxed);
+            }
+        }
+        entry.state.store(JOURNAL_UNDONE, Release);
+        used.store(u64::from(index) + 1, Release);
+        Ok(index)
+    }
+
+    /// The patch at `index`.
+    pub fn patch(&self, index: u32) -> Result<Patch, SegmentError> {
+        let entry = self.entry(index)?;
+        let len = entry.len.load(Relaxed) as usize;
+        if len > JOURNAL_BYTES {
+            return Err(SegmentError::Corrupt("patch length"));
+        }
+        let bytes = |words: &[std::sync::atomic::AtomicU64]| {
+            let all = words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes());
+            all.take(len).collect::<Vec<u8>>()
+        };
+        let (old, new) = (bytes(&entry.old), bytes(&entry.new));
+        Ok(Patch { at: Avma(entry.address.load(Relaxed)), old, new })
+    }
+
+    /// Says that the bytes may be written from now on.
+    pub fn intend(&self, index: u32) -> Result<(), SegmentError> {
+        self.entry(index)?.state.store(JOURNAL_INTENT, Release);
+        Ok(())
+    }
+
+    /// Says that the bytes have been written.
+    pub fn written(&self, index: u32) -> Result<(), SegmentError> {
+        self.entry(index)?.state.store(JOURNAL_WRITTEN, Release);
+        Ok(())
+    }
+
+    /// Says that the original bytes stand again.
+    pub fn undone(&self, index: u32) -> Result<(), SegmentError> {
+        self.entry(index)?.state.store(JOURNAL_UNDONE, Release);
+        Ok(())
+    }
+
+    /// Every entry whose bytes may stand in the target.
+    pub fn standing(&self) -> Result<Vec<u32>, SegmentError> {
+        let used = self.0.header().journal_used.load(Acquire);
+        let capacity = self.0.header().areas[AREA_JOURNAL].capacity;
+        let mut standing = Vec::new();
+        for index in 0..used.min(capacity) as u32 {
+            let state = self.entry(index)?.state.load(Acquire);
+            if state == JOURNAL_INTENT || state == JOURNAL_WRITTEN {
+                standing.push(index);
+            }
+        }
+        Ok(standing)
+    }
+}

@@ -1,0 +1,104 @@
+//! How a segment is divided.
+
+use std::mem::size_of;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use abi::segment::{
+    AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS, AREA_JOURNAL, AREA_MODULES, AREA_NODES,
+    AREA_RECORDS, AREA_THREADS, AREAS, Area, FIRST_NODE, Header, Histogram, JournalEntry, MAGIC,
+    ModuleEntry, Node, STATE_SETUP, ThreadEntry, record_stride,
+};
+use abi::{ABI_VERSION, MAX_THREADS, MAX_TIMERS, PAGE};
+
+use crate::process::Process;
+
+/// What decides the size of a segment. The file is sparse: memory is used as it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Most distinct paths.
+    pub max_paths: u64,
+    /// Timers of each record.
+    pub timers: usize,
+}
+
+/// Journal entries: several patches for each of the most functions a session holds.
+const JOURNAL: u64 = 1 << 16;
+/// Bytes of each slot of the document.
+const DOCUMENT: u64 = 32 << 20;
+const MODULES: u64 = 1 << 14;
+/// Nodes for each path the user allows: paths share most of theirs.
+const NODES_PER_PATH: u64 = 16;
+/// Records for each path the user allows: one a thread that takes it.
+const RECORDS_PER_PATH: u64 = 4;
+
+impl Shape {
+    fn items(&self) -> [(u64, u64); AREAS] {
+        let records = self.max_paths.saturating_mul(RECORDS_PER_PATH).max(1 << 16);
+        let mut items = [(0, 0); AREAS];
+        items[AREA_JOURNAL] = (size_of::<JournalEntry>() as u64, JOURNAL);
+        items[AREA_DOCUMENT_0] = (1, DOCUMENT);
+        items[AREA_DOCUMENT_1] = (1, DOCUMENT);
+        items[AREA_THREADS] = (size_of::<ThreadEntry>() as u64, MAX_THREADS as u64);
+        items[AREA_MODULES] = (size_of::<ModuleEntry>() as u64, MODULES);
+        let nodes = self.max_paths.saturating_mul(NODES_PER_PATH).max(1 << 18);
+        items[AREA_NODES] = (size_of::<Node>() as u64, nodes.min(u32::MAX.into()));
+        items[AREA_RECORDS] = (record_stride(self.timers), records.min(u32::MAX.into()));
+        items[AREA_HISTOGRAMS] = (size_of::<Histogram>() as u64, records.min(u32::MAX.into()));
+        items
+    }
+
+    fn areas(&self) -> ([Area; AREAS], u64) {
+        let mut areas = [Area::default(); AREAS];
+        let mut offset = PAGE;
+        for (area, (stride, count)) in areas.iter_mut().zip(self.items()) {
+            *area = Area { offset, capacity: count };
+            offset = (offset + stride * count).next_multiple_of(PAGE);
+        }
+        (areas, offset)
+    }
+
+    /// Bytes of the whole segment.
+    pub fn size(&self) -> u64 {
+        self.areas().1
+    }
+
+    /// Lays out a segment of zeroes.
+    pub(super) fn write(&self, header: &Header, process: &Process) {
+        let (areas, size) = self.areas();
+        let start: *const Area = header.areas.as_ptr();
+        for (index, area) in areas.into_iter().enumerate() {
+            // SAFETY: the header lies in a writable map that nobody else knows yet; the array has
+            // AREAS elements. The runtime only ever reads them.
+            unsafe { start.add(index).cast_mut().write_volatile(area) };
+        }
+        header.version.store(ABI_VERSION, Relaxed);
+        header.pid.store(process.pid.0 as u32, Relaxed);
+        header.start_time.store(process.start_time, Relaxed);
+        header.size.store(size, Relaxed);
+        header.state.store(STATE_SETUP, Relaxed);
+        header.timers.store(self.timers as u32, Relaxed);
+        header.record_stride.store(record_stride(self.timers), Relaxed);
+        header.nodes_used.store(FIRST_NODE.into(), Relaxed);
+        header.magic.store(MAGIC, Release);
+    }
+
+    /// Whether the areas of a header that anyone may have written lie in a map of `len` bytes.
+    pub(super) fn check(header: &Header, len: u64) -> Result<(), &'static str> {
+        if header.size.load(Relaxed) != len {
+            return Err("size");
+        }
+        let timers = header.timers.load(Relaxed) as usize;
+        if timers > MAX_TIMERS || header.record_stride.load(Relaxed) != record_stride(timers) {
+            return Err("timers");
+        }
+        let strides = Self { max_paths: 0, timers }.items();
+        for (area, (stride, _)) in header.areas.iter().zip(strides) {
+            let bytes = area.capacity.checked_mul(stride);
+            let end = bytes.and_then(|b| b.checked_add(area.offset));
+            if area.offset < PAGE || area.offset % 8 != 0 || end.is_none_or(|e| e > len) {
+                return Err("areas");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,476 @@
+//! Putting probes in and taking them out: the moments the target is stopped.
+
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::Duration;
+
+use abi::image::{FUNCTION_EXITS, SYMBOL_FUNCTIONS};
+use patcher::Avma;
+use patcher::emit::Patch;
+use patcher::plan::Effects;
+use patcher::select::Pattern;
+
+use super::place::Places;
+use super::stack_scan::interrupted;
+use super::{Candidate, Changed, Selection, Session, SessionError, select};
+use crate::images;
+use crate::process::modules::{Module, modules};
+use crate::process::{Mapping, Memory};
+use crate::segment::{FunctionDoc, Journal, ModuleDoc, RefusedDoc, RegionDoc, SiteDoc};
+use crate::tracee::{Remote, Stopped, StoppedThread};
+
+/// How often it is tried again when a thread is where bytes would be overwritten.
+const ATTEMPTS: usize = 200;
+/// How long threads run on between.
+const PAUSE: Duration = Duration::from_millis(2);
+
+impl Session {
+    /// Which probe points the session's metrics need.
+    pub fn wanted(&self) -> Effects {
+        Effects { entry: true, exits: self.document.metrics.len() > 1 }
+    }
+
+    /// Looks patterns up in the process as it is now.
+    pub fn select(&self, patterns: &[Pattern]) -> Result<(Vec<Module>, Selection), SessionError> {
+        let maps = self.process.maps()?;
+        let modules = modules(&self.process, &maps);
+        let selection = select(&modules, patterns, self.wanted());
+        Ok((modules, selection))
+    }
+
+    /// Instruments what was selected.
+    pub fn add(
+        &mut self,
+        why: &str,
+        modules: &[Module],
+        selection: Selection,
+    ) -> Result<Changed, SessionError> {
+        self.locked(|session| session.add_locked(why, modules, selection, None))
+    }
+
+    /// Instruments what was selected; `stopped` are the threads of a process that is stopped
+    /// already and stays so.
+    pub(super) fn add_locked(
+        &mut self,
+        why: &str,
+        modules: &[Module],
+        selection: Selection,
+        stopped: Option<&mut Stopped>,
+    ) -> Result<Changed, SessionError> {
+        let mut changed = Changed::default();
+        let mut fresh = Vec::new();
+        let mut ids = Vec::new();
+        for candidate in selection.candidates {
+            if let Some((_, reason)) = candidate.plan.refused() {
+                changed.refused.push((candidate.name.clone(), reason.to_string()));
+                self.note_refused(modules, &candidate, reason.to_string());
+                continue;
+            }
+            changed.functions.push(candidate.name.clone());
+            match self.known(&candidate) {
+                Some(id) if self.document.functions[id].active => {}
+                Some(id) => ids.push(id),
+                None => fresh.push(candidate),
+            }
+        }
+        let memory = self.process.memory()?;
+        let mut stopped = stopped;
+        ids.extend(self.prepare(&memory, modules, fresh, stopped.as_deref_mut())?);
+        if ids.is_empty() {
+            self.segment.write_document(&self.document)?;
+            return Ok(changed);
+        }
+        self.switch(&memory, &ids, true)?;
+        // Written down before the first byte changes: whoever finds this session half done can
+        // take the bytes out again.
+        self.segment.write_document(&self.document)?;
+        let result = match stopped {
+            Some(stopped) => self.write_in(&memory, stopped, &ids),
+            None => self.in_stop(why, |session, stopped| session.write_in(&memory, stopped, &ids)),
+        };
+        if let Err(error) = result {
+            self.switch(&memory, &ids, false)?;
+            self.segment.write_document(&self.document)?;
+            return Err(error);
+        }
+        self.segment.write_document(&self.document)?;
+        Ok(changed)
+    }
+
+    /// Takes out the probes of functions by id.
+    pub fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
+        self.locked(|session| {
+            let is_in = |id: &usize| session.document.functions.get(*id).is_some_and(|f| f.active);
+            let ids: Vec<usize> = ids.iter().copied().filter(is_in).collect();
+            let memory = session.process.memory()?;
+            session.take_out("remove", &memory, &ids)?;
+            session.segment.write_document(&session.document)?;
+            let name = |&id: &usize| session.document.functions[id].name.clone();
+            Ok(Changed { functions: ids.iter().map(name).collect(), refused: Vec::new() })
+        })
+    }
+
+    pub(super) fn take_out(
+        &mut self,
+        why: &str,
+        memory: &Memory,
+        ids: &[usize],
+    ) -> Result<(), SessionError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        // From here on no call is counted that would be seen to enter and not to return.
+        self.switch(memory, ids, false)?;
+        self.in_stop(why, |session, stopped| session.write_out(memory, stopped, ids))
+    }
+
+    /// Runs `work` with all threads stopped, and again after a while as long as it answers that a
+    /// thread is in its way.
+    fn in_stop(
+        &mut self,
+        why: &str,
+        mut work: impl FnMut(&mut Self, &mut Stopped) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        let mut attempts = 0;
+        loop {
+            let mut stopped = self.stop_all()?;
+            let result = work(self, &mut stopped);
+            let duration = stopped.resume()?;
+            self.note_stop(why, duration);
+            attempts += 1;
+            match result {
+                Err(SessionError::Occupied(_)) if attempts < ATTEMPTS => sleep(PAUSE),
+                other => return other,
+            }
+        }
+    }
+
+    fn known(&self, candidate: &Candidate) -> Option<usize> {
+        let address = candidate.plan.function.range.start;
+        self.document.functions.iter().position(|f| {
+            let module = self.document.modules.get(f.module);
+            f.address == address.0 && module.is_some_and(|m| m.bias == candidate.bias.0)
+        })
+    }
+
+    fn note_refused(&mut self, modules: &[Module], candidate: &Candidate, reason: String) {
+        let module = self.module_id(modules, candidate);
+        let address = candidate.plan.function.range.start.0;
+        let refused = RefusedDoc { name: candidate.name.clone(), module, address, reason };
+        if !self.document.refused.contains(&refused) {
+            self.document.refused.push(refused);
+        }
+    }
+
+    fn module_id(&mut self, modules: &[Module], candidate: &Candidate) -> usize {
+        let module = &modules[candidate.module];
+        let known = |m: &ModuleDoc| m.path == module.path && m.bias == candidate.bias.0;
+        if let Some(id) = self.document.modules.iter().position(known) {
+            return id;
+        }
+        let build_id = candidate.image.image.build_id();
+        let code = module.code_range();
+        self.document.modules.push(ModuleDoc {
+            path: module.path.clone(),
+            build_id: build_id.map(|b| b.iter().map(|b| format!("{b:02x}")).collect()),
+            bias: candidate.bias.0,
+            code: (code.start.0, code.end.0),
+        });
+        self.document.modules.len() - 1
+    }
+
+    /// Lays out and writes the trampolines of functions that are new to the session; their ids.
+    fn prepare(
+        &mut self,
+        memory: &Memory,
+        modules: &[Module],
+        fresh: Vec<Candidate>,
+        stopped: Option<&mut Stopped>,
+    ) -> Result<Vec<usize>, SessionError> {
+        if fresh.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.document.functions.len() + fresh.len() > abi::MAX_FUNCTIONS {
+            return Err(SessionError::TooMany);
+        }
+        let maps = self.process.maps()?;
+        let mut places = Places::new(&self.document.regions);
+        let used: BTreeSet<usize> = fresh.iter().map(|c| c.module).collect();
+        for index in used {
+            let of_module: Vec<&Candidate> = fresh.iter().filter(|c| c.module == index).collect();
+            places.reserve(&maps, index, &modules[index], &of_module)?;
+        }
+        let new: Vec<RegionDoc> = places.new_regions().to_vec();
+        self.map_regions(&maps, memory, &new, stopped)?;
+        let mut ids = Vec::new();
+        for candidate in fresh {
+            ids.push(self.emit(memory, modules, &candidate, &mut places)?);
+        }
+        self.document.regions = places.regions;
+        Ok(ids)
+    }
+
+    fn map_regions(
+        &mut self,
+        maps: &[Mapping],
+        memory: &Memory,
+        regions: &[RegionDoc],
+        stopped: Option<&mut Stopped>,
+    ) -> Result<(), SessionError> {
+        if regions.is_empty() {
+            return Ok(());
+        }
+        let map = |session: &Self, stopped: &mut Stopped| {
+            let thread = stopped.any().ok_or_else(|| session.no_thread())?;
+            let mut remote = Remote::new(&session.process, maps, memory, thread)?;
+            for region in regions {
+                let protection = libc::PROT_READ | libc::PROT_EXEC;
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                remote.map(Some(Avma(region.start)), region.len, protection, flags, -1)?;
+            }
+            Ok::<(), SessionError>(())
+        };
+        match stopped {
+            Some(stopped) => map(self, stopped)?,
+            None => {
+                let mut stopped = Stopped::one(&self.process)?;
+                let result = map(self, &mut stopped);
+                let duration = stopped.resume()?;
+                self.note_stop("map", duration);
+                result?;
+            }
+        }
+        // Noted down at once: what is mapped must be found again.
+        self.document.regions.extend_from_slice(regions);
+        self.segment.write_document(&self.document)?;
+        let image = Self::image()?;
+        let base = Avma(self.document.image.0);
+        for region in regions {
+            for (offset, symbol) in
+                [(0, abi::image::SYMBOL_ENTRY_STUB), (8, abi::image::SYMBOL_EXIT_STUB)]
+            {
+                let stub = image.address(base, symbol).map_err(SessionError::Image)?;
+                write(memory, Avma(region.start + offset), &stub.0.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn emit(
+        &mut self,
+        memory: &Memory,
+        modules: &[Module],
+        candidate: &Candidate,
+        places: &mut Places,
+    ) -> Result<usize, SessionError> {
+        let id = self.document.functions.len();
+        let module = self.module_id(modules, candidate);
+        let mut sites = Vec::new();
+        for site in &candidate.plan.sites {
+            let len = site.max_len() as u64;
+            let no_room = || SessionError::NoRoom(modules[candidate.module].path.clone());
+            let (at, hooks) = places.take(candidate.module, len, id as u32).ok_or_else(no_room)?;
+            let emitted = site
+                .emit(&candidate.image.image, candidate.bias, at, &hooks)
+                .map_err(|_| no_room())?;
+            write(memory, at, &emitted.code)?;
+            let journal = Journal(&self.segment);
+            let patches: Result<Vec<u32>, _> = emitted.patches.iter().map(|p| journal.add(p)).collect();
+            let pair = |p: &patcher::emit::PcPair| (p.original.0, p.trampoline.0);
+            let window = (candidate.bias.to_avma(site.window.start), candidate.bias.to_avma(site.window.end));
+            sites.push(SiteDoc {
+                window: (window.0.0, window.1.0),
+                trampoline: (at.0, emitted.code.len() as u64),
+                patches: patches?,
+                pcs: emitted.pcs.iter().map(pair).collect(),
+                hook_starts: emitted.hook_starts.iter().map(pair).collect(),
+            });
+        }
+        let function = &candidate.plan.function;
+        let tactic = |p: &patcher::plan::PointPlan| p.outcome.map_or_else(|r| r.to_string(), |t| t.to_string());
+        self.document.functions.push(FunctionDoc {
+            name: candidate.name.clone(),
+            linkage: function.linkage.clone(),
+            aliases: function.aliases.clone(),
+            module,
+            address: function.range.start.0,
+            size: function.size(),
+            entry: tactic(&candidate.plan.entry),
+            exits: candidate.plan.exits.iter().map(tactic).collect(),
+            active: false,
+            generation: 0,
+            sites,
+        });
+        Ok(id)
+    }
+
+    /// Tells the runtime that functions are in, or no longer.
+    fn switch(&mut self, memory: &Memory, ids: &[usize], on: bool) -> Result<(), SessionError> {
+        let image = Self::image()?;
+        let table = image
+            .address(Avma(self.document.image.0), SYMBOL_FUNCTIONS)
+            .map_err(SessionError::Image)?;
+        for &id in ids {
+            let function = &mut self.document.functions[id];
+            function.active = on;
+            if on {
+                function.generation += 1;
+            }
+            let generation = if on { function.generation } else { 0 };
+            let flags = if function.exits.is_empty() { 0 } else { FUNCTION_EXITS };
+            let mut slot = generation.to_le_bytes().to_vec();
+            slot.extend(flags.to_le_bytes());
+            write(memory, table.plus(8 * id as u64), &slot)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the probes of functions in while all threads are stopped.
+    fn write_in(
+        &mut self,
+        memory: &Memory,
+        stopped: &mut Stopped,
+        ids: &[usize],
+    ) -> Result<(), SessionError> {
+        let sites: Vec<&SiteDoc> =
+            ids.iter().flat_map(|&id| &self.document.functions[id].sites).collect();
+        let patches = self.patches(&sites)?;
+        for (_, patch) in &patches {
+            let now = read(memory, patch.at, patch.old.len())?;
+            if now != patch.old && now != patch.new {
+                return Err(SessionError::TextChanged(patch.at));
+            }
+        }
+        self.clear_windows(memory, stopped, &sites)?;
+        let journal = Journal(&self.segment);
+        for &(index, _) in &patches {
+            journal.intend(index)?;
+        }
+        for (index, patch) in &patches {
+            write(memory, patch.at, &patch.new)?;
+            journal.written(*index)?;
+        }
+        Ok(())
+    }
+
+    /// Moves threads out of the windows; `Occupied` where one cannot be moved.
+    fn clear_windows(
+        &self,
+        memory: &Memory,
+        stopped: &mut Stopped,
+        sites: &[&SiteDoc],
+    ) -> Result<(), SessionError> {
+        // Strictly inside: at a window's start the jump is as good as what stood there.
+        let inside = |pc: Avma| {
+            sites.iter().find(|s| s.window.0 < pc.0 && pc.0 < s.window.1).copied()
+        };
+        let maps = self.process.maps()?;
+        let mut moves = Vec::new();
+        for thread in stopped.threads() {
+            if let Some(site) = inside(thread.pc()) {
+                let pair = site.pcs.iter().find(|p| p.0 == thread.pc().0);
+                let to = pair.ok_or_else(|| occupied(thread, site))?.1;
+                moves.push((thread.tid(), Avma(to)));
+            }
+            for pc in interrupted(&maps, memory, thread.sp()) {
+                if let Some(site) = inside(pc) {
+                    return Err(occupied(thread, site));
+                }
+            }
+        }
+        for thread in stopped.threads() {
+            if let Some((_, to)) = moves.iter().find(|(tid, _)| *tid == thread.tid()) {
+                thread.set_pc(*to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the original bytes of functions back while all threads are stopped.
+    fn write_out(
+        &mut self,
+        memory: &Memory,
+        stopped: &mut Stopped,
+        ids: &[usize],
+    ) -> Result<(), SessionError> {
+        let sites: Vec<&SiteDoc> =
+            ids.iter().flat_map(|&id| &self.document.functions[id].sites).collect();
+        // A thread in a trampoline may run on there; one about to execute what a hook precedes
+        // is spared the hook.
+        for thread in stopped.threads() {
+            let pc = thread.pc().0;
+            let pairs = sites.iter().flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
+            let back = pairs.clone().find(|p| p.1 == pc).map(|p| p.0);
+            if let Some(original) = back {
+                thread.set_pc(Avma(original));
+            }
+        }
+        let patches = self.patches(&sites)?;
+        self.restore(memory, &patches)
+    }
+
+    /// Writes original bytes where ours stand; what somebody else has written there since stays.
+    pub(super) fn restore(
+        &self,
+        memory: &Memory,
+        patches: &[(u32, Patch)],
+    ) -> Result<(), SessionError> {
+        let journal = Journal(&self.segment);
+        for (index, patch) in patches {
+            if read(memory, patch.at, patch.new.len()).is_ok_and(|now| now == patch.new) {
+                write(memory, patch.at, &patch.old)?;
+            }
+            journal.undone(*index)?;
+        }
+        Ok(())
+    }
+
+    fn patches(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
+        let journal = Journal(&self.segment);
+        let indexes = sites.iter().flat_map(|s| &s.patches);
+        indexes.map(|&index| Ok((index, journal.patch(index)?))).collect()
+    }
+
+    pub(super) fn no_thread(&self) -> SessionError {
+        SessionError::Held("every thread is about to handle a signal; try again".to_owned())
+    }
+
+    /// Ids of the functions of the session that patterns name.
+    pub fn matching(&self, patterns: &[Pattern]) -> Result<Vec<usize>, SessionError> {
+        let maps = self.process.maps()?;
+        let modules = modules(&self.process, &maps);
+        let mut ids = BTreeSet::new();
+        for (id, function) in self.document.functions.iter().enumerate() {
+            let Some(doc) = self.document.modules.get(function.module) else { continue };
+            let Some(module) = modules.iter().find(|m| m.path == doc.path) else { continue };
+            let Ok(image) = images::of_module(module) else { continue };
+            let names = |pattern: &Pattern| match pattern.absolute_address() {
+                Some(at) => {
+                    let at = at.0.wrapping_sub(doc.bias);
+                    function.address <= at && at < function.address + function.size
+                }
+                None => {
+                    pattern.module_matches(module.file_name())
+                        && pattern.select(&image.image).iter().any(|f| f.range.start.0 == function.address)
+                }
+            };
+            if patterns.iter().any(names) {
+                ids.insert(id);
+            }
+        }
+        Ok(ids.into_iter().collect())
+    }
+}
+
+fn occupied(thread: &StoppedThread, site: &SiteDoc) -> SessionError {
+    let (start, end) = site.window;
+    SessionError::Occupied(format!("{start:#x}..{end:#x} (thread {})", thread.tid()))
+}
+
+pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, SessionError> {
+    memory.read_vec(at, len).map_err(|e| SessionError::Memory("read", at, e))
+}
+
+pub(super) fn write(memory: &Memory, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
+    memory.write(at, bytes).map_err(|e| SessionError::Memory("write", at, e))
+}

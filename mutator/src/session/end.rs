@@ -1,0 +1,201 @@
+//! Taking a session out of its target.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use abi::image::{MAP_SLOTS, SYMBOL_MAPS};
+use abi::segment::STATE_ENDED;
+use patcher::Avma;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::apply::read;
+use super::stack_scan::interrupted;
+use super::{Session, SessionError};
+use crate::clock;
+use crate::process::Memory;
+use crate::segment::Journal;
+use crate::tracee::{Remote, Stopped};
+
+/// What became of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It runs on, and nothing of the session is in it.
+    Detached,
+    /// It had ended before.
+    TargetGone,
+}
+
+/// How long it is waited for threads to leave the runtime's code.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
+/// Mappings taken out in one stop.
+const BATCH: usize = 16;
+
+impl Session {
+    /// Takes everything out of the target and ends the session. The segment stays readable here.
+    pub fn detach(&mut self) -> Result<Ended, SessionError> {
+        self.locked(Self::end)
+    }
+
+    pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
+        if !self.process.is_alive() {
+            self.close();
+            return Ok(Ended::TargetGone);
+        }
+        match self.take_everything_out() {
+            Ok(()) => {
+                self.close();
+                self.segment.write_document(&self.document)?;
+                Ok(Ended::Detached)
+            }
+            Err(_) if !self.process.is_alive() => {
+                self.close();
+                Ok(Ended::TargetGone)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Marks the session as over and takes its name away.
+    pub fn close(&mut self) {
+        let header = self.segment.header();
+        if header.ended_tsc.load(Relaxed) == 0 {
+            header.ended_tsc.store(clock::tsc(), Relaxed);
+        }
+        header.state.store(STATE_ENDED, Relaxed);
+        self.segment.remove_name();
+    }
+
+    fn take_everything_out(&mut self) -> Result<(), SessionError> {
+        let memory = self.process.memory()?;
+        let functions = &self.document.functions;
+        let active: Vec<usize> = (0..functions.len()).filter(|&i| functions[i].active).collect();
+        self.take_out("detach", &memory, &active)?;
+        // What a command that was killed has left half done.
+        let left = Journal(&self.segment).standing()?;
+        if !left.is_empty() {
+            let stopped = self.stop_all()?;
+            let result = self.restore_entries(&memory, &left);
+            let duration = stopped.resume()?;
+            self.note_stop("detach", duration);
+            result?;
+        }
+        let mappings = self.mappings(&memory)?;
+        self.wait_until_left(&memory)?;
+        self.unmap(&memory, &mappings)
+    }
+
+    fn restore_entries(&self, memory: &Memory, indexes: &[u32]) -> Result<(), SessionError> {
+        let journal = Journal(&self.segment);
+        let patches: Result<Vec<_>, _> =
+            indexes.iter().map(|&i| journal.patch(i).map(|p| (i, p))).collect();
+        self.restore(memory, &patches?)
+    }
+
+    /// Everything the session has mapped, what the runtime mapped for itself included.
+    fn mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
+        let image = Self::image()?;
+        let table = image
+            .address(Avma(self.document.image.0), SYMBOL_MAPS)
+            .map_err(SessionError::Image)?;
+        let bytes = read(memory, table, MAP_SLOTS * 16)?;
+        let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
+        let own = bytes.chunks_exact(16).map(|slot| (word(&slot[..8]), word(&slot[8..])));
+        let mut mappings: Vec<(u64, u64)> = own.filter(|m| m.0 != 0 && m.1 != 0).collect();
+        mappings.extend(self.document.regions.iter().map(|r| (r.start, r.len)));
+        mappings.push(self.document.segment);
+        // The image last: the list above is in it.
+        mappings.push(self.document.image);
+        Ok(mappings)
+    }
+
+    /// Waits until no thread is in a trampoline or the runtime, nor will return there. Nothing
+    /// leads there any more.
+    fn wait_until_left(&mut self, memory: &Memory) -> Result<(), SessionError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut stopped = self.stop_all()?;
+            let inside = self.someone_inside(memory, &mut stopped);
+            let duration = stopped.resume()?;
+            self.note_stop("detach", duration);
+            let Some(who) = inside? else { return Ok(()) };
+            if Instant::now() > deadline {
+                return Err(SessionError::Held(format!(
+                    "the probes are out, but {who} stays in the runtime, which stays mapped; try again later"
+                )));
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    fn someone_inside(
+        &self,
+        memory: &Memory,
+        stopped: &mut Stopped,
+    ) -> Result<Option<String>, SessionError> {
+        let image = self.document.image;
+        let regions = self.document.regions.iter().map(|r| (r.start, r.len));
+        let ranges: Vec<(u64, u64)> = regions.chain([image]).collect();
+        let is_inside = |pc: Avma| ranges.iter().any(|r| r.0 <= pc.0 && pc.0 < r.0 + r.1);
+        // A trampoline's copy of an original instruction is as good as the original.
+        let pairs: Vec<(u64, u64)> = self
+            .document
+            .functions
+            .iter()
+            .flat_map(|f| &f.sites)
+            .flat_map(|s| s.pcs.iter().chain(&s.hook_starts).copied())
+            .collect();
+        let maps = self.process.maps()?;
+        for thread in stopped.threads() {
+            let pc = thread.pc().0;
+            if let Some(pair) = pairs.iter().find(|p| p.1 == pc) {
+                thread.set_pc(Avma(pair.0));
+                continue;
+            }
+            let saved = interrupted(&maps, memory, thread.sp());
+            if is_inside(thread.pc()) || saved.into_iter().any(is_inside) {
+                return Ok(Some(format!("thread {}", thread.tid())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn unmap(&mut self, memory: &Memory, mappings: &[(u64, u64)]) -> Result<(), SessionError> {
+        for batch in mappings.chunks(BATCH) {
+            let maps = self.process.maps()?;
+            let mut stopped = Stopped::one(&self.process)?;
+            let result = self.unmap_batch(memory, &maps, &mut stopped, batch);
+            let duration = stopped.resume()?;
+            self.note_stop("detach", duration);
+            result?;
+        }
+        Ok(())
+    }
+
+    fn unmap_batch(
+        &self,
+        memory: &Memory,
+        maps: &[crate::process::Mapping],
+        stopped: &mut Stopped,
+        batch: &[(u64, u64)],
+    ) -> Result<(), SessionError> {
+        let thread = stopped.any().ok_or_else(|| self.no_thread())?;
+        let mut remote = Remote::new(&self.process, maps, memory, thread)?;
+        for &(start, len) in batch {
+            remote.unmap(Avma(start), len)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the mappings of a session whose target is stopped and has not run since out again.
+    pub(super) fn unmap_in(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        let memory = self.process.memory()?;
+        let left = Journal(&self.segment).standing()?;
+        self.restore_entries(&memory, &left)?;
+        let mappings = self.mappings(&memory)?;
+        let maps = self.process.maps()?;
+        self.unmap_batch(&memory, &maps, stopped, &mappings)?;
+        self.close();
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! A session: the runtime in a target, the probes that are in, and the segment both share.
+//!
+//! Nothing runs in the background. Each change opens the session, takes its lock, stops the
+//! target for as long as bytes are written, and lets it go.
+
+mod apply;
+mod create;
+mod end;
+mod place;
+mod select;
+mod stack_scan;
+
+use std::fmt;
+use std::time::Duration;
+
+use patcher::Avma;
+
+use crate::error::Failure;
+use crate::process::{Process, ProcessError};
+use crate::runtime_image::RuntimeImage;
+use crate::segment::{Document, Segment, SegmentError, StopDoc};
+use crate::tracee::{Stopped, TraceeError};
+
+pub use create::{Metric, Options, Where};
+pub use end::Ended;
+pub use select::{Candidate, Selection, display_name, select};
+
+/// What can go wrong with a session.
+#[derive(Debug)]
+pub enum SessionError {
+    /// The process.
+    Process(ProcessError),
+    /// Stopping it or making it call the system.
+    Tracee(TraceeError),
+    /// The segment.
+    Segment(SegmentError),
+    /// Reading or writing its memory.
+    Memory(&'static str, Avma, std::io::Error),
+    /// The text is not what was analysed.
+    TextChanged(Avma),
+    /// No free memory within reach of a module.
+    NoRoom(String),
+    /// A thread stays where bytes would be overwritten.
+    Occupied(String),
+    /// The process has a session already.
+    Exists,
+    /// More functions than a session holds.
+    TooMany,
+    /// The image of the runtime in this program is unusable.
+    Image(String),
+    /// Something in the target keeps the runtime from being taken out.
+    Held(String),
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(error) => error.fmt(f),
+            Self::Tracee(error) => error.fmt(f),
+            Self::Segment(error) => error.fmt(f),
+            Self::Memory(what, at, error) => {
+                write!(f, "{what} at {at}: {}", crate::error::io_text(error))
+            }
+            Self::TextChanged(at) => {
+                write!(f, "the code at {at} is not what its file says: something else has patched it")
+            }
+            Self::NoRoom(module) => write!(f, "no free memory within 2 GiB of {module}"),
+            Self::Occupied(what) => write!(f, "a thread stays inside {what}"),
+            Self::Exists => write!(f, "the process has a session already"),
+            Self::TooMany => write!(f, "a session holds {} functions at most", abi::MAX_FUNCTIONS),
+            Self::Image(what) => what.fmt(f),
+            Self::Held(what) => write!(f, "{what}"),
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+impl From<ProcessError> for SessionError {
+    fn from(error: ProcessError) -> Self {
+        Self::Process(error)
+    }
+}
+
+impl From<TraceeError> for SessionError {
+    fn from(error: TraceeError) -> Self {
+        Self::Tracee(error)
+    }
+}
+
+impl From<SegmentError> for SessionError {
+    fn from(error: SegmentError) -> Self {
+        Self::Segment(error)
+    }
+}
+
+impl SessionError {
+    /// As a user meets it, in the course of `operation` on the process `pid`.
+    pub fn failure(self, operation: &str, process: &Process) -> Failure {
+        let hint = match &self {
+            Self::Process(error) => error.hint(),
+            Self::Exists => {
+                let pid = process.pid;
+                Some(format!("watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"))
+            }
+            _ => None,
+        };
+        let failure = match &self {
+            // Names the process itself.
+            Self::Process(error) => Failure::of(operation, error),
+            Self::Tracee(error) => {
+                let text = error.to_string();
+                let pid = format!("{}: ", process.pid);
+                Failure::new(operation, process.pid, text.strip_prefix(&pid).unwrap_or(&text))
+            }
+            other => Failure::new(operation, process.pid, other),
+        };
+        failure.maybe_hint(hint)
+    }
+}
+
+/// A session of a process.
+pub struct Session {
+    process: Process,
+    segment: Segment,
+    document: Document,
+}
+
+/// What a change did.
+#[derive(Clone, Debug, Default)]
+pub struct Changed {
+    /// Names of the functions added or removed.
+    pub functions: Vec<String>,
+    /// Functions refused, with the reason.
+    pub refused: Vec<(String, String)>,
+}
+
+impl Session {
+    /// The session of a process, for reading.
+    pub fn open(process: &Process) -> Result<Self, SessionError> {
+        let segment = Segment::open(process)?;
+        let document = segment.read_document()?;
+        Ok(Self { process: process.clone(), segment, document })
+    }
+
+    /// Reads again what other commands may have changed.
+    pub fn refresh(&mut self) -> Result<(), SessionError> {
+        self.document = self.segment.read_document()?;
+        Ok(())
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The segment.
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// The document.
+    pub fn document(&self) -> &Document {
+        &self.document
+    }
+
+    /// Does a change under the session's lock, on the document as it is by then.
+    fn locked<R>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<R, SessionError>,
+    ) -> Result<R, SessionError> {
+        self.segment.lock()?;
+        let result = self.refresh().and_then(|()| change(self));
+        self.segment.unlock();
+        result
+    }
+
+    fn note_stop(&mut self, why: &str, stopped: Duration) {
+        let ns = u64::try_from(stopped.as_nanos()).unwrap_or(u64::MAX);
+        self.document.stops.push(StopDoc { why: why.to_owned(), ns });
+    }
+
+    fn image() -> Result<RuntimeImage, SessionError> {
+        RuntimeImage::load().map_err(SessionError::Image)
+    }
+
+    /// Stops all threads.
+    fn stop_all(&self) -> Result<Stopped, SessionError> {
+        Ok(Stopped::all(&self.process)?)
+    }
+}

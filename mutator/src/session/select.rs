@@ -1,0 +1,123 @@
+//! Which functions of a process patterns name, and how each would be patched.
+
+use patcher::Bias;
+use patcher::function::Function;
+use patcher::plan::{Effects, FunctionPlan, plan};
+use patcher::select::Pattern;
+
+use crate::images::{self, OpenImage};
+use crate::process::modules::Module;
+
+/// A function of a loaded module that a pattern names.
+pub struct Candidate {
+    /// Index of the module in the list it was selected from.
+    pub module: usize,
+    /// The module's file.
+    pub image: &'static OpenImage,
+    /// Address in the process minus address in the file.
+    pub bias: Bias,
+    /// The function with its plan.
+    pub plan: FunctionPlan,
+    /// Its demangled name; `module+0xADDR` where it has none.
+    pub name: String,
+}
+
+/// What patterns name.
+#[derive(Default)]
+pub struct Selection {
+    /// Every function matched, in the order of modules and addresses, each once.
+    pub candidates: Vec<Candidate>,
+    /// Patterns without a match, with near names.
+    pub unmatched: Vec<(String, Vec<String>)>,
+    /// Modules that could not be read, with the reason.
+    pub unreadable: Vec<(String, String)>,
+}
+
+/// Looks the patterns up in the modules of a process and plans what they name. A pattern without
+/// a module is looked up in all of them.
+pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Selection {
+    let mut selection = Selection::default();
+    let mut matched = vec![false; patterns.len()];
+    let mut opened = Vec::new();
+    for (index, module) in modules.iter().enumerate() {
+        let wanted = patterns.iter().any(|p| is_meant(p, module));
+        if module.path == "[vdso]" || !wanted {
+            continue;
+        }
+        let image = match images::of_module(module) {
+            Ok(image) => image,
+            Err(error) => {
+                selection.unreadable.push((module.path.clone(), error.to_string()));
+                continue;
+            }
+        };
+        let Some(bias) = module.bias(&image.image) else {
+            let cause = "the file is not the one that is mapped".to_owned();
+            selection.unreadable.push((module.path.clone(), cause));
+            continue;
+        };
+        opened.push(image);
+        let mut functions: Vec<Function> = Vec::new();
+        for (pattern, matched) in patterns.iter().zip(&mut matched) {
+            for function in found(pattern, module, image, bias) {
+                *matched = true;
+                if !functions.iter().any(|f| f.range.start == function.range.start) {
+                    functions.push(function);
+                }
+            }
+        }
+        functions.sort_by_key(|f| f.range.start);
+        for function in functions {
+            let name = display_name(&function, module.file_name());
+            let plan = plan(&image.image, &image.context, &function, want);
+            selection.candidates.push(Candidate { module: index, image, bias, plan, name });
+        }
+    }
+    for (pattern, _) in patterns.iter().zip(matched).filter(|(_, matched)| !matched) {
+        let near = suggestions(pattern, &opened);
+        selection.unmatched.push((pattern.text().to_owned(), near));
+    }
+    selection
+}
+
+fn is_meant(pattern: &Pattern, module: &Module) -> bool {
+    match pattern.absolute_address() {
+        Some(address) => module.code.iter().any(|m| m.contains(address)),
+        None => pattern.module_matches(module.file_name()),
+    }
+}
+
+fn found(pattern: &Pattern, module: &Module, image: &OpenImage, bias: Bias) -> Vec<Function> {
+    if !is_meant(pattern, module) {
+        return Vec::new();
+    }
+    match pattern.absolute_address() {
+        Some(address) => {
+            Pattern::select_at(&image.image, bias.to_svma(address)).into_iter().collect()
+        }
+        None => pattern.select(&image.image),
+    }
+}
+
+fn suggestions(pattern: &Pattern, images: &[&OpenImage]) -> Vec<String> {
+    const MOST: usize = 3;
+    let mut names = Vec::new();
+    for image in images {
+        for name in pattern.suggestions(&image.image, MOST) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names.truncate(MOST);
+    names
+}
+
+/// The demangled name, or where the function stands in its module.
+pub fn display_name(function: &Function, module: &str) -> String {
+    if function.linkage.is_empty() {
+        format!("{module}+{:#x}", function.range.start.0)
+    } else {
+        function.name()
+    }
+}

@@ -1,0 +1,90 @@
+//! What the headers say: segments, and sections with their names.
+
+use std::ops::Range;
+
+use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_LOAD, ProgramHeader};
+use goblin::elf::section_header::SectionHeader;
+
+use super::{c_str, file_range};
+use crate::addr::{FileOffset, Svma};
+
+/// A part of the file that is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it is loaded.
+    pub range: Range<Svma>,
+    /// Where it stands in the file.
+    pub offset: FileOffset,
+    /// Bytes of it that the file holds; the rest of `range` is zero.
+    pub file_size: u64,
+    /// Can be read.
+    pub read: bool,
+    /// Can be written.
+    pub write: bool,
+    /// Can be executed.
+    pub execute: bool,
+}
+
+impl Segment {
+    /// Behind the last address whose byte is in the file.
+    pub fn file_end(&self) -> Svma {
+        self.range.start.plus(self.file_size)
+    }
+}
+
+/// A section header with its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Section<'d> {
+    pub(crate) name: &'d str,
+    pub(crate) header: SectionHeader,
+}
+
+impl Section<'_> {
+    /// Where it is loaded, where it is.
+    pub(crate) fn range(&self) -> Range<Svma> {
+        Svma(self.header.sh_addr)..Svma(self.header.sh_addr.saturating_add(self.header.sh_size))
+    }
+
+    pub(crate) fn holds_code(&self) -> bool {
+        self.header.is_executable() && self.header.is_alloc()
+    }
+
+    /// Whether it holds stubs that the linker made for calls into other modules.
+    pub(crate) fn is_plt(&self) -> bool {
+        self.name == ".plt" || self.name.starts_with(".plt.") || self.name == ".iplt"
+    }
+}
+
+/// The segments, by address.
+pub(super) fn segments(programs: &[ProgramHeader]) -> Vec<Segment> {
+    let loaded = programs.iter().filter(|p| p.p_type == PT_LOAD);
+    let mut segments: Vec<Segment> = loaded.map(segment).collect();
+    segments.sort_by_key(|s| s.range.start);
+    segments
+}
+
+fn segment(program: &ProgramHeader) -> Segment {
+    let start = Svma(program.p_vaddr);
+    let end = Svma(program.p_vaddr.saturating_add(program.p_memsz));
+    Segment {
+        file_size: program.p_filesz.min(end.0 - start.0),
+        range: start..end,
+        offset: FileOffset(program.p_offset),
+        read: program.p_flags & PF_R != 0,
+        write: program.p_flags & PF_W != 0,
+        execute: program.p_flags & PF_X != 0,
+    }
+}
+
+/// The sections with their names, which stand in section `names`.
+pub(super) fn sections(data: &[u8], headers: Vec<SectionHeader>, names: u16) -> Vec<Section<'_>> {
+    const SHN_XINDEX: u16 = 0xffff;
+    let index = match headers.first() {
+        Some(first) if names == SHN_XINDEX => first.sh_link as usize,
+        _ => usize::from(names),
+    };
+    let names = headers.get(index).and_then(|h| file_range(data, h.sh_offset, h.sh_size));
+    let names = names.unwrap_or_default();
+    let name = |header: &SectionHeader| names.get(header.sh_name..).and_then(c_str).unwrap_or("");
+    headers.into_iter().map(|header| Section { name: name(&header), header }).collect()
+}

@@ -1,0 +1,67 @@
+//! Names for the linkage stubs: a stub jumps through a slot, a relocation fills the slot with the
+//! address of a symbol (System V ABI, x86-64 supplement, 5.2).
+
+use goblin::elf::section_header::{SHT_DYNSYM, SHT_RELA, SHT_SYMTAB};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
+
+use super::{Image, Section, c_str, file_range};
+use crate::addr::Svma;
+
+/// The slots of an image, by address.
+pub(super) struct Plt<'d> {
+    slots: Vec<(Svma, &'d str)>,
+}
+
+impl<'d> Plt<'d> {
+    pub(super) fn new(image: &Image<'d>) -> Self {
+        let mut slots = Vec::new();
+        for section in image.sections().iter().filter(|s| s.header.sh_type == SHT_RELA) {
+            slots.extend(relocated(image, section).unwrap_or_default());
+        }
+        slots.sort_unstable();
+        slots.dedup_by_key(|s| s.0);
+        Self { slots }
+    }
+
+    /// What the stub at `at` jumps to.
+    pub(super) fn name(&self, image: &Image<'d>, at: Svma) -> Option<&'d str> {
+        const MOST: u64 = 16;
+        if !image.sections().iter().any(|s| s.is_plt() && s.range().contains(&at)) {
+            return None;
+        }
+        let bytes = image.bytes(at, MOST)?;
+        let mut insns = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).into_iter();
+        let jump = insns.find(|i| i.mnemonic() != Mnemonic::Endbr64)?;
+        if jump.mnemonic() != Mnemonic::Jmp || jump.op0_kind() != OpKind::Memory {
+            return None;
+        }
+        let slot = Svma(jump.is_ip_rel_memory_operand().then(|| jump.memory_displacement64())?);
+        let index = self.slots.binary_search_by_key(&slot, |s| s.0).ok()?;
+        Some(self.slots[index].1)
+    }
+}
+
+/// The slots that the relocations in `section` fill with symbols.
+fn relocated<'d>(image: &Image<'d>, section: &Section<'d>) -> Option<Vec<(Svma, &'d str)>> {
+    const RELA: usize = 24;
+    const SYMBOL: u64 = 24;
+    const R_X86_64_GLOB_DAT: u64 = 6;
+    const R_X86_64_JUMP_SLOT: u64 = 7;
+    let is_table = |s: &&Section<'_>| matches!(s.header.sh_type, SHT_DYNSYM | SHT_SYMTAB);
+    let symbols = image.sections().get(section.header.sh_link as usize).filter(is_table)?;
+    let names = &image.sections().get(symbols.header.sh_link as usize)?.header;
+    let bytes = |s: &Section<'_>| file_range(image.data(), s.header.sh_offset, s.header.sh_size);
+    let (rows, symbols) = (bytes(section)?, bytes(symbols)?);
+    let names = file_range(image.data(), names.sh_offset, names.sh_size)?;
+    let name = |row: &[u8]| {
+        let info = u64::from_le_bytes(row.get(8..16)?.try_into().ok()?);
+        if !matches!(info & 0xffff_ffff, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT) {
+            return None;
+        }
+        let symbol = file_range(symbols, (info >> 32).checked_mul(SYMBOL)?, 4)?;
+        let at = u32::from_le_bytes(symbol.try_into().ok()?);
+        let name = c_str(names.get(at as usize..)?).filter(|n| !n.is_empty())?;
+        Some((Svma(u64::from_le_bytes(row.get(..8)?.try_into().ok()?)), name))
+    };
+    Some(rows.chunks_exact(RELA).filter_map(name).collect())
+}

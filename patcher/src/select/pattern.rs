@@ -1,0 +1,160 @@
+//! What a pattern's text says.
+
+use std::fmt;
+
+use regex::Regex;
+
+use super::spelling::Spelling;
+
+/// Why a text is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatternError {
+    /// Nothing in it.
+    Empty,
+    /// A regular expression that cannot be read.
+    Regex {
+        /// The expression.
+        text: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// An address that is no hexadecimal number.
+    Address {
+        /// The text.
+        text: String,
+    },
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "an empty pattern"),
+            Self::Regex { text, cause } => write!(f, "/{text}/: {cause}"),
+            Self::Address { text } => write!(f, "{text}: not a hexadecimal address"),
+        }
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+/// What a pattern asks for within a module.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    /// A linkage name, a demangled name without arguments, or a full demangled signature.
+    Name { text: String, spelling: Spelling },
+    Glob { text: String, spelling: Spelling },
+    Regex(Regex),
+    /// An address in a process, or in a file.
+    Address(u64),
+    /// An address of the file.
+    Offset(u64),
+}
+
+/// The module, if one is named, and what is asked for in it.
+pub(super) fn read(text: &str) -> Result<(Option<&str>, What), PatternError> {
+    let (module, rest) = split_module(text);
+    if rest.is_empty() {
+        return Err(PatternError::Empty);
+    }
+    if module.is_none()
+        && let Some((module, offset)) = rest.rsplit_once("+0x")
+        && !module.is_empty()
+        && let Ok(offset) = u64::from_str_radix(offset, 16)
+    {
+        return Ok((Some(module), What::Offset(offset)));
+    }
+    let what = if let Some(digits) = rest.strip_prefix("0x") {
+        let address = u64::from_str_radix(digits, 16)
+            .map_err(|_| PatternError::Address { text: rest.to_owned() })?;
+        if module.is_some() { What::Offset(address) } else { What::Address(address) }
+    } else if let Some(inner) = rest.strip_prefix('/').and_then(|r| r.strip_suffix('/')) {
+        What::Regex(regex(inner)?)
+    } else if is_glob(rest) {
+        What::Glob { spelling: Spelling::of_glob(rest), text: rest.to_owned() }
+    } else {
+        What::Name { spelling: Spelling::of_name(rest), text: rest.to_owned() }
+    };
+    Ok((module, what))
+}
+
+fn regex(text: &str) -> Result<Regex, PatternError> {
+    if text.is_empty() {
+        return Err(PatternError::Empty);
+    }
+    Regex::new(text).map_err(|e| PatternError::Regex {
+        text: text.to_owned(),
+        cause: e.to_string().lines().last().unwrap_or_default().trim().to_owned(),
+    })
+}
+
+/// Whether `*` and `?` stand for other text: not in a list of arguments, and not as operators.
+fn is_glob(text: &str) -> bool {
+    let text = text.replace("(anonymous namespace)", "").replace("operator()", "");
+    if text.contains('(') {
+        return false;
+    }
+    let text = match text.rsplit_once("operator") {
+        Some((path, "*" | "*=" | "->*")) => path,
+        _ => &text,
+    };
+    text.contains(['*', '?'])
+}
+
+/// `module!pattern` in two; `!` inside brackets or a regular expression is none.
+fn split_module(text: &str) -> (Option<&str>, &str) {
+    match text.split_once('!') {
+        Some((module, rest))
+            if !module.is_empty()
+                && !module.starts_with('/')
+                && !module.contains(['(', '<'])
+                // `operator!=` and the like.
+                && !module.ends_with("operator") =>
+        {
+            (Some(module), rest)
+        }
+        _ => (None, text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{What, is_glob, read};
+
+    #[test]
+    fn globs_are_told_from_names() {
+        for (text, expected) in [
+            ("MPI_*", true),
+            ("ns::f?", true),
+            ("(anonymous namespace)::f*", true),
+            ("A::operator()*", true),
+            ("*::operator*", true),
+            ("A::operator*", false),
+            ("A::operator->*", false),
+            ("f(char const*)", false),
+            ("main.(*T).Run", false),
+            ("f", false),
+        ] {
+            // `*::operator*` is a glob for its first star.
+            assert_eq!(is_glob(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn modules_are_split_off() {
+        for (text, expected) in [
+            ("libmpi.so*!MPI_*", Some("libmpi.so*")),
+            ("app+0x10", Some("app")),
+            ("app!0x10", Some("app")),
+            ("ns::operator!=", None),
+            ("/a!b/", None),
+            ("f<1!=2>(int)", None),
+            ("f", None),
+        ] {
+            assert_eq!(read(text).map(|r| r.0), Ok(expected), "{text}");
+        }
+        assert!(matches!(read("app!0x10"), Ok((_, What::Offset(16)))));
+        assert!(matches!(read("0x10"), Ok((_, What::Address(16)))));
+        assert!(matches!(read("app!/x.y/"), Ok((_, What::Regex(_)))));
+        assert!(matches!(read("/"), Ok((_, What::Name { .. }))));
+    }
+}

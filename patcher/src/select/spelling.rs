@@ -1,0 +1,85 @@
+//! A cheap test before a name is demangled: can it be the one that is looked for at all?
+//!
+//! A mangled name spells every identifier of the name letter by letter, at its first mention.
+//! What it abbreviates is a closed set: the words of the languages and a few names of `std`.
+
+/// Words of demangled names that the mangled ones do not spell.
+const ABBREVIATED: [&str; 12] = [
+    "anonymous namespace std abi clone",
+    "operator co_await new delete alignof sizeof decltype noexcept throw typeid",
+    "dynamic_cast static_cast const_cast reinterpret_cast",
+    "unsigned signed char short int long float double bool void wchar_t complex imaginary",
+    "char8_t char16_t char32_t _Float16 __int128 nullptr nullptr_t auto half",
+    "decimal32 decimal64 decimal128 const volatile restrict true false",
+    "allocator basic_string string char_traits",
+    "basic_istream basic_ostream basic_iostream istream ostream iostream",
+    "lambda unnamed type default block invocation function parm parameter pack this",
+    "vtable VTT typeinfo name for guard variable reference temporary thunk virtual override offset",
+    "construction init wrapper transaction global constructors destructors keyed literal",
+    "closure shim impl dyn extern unsafe for as mut str usize isize i128 u128",
+];
+
+/// What a mangled name must spell to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Spelling(Option<String>);
+
+impl Spelling {
+    /// For exactly this name, with or without arguments.
+    pub(super) fn of_name(name: &str) -> Self {
+        let outside = outside_brackets(name);
+        let abbreviated =
+            |w: &str| ABBREVIATED.iter().any(|words| words.split(' ').any(|word| word == w));
+        let is_word = |w: &&str| !w.is_empty() && w.is_ascii() && !abbreviated(w);
+        let last = outside.rsplit(|c| !is_letter(c)).find(is_word);
+        Self(last.map(|word| {
+            // An identifier comes with its length, which keeps short ones from being found
+            // everywhere; but Rust's old mangling counts `f<T>` as one, and its new one puts `_`
+            // before an identifier that begins so.
+            if name.contains('<') || word.starts_with('_') {
+                word.to_owned()
+            } else {
+                format!("{}{word}", word.len())
+            }
+        }))
+    }
+
+    /// For a glob: its longest piece within an identifier.
+    pub(super) fn of_glob(glob: &str) -> Self {
+        let pieces = glob.split(|c| !is_letter(c)).filter(|p| p.len() >= 3 && is_spelled(p));
+        Self(pieces.max_by_key(|p| p.len()).map(str::to_owned))
+    }
+
+    /// Whether `mangled` can stand for it.
+    pub(super) fn can_be(&self, mangled: &str) -> bool {
+        let spells = |word: &String| mangled.contains(word) || mangled.starts_with("_GLOBAL_");
+        self.0.as_ref().is_none_or(spells)
+    }
+}
+
+/// Whether a mangled name spells out this piece of an identifier wherever it occurs.
+fn is_spelled(piece: &str) -> bool {
+    // Numbers are mangled in another base.
+    let is_number = piece.bytes().all(|b| b.is_ascii_hexdigit());
+    piece.is_ascii() && !is_number && !ABBREVIATED.iter().any(|words| words.contains(piece))
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// `name` up to its arguments or marks, without what stands in angle brackets and braces.
+fn outside_brackets(name: &str) -> String {
+    let name = name.replace("(anonymous namespace)", "").replace("operator()", "operator");
+    let mut depth = 0usize;
+    let mut outside = String::new();
+    for c in name.chars() {
+        match c {
+            '<' | '{' => depth += 1,
+            '>' | '}' => depth = depth.saturating_sub(1),
+            '(' | '[' if depth == 0 => break,
+            _ if depth == 0 => outside.push(c),
+            _ => {}
+        }
+    }
+    outside
+}

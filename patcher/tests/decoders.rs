@@ -1,0 +1,249 @@
+//! Every trampoline, decoded by two decoders: they agree on every instruction, and every displaced
+//! instruction means what it meant in its place.
+
+mod libraries;
+
+use std::collections::HashMap;
+
+use capstone::arch::BuildsCapstone;
+use capstone::arch::DetailsArchInsn;
+use capstone::arch::x86::{ArchMode, X86OperandType};
+use capstone::{Capstone, Insn};
+use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
+use patcher::emit::{Emitted, Hooks};
+use patcher::image::Image;
+use patcher::plan::{Effects, ModuleContext, plan};
+use patcher::{Avma, Bias};
+
+const BIAS: Bias = Bias(0x7f00_0000_0000);
+const TRAMPOLINES: u64 = BIAS.0 + (1 << 30);
+
+/// What an instruction refers to, in terms both decoders can be asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Meaning {
+    length: usize,
+    registers: Vec<String>,
+    immediates: Vec<u64>,
+    /// Base, index, scale, displacement; a rip-relative operand as its absolute address.
+    memory: Vec<(String, String, i32, i64)>,
+}
+
+fn name(register: Register) -> String {
+    match register {
+        Register::None => String::new(),
+        // iced calls the low bytes of the new registers r8l and so on.
+        register if register.is_gpr8() && register >= Register::R8L => {
+            format!("{register:?}").to_lowercase().replace('l', "b")
+        }
+        register => format!("{register:?}").to_lowercase(),
+    }
+}
+
+fn by_iced(insn: &Instruction) -> Meaning {
+    let mut meaning = Meaning {
+        length: insn.len(),
+        registers: Vec::new(),
+        immediates: Vec::new(),
+        memory: Vec::new(),
+    };
+    for op in 0..insn.op_count() {
+        match insn.op_kind(op) {
+            OpKind::Register => meaning.registers.push(name(insn.op_register(op))),
+            OpKind::NearBranch64 => meaning.immediates.push(insn.near_branch_target()),
+            OpKind::Memory if insn.is_ip_rel_memory_operand() => {
+                let at = insn.ip_rel_memory_address() as i64;
+                meaning
+                    .memory
+                    .push(("rip".to_owned(), String::new(), 1, at));
+            }
+            OpKind::Memory => meaning.memory.push((
+                name(insn.memory_base()),
+                name(insn.memory_index()),
+                insn.memory_index_scale() as i32,
+                insn.memory_displacement64() as i64,
+            )),
+            _ => meaning.immediates.push(insn.immediate(op)),
+        }
+    }
+    meaning
+}
+
+fn by_capstone(capstone: &Capstone, insn: &Insn<'_>) -> Meaning {
+    let mut meaning = Meaning {
+        length: insn.bytes().len(),
+        registers: Vec::new(),
+        immediates: Vec::new(),
+        memory: Vec::new(),
+    };
+    let detail = capstone.insn_detail(insn).expect("detail");
+    let name = |register| capstone.reg_name(register).unwrap_or_default();
+    let arch = detail.arch_detail();
+    let operands = arch.x86().expect("x86").operands();
+    for operand in operands {
+        match operand.op_type {
+            X86OperandType::Reg(register) => meaning.registers.push(name(register)),
+            X86OperandType::Imm(value) => meaning.immediates.push(value as u64),
+            X86OperandType::Mem(memory) if name(memory.base()) == "rip" => {
+                let at = insn.address() as i64 + insn.bytes().len() as i64 + memory.disp();
+                meaning
+                    .memory
+                    .push(("rip".to_owned(), String::new(), 1, at));
+            }
+            X86OperandType::Mem(memory) => meaning.memory.push((
+                name(memory.base()),
+                name(memory.index()),
+                memory.scale(),
+                memory.disp(),
+            )),
+            X86OperandType::Invalid => {}
+        }
+    }
+    meaning
+}
+
+/// Instructions whose operands the two decoders list differently on purpose: one counts operands
+/// that the encoding implies, or shows an immediate at another width.
+fn comparable(insn: &Instruction) -> bool {
+    let plain = (0..insn.op_count()).all(|op| {
+        matches!(
+            insn.op_kind(op),
+            OpKind::Register
+                | OpKind::Memory
+                | OpKind::NearBranch64
+                | OpKind::Immediate8to64
+                | OpKind::Immediate8to32
+                | OpKind::Immediate32to64
+        )
+    });
+    let x87 = (0..insn.op_count()).any(|op| insn.op_register(op).is_st());
+    let masked = insn.has_op_mask();
+    plain && !x87 && !masked && insn.op_count() <= 2 && !insn.is_string_instruction()
+}
+
+/// Decodes `emitted` with both and compares; gives the number of instructions.
+fn agree(capstone: &Capstone, emitted: &Emitted, base: u64) -> usize {
+    let insns = capstone
+        .disasm_all(&emitted.code, base)
+        .expect("capstone decodes");
+    let mut decoder = Decoder::with_ip(64, &emitted.code, base, DecoderOptions::NONE);
+    let mut count = 0;
+    for theirs in insns.iter() {
+        let ours = decoder.decode();
+        assert!(!ours.is_invalid(), "{theirs}");
+        assert_eq!(ours.ip(), theirs.address());
+        assert_eq!(ours.len(), theirs.bytes().len(), "{theirs}");
+        let (mut a, mut b) = (by_iced(&ours), by_capstone(capstone, theirs));
+        if ours.is_string_instruction() {
+            a.memory.clear();
+            b.memory.clear();
+        }
+        // One shows -1 as 0xffffffff with some instructions and not with others.
+        if (0..ours.op_count()).any(|op| ours.op_kind(op) == OpKind::Immediate8to32) {
+            for immediate in a.immediates.iter_mut().chain(&mut b.immediates) {
+                *immediate &= 0xffff_ffff;
+            }
+        }
+        if !comparable(&ours) {
+            // The lengths and the places in memory still have to be the same.
+            a.registers.clear();
+            b.registers.clear();
+            a.immediates.clear();
+            b.immediates.clear();
+        }
+        assert_eq!(a, b, "{theirs}");
+        count += 1;
+    }
+    assert!(!decoder.can_decode(), "both decode everything");
+    count
+}
+
+/// The one instruction at the start of `bytes`, without what depends on its address.
+fn meaning(capstone: &Capstone, bytes: &[u8], at: u64) -> (String, Meaning) {
+    let insns = capstone
+        .disasm_count(bytes, at, 1)
+        .expect("capstone decodes");
+    let insn = insns.iter().next().expect("one instruction");
+    let mnemonic = insn.mnemonic().unwrap_or_default().to_owned();
+    let mut meaning = by_capstone(capstone, insn);
+    meaning.length = 0;
+    (mnemonic, meaning)
+}
+
+fn check(name: &str, data: &[u8]) {
+    let capstone = Capstone::new()
+        .x86()
+        .mode(ArchMode::Mode64)
+        .detail(true)
+        .build();
+    let capstone = capstone.expect("capstone");
+    let image = Image::parse(data).expect("an ELF image");
+    let context = ModuleContext::new(&image);
+    let hooks = Hooks {
+        entry_cell: Avma(TRAMPOLINES - 16),
+        exit_cell: Avma(TRAMPOLINES - 8),
+        id: 0x1234_5678,
+    };
+    let (mut instructions, mut moved) = (0, HashMap::new());
+    let mut at = TRAMPOLINES;
+    for function in image.functions().iter() {
+        let plan = plan(
+            &image,
+            &context,
+            &function,
+            Effects {
+                entry: true,
+                exits: true,
+            },
+        );
+        for site in &plan.sites {
+            let emitted = site.emit(&image, BIAS, Avma(at), &hooks).expect("in reach");
+            instructions += agree(&capstone, &emitted, at);
+            for pair in &emitted.pcs {
+                let offset = (pair.trampoline.0 - at) as usize;
+                let original = BIAS.to_svma(pair.original);
+                let Some(bytes) = (1..=15).rev().find_map(|len| image.bytes(original, len)) else {
+                    continue;
+                };
+                let window = site.window.start <= original && original < site.window.end;
+                if !window || site.landing.is_none() && site.window.end.0 - site.window.start.0 < 5
+                {
+                    continue;
+                }
+                let before = meaning(&capstone, bytes, pair.original.0);
+                let after = meaning(&capstone, &emitted.code[offset..], pair.trampoline.0);
+                // Branches may go to a copy, and calls become a push and a jump.
+                let branches = before.0.starts_with('j')
+                    || before.0.starts_with("notrack")
+                    || before.0.starts_with("loop")
+                    || before.0.contains("call");
+                if !branches {
+                    assert_eq!(before, after, "{name} {original}");
+                    *moved.entry(before.0).or_insert(0) += 1;
+                }
+            }
+            at += site.max_len() as u64;
+        }
+    }
+    println!(
+        "{name}: {instructions} instructions, {} mnemonics moved",
+        moved.len()
+    );
+    assert!(
+        moved.len() > 20,
+        "{name}: a good share of the instruction set is among those moved"
+    );
+}
+
+#[test]
+fn both_decoders_agree_on_the_c_library() {
+    check("libc.so.6", &libraries::libc());
+}
+
+#[test]
+fn both_decoders_agree_on_other_libraries() {
+    for name in ["libstdc++.so.6", "libcrypto.so.3", "libpython3.11.so.1.0"] {
+        if let Some(data) = libraries::library(name) {
+            check(name, &data);
+        }
+    }
+}

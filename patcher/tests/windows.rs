@@ -1,0 +1,230 @@
+//! What a plan overwrites, over all functions of real libraries: never overlapping, never where
+//! another decoder sees a branch land, and restored by undoing.
+
+mod libraries;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use capstone::arch::x86::{ArchMode, X86OperandType};
+use capstone::arch::{ArchOperand, BuildsCapstone};
+use capstone::{Capstone, InsnGroupType};
+use patcher::emit::{Hooks, Patch};
+use patcher::image::Image;
+use patcher::plan::{Effects, FunctionPlan, ModuleContext, Tactic, plan};
+use patcher::{Avma, Bias, Svma};
+
+/// Where the module is thought to be loaded, and the trampolines 1 GiB behind it.
+const BIAS: Bias = Bias(0x7f00_0000_0000);
+const TRAMPOLINES: u64 = BIAS.0 + (1 << 30);
+
+fn plans(image: &Image<'_>) -> Vec<FunctionPlan> {
+    let context = ModuleContext::new(image);
+    let want = Effects {
+        entry: true,
+        exits: true,
+    };
+    image
+        .functions()
+        .iter()
+        .map(|f| plan(image, &context, &f, want))
+        .collect()
+}
+
+/// The patches of all sites of `plan`, with trampolines from `at` on.
+fn patches(image: &Image<'_>, plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
+    let mut all = Vec::new();
+    for site in &plan.sites {
+        let hooks = Hooks {
+            entry_cell: Avma(TRAMPOLINES - 16),
+            exit_cell: Avma(TRAMPOLINES - 8),
+            id: 1,
+        };
+        let emitted = site.emit(image, BIAS, Avma(*at), &hooks).expect("in reach");
+        assert!(emitted.code.len() <= site.max_len(), "{:?}", site.window);
+        *at += site.max_len() as u64;
+        all.extend(emitted.patches);
+    }
+    all
+}
+
+type Program = (&'static str, Vec<u8>);
+
+/// Libraries and programs of this machine, and the compiled one.
+static PROGRAMS: LazyLock<Vec<Program>> = LazyLock::new(|| {
+    let mut all = vec![("libc.so.6", libraries::libc())];
+    for name in ["libstdc++.so.6", "libcrypto.so.3"] {
+        all.extend(libraries::library(name).map(|data| (name, data)));
+    }
+    // Not position-independent, stripped, and laid out by profile.
+    all.extend(
+        std::fs::read("/usr/bin/python3.11")
+            .ok()
+            .map(|data| ("python3.11", data)),
+    );
+    for optimization in ["-O0", "-O2", "-O3", "-Os"] {
+        all.extend(libraries::compiled(optimization).map(|data| (optimization, data)));
+    }
+    all
+});
+
+#[test]
+fn undoing_a_plan_gives_the_same_bytes() {
+    for (name, data) in PROGRAMS.iter() {
+        let image = Image::parse(data).expect("an ELF image");
+        let mut at = TRAMPOLINES;
+        let mut written = 0;
+        for plan in plans(&image) {
+            let mut memory: BTreeMap<u64, u8> = BTreeMap::new();
+            let patches = patches(&image, &plan, &mut at);
+            for patch in &patches {
+                assert_eq!(patch.old.len(), patch.new.len());
+                let svma = BIAS.to_svma(patch.at);
+                let original = image
+                    .bytes(svma, patch.old.len() as u64)
+                    .expect("in the file");
+                assert_eq!(original, patch.old, "{name} {svma}");
+                for (offset, byte) in patch.new.iter().enumerate() {
+                    // No two patches write the same byte, so they can be undone in any order.
+                    let before = memory.insert(patch.at.0 + offset as u64, *byte);
+                    assert_eq!(before, None, "{name} {}", plan.function.linkage);
+                }
+            }
+            for patch in &patches {
+                memory.extend((patch.at.0..).zip(patch.old.iter().copied()));
+            }
+            for (at, byte) in &memory {
+                let svma = BIAS.to_svma(Avma(*at));
+                assert_eq!(image.bytes(svma, 1), Some(&[*byte][..]));
+            }
+            written += memory.len();
+        }
+        assert!(written > 0, "{name} has no patches");
+    }
+}
+
+#[test]
+fn windows_never_overlap() {
+    for (name, data) in PROGRAMS.iter() {
+        let image = Image::parse(data).expect("an ELF image");
+        // Functions whose symbols overlap share bytes and cannot both be instrumented.
+        let mut owner: HashMap<u64, (Svma, usize)> = HashMap::new();
+        for (index, plan) in plans(&image).iter().enumerate() {
+            let own = std::iter::once(&plan.function.range).chain(&plan.function.cold);
+            let own: Vec<Range<Svma>> = own.cloned().collect();
+            for (number, site) in plan.sites.iter().enumerate() {
+                let tag = (plan.function.range.start, index << 16 | number);
+                let hosted = |at: u64| {
+                    plan.sites.iter().any(|other| {
+                        other
+                            .landing
+                            .as_ref()
+                            .is_some_and(|l| l.contains(&Svma(at)))
+                    })
+                };
+                for at in site.window.start.0..site.window.end.0 {
+                    let within = own.iter().any(|r| r.contains(&Svma(at)));
+                    if let Some(before) = owner.insert(at, tag) {
+                        assert!(
+                            before.0 != tag.0 && within,
+                            "{name} {at:#x}: windows of {:x} and {:x} overlap",
+                            before.0,
+                            tag.0,
+                        );
+                    }
+                }
+                if let Some(landing) = &site.landing {
+                    for at in landing.start.0..landing.end.0 {
+                        assert!(hosted(at));
+                        let window = plan.sites.iter().find(|s| s.window.contains(&Svma(at)));
+                        let jump = window.map(|s| match s.tactic {
+                            Tactic::Springboard => s.window.start.0..s.window.start.0 + 2,
+                            _ => s.window.start.0..s.window.start.0 + 5,
+                        });
+                        assert!(jump.is_none_or(|j| !j.contains(&at)), "{name} {at:#x}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every address that a direct branch leads to, and from where, as capstone sees `functions`.
+fn branches(
+    image: &Image<'_>,
+    functions: impl Iterator<Item = Range<Svma>>,
+) -> HashMap<u64, Vec<u64>> {
+    let capstone = Capstone::new()
+        .x86()
+        .mode(ArchMode::Mode64)
+        .detail(true)
+        .build();
+    let capstone = capstone.expect("capstone");
+    let mut found: HashMap<u64, Vec<u64>> = HashMap::new();
+    for range in functions {
+        let Some(bytes) = image.bytes(range.start, range.end.0 - range.start.0) else {
+            continue;
+        };
+        let Ok(insns) = capstone.disasm_all(bytes, range.start.0) else {
+            continue;
+        };
+        for insn in insns.iter() {
+            let detail = capstone.insn_detail(insn).expect("detail");
+            let jump = |g: &capstone::InsnGroupId| {
+                let group = u32::from(g.0);
+                group == InsnGroupType::CS_GRP_JUMP || group == InsnGroupType::CS_GRP_CALL
+            };
+            if !detail.groups().iter().any(jump) {
+                continue;
+            }
+            for operand in detail.arch_detail().operands() {
+                if let ArchOperand::X86Operand(operand) = operand
+                    && let X86OperandType::Imm(to) = operand.op_type
+                {
+                    found.entry(to as u64).or_default().push(insn.address());
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn no_branch_another_decoder_sees_lands_inside_a_window() {
+    let mut led = 0;
+    for (name, data) in PROGRAMS.iter() {
+        let image = Image::parse(data).expect("an ELF image");
+        let ranges = image.functions().iter().flat_map(|f| {
+            std::iter::once(f.range.clone())
+                .chain(f.cold.clone())
+                .collect::<Vec<_>>()
+        });
+        let mut seen = HashSet::new();
+        let branches = branches(&image, ranges.filter(|r| seen.insert(r.start)));
+        for plan in plans(&image) {
+            // A jump that a site of the same plan displaces leads to a copy.
+            let displaced = |from: u64| plan.sites.iter().any(|s| s.window.contains(&Svma(from)));
+            for site in &plan.sites {
+                // Of a retargeted jump only the displacement changes.
+                for at in site.window.start.0 + 1..site.window.end.0 {
+                    for &from in branches.get(&at).into_iter().flatten() {
+                        assert!(displaced(from), "{name}: {from:#x} lands at {at:#x}");
+                        led += 1;
+                    }
+                }
+                if let Some(landing) = &site.landing {
+                    for at in landing.start.0..landing.end.0 {
+                        for &from in branches.get(&at).into_iter().flatten() {
+                            assert!(displaced(from), "{name}: {from:#x} lands at {at:#x}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        led > 100,
+        "jumps led to copies are among what is tested: {led}"
+    );
+}
