@@ -61,7 +61,6 @@ global_asm!(
     "je 1f",
     "movzx eax, byte ptr [rdi - 1]",
     "movzx ecx, byte ptr [rsi - 1]",
-    "xchg eax, ecx",
     "sub eax, ecx",
     "1:",
     "ret",

@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn sees_the_mappings_of_its_own_process() {
-        let here = for_each as *const () as u64;
+        let here = parse as *const () as u64;
         let mut paths = Vec::new();
         let found = for_each(|mapping, path| {
             if mapping.execute && mapping.start <= here && here < mapping.end {

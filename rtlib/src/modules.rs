@@ -115,7 +115,7 @@ impl List {
                 *slot = Range { start: mapping.start, end: mapping.end, tables };
                 self.len += 1;
             }
-            if is_file {
+            if is_file && segment::is_mapped() {
                 publish(mapping, path);
             }
             true

@@ -19,6 +19,11 @@ fn base() -> u64 {
     ipath_parameters.segment.load(Ordering::Relaxed)
 }
 
+/// Whether there is a segment: none in the crate's own tests.
+pub fn is_mapped() -> bool {
+    base() != 0
+}
+
 /// The header.
 #[inline(always)]
 pub fn header() -> &'static Header {

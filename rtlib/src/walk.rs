@@ -63,7 +63,7 @@ pub unsafe fn fast(
     // the mapping it lies in, all of which is readable memory.
     unsafe {
         let (low, high) = ((*thread).stack.low, (*thread).stack.high);
-        if slot < low || slot > high - 8 {
+        if slot < low || slot >= high {
             return Err(Obstacle::Stack);
         }
         let capacity = (*thread).frames_capacity;
@@ -345,4 +345,33 @@ fn indirect_len(modrm: u8, sib: Option<u8>) -> usize {
         _ => 0,
     };
     2 + usize::from(has_sib) + displacement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The address its call returns to.
+    #[unsafe(naked)]
+    extern "C" fn own_return_address() -> u64 {
+        core::arch::naked_asm!("mov rax, [rsp]", "ret");
+    }
+
+    #[inline(never)]
+    extern "C" fn through_a_pointer(function: extern "C" fn() -> u64) -> u64 {
+        core::hint::black_box(function)() + 1
+    }
+
+    #[test]
+    fn return_addresses_have_rules() {
+        let direct = own_return_address();
+        let indirect = through_a_pointer(own_return_address) - 1;
+        for pc in [direct, indirect] {
+            let range = MODULES.find(pc).expect("code is mapped executable");
+            assert!(is_after_call(&range, pc));
+            assert!(!is_after_call(&range, pc + 1));
+            let rule = rule_of(pc).expect("Rust programs have tables");
+            assert!(matches!(rule, Rule::FromRsp { .. } | Rule::FromRbp { .. }), "{rule:?}");
+        }
+    }
 }

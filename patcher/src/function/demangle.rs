@@ -17,8 +17,13 @@ pub fn demangle(linkage: &str) -> String {
 /// As [`demangle`], without arguments and return type: `ns::work [clone .constprop.0]`.
 pub fn demangle_without_arguments(linkage: &str) -> String {
     let options = DemangleOptions::new().no_params().no_return_type();
-    let name = rust(linkage).or_else(|| cpp(linkage, &options));
-    name.unwrap_or_else(|| linkage.to_owned())
+    let short = || {
+        let name = cpp(linkage, &options)?;
+        // Without the arguments the mark is left out too.
+        let clone = linkage.split_once('.').map(|(_, suffix)| format!(" [clone .{suffix}]"));
+        Some(name + clone.as_deref().unwrap_or_default())
+    };
+    rust(linkage).or_else(short).unwrap_or_else(|| linkage.to_owned())
 }
 
 /// As [`demangle`], without the return type that C++ puts before a template function's name.
@@ -94,13 +99,22 @@ mod tests {
 
     #[test]
     fn a_name_that_explodes_stays_mangled() {
-        // Each argument is a function that takes the one before twice: 2^30 words in all.
-        let id = |n: u32| match n {
-            0 => "S_".to_owned(),
-            n => format!("S{}_", char::from_digit(n - 1, 36).unwrap().to_ascii_uppercase()),
+        let id = |n: u32| match n.checked_sub(1).map(|n| (n / 36, n % 36)) {
+            None => "S_".to_owned(),
+            Some((0, low)) => format!("S{}_", digit(low)),
+            Some((high, low)) => format!("S{}{}_", digit(high), digit(low)),
         };
-        let arguments: String = (0..30).map(|n| format!("PF{0}{0}E", id(2 * n))).collect();
-        let linkage = format!("_Z1f1a{arguments}");
-        assert!(demangle(&linkage).len() <= super::LONGEST);
+        // Each argument is a function that takes the one before twice.
+        let doubled = |times: u32| {
+            let arguments = (0..times).map(|n| format!("PF{0}{0}E", id(2 * n)));
+            format!("_Z1f1a{}", arguments.collect::<String>())
+        };
+        assert_eq!(demangle(&doubled(2)), "f(a, a (*)(a), a (*(*)(a (*)(a)))(a))");
+        let linkage = doubled(30);
+        assert_eq!(demangle(&linkage), linkage);
+    }
+
+    fn digit(n: u32) -> char {
+        char::from_digit(n, 36).expect("less than 36").to_ascii_uppercase()
     }
 }

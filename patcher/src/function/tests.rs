@@ -60,7 +60,9 @@ fn agrees_with_readelf(file: &Path) -> usize {
     for frame in oracle::frames(file) {
         let start = Svma(frame.start);
         let in_plt = image.sections().iter().any(|s| s.is_plt() && s.range().contains(&start));
-        if !in_plt && !frame.is_signal {
+        // Some descriptions begin with the padding in front of what they are for.
+        let is_padded = known.range(frame.start + 1..frame.end).any(|k| k.0 - frame.start < 16);
+        if !in_plt && !frame.is_signal && !is_padded {
             assert!(table.containing(start).is_some(), "{start}");
         }
     }

@@ -6,6 +6,8 @@ mod pattern;
 mod spelling;
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;
 
 use crate::addr::{Avma, Svma};

@@ -83,3 +83,56 @@ fn outside_brackets(name: &str) -> String {
     }
     outside
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Spelling, is_letter};
+    use crate::function::{demangle, demangle_without_arguments, is_mangled};
+    use crate::image::Image;
+
+    /// No name may fail the test that it should pass; how many names there were.
+    fn holds(data: &[u8]) -> usize {
+        let image = Image::parse(data).expect("an image");
+        let names: Vec<&str> = image.functions().names().filter(|n| is_mangled(n)).collect();
+        for linkage in &names {
+            let (name, full) = (demangle_without_arguments(linkage), demangle(linkage));
+            if name == **linkage {
+                continue;
+            }
+            for name in [&name, &full] {
+                assert!(Spelling::of_name(name).can_be(linkage), "{name} {linkage}");
+            }
+            for word in name.split(|c| !is_letter(c)) {
+                for piece in [Some(word), word.get(1..), word.get(..word.len().saturating_sub(1))] {
+                    let Some(piece) = piece else { continue };
+                    assert!(Spelling::of_glob(piece).can_be(linkage), "{piece} {name} {linkage}");
+                }
+            }
+        }
+        names.len()
+    }
+
+    #[test]
+    fn names_of_this_program_are_spelled_in_it() {
+        let this = std::env::current_exe().and_then(std::fs::read).expect("this program");
+        assert!(holds(&this) > 1000);
+    }
+
+    #[test]
+    fn names_of_the_cpp_library_are_spelled_in_it() {
+        let data = std::fs::read("/lib/x86_64-linux-gnu/libstdc++.so.6").expect("the C++ library");
+        assert!(holds(&data) > 1000);
+    }
+
+    #[test]
+    fn other_names_are_ruled_out() {
+        for (name, linkage) in [
+            ("ns::work", "_ZN2ns5otherEi"),
+            ("f", "_ZN2ns5offerEi"),
+            ("std::vector<int>::push_back", "_ZNSt6vectorIiSaIiEE4sizeEv"),
+        ] {
+            assert!(!Spelling::of_name(name).can_be(linkage), "{name} {linkage}");
+        }
+        assert!(!Spelling::of_glob("ns::wor*").can_be("_ZN2ns5otherEi"));
+    }
+}

@@ -1,5 +1,6 @@
 use super::{Pattern, glob};
 use crate::image::Image;
+use crate::image::oracle::{self, Folder, LIBC};
 
 #[test]
 fn globs() {
@@ -35,7 +36,7 @@ fn patterns_are_read() {
 
 #[test]
 fn selects_in_libc() {
-    let data = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("Debian has it");
+    let data = std::fs::read(LIBC).expect("a C library");
     let image = Image::parse(&data).expect("an image");
     let select = |text: &str| Pattern::parse(text).expect("a pattern").select(&image);
     let qsort = select("qsort");
@@ -48,4 +49,94 @@ fn selects_in_libc() {
     assert!(select("no_such_function").is_empty());
     let near = Pattern::parse("qsrot").expect("a pattern").suggestions(&image, 3);
     assert!(near.contains(&"qsort".to_owned()), "{near:?}");
+}
+
+/// The linkage names that a pattern selects.
+fn selected(data: &[u8], text: &str) -> Vec<String> {
+    let image = Image::parse(data).expect("an image");
+    let found = Pattern::parse(text).expect("a pattern").select(&image);
+    assert!(found.is_sorted_by_key(|f| f.range.start));
+    let mut names: Vec<String> = found.into_iter().map(|f| f.linkage).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn cpp_names_select_all_overloads_and_nothing_else() {
+    let data = Folder::new().build("c++", &["-O2"], &[oracle::CPP]);
+    let int = "_ZN2ns4workEi";
+    let text = "_ZN2ns4workEPKc";
+    let hidden = "_ZN12_GLOBAL__N_16hiddenEi";
+    let twice = ["_ZN2ns9templatedIdEET_S1_", "_ZN2ns9templatedIiEET_S1_"];
+    for (pattern, expected) in [
+        // The last segment of a path is not enough.
+        ("work", &["_Z4worki"][..]),
+        ("ns::work", &[text, int]),
+        (int, &[int]),
+        ("ns::work(int)", &[int]),
+        ("ns::work(char const*)", &[text]),
+        ("ns::work(long)", &[]),
+        ("ns::templated<int>", &twice[1..]),
+        ("ns::templated<int>(int)", &twice[1..]),
+        ("int ns::templated<int>( int )", &twice[1..]),
+        ("ns::templated", &[]),
+        ("ns::templated<*", &twice),
+        ("ns::templated*", &twice),
+        ("ns::w?rk", &[text, int]),
+        ("ns::w?rk(int)", &[]),
+        ("*::work", &[text, int]),
+        ("/^ns::(work|templated<int>)$/", &[text, int, twice[1]]),
+        ("/work$/", &["_Z4worki", text, int]),
+        ("(anonymous namespace)::hidden", &[hidden]),
+        ("(anonymous namespace)::*", &[hidden]),
+        ("ns::A::operator()", &["_ZNK2ns1AclEi"]),
+        ("ns::A::operator()(int) const", &["_ZNK2ns1AclEi"]),
+        ("ns::A::operator*=", &["_ZN2ns1AmLEi"]),
+        ("ns::A::get", &["_ZNK2ns1A3getEv"]),
+        ("ns::A::~A", &["_ZN2ns1AD2Ev"]),
+        ("ns::A::A", &["_ZN2ns1AC2Ev"]),
+        ("ns::A", &[]),
+    ] {
+        assert_eq!(selected(&data, pattern), expected, "{pattern}");
+    }
+}
+
+#[test]
+fn c_names_select_by_linkage_name() {
+    let data = Folder::new().build("cc", &["-O2"], &oracle::C);
+    assert_eq!(selected(&data, "twice"), ["twice", "twice"]);
+    assert_eq!(selected(&data, "tw*"), ["twice", "twice"], "without the cold parts");
+    assert_eq!(selected(&data, "weak_name"), ["weak_name"]);
+    assert_eq!(selected(&data, "*_name"), ["global_name"]);
+    assert!(selected(&data, "cloned").is_empty(), "a clone has a name of its own");
+    assert_eq!(selected(&data, "cloned.*").len(), 1);
+    assert_eq!(selected(&data, "app!rare"), ["rare"]);
+}
+
+#[test]
+fn an_address_selects_the_function_around_it() {
+    let data = Folder::new().build("cc", &["-O2"], &oracle::C);
+    let image = Image::parse(&data).expect("an image");
+    let twice = Pattern::parse("twice").expect("a pattern").select(&image);
+    for function in &twice {
+        for at in [function.range.start.plus(1), function.cold[0].start, function.cold[0].start.plus(2)] {
+            for text in [format!("{at}"), format!("app+{at}"), format!("app!{at}")] {
+                let found = Pattern::parse(&text).expect("a pattern").select(&image);
+                assert_eq!(found, std::slice::from_ref(function), "{text}");
+            }
+        }
+    }
+    assert!(Pattern::parse("0x3").expect("a pattern").select(&image).is_empty());
+}
+
+#[test]
+fn rust_names_come_without_their_hash() {
+    let this = std::env::current_exe().and_then(std::fs::read).expect("this program");
+    let image = Image::parse(&this).expect("an image");
+    let select = |text: &str| Pattern::parse(text).expect("a pattern").select(&image);
+    let found = select("patcher::select::tests::rust_names_come_without_their_hash");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_ne!(found[0].name(), found[0].linkage);
+    let found = select("patcher::select::tests::rust_names*");
+    assert!(found.iter().any(|f| f.name().contains("{{closure}}") || f.name().contains("{closure#")));
 }

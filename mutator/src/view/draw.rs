@@ -1,0 +1,213 @@
+//! The state as characters on a screen.
+
+mod table;
+
+use super::State;
+use super::key::{self, BINDINGS, Command};
+use super::state::Mode;
+use crate::profile::{Profile, printable};
+use crate::report::{human, loss_lines};
+use ratatui::Frame;
+use ratatui::layout::{Position, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const WARN: Style = Style::new().fg(Color::Yellow);
+const ERROR: Style = Style::new().fg(Color::Red);
+
+/// Draws the whole screen.
+pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
+    let screen = frame.area();
+    let layout = state.layout();
+    let mut y = screen.y;
+    let mut take = |height: u16| {
+        // The terminal may have become smaller since the state heard of its size.
+        let area = Rect {
+            y,
+            height,
+            ..screen
+        }
+        .intersection(screen);
+        y = y.saturating_add(height);
+        area
+    };
+    let (head, table_head, rows) = (
+        take(layout.header),
+        take(layout.table_head),
+        take(layout.rows),
+    );
+    let (detail, status) = (take(layout.detail), take(layout.status));
+
+    match &state.profile {
+        Some(profile) => header(state, profile, frame, head),
+        None => frame.render_widget("ipath: waiting for the first sample", head),
+    }
+    if state.mode == Mode::Help {
+        help(frame, table_head.union(rows).union(detail));
+    } else {
+        table::draw(state, frame, table_head, rows);
+        selected(state, frame, detail);
+    }
+    bottom(state, frame, status);
+}
+
+fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
+    let Profile {
+        target, session, ..
+    } = profile;
+    let mut first = vec![
+        Span::styled("ipath", BOLD),
+        Span::raw(format!(
+            "  {} (pid {})  {}",
+            printable(&target.exe),
+            target.pid,
+            human::time(session.elapsed_ns.into())
+        )),
+    ];
+    if state.paused {
+        first.push(Span::styled("  display held", WARN));
+    }
+    let metrics: Vec<_> = profile.metrics.iter().map(|m| m.name.as_str()).collect();
+    let mut second = vec![Span::raw(metrics.join(", "))];
+    if let Some(longest) = session.stops.iter().max_by_key(|stop| stop.ns) {
+        let time = human::time(longest.ns.into());
+        second.push(Span::raw(format!(
+            "  longest stop {time} ({})",
+            printable(&longest.why)
+        )));
+    }
+    let losses = loss_lines(profile);
+    if !losses.is_empty() {
+        second.push(Span::styled(
+            format!("  not exact: {}", losses.join(", ")),
+            WARN,
+        ));
+    }
+    let notes: Vec<_> = session.notes.iter().map(|note| printable(note)).collect();
+    let lines = [
+        Line::from(first),
+        Line::from(second),
+        Line::styled(notes.join("; "), WARN),
+    ];
+    for (line, row) in lines.into_iter().zip(area.rows()) {
+        frame.render_widget(line, row);
+    }
+}
+
+/// The whole name of the selected row, which may not fit into its line.
+fn selected(state: &State, frame: &mut Frame<'_>, area: Rect) {
+    let Some(node) = state.selected() else { return };
+    let label = &state.tree.node(node).label;
+    let text = match label.inlined {
+        true => format!("{} (inlined)  {}", label.name, label.place),
+        false => format!("{}  {}", label.name, label.place),
+    };
+    frame.render_widget(Line::styled(text, DIM), area);
+}
+
+fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
+    match &state.mode {
+        Mode::Add(line) => {
+            const PROMPT: &str = "add functions: ";
+            let before = line.before_cursor();
+            // The text moves to the left once the cursor would leave the screen.
+            let room = usize::from(area.width).saturating_sub(PROMPT.width() + 1);
+            let hidden = hidden(&before, room);
+            let shown = &line.text()[hidden..];
+            let line = Line::from(vec![Span::styled(PROMPT, BOLD), Span::raw(shown)]);
+            frame.render_widget(line, area);
+            let column = (PROMPT.width() + before[hidden..].width()) as u16;
+            if !area.is_empty() && column < area.width {
+                frame.set_cursor_position(Position::new(area.x + column, area.y));
+            }
+        }
+        Mode::Confirm(node) => {
+            let name = &state.tree.node(*node).label.name;
+            frame.render_widget(Line::styled(format!("remove {name}? (y/n)"), BOLD), area);
+        }
+        Mode::Help => frame.render_widget(Line::styled("any key goes back", DIM), area),
+        Mode::Browse => match &state.message {
+            Some(message) => {
+                let style = if message.is_error { ERROR } else { BOLD };
+                frame.render_widget(Line::styled(message.text.as_str(), style), area);
+            }
+            None => frame.render_widget(hints(state), area),
+        },
+    }
+}
+
+/// How many bytes of `text` must be hidden so that the rest fits into `room` columns.
+fn hidden(text: &str, room: usize) -> usize {
+    let mut width = text.width();
+    let mut bytes = 0;
+    for c in text.chars() {
+        if width <= room {
+            break;
+        }
+        width -= c.width().unwrap_or(0);
+        bytes += c.len_utf8();
+    }
+    bytes
+}
+
+fn hints(state: &State) -> Line<'static> {
+    let mut spans = Vec::new();
+    for binding in BINDINGS.iter().filter(|b| !b.hint.is_empty()) {
+        let Some(key) = binding.keys.first() else {
+            continue;
+        };
+        let now = match binding.command {
+            Command::Sort => format!(": {}", state.sort().name()),
+            Command::Metric => format!(": {}", state.metric().0),
+            _ => String::new(),
+        };
+        spans.push(Span::styled(key.to_string(), BOLD));
+        spans.push(Span::styled(format!(" {}{now}  ", binding.hint), DIM));
+    }
+    Line::from(spans)
+}
+
+fn help(frame: &mut Frame<'_>, area: Rect) {
+    let mut lines = vec![Line::default()];
+    lines.extend(key::help().map(|(keys, does)| {
+        Line::from(vec![
+            Span::styled(format!("  {keys:<18}"), BOLD),
+            Span::raw(does),
+        ])
+    }));
+    lines.push(Line::default());
+    lines.extend(
+        [
+            "Below each function stand its callers, below these theirs, and so on to the root.",
+            "SHARE: of a function, its part of the time that passed (all threads together, so it",
+            "can exceed 100 %); of a caller, its part of the function's total.",
+        ]
+        .map(|text| Line::from(format!("  {text}"))),
+    );
+    for (line, row) in lines.into_iter().zip(area.rows()) {
+        frame.render_widget(line, row);
+    }
+}
+
+/// `text` in at most `room` columns; what is cut off is replaced by an ellipsis.
+fn fit(text: &str, room: usize) -> String {
+    if text.width() <= room {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut width = 1;
+    for c in text.chars() {
+        width += c.width().unwrap_or(0);
+        if width > room {
+            break;
+        }
+        out.push(c);
+    }
+    if room > 0 {
+        out.push('…');
+    }
+    out
+}

@@ -1,0 +1,185 @@
+//! The functions and their callers: columns of numbers, then the names as a tree.
+
+use super::{BOLD, DIM, fit};
+use crate::report::human;
+use crate::view::State;
+use crate::view::tree::{Marker, NodeId, Row, Sort};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Calls,
+    Rate,
+    Total,
+    Mean,
+    Share,
+}
+
+/// The width of a column with the gap before it.
+const WIDTH: usize = 9;
+/// Names get at least as much room before a column is given up for them.
+const NAMES: usize = 24;
+
+impl Column {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Calls => "CALLS",
+            Self::Rate => "CALLS/S",
+            Self::Total => "TOTAL",
+            Self::Mean => "MEAN",
+            Self::Share => "SHARE",
+        }
+    }
+
+    fn is_sorted_by(self, sort: Sort) -> bool {
+        matches!(
+            (self, sort),
+            (Self::Calls, Sort::Calls)
+                | (Self::Rate, Sort::Rate)
+                | (Self::Total, Sort::Total)
+                | (Self::Mean, Sort::Mean)
+        )
+    }
+}
+
+pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect) {
+    let columns = columns(state.is_timed(), head.width.max(body.width).into());
+    let mut titles: Vec<Span<'_>> = columns
+        .iter()
+        .map(|column| {
+            let style = if column.is_sorted_by(state.sort()) {
+                BOLD.underlined()
+            } else {
+                BOLD
+            };
+            let title = column.title();
+            let gap = " ".repeat(WIDTH - title.width());
+            [Span::raw(gap), Span::styled(title, style)]
+        })
+        .collect::<Vec<_>>()
+        .concat();
+    let style = if state.sort() == Sort::Name {
+        BOLD.underlined()
+    } else {
+        BOLD
+    };
+    titles.extend([
+        Span::raw("  "),
+        Span::styled("FUNCTION", style),
+        Span::styled(" AND CALLERS", BOLD),
+    ]);
+    frame.render_widget(Line::from(titles), head);
+
+    if state.rows.is_empty() && state.profile.is_some() {
+        frame.render_widget(Line::styled("  no function is instrumented", DIM), body);
+    }
+    let visible = state.rows.iter().enumerate().skip(state.top);
+    for ((i, row), area) in visible.zip(body.rows()) {
+        frame.render_widget(line(state, row, &columns, area.width.into()), area);
+        if i == state.cursor {
+            frame
+                .buffer_mut()
+                .set_style(area, Style::new().add_modifier(Modifier::REVERSED));
+        }
+    }
+}
+
+/// The columns there is room for; the least needed are given up first.
+fn columns(timed: bool, width: usize) -> Vec<Column> {
+    let mut columns = vec![
+        Column::Calls,
+        Column::Rate,
+        Column::Total,
+        Column::Mean,
+        Column::Share,
+    ];
+    if !timed {
+        columns.retain(|c| !matches!(c, Column::Total | Column::Mean));
+    }
+    for least in [
+        Column::Rate,
+        Column::Mean,
+        Column::Share,
+        Column::Calls,
+        Column::Total,
+    ] {
+        if columns.len() * WIDTH + NAMES > width {
+            columns.retain(|c| *c != least);
+        }
+    }
+    columns
+}
+
+fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'static> {
+    let node = state.tree.node(row.node);
+    let mut numbers = String::new();
+    for &column in columns {
+        let cell = cell(state, row.node, column);
+        numbers.push_str(&" ".repeat(WIDTH.saturating_sub(cell.width())));
+        numbers.push_str(&cell);
+    }
+    let marker = match row.marker {
+        Marker::Closed => "▸ ",
+        Marker::Open => "▾ ",
+        Marker::None => "  ",
+    };
+    // A branch too deep for the screen goes on at its middle: its names matter more.
+    let room = width.saturating_sub(numbers.width() + 2);
+    let indent = "  ".repeat(row.indent.min(room / 4));
+    let room = room.saturating_sub(indent.width() + marker.width());
+
+    let inlined = if node.label.inlined { " (inlined)" } else { "" };
+    let name = fit(&format!("{}{inlined}", node.label.name), room);
+    let left = room.saturating_sub(name.width() + 2);
+    let style = if node.parent.is_none() {
+        BOLD
+    } else {
+        Style::new()
+    };
+    let mut spans = vec![
+        Span::raw(numbers),
+        Span::raw(format!("  {indent}{marker}")),
+        Span::styled(name, style),
+    ];
+    if node.label.place.width() <= left {
+        spans.push(Span::styled(format!("  {}", node.label.place), DIM));
+    }
+    Line::from(spans)
+}
+
+fn cell(state: &State, id: NodeId, column: Column) -> String {
+    let node = state.tree.node(id);
+    let (_, unit) = state.metric();
+    match column {
+        Column::Calls => human::number(node.now.calls as f64),
+        Column::Rate => node.rate.map_or_else(|| "-".to_owned(), human::number),
+        Column::Total if node.now.measured == 0 => "-".to_owned(),
+        Column::Total => human::quantity(node.now.sum, unit),
+        Column::Mean => human::mean(node.now.sum, node.now.measured, unit),
+        Column::Share => share(state, id),
+    }
+}
+
+fn share(state: &State, id: NodeId) -> String {
+    let (_, unit) = state.metric();
+    let now = &state.tree.node(id).now;
+    let function = state.tree.function_of(id);
+    if function != id {
+        let whole = &state.tree.node(function).now;
+        return match state.is_timed() {
+            true => human::share(now.sum, whole.sum),
+            false => human::share(now.calls.into(), whole.calls.into()),
+        };
+    }
+    let elapsed = state.profile.as_ref().map_or(0, |p| p.session.elapsed_ns);
+    match (state.is_timed(), unit) {
+        (true, "ns") => human::share(now.outermost, elapsed.into()),
+        // There is no whole of cycles or of an argument that a function could have a share of.
+        (true, _) => String::new(),
+        (false, _) => human::share(now.calls.into(), state.tree.all_calls().into()),
+    }
+}

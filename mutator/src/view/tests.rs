@@ -1,0 +1,107 @@
+//! The view without a terminal: what keys do, and frames as text.
+//!
+//! Frames are compared with `view/goldens/NAME.txt`; `UPDATE_GOLDENS=1 cargo test` writes them anew.
+
+mod frames;
+mod keys;
+mod watching;
+
+use super::draw::draw;
+use super::{Action, Event, Key, State};
+use crate::profile::tests::sample;
+use crate::profile::{Profile, TimerStats};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::style::Modifier;
+
+/// A state that shows `profile` in a terminal of 80 by 24.
+fn showing(profile: Profile) -> State {
+    let mut state = State::default();
+    assert_eq!(state.update(Event::Sample(Box::new(profile))), None);
+    state
+}
+
+fn press(state: &mut State, keys: &[Key]) -> Option<Action> {
+    keys.iter().fold(None, |before, &key| {
+        assert_eq!(before, None, "an action came before the last key");
+        state.update(Event::Key(key))
+    })
+}
+
+fn typed(text: &str) -> Vec<Key> {
+    text.chars().map(Key::Char).collect()
+}
+
+/// The screen as text; `>` marks the selected line.
+fn screen(state: &mut State, width: u16, height: u16) -> String {
+    state.update(Event::Resize { width, height });
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(state, frame)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for y in 0..height {
+        let cells: Vec<_> = (0..width).filter_map(|x| buffer.cell((x, y))).collect();
+        let is_selected = cells
+            .iter()
+            .any(|c| c.modifier.contains(Modifier::REVERSED));
+        let line: String = cells.iter().map(|cell| cell.symbol()).collect();
+        text.push_str(if is_selected { "> " } else { "| " });
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The names of the visible rows, indented as they are.
+fn names(state: &State) -> Vec<String> {
+    let name = |row: &super::tree::Row| {
+        format!(
+            "{}{}",
+            "  ".repeat(row.indent),
+            state.tree.node(row.node).label.name
+        )
+    };
+    state.rows.iter().map(name).collect()
+}
+
+/// `profile` a second later, after `calls` more of 1 ms each on its path `path`.
+fn later(profile: &Profile, path: usize, calls: u64) -> Profile {
+    let mut profile = profile.clone();
+    profile.session.elapsed_ns += 1_000_000_000;
+    let entry = &mut profile.paths[path];
+    entry.metrics.count += calls;
+    let totals = &mut profile.functions[entry.function].totals.counts;
+    totals.count += calls;
+    for counts in [&mut entry.metrics, totals] {
+        let mut wall = counts.timers.get("wall").unwrap().clone();
+        let more = i128::from(calls) * 1_000_000;
+        wall.sum += more;
+        wall.outermost = wall.outermost.map(|n| n + more);
+        wall.exclusive = wall.exclusive.map(|n| n + more);
+        counts.timers.insert("wall", wall);
+    }
+    profile
+}
+
+/// The sample with a second timer, in which the order of functions is the other way round.
+fn two_timers() -> Profile {
+    let mut profile = sample();
+    profile.metrics.push(crate::profile::Metric {
+        name: "cycles".into(),
+        unit: "cycles".into(),
+    });
+    let cycles = |function: usize, n: u64| TimerStats {
+        sum: i128::from(n) * if function == 0 { 5_000 } else { 30 },
+        ..TimerStats::default()
+    };
+    for (i, function) in profile.functions.iter_mut().enumerate() {
+        let counts = &mut function.totals.counts;
+        counts.timers.insert("cycles", cycles(i, counts.count));
+    }
+    for path in &mut profile.paths {
+        path.metrics
+            .timers
+            .insert("cycles", cycles(path.function, path.metrics.count));
+    }
+    profile
+}

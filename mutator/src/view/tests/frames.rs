@@ -1,0 +1,121 @@
+//! Whole screens as text.
+
+use super::*;
+use std::path::Path;
+
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/view/goldens/{name}.txt"));
+    if std::env::var_os("UPDATE_GOLDENS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, expected, "differs from {}", path.display());
+}
+
+#[test]
+fn waiting() {
+    golden("waiting", &screen(&mut State::default(), 60, 6));
+}
+
+#[test]
+fn two_functions() {
+    let mut state = showing(sample());
+    state.update(Event::Sample(Box::new(later(&sample(), 1, 40))));
+    press(&mut state, &[Key::Down]);
+    golden("two-functions", &screen(&mut state, 100, 18));
+}
+
+#[test]
+fn losses_and_notes_and_a_held_display() {
+    let mut profile = two_timers();
+    profile.losses.missed = 3;
+    profile.session.notes = vec!["cycles: reference cycles (TSC)".to_owned()];
+    let mut state = showing(profile);
+    press(
+        &mut state,
+        &[Key::Char('m'), Key::Char('p'), Key::Char('s')],
+    );
+    golden("losses", &screen(&mut state, 100, 18));
+}
+
+#[test]
+fn counts_alone() {
+    let mut profile = sample();
+    profile.metrics.truncate(1);
+    golden("counts", &screen(&mut showing(profile), 80, 16));
+}
+
+#[test]
+fn help() {
+    let mut state = showing(sample());
+    press(&mut state, &[Key::Char('?')]);
+    golden("help", &screen(&mut state, 90, 28));
+}
+
+#[test]
+fn typing_a_pattern_and_asking_before_removing() {
+    let mut state = showing(sample());
+    press(&mut state, &[Key::Char('a')]);
+    press(&mut state, &typed("libmpi.so*!MPI_*"));
+    let mut text = screen(&mut state, 60, 8);
+    press(&mut state, &[Key::Esc, Key::Char('d')]);
+    text.push_str(&screen(&mut state, 60, 8));
+    golden("questions", &text);
+}
+
+#[test]
+fn a_message_and_nothing_instrumented() {
+    let mut profile = sample();
+    profile.functions.clear();
+    profile.paths.clear();
+    let mut state = showing(profile);
+    state.update(Event::Answer(Err(
+        "no function matches 'wrk' (did you mean work?)".to_owned(),
+    )));
+    golden("empty", &screen(&mut state, 60, 8));
+}
+
+#[test]
+fn narrow_screens_give_up_columns_and_long_names_are_cut() {
+    let mut profile = sample();
+    profile.functions[0].name = "store::Box<std::vector<int> >::put(std::vector<int>)".to_owned();
+    let mut state = showing(profile);
+    let text: String = [64, 48, 34, 20]
+        .map(|width| screen(&mut state, width, 10))
+        .concat();
+    golden("narrow", &text);
+}
+
+#[test]
+fn no_size_of_the_terminal_is_too_small() {
+    let mut profile = sample();
+    profile.session.notes = vec!["note".to_owned()];
+    // Wide characters are cut between them.
+    profile.functions[0].name = "漢字漢字漢字漢字漢字".to_owned();
+    for keys in [
+        &[][..],
+        &[Key::Char('?')],
+        &[Key::Char('a'), Key::Char('漢'), Key::Char('x')],
+        &[Key::Char('d')],
+    ] {
+        for width in 0..24 {
+            for height in 0..12 {
+                let mut state = showing(profile.clone());
+                press(&mut state, &[Key::End]);
+                press(&mut state, keys);
+                screen(&mut state, width, height);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_screen_that_has_shrunk_before_its_event_came_is_drawn() {
+    let mut state = showing(sample());
+    state.update(Event::Resize {
+        width: 100,
+        height: 50,
+    });
+    let mut terminal = Terminal::new(TestBackend::new(10, 3)).unwrap();
+    terminal.draw(|frame| draw(&state, frame)).unwrap();
+}

@@ -1,0 +1,154 @@
+//! The loop over a source and inputs that are both made up.
+
+use super::*;
+use crate::view::watch::{Input, Inputs, watch};
+use crate::view::{Sample, Source};
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+struct Fake {
+    samples: u64,
+    ends_after: Option<u64>,
+    fails: bool,
+    added: Vec<String>,
+    removed: Vec<usize>,
+}
+
+impl Source for Fake {
+    fn sample(&mut self) -> Result<Sample, String> {
+        self.samples += 1;
+        if self.fails {
+            return Err("the segment is gone".to_owned());
+        }
+        let ended = self
+            .ends_after
+            .filter(|&n| self.samples >= n)
+            .map(|_| "exit status 0".to_owned());
+        Ok(Sample {
+            profile: later(&sample(), 0, self.samples),
+            ended,
+        })
+    }
+
+    fn add(&mut self, pattern: &str) -> Result<String, String> {
+        self.added.push(pattern.to_owned());
+        Ok(format!("added {pattern}"))
+    }
+
+    fn remove(&mut self, function: usize) -> Result<String, String> {
+        self.removed.push(function);
+        Err("remove 4242: busy".to_owned())
+    }
+}
+
+/// Gives each input at once; sleeps out the time when there is none.
+struct Script(VecDeque<Option<Input>>);
+
+impl Inputs for Script {
+    fn next(&mut self, timeout: Duration) -> io::Result<Option<Input>> {
+        match self.0.pop_front() {
+            Some(Some(input)) => Ok(Some(input)),
+            // A pause of the user: the loop goes round.
+            Some(None) => Ok(None),
+            None => {
+                std::thread::sleep(timeout);
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn script(keys: &[Key]) -> Script {
+    Script(keys.iter().map(|&key| Some(Input::Key(key))).collect())
+}
+
+fn screen_of(terminal: &Terminal<TestBackend>) -> String {
+    let width = usize::from(terminal.backend().buffer().area.width);
+    let cells: Vec<_> = terminal
+        .backend()
+        .buffer()
+        .content
+        .iter()
+        .map(|c| c.symbol())
+        .collect();
+    cells
+        .chunks(width)
+        .map(|line| line.concat() + "\n")
+        .collect()
+}
+
+fn watched(source: &mut Fake, mut inputs: Script, interval: u64, deadline: Option<u64>) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(80, 12)).unwrap();
+    let deadline = deadline.map(|ms| Instant::now() + Duration::from_millis(ms));
+    let interval = Duration::from_millis(interval);
+    watch(&mut terminal, &mut inputs, source, interval, deadline).unwrap();
+    screen_of(&terminal)
+}
+
+const LONG: u64 = 3_600_000;
+
+#[test]
+fn q_ends_it_after_the_first_sample_was_shown() {
+    let mut source = Fake::default();
+    let screen = watched(&mut source, script(&[Key::Char('q')]), LONG, None);
+    assert_eq!(source.samples, 1);
+    assert!(screen.contains("Store::load(int)"), "{screen}");
+}
+
+#[test]
+fn samples_come_every_interval_until_the_deadline() {
+    let mut source = Fake::default();
+    watched(&mut source, script(&[]), 10, Some(200));
+    assert!((3..=21).contains(&source.samples), "{}", source.samples);
+}
+
+#[test]
+fn the_end_of_the_source_ends_it() {
+    let mut source = Fake {
+        ends_after: Some(4),
+        ..Fake::default()
+    };
+    watched(&mut source, script(&[]), 1, None);
+    assert_eq!(source.samples, 4);
+}
+
+#[test]
+fn a_signal_ends_it() {
+    let mut source = Fake::default();
+    watched(&mut source, Script([Some(Input::Stop)].into()), LONG, None);
+    assert_eq!(source.samples, 1);
+}
+
+#[test]
+fn a_pattern_is_added_its_answer_shown_and_the_table_is_new() {
+    let mut source = Fake::default();
+    let mut inputs = script(&[Key::Char('a'), Key::Char('m'), Key::Char('*'), Key::Enter]);
+    inputs.0.extend([None, Some(Input::Stop)]);
+    let screen = watched(&mut source, inputs, LONG, None);
+    assert_eq!(source.added, ["m*"]);
+    assert_eq!(source.samples, 2);
+    assert!(screen.contains("added m*"), "{screen}");
+}
+
+#[test]
+fn a_function_is_removed_and_a_refusal_is_shown() {
+    let mut source = Fake::default();
+    let mut inputs = script(&[Key::Char('d'), Key::Char('y')]);
+    inputs.0.extend([None, Some(Input::Stop)]);
+    let screen = watched(&mut source, inputs, LONG, None);
+    assert_eq!(source.removed, [1]);
+    assert!(screen.contains("remove 4242: busy"), "{screen}");
+}
+
+#[test]
+fn a_sample_that_fails_is_shown_and_tried_again() {
+    let mut source = Fake {
+        fails: true,
+        ..Fake::default()
+    };
+    let screen = watched(&mut source, script(&[]), 5, Some(100));
+    assert!(source.samples > 2);
+    assert!(screen.contains("the segment is gone"), "{screen}");
+}

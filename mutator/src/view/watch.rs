@@ -1,0 +1,105 @@
+//! The loop that joins the state to its source, a screen and keys.
+
+use super::draw::draw;
+use super::{Action, Event, Key, Source, State};
+use ratatui::Terminal;
+use ratatui::backend::Backend;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// What comes from the terminal.
+pub(super) enum Input {
+    Key(Key),
+    Resize(u16, u16),
+    /// The view is to end.
+    Stop,
+}
+
+/// Where it comes from.
+pub(super) trait Inputs {
+    /// The next input, or none when `timeout` has passed without any.
+    fn next(&mut self, timeout: Duration) -> io::Result<Option<Input>>;
+}
+
+/// Shows `source` until the user, the time, a signal or the source ends it.
+pub(super) fn watch<B: Backend>(
+    terminal: &mut Terminal<B>,
+    inputs: &mut dyn Inputs,
+    source: &mut dyn Source,
+    interval: Duration,
+    deadline: Option<Instant>,
+) -> io::Result<()>
+where
+    B::Error: Send + Sync + 'static,
+{
+    let mut state = State::default();
+    let size = terminal.size().map_err(io::Error::other)?;
+    state.update(Event::Resize {
+        width: size.width,
+        height: size.height,
+    });
+    let mut due = Instant::now();
+    loop {
+        let now = Instant::now();
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            return Ok(());
+        }
+        if now >= due {
+            if take_sample(&mut state, source) {
+                return Ok(());
+            }
+            // From now, not from when it was due: a source slower than the interval must leave
+            // time for the keys.
+            due = Instant::now() + interval;
+        }
+        terminal
+            .draw(|frame| draw(&state, frame))
+            .map_err(io::Error::other)?;
+
+        let wake = deadline.map_or(due, |deadline| deadline.min(due));
+        let mut timeout = wake.saturating_duration_since(Instant::now());
+        // All keys that are there are obeyed before the screen is drawn again.
+        while let Some(input) = inputs.next(timeout)? {
+            timeout = Duration::ZERO;
+            let event = match input {
+                Input::Key(key) => Event::Key(key),
+                Input::Resize(width, height) => Event::Resize { width, height },
+                Input::Stop => return Ok(()),
+            };
+            let Some(action) = state.update(event) else {
+                continue;
+            };
+            // What is about to happen shows before it does: it may take a while.
+            terminal
+                .draw(|frame| draw(&state, frame))
+                .map_err(io::Error::other)?;
+            let answer = match action {
+                Action::Quit => return Ok(()),
+                Action::Redraw => {
+                    terminal.clear().map_err(io::Error::other)?;
+                    continue;
+                }
+                Action::Add(pattern) => source.add(&pattern),
+                Action::Remove(function) => source.remove(function),
+            };
+            let is_changed = answer.is_ok();
+            state.update(Event::Answer(answer));
+            if is_changed && take_sample(&mut state, source) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Whether the source has ended.
+fn take_sample(state: &mut State, source: &mut dyn Source) -> bool {
+    let (event, is_over) = match source.sample() {
+        Ok(sample) => (
+            Event::Sample(Box::new(sample.profile)),
+            sample.ended.is_some(),
+        ),
+        Err(cause) => (Event::Failed(cause), false),
+    };
+    state.update(event);
+    is_over
+}
