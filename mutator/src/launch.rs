@@ -12,7 +12,7 @@ use std::process::{Child, Command};
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd;
 use patcher::{Avma, Svma};
@@ -71,9 +71,10 @@ impl From<TraceeError> for LaunchError {
 }
 
 /// Starts a program and stops it where its libraries are loaded and none of their code has run.
-/// `prepare` sets up its standard files.
+/// It begins with `mask` as its signal mask; `prepare` sets up its standard files.
 pub fn launch(
     program: &[OsString],
+    mask: SigSet,
     prepare: impl FnOnce(&mut Command),
 ) -> Result<Launched, LaunchError> {
     let (path, arguments) = program.split_first().ok_or_else(|| {
@@ -82,8 +83,11 @@ pub fn launch(
     let mut command = Command::new(path);
     command.args(arguments);
     prepare(&mut command);
-    let trace = || ptrace::traceme().map_err(io::Error::from);
-    // SAFETY: between fork and exec only a system call is made.
+    let trace = move || {
+        mask.thread_set_mask()?;
+        Ok(ptrace::traceme()?)
+    };
+    // SAFETY: between fork and exec only system calls are made.
     unsafe { command.pre_exec(trace) };
     let mut child = command.spawn().map_err(LaunchError::Exec)?;
     let result = to_start(&child);

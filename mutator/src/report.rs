@@ -8,7 +8,7 @@ mod tests;
 
 pub use summary::summary;
 
-use crate::profile::{Function, PathEntry, Profile, Refused, TimerStats, printable};
+use crate::profile::{Function, Label, PathEntry, Profile, Refused, TimerStats, printable};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 use table::{Row, Table};
@@ -43,6 +43,8 @@ struct Report<'p> {
     options: &'p Options,
     /// The timers, the chosen one first.
     timers: Vec<&'p str>,
+    /// The lines of each frame.
+    labels: Vec<Vec<Label>>,
 }
 
 /// The numbers of one function or path.
@@ -58,10 +60,16 @@ impl<'p> Report<'p> {
     fn new(profile: &'p Profile, options: &'p Options) -> Self {
         let mut timers: Vec<_> = profile.timers().map(|m| m.name.as_str()).collect();
         timers.sort_by_key(|name| Some(*name) != options.metric.as_deref());
+        let labels = profile
+            .frames
+            .iter()
+            .map(|frame| profile.labels(frame))
+            .collect();
         Self {
             profile,
             options,
             timers,
+            labels,
         }
     }
 
@@ -281,14 +289,14 @@ impl<'p> Report<'p> {
     fn stack(&self, table: &mut Table, path: &PathEntry) {
         let depth = self.options.depth.unwrap_or(usize::MAX);
         for &index in path.stack.iter().take(depth) {
-            let frame = &self.profile.frames[index];
-            for label in self.profile.labels(frame) {
-                let name = match (label.inlined, frame.offset) {
+            let offset = self.profile.frames[index].offset;
+            for label in &self.labels[index] {
+                let name = match (label.inlined, offset) {
                     (true, _) => format!("{} (inlined)", label.name),
                     (false, Some(offset)) => format!("{}+{offset:#x}", label.name),
-                    (false, None) => label.name,
+                    (false, None) => label.name.clone(),
                 };
-                table.frame(name, label.place);
+                table.frame(name, label.place.clone());
             }
         }
         if path.stack.len() > depth {

@@ -89,11 +89,11 @@ pub fn run(
     interval: Duration,
     deadline: Option<Instant>,
 ) -> Result<(), ViewError> {
-    let mut signals = screen::Signals::hold()?;
+    let mut keyboard = screen::Keyboard::open()?;
     let mut screen = screen::Screen::enter()?;
     let shown = watch::watch(
         &mut screen.terminal,
-        &mut signals,
+        &mut keyboard,
         source,
         interval,
         deadline,

@@ -29,7 +29,7 @@ pub(super) fn run(
     let subject = program.first().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
     let mut spool = if output.is_view() { Spool::new() } else { Spool::default() };
     let signals = Signals::hold();
-    let Launched { mut child, process, mut stopped } = launch(program, |c| spool.redirect(c))
+    let Launched { mut child, process, mut stopped } = launch(program, signals.before(), |c| spool.redirect(c))
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
     let prepared = (|| {
         let failure = |e: SessionError| e.failure(OPERATION, &process);

@@ -14,7 +14,10 @@ use crate::profile::Profile;
 use crate::{report, view};
 
 /// Signals that end the watching, held back so that they are taken one by one.
-pub(super) struct Signals(SigSet);
+pub(super) struct Signals {
+    held: SigSet,
+    before: SigSet,
+}
 
 impl Signals {
     /// Holds them from now on.
@@ -22,8 +25,14 @@ impl Signals {
         let signals: SigSet =
             [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGCHLD].into_iter().collect();
         // Fails for unknown signals only.
+        let before = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
         let _ = signals.thread_block();
-        Self(signals)
+        Self { held: signals, before }
+    }
+
+    /// The signal mask from before, for programs that are started.
+    pub(super) fn before(&self) -> SigSet {
+        self.before
     }
 
     /// Waits until one comes, or the time is over.
@@ -32,7 +41,7 @@ impl Signals {
             tv_sec: time.as_secs() as libc::time_t,
             tv_nsec: time.subsec_nanos().into(),
         };
-        let set = std::ptr::from_ref(self.0.as_ref());
+        let set = std::ptr::from_ref(self.held.as_ref());
         // SAFETY: both point to values that live; no information on the signal is asked for.
         let signal = unsafe { libc::sigtimedwait(set, std::ptr::null_mut(), &raw const limit) };
         Signal::try_from(signal).ok()

@@ -80,8 +80,9 @@ impl Session {
             self.note_stop("detach", duration);
             result?;
         }
-        let mappings = self.mappings(&memory)?;
+        // The runtime maps memory for itself, so its list is whole only when nobody is in it.
         self.wait_until_left(&memory)?;
+        let mappings = self.mappings(&memory)?;
         self.unmap(&memory, &mappings)
     }
 

@@ -5,6 +5,7 @@
 //! or [`Stopped::resume`]-ing it lets every one of them go on exactly as it would have.
 
 mod error;
+mod priority;
 mod remote;
 mod thread;
 
@@ -13,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
-use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd;
 
 use crate::process::{Pid, Process, Tid};
+
+use priority::Priority;
 
 pub use error::TraceeError;
 pub use remote::Remote;
@@ -37,6 +39,7 @@ pub struct Stopped {
     pid: Pid,
     threads: BTreeMap<Tid, StoppedThread>,
     since: Instant,
+    _priority: Priority,
 }
 
 impl Stopped {
@@ -77,7 +80,12 @@ impl Stopped {
     }
 
     fn none(pid: Pid) -> Self {
-        Self { pid, threads: BTreeMap::new(), since: Instant::now() }
+        Self {
+            pid,
+            threads: BTreeMap::new(),
+            since: Instant::now(),
+            _priority: Priority::raise(),
+        }
     }
 
     /// Stops these threads; whether any of them could be.
@@ -162,10 +170,8 @@ fn wait_for_stop(
         let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
         match waitpid(raw, Some(flags)) {
             Ok(WaitStatus::StillAlive) => {}
-            Ok(WaitStatus::PtraceEvent(_, signal, _)) => {
-                // PTRACE_EVENT_STOP with a stopping signal: the group is stopped, and stays so.
-                let group_stop = (signal != Signal::SIGTRAP).then_some(signal);
-                let _ = group_stop;
+            // PTRACE_EVENT_STOP; with a stopping signal the group is stopped, and stays so.
+            Ok(WaitStatus::PtraceEvent(..)) => {
                 return StoppedThread::at_stop(tid, None).map(Some).or_else(TraceeError::if_gone);
             }
             // Stopped by a signal on its way in before the interrupt: it is delivered on resuming,

@@ -7,6 +7,7 @@
 use crate::profile::{COUNT, Frame, Label, PathEntry, Profile, printable};
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// One node, for as long as the view lives.
 pub(super) type NodeId = usize;
@@ -39,7 +40,7 @@ pub(super) struct Numbers {
 }
 
 pub(super) struct Node {
-    pub(super) label: Label,
+    pub(super) label: Rc<Label>,
     pub(super) parent: Option<NodeId>,
     /// Whether the current sample still has it.
     live: bool,
@@ -107,6 +108,8 @@ pub(super) struct Tree {
     nodes: Vec<Node>,
     by_site: HashMap<(Option<NodeId>, Site), NodeId>,
     modules: HashMap<String, u32>,
+    /// Demangled once for each call site, however many paths it is on.
+    labels: HashMap<Site, Rc<Label>>,
     functions: Vec<NodeId>,
 }
 
@@ -211,8 +214,9 @@ impl Tree {
         let new = self.nodes.len();
         let id = *self.by_site.entry((parent, site)).or_insert(new);
         if id == new {
+            let label = self.labels.entry(site).or_insert_with(|| Rc::new(label()));
             self.nodes.push(Node {
-                label: label(),
+                label: Rc::clone(label),
                 parent,
                 live: true,
                 expanded: false,

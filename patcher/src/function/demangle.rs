@@ -20,16 +20,22 @@ pub fn demangle_without_arguments(linkage: &str) -> String {
     let short = || {
         let name = cpp(linkage, &options)?;
         // Without the arguments the mark is left out too.
-        let clone = linkage.split_once('.').map(|(_, suffix)| format!(" [clone .{suffix}]"));
+        let clone = linkage
+            .split_once('.')
+            .map(|(_, suffix)| format!(" [clone .{suffix}]"));
         Some(name + clone.as_deref().unwrap_or_default())
     };
-    rust(linkage).or_else(short).unwrap_or_else(|| linkage.to_owned())
+    rust(linkage)
+        .or_else(short)
+        .unwrap_or_else(|| linkage.to_owned())
 }
 
 /// As [`demangle`], without the return type that C++ puts before a template function's name.
 pub(crate) fn demangle_without_return_type(linkage: &str) -> String {
     let options = DemangleOptions::new().no_return_type();
-    rust(linkage).or_else(|| cpp(linkage, &options)).unwrap_or_else(|| linkage.to_owned())
+    rust(linkage)
+        .or_else(|| cpp(linkage, &options))
+        .unwrap_or_else(|| linkage.to_owned())
 }
 
 /// Whether `linkage` may be more than the name it stands for.
@@ -49,7 +55,10 @@ fn cpp(linkage: &str, options: &DemangleOptions) -> Option<String> {
         return None;
     }
     let mut out = Bounded::default();
-    Symbol::new(linkage).ok()?.structured_demangle(&mut out, options).ok()?;
+    Symbol::new(linkage)
+        .ok()?
+        .structured_demangle(&mut out, options)
+        .ok()?;
     Some(out.0)
 }
 
@@ -83,11 +92,27 @@ mod tests {
             ),
             ("_ZN1AclEi", "A::operator()(int)", "A::operator()"),
             ("_ZNK1A3getEv", "A::get() const", "A::get"),
-            ("_ZN12_GLOBAL__N_11fEi", "(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
-            ("_Z1fIPFviEEvT_", "void f<void (*)(int)>(void (*)(int))", "f<void (*)(int)>"),
+            (
+                "_ZN12_GLOBAL__N_11fEi",
+                "(anonymous namespace)::f(int)",
+                "(anonymous namespace)::f",
+            ),
+            (
+                "_Z1fIPFviEEvT_",
+                "void f<void (*)(int)>(void (*)(int))",
+                "f<void (*)(int)>",
+            ),
             ("_ZN1AC2Ev", "A::A()", "A::A"),
-            ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write", "core::fmt::write"),
-            ("_RNvCskwGfYPst2Cb_7mycrate3foo", "mycrate::foo", "mycrate::foo"),
+            (
+                "_ZN4core3fmt5write17h0123456789abcdefE",
+                "core::fmt::write",
+                "core::fmt::write",
+            ),
+            (
+                "_RNvCskwGfYPst2Cb_7mycrate3foo",
+                "mycrate::foo",
+                "mycrate::foo",
+            ),
             ("_Znope", "_Znope", "_Znope"),
             ("_R", "_R", "_R"),
         ] {
@@ -109,12 +134,17 @@ mod tests {
             let arguments = (0..times).map(|n| format!("PF{0}{0}E", id(2 * n)));
             format!("_Z1f1a{}", arguments.collect::<String>())
         };
-        assert_eq!(demangle(&doubled(2)), "f(a, a (*)(a), a (*(*)(a (*)(a)))(a))");
+        assert_eq!(
+            demangle(&doubled(2)),
+            "f(a, a (*)(a), a (*(*)(a (*)(a)))(a))"
+        );
         let linkage = doubled(30);
         assert_eq!(demangle(&linkage), linkage);
     }
 
     fn digit(n: u32) -> char {
-        char::from_digit(n, 36).expect("less than 36").to_ascii_uppercase()
+        char::from_digit(n, 36)
+            .expect("less than 36")
+            .to_ascii_uppercase()
     }
 }

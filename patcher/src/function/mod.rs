@@ -16,8 +16,8 @@ use std::ops::Range;
 
 use crate::addr::Svma;
 
-pub(crate) use demangle::{demangle_without_return_type, is_mangled};
 pub use demangle::{demangle, demangle_without_arguments};
+pub(crate) use demangle::{demangle_without_return_type, is_mangled};
 pub use table::{FunctionRef, FunctionTable};
 
 /// What a function is.

@@ -16,8 +16,14 @@ pub(super) fn name_in(bytes: &[u8]) -> &str {
 pub(super) fn base_and_clone(name: &str) -> (&str, Option<&str>) {
     // GCC's function cloning and link-time optimization; ThinLTO's promotion of statics; clang's
     // -funique-internal-linkage-names.
-    const NUMBERED: [&str; 6] =
-        [".part.", ".constprop.", ".isra.", ".lto_priv.", ".llvm.", ".__uniq."];
+    const NUMBERED: [&str; 6] = [
+        ".part.",
+        ".constprop.",
+        ".isra.",
+        ".lto_priv.",
+        ".llvm.",
+        ".__uniq.",
+    ];
     const PLAIN: &str = ".localalias";
     let followed = |mark: &str| {
         // Go's names have dots of their own.
@@ -26,7 +32,11 @@ pub(super) fn base_and_clone(name: &str) -> (&str, Option<&str>) {
         };
         name.match_indices(mark).find(numbered).map(|(at, _)| at)
     };
-    let first = NUMBERED.iter().filter_map(|mark| followed(mark)).chain(name.find(PLAIN)).min();
+    let first = NUMBERED
+        .iter()
+        .filter_map(|mark| followed(mark))
+        .chain(name.find(PLAIN))
+        .min();
     match first.filter(|&at| at > 0).map(|at| name.split_at(at)) {
         Some((base, clone)) => (base, clone.get(1..)),
         None => (name, None),
@@ -40,13 +50,16 @@ pub(super) fn owner_of_part(name: &str) -> Option<&str> {
         Some((rest, number)) if is_number(number) => rest,
         _ => name,
     };
-    let owner = unnumbered.strip_suffix(".cold").or_else(|| unnumbered.strip_suffix(".warm"));
+    let owner = unnumbered
+        .strip_suffix(".cold")
+        .or_else(|| unnumbered.strip_suffix(".warm"));
     owner.filter(|o| !o.is_empty())
 }
 
 /// Whether the name is `foo.cold.3`: of a part, or of a function that LLVM made of one.
 pub(super) fn is_numbered(name: &str) -> bool {
-    name.rsplit_once('.').is_some_and(|(_, number)| is_number(number))
+    name.rsplit_once('.')
+        .is_some_and(|(_, number)| is_number(number))
 }
 
 fn is_number(text: &str) -> bool {

@@ -29,7 +29,11 @@ impl Nesting {
     pub(super) fn innermost(&self, count: usize, reaches: impl Fn(usize) -> bool) -> Option<usize> {
         let mut index = count.checked_sub(1)?;
         while !reaches(index) {
-            index = self.0.get(index).filter(|&&l| l != NONE).map(|&l| l as usize)?;
+            index = self
+                .0
+                .get(index)
+                .filter(|&&l| l != NONE)
+                .map(|&l| l as usize)?;
         }
         Some(index)
     }

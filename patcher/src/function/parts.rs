@@ -27,10 +27,14 @@ pub(super) fn owners<'d>(
     image: &Image<'d>,
     candidates: impl Iterator<Item = Candidate<'d>> + Clone,
 ) -> Vec<(u32, u32)> {
-    let parts: Vec<(&str, Candidate<'_>)> =
-        candidates.clone().filter_map(|c| Some((owner_of_part(c.name)?, c))).collect();
-    let mut by_name: HashMap<&str, Vec<Candidate<'_>>> =
-        parts.iter().map(|(owner, _)| (*owner, Vec::new())).collect();
+    let parts: Vec<(&str, Candidate<'_>)> = candidates
+        .clone()
+        .filter_map(|c| Some((owner_of_part(c.name)?, c)))
+        .collect();
+    let mut by_name: HashMap<&str, Vec<Candidate<'_>>> = parts
+        .iter()
+        .map(|(owner, _)| (*owner, Vec::new()))
+        .collect();
     if by_name.is_empty() {
         return Vec::new();
     }
@@ -39,7 +43,13 @@ pub(super) fn owners<'d>(
             named.push(candidate);
         }
     }
-    let mut jumps = Jumps { image, budget: 64 << 20 };
+    for named in by_name.values_mut() {
+        named.sort_by_key(|c| c.file);
+    }
+    let mut jumps = Jumps {
+        image,
+        budget: 64 << 20,
+    };
     let mut owners: Vec<(u32, u32)> = Vec::new();
     for (owner, part) in &parts {
         let named = by_name.get(owner).map_or(&[][..], Vec::as_slice);
@@ -52,6 +62,7 @@ pub(super) fn owners<'d>(
     owners
 }
 
+/// The owner of `part` among the functions `named` so, ordered by source file.
 fn pick<'c, 'd>(
     jumps: &mut Jumps<'_, 'd>,
     named: &'c [Candidate<'d>],
@@ -59,14 +70,20 @@ fn pick<'c, 'd>(
 ) -> Option<&'c Candidate<'d>> {
     /// With more functions of one name the search for jumps takes too long.
     const MOST: usize = 256;
-    let local: Vec<&Candidate<'_>> =
-        named.iter().filter(|c| c.file == part.file && c.file != 0).collect();
-    let near = match (named, local.as_slice()) {
-        ([only], _) => only,
-        (_, [only]) => *only,
+    let from = named.partition_point(|c| c.file < part.file);
+    let to = named.partition_point(|c| c.file <= part.file);
+    let local = if part.file == 0 {
+        &[]
+    } else {
+        &named[from..to]
+    };
+    let near = match (named, local) {
+        ([only], _) | (_, [only]) => only,
         _ => {
             let all = named.get(..MOST).unwrap_or(named);
-            let mut jumping = all.iter().filter(|c| jumps.between(&c.range, &part.range).jumps);
+            let mut jumping = all
+                .iter()
+                .filter(|c| jumps.between(&c.range, &part.range).jumps);
             let first = jumping.next()?;
             return jumping.next().is_none().then_some(first);
         }
@@ -111,9 +128,13 @@ impl Jumps<'_, '_> {
     fn between(&mut self, from: &Range<Svma>, to: &Range<Svma>) -> Found {
         let mut found = Found::default();
         let len = from.end.0 - from.start.0;
-        let Some(left) = self.budget.checked_sub(len) else { return found };
+        let Some(left) = self.budget.checked_sub(len) else {
+            return found;
+        };
         self.budget = left;
-        let Some(bytes) = self.image.bytes(from.start, len) else { return found };
+        let Some(bytes) = self.image.bytes(from.start, len) else {
+            return found;
+        };
         for insn in &mut Decoder::with_ip(64, bytes, from.start.0, DecoderOptions::NONE) {
             let hits = || to.contains(&Svma(insn.near_branch_target()));
             match insn.flow_control() {

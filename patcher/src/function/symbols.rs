@@ -53,7 +53,11 @@ pub(super) fn symbols(image: &Image<'_>) -> Vec<Symbol> {
         a.start.cmp(&b.start).then_with(|| {
             let (a_name, b_name) = (a.name(data), b.name(data));
             let key = |s: &Symbol, name: &str| {
-                (s.is_label, s.rank, name.len() - name.trim_start_matches('_').len())
+                (
+                    s.is_label,
+                    s.rank,
+                    name.len() - name.trim_start_matches('_').len(),
+                )
             };
             key(a, a_name).cmp(&key(b, b_name)).then_with(|| {
                 (a_name, Reverse(a.size), a.file).cmp(&(b_name, Reverse(b.size), b.file))
@@ -82,8 +86,12 @@ fn read(image: &Image<'_>, table: &Section<'_>, symbols: &mut Vec<Symbol>) {
     const ENTRY: usize = 24;
     const STT_FILE: u8 = 4;
     let header = &table.header;
-    let Some(names) = image.sections().get(header.sh_link as usize) else { return };
-    let Some(bytes) = file_range(image.data(), header.sh_offset, header.sh_size) else { return };
+    let Some(names) = image.sections().get(header.sh_link as usize) else {
+        return;
+    };
+    let Some(bytes) = file_range(image.data(), header.sh_offset, header.sh_size) else {
+        return;
+    };
     let mut file = 0;
     for entry in bytes.chunks_exact(ENTRY) {
         if entry[4] & 0xf == STT_FILE {
@@ -123,7 +131,16 @@ fn symbol(image: &Image<'_>, names: &Section<'_>, entry: &[u8], file: u32) -> Op
     let file = if bind == STB_LOCAL { file } else { 0 };
     let is_ifunc = kind == STT_GNU_IFUNC;
     let name_len = u32::try_from(text.len()).ok()?;
-    Some(Symbol { start, size, name, name_len, file, rank, is_ifunc, is_label })
+    Some(Symbol {
+        start,
+        size,
+        name,
+        name_len,
+        file,
+        rank,
+        is_ifunc,
+        is_label,
+    })
 }
 
 /// Whether a symbol that stands in the section `index` and at `start` can name code of this file.
@@ -131,7 +148,8 @@ fn is_in_code(image: &Image<'_>, index: u16, start: Svma) -> bool {
     const SHN_UNDEF: u16 = 0;
     const SHN_LORESERVE: u16 = 0xff00;
     const SHN_XINDEX: u16 = 0xffff;
-    if index == SHN_UNDEF || index >= SHN_LORESERVE && index != SHN_XINDEX || !image.is_code(start) {
+    if index == SHN_UNDEF || index >= SHN_LORESERVE && index != SHN_XINDEX || !image.is_code(start)
+    {
         return false;
     }
     match image.sections().get(usize::from(index)) {
@@ -144,7 +162,9 @@ fn is_in_code(image: &Image<'_>, index: u16, start: Svma) -> bool {
 
 /// Names that the linker gives to places, not to functions.
 fn is_mark(name: &str) -> bool {
-    matches!(name, "etext" | "_etext" | "__etext" | "__executable_start" | "__ehdr_start")
-        || name.starts_with("__start_")
+    matches!(
+        name,
+        "etext" | "_etext" | "__etext" | "__executable_start" | "__ehdr_start"
+    ) || name.starts_with("__start_")
         || name.starts_with("__stop_")
 }

@@ -55,13 +55,21 @@ impl<'d> FunctionTable<'d> {
         table.add_named(image);
         let named: Vec<Range<Svma>> = table.entries.iter().map(|e| e.start..e.end).collect();
         for range in unnamed(image, &named) {
-            table.entries.push(Entry { start: range.start, end: range.end, symbols: (0, 0) });
+            table.entries.push(Entry {
+                start: range.start,
+                end: range.end,
+                symbols: (0, 0),
+            });
         }
         table.entries.sort_by_key(|e| e.start);
         table.entries.shrink_to_fit();
         table.nesting = Nesting::new(table.entries.iter().map(|e| e.end));
         table.owners = parts::owners(image, table.candidates());
-        table.parts = table.owners.iter().map(|&(part, owner)| (owner, part)).collect();
+        table.parts = table
+            .owners
+            .iter()
+            .map(|&(part, owner)| (owner, part))
+            .collect();
         table.parts.sort_unstable();
         table
     }
@@ -79,39 +87,49 @@ impl<'d> FunctionTable<'d> {
             if first.is_label && start < covered_to {
                 continue;
             }
-            let stated = self.symbols[range.0 as usize..to].iter().map(|s| s.size).max();
+            let stated = self.symbols[range.0 as usize..to].iter().map(|s| s.size);
             let limit = image.segment_at(start).map_or(start, |s| s.file_end());
-            let end = match stated.filter(|&size| size > 0) {
-                Some(size) => Svma(start.0.saturating_add(size)),
-                // Its frame description ends with it, or else the next symbol begins behind it.
-                None => image.fde(start).map_or_else(
-                    || self.symbols.get(to).map_or(limit, |s| s.start).min(ends.behind(start)),
-                    |fde| fde.range.end,
-                ),
+            let next = self.symbols.get(to).map_or(limit, |s| s.start);
+            let fde = image.fde(start).map(|fde| fde.range);
+            let end = match stated.max().filter(|&size| size > 0) {
+                Some(size) => {
+                    let end = Svma(start.0.saturating_add(size));
+                    // The rest of what is described together with it is its own, or a neighbour's.
+                    let described = fde.filter(|f| f.start == start && f.end <= next);
+                    described.map_or(end, |f| f.end.max(end))
+                }
+                None => fde.map_or_else(|| next.min(ends.behind(start)), |f| f.end),
             };
             let end = end.min(limit);
             if !first.is_label {
                 covered_to = covered_to.max(end);
             }
-            self.entries.push(Entry { start, end, symbols: range });
+            self.entries.push(Entry {
+                start,
+                end,
+                symbols: range,
+            });
         }
     }
 
     /// Everything with a name that may be a part or have parts.
     fn candidates(&self) -> impl Iterator<Item = Candidate<'d>> + Clone + '_ {
-        self.entries.iter().zip(0u32..).flat_map(move |(entry, index)| {
-            let symbols = &self.symbols[range(entry.symbols)];
-            let is_part = |s: &Symbol| owner_of_part(s.name(self.data)).is_some();
-            let only_part = symbols.iter().all(is_part);
-            // Code with a name of its own is no part, whatever else it is called.
-            let symbols = symbols.iter().filter(move |s| only_part || !is_part(s));
-            symbols.map(move |symbol| Candidate {
-                range: entry.start..entry.end,
-                name: symbol.name(self.data),
-                file: symbol.file,
-                index,
+        self.entries
+            .iter()
+            .zip(0u32..)
+            .flat_map(move |(entry, index)| {
+                let symbols = &self.symbols[range(entry.symbols)];
+                let is_part = |s: &Symbol| owner_of_part(s.name(self.data)).is_some();
+                let only_part = symbols.iter().all(is_part);
+                // Code with a name of its own is no part, whatever else it is called.
+                let symbols = symbols.iter().filter(move |s| only_part || !is_part(s));
+                symbols.map(move |symbol| Candidate {
+                    range: entry.start..entry.end,
+                    name: symbol.name(self.data),
+                    file: symbol.file,
+                    index,
+                })
             })
-        })
     }
 
     fn innermost(&self, at: Svma) -> Option<usize> {
@@ -162,12 +180,17 @@ impl<'d> FunctionTable<'d> {
 
     /// Every function, by address; split-off parts belong to theirs and do not come by themselves.
     pub fn iter(&self) -> impl Iterator<Item = Function> + '_ {
-        (0..self.entries.len()).filter(|&i| self.owner(i).is_none()).map(|i| self.function(i))
+        (0..self.entries.len())
+            .filter(|&i| self.owner(i).is_none())
+            .map(|i| self.function(i))
     }
 
     /// What the entry at `index` is a part of.
     fn owner(&self, index: usize) -> Option<usize> {
-        let found = self.owners.binary_search_by_key(&index, |o| o.0 as usize).ok()?;
+        let found = self
+            .owners
+            .binary_search_by_key(&index, |o| o.0 as usize)
+            .ok()?;
         Some(self.owners[found].1 as usize)
     }
 
@@ -176,7 +199,9 @@ impl<'d> FunctionTable<'d> {
     pub(crate) fn named(&self, matches: impl Fn(&str) -> bool) -> Vec<(usize, &'d str)> {
         let mut found = Vec::new();
         for (index, entry) in self.entries.iter().enumerate() {
-            let mut names = self.symbols[range(entry.symbols)].iter().map(|s| s.name(self.data));
+            let mut names = self.symbols[range(entry.symbols)]
+                .iter()
+                .map(|s| s.name(self.data));
             if let Some(name) = names.find(|name| matches(name))
                 && self.owner(index).is_none()
             {
@@ -188,8 +213,14 @@ impl<'d> FunctionTable<'d> {
 
     /// Every name of a function.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'d str> + '_ {
-        let whole = self.entries.iter().enumerate().filter(|(i, _)| self.owner(*i).is_none());
-        whole.flat_map(|(_, e)| &self.symbols[range(e.symbols)]).map(|s| s.name(self.data))
+        let whole = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| self.owner(*i).is_none());
+        whole
+            .flat_map(|(_, e)| &self.symbols[range(e.symbols)])
+            .map(|s| s.name(self.data))
     }
 
     /// The function at `index`, under its first name.
@@ -199,7 +230,9 @@ impl<'d> FunctionTable<'d> {
         let mut names = symbols.iter().map(|s| s.name(self.data).to_owned());
         let linkage = names.next().unwrap_or_default();
         let from = self.parts.partition_point(|p| (p.0 as usize) < index);
-        let parts = self.parts[from..].iter().take_while(|p| p.0 as usize == index);
+        let parts = self.parts[from..]
+            .iter()
+            .take_while(|p| p.0 as usize == index);
         let kind = if symbols.is_empty() {
             FunctionKind::UnwindOnly
         } else if symbols.iter().any(|s| s.is_ifunc) {
@@ -212,7 +245,10 @@ impl<'d> FunctionTable<'d> {
             linkage,
             aliases: names.collect(),
             kind,
-            cold: parts.map(|p| self.entries[p.1 as usize]).map(|e| e.start..e.end).collect(),
+            cold: parts
+                .map(|p| self.entries[p.1 as usize])
+                .map(|e| e.start..e.end)
+                .collect(),
         }
     }
 }
@@ -236,6 +272,8 @@ impl Ends {
     fn behind(&self, at: Svma) -> Svma {
         let after = self.0.partition_point(|r| r.start <= at);
         let section = after.checked_sub(1).and_then(|i| self.0.get(i));
-        section.filter(|r| r.contains(&at)).map_or(Svma(u64::MAX), |r| r.end)
+        section
+            .filter(|r| r.contains(&at))
+            .map_or(Svma(u64::MAX), |r| r.end)
     }
 }

@@ -9,8 +9,12 @@ use crate::image::Image;
 
 /// The ranges of functions that none of `named`, ordered by start, covers.
 pub(super) fn unnamed(image: &Image<'_>, named: &[Range<Svma>]) -> Vec<Range<Svma>> {
-    let plts: Vec<Range<Svma>> =
-        image.sections().iter().filter(|s| s.is_plt()).map(|s| s.range()).collect();
+    let plts: Vec<Range<Svma>> = image
+        .sections()
+        .iter()
+        .filter(|s| s.is_plt())
+        .map(|s| s.range())
+        .collect();
     let mut found = Vec::new();
     let mut covered_to = Svma(0);
     let mut next = 0;
@@ -21,7 +25,9 @@ pub(super) fn unnamed(image: &Image<'_>, named: &[Range<Svma>]) -> Vec<Range<Svm
         }
         let is_stub = plts.iter().any(|p| p.contains(&range.start));
         let is_known = range.start < covered_to;
-        let Some(segment) = image.segment_at(range.start).filter(|s| s.execute) else { continue };
+        let Some(segment) = image.segment_at(range.start).filter(|s| s.execute) else {
+            continue;
+        };
         let end = range.end.min(segment.file_end());
         if is_known || is_stub || end <= range.start {
             continue;
@@ -41,7 +47,9 @@ pub(super) fn unnamed(image: &Image<'_>, named: &[Range<Svma>]) -> Vec<Range<Svm
 }
 
 fn insns<'d>(image: &Image<'d>, range: &Range<Svma>) -> impl Iterator<Item = Instruction> + 'd {
-    let bytes = image.bytes(range.start, range.end.0 - range.start.0).unwrap_or_default();
+    let bytes = image
+        .bytes(range.start, range.end.0 - range.start.0)
+        .unwrap_or_default();
     let mut decoder = Decoder::with_ip(64, bytes, range.start.0, DecoderOptions::NONE);
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
 }

@@ -56,18 +56,19 @@ impl Section<'_> {
 }
 
 /// The segments, by address.
-pub(super) fn segments(programs: &[ProgramHeader]) -> Vec<Segment> {
+pub(super) fn segments(data: &[u8], programs: &[ProgramHeader]) -> Vec<Segment> {
     let loaded = programs.iter().filter(|p| p.p_type == PT_LOAD);
-    let mut segments: Vec<Segment> = loaded.map(segment).collect();
+    let mut segments: Vec<Segment> = loaded.map(|p| segment(data, p)).collect();
     segments.sort_by_key(|s| s.range.start);
     segments
 }
 
-fn segment(program: &ProgramHeader) -> Segment {
+fn segment(data: &[u8], program: &ProgramHeader) -> Segment {
+    let held = (data.len() as u64).saturating_sub(program.p_offset);
     let start = Svma(program.p_vaddr);
     let end = Svma(program.p_vaddr.saturating_add(program.p_memsz));
     Segment {
-        file_size: program.p_filesz.min(end.0 - start.0),
+        file_size: program.p_filesz.min(end.0 - start.0).min(held),
         range: start..end,
         offset: FileOffset(program.p_offset),
         read: program.p_flags & PF_R != 0,
@@ -83,8 +84,16 @@ pub(super) fn sections(data: &[u8], headers: Vec<SectionHeader>, names: u16) -> 
         Some(first) if names == SHN_XINDEX => first.sh_link as usize,
         _ => usize::from(names),
     };
-    let names = headers.get(index).and_then(|h| file_range(data, h.sh_offset, h.sh_size));
+    let names = headers
+        .get(index)
+        .and_then(|h| file_range(data, h.sh_offset, h.sh_size));
     let names = names.unwrap_or_default();
     let name = |header: &SectionHeader| names.get(header.sh_name..).and_then(c_str).unwrap_or("");
-    headers.into_iter().map(|header| Section { name: name(&header), header }).collect()
+    headers
+        .into_iter()
+        .map(|header| Section {
+            name: name(&header),
+            header,
+        })
+        .collect()
 }

@@ -9,7 +9,9 @@ use crate::addr::Svma;
 /// its end.
 pub(super) fn landing_pads(image: &Image<'_>, fde: &Fde) -> (Vec<Svma>, Option<()>) {
     let mut pads = Vec::new();
-    let end = fde.lsda.map_or(Some(()), |lsda| read(image, lsda, fde.range.start, &mut pads));
+    let end = fde.lsda.map_or(Some(()), |lsda| {
+        read(image, lsda, fde.range.start, &mut pads)
+    });
     pads.sort_unstable();
     pads.dedup();
     (pads, end)
@@ -18,7 +20,11 @@ pub(super) fn landing_pads(image: &Image<'_>, fde: &Fde) -> (Vec<Svma>, Option<(
 fn read(image: &Image<'_>, lsda: Svma, function: Svma, pads: &mut Vec<Svma>) -> Option<()> {
     let bytes = image.bytes_from(lsda)?;
     let len = bytes.len() as u64;
-    let mut at = Cursor { reader: EndianSlice::new(bytes, LittleEndian), lsda, len };
+    let mut at = Cursor {
+        reader: EndianSlice::new(bytes, LittleEndian),
+        lsda,
+        len,
+    };
     let start_encoding = at.byte()?;
     let base = at.pointer(start_encoding)?.unwrap_or(function.0);
     if at.byte()? != OMIT {
@@ -56,7 +62,11 @@ impl Cursor<'_> {
     fn split(&mut self, len: u64) -> Option<Self> {
         let passed = self.len - self.reader.len() as u64;
         let reader = self.reader.split(usize::try_from(len).ok()?).ok()?;
-        Some(Self { reader, lsda: self.lsda, len: passed + len })
+        Some(Self {
+            reader,
+            lsda: self.lsda,
+            len: passed + len,
+        })
     }
 
     /// A pointer in an encoding of LSB 5 section 10.5.1; `Some(None)` where it is omitted.
@@ -64,7 +74,10 @@ impl Cursor<'_> {
         if encoding == OMIT {
             return Some(None);
         }
-        let at = self.lsda.0.wrapping_add(self.len - self.reader.len() as u64);
+        let at = self
+            .lsda
+            .0
+            .wrapping_add(self.len - self.reader.len() as u64);
         // Indirect pointers and other bases do not occur in call-site tables.
         let base = match encoding & 0xf0 {
             0 => 0,

@@ -49,7 +49,10 @@ impl<'d> Image<'d> {
             return Err(ImageError::NotElf);
         }
         if data.len() < size_of::<Header>() {
-            return Err(malformed(format!("{} bytes are less than its header", data.len())));
+            return Err(malformed(format!(
+                "{} bytes are less than its header",
+                data.len()
+            )));
         }
         let (class, machine) = (data[4], u16::from_le_bytes([data[18], data[19]]));
         if class != 2 || data[5] != 1 || machine != EM_X86_64 {
@@ -58,7 +61,10 @@ impl<'d> Image<'d> {
         let header = Elf::parse_header(data).map_err(|e| malformed(format!("header: {e}")))?;
         let ctx = Ctx::new(Container::Big, Endian::Little);
         if header.e_phnum != 0 && usize::from(header.e_phentsize) != ProgramHeader::size(ctx) {
-            return Err(malformed(format!("program headers of {} bytes", header.e_phentsize)));
+            return Err(malformed(format!(
+                "program headers of {} bytes",
+                header.e_phentsize
+            )));
         }
         let programs =
             ProgramHeader::parse(data, header.e_phoff as usize, header.e_phnum.into(), ctx)
@@ -70,7 +76,7 @@ impl<'d> Image<'d> {
         Ok(Self {
             data,
             header,
-            segments: layout::segments(&programs),
+            segments: layout::segments(data, &programs),
             sections: layout::sections(data, sections, header.e_shstrndx),
             programs,
             unwind: OnceLock::new(),
@@ -90,8 +96,12 @@ impl<'d> Image<'d> {
         let in_note = |program: &ProgramHeader| {
             let mut rest = file_range(self.data, program.p_offset, program.p_filesz)?;
             loop {
-                let word =
-                    |at: usize| rest.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+                let word = |at: usize| {
+                    rest.get(at..at + 4)?
+                        .try_into()
+                        .ok()
+                        .map(u32::from_le_bytes)
+                };
                 let (name_len, desc_len, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
                 let name_end = 12usize.checked_add(name_len)?;
                 let desc = name_end.checked_next_multiple_of(4)?;
@@ -102,7 +112,10 @@ impl<'d> Image<'d> {
                 rest = rest.get(desc_end.checked_next_multiple_of(4)?..)?;
             }
         };
-        self.programs.iter().filter(|p| p.p_type == PT_NOTE).find_map(in_note)
+        self.programs
+            .iter()
+            .filter(|p| p.p_type == PT_NOTE)
+            .find_map(in_note)
     }
 
     /// Whether the loader chooses its address.
@@ -134,7 +147,9 @@ impl<'d> Image<'d> {
     /// The segment that holds `at`.
     pub fn segment_at(&self, at: Svma) -> Option<&Segment> {
         let after = self.segments.partition_point(|s| s.range.start <= at);
-        self.segments.get(after.checked_sub(1)?).filter(|s| s.range.contains(&at))
+        self.segments
+            .get(after.checked_sub(1)?)
+            .filter(|s| s.range.contains(&at))
     }
 
     /// Address and bytes of a section; `None` where it has no bytes in the file or they are
@@ -155,7 +170,10 @@ impl<'d> Image<'d> {
     }
 
     fn section_header(&self, name: &str) -> Option<&SectionHeader> {
-        self.sections.iter().find(|s| s.name == name).map(|s| &s.header)
+        self.sections
+            .iter()
+            .find(|s| s.name == name)
+            .map(|s| &s.header)
     }
 
     pub(crate) fn sections(&self) -> &[Section<'d>] {
@@ -179,7 +197,8 @@ impl<'d> Image<'d> {
     }
 
     pub(crate) fn is_code(&self, at: Svma) -> bool {
-        self.segment_at(at).is_some_and(|s| s.execute && at < s.file_end())
+        self.segment_at(at)
+            .is_some_and(|s| s.execute && at < s.file_end())
     }
 
     /// The functions in it, collected at first use.

@@ -27,8 +27,15 @@ impl Folder {
         }
         let names = sources.iter().map(|s| s.0);
         let mut command = Command::new(tool);
-        command.current_dir(&self.0).args(["-o", "out"]).args(names).args(flags);
-        assert!(command.status().expect("a compiler").success(), "{command:?}");
+        command
+            .current_dir(&self.0)
+            .args(["-o", "out"])
+            .args(names)
+            .args(flags);
+        assert!(
+            command.status().expect("a compiler").success(),
+            "{command:?}"
+        );
         self.read("out")
     }
 
@@ -38,8 +45,14 @@ impl Folder {
 
     /// Runs a tool that changes files here.
     pub(crate) fn run(&self, tool: &str, arguments: &[&str]) {
-        let status = Command::new(tool).current_dir(&self.0).args(arguments).status();
-        assert!(status.expect("the tool starts").success(), "{tool} {arguments:?}");
+        let status = Command::new(tool)
+            .current_dir(&self.0)
+            .args(arguments)
+            .status();
+        assert!(
+            status.expect("the tool starts").success(),
+            "{tool} {arguments:?}"
+        );
     }
 }
 
@@ -51,7 +64,11 @@ impl Drop for Folder {
 }
 
 fn readelf(arguments: &[&str], file: &Path) -> String {
-    let output = Command::new("readelf").args(arguments).arg(file).output().expect("binutils");
+    let output = Command::new("readelf")
+        .args(arguments)
+        .arg(file)
+        .output()
+        .expect("binutils");
     // Its exit status complains about debug files that are not installed.
     assert!(!output.stdout.is_empty(), "readelf {}", file.display());
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -111,7 +128,10 @@ pub(crate) fn frames(file: &Path) -> Vec<Frame> {
                 in_fde = false;
             }
             [_, _, _, "FDE", cie, pc] => {
-                let (start, end) = pc.strip_prefix("pc=").and_then(|p| p.split_once("..")).unwrap();
+                let (start, end) = pc
+                    .strip_prefix("pc=")
+                    .and_then(|p| p.split_once(".."))
+                    .unwrap();
                 let address = |text| u64::from_str_radix(text, 16).unwrap();
                 let cie = cie.strip_prefix("cie=").unwrap();
                 frames.push(Frame {
@@ -209,6 +229,29 @@ pub(crate) const C: [(&str, &str); 3] = [
             ret
             .cfi_endproc
         .size sized_code, .-sized_code
+        .globl undersized_code
+        .type undersized_code, @function
+        undersized_code:
+            .cfi_startproc
+            nop
+        .size undersized_code, .-undersized_code
+            nop
+            ret
+            .cfi_endproc
+        .type called.cold.1, @function
+        called.cold.1: ret
+        .size called.cold.1, .-called.cold.1
+        .type called, @function
+        called:
+            call called.cold.1
+            ret
+        .size called, .-called
+        .type jumped.cold.0, @function
+        jumped.cold.0: ret
+        .size jumped.cold.0, .-jumped.cold.0
+        .type jumped, @function
+        jumped: jmp jumped.cold.0
+        .size jumped, .-jumped
         .globl absolute_name
         .type absolute_name, @function
         .set absolute_name, 0x1234

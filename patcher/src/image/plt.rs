@@ -15,7 +15,11 @@ pub(super) struct Plt<'d> {
 impl<'d> Plt<'d> {
     pub(super) fn new(image: &Image<'d>) -> Self {
         let mut slots = Vec::new();
-        for section in image.sections().iter().filter(|s| s.header.sh_type == SHT_RELA) {
+        for section in image
+            .sections()
+            .iter()
+            .filter(|s| s.header.sh_type == SHT_RELA)
+        {
             slots.extend(relocated(image, section).unwrap_or_default());
         }
         slots.sort_unstable();
@@ -26,7 +30,11 @@ impl<'d> Plt<'d> {
     /// What the stub at `at` jumps to.
     pub(super) fn name(&self, image: &Image<'d>, at: Svma) -> Option<&'d str> {
         const MOST: u64 = 16;
-        if !image.sections().iter().any(|s| s.is_plt() && s.range().contains(&at)) {
+        if !image
+            .sections()
+            .iter()
+            .any(|s| s.is_plt() && s.range().contains(&at))
+        {
             return None;
         }
         let bytes = image.bytes(at, MOST)?;
@@ -35,7 +43,10 @@ impl<'d> Plt<'d> {
         if jump.mnemonic() != Mnemonic::Jmp || jump.op0_kind() != OpKind::Memory {
             return None;
         }
-        let slot = Svma(jump.is_ip_rel_memory_operand().then(|| jump.memory_displacement64())?);
+        let slot = Svma(
+            jump.is_ip_rel_memory_operand()
+                .then(|| jump.memory_displacement64())?,
+        );
         let index = self.slots.binary_search_by_key(&slot, |s| s.0).ok()?;
         Some(self.slots[index].1)
     }
@@ -48,8 +59,14 @@ fn relocated<'d>(image: &Image<'d>, section: &Section<'d>) -> Option<Vec<(Svma, 
     const R_X86_64_GLOB_DAT: u64 = 6;
     const R_X86_64_JUMP_SLOT: u64 = 7;
     let is_table = |s: &&Section<'_>| matches!(s.header.sh_type, SHT_DYNSYM | SHT_SYMTAB);
-    let symbols = image.sections().get(section.header.sh_link as usize).filter(is_table)?;
-    let names = &image.sections().get(symbols.header.sh_link as usize)?.header;
+    let symbols = image
+        .sections()
+        .get(section.header.sh_link as usize)
+        .filter(is_table)?;
+    let names = &image
+        .sections()
+        .get(symbols.header.sh_link as usize)?
+        .header;
     let bytes = |s: &Section<'_>| file_range(image.data(), s.header.sh_offset, s.header.sh_size);
     let (rows, symbols) = (bytes(section)?, bytes(symbols)?);
     let names = file_range(image.data(), names.sh_offset, names.sh_size)?;
@@ -61,7 +78,10 @@ fn relocated<'d>(image: &Image<'d>, section: &Section<'d>) -> Option<Vec<(Svma, 
         let symbol = file_range(symbols, (info >> 32).checked_mul(SYMBOL)?, 4)?;
         let at = u32::from_le_bytes(symbol.try_into().ok()?);
         let name = c_str(names.get(at as usize..)?).filter(|n| !n.is_empty())?;
-        Some((Svma(u64::from_le_bytes(row.get(..8)?.try_into().ok()?)), name))
+        Some((
+            Svma(u64::from_le_bytes(row.get(..8)?.try_into().ok()?)),
+            name,
+        ))
     };
     Some(rows.chunks_exact(RELA).filter_map(name).collect())
 }

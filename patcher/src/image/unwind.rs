@@ -55,30 +55,45 @@ pub(crate) struct Unwind<'d> {
 
 impl<'d> Unwind<'d> {
     pub(super) fn new(image: &Image<'d>) -> Self {
-        let mut unwind = Self { section: None, entries: Vec::new() };
+        let mut unwind = Self {
+            section: None,
+            entries: Vec::new(),
+        };
         let index = Index::of(image);
-        let by_name = image.section(".eh_frame").filter(|(_, bytes)| !bytes.is_empty());
+        let by_name = image
+            .section(".eh_frame")
+            .filter(|(_, bytes)| !bytes.is_empty());
         // A program can do without section headers, but not without this segment.
         let by_segment = || {
             let at = index.as_ref()?.section;
             Some((at, image.bytes_from(at)?))
         };
-        let Some((address, bytes)) = by_name.or_else(by_segment) else { return unwind };
+        let Some((address, bytes)) = by_name.or_else(by_segment) else {
+            return unwind;
+        };
         let section = EhFrame::new(bytes, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(address.0);
         let (mut cies, mut missing) = (Cies::default(), Vec::new());
         let mut entries = section.entries(&bases);
         // An entry that cannot be read ends the list: what follows cannot be found.
         while let Ok(Some(entry)) = entries.next() {
-            let CieOrFde::Fde(partial) = entry else { continue };
+            let CieOrFde::Fde(partial) = entry else {
+                continue;
+            };
             let parsed = partial.parse(|section, bases, at| cies.get(section, bases, at));
-            unwind.entries.extend(parsed.ok().and_then(|fde| Entry::new(&fde)));
+            unwind
+                .entries
+                .extend(parsed.ok().and_then(|fde| Entry::new(&fde)));
         }
         unwind.sort();
         if let Some(index) = index.filter(|i| i.count > unwind.entries.len()) {
             // Not all can be found one after the other.
             for (start, at) in index.table(address) {
-                if unwind.entries.binary_search_by_key(&start, |e| e.start).is_ok() {
+                if unwind
+                    .entries
+                    .binary_search_by_key(&start, |e| e.start)
+                    .is_ok()
+                {
                     continue;
                 }
                 let get = |s: &EhFrame<_>, b: &BaseAddresses, at| cies.get(s, b, at);
@@ -100,7 +115,9 @@ impl<'d> Unwind<'d> {
 
     fn find(&self, at: Svma) -> Option<&Entry> {
         let after = self.entries.partition_point(|e| e.start <= at.0);
-        self.entries.get(after.checked_sub(1)?).filter(|e| at.0 < e.end)
+        self.entries
+            .get(after.checked_sub(1)?)
+            .filter(|e| at.0 < e.end)
     }
 
     pub(super) fn fde(&self, at: Svma) -> Option<Fde> {
@@ -109,7 +126,10 @@ impl<'d> Unwind<'d> {
 
     /// What can be called and has a frame description, ordered by address.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<Svma>> + '_ {
-        self.entries.iter().filter(|e| !e.is_signal).map(|e| Svma(e.start)..Svma(e.end))
+        self.entries
+            .iter()
+            .filter(|e| !e.is_signal)
+            .map(|e| Svma(e.start)..Svma(e.end))
     }
 
     pub(super) fn cfa(&self, at: Svma) -> CfaAt {
@@ -124,11 +144,18 @@ impl<'d> Unwind<'d> {
         }
         let (section, bases) = self.section.as_ref()?;
         let offset = EhFrameOffset(self.find(at)?.offset as usize);
-        let fde = section.fde_from_offset(bases, offset, EhFrame::cie_from_offset).ok()?;
+        let fde = section
+            .fde_from_offset(bases, offset, EhFrame::cie_from_offset)
+            .ok()?;
         CONTEXT.with_borrow_mut(|context| {
-            let row = fde.unwind_info_for_address(section, bases, context, at.0).ok()?;
+            let row = fde
+                .unwind_info_for_address(section, bases, context, at.0)
+                .ok()?;
             Some(match row.cfa() {
-                CfaRule::RegisterAndOffset { register: RSP, offset } => CfaAt::RspPlus(*offset),
+                CfaRule::RegisterAndOffset {
+                    register: RSP,
+                    offset,
+                } => CfaAt::RspPlus(*offset),
                 _ => CfaAt::Other,
             })
         })
@@ -141,12 +168,21 @@ impl Entry {
         let end = start.checked_add(fde.len()).filter(|&e| e > start)?;
         let lsda = fde.lsda().map_or(0, Pointer::pointer);
         let offset = u32::try_from(fde.offset()).ok()?;
-        Some(Self { start, end, lsda, offset, is_signal: fde.is_signal_trampoline() })
+        Some(Self {
+            start,
+            end,
+            lsda,
+            offset,
+            is_signal: fde.is_signal_trampoline(),
+        })
     }
 
     fn fde(&self) -> Fde {
         let lsda = (self.lsda != 0).then_some(Svma(self.lsda));
-        Fde { range: Svma(self.start)..Svma(self.end), lsda }
+        Fde {
+            range: Svma(self.start)..Svma(self.end),
+            lsda,
+        }
     }
 }
 
@@ -186,16 +222,29 @@ impl<'d> Index<'d> {
         let bytes = file_range(image.data(), program.p_offset, program.p_filesz)?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(program.p_vaddr);
         let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
-        let Pointer::Direct(section) = header.eh_frame_ptr() else { return None };
-        let count = header.table().map_or(0, |table| table.iter(&bases).size_hint().0);
-        Some(Self { bytes, section: Svma(section), count, bases })
+        let Pointer::Direct(section) = header.eh_frame_ptr() else {
+            return None;
+        };
+        let count = header
+            .table()
+            .map_or(0, |table| table.iter(&bases).size_hint().0);
+        Some(Self {
+            bytes,
+            section: Svma(section),
+            count,
+            bases,
+        })
     }
 
     /// Where functions start, and where their descriptions are in the section at `section`.
     fn table(&self, section: Svma) -> Vec<(u64, usize)> {
         let header = EhFrameHdr::new(self.bytes, LittleEndian).parse(&self.bases, 8);
-        let Ok(header) = header else { return Vec::new() };
-        let Some(table) = header.table() else { return Vec::new() };
+        let Ok(header) = header else {
+            return Vec::new();
+        };
+        let Some(table) = header.table() else {
+            return Vec::new();
+        };
         let rows = table.iter(&self.bases).map_while(Result::ok);
         rows.filter_map(|(start, at)| {
             let at = at.pointer().checked_sub(section.0)?;

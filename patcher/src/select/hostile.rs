@@ -15,7 +15,9 @@ static CPP: LazyLock<Vec<u8>> =
 
 /// Asks for everything that a file can be asked for.
 fn exercise(data: &[u8]) {
-    let Ok(image) = Image::parse(data) else { return };
+    let Ok(image) = Image::parse(data) else {
+        return;
+    };
     let _ = (image.build_id(), image.interpreter(), image.entry());
     for section in image.sections() {
         image.section(section.name);
@@ -42,7 +44,15 @@ fn exercise(data: &[u8]) {
             }
         }
     }
-    for text in ["main", "ns::work", "*w*", "/t.*e/", "twice", "ns::templated<int>(int)", "a+0x1189"] {
+    for text in [
+        "main",
+        "ns::work",
+        "*w*",
+        "/t.*e/",
+        "twice",
+        "ns::templated<int>(int)",
+        "a+0x1189",
+    ] {
         let pattern = Pattern::parse(text).expect("a pattern");
         pattern.select(&image);
         pattern.suggestions(&image, 3);
@@ -55,7 +65,14 @@ fn sensitive(data: &[u8]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..64 + 56 * 13).collect();
     let section_headers = u64::from_le_bytes(data[0x28..0x30].try_into().unwrap()) as usize;
     places.extend(section_headers..data.len());
-    for name in [".symtab", ".dynsym", ".eh_frame", ".eh_frame_hdr", ".gcc_except_table", ".rela.plt"] {
+    for name in [
+        ".symtab",
+        ".dynsym",
+        ".eh_frame",
+        ".eh_frame_hdr",
+        ".gcc_except_table",
+        ".rela.plt",
+    ] {
         if let Some((_, bytes)) = image.section(name) {
             let at = bytes.as_ptr() as usize - data.as_ptr() as usize;
             places.extend(at..at + bytes.len());

@@ -32,7 +32,11 @@ impl Pattern {
     /// `module!pattern`, `0xADDR`, `module+0xOFFSET`.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let (module, what) = pattern::read(text)?;
-        Ok(Self { text: text.to_owned(), module: module.map(str::to_owned), what })
+        Ok(Self {
+            text: text.to_owned(),
+            module: module.map(str::to_owned),
+            what,
+        })
     }
 
     /// The text it was read from.
@@ -42,7 +46,9 @@ impl Pattern {
 
     /// Whether functions of the module with this file name are meant.
     pub fn module_matches(&self, file_name: &str) -> bool {
-        self.module.as_deref().is_none_or(|glob| glob::matches(glob, file_name))
+        self.module
+            .as_deref()
+            .is_none_or(|glob| glob::matches(glob, file_name))
     }
 
     /// Whether it names a module.
@@ -67,7 +73,10 @@ impl Pattern {
         }
         let table = image.functions();
         let found = table.named(|linkage| self.matches(linkage));
-        found.into_iter().map(|(index, name)| under_name(table.function(index), name)).collect()
+        found
+            .into_iter()
+            .map(|(index, name)| under_name(table.function(index), name))
+            .collect()
     }
 
     /// The function that contains `at`, in its main or in a split-off part.

@@ -13,7 +13,12 @@ pub(super) fn names<'n>(
     names: impl Iterator<Item = &'n str>,
     most: usize,
 ) -> Vec<String> {
-    let wanted = wanted.split('(').next().unwrap_or(wanted).trim_matches(['*', '?']).to_lowercase();
+    let wanted = wanted
+        .split('(')
+        .next()
+        .unwrap_or(wanted)
+        .trim_matches(['*', '?'])
+        .to_lowercase();
     let last = last_segment(&wanted);
     if last.is_empty() || wanted.len() > LONGEST {
         return Vec::new();
@@ -43,7 +48,10 @@ pub(super) fn names<'n>(
             } else {
                 linkage.to_owned()
             };
-            Some((score(&mut distance, &wanted, &name.to_lowercase(), bound)?, name))
+            Some((
+                score(&mut distance, &wanted, &name.to_lowercase(), bound)?,
+                name,
+            ))
         })
         .collect();
     found.sort();
@@ -58,9 +66,14 @@ fn score(distance: &mut Distance, wanted: &str, name: &str, bound: usize) -> Opt
         return Some(usize::from(!name.ends_with(wanted)));
     }
     let is_short = last.len() <= LONGEST;
-    let apart = is_short.then(|| distance.between(wanted_last, last)).filter(|&d| d <= bound);
+    let apart = is_short
+        .then(|| distance.between(wanted_last, last))
+        .filter(|&d| d <= bound);
     // A clone, a variant, a part of a longer name.
-    let longer = || last.contains(wanted_last).then(|| 2 + (last.len() - wanted_last.len()) / 4);
+    let longer = || {
+        last.contains(wanted_last)
+            .then(|| 2 + (last.len() - wanted_last.len()) / 4)
+    };
     apart.map(|d| 1 + d).or_else(longer)
 }
 
@@ -119,7 +132,12 @@ mod tests {
 
     #[test]
     fn distances() {
-        for (a, b, expected) in [("", "", 0), ("a", "", 1), ("qsrot", "qsort", 2), ("ab", "abc", 1)] {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("a", "", 1),
+            ("qsrot", "qsort", 2),
+            ("ab", "abc", 1),
+        ] {
             assert_eq!(Distance::default().between(a, b), expected, "{a} {b}");
         }
     }
@@ -136,8 +154,13 @@ mod tests {
             "_RNvCskwGfYPst2Cb_7mycrate7compute",
         ];
         let near = |wanted: &str| names(wanted, all.into_iter(), 9);
-        let expected =
-            ["compute", "crate::compute", "mycrate::compute", "ns::compute", "compute.part.0"];
+        let expected = [
+            "compute",
+            "crate::compute",
+            "mycrate::compute",
+            "ns::compute",
+            "compute.part.0",
+        ];
         assert_eq!(near("compute"), expected);
         assert_eq!(near("compte"), expected[..4]);
         assert_eq!(near("ns::Comptue(int)")[..1], ["compute"]);

@@ -41,8 +41,14 @@ impl std::error::Error for PatternError {}
 #[derive(Clone, Debug)]
 pub(super) enum What {
     /// A linkage name, a demangled name without arguments, or a full demangled signature.
-    Name { text: String, spelling: Spelling },
-    Glob { text: String, spelling: Spelling },
+    Name {
+        text: String,
+        spelling: Spelling,
+    },
+    Glob {
+        text: String,
+        spelling: Spelling,
+    },
     Regex(Regex),
     /// An address in a process, or in a file.
     Address(u64),
@@ -64,15 +70,26 @@ pub(super) fn read(text: &str) -> Result<(Option<&str>, What), PatternError> {
         return Ok((Some(module), What::Offset(offset)));
     }
     let what = if let Some(digits) = rest.strip_prefix("0x") {
-        let address = u64::from_str_radix(digits, 16)
-            .map_err(|_| PatternError::Address { text: rest.to_owned() })?;
-        if module.is_some() { What::Offset(address) } else { What::Address(address) }
+        let address = u64::from_str_radix(digits, 16).map_err(|_| PatternError::Address {
+            text: rest.to_owned(),
+        })?;
+        if module.is_some() {
+            What::Offset(address)
+        } else {
+            What::Address(address)
+        }
     } else if let Some(inner) = rest.strip_prefix('/').and_then(|r| r.strip_suffix('/')) {
         What::Regex(regex(inner)?)
     } else if is_glob(rest) {
-        What::Glob { spelling: Spelling::of_glob(rest), text: rest.to_owned() }
+        What::Glob {
+            spelling: Spelling::of_glob(rest),
+            text: rest.to_owned(),
+        }
     } else {
-        What::Name { spelling: Spelling::of_name(rest), text: rest.to_owned() }
+        What::Name {
+            spelling: Spelling::of_name(rest),
+            text: rest.to_owned(),
+        }
     };
     Ok((module, what))
 }
@@ -83,13 +100,21 @@ fn regex(text: &str) -> Result<Regex, PatternError> {
     }
     Regex::new(text).map_err(|e| PatternError::Regex {
         text: text.to_owned(),
-        cause: e.to_string().lines().last().unwrap_or_default().trim().to_owned(),
+        cause: e
+            .to_string()
+            .lines()
+            .last()
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
     })
 }
 
 /// Whether `*` and `?` stand for other text: not in a list of arguments, and not as operators.
 fn is_glob(text: &str) -> bool {
-    let text = text.replace("(anonymous namespace)", "").replace("operator()", "");
+    let text = text
+        .replace("(anonymous namespace)", "")
+        .replace("operator()", "");
     if text.contains('(') {
         return false;
     }

@@ -4,7 +4,7 @@
 //! What it abbreviates is a closed set: the words of the languages and a few names of `std`.
 
 /// Words of demangled names that the mangled ones do not spell.
-const ABBREVIATED: [&str; 12] = [
+const ABBREVIATED: [&str; 13] = [
     "anonymous namespace std abi clone",
     "operator co_await new delete alignof sizeof decltype noexcept throw typeid",
     "dynamic_cast static_cast const_cast reinterpret_cast",
@@ -16,7 +16,8 @@ const ABBREVIATED: [&str; 12] = [
     "lambda unnamed type default block invocation function parm parameter pack this",
     "vtable VTT typeinfo name for guard variable reference temporary thunk virtual override offset",
     "construction init wrapper transaction global constructors destructors keyed literal",
-    "closure shim impl dyn extern unsafe for as mut str usize isize i128 u128",
+    "closure shim impl dyn extern unsafe for as mut str usize isize",
+    "i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f16 f32 f64 f128",
 ];
 
 /// What a mangled name must spell to be looked at.
@@ -27,15 +28,18 @@ impl Spelling {
     /// For exactly this name, with or without arguments.
     pub(super) fn of_name(name: &str) -> Self {
         let outside = outside_brackets(name);
-        let abbreviated =
-            |w: &str| ABBREVIATED.iter().any(|words| words.split(' ').any(|word| word == w));
+        let abbreviated = |w: &str| {
+            ABBREVIATED
+                .iter()
+                .any(|words| words.split(' ').any(|word| word == w))
+        };
         let is_word = |w: &&str| !w.is_empty() && w.is_ascii() && !abbreviated(w);
         let last = outside.rsplit(|c| !is_letter(c)).find(is_word);
         Self(last.map(|word| {
             // An identifier comes with its length, which keeps short ones from being found
-            // everywhere; but Rust's old mangling counts `f<T>` as one, and its new one puts `_`
-            // before an identifier that begins so.
-            if name.contains('<') || word.starts_with('_') {
+            // everywhere; but Rust's old mangling counts `f<T>` as one and `f{{shim}}` too, and
+            // its new one puts `_` before an identifier that begins so.
+            if name.contains(['<', '{']) || word.starts_with('_') {
                 word.to_owned()
             } else {
                 format!("{}{word}", word.len())
@@ -45,7 +49,9 @@ impl Spelling {
 
     /// For a glob: its longest piece within an identifier.
     pub(super) fn of_glob(glob: &str) -> Self {
-        let pieces = glob.split(|c| !is_letter(c)).filter(|p| p.len() >= 3 && is_spelled(p));
+        let pieces = glob
+            .split(|c| !is_letter(c))
+            .filter(|p| p.len() >= 3 && is_spelled(p));
         Self(pieces.max_by_key(|p| p.len()).map(str::to_owned))
     }
 
@@ -58,8 +64,9 @@ impl Spelling {
 
 /// Whether a mangled name spells out this piece of an identifier wherever it occurs.
 fn is_spelled(piece: &str) -> bool {
-    // Numbers are mangled in another base.
-    let is_number = piece.bytes().all(|b| b.is_ascii_hexdigit());
+    // Numbers are mangled in another base, or without `0x`.
+    let digits = piece.trim_start_matches(['0', 'x']);
+    let is_number = digits.bytes().all(|b| b.is_ascii_hexdigit());
     piece.is_ascii() && !is_number && !ABBREVIATED.iter().any(|words| words.contains(piece))
 }
 
@@ -69,7 +76,9 @@ fn is_letter(c: char) -> bool {
 
 /// `name` up to its arguments or marks, without what stands in angle brackets and braces.
 fn outside_brackets(name: &str) -> String {
-    let name = name.replace("(anonymous namespace)", "").replace("operator()", "operator");
+    let name = name
+        .replace("(anonymous namespace)", "")
+        .replace("operator()", "operator");
     let mut depth = 0usize;
     let mut outside = String::new();
     for c in name.chars() {
@@ -93,7 +102,11 @@ mod tests {
     /// No name may fail the test that it should pass; how many names there were.
     fn holds(data: &[u8]) -> usize {
         let image = Image::parse(data).expect("an image");
-        let names: Vec<&str> = image.functions().names().filter(|n| is_mangled(n)).collect();
+        let names: Vec<&str> = image
+            .functions()
+            .names()
+            .filter(|n| is_mangled(n))
+            .collect();
         for linkage in &names {
             let (name, full) = (demangle_without_arguments(linkage), demangle(linkage));
             if name == **linkage {
@@ -103,9 +116,16 @@ mod tests {
                 assert!(Spelling::of_name(name).can_be(linkage), "{name} {linkage}");
             }
             for word in name.split(|c| !is_letter(c)) {
-                for piece in [Some(word), word.get(1..), word.get(..word.len().saturating_sub(1))] {
+                for piece in [
+                    Some(word),
+                    word.get(1..),
+                    word.get(..word.len().saturating_sub(1)),
+                ] {
                     let Some(piece) = piece else { continue };
-                    assert!(Spelling::of_glob(piece).can_be(linkage), "{piece} {name} {linkage}");
+                    assert!(
+                        Spelling::of_glob(piece).can_be(linkage),
+                        "{piece} {name} {linkage}"
+                    );
                 }
             }
         }
@@ -114,7 +134,9 @@ mod tests {
 
     #[test]
     fn names_of_this_program_are_spelled_in_it() {
-        let this = std::env::current_exe().and_then(std::fs::read).expect("this program");
+        let this = std::env::current_exe()
+            .and_then(std::fs::read)
+            .expect("this program");
         assert!(holds(&this) > 1000);
     }
 

@@ -49,8 +49,8 @@ fn numbers_of_a_caller_are_the_sum_of_the_paths_through_it() {
             "  Store::load(int)",
             "    __libc_start_main",
             "    helper",
-            "    main",
-            "    __libc_start_main"
+            "  helper",
+            "  app+0x1400"
         ]
     );
 }
