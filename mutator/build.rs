@@ -14,7 +14,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let runtime = root.join("rtlib");
     println!("cargo::rerun-if-changed={}", runtime.join("src").display());
-    println!("cargo::rerun-if-changed={}", runtime.join("abi/src").display());
+    println!(
+        "cargo::rerun-if-changed={}",
+        runtime.join("abi/src").display()
+    );
     println!("cargo::rerun-if-changed=build.rs");
 
     let abi = out.join("libabi.rlib");
@@ -22,7 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let image = out.join("runtime.elf");
     let mut command = rustc(&runtime.join("src/lib.rs"), "rtlib", "cdylib", &image)?;
-    command.arg("--extern").arg(with_value("abi=", &abi)).args(["--cfg", "ipath_image"]);
+    command
+        .arg("--extern")
+        .arg(with_value("abi=", &abi))
+        .args(["--cfg", "ipath_image"]);
     let link = [
         "-nostdlib",
         "-nostartfiles",
@@ -44,7 +50,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn rustc(source: &Path, name: &str, kind: &str, output: &Path) -> Result<Command, Box<dyn Error>> {
     let mut command = Command::new(env::var_os("RUSTC").ok_or("cargo sets RUSTC")?);
-    command.arg(source).args(["--crate-name", name, "--crate-type", kind, "--edition", "2024"]);
+    command.arg(source).args([
+        "--crate-name",
+        name,
+        "--crate-type",
+        kind,
+        "--edition",
+        "2024",
+    ]);
     command.arg("-o").arg(output);
     let codegen = [
         "opt-level=3",

@@ -9,7 +9,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// What a function costs, split by the call path that reached it: live and exact, in a running
 /// program.
 #[derive(Debug, Parser)]
-#[command(name = "ipath", version, arg_required_else_help = true, subcommand_required = true)]
+#[command(
+    name = "ipath",
+    version,
+    arg_required_else_help = true,
+    subcommand_required = true
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -229,7 +234,9 @@ fn duration(text: &str) -> Result<Duration, String> {
         let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
         Duration::try_from_secs_f64(number * seconds).ok()
     });
-    parsed.filter(|d| !d.is_zero()).ok_or_else(|| "a time is a number with ms, s, m or h".to_owned())
+    parsed
+        .filter(|d| !d.is_zero())
+        .ok_or_else(|| "a time is a number with ms, s, m or h".to_owned())
 }
 
 #[cfg(test)]

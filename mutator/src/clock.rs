@@ -10,7 +10,9 @@ pub fn tsc() -> u64 {
 
 /// Time since 1970 in ns.
 pub fn unix_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64)
 }
 
 /// Frequency of the time-stamp counter in Hz, measured against the monotonic clock: the kernel
@@ -31,13 +33,20 @@ fn reading() -> (u64, u64) {
         let before = tsc();
         let ns = monotonic_ns();
         let after = tsc();
-        (after.wrapping_sub(before), before.wrapping_add(after.wrapping_sub(before) / 2), ns)
+        (
+            after.wrapping_sub(before),
+            before.wrapping_add(after.wrapping_sub(before) / 2),
+            ns,
+        )
     });
     attempts.min().map_or((0, 0), |(_, tsc, ns)| (tsc, ns))
 }
 
 fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: writes the struct given.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -61,7 +70,10 @@ mod tests {
         for ticks in [0u64, 1, 1000, hz, hz * 3600 * 24] {
             let scaled = (u128::from(ticks) * u128::from(mult)) >> shift;
             let exact = u128::from(ticks) * 1_000_000_000 / u128::from(hz);
-            assert!(scaled.abs_diff(exact) <= 1 + exact / 1_000_000_000, "{ticks}");
+            assert!(
+                scaled.abs_diff(exact) <= 1 + exact / 1_000_000_000,
+                "{ticks}"
+            );
         }
     }
 }

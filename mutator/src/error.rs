@@ -13,12 +13,18 @@ pub struct Failure {
 impl Failure {
     /// An operation on a subject failed for a cause.
     pub fn new(operation: &str, subject: impl fmt::Display, cause: impl fmt::Display) -> Self {
-        Self { line: one_line(&format!("{operation} {subject}: {cause}")), hint: None }
+        Self {
+            line: one_line(&format!("{operation} {subject}: {cause}")),
+            hint: None,
+        }
     }
 
     /// An operation failed, its subject being named in the cause.
     pub fn of(operation: &str, cause: impl fmt::Display) -> Self {
-        Self { line: one_line(&format!("{operation} {cause}")), hint: None }
+        Self {
+            line: one_line(&format!("{operation} {cause}")),
+            hint: None,
+        }
     }
 
     /// With what the user can do.

@@ -50,9 +50,15 @@ static MODULES: LazyLock<Mutex<HashMap<(String, String, u64), &'static OpenImage
 
 /// The file of a loaded module.
 pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
-    let file = module.code.first().map(|m| m.file.clone()).unwrap_or_default();
+    let file = module
+        .code
+        .first()
+        .map(|m| m.file.clone())
+        .unwrap_or_default();
     let key = (module.path.clone(), file.0, file.1);
-    let mut known = MODULES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut known = MODULES
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(image) = known.get(&key) {
         return Ok(image);
     }

@@ -77,9 +77,9 @@ pub fn launch(
     mask: SigSet,
     prepare: impl FnOnce(&mut Command),
 ) -> Result<Launched, LaunchError> {
-    let (path, arguments) = program.split_first().ok_or_else(|| {
-        LaunchError::Exec(io::Error::new(io::ErrorKind::NotFound, "no program"))
-    })?;
+    let (path, arguments) = program
+        .split_first()
+        .ok_or_else(|| LaunchError::Exec(io::Error::new(io::ErrorKind::NotFound, "no program")))?;
     let mut command = Command::new(path);
     command.args(arguments);
     prepare(&mut command);
@@ -92,7 +92,11 @@ pub fn launch(
     let mut child = command.spawn().map_err(LaunchError::Exec)?;
     let result = to_start(&child);
     match result {
-        Ok((process, stopped)) => Ok(Launched { child, process, stopped }),
+        Ok((process, stopped)) => Ok(Launched {
+            child,
+            process,
+            stopped,
+        }),
         Err(error) => {
             let _ = child.kill();
             let _ = child.wait();
@@ -158,16 +162,26 @@ impl Loader {
         else {
             return Ok(None);
         };
-        let Some(bias) = module.bias(&image.image) else { return Ok(None) };
-        let Ok(elf) = goblin::elf::Elf::parse(image.image.data()) else { return Ok(None) };
+        let Some(bias) = module.bias(&image.image) else {
+            return Ok(None);
+        };
+        let Ok(elf) = goblin::elf::Elf::parse(image.image.data()) else {
+            return Ok(None);
+        };
         let symbol = |name: &str| {
             let is_it = |s: &goblin::elf::Sym| elf.dynstrtab.get_at(s.st_name) == Some(name);
             let found = elf.dynsyms.iter().find(|s| s.st_shndx != 0 && is_it(s));
             found.map(|s| bias.to_avma(Svma(s.st_value)))
         };
-        let Some(report) = symbol("_dl_debug_state") else { return Ok(None) };
+        let Some(report) = symbol("_dl_debug_state") else {
+            return Ok(None);
+        };
         let state = symbol("_r_debug").map(|at| at.plus(R_STATE));
-        Ok(Some(Self { memory: process.memory()?, report, state }))
+        Ok(Some(Self {
+            memory: process.memory()?,
+            report,
+            state,
+        }))
     }
 
     /// Runs the program to the loader's report that everything is loaded.

@@ -36,7 +36,9 @@ impl RuntimeImage {
             writable: 0..0,
         };
         for program in elf.program_headers.iter().filter(|p| p.p_type == PT_LOAD) {
-            let bytes = BYTES.get(program.file_range()).ok_or("runtime image: cut short")?;
+            let bytes = BYTES
+                .get(program.file_range())
+                .ok_or("runtime image: cut short")?;
             image.parts.push((program.p_vaddr, bytes.to_vec()));
             let end = (program.p_vaddr + program.p_memsz).next_multiple_of(PAGE);
             image.size = image.size.max(end);
@@ -46,7 +48,10 @@ impl RuntimeImage {
         }
         for relocation in elf.dynrelas.iter() {
             if relocation.r_type != R_X86_64_RELATIVE {
-                return Err(format!("runtime image: relocation of type {}", relocation.r_type));
+                return Err(format!(
+                    "runtime image: relocation of type {}",
+                    relocation.r_type
+                ));
             }
             let addend = relocation.r_addend.unwrap_or(0) as u64;
             image.relocations.push((relocation.r_offset, addend));
@@ -61,14 +66,20 @@ impl RuntimeImage {
 
     /// Where `symbol` is in an image that starts at `base`.
     pub fn address(&self, base: Avma, symbol: &str) -> Result<Avma, String> {
-        let offset = self.symbols.get(symbol).ok_or(format!("runtime image: no {symbol}"))?;
+        let offset = self
+            .symbols
+            .get(symbol)
+            .ok_or(format!("runtime image: no {symbol}"))?;
         Ok(base.plus(*offset))
     }
 
     /// What has to be written where for an image that starts at `base`.
     pub fn writes(&self, base: Avma) -> Vec<(Avma, Vec<u8>)> {
-        let mut writes: Vec<(Avma, Vec<u8>)> =
-            self.parts.iter().map(|(at, bytes)| (base.plus(*at), bytes.clone())).collect();
+        let mut writes: Vec<(Avma, Vec<u8>)> = self
+            .parts
+            .iter()
+            .map(|(at, bytes)| (base.plus(*at), bytes.clone()))
+            .collect();
         for &(at, addend) in &self.relocations {
             writes.push((base.plus(at), base.plus(addend).0.to_le_bytes().to_vec()));
         }
@@ -94,7 +105,9 @@ mod tests {
             let at = image.address(Avma(0), symbol).expect("exported");
             assert!(at.0 < image.size, "{symbol}");
         }
-        let alive = image.address(Avma(0), abi::image::SYMBOL_ALIVE).expect("exported");
+        let alive = image
+            .address(Avma(0), abi::image::SYMBOL_ALIVE)
+            .expect("exported");
         assert_eq!(alive.0 % PAGE, 0);
         assert!(image.writable.contains(&alive.0));
         assert_eq!(image.writable.end, image.size);

@@ -38,7 +38,11 @@ pub unsafe fn link(first: *mut Activation, count: usize, prev: *mut Activation) 
         for index in 0..count {
             let at = first.add(index);
             (*at).prev = if index == 0 { prev } else { at.sub(1) };
-            (*at).next = if index + 1 == count { ptr::null_mut() } else { at.add(1) };
+            (*at).next = if index + 1 == count {
+                ptr::null_mut()
+            } else {
+                at.add(1)
+            };
         }
         if !prev.is_null() {
             (*prev).next = first;

@@ -4,7 +4,7 @@ use core::arch::x86_64::_rdtsc;
 use core::mem::size_of;
 use core::sync::atomic::Ordering;
 
-use abi::image::{FUNCTION_EXITS, FunctionSlot};
+use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot};
 
 use crate::activation::{self, Activation};
 use crate::state::{ipath_functions, is_alive};
@@ -35,8 +35,12 @@ pub unsafe extern "C" fn ipath_fast_entry(function: u64, slot: u64, rbp: u64) ->
     if state.generation.load(Ordering::Relaxed) == 0 {
         return none;
     }
+    let is_reaper = state.flags.load(Ordering::Relaxed) & FUNCTION_REAPER != 0;
     let mut thread = thread::current();
     if thread.is_null() {
+        if is_reaper {
+            return none;
+        }
         thread = thread::register();
         if thread.is_null() {
             segment::header().missed.fetch_add(1, Ordering::Relaxed);
@@ -45,13 +49,16 @@ pub unsafe extern "C" fn ipath_fast_entry(function: u64, slot: u64, rbp: u64) ->
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
+        if is_reaper && (is_busy(thread, slot) || (*(*thread).top).slot == u64::MAX) {
+            return none;
+        }
         if is_busy(thread, slot) {
             let missed = &segment::thread((*thread).index).missed;
             missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return none;
         }
         set_busy(thread, slot);
-        if !thread::is_same_thread(thread) {
+        if is_reaper || !thread::is_same_thread(thread) {
             return thread;
         }
         let Ok(walk) = walk::fast(thread, function as u32, slot, rbp) else {
@@ -101,9 +108,16 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
             // The thread that had this FS base has ended, in the middle of these calls.
             exit::close_all(thread);
             (*thread).tid = crate::sys::gettid();
-            segment::thread((*thread).index).tid.store((*thread).tid, Ordering::Relaxed);
+            segment::thread((*thread).index)
+                .tid
+                .store((*thread).tid, Ordering::Relaxed);
         }
         let walk = walk_slowly(thread, function, slot)?;
+        if state.flags.load(Ordering::Relaxed) & FUNCTION_REAPER != 0 {
+            exit::close_left_behind(thread, walk.stack, slot);
+            exit::close_overwritten(thread, walk.stack);
+            return Some(());
+        }
         let known = match find(thread, function, &walk) {
             Some(known) => known,
             None => learn_path(thread, function, &walk)?,
@@ -115,7 +129,11 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
         exit::close_left_behind(thread, walk.stack, slot);
         if (*(*thread).top).next.is_null() {
             let memory = memory::map(ACTIVATIONS * size_of::<Activation>() as u64)?;
-            activation::link(memory as *mut Activation, ACTIVATIONS as usize, (*thread).top);
+            activation::link(
+                memory as *mut Activation,
+                ACTIVATIONS as usize,
+                (*thread).top,
+            );
         }
         push(thread, function, state, slot, walk.stack, known);
         Some(())
@@ -162,7 +180,10 @@ unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
     }
     let mut found = None;
     maps::for_each(|mapping, _| {
-        let range = StackRange { low: mapping.start, high: mapping.end };
+        let range = StackRange {
+            low: mapping.start,
+            high: mapping.end,
+        };
         if holds(&range) && mapping.read {
             found = Some(range);
         }
@@ -223,7 +244,11 @@ unsafe fn learn_path(thread: *mut Thread, function: u32, walk: &Walk) -> Option<
         let path = tree::intern(function, frames, walk.root)?;
         let is_overflow = !tree::is_path(path, function, frames, walk.root);
         // Paths beyond the limit share a path; it is kept under a hash of its own.
-        let hash = if is_overflow { u64::from(path) } else { walk.hash };
+        let hash = if is_overflow {
+            u64::from(path)
+        } else {
+            walk.hash
+        };
         if is_overflow && let Some(known) = find_overflow(thread, hash, path) {
             return Some(known);
         }
@@ -231,7 +256,11 @@ unsafe fn learn_path(thread: *mut Thread, function: u32, walk: &Walk) -> Option<
             grow_paths(thread)?;
         }
         let record = record::make((*thread).index, (*thread).tid, function, path)?;
-        insert((*thread).paths, (*thread).paths_mask, PathSlot { hash, path, record });
+        insert(
+            (*thread).paths,
+            (*thread).paths_mask,
+            PathSlot { hash, path, record },
+        );
         (*thread).paths_used += 1;
         Some(record)
     }

@@ -107,7 +107,9 @@ unsafe fn is_current(activation: *mut Activation) -> bool {
 unsafe fn pop(thread: *mut Thread, top: *mut Activation) {
     // SAFETY: as for `end`.
     unsafe {
-        let depth = (*thread).depths.add((*top).function as usize % abi::MAX_FUNCTIONS);
+        let depth = (*thread)
+            .depths
+            .add((*top).function as usize % abi::MAX_FUNCTIONS);
         *depth = (*depth).saturating_sub(1);
         (*thread).top = (*top).prev;
     }
@@ -131,6 +133,29 @@ pub(crate) unsafe fn close_left_behind(thread: *mut Thread, stack: u64, slot: u6
                 leave(thread, raise(thread, at));
             }
             at = prev;
+        }
+    }
+}
+
+/// Closes, as unwound, the innermost activations of `stack` whose return address has been
+/// overwritten: what caught the exception has called something else from where they were called.
+///
+/// # Safety
+/// As for [`close_left_behind`], after which it is called: the return addresses left to look at lie
+/// above the stack pointer.
+pub(crate) unsafe fn close_overwritten(thread: *mut Thread, stack: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        loop {
+            let top = (*thread).top;
+            if (*top).slot == u64::MAX || (*top).stack != stack {
+                break;
+            }
+            let now = ((*top).slot as *const u64).read();
+            if record::call_site((*top).record).is_none_or(|site| site == now) {
+                break;
+            }
+            leave(thread, top);
         }
     }
 }

@@ -67,4 +67,9 @@ global_asm!(
 );
 
 // The compiler's core library names this routine in its unwind tables; nothing unwinds here.
-global_asm!(".globl rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality:", "ud2");
+global_asm!(
+    ".globl rust_eh_personality",
+    ".hidden rust_eh_personality",
+    "rust_eh_personality:",
+    "ud2"
+);

@@ -65,11 +65,24 @@ fn parse(line: &[u8]) -> Option<(Mapping, &[u8])> {
         path = rest;
     }
     let has = |letter: u8| permissions.contains(&letter);
-    Some((Mapping { start, end, read: has(b'r'), execute: has(b'x'), offset, inode }, path))
+    Some((
+        Mapping {
+            start,
+            end,
+            read: has(b'r'),
+            execute: has(b'x'),
+            offset,
+            inode,
+        },
+        path,
+    ))
 }
 
 fn number(text: &[u8], base: u32) -> Option<(u64, &[u8])> {
-    let digits = text.iter().take_while(|&&b| (b as char).is_digit(base)).count();
+    let digits = text
+        .iter()
+        .take_while(|&&b| (b as char).is_digit(base))
+        .count();
     let (digits, rest) = text.split_at_checked(digits)?;
     if digits.is_empty() {
         return None;
@@ -77,7 +90,9 @@ fn number(text: &[u8], base: u32) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     for &digit in digits {
         let digit = (digit as char).to_digit(base)?;
-        value = value.wrapping_mul(u64::from(base)).wrapping_add(u64::from(digit));
+        value = value
+            .wrapping_mul(u64::from(base))
+            .wrapping_add(u64::from(digit));
     }
     Some((value, rest))
 }
@@ -90,7 +105,8 @@ mod tests {
 
     #[test]
     fn parses_what_the_kernel_prints() {
-        let line = b"7f00deadb000-7f00deadc000 r-xp 00026000 fd:00 393485     /usr/lib/a b.so (deleted)";
+        let line =
+            b"7f00deadb000-7f00deadc000 r-xp 00026000 fd:00 393485     /usr/lib/a b.so (deleted)";
         let (mapping, path) = parse(line).expect("a good line");
         let expected = Mapping {
             start: 0x7f00_dead_b000,

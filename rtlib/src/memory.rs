@@ -13,9 +13,11 @@ pub fn map(len: u64) -> Option<u64> {
     }
     let len = len.next_multiple_of(abi::PAGE);
     // The slot is claimed first: memory that is mapped and not listed would stay behind.
-    let slot = ipath_maps
-        .iter()
-        .find(|s| s.len.compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed).is_ok())?;
+    let slot = ipath_maps.iter().find(|s| {
+        s.len
+            .compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    })?;
     match sys::map_anonymous(len) {
         Some(address) => {
             slot.address.store(address, Ordering::Release);
@@ -33,7 +35,9 @@ pub fn map(len: u64) -> Option<u64> {
 /// # Safety
 /// `address` came from `map`, and nothing uses the memory any more.
 pub unsafe fn unmap(address: u64) {
-    let Some(slot) = ipath_maps.iter().find(|s| s.address.load(Ordering::Acquire) == address)
+    let Some(slot) = ipath_maps
+        .iter()
+        .find(|s| s.address.load(Ordering::Acquire) == address)
     else {
         return;
     };

@@ -49,10 +49,17 @@ unsafe impl Sync for Modules {}
 impl Modules {
     /// Nothing seen yet.
     pub const fn new() -> Self {
-        const NONE: Range = Range { start: 0, end: 0, tables: None };
+        const NONE: Range = Range {
+            start: 0,
+            end: 0,
+            tables: None,
+        };
         Self {
             lock: AtomicU32::new(0),
-            list: UnsafeCell::new(List { ranges: [NONE; RANGES], len: 0 }),
+            list: UnsafeCell::new(List {
+                ranges: [NONE; RANGES],
+                len: 0,
+            }),
         }
     }
 
@@ -112,7 +119,11 @@ impl List {
             // SAFETY: the head is a mapping of this process that may be read.
             let tables = own_head.and_then(|h| unsafe { tables(h) });
             if let Some(slot) = self.ranges.get_mut(self.len) {
-                *slot = Range { start: mapping.start, end: mapping.end, tables };
+                *slot = Range {
+                    start: mapping.start,
+                    end: mapping.end,
+                    tables,
+                };
                 self.len += 1;
             }
             if is_file && segment::is_mapped() {
@@ -155,11 +166,17 @@ unsafe fn tables(head: Mapping) -> Option<Tables> {
         for load in 0..count {
             let start = field(load, 16)?.u64()?;
             let len = field(load, 32)?.u64()?;
-            if field(load, 0)?.u32()? == LOAD && start <= header && header < start.checked_add(len)? {
+            if field(load, 0)?.u32()? == LOAD
+                && start <= header
+                && header < start.checked_add(len)?
+            {
                 let start = start.wrapping_add(bias?);
                 // SAFETY: a loadable segment of an image that is loaded, by the caller's promise.
                 let region = unsafe { Region::new(start, start.checked_add(len)?) };
-                return Some(Tables { header: header.wrapping_add(bias?), region });
+                return Some(Tables {
+                    header: header.wrapping_add(bias?),
+                    region,
+                });
             }
         }
     }
@@ -179,7 +196,9 @@ fn publish(mapping: Mapping, path: &[u8]) {
     if known || path.len() > MODULE_PATH {
         return;
     }
-    let Some(index) = segment::take_module() else { return };
+    let Some(index) = segment::take_module() else {
+        return;
+    };
     let entry = segment::module(index);
     entry.start.store(mapping.start, Ordering::Relaxed);
     entry.end.store(mapping.end, Ordering::Relaxed);
@@ -200,5 +219,8 @@ fn is_path(words: &[AtomicU64], len: u32, path: &[u8]) -> bool {
 
 /// Up to eight bytes as a little-endian word.
 fn packed(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |word, &byte| word << 8 | u64::from(byte))
 }

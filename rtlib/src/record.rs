@@ -5,7 +5,7 @@ use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use abi::MAX_TIMERS;
-use abi::segment::{INLINE_BUCKETS, RecordHead, RecordTimer};
+use abi::segment::{FIRST_NODE, INLINE_BUCKETS, RecordHead, RecordTimer};
 
 use crate::segment;
 use crate::state::ipath_parameters;
@@ -23,7 +23,10 @@ pub fn make(thread: u32, tid: u32, function: u32, path: u32) -> Option<u32> {
 
 #[inline(always)]
 fn add(counter: &AtomicU64, value: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(value),
+        Ordering::Relaxed,
+    );
 }
 
 /// Counts a call that begins.
@@ -38,10 +41,20 @@ pub fn unwind(index: u32) {
     add(&segment::record(index).unwound, 1);
 }
 
+/// The return address of the calls that a record counts; `None` where it counts those of many call
+/// sites.
+pub fn call_site(index: u32) -> Option<u64> {
+    let path = segment::node(segment::record(index).path.load(Ordering::Relaxed));
+    let caller = path.parent.load(Ordering::Relaxed);
+    (caller >= FIRST_NODE).then(|| segment::node(caller).key.load(Ordering::Relaxed))
+}
+
 #[inline(always)]
 fn begin(record: &RecordHead) {
     let sequence = record.sequence.load(Ordering::Relaxed);
-    record.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
+    record
+        .sequence
+        .store(sequence.wrapping_add(1), Ordering::Relaxed);
     // x86 keeps stores in order; only the compiler must be told.
     compiler_fence(Ordering::SeqCst);
 }
@@ -50,7 +63,9 @@ fn begin(record: &RecordHead) {
 fn end(record: &RecordHead) {
     compiler_fence(Ordering::SeqCst);
     let sequence = record.sequence.load(Ordering::Relaxed);
-    record.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
+    record
+        .sequence
+        .store(sequence.wrapping_add(1), Ordering::Relaxed);
 }
 
 /// Adds a call that returned: `ticks` in all, `nested` of them in probed functions it called,
@@ -84,14 +99,21 @@ pub fn close(index: u32, ticks: u64, nested: u64, outermost: bool) {
 fn timer(record: &RecordHead, number: usize) -> &RecordTimer {
     let head: *const RecordHead = record;
     // SAFETY: a record is its head and `timers` timers behind it, by the segment's layout.
-    unsafe { &*head.byte_add(size_of::<RecordHead>() + number * size_of::<RecordTimer>()).cast() }
+    unsafe {
+        &*head
+            .byte_add(size_of::<RecordHead>() + number * size_of::<RecordTimer>())
+            .cast()
+    }
 }
 
 /// k with the value in [2^k, 2^(k+1)) of the timer's unit; 0 for the value 0.
 #[inline(always)]
 fn exponent(number: usize, ticks: u64) -> u32 {
     let scale = &ipath_parameters.scale[number];
-    let (mult, shift) = (scale.mult.load(Ordering::Relaxed), scale.shift.load(Ordering::Relaxed));
+    let (mult, shift) = (
+        scale.mult.load(Ordering::Relaxed),
+        scale.shift.load(Ordering::Relaxed),
+    );
     let value = ((u128::from(ticks) * u128::from(mult)) >> (shift & 127)) as u64;
     63 - (value | 1).leading_zeros()
 }
@@ -100,11 +122,16 @@ fn exponent(number: usize, ticks: u64) -> u32 {
 fn bucket(timer: &RecordTimer, exponent: u32, is_first: bool) {
     if is_first {
         // The first value and a bucket on either side of it: most paths never leave them.
-        timer.first_bucket.store(exponent.saturating_sub(1), Ordering::Relaxed);
+        timer
+            .first_bucket
+            .store(exponent.saturating_sub(1), Ordering::Relaxed);
     }
     let pooled = timer.histogram.load(Ordering::Relaxed);
     if pooled != 0 {
-        add(&segment::histogram(pooled - 1).buckets[exponent as usize % 64], 1);
+        add(
+            &segment::histogram(pooled - 1).buckets[exponent as usize % 64],
+            1,
+        );
         return;
     }
     let offset = exponent.wrapping_sub(timer.first_bucket.load(Ordering::Relaxed)) as usize;
@@ -123,15 +150,25 @@ fn bucket(timer: &RecordTimer, exponent: u32, is_first: bool) {
 fn outgrow(timer: &RecordTimer, exponent: u32) {
     let first = timer.first_bucket.load(Ordering::Relaxed);
     let Some(index) = segment::take_histogram() else {
-        let nearest = if exponent < first { 0 } else { INLINE_BUCKETS - 1 };
+        let nearest = if exponent < first {
+            0
+        } else {
+            INLINE_BUCKETS - 1
+        };
         let count: &AtomicU32 = &timer.buckets[nearest];
-        count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        count.store(
+            count.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
         return;
     };
     let pooled = segment::histogram(index);
     for (offset, count) in timer.buckets.iter().enumerate() {
         let at = (first as usize + offset) % 64;
-        add(&pooled.buckets[at], u64::from(count.load(Ordering::Relaxed)));
+        add(
+            &pooled.buckets[at],
+            u64::from(count.load(Ordering::Relaxed)),
+        );
     }
     add(&pooled.buckets[exponent as usize % 64], 1);
     timer.histogram.store(index + 1, Ordering::Relaxed);

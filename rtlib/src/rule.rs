@@ -42,8 +42,14 @@ impl Rule {
             kind | (rbp_words as u16 as u64) << 8 | (cfa_offset as u32 as u64) << 32
         }
         match self {
-            Self::FromRsp { cfa_offset, rbp_words } => frame(FROM_RSP, cfa_offset, rbp_words),
-            Self::FromRbp { cfa_offset, rbp_words } => frame(FROM_RBP, cfa_offset, rbp_words),
+            Self::FromRsp {
+                cfa_offset,
+                rbp_words,
+            } => frame(FROM_RSP, cfa_offset, rbp_words),
+            Self::FromRbp {
+                cfa_offset,
+                rbp_words,
+            } => frame(FROM_RBP, cfa_offset, rbp_words),
             Self::Root => ROOT,
             Self::FramePointer => FRAME_POINTER,
             Self::Full => FULL,
@@ -57,8 +63,14 @@ impl Rule {
         let cfa_offset = (word >> 32) as i32;
         let rbp_words = (word >> 8) as i16;
         match word & 0xff {
-            FROM_RSP => Self::FromRsp { cfa_offset, rbp_words },
-            FROM_RBP => Self::FromRbp { cfa_offset, rbp_words },
+            FROM_RSP => Self::FromRsp {
+                cfa_offset,
+                rbp_words,
+            },
+            FROM_RBP => Self::FromRbp {
+                cfa_offset,
+                rbp_words,
+            },
             ROOT => Self::Root,
             FRAME_POINTER => Self::FramePointer,
             FULL => Self::Full,
@@ -76,8 +88,14 @@ mod tests {
         for cfa_offset in [8, 16, -8, i32::MAX, i32::MIN] {
             for rbp_words in [0, -2, i16::MIN, i16::MAX] {
                 for rule in [
-                    Rule::FromRsp { cfa_offset, rbp_words },
-                    Rule::FromRbp { cfa_offset, rbp_words },
+                    Rule::FromRsp {
+                        cfa_offset,
+                        rbp_words,
+                    },
+                    Rule::FromRbp {
+                        cfa_offset,
+                        rbp_words,
+                    },
                     Rule::Root,
                     Rule::FramePointer,
                     Rule::Full,

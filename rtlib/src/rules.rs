@@ -26,7 +26,14 @@ pub struct Rules {
 impl Rules {
     /// An empty cache.
     pub const fn new() -> Self {
-        Self { slots: [const { Slot { key: AtomicU64::new(0), rule: AtomicU64::new(0) } }; SLOTS] }
+        Self {
+            slots: [const {
+                Slot {
+                    key: AtomicU64::new(0),
+                    rule: AtomicU64::new(0),
+                }
+            }; SLOTS],
+        }
     }
 
     /// The rule for `address`, if it is known.
@@ -56,7 +63,8 @@ impl Rules {
         for at in first..first + PROBES {
             let slot = &self.slots[at % SLOTS];
             let claimed =
-                slot.key.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
+                slot.key
+                    .compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
             if claimed.is_ok() || claimed == Err(address) {
                 slot.rule.store(rule.encode(), Ordering::Release);
                 return true;
@@ -84,14 +92,19 @@ mod tests {
     #[test]
     fn gives_back_what_was_inserted() {
         static RULES: Rules = Rules::new();
-        let rule = |n: u64| Rule::FromRsp { cfa_offset: n as i32, rbp_words: 0 };
+        let rule = |n: u64| Rule::FromRsp {
+            cfa_offset: n as i32,
+            rbp_words: 0,
+        };
         for n in 1..20_000u64 {
             assert_eq!(RULES.get(n * 37), None);
             if RULES.insert(n * 37, rule(n)) {
                 assert_eq!(RULES.get(n * 37), Some(rule(n)));
             }
         }
-        let kept = (1..20_000).filter(|&n| RULES.get(n * 37) == Some(rule(n))).count();
+        let kept = (1..20_000)
+            .filter(|&n| RULES.get(n * 37) == Some(rule(n)))
+            .count();
         assert!(kept > 19_900, "{kept} of 19999 kept");
     }
 }

@@ -49,24 +49,40 @@ pub fn node(index: u32) -> &'static Node {
 /// Record `index`; its timers follow it.
 #[inline(always)]
 pub fn record(index: u32) -> &'static RecordHead {
-    item(AREA_RECORDS, u64::from(index), header().record_stride.load(Ordering::Relaxed))
+    item(
+        AREA_RECORDS,
+        u64::from(index),
+        header().record_stride.load(Ordering::Relaxed),
+    )
 }
 
 /// Thread entry `index`.
 #[inline(always)]
 pub fn thread(index: u32) -> &'static ThreadEntry {
-    item(AREA_THREADS, u64::from(index), size_of::<ThreadEntry>() as u64)
+    item(
+        AREA_THREADS,
+        u64::from(index),
+        size_of::<ThreadEntry>() as u64,
+    )
 }
 
 /// Histogram `index` of the pool.
 #[inline(always)]
 pub fn histogram(index: u32) -> &'static Histogram {
-    item(AREA_HISTOGRAMS, u64::from(index), size_of::<Histogram>() as u64)
+    item(
+        AREA_HISTOGRAMS,
+        u64::from(index),
+        size_of::<Histogram>() as u64,
+    )
 }
 
 /// Module entry `index`.
 pub fn module(index: u32) -> &'static ModuleEntry {
-    item(AREA_MODULES, u64::from(index), size_of::<ModuleEntry>() as u64)
+    item(
+        AREA_MODULES,
+        u64::from(index),
+        size_of::<ModuleEntry>() as u64,
+    )
 }
 
 /// The index of a new node; `None` where the area or the memory behind it is used up.
@@ -76,28 +92,46 @@ pub fn take_node() -> Option<u32> {
 
 /// The index of a new record.
 pub fn take_record() -> Option<u32> {
-    take(AREA_RECORDS, &header().records_used, header().record_stride.load(Ordering::Relaxed))
+    take(
+        AREA_RECORDS,
+        &header().records_used,
+        header().record_stride.load(Ordering::Relaxed),
+    )
 }
 
 /// The index of a new thread entry.
 pub fn take_thread() -> Option<u32> {
-    take(AREA_THREADS, &header().threads_used, size_of::<ThreadEntry>() as u64)
+    take(
+        AREA_THREADS,
+        &header().threads_used,
+        size_of::<ThreadEntry>() as u64,
+    )
 }
 
 /// The index of a new histogram.
 pub fn take_histogram() -> Option<u32> {
-    take(AREA_HISTOGRAMS, &header().histograms_used, size_of::<Histogram>() as u64)
+    take(
+        AREA_HISTOGRAMS,
+        &header().histograms_used,
+        size_of::<Histogram>() as u64,
+    )
 }
 
 /// The index of a new module entry.
 pub fn take_module() -> Option<u32> {
-    take(AREA_MODULES, &header().modules_used, size_of::<ModuleEntry>() as u64)
+    take(
+        AREA_MODULES,
+        &header().modules_used,
+        size_of::<ModuleEntry>() as u64,
+    )
 }
 
 fn take(area: usize, used: &AtomicU64, stride: u64) -> Option<u32> {
     let capacity = header().areas[area].capacity;
     let index = used
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < capacity).then_some(n + 1))
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+            (n < capacity).then_some(n + 1)
+        })
         .ok()?;
     populate(area, (index + 1) * stride)?;
     u32::try_from(index).ok()

@@ -31,7 +31,12 @@ pub static ipath_parameters: Parameters = Parameters {
     fsgsbase: AtomicU32::new(0),
     system_calls: AtomicU32::new(0),
     timers: AtomicU32::new(0),
-    scale: [const { Scale { mult: AtomicU64::new(0), shift: AtomicU64::new(0) } }; MAX_TIMERS],
+    scale: [const {
+        Scale {
+            mult: AtomicU64::new(0),
+            shift: AtomicU64::new(0),
+        }
+    }; MAX_TIMERS],
     code_start: AtomicU64::new(0),
     code_end: AtomicU64::new(0),
     root_start: AtomicU64::new(0),
@@ -41,15 +46,22 @@ pub static ipath_parameters: Parameters = Parameters {
 /// Which functions are instrumented.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ipath_functions: [FunctionSlot; MAX_FUNCTIONS] =
-    [const { FunctionSlot { generation: AtomicU32::new(0), flags: AtomicU32::new(0) } };
-        MAX_FUNCTIONS];
+pub static ipath_functions: [FunctionSlot; MAX_FUNCTIONS] = [const {
+    FunctionSlot {
+        generation: AtomicU32::new(0),
+        flags: AtomicU32::new(0),
+    }
+}; MAX_FUNCTIONS];
 
 /// What the runtime has mapped, for the command to unmap.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ipath_maps: [MapSlot; MAP_SLOTS] =
-    [const { MapSlot { address: AtomicU64::new(0), len: AtomicU64::new(0) } }; MAP_SLOTS];
+pub static ipath_maps: [MapSlot; MAP_SLOTS] = [const {
+    MapSlot {
+        address: AtomicU64::new(0),
+        len: AtomicU64::new(0),
+    }
+}; MAP_SLOTS];
 
 /// Unwind rules by return address.
 pub static RULES: Rules = Rules::new();

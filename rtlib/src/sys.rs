@@ -67,7 +67,12 @@ pub unsafe fn unmap(address: u64, len: u64) {
 pub fn populate(address: u64, len: u64) -> bool {
     const MADV_POPULATE_WRITE: u64 = 23;
     // SAFETY: populating changes no contents.
-    unsafe { syscall(number::MADVISE, [address, len, MADV_POPULATE_WRITE, 0, 0, 0]) == 0 }
+    unsafe {
+        syscall(
+            number::MADVISE,
+            [address, len, MADV_POPULATE_WRITE, 0, 0, 0],
+        ) == 0
+    }
 }
 
 /// The calling thread's id.
@@ -96,7 +101,14 @@ impl File {
 
     /// Reads into `buffer`; the number of bytes, 0 at the end of the file.
     pub fn read(&self, buffer: &mut [u8]) -> Option<usize> {
-        let arguments = [self.0, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0];
+        let arguments = [
+            self.0,
+            buffer.as_mut_ptr() as u64,
+            buffer.len() as u64,
+            0,
+            0,
+            0,
+        ];
         // SAFETY: the buffer is ours to write, for its whole length.
         checked(unsafe { syscall(number::READ, arguments) }).map(|n| n as usize)
     }

@@ -110,7 +110,14 @@ pub struct Registry([Slot; SLOTS]);
 impl Registry {
     /// No thread.
     pub const fn new() -> Self {
-        Self([const { Slot { key: AtomicU64::new(0), thread: AtomicU64::new(0) } }; SLOTS])
+        Self(
+            [const {
+                Slot {
+                    key: AtomicU64::new(0),
+                    thread: AtomicU64::new(0),
+                }
+            }; SLOTS],
+        )
     }
 
     #[inline(always)]
@@ -134,8 +141,12 @@ impl Registry {
         let first = place(fs);
         for at in first..first + SLOTS {
             let slot = &self.0[at % SLOTS];
-            match slot.key.compare_exchange(0, fs.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed)
-            {
+            match slot.key.compare_exchange(
+                0,
+                fs.wrapping_add(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => {
                     slot.thread.store(thread as u64, Ordering::Release);
                     return true;
@@ -231,8 +242,7 @@ pub fn register() -> *mut Thread {
         (*thread).depths = (activations + table) as *mut u32;
         (*thread).frames = (activations + table + depths + paths) as *mut u64;
         (*thread).frames_capacity = FRAMES;
-        (*thread).private_stack =
-            (base + head + table + depths + paths + frames + STACK) & !0xf;
+        (*thread).private_stack = (base + head + table + depths + paths + frames + STACK) & !0xf;
         (*thread).top = activations as *mut Activation;
         activation::link((*thread).top, ACTIVATIONS as usize, ptr::null_mut());
         // The bottom of the list encloses every call.

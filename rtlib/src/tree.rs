@@ -83,7 +83,12 @@ fn find(function: u32, frames: &[u64], root: u32) -> Option<u32> {
 }
 
 fn look_up(parent: u32, key: u64) -> Option<u32> {
-    search(BUCKETS.of(parent, key).load(Ordering::Acquire), 0, parent, key)
+    search(
+        BUCKETS.of(parent, key).load(Ordering::Acquire),
+        0,
+        parent,
+        key,
+    )
 }
 
 /// The node with this parent and key in the chain from `from` up to but without `until`.
@@ -121,7 +126,11 @@ fn child(parent: u32, key: u64) -> Option<(u32, bool)> {
         return Some((found, false));
     }
     let new = take_node()?;
-    let depth = if parent < FIRST_NODE { 0 } else { node(parent).depth.load(Ordering::Relaxed) };
+    let depth = if parent < FIRST_NODE {
+        0
+    } else {
+        node(parent).depth.load(Ordering::Relaxed)
+    };
     let fresh = node(new);
     fresh.key.store(key, Ordering::Relaxed);
     fresh.parent.store(parent, Ordering::Relaxed);

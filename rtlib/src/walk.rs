@@ -72,7 +72,12 @@ pub unsafe fn fast(
         let mut sp = slot + 8;
         let mut bp = rbp;
         let mut pc = (slot as *const u64).read();
-        let mut walk = Walk { len: 0, hash: mix(HASH, u64::from(function)), root: 0, stack: high };
+        let mut walk = Walk {
+            len: 0,
+            hash: mix(HASH, u64::from(function)),
+            root: 0,
+            stack: high,
+        };
         loop {
             if walk.len == limit {
                 walk.root = ROOT_CUT;
@@ -85,12 +90,14 @@ pub unsafe fn fast(
             walk.len += 1;
             walk.hash = mix(walk.hash, pc);
             let (cfa, rbp_words) = match RULES.get(pc) {
-                Some(Rule::FromRsp { cfa_offset, rbp_words }) => {
-                    (sp.wrapping_add(cfa_offset as i64 as u64), rbp_words)
-                }
-                Some(Rule::FromRbp { cfa_offset, rbp_words }) => {
-                    (bp.wrapping_add(cfa_offset as i64 as u64), rbp_words)
-                }
+                Some(Rule::FromRsp {
+                    cfa_offset,
+                    rbp_words,
+                }) => (sp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
+                Some(Rule::FromRbp {
+                    cfa_offset,
+                    rbp_words,
+                }) => (bp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
                 Some(Rule::FramePointer) if bp == 0 => {
                     walk.root = ROOT_COMPLETE;
                     walk.stack = sp;
@@ -146,7 +153,12 @@ pub unsafe fn full(thread: *mut Thread, function: u32, slot: u64) -> Result<Walk
         registers[RSP] = slot + 8;
         let mut pc = (slot as *const u64).read();
         let mut is_return = true;
-        let mut walk = Walk { len: 0, hash: mix(HASH, u64::from(function)), root: 0, stack: high };
+        let mut walk = Walk {
+            len: 0,
+            hash: mix(HASH, u64::from(function)),
+            root: 0,
+            stack: high,
+        };
         loop {
             if walk.len == depth_limit() {
                 walk.root = ROOT_CUT;
@@ -167,7 +179,10 @@ pub unsafe fn full(thread: *mut Thread, function: u32, slot: u64) -> Result<Walk
                 is_inside.then(|| (at as *const u64).read_unaligned())
             };
             match step(&mut registers, pc, is_return, &load) {
-                Step::Caller { pc: caller, signal_frame } if registers[RSP] > sp => {
+                Step::Caller {
+                    pc: caller,
+                    signal_frame,
+                } if registers[RSP] > sp => {
                     pc = caller;
                     is_return = !signal_frame;
                 }
@@ -218,7 +233,9 @@ fn try_step(
 ) -> Option<Step> {
     let look_up = if is_return { pc.wrapping_sub(1) } else { pc };
     let range = MODULES.find(look_up)?;
-    let fde = range.tables.and_then(|t| cfi::find_fde(t.region, t.header, look_up));
+    let fde = range
+        .tables
+        .and_then(|t| cfi::find_fde(t.region, t.header, look_up));
     let Some(fde) = fde else {
         if is_entry_code(pc) || registers[RBP] == 0 {
             return Some(Step::Root);
@@ -227,7 +244,10 @@ fn try_step(
         let (caller_rbp, caller) = (load(frame)?, load(frame.wrapping_add(8))?);
         registers[RBP] = caller_rbp;
         registers[RSP] = frame.wrapping_add(16);
-        return Some(Step::Caller { pc: caller, signal_frame: false });
+        return Some(Step::Caller {
+            pc: caller,
+            signal_frame: false,
+        });
     };
     if is_return && !fde.signal_frame && !is_after_call(&range, pc) {
         return None;
@@ -257,7 +277,10 @@ fn try_step(
         };
         registers[column] = value;
     }
-    Some(Step::Caller { pc: registers[cfi::RA], signal_frame: fde.signal_frame })
+    Some(Step::Caller {
+        pc: registers[cfi::RA],
+        signal_frame: fde.signal_frame,
+    })
 }
 
 /// The rule of a return address, found in the unwind tables and remembered.
@@ -268,7 +291,10 @@ pub fn learn(pc: u64) {
 fn rule_of(pc: u64) -> Option<Rule> {
     let range = MODULES.find(pc.wrapping_sub(1))?;
     let look_up = pc.wrapping_sub(1);
-    let Some(fde) = range.tables.and_then(|t| cfi::find_fde(t.region, t.header, look_up)) else {
+    let Some(fde) = range
+        .tables
+        .and_then(|t| cfi::find_fde(t.region, t.header, look_up))
+    else {
         if is_entry_code(pc) {
             return Some(Rule::Root);
         }
@@ -290,7 +316,9 @@ fn rule_of(pc: u64) -> Option<Rule> {
 
 /// The row as a rule over sp and rbp alone, where it is one.
 fn compact(row: &cfi::Row) -> Option<Rule> {
-    let RegisterRule::Offset(-8) = row.registers[cfi::RA] else { return None };
+    let RegisterRule::Offset(-8) = row.registers[cfi::RA] else {
+        return None;
+    };
     let rbp_words = match row.registers[RBP] {
         RegisterRule::Same | RegisterRule::Undefined => 0,
         RegisterRule::Offset(offset) if offset < 0 && offset % 8 == 0 => {
@@ -299,12 +327,14 @@ fn compact(row: &cfi::Row) -> Option<Rule> {
         _ => return None,
     };
     match row.cfa {
-        Cfa::Register(RSP, offset) => {
-            Some(Rule::FromRsp { cfa_offset: i32::try_from(offset).ok()?, rbp_words })
-        }
-        Cfa::Register(RBP, offset) => {
-            Some(Rule::FromRbp { cfa_offset: i32::try_from(offset).ok()?, rbp_words })
-        }
+        Cfa::Register(RSP, offset) => Some(Rule::FromRsp {
+            cfa_offset: i32::try_from(offset).ok()?,
+            rbp_words,
+        }),
+        Cfa::Register(RBP, offset) => Some(Rule::FromRbp {
+            cfa_offset: i32::try_from(offset).ok()?,
+            rbp_words,
+        }),
         _ => None,
     }
 }
@@ -315,7 +345,8 @@ fn is_entry_code(pc: u64) -> bool {
     start.load(Ordering::Relaxed) < pc && pc < end.load(Ordering::Relaxed)
 }
 
-/// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths.
+/// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths. A call at
+/// the end of a patched window has become a jump, or lies under the breakpoints that fill it.
 fn is_after_call(range: &Range, pc: u64) -> bool {
     const LONGEST: u64 = 7;
     if pc < range.start + LONGEST || pc > range.end {
@@ -325,9 +356,12 @@ fn is_after_call(range: &Range, pc: u64) -> bool {
     // without protection keys for execute-only memory, readable.
     let bytes: [u8; 7] = unsafe { ((pc - LONGEST) as *const [u8; 7]).read() };
     let is_indirect = |at: usize, len: usize| {
-        bytes[at] == 0xff && bytes[at + 1] >> 3 & 7 == 2 && indirect_len(bytes[at + 1], bytes.get(at + 2).copied()) == len
+        bytes[at] == 0xff
+            && bytes[at + 1] >> 3 & 7 == 2
+            && indirect_len(bytes[at + 1], bytes.get(at + 2).copied()) == len
     };
-    bytes[2] == 0xe8 || (2..=7).any(|len| is_indirect(7 - len, len))
+    let is_patched = bytes[2] == 0xe9 || bytes[6] == 0xcc;
+    bytes[2] == 0xe8 || is_patched || (2..=7).any(|len| is_indirect(7 - len, len))
 }
 
 /// Length of `ff` with this ModRM and SIB byte (Intel SDM volume 2, tables 2-2 and 2-3).
@@ -371,7 +405,10 @@ mod tests {
             assert!(is_after_call(&range, pc));
             assert!(!is_after_call(&range, pc + 1));
             let rule = rule_of(pc).expect("Rust programs have tables");
-            assert!(matches!(rule, Rule::FromRsp { .. } | Rule::FromRbp { .. }), "{rule:?}");
+            assert!(
+                matches!(rule, Rule::FromRsp { .. } | Rule::FromRbp { .. }),
+                "{rule:?}"
+            );
         }
     }
 }

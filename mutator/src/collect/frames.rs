@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use patcher::{Avma, Bias, Svma};
 
 use crate::images::{self, OpenImage};
+use crate::lines::{Lines, Places};
 use crate::process::modules::{FileBytes, Module, bias_of, modules};
 use crate::process::{Mapping, Process};
 use crate::profile::{self, Frame, Profile};
@@ -30,6 +31,8 @@ pub(super) struct Frames {
     used: HashMap<u64, usize>,
     /// Of the profile being made: the index of each module.
     modules: HashMap<String, usize>,
+    /// Source positions, by path; `None` where a file has none.
+    lines: HashMap<String, Option<Lines<'static>>>,
     /// Executable mappings at the last look, so that the same ones are not looked at again.
     seen: Vec<(u64, u64, String)>,
 }
@@ -57,14 +60,23 @@ impl Frames {
 
     fn learn(&mut self, module: &Module, mapping: &Mapping) {
         let start = mapping.range.start.0;
-        if self.places.get(&start).is_some_and(|p| p.path == module.path && p.image.is_some()) {
+        if self
+            .places
+            .get(&start)
+            .is_some_and(|p| p.path == module.path && p.image.is_some())
+        {
             return;
         }
         let image = images::of_module(module).ok();
         let image = image.and_then(|i| Some((i, module.bias(&i.image)?)));
-        let place = Place { end: mapping.range.end.0, path: module.path.clone(), image };
+        let place = Place {
+            end: mapping.range.end.0,
+            path: module.path.clone(),
+            image,
+        };
         self.places.insert(start, place);
-        self.known.retain(|&ra, _| ra <= start || ra > mapping.range.end.0);
+        self.known
+            .retain(|&ra, _| ra <= start || ra > mapping.range.end.0);
     }
 
     /// Takes in what the runtime has seen: the only witness of what a target that has ended had
@@ -72,13 +84,18 @@ impl Frames {
     pub(super) fn learn_published(&mut self, segment: &Segment) {
         let used = segment.header().modules_used.load(Acquire);
         for index in 0..u32::try_from(used).unwrap_or(u32::MAX) {
-            let Some(entry) = segment.module(index) else { break };
+            let Some(entry) = segment.module(index) else {
+                break;
+            };
             let len = entry.path_len.load(Acquire) as usize;
             let (start, end) = (entry.start.load(Relaxed), entry.end.load(Relaxed));
             if len == 0 || len > abi::segment::MODULE_PATH || self.places.contains_key(&start) {
                 continue;
             }
-            let bytes = entry.path.iter().flat_map(|w| w.load(Relaxed).to_le_bytes());
+            let bytes = entry
+                .path
+                .iter()
+                .flat_map(|w| w.load(Relaxed).to_le_bytes());
             let path = String::from_utf8_lossy(&bytes.take(len).collect::<Vec<_>>()).into_owned();
             let offset = entry.offset.load(Relaxed);
             let file = FileBytes::open(&PathBuf::from(&path)).ok();
@@ -99,8 +116,12 @@ impl Frames {
             return index;
         }
         let build_id = build_id.map(str::to_owned).or_else(|| self.build_id(path));
-        profile.modules.push(profile::Module { path: path.to_owned(), build_id });
-        self.modules.insert(path.to_owned(), profile.modules.len() - 1);
+        profile.modules.push(profile::Module {
+            path: path.to_owned(),
+            build_id,
+        });
+        self.modules
+            .insert(path.to_owned(), profile.modules.len() - 1);
         profile.modules.len() - 1
     }
 
@@ -129,10 +150,22 @@ impl Frames {
         profile.frames.len() - 1
     }
 
-    fn look_up(&self, ra: u64) -> (Frame, Option<String>) {
+    fn look_up(&mut self, ra: u64) -> (Frame, Option<String>) {
         let at = ra.wrapping_sub(1);
-        let nothing = || (Frame { address: at, ..Frame::default() }, None);
-        let Some((_, place)) = self.places.range(..=at).next_back().filter(|(_, p)| at < p.end)
+        let nothing = || {
+            (
+                Frame {
+                    address: at,
+                    ..Frame::default()
+                },
+                None,
+            )
+        };
+        let Some((_, place)) = self
+            .places
+            .range(..=at)
+            .next_back()
+            .filter(|(_, p)| at < p.end)
         else {
             return nothing();
         };
@@ -140,7 +173,15 @@ impl Frames {
             return (nothing().0, Some(place.path.clone()));
         };
         let svma = bias.to_svma(Avma(at));
-        (image.frame(svma), Some(place.path.clone()))
+        let mut frame = image.frame(svma);
+        let path = place.path.clone();
+        let lines = self.lines.entry(path.clone()).or_insert_with(|| {
+            Lines::load(image.image.data(), &Places::for_file(&PathBuf::from(&path)))
+        });
+        if let Some(lines) = lines {
+            lines.describe(svma, &mut frame);
+        }
+        (frame, Some(path))
     }
 
     /// Ends the profile being made.

@@ -9,11 +9,11 @@ use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_COMPLETE, ROOT_CUT, ROOT_OVERF
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::clock;
+use crate::profile;
 use crate::profile::{
     Counts, Function, FunctionTotals, Losses, Metric, PathEntry, Profile, Refused, Stop, Target,
     TimerStats,
 };
-use crate::profile;
 use crate::segment::{Document, Segment};
 use crate::session::Session;
 
@@ -37,7 +37,8 @@ impl Collector {
         self.frames.learn_published(segment);
         let mut profile = head(session);
         for module in &document.modules {
-            self.frames.module(&mut profile, &module.path, module.build_id.as_deref());
+            self.frames
+                .module(&mut profile, &module.path, module.build_id.as_deref());
         }
         for refused in &document.refused {
             let path = document.modules.get(refused.module).map_or("", |m| &m.path);
@@ -57,8 +58,11 @@ impl Collector {
     }
 
     fn add_functions(&mut self, profile: &mut Profile, document: &Document) {
-        for function in &document.functions {
-            let path = document.modules.get(function.module).map_or("", |m| &m.path);
+        for (_, function) in document.measured() {
+            let path = document
+                .modules
+                .get(function.module)
+                .map_or("", |m| &m.path);
             let module = self.frames.module(profile, path, None);
             let ends = (!function.exits.is_empty()).then_some(0);
             profile.functions.push(Function {
@@ -83,15 +87,34 @@ impl Collector {
         for raw in records::read_all(segment) {
             let thread = document.per_thread.then_some(raw.tid);
             let key = (raw.function, raw.path, thread);
-            merged.entry(key).and_modify(|sum| sum.add(&raw)).or_insert(raw);
+            merged
+                .entry(key)
+                .and_modify(|sum| sum.add(&raw))
+                .or_insert(raw);
         }
+        // Ids count functions that are not measured too.
+        let indexes: BTreeMap<usize, usize> = document
+            .measured()
+            .enumerate()
+            .map(|(index, (id, _))| (id, index))
+            .collect();
         for ((function, path, thread), raw) in merged {
-            let Some(in_document) = document.functions.get(function as usize) else { continue };
-            let Some((stack, root)) = stack_of(segment, path) else { continue };
+            let Some(in_document) = document.functions.get(function as usize) else {
+                continue;
+            };
+            let Some(&index) = indexes.get(&(function as usize)) else {
+                continue;
+            };
+            let Some((stack, root)) = stack_of(segment, path) else {
+                continue;
+            };
             let has_exits = !in_document.exits.is_empty();
             let entry = PathEntry {
-                function: function as usize,
-                stack: stack.iter().map(|&ra| self.frames.frame(profile, ra)).collect(),
+                function: index,
+                stack: stack
+                    .iter()
+                    .map(|&ra| self.frames.frame(profile, ra))
+                    .collect(),
                 complete: root == ROOT_COMPLETE || root == ROOT_CUT,
                 thread,
                 unwound: has_exits.then_some(raw.unwound),
@@ -106,7 +129,7 @@ impl Collector {
                 };
                 *loss += raw.entered;
             }
-            add_to_totals(&mut profile.functions[function as usize].totals, &entry);
+            add_to_totals(&mut profile.functions[index].totals, &entry);
             profile.paths.push(entry);
         }
     }
@@ -131,18 +154,39 @@ fn head(session: &Session) -> Profile {
         started_unix_ns: header.started_unix_ns.load(Relaxed),
         elapsed_ns: (u128::from(ticks) * 1_000_000_000 / u128::from(hz)) as u64,
         clock_hz: hz,
-        stops: document.stops.iter().map(|s| Stop { why: s.why.clone(), ns: s.ns }).collect(),
+        stops: document
+            .stops
+            .iter()
+            .map(|s| Stop {
+                why: s.why.clone(),
+                ns: s.ns,
+            })
+            .collect(),
         notes: document.notes.clone(),
     };
-    let metric = |m: &crate::segment::MetricDoc| Metric { name: m.name.clone(), unit: m.unit.clone() };
-    Profile::empty(target, during, document.metrics.iter().map(metric).collect())
+    let metric = |m: &crate::segment::MetricDoc| Metric {
+        name: m.name.clone(),
+        unit: m.unit.clone(),
+    };
+    Profile::empty(
+        target,
+        during,
+        document.metrics.iter().map(metric).collect(),
+    )
 }
 
 /// What a launcher of parallel programs says of this process.
 fn labels() -> BTreeMap<String, String> {
-    const RANKS: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
+    const RANKS: [&str; 4] = [
+        "OMPI_COMM_WORLD_RANK",
+        "PMI_RANK",
+        "PMIX_RANK",
+        "SLURM_PROCID",
+    ];
     let rank = RANKS.iter().find_map(|name| std::env::var(name).ok());
-    rank.into_iter().map(|rank| ("rank".to_owned(), rank)).collect()
+    rank.into_iter()
+        .map(|rank| ("rank".to_owned(), rank))
+        .collect()
 }
 
 /// Return addresses from the caller outwards, and the root they end in. `None` for a node that is
@@ -170,10 +214,15 @@ fn stack_of(segment: &Segment, path: u32) -> Option<(Vec<u64>, u32)> {
 fn counts(document: &Document, raw: &Raw) -> Counts {
     let timers = document.metrics.iter().skip(1).zip(&raw.timers);
     let scaled = timers.map(|(metric, timer)| {
-        let scale = |ticks: u64| ((u128::from(ticks) * u128::from(metric.mult)) >> (metric.shift & 127)) as i128;
+        let scale = |ticks: u64| {
+            ((u128::from(ticks) * u128::from(metric.mult)) >> (metric.shift & 127)) as i128
+        };
         (metric.name.clone(), stats(timer, scale))
     });
-    Counts { count: raw.entered, timers: scaled.collect() }
+    Counts {
+        count: raw.entered,
+        timers: scaled.collect(),
+    }
 }
 
 fn stats(timer: &RawTimer, scale: impl Fn(u64) -> i128) -> TimerStats {
@@ -197,7 +246,13 @@ fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
         let sums = totals.counts.timers.iter().map(|(name, stats)| {
             let mut sum = stats.clone();
             if let Some(more) = path.metrics.timers.get(name) {
-                sum.absorb(&TimerStats { hist: Vec::new(), ..more.clone() }, first);
+                sum.absorb(
+                    &TimerStats {
+                        hist: Vec::new(),
+                        ..more.clone()
+                    },
+                    first,
+                );
             }
             (name.to_owned(), sum)
         });
@@ -209,12 +264,27 @@ fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
 }
 
 fn add_losses(profile: &mut Profile, segment: &Segment) {
-    let threads = segment.header().threads_used.load(Relaxed).min(abi::MAX_THREADS as u64) as u32;
-    let on_threads = (0..threads).filter_map(|i| segment.thread(i)).map(|t| t.missed.load(Relaxed));
+    let threads = segment
+        .header()
+        .threads_used
+        .load(Relaxed)
+        .min(abi::MAX_THREADS as u64) as u32;
+    let on_threads = (0..threads)
+        .filter_map(|i| segment.thread(i))
+        .map(|t| t.missed.load(Relaxed));
     let missed = on_threads.fold(segment.header().missed.load(Relaxed), u64::saturating_add);
     let sum = |of: fn(&FunctionTotals) -> Option<u64>| {
-        profile.functions.iter().filter_map(|f| of(&f.totals)).reduce(|a, b| a + b)
+        profile
+            .functions
+            .iter()
+            .filter_map(|f| of(&f.totals))
+            .reduce(|a, b| a + b)
     };
     let (unwound, open) = (sum(|t| t.unwound), sum(|t| t.open));
-    profile.losses = Losses { missed, unwound, open, ..profile.losses.clone() };
+    profile.losses = Losses {
+        missed,
+        unwound,
+        open,
+        ..profile.losses.clone()
+    };
 }

@@ -34,19 +34,33 @@ pub(super) struct RawTimer {
 impl Raw {
     pub(super) fn empty(timers: usize) -> Self {
         let timers = vec![RawTimer::default(); timers];
-        Self { path: 0, function: 0, tid: 0, entered: 0, closed: 0, unwound: 0, timers }
+        Self {
+            path: 0,
+            function: 0,
+            tid: 0,
+            entered: 0,
+            closed: 0,
+            unwound: 0,
+            timers,
+        }
     }
 
     /// Activations that have not ended.
     pub(super) fn open(&self) -> u64 {
-        self.entered.saturating_sub(self.closed).saturating_sub(self.unwound)
+        self.entered
+            .saturating_sub(self.closed)
+            .saturating_sub(self.unwound)
     }
 
     /// Adds another thread's record of the same path.
     pub(super) fn add(&mut self, other: &Self) {
         for (sum, more) in self.timers.iter_mut().zip(&other.timers) {
             if other.closed > 0 {
-                sum.min = if self.closed == 0 { more.min } else { sum.min.min(more.min) };
+                sum.min = if self.closed == 0 {
+                    more.min
+                } else {
+                    sum.min.min(more.min)
+                };
                 sum.max = sum.max.max(more.max);
             }
             sum.sum = sum.sum.saturating_add(more.sum);
@@ -67,7 +81,9 @@ pub(super) fn read_all(segment: &Segment) -> Vec<Raw> {
     let header = segment.header();
     let used = header.records_used.load(Acquire);
     let capacity = header.areas[AREA_RECORDS].capacity;
-    (0..used.min(capacity)).filter_map(|index| read(segment, index)).collect()
+    (0..used.min(capacity))
+        .filter_map(|index| read(segment, index))
+        .collect()
 }
 
 fn read(segment: &Segment, index: u64) -> Option<Raw> {
@@ -101,7 +117,11 @@ fn read_once(segment: &Segment, index: u64) -> Option<Raw> {
     let entered = head.entered.load(Acquire);
     let timers = segment.header().timers.load(Relaxed) as usize;
     let timers = (0..timers.min(abi::MAX_TIMERS))
-        .map(|n| segment.record_timer(index, n).map(|t| read_timer(segment, t)))
+        .map(|n| {
+            segment
+                .record_timer(index, n)
+                .map(|t| read_timer(segment, t))
+        })
         .collect::<Option<Vec<_>>>()?;
     Some(Raw {
         path: head.path.load(Relaxed),
@@ -123,10 +143,17 @@ fn read_timer(segment: &Segment, timer: &RecordTimer) -> RawTimer {
     };
     let pooled = timer.histogram.load(Relaxed);
     if let Some(pool) = pooled.checked_sub(1).and_then(|i| segment.histogram(i)) {
-        pool.buckets.iter().enumerate().for_each(|(k, n)| put(k, n.load(Relaxed)));
+        pool.buckets
+            .iter()
+            .enumerate()
+            .for_each(|(k, n)| put(k, n.load(Relaxed)));
     } else {
         let first = timer.first_bucket.load(Relaxed) as usize % 64;
-        timer.buckets.iter().enumerate().for_each(|(k, n)| put(first + k, n.load(Relaxed).into()));
+        timer
+            .buckets
+            .iter()
+            .enumerate()
+            .for_each(|(k, n)| put(first + k, n.load(Relaxed).into()));
     }
     RawTimer {
         sum: timer.sum.load(Relaxed),

@@ -26,7 +26,8 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     // Signals are held from before the first byte changes until everything is out again.
     let signals = super::watch::Signals::hold();
     let (session, changed) =
-        Session::create(&process, &options, &modules, selection, Where::Running).map_err(failure)?;
+        Session::create(&process, &options, &modules, selection, Where::Running)
+            .map_err(failure)?;
     tell_refused(&changed);
     watch(&watch_output, show, Live::new(session, keep), &signals).map(drop)
 }

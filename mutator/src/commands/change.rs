@@ -30,7 +30,9 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
     let (modules, selection) = session.select(&patterns).map_err(failure)?;
     check(OPERATION, &pid.to_string(), given, &selection)?;
-    let changed = session.add(OPERATION, &modules, selection).map_err(failure)?;
+    let changed = session
+        .add(OPERATION, &modules, selection)
+        .map_err(failure)?;
     tell_refused(&changed);
     print(&format!("added {}\n", changed.functions.join(", ")))
 }
@@ -44,10 +46,15 @@ pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     let process = session.process().clone();
     let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
     for pattern in &patterns {
-        let ids = session.matching(std::slice::from_ref(pattern)).map_err(failure)?;
-        if !ids.iter().any(|&id| session.document().functions[id].active) {
-            let active = session.document().functions.iter().filter(|f| f.active);
-            let names: Vec<&str> = active.map(|f| f.name.as_str()).collect();
+        let ids = session
+            .matching(std::slice::from_ref(pattern))
+            .map_err(failure)?;
+        if !ids
+            .iter()
+            .any(|&id| session.document().functions[id].active)
+        {
+            let active = session.document().measured().filter(|(_, f)| f.active);
+            let names: Vec<&str> = active.map(|(_, f)| f.name.as_str()).collect();
             let cause = format!("no instrumented function matches '{}'", pattern.text());
             return Err(Failure::new(OPERATION, pid, cause)
                 .hint(format!("instrumented are {}", names.join(", "))));
@@ -77,7 +84,9 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     if process.is_alive() {
         changeable(OPERATION, &session)?;
     }
-    let ended = session.detach().map_err(|e| e.failure(OPERATION, &process))?;
+    let ended = session
+        .detach()
+        .map_err(|e| e.failure(OPERATION, &process))?;
     if let Some(path) = output {
         let profile = Collector::default().profile(&session);
         profile.save(path).map_err(|e| Failure::of("write", e))?;

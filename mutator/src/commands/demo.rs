@@ -27,14 +27,26 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     let maps = started.process.maps().map_err(|e| failure(e.into()))?;
     let modules = modules(&started.process, &maps);
     let patterns = super::measure::patterns(OPERATION, &[FUNCTION.to_owned()])?;
-    let options =
-        Options { metrics: vec![Metric::Wall], max_paths: 65536, depth: 0, per_thread: false };
+    let options = Options {
+        metrics: vec![Metric::Wall],
+        max_paths: 65536,
+        depth: 0,
+        per_thread: false,
+    };
     let selection = select(&modules, &patterns, options.wanted());
-    let given = Patterns { func: Vec::new(), yes: false };
+    let given = Patterns {
+        func: Vec::new(),
+        yes: false,
+    };
     check(OPERATION, FUNCTION, &given, &selection)?;
-    let (session, _) =
-        Session::create(&started.process, &options, &modules, selection, Where::Running)
-            .map_err(failure)?;
+    let (session, _) = Session::create(
+        &started.process,
+        &options,
+        &modules,
+        selection,
+        Where::Running,
+    )
+    .map_err(failure)?;
     watch(&output, show, Live::new(session, false), &signals).map(drop)
 }
 
@@ -56,7 +68,10 @@ fn start() -> Result<Started, Failure> {
     let failure = |e: std::io::Error| Failure::new(OPERATION, "start", io_text(&e));
     let own = std::env::current_exe().map_err(failure)?;
     let mut command = Command::new(own);
-    command.arg("demo-target").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .arg("demo-target")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().map_err(failure)?;
     let mut ready = [0; 1];
     if let Some(out) = &mut child.stdout {
@@ -88,7 +103,9 @@ pub(super) fn target() -> Result<(), Failure> {
 }
 
 fn next(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
 }
 
@@ -98,7 +115,10 @@ fn next(seed: &mut u64) -> u64 {
 extern "C" fn demo_find(catalogue: &u64, len: usize, wanted: u64) -> usize {
     // SAFETY: callers pass the first element of a slice and at most its length.
     let catalogue = unsafe { std::slice::from_raw_parts(catalogue, len) };
-    catalogue.iter().position(|&c| black_box(c) == wanted).unwrap_or(len)
+    catalogue
+        .iter()
+        .position(|&c| black_box(c) == wanted)
+        .unwrap_or(len)
 }
 
 #[unsafe(no_mangle)]

@@ -22,12 +22,23 @@ struct Line {
 }
 
 fn line(verdict: Verdict, what: impl Into<String>, mend: &'static str) -> Line {
-    Line { verdict, what: what.into(), mend }
+    Line {
+        verdict,
+        what: what.into(),
+        mend,
+    }
 }
 
 /// Prints a line for each thing that matters; the exit status is 1 where something fails.
 pub(super) fn doctor(pid: Option<Pid>) -> Result<ExitCode, Failure> {
-    let mut lines = vec![architecture(), kernel(), ptrace(), segment_folder(), clock(), counters()];
+    let mut lines = vec![
+        architecture(),
+        kernel(),
+        ptrace(),
+        segment_folder(),
+        clock(),
+        counters(),
+    ];
     if let Some(pid) = pid {
         lines.push(process(pid));
     }
@@ -46,7 +57,11 @@ pub(super) fn doctor(pid: Option<Pid>) -> Result<ExitCode, Failure> {
     }
     print(&text)?;
     let failed = lines.iter().any(|l| l.verdict == Verdict::Fail);
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn read(path: &str) -> Option<String> {
@@ -61,12 +76,18 @@ fn kernel() -> Line {
     // MADV_POPULATE_WRITE came with 5.14, the youngest thing that is needed.
     const NEEDED: (u32, u32) = (5, 14);
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|n| n.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= NEEDED {
         line(Verdict::Pass, format!("kernel: {release}"), "")
     } else {
-        line(Verdict::Fail, format!("kernel: {release}"), "Linux 5.14 or newer is needed")
+        line(
+            Verdict::Fail,
+            format!("kernel: {release}"),
+            "Linux 5.14 or newer is needed",
+        )
     }
 }
 
@@ -75,15 +96,21 @@ fn ptrace() -> Line {
     // SAFETY: takes no argument and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
     match (scope.as_deref(), is_root) {
-        (None | Some("0"), false) => {
-            line(Verdict::Pass, "ptrace: processes of the same user can be attached to", "")
-        }
+        (None | Some("0"), false) => line(
+            Verdict::Pass,
+            "ptrace: processes of the same user can be attached to",
+            "",
+        ),
         (Some("3"), _) => line(
             Verdict::Fail,
             "ptrace: forbidden (kernel.yama.ptrace_scope = 3)",
             "it can be allowed again by a reboot only",
         ),
-        (_, true) => line(Verdict::Pass, "ptrace: every process can be attached to (root)", ""),
+        (_, true) => line(
+            Verdict::Pass,
+            "ptrace: every process can be attached to (root)",
+            "",
+        ),
         (Some(scope), false) => line(
             Verdict::Warn,
             format!("ptrace: only children can be traced (kernel.yama.ptrace_scope = {scope})"),
@@ -96,38 +123,75 @@ fn segment_folder() -> Line {
     let path = "/dev/shm";
     if nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).is_err() {
         let mend = "mount a tmpfs there; without it only processes of one's own view are found";
-        return line(Verdict::Warn, "shared memory: /dev/shm cannot be written", mend);
+        return line(
+            Verdict::Warn,
+            "shared memory: /dev/shm cannot be written",
+            mend,
+        );
     }
     match nix::sys::statvfs::statvfs(path) {
         Ok(stat) => {
             let free = stat.blocks_available() * stat.fragment_size() / (1 << 20);
             if free < 64 {
-                line(Verdict::Warn, format!("shared memory: {free} MiB free in /dev/shm"), "free some: results go there")
+                line(
+                    Verdict::Warn,
+                    format!("shared memory: {free} MiB free in /dev/shm"),
+                    "free some: results go there",
+                )
             } else {
-                line(Verdict::Pass, format!("shared memory: {free} MiB free in /dev/shm"), "")
+                line(
+                    Verdict::Pass,
+                    format!("shared memory: {free} MiB free in /dev/shm"),
+                    "",
+                )
             }
         }
-        Err(_) => line(Verdict::Warn, "shared memory: /dev/shm cannot be examined", ""),
+        Err(_) => line(
+            Verdict::Warn,
+            "shared memory: /dev/shm cannot be examined",
+            "",
+        ),
     }
 }
 
 fn clock() -> Line {
     let flags = read("/proc/cpuinfo").unwrap_or_default();
-    let has = |flag: &str| flags.lines().find(|l| l.starts_with("flags")).is_some_and(|l| l.split(' ').any(|f| f == flag));
+    let has = |flag: &str| {
+        flags
+            .lines()
+            .find(|l| l.starts_with("flags"))
+            .is_some_and(|l| l.split(' ').any(|f| f == flag))
+    };
     if has("constant_tsc") && has("nonstop_tsc") {
         let hz = crate::clock::frequency();
-        line(Verdict::Pass, format!("clock: time-stamp counter at {:.0} MHz", hz as f64 / 1e6), "")
+        line(
+            Verdict::Pass,
+            format!("clock: time-stamp counter at {:.0} MHz", hz as f64 / 1e6),
+            "",
+        )
     } else {
-        line(Verdict::Warn, "clock: the time-stamp counter's speed varies", "times are not to be relied on here")
+        line(
+            Verdict::Warn,
+            "clock: the time-stamp counter's speed varies",
+            "times are not to be relied on here",
+        )
     }
 }
 
 fn counters() -> Line {
     let path = "/sys/bus/event_source/devices/cpu";
     if fs::exists(path).unwrap_or(false) {
-        line(Verdict::Pass, "counters: the processor's counters are there; cycles are reference cycles (TSC) all the same", "")
+        line(
+            Verdict::Pass,
+            "counters: the processor's counters are there; cycles are reference cycles (TSC) all the same",
+            "",
+        )
     } else {
-        line(Verdict::Warn, "counters: none; cycles are reference cycles (TSC)", "on a virtual machine the host decides")
+        line(
+            Verdict::Warn,
+            "counters: none; cycles are reference cycles (TSC)",
+            "on a virtual machine the host decides",
+        )
     }
 }
 
@@ -135,12 +199,23 @@ fn process(pid: Pid) -> Line {
     let found = Process::find(pid).and_then(|p| p.check().map(|()| p));
     match found {
         Ok(process) => {
-            let exe = process.exe().map(|e| e.display().to_string()).unwrap_or_default();
+            let exe = process
+                .exe()
+                .map(|e| e.display().to_string())
+                .unwrap_or_default();
             let seccomp = process.status("Seccomp").is_some_and(|s| s != "0");
             if seccomp {
-                line(Verdict::Warn, format!("process {pid}: {exe} runs under a seccomp filter"), "system calls that the runtime needs may be forbidden there")
+                line(
+                    Verdict::Warn,
+                    format!("process {pid}: {exe} runs under a seccomp filter"),
+                    "system calls that the runtime needs may be forbidden there",
+                )
             } else {
-                line(Verdict::Pass, format!("process {pid}: {exe} can be attached to"), "")
+                line(
+                    Verdict::Pass,
+                    format!("process {pid}: {exe} can be attached to"),
+                    "",
+                )
             }
         }
         Err(error) => line(Verdict::Fail, format!("process {error}"), "see the cause"),

@@ -19,7 +19,10 @@ use crate::process::modules::{FileBytes, modules};
 use crate::session::display_name;
 
 const OPERATION: &str = "list";
-const WANT: Effects = Effects { entry: true, exits: true };
+const WANT: Effects = Effects {
+    entry: true,
+    exits: true,
+};
 
 #[derive(Serialize)]
 struct Listing {
@@ -81,7 +84,10 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listi
         Err(error) => return Err(failure(error)),
     }
     let maps = process.maps().map_err(failure)?;
-    let exe = process.exe().map(|e| e.display().to_string()).unwrap_or_default();
+    let exe = process
+        .exe()
+        .map(|e| e.display().to_string())
+        .unwrap_or_default();
     let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe);
     let mut found = Found::new(patterns);
     for module in modules(&process, &maps) {
@@ -107,12 +113,18 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listi
             }
         };
         let bias = module.bias(&image.image);
-        found.add(image, &module.path, |pattern| match (pattern.absolute_address(), bias) {
-            (Some(at), Some(bias)) if wanted.iter().any(|p| std::ptr::eq(*p, pattern)) => {
-                Pattern::select_at(&image.image, bias.to_svma(at)).into_iter().collect()
+        found.add(image, &module.path, |pattern| {
+            match (pattern.absolute_address(), bias) {
+                (Some(at), Some(bias)) if wanted.iter().any(|p| std::ptr::eq(*p, pattern)) => {
+                    Pattern::select_at(&image.image, bias.to_svma(at))
+                        .into_iter()
+                        .collect()
+                }
+                (None, _) if pattern.module_matches(module.file_name()) => {
+                    pattern.select(&image.image)
+                }
+                _ => Vec::new(),
             }
-            (None, _) if pattern.module_matches(module.file_name()) => pattern.select(&image.image),
-            _ => Vec::new(),
         });
     }
     found.finish(&pid.to_string())
@@ -122,10 +134,17 @@ fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
     let failure = |cause: String| Failure::new(OPERATION, path.display(), cause);
     let bytes = FileBytes::open(path).map_err(|e| failure(io_text(&e)))?;
     let image = images::open(&bytes).map_err(|e| failure(e.to_string()))?;
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let mut found = Found::new(patterns);
     found.add(image, &path.to_string_lossy(), |pattern| {
-        if pattern.module_matches(&name) { pattern.select(&image.image) } else { Vec::new() }
+        if pattern.module_matches(&name) {
+            pattern.select(&image.image)
+        } else {
+            Vec::new()
+        }
     });
     found.finish(&path.to_string_lossy())
 }
@@ -140,21 +159,29 @@ struct Found<'p> {
 
 impl<'p> Found<'p> {
     fn new(patterns: &'p [Pattern]) -> Self {
-        let listing = Listing { functions: Vec::new(), coverage: Coverage::default() };
-        Self { patterns, matched: vec![false; patterns.len()], near: Vec::new(), listing }
+        let listing = Listing {
+            functions: Vec::new(),
+            coverage: Coverage::default(),
+        };
+        Self {
+            patterns,
+            matched: vec![false; patterns.len()],
+            near: Vec::new(),
+            listing,
+        }
     }
 
-    fn add(
-        &mut self,
-        image: &OpenImage,
-        path: &str,
-        select: impl Fn(&Pattern) -> Vec<Function>,
-    ) {
+    fn add(&mut self, image: &OpenImage, path: &str, select: impl Fn(&Pattern) -> Vec<Function>) {
         const MOST: usize = 3;
         let file_name = path.rsplit('/').next().unwrap_or(path);
         let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
         if self.patterns.is_empty() {
-            functions = image.image.functions().iter().map(|f| (f.range.start.0, f)).collect();
+            functions = image
+                .image
+                .functions()
+                .iter()
+                .map(|f| (f.range.start.0, f))
+                .collect();
         }
         for (pattern, matched) in self.patterns.iter().zip(&mut self.matched) {
             let selected = select(pattern);
@@ -174,7 +201,11 @@ impl<'p> Found<'p> {
     }
 
     fn finish(mut self, subject: &str) -> Result<Listing, Failure> {
-        let unmatched = self.patterns.iter().zip(&self.matched).find(|(_, matched)| !**matched);
+        let unmatched = self
+            .patterns
+            .iter()
+            .zip(&self.matched)
+            .find(|(_, matched)| !**matched);
         if let Some((pattern, _)) = unmatched {
             let cause = format!("no function matches '{}'", pattern.text());
             let failure = Failure::new(OPERATION, subject, cause);
@@ -229,14 +260,26 @@ fn as_text(listing: &Listing) -> String {
         }
         let exits: Vec<String> = exits.iter().map(|(t, n)| format!("{n} {t}")).collect();
         // Writing to a string does not fail.
-        let _ = write!(text, "{}  {}+{:#x}  {} bytes", function.name, function.module, function.address, function.size);
+        let _ = write!(
+            text,
+            "{}  {}+{:#x}  {} bytes",
+            function.name, function.module, function.address, function.size
+        );
         match (&function.refused, &function.entry) {
             (Some(reason), _) => {
                 let _ = write!(text, "  refused: {reason}");
             }
             (None, entry) => {
                 let entry = entry.as_deref().unwrap_or_default();
-                let _ = write!(text, "  entry {entry}, exits {}", if exits.is_empty() { "none".to_owned() } else { exits.join(", ") });
+                let _ = write!(
+                    text,
+                    "  entry {entry}, exits {}",
+                    if exits.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        exits.join(", ")
+                    }
+                );
             }
         }
         if !function.aliases.is_empty() {
@@ -249,7 +292,11 @@ fn as_text(listing: &Listing) -> String {
     let _ = write!(
         text,
         "{} functions: entry {} ({:.1} %), entry and every exit {} ({:.1} %)",
-        coverage.functions, coverage.entry, share(coverage.entry), coverage.full, share(coverage.full)
+        coverage.functions,
+        coverage.entry,
+        share(coverage.entry),
+        coverage.full,
+        share(coverage.full)
     );
     for (reason, count) in &coverage.refused {
         let _ = write!(text, ", {count} {reason}");

@@ -53,27 +53,40 @@ pub(super) fn check(
     selection: &Selection,
 ) -> Result<(), Failure> {
     if let Some((pattern, near)) = selection.unmatched.first() {
-        let failure =
-            Failure::new(operation, subject, format!("no function matches '{pattern}'"));
+        let failure = Failure::new(
+            operation,
+            subject,
+            format!("no function matches '{pattern}'"),
+        );
         return Err(match (near.is_empty(), selection.unreadable.first()) {
             (false, _) => failure.hint(format!("did you mean {}?", near.join(", "))),
-            (true, Some((path, cause))) => failure.hint(format!("{path} could not be read: {cause}")),
+            (true, Some((path, cause))) => {
+                failure.hint(format!("{path} could not be read: {cause}"))
+            }
             (true, None) => failure,
         });
     }
     let count = selection.candidates.len();
     if count > MANY && !patterns.yes {
-        return Err(Failure::new(operation, subject, format!("{count} functions match"))
-            .hint("give --yes to instrument them all"));
+        return Err(
+            Failure::new(operation, subject, format!("{count} functions match"))
+                .hint("give --yes to instrument them all"),
+        );
     }
-    let refused = selection.candidates.iter().filter_map(|c| Some((&c.name, c.plan.refused()?.1)));
+    let refused = selection
+        .candidates
+        .iter()
+        .filter_map(|c| Some((&c.name, c.plan.refused()?.1)));
     let refused: Vec<_> = refused.collect();
     if refused.len() == count {
         let mut reasons: BTreeMap<String, &str> = BTreeMap::new();
         for (name, reason) in &refused {
             reasons.entry(reason.to_string()).or_insert(name);
         }
-        let list: Vec<String> = reasons.iter().map(|(r, name)| format!("{name} ({r})")).collect();
+        let list: Vec<String> = reasons
+            .iter()
+            .map(|(r, name)| format!("{name} ({r})"))
+            .collect();
         let cause = format!("none of the functions can be patched: {}", list.join(", "));
         return Err(Failure::new(operation, subject, cause));
     }

@@ -24,11 +24,23 @@ use crate::session::{Session, SessionError};
 /// Does what the command line says.
 pub fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
-        Command::Attach { pid, measure, show, keep } => attach::attach(Pid(pid), &measure, &show, keep),
-        Command::Run { measure, show, program } => return finish(run::run(&measure, &show, &program)),
-        Command::List { target, patterns, json, all_modules } => {
-            list::list(&target, &patterns, json, all_modules)
-        }
+        Command::Attach {
+            pid,
+            measure,
+            show,
+            keep,
+        } => attach::attach(Pid(pid), &measure, &show, keep),
+        Command::Run {
+            measure,
+            show,
+            program,
+        } => return finish(run::run(&measure, &show, &program)),
+        Command::List {
+            target,
+            patterns,
+            json,
+            all_modules,
+        } => list::list(&target, &patterns, json, all_modules),
         Command::Status { pid } => status::status(pid.map(Pid)),
         Command::Top { pid, show } => attach::top(Pid(pid), &show),
         Command::Add { pid, patterns } => change::add(Pid(pid), &patterns),
@@ -36,9 +48,13 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Snapshot { pid, output } => change::snapshot(Pid(pid), &output),
         Command::Detach { pid, output } => change::detach(Pid(pid), output.as_deref()),
         Command::Report { file } => export::report(&file),
-        Command::Export { file, to, output, metric, sites } => {
-            export::export(&file, to, &output, metric.as_deref(), sites)
-        }
+        Command::Export {
+            file,
+            to,
+            output,
+            metric,
+            sites,
+        } => export::export(&file, to, &output, metric.as_deref(), sites),
         Command::Doctor { pid } => return finish(doctor::doctor(pid.map(Pid))),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),
@@ -76,7 +92,9 @@ fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure> {
         Ok(process) => process,
         Err(error) => {
             let ended = crate::segment::all().into_iter().find(|(p, _)| *p == pid.0);
-            let Some((_, start_time)) = ended else { return Err(Failure::of(operation, error)) };
+            let Some((_, start_time)) = ended else {
+                return Err(Failure::of(operation, error));
+            };
             Process { pid, start_time }
         }
     };
@@ -95,9 +113,11 @@ fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure> {
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("write", "standard output", crate::error::io_text(&error)))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+            "write",
+            "standard output",
+            crate::error::io_text(&error),
+        )),
         _ => Ok(()),
     }
 }

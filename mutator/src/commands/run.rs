@@ -26,10 +26,21 @@ pub(super) fn run(
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
     let options = options(OPERATION, measure)?;
     let output = Watch::new(show)?;
-    let subject = program.first().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut spool = if output.is_view() { Spool::new() } else { Spool::default() };
+    let subject = program
+        .first()
+        .map(|p| p.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let mut spool = if output.is_view() {
+        Spool::new()
+    } else {
+        Spool::default()
+    };
     let signals = Signals::hold();
-    let Launched { mut child, process, mut stopped } = launch(program, signals.before(), |c| spool.redirect(c))
+    let Launched {
+        mut child,
+        process,
+        mut stopped,
+    } = launch(program, signals.before(), |c| spool.redirect(c))
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
     let prepared = (|| {
         let failure = |e: SessionError| e.failure(OPERATION, &process);
@@ -37,8 +48,14 @@ pub(super) fn run(
         let modules = modules(&process, &maps);
         let selection = select(&modules, &patterns, options.wanted());
         check(OPERATION, &subject, &measure.patterns, &selection)?;
-        Session::create(&process, &options, &modules, selection, Where::Stopped(&mut stopped))
-            .map_err(failure)
+        Session::create(
+            &process,
+            &options,
+            &modules,
+            selection,
+            Where::Stopped(&mut stopped),
+        )
+        .map_err(failure)
     })();
     let (session, changed) = match prepared {
         Ok(prepared) => prepared,
@@ -51,18 +68,24 @@ pub(super) fn run(
         }
     };
     tell_refused(&changed);
-    stopped.resume().map_err(|e| Failure::new(OPERATION, &subject, e))?;
+    stopped
+        .resume()
+        .map_err(|e| Failure::new(OPERATION, &subject, e))?;
     let watched = watch(&output, show, Live::new(session, false), &signals);
     let status = child.wait();
     spool.replay();
     watched?;
-    let status = status.map_err(|e| Failure::new(OPERATION, &subject, crate::error::io_text(&e)))?;
+    let status =
+        status.map_err(|e| Failure::new(OPERATION, &subject, crate::error::io_text(&e)))?;
     Ok(exit_code(status))
 }
 
 /// The program's own status; 128 + N for signal N, as shells have it.
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
+    let code = status
+        .code()
+        .or(status.signal().map(|n| 128 + n))
+        .unwrap_or(1);
     ExitCode::from(code as u8)
 }
 
@@ -74,8 +97,11 @@ struct Spool {
 
 impl Spool {
     fn new() -> Self {
-        let fd = nix::sys::memfd::memfd_create(c"ipath-output", nix::sys::memfd::MFdFlags::MFD_CLOEXEC);
-        Self { file: fd.ok().map(|fd: OwnedFd| File::from(fd)) }
+        let fd =
+            nix::sys::memfd::memfd_create(c"ipath-output", nix::sys::memfd::MFdFlags::MFD_CLOEXEC);
+        Self {
+            file: fd.ok().map(|fd: OwnedFd| File::from(fd)),
+        }
     }
 
     /// Sends the program's output here, as far as it would go to the terminal.

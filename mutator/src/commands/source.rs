@@ -18,7 +18,12 @@ pub(super) struct Live {
 impl Live {
     /// Watches a session; `keep` leaves it in the target at the end.
     pub(super) fn new(session: Session, keep: bool) -> Self {
-        Self { session, collector: Collector::default(), keep, over: None }
+        Self {
+            session,
+            collector: Collector::default(),
+            keep,
+            over: None,
+        }
     }
 
     pub(super) fn session(&self) -> &Session {
@@ -31,11 +36,19 @@ impl Live {
         if self.over.is_none() {
             self.over = self.ended();
         }
-        Ok(Sample { profile: self.collector.profile(&self.session), ended: self.over.clone() })
+        Ok(Sample {
+            profile: self.collector.profile(&self.session),
+            ended: self.over.clone(),
+        })
     }
 
     fn ended(&mut self) -> Option<String> {
-        let state = self.session.segment().header().state.load(std::sync::atomic::Ordering::Relaxed);
+        let state = self
+            .session
+            .segment()
+            .header()
+            .state
+            .load(std::sync::atomic::Ordering::Relaxed);
         if !self.session.process().is_alive() {
             self.session.close();
             return Some("the program has ended".to_owned());
@@ -82,12 +95,26 @@ impl Source for Live {
             return Err(format!("no function matches '{pattern}'{hint}"));
         }
         let changed = self.change(|session| session.add("add", &modules, selection))?;
-        let refused = changed.refused.first().map(|(name, reason)| format!("; refused {name}: {reason}"));
-        Ok(format!("added {}{}", changed.functions.join(", "), refused.unwrap_or_default()))
+        let refused = changed
+            .refused
+            .first()
+            .map(|(name, reason)| format!("; refused {name}: {reason}"));
+        Ok(format!(
+            "added {}{}",
+            changed.functions.join(", "),
+            refused.unwrap_or_default()
+        ))
     }
 
     fn remove(&mut self, function: usize) -> Result<String, String> {
-        let changed = self.change(|session| session.remove(&[function]))?;
+        let id = self
+            .session
+            .document()
+            .measured()
+            .nth(function)
+            .map(|(id, _)| id);
+        let id = id.ok_or("the function is not in the session")?;
+        let changed = self.change(|session| session.remove(&[id]))?;
         Ok(format!("removed {}", changed.functions.join(", ")))
     }
 }

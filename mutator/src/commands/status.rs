@@ -20,7 +20,10 @@ pub(super) fn status(pid: Option<Pid>) -> Result<(), Failure> {
     }
     let mut text = String::new();
     for (pid, start_time) in crate::segment::all() {
-        let process = Process { pid: Pid(pid), start_time };
+        let process = Process {
+            pid: Pid(pid),
+            start_time,
+        };
         match Session::open(&process) {
             Ok(session) => text.push_str(&describe(&session)),
             Err(error) => super::warn(&error.failure("status", &process).to_string()),
@@ -38,11 +41,23 @@ fn describe(session: &Session) -> String {
     let ticks = clock::tsc().saturating_sub(header.started_tsc.load(Relaxed));
     let seconds = ticks / header.clock_hz.load(Relaxed).max(1);
     let metrics: Vec<&str> = document.metrics.iter().map(|m| m.name.as_str()).collect();
-    let state = if process.is_alive() { "" } else { "  the process has ended" };
-    let mut text = format!("{}  {}  {}  {seconds} s{state}\n", process.pid, document.exe, metrics.join(","));
-    for function in &document.functions {
+    let state = if process.is_alive() {
+        ""
+    } else {
+        "  the process has ended"
+    };
+    let mut text = format!(
+        "{}  {}  {}  {seconds} s{state}\n",
+        process.pid,
+        document.exe,
+        metrics.join(",")
+    );
+    for (_, function) in document.measured() {
         let state = if function.active { "in" } else { "removed" };
-        let module = document.modules.get(function.module).map_or("", |m| &m.path);
+        let module = document
+            .modules
+            .get(function.module)
+            .map_or("", |m| &m.path);
         // Writing to a string does not fail.
         let _ = writeln!(text, "    {}  {module}  {state}", function.name);
     }

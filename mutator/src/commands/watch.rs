@@ -22,12 +22,21 @@ pub(super) struct Signals {
 impl Signals {
     /// Holds them from now on.
     pub(super) fn hold() -> Self {
-        let signals: SigSet =
-            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGCHLD].into_iter().collect();
+        let signals: SigSet = [
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGCHLD,
+        ]
+        .into_iter()
+        .collect();
         // Fails for unknown signals only.
         let before = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
         let _ = signals.thread_block();
-        Self { held: signals, before }
+        Self {
+            held: signals,
+            before,
+        }
     }
 
     /// The signal mask from before, for programs that are started.
@@ -66,8 +75,15 @@ impl Watch {
         if let Some(path) = &show.output {
             check_output(path)?;
         }
-        let is_view = !show.no_tui && show.format == Output::Text && std::io::stdout().is_terminal();
-        Ok(Self { mode: if is_view { Mode::View } else { Mode::Print(show.format) } })
+        let is_view =
+            !show.no_tui && show.format == Output::Text && std::io::stdout().is_terminal();
+        Ok(Self {
+            mode: if is_view {
+                Mode::View
+            } else {
+                Mode::Print(show.format)
+            },
+        })
     }
 
     /// Whether the terminal belongs to the view.
@@ -82,7 +98,10 @@ pub(super) fn check_output(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return refuse("is a directory".to_owned());
     }
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     match nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK) {
         Ok(()) => Ok(()),
         Err(errno) => refuse(errno.desc().to_lowercase()),
@@ -155,7 +174,9 @@ fn print_until_end(
 }
 
 fn json_line(profile: &Profile) -> String {
-    serde_json::to_string(profile).map(|text| text + "\n").unwrap_or_default()
+    serde_json::to_string(profile)
+        .map(|text| text + "\n")
+        .unwrap_or_default()
 }
 
 fn summary(profile: &Profile, last: Option<&Profile>) -> String {

@@ -93,13 +93,20 @@ pub fn free_range_near(maps: &[Mapping], near: &Range<Avma>, len: u64) -> Option
     }
     // The heap grows up from the program: room is taken from a gap's end when it lies above.
     let candidates = gaps.iter().filter(|g| g.end - g.start >= len).map(|gap| {
-        if gap.start >= near.end.0 { gap.start.max(near.end.0) } else { gap.end - len }
+        if gap.start >= near.end.0 {
+            gap.start.max(near.end.0)
+        } else {
+            gap.end - len
+        }
     });
     let fits = |&at: &u64| {
         let (low, high) = (at.min(near.start.0), (at + len).max(near.end.0));
         high - low < REACH
     };
-    candidates.filter(fits).min_by_key(|at| at.abs_diff(near.start.0)).map(Avma)
+    candidates
+        .filter(fits)
+        .min_by_key(|at| at.abs_diff(near.start.0))
+        .map(Avma)
 }
 
 #[cfg(test)]
@@ -129,10 +136,16 @@ mod tests {
         for mapping in &maps {
             let at = free_range_near(&maps, &mapping.range, 1 << 20).expect("there is room");
             let taken = at.0..at.0 + (1 << 20);
-            assert!(maps.iter().all(|m| taken.end <= m.range.start.0 || m.range.end.0 <= taken.start));
+            assert!(
+                maps.iter()
+                    .all(|m| taken.end <= m.range.start.0 || m.range.end.0 <= taken.start)
+            );
             assert!(at.0.abs_diff(mapping.range.start.0) < 1 << 31);
         }
-        let whole = Mapping { range: Avma(0)..Avma(1 << 47), ..maps[0].clone() };
+        let whole = Mapping {
+            range: Avma(0)..Avma(1 << 47),
+            ..maps[0].clone()
+        };
         assert_eq!(free_range_near(&[whole], &maps[0].range, 4096), None);
     }
 }

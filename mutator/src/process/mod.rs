@@ -77,7 +77,9 @@ impl ProcessError {
     /// What a user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Denied(..) => Some("run ipath as that user or as root (CAP_SYS_PTRACE)".to_owned()),
+            Self::Denied(..) => {
+                Some("run ipath as that user or as root (CAP_SYS_PTRACE)".to_owned())
+            }
             Self::Traced(.., by, name) => Some(format!("detach {name} (process {by}) first")),
             _ => None,
         }
@@ -99,12 +101,15 @@ impl Process {
         if pid.0 <= 0 {
             return Err(ProcessError::Gone(pid));
         }
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
-            .map_err(|_| ProcessError::Gone(pid))?;
+        let stat =
+            fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|_| ProcessError::Gone(pid))?;
         let (state, start_time) = parse_stat(&stat).ok_or(ProcessError::Gone(pid))?;
         let process = Self { pid, start_time };
         // A thread's id has a /proc entry too; the process is what owns the memory.
-        let tgid = process.status("Tgid").and_then(|v| v.parse().ok()).unwrap_or(pid.0);
+        let tgid = process
+            .status("Tgid")
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(pid.0);
         if tgid != pid.0 {
             return Self::find(Pid(tgid));
         }
@@ -137,7 +142,10 @@ impl Process {
         }
         for tid in self.tids().unwrap_or_default() {
             let tracer = status_field(&format!("/proc/{pid}/task/{tid}/status"), "TracerPid");
-            if let Some(by) = tracer.and_then(|t| t.parse().ok()).filter(|&t: &i32| t != 0) {
+            if let Some(by) = tracer
+                .and_then(|t| t.parse().ok())
+                .filter(|&t: &i32| t != 0)
+            {
                 let name = fs::read_to_string(format!("/proc/{by}/comm")).unwrap_or_default();
                 return Err(ProcessError::Traced(pid, tid, by, name.trim().to_owned()));
             }
@@ -205,7 +213,10 @@ impl Process {
     /// Its id in its own pid namespace.
     pub fn inner_pid(&self) -> i32 {
         let ids = self.status("NSpid").unwrap_or_default();
-        ids.split_whitespace().last().and_then(|id| id.parse().ok()).unwrap_or(self.pid.0)
+        ids.split_whitespace()
+            .last()
+            .and_then(|id| id.parse().ok())
+            .unwrap_or(self.pid.0)
     }
 
     /// Path of its program.
@@ -217,7 +228,10 @@ impl Process {
     pub fn args(&self) -> Vec<String> {
         let bytes = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-        bytes.split(|&b| b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect()
+        bytes
+            .split(|&b| b == 0)
+            .map(|a| String::from_utf8_lossy(a).into_owned())
+            .collect()
     }
 
     /// A value of its auxiliary vector, getauxval(3).
@@ -262,7 +276,9 @@ fn parse_stat(stat: &str) -> Option<(char, u64)> {
 
 fn status_field(path: &str, key: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
     Some(line.trim().to_owned())
 }
 
@@ -313,7 +329,12 @@ mod tests {
         let own = Process::find(Pid(std::process::id() as i32)).expect("we run");
         assert!(own.is_alive() && !own.args().is_empty());
         assert!(matches!(own.check(), Err(ProcessError::Own(_))));
-        assert!(own.maps().expect("readable").iter().any(|m| m.name == "[stack]"));
+        assert!(
+            own.maps()
+                .expect("readable")
+                .iter()
+                .any(|m| m.name == "[stack]")
+        );
         assert_eq!(own.auxiliary(6), Some(4096));
     }
 }

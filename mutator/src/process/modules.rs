@@ -69,13 +69,25 @@ impl Module {
     /// What the loader added to the file's addresses; `None` where the file's segments do not
     /// match the mappings.
     pub fn bias(&self, image: &Image<'_>) -> Option<Bias> {
-        self.code.iter().find_map(|mapping| bias_of(image, mapping.range.start, mapping.offset.0))
+        self.code
+            .iter()
+            .find_map(|mapping| bias_of(image, mapping.range.start, mapping.offset.0))
     }
 
     /// The whole code as one range.
     pub fn code_range(&self) -> Range<Avma> {
-        let start = self.code.iter().map(|m| m.range.start).min().unwrap_or_default();
-        let end = self.code.iter().map(|m| m.range.end).max().unwrap_or_default();
+        let start = self
+            .code
+            .iter()
+            .map(|m| m.range.start)
+            .min()
+            .unwrap_or_default();
+        let end = self
+            .code
+            .iter()
+            .map(|m| m.range.end)
+            .max()
+            .unwrap_or_default();
         start..end
     }
 }
@@ -88,7 +100,12 @@ pub fn bias_of(image: &Image<'_>, start: Avma, offset: u64) -> Option<Bias> {
         s.execute && first <= offset && offset < s.offset.0 + s.file_size
     })?;
     // The kernel maps whole pages: offset and address agree modulo the page.
-    let svma = segment.range.start.0.wrapping_sub(segment.offset.0).wrapping_add(offset);
+    let svma = segment
+        .range
+        .start
+        .0
+        .wrapping_sub(segment.offset.0)
+        .wrapping_add(offset);
     Some(Bias::between(Svma(svma), start))
 }
 
@@ -107,7 +124,8 @@ pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
             current = None;
             continue;
         }
-        let starts_anew = mapping.offset.0 == 0 && modules.last().is_some_and(|m| !m.code.is_empty());
+        let starts_anew =
+            mapping.offset.0 == 0 && modules.last().is_some_and(|m| !m.code.is_empty());
         match current {
             Some((file, at)) if *file == mapping.file && !starts_anew && !is_vdso => {
                 if let Some(module) = modules.get_mut(at) {
@@ -120,9 +138,17 @@ pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
             _ => {
                 current = Some((&mapping.file, modules.len()));
                 modules.push(Module {
-                    path: mapping.name.strip_suffix(" (deleted)").unwrap_or(&mapping.name).to_owned(),
+                    path: mapping
+                        .name
+                        .strip_suffix(" (deleted)")
+                        .unwrap_or(&mapping.name)
+                        .to_owned(),
                     range: mapping.range.clone(),
-                    code: if mapping.execute { vec![mapping.clone()] } else { Vec::new() },
+                    code: if mapping.execute {
+                        vec![mapping.clone()]
+                    } else {
+                        Vec::new()
+                    },
                     sources: sources(process, mapping),
                 });
             }
@@ -137,7 +163,10 @@ pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
 fn sources(process: &Process, mapping: &Mapping) -> Vec<PathBuf> {
     let Range { start, end } = &mapping.range;
     let pid = process.pid;
-    let mut sources = vec![PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", start.0, end.0))];
+    let mut sources = vec![PathBuf::from(format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        start.0, end.0
+    ))];
     if let Some(path) = mapping.path().filter(|_| !mapping.is_deleted()) {
         sources.push(PathBuf::from(format!("/proc/{pid}/root{}", path.display())));
         sources.push(path);

@@ -97,6 +97,8 @@ pub struct FunctionDoc {
     pub entry: String,
     /// Tactics of its exits; empty where they are not patched.
     pub exits: Vec<String>,
+    /// Whether it is not measured but tells of exceptions.
+    pub reaper: bool,
     /// Whether its probes are in.
     pub active: bool,
     /// The runtime's count of its adds and removes.
@@ -147,10 +149,24 @@ pub struct RegionDoc {
     pub used: u64,
 }
 
+impl Document {
+    /// The functions that are measured, with their ids.
+    pub fn measured(&self) -> impl Iterator<Item = (usize, &FunctionDoc)> {
+        self.functions.iter().enumerate().filter(|(_, f)| !f.reaper)
+    }
+}
+
 impl Segment {
     fn document_area(&self, slot: u64) -> (usize, u64) {
-        let area = if slot == 0 { AREA_DOCUMENT_0 } else { AREA_DOCUMENT_1 };
-        (area, self.header().areas.get(area).map_or(0, |a| a.capacity))
+        let area = if slot == 0 {
+            AREA_DOCUMENT_0
+        } else {
+            AREA_DOCUMENT_1
+        };
+        (
+            area,
+            self.header().areas.get(area).map_or(0, |a| a.capacity),
+        )
     }
 
     /// Replaces the document. A command that is killed meanwhile leaves the old one.
@@ -184,7 +200,10 @@ impl Segment {
                 return Err(SegmentError::Corrupt("document"));
             }
             let bytes: Option<Vec<u8>> = (0..len)
-                .map(|i| self.item::<AtomicU8>(area, i, 1, 0).map(|b| b.load(Relaxed)))
+                .map(|i| {
+                    self.item::<AtomicU8>(area, i, 1, 0)
+                        .map(|b| b.load(Relaxed))
+                })
                 .collect();
             let bytes = bytes.ok_or(SegmentError::Corrupt("document"))?;
             if self.header().document_turn.load(Acquire) != turn {

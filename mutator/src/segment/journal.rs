@@ -17,7 +17,9 @@ pub struct Journal<'s>(pub &'s Segment);
 impl Journal<'_> {
     fn entry(&self, index: u32) -> Result<&JournalEntry, SegmentError> {
         let stride = size_of::<JournalEntry>() as u64;
-        self.0.item(AREA_JOURNAL, index.into(), stride, 0).ok_or(SegmentError::Full)
+        self.0
+            .item(AREA_JOURNAL, index.into(), stride, 0)
+            .ok_or(SegmentError::Full)
     }
 
     /// Notes down a patch that is to be made; its index.
@@ -54,7 +56,11 @@ impl Journal<'_> {
             all.take(len).collect::<Vec<u8>>()
         };
         let (old, new) = (bytes(&entry.old), bytes(&entry.new));
-        Ok(Patch { at: Avma(entry.address.load(Relaxed)), old, new })
+        Ok(Patch {
+            at: Avma(entry.address.load(Relaxed)),
+            old,
+            new,
+        })
     }
 
     /// Says that the bytes may be written from now on.

@@ -51,7 +51,10 @@ impl Shape {
         let mut areas = [Area::default(); AREAS];
         let mut offset = PAGE;
         for (area, (stride, count)) in areas.iter_mut().zip(self.items()) {
-            *area = Area { offset, capacity: count };
+            *area = Area {
+                offset,
+                capacity: count,
+            };
             offset = (offset + stride * count).next_multiple_of(PAGE);
         }
         (areas, offset)
@@ -77,7 +80,9 @@ impl Shape {
         header.size.store(size, Relaxed);
         header.state.store(STATE_SETUP, Relaxed);
         header.timers.store(self.timers as u32, Relaxed);
-        header.record_stride.store(record_stride(self.timers), Relaxed);
+        header
+            .record_stride
+            .store(record_stride(self.timers), Relaxed);
         header.nodes_used.store(FIRST_NODE.into(), Relaxed);
         header.magic.store(MAGIC, Release);
     }
@@ -91,7 +96,11 @@ impl Shape {
         if timers > MAX_TIMERS || header.record_stride.load(Relaxed) != record_stride(timers) {
             return Err("timers");
         }
-        let strides = Self { max_paths: 0, timers }.items();
+        let strides = Self {
+            max_paths: 0,
+            timers,
+        }
+        .items();
         for (area, (stride, _)) in header.areas.iter().zip(strides) {
             let bytes = area.capacity.checked_mul(stride);
             let end = bytes.and_then(|b| b.checked_add(area.offset));

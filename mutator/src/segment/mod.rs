@@ -22,7 +22,7 @@ use memmap2::MmapRaw;
 use crate::process::Process;
 
 pub use document::{
-    Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, RegionDoc, RefusedDoc, SiteDoc, StopDoc,
+    Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, RefusedDoc, RegionDoc, SiteDoc, StopDoc,
 };
 pub use journal::Journal;
 pub use layout::Shape;
@@ -55,7 +55,11 @@ impl std::fmt::Display for SegmentError {
                 write!(f, "{}: {}", path.display(), crate::error::io_text(error))
             }
             Self::Version(version) => {
-                write!(f, "the session is of layout {version}, this ipath knows {}", abi::ABI_VERSION)
+                write!(
+                    f,
+                    "the session is of layout {version}, this ipath knows {}",
+                    abi::ABI_VERSION
+                )
             }
             Self::Corrupt(what) => write!(f, "the session's segment is corrupt: {what}"),
             Self::Busy => write!(f, "another ipath is changing the session"),
@@ -166,7 +170,10 @@ impl Segment {
 
     fn map(file: File, path: Option<PathBuf>) -> Result<Self, SegmentError> {
         let name = || path.clone().unwrap_or_else(|| PathBuf::from("segment"));
-        let len = file.metadata().map_err(|e| SegmentError::Io(name(), e))?.len();
+        let len = file
+            .metadata()
+            .map_err(|e| SegmentError::Io(name(), e))?
+            .len();
         if len < abi::PAGE || len % abi::PAGE != 0 {
             return Err(SegmentError::Corrupt("size"));
         }
@@ -238,7 +245,10 @@ impl Segment {
         if index >= area.capacity {
             return None;
         }
-        let at = area.offset.checked_add(index.checked_mul(stride)?)?.checked_add(offset)?;
+        let at = area
+            .offset
+            .checked_add(index.checked_mul(stride)?)?
+            .checked_add(offset)?;
         let end = at.checked_add(size_of::<T>() as u64)?;
         if end > self.size() || at % align_of::<T>() as u64 != 0 {
             return None;
@@ -249,7 +259,12 @@ impl Segment {
 
     /// Node `index`.
     pub fn node(&self, index: u32) -> Option<&layout_of::Node> {
-        self.item(layout_of::AREA_NODES, index.into(), size_of::<layout_of::Node>() as u64, 0)
+        self.item(
+            layout_of::AREA_NODES,
+            index.into(),
+            size_of::<layout_of::Node>() as u64,
+            0,
+        )
     }
 
     /// Thread `index`.

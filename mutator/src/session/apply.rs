@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
 
-use abi::image::{FUNCTION_EXITS, SYMBOL_FUNCTIONS};
+use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, SYMBOL_FUNCTIONS};
 use patcher::Avma;
 use patcher::emit::Patch;
-use patcher::plan::Effects;
+use patcher::plan::{Effects, RefuseReason};
 use patcher::select::Pattern;
 
 use super::place::Places;
+use super::select::reapers;
 use super::stack_scan::interrupted;
 use super::{Candidate, Changed, Selection, Session, SessionError, select};
 use crate::images;
@@ -27,7 +28,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 impl Session {
     /// Which probe points the session's metrics need.
     pub fn wanted(&self) -> Effects {
-        Effects { entry: true, exits: self.document.metrics.len() > 1 }
+        Effects {
+            entry: true,
+            exits: self.document.metrics.len() > 1,
+        }
     }
 
     /// Looks patterns up in the process as it is now.
@@ -60,14 +64,31 @@ impl Session {
         let mut changed = Changed::default();
         let mut fresh = Vec::new();
         let mut ids = Vec::new();
-        for candidate in selection.candidates {
-            if let Some((_, reason)) = candidate.plan.refused() {
-                changed.refused.push((candidate.name.clone(), reason.to_string()));
-                self.note_refused(modules, &candidate, reason.to_string());
+        let reapers = if self.wanted().exits {
+            reapers(modules)
+        } else {
+            Vec::new()
+        };
+        for candidate in selection.candidates.into_iter().chain(reapers) {
+            let known = self.known(&candidate);
+            let refusal = match candidate.plan.refused() {
+                Some((_, reason)) => Some(reason.to_string()),
+                None if known.is_some() => None,
+                None => self.conflict(&candidate, &fresh),
+            };
+            if let Some(reason) = refusal {
+                if !candidate.reaper {
+                    changed
+                        .refused
+                        .push((candidate.name.clone(), reason.clone()));
+                    self.note_refused(modules, &candidate, reason);
+                }
                 continue;
             }
-            changed.functions.push(candidate.name.clone());
-            match self.known(&candidate) {
+            if !candidate.reaper {
+                changed.functions.push(candidate.name.clone());
+            }
+            match known {
                 Some(id) if self.document.functions[id].active => {}
                 Some(id) => ids.push(id),
                 None => fresh.push(candidate),
@@ -86,7 +107,9 @@ impl Session {
         self.segment.write_document(&self.document)?;
         let result = match stopped {
             Some(stopped) => self.write_in(&memory, stopped, &ids),
-            None => self.in_stop(why, |session, stopped| session.write_in(&memory, stopped, &ids)),
+            None => self.in_stop(why, |session, stopped| {
+                session.write_in(&memory, stopped, &ids)
+            }),
         };
         if let Err(error) = result {
             self.switch(&memory, &ids, false)?;
@@ -100,13 +123,17 @@ impl Session {
     /// Takes out the probes of functions by id.
     pub fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
         self.locked(|session| {
-            let is_in = |id: &usize| session.document.functions.get(*id).is_some_and(|f| f.active);
+            let functions = &session.document.functions;
+            let is_in = |id: &usize| functions.get(*id).is_some_and(|f| f.active && !f.reaper);
             let ids: Vec<usize> = ids.iter().copied().filter(is_in).collect();
             let memory = session.process.memory()?;
             session.take_out("remove", &memory, &ids)?;
             session.segment.write_document(&session.document)?;
             let name = |&id: &usize| session.document.functions[id].name.clone();
-            Ok(Changed { functions: ids.iter().map(name).collect(), refused: Vec::new() })
+            Ok(Changed {
+                functions: ids.iter().map(name).collect(),
+                refused: Vec::new(),
+            })
         })
     }
 
@@ -121,7 +148,9 @@ impl Session {
         }
         // From here on no call is counted that would be seen to enter and not to return.
         self.switch(memory, ids, false)?;
-        self.in_stop(why, |session, stopped| session.write_out(memory, stopped, ids))
+        self.in_stop(why, |session, stopped| {
+            session.write_out(memory, stopped, ids)
+        })
     }
 
     /// Runs `work` with all threads stopped, and again after a while as long as it answers that a
@@ -145,9 +174,38 @@ impl Session {
         }
     }
 
+    /// Why a function that is new to the session cannot be patched beside those that are in it, or
+    /// come with it.
+    fn conflict(&self, candidate: &Candidate, fresh: &[Candidate]) -> Option<String> {
+        let window = |c: &Candidate, s: &patcher::plan::Site| {
+            (
+                c.bias.to_avma(s.window.start).0,
+                c.bias.to_avma(s.window.end).0,
+            )
+        };
+        let taken = self
+            .document
+            .functions
+            .iter()
+            .flat_map(|f| &f.sites)
+            .map(|s| s.window);
+        let coming = fresh
+            .iter()
+            .flat_map(|c| c.plan.sites.iter().map(move |s| window(c, s)));
+        let all: Vec<(u64, u64)> = taken.chain(coming).collect();
+        let own = candidate.plan.sites.iter().map(|s| window(candidate, s));
+        let overlaps = |(start, end): (u64, u64)| all.iter().any(|w| w.0 < end && start < w.1);
+        own.into_iter()
+            .any(overlaps)
+            .then(|| RefuseReason::OverlapsFunction.to_string())
+    }
+
     fn known(&self, candidate: &Candidate) -> Option<usize> {
         let address = candidate.plan.function.range.start;
         self.document.functions.iter().position(|f| {
+            if f.reaper != candidate.reaper {
+                return false;
+            }
             let module = self.document.modules.get(f.module);
             f.address == address.0 && module.is_some_and(|m| m.bias == candidate.bias.0)
         })
@@ -156,7 +214,12 @@ impl Session {
     fn note_refused(&mut self, modules: &[Module], candidate: &Candidate, reason: String) {
         let module = self.module_id(modules, candidate);
         let address = candidate.plan.function.range.start.0;
-        let refused = RefusedDoc { name: candidate.name.clone(), module, address, reason };
+        let refused = RefusedDoc {
+            name: candidate.name.clone(),
+            module,
+            address,
+            reason,
+        };
         if !self.document.refused.contains(&refused) {
             self.document.refused.push(refused);
         }
@@ -246,9 +309,10 @@ impl Session {
         let image = Self::image()?;
         let base = Avma(self.document.image.0);
         for region in regions {
-            for (offset, symbol) in
-                [(0, abi::image::SYMBOL_ENTRY_STUB), (8, abi::image::SYMBOL_EXIT_STUB)]
-            {
+            for (offset, symbol) in [
+                (0, abi::image::SYMBOL_ENTRY_STUB),
+                (8, abi::image::SYMBOL_EXIT_STUB),
+            ] {
                 let stub = image.address(base, symbol).map_err(SessionError::Image)?;
                 write(memory, Avma(region.start + offset), &stub.0.to_le_bytes())?;
             }
@@ -269,15 +333,21 @@ impl Session {
         for site in &candidate.plan.sites {
             let len = site.max_len() as u64;
             let no_room = || SessionError::NoRoom(modules[candidate.module].path.clone());
-            let (at, hooks) = places.take(candidate.module, len, id as u32).ok_or_else(no_room)?;
+            let (at, hooks) = places
+                .take(candidate.module, len, id as u32)
+                .ok_or_else(no_room)?;
             let emitted = site
                 .emit(&candidate.image.image, candidate.bias, at, &hooks)
                 .map_err(|_| no_room())?;
             write(memory, at, &emitted.code)?;
             let journal = Journal(&self.segment);
-            let patches: Result<Vec<u32>, _> = emitted.patches.iter().map(|p| journal.add(p)).collect();
+            let patches: Result<Vec<u32>, _> =
+                emitted.patches.iter().map(|p| journal.add(p)).collect();
             let pair = |p: &patcher::emit::PcPair| (p.original.0, p.trampoline.0);
-            let window = (candidate.bias.to_avma(site.window.start), candidate.bias.to_avma(site.window.end));
+            let window = (
+                candidate.bias.to_avma(site.window.start),
+                candidate.bias.to_avma(site.window.end),
+            );
             sites.push(SiteDoc {
                 window: (window.0.0, window.1.0),
                 trampoline: (at.0, emitted.code.len() as u64),
@@ -287,7 +357,9 @@ impl Session {
             });
         }
         let function = &candidate.plan.function;
-        let tactic = |p: &patcher::plan::PointPlan| p.outcome.map_or_else(|r| r.to_string(), |t| t.to_string());
+        let tactic = |p: &patcher::plan::PointPlan| {
+            p.outcome.map_or_else(|r| r.to_string(), |t| t.to_string())
+        };
         self.document.functions.push(FunctionDoc {
             name: candidate.name.clone(),
             linkage: function.linkage.clone(),
@@ -297,6 +369,7 @@ impl Session {
             size: function.size(),
             entry: tactic(&candidate.plan.entry),
             exits: candidate.plan.exits.iter().map(tactic).collect(),
+            reaper: candidate.reaper,
             active: false,
             generation: 0,
             sites,
@@ -317,7 +390,11 @@ impl Session {
                 function.generation += 1;
             }
             let generation = if on { function.generation } else { 0 };
-            let flags = if function.exits.is_empty() { 0 } else { FUNCTION_EXITS };
+            let flags = match (function.reaper, function.exits.is_empty()) {
+                (true, _) => FUNCTION_REAPER,
+                (false, true) => 0,
+                (false, false) => FUNCTION_EXITS,
+            };
             let mut slot = generation.to_le_bytes().to_vec();
             slot.extend(flags.to_le_bytes());
             write(memory, table.plus(8 * id as u64), &slot)?;
@@ -332,8 +409,10 @@ impl Session {
         stopped: &mut Stopped,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        let sites: Vec<&SiteDoc> =
-            ids.iter().flat_map(|&id| &self.document.functions[id].sites).collect();
+        let sites: Vec<&SiteDoc> = ids
+            .iter()
+            .flat_map(|&id| &self.document.functions[id].sites)
+            .collect();
         let patches = self.patches(&sites)?;
         for (_, patch) in &patches {
             let now = read(memory, patch.at, patch.old.len())?;
@@ -362,7 +441,10 @@ impl Session {
     ) -> Result<(), SessionError> {
         // Strictly inside: at a window's start the jump is as good as what stood there.
         let inside = |pc: Avma| {
-            sites.iter().find(|s| s.window.0 < pc.0 && pc.0 < s.window.1).copied()
+            sites
+                .iter()
+                .find(|s| s.window.0 < pc.0 && pc.0 < s.window.1)
+                .copied()
         };
         let maps = self.process.maps()?;
         let mut moves = Vec::new();
@@ -393,13 +475,17 @@ impl Session {
         stopped: &mut Stopped,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        let sites: Vec<&SiteDoc> =
-            ids.iter().flat_map(|&id| &self.document.functions[id].sites).collect();
+        let sites: Vec<&SiteDoc> = ids
+            .iter()
+            .flat_map(|&id| &self.document.functions[id].sites)
+            .collect();
         // A thread in a trampoline may run on there; one about to execute what a hook precedes
         // is spared the hook.
         for thread in stopped.threads() {
             let pc = thread.pc().0;
-            let pairs = sites.iter().flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
+            let pairs = sites
+                .iter()
+                .flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
             let back = pairs.clone().find(|p| p.1 == pc).map(|p| p.0);
             if let Some(original) = back {
                 thread.set_pc(Avma(original));
@@ -428,7 +514,9 @@ impl Session {
     fn patches(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
         let journal = Journal(&self.segment);
         let indexes = sites.iter().flat_map(|s| &s.patches);
-        indexes.map(|&index| Ok((index, journal.patch(index)?))).collect()
+        indexes
+            .map(|&index| Ok((index, journal.patch(index)?)))
+            .collect()
     }
 
     pub(super) fn no_thread(&self) -> SessionError {
@@ -440,10 +528,16 @@ impl Session {
         let maps = self.process.maps()?;
         let modules = modules(&self.process, &maps);
         let mut ids = BTreeSet::new();
-        for (id, function) in self.document.functions.iter().enumerate() {
-            let Some(doc) = self.document.modules.get(function.module) else { continue };
-            let Some(module) = modules.iter().find(|m| m.path == doc.path) else { continue };
-            let Ok(image) = images::of_module(module) else { continue };
+        for (id, function) in self.document.measured() {
+            let Some(doc) = self.document.modules.get(function.module) else {
+                continue;
+            };
+            let Some(module) = modules.iter().find(|m| m.path == doc.path) else {
+                continue;
+            };
+            let Ok(image) = images::of_module(module) else {
+                continue;
+            };
             let names = |pattern: &Pattern| match pattern.absolute_address() {
                 Some(at) => {
                     let at = at.0.wrapping_sub(doc.bias);
@@ -451,7 +545,10 @@ impl Session {
                 }
                 None => {
                     pattern.module_matches(module.file_name())
-                        && pattern.select(&image.image).iter().any(|f| f.range.start.0 == function.address)
+                        && pattern
+                            .select(&image.image)
+                            .iter()
+                            .any(|f| f.range.start.0 == function.address)
                 }
             };
             if patterns.iter().any(names) {
@@ -468,9 +565,13 @@ fn occupied(thread: &StoppedThread, site: &SiteDoc) -> SessionError {
 }
 
 pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, SessionError> {
-    memory.read_vec(at, len).map_err(|e| SessionError::Memory("read", at, e))
+    memory
+        .read_vec(at, len)
+        .map_err(|e| SessionError::Memory("read", at, e))
 }
 
 pub(super) fn write(memory: &Memory, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
-    memory.write(at, bytes).map_err(|e| SessionError::Memory("write", at, e))
+    memory
+        .write(at, bytes)
+        .map_err(|e| SessionError::Memory("write", at, e))
 }

@@ -44,7 +44,10 @@ pub struct Options {
 impl Options {
     /// Which probe points the metrics need.
     pub fn wanted(&self) -> Effects {
-        Effects { entry: true, exits: !self.metrics.is_empty() }
+        Effects {
+            entry: true,
+            exits: !self.metrics.is_empty(),
+        }
     }
 }
 
@@ -87,7 +90,10 @@ impl Session {
         let hz = clock::frequency();
         let maps = process.maps()?;
         let memory = process.memory()?;
-        let shape = Shape { max_paths: options.max_paths, timers: options.metrics.len() };
+        let shape = Shape {
+            max_paths: options.max_paths,
+            timers: options.metrics.len(),
+        };
         let (parts, stop) = match stopped.as_deref_mut() {
             Some(stopped) => (map_parts(process, &maps, &memory, stopped, &shape)?, None),
             None => {
@@ -98,14 +104,20 @@ impl Session {
             }
         };
         let document = document(process, options, hz, &parts);
-        let mut session = Self { process: process.clone(), segment: parts.segment, document };
+        let mut session = Self {
+            process: process.clone(),
+            segment: parts.segment,
+            document,
+        };
         if let Some(duration) = stop {
             session.note_stop("attach", duration);
         }
         let parameters = session.parameters(options, modules, parts.tid_offset);
         let result = session
             .fill(&memory, &parts.image, parts.base, hz, &parameters)
-            .and_then(|()| session.add_locked("attach", modules, selection, stopped.as_deref_mut()));
+            .and_then(|()| {
+                session.add_locked("attach", modules, selection, stopped.as_deref_mut())
+            });
         match result {
             Ok(changed) => {
                 session.segment.unlock();
@@ -191,8 +203,12 @@ impl Session {
 }
 
 fn document(process: &Process, options: &Options, hz: u64, parts: &Parts) -> Document {
-    let mut metrics =
-        vec![MetricDoc { name: "count".into(), unit: "calls".into(), mult: 1, shift: 0 }];
+    let mut metrics = vec![MetricDoc {
+        name: "count".into(),
+        unit: "calls".into(),
+        mult: 1,
+        shift: 0,
+    }];
     let mut notes = Vec::new();
     for metric in &options.metrics {
         let (name, unit, (mult, shift)) = match metric {
@@ -202,11 +218,19 @@ fn document(process: &Process, options: &Options, hz: u64, parts: &Parts) -> Doc
         if *metric == Metric::Cycles {
             notes.push("cycles are reference cycles (TSC)".to_owned());
         }
-        metrics.push(MetricDoc { name: name.into(), unit: unit.into(), mult, shift });
+        metrics.push(MetricDoc {
+            name: name.into(),
+            unit: unit.into(),
+            mult,
+            shift,
+        });
     }
     let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned());
     Document {
-        exe: process.exe().map(|e| e.display().to_string()).unwrap_or_default(),
+        exe: process
+            .exe()
+            .map(|e| e.display().to_string())
+            .unwrap_or_default(),
         args: process.args(),
         host: host.unwrap_or_default(),
         metrics,
@@ -229,9 +253,9 @@ fn map_parts(
 ) -> Result<Parts, SessionError> {
     const WIPEONFORK: i32 = libc::MADV_WIPEONFORK;
     let image = RuntimeImage::load().map_err(SessionError::Image)?;
-    let thread = stopped
-        .any()
-        .ok_or_else(|| SessionError::Held("the thread is about to handle a signal; try again".into()))?;
+    let thread = stopped.any().ok_or_else(|| {
+        SessionError::Held("the thread is about to handle a signal; try again".into())
+    })?;
     let tid_offset = tid_offset(process, memory, thread);
     let mut remote = Remote::new(process, maps, memory, thread)?;
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -239,13 +263,21 @@ fn map_parts(
     let base = remote.map(None, image.size, executable, anonymous, -1)?;
     let result = map_segment(process, memory, &mut remote, base, &image, shape);
     let parts = result.and_then(|(segment, mapped_at)| {
-        let alive = image.address(base, SYMBOL_ALIVE).map_err(SessionError::Image)?;
+        let alive = image
+            .address(base, SYMBOL_ALIVE)
+            .map_err(SessionError::Image)?;
         remote.advise(alive, abi::PAGE, WIPEONFORK)?;
         remote.advise(mapped_at, segment.size(), libc::MADV_DONTFORK)?;
         Ok((segment, mapped_at))
     });
     match parts {
-        Ok((segment, mapped_at)) => Ok(Parts { image, base, segment, mapped_at, tid_offset }),
+        Ok((segment, mapped_at)) => Ok(Parts {
+            image,
+            base,
+            segment,
+            mapped_at,
+            tid_offset,
+        }),
         Err(error) => {
             let _ = remote.unmap(base, image.size);
             Err(error)
@@ -263,7 +295,11 @@ fn map_segment(
 ) -> Result<(Segment, Avma), SessionError> {
     let writable = &image.writable;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    remote.protect(base.plus(writable.start), writable.end - writable.start, protection)?;
+    remote.protect(
+        base.plus(writable.start),
+        writable.end - writable.start,
+        protection,
+    )?;
     // The image's writable pages are free still: names are passed there.
     let scratch = base.plus(writable.start);
     let segment = Segment::create(process, shape)?;
@@ -276,7 +312,13 @@ fn map_segment(
             own_file(process, memory, remote, scratch, shape)?
         }
     };
-    let mapped = remote.map(None, segment.size(), protection, libc::MAP_SHARED, fd as i64);
+    let mapped = remote.map(
+        None,
+        segment.size(),
+        protection,
+        libc::MAP_SHARED,
+        fd as i64,
+    );
     let closed = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
     // Zeroes again, as the image expects.
     write(memory, scratch, &[0; 128])?;
@@ -324,11 +366,19 @@ fn own_file(
 ) -> Result<(Segment, u64), SessionError> {
     write(memory, scratch, b"ipath\0")?;
     let flags = u64::from(libc::MFD_CLOEXEC);
-    let fd = remote.call("memfd_create", libc::SYS_memfd_create, [scratch.0, flags, 0, 0, 0, 0])?;
+    let fd = remote.call(
+        "memfd_create",
+        libc::SYS_memfd_create,
+        [scratch.0, flags, 0, 0, 0, 0],
+    )?;
     let open = || {
         let path = format!("/proc/{}/fd/{fd}", process.pid);
         let io = |e| SegmentError::Io(path.clone().into(), e);
-        let file = fs::File::options().read(true).write(true).open(&path).map_err(io)?;
+        let file = fs::File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(io)?;
         file.set_len(shape.size()).map_err(io)?;
         Segment::from_target(file, process, shape)
     };
@@ -349,7 +399,12 @@ fn tid_offset(process: &Process, memory: &Memory, thread: &StoppedThread) -> Opt
     let status = fs::read_to_string(path).ok()?;
     // The last of the ids is the one in the thread's own pid namespace.
     let ids = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
-    let tid = ids.split_whitespace().last()?.parse::<u32>().ok()?.to_le_bytes();
+    let tid = ids
+        .split_whitespace()
+        .last()?
+        .parse::<u32>()
+        .ok()?
+        .to_le_bytes();
     let block = memory.read_vec(thread.fs_base(), BLOCK).ok()?;
     let mut places = (0..BLOCK).step_by(4).filter(|&at| block[at..at + 4] == tid);
     let place = places.next()?;

@@ -69,7 +69,9 @@ impl Session {
     fn take_everything_out(&mut self) -> Result<(), SessionError> {
         let memory = self.process.memory()?;
         let functions = &self.document.functions;
-        let active: Vec<usize> = (0..functions.len()).filter(|&i| functions[i].active).collect();
+        let active: Vec<usize> = (0..functions.len())
+            .filter(|&i| functions[i].active)
+            .collect();
         self.take_out("detach", &memory, &active)?;
         // What a command that was killed has left half done.
         let left = Journal(&self.segment).standing()?;
@@ -88,8 +90,10 @@ impl Session {
 
     fn restore_entries(&self, memory: &Memory, indexes: &[u32]) -> Result<(), SessionError> {
         let journal = Journal(&self.segment);
-        let patches: Result<Vec<_>, _> =
-            indexes.iter().map(|&i| journal.patch(i).map(|p| (i, p))).collect();
+        let patches: Result<Vec<_>, _> = indexes
+            .iter()
+            .map(|&i| journal.patch(i).map(|p| (i, p)))
+            .collect();
         self.restore(memory, &patches?)
     }
 
@@ -101,7 +105,9 @@ impl Session {
             .map_err(SessionError::Image)?;
         let bytes = read(memory, table, MAP_SLOTS * 16)?;
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
-        let own = bytes.chunks_exact(16).map(|slot| (word(&slot[..8]), word(&slot[8..])));
+        let own = bytes
+            .chunks_exact(16)
+            .map(|slot| (word(&slot[..8]), word(&slot[8..])));
         let mut mappings: Vec<(u64, u64)> = own.filter(|m| m.0 != 0 && m.1 != 0).collect();
         mappings.extend(self.document.regions.iter().map(|r| (r.start, r.len)));
         mappings.push(self.document.segment);

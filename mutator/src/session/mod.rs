@@ -62,12 +62,19 @@ impl fmt::Display for SessionError {
                 write!(f, "{what} at {at}: {}", crate::error::io_text(error))
             }
             Self::TextChanged(at) => {
-                write!(f, "the code at {at} is not what its file says: something else has patched it")
+                write!(
+                    f,
+                    "the code at {at} is not what its file says: something else has patched it"
+                )
             }
             Self::NoRoom(module) => write!(f, "no free memory within 2 GiB of {module}"),
             Self::Occupied(what) => write!(f, "a thread stays inside {what}"),
             Self::Exists => write!(f, "the process has a session already"),
-            Self::TooMany => write!(f, "a session holds {} functions at most", abi::MAX_FUNCTIONS),
+            Self::TooMany => write!(
+                f,
+                "a session holds {} functions at most",
+                abi::MAX_FUNCTIONS
+            ),
             Self::Image(what) => what.fmt(f),
             Self::Held(what) => write!(f, "{what}"),
         }
@@ -101,7 +108,9 @@ impl SessionError {
             Self::Process(error) => error.hint(),
             Self::Exists => {
                 let pid = process.pid;
-                Some(format!("watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"))
+                Some(format!(
+                    "watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"
+                ))
             }
             _ => None,
         };
@@ -111,7 +120,11 @@ impl SessionError {
             Self::Tracee(error) => {
                 let text = error.to_string();
                 let pid = format!("{}: ", process.pid);
-                Failure::new(operation, process.pid, text.strip_prefix(&pid).unwrap_or(&text))
+                Failure::new(
+                    operation,
+                    process.pid,
+                    text.strip_prefix(&pid).unwrap_or(&text),
+                )
             }
             other => Failure::new(operation, process.pid, other),
         };
@@ -140,7 +153,11 @@ impl Session {
     pub fn open(process: &Process) -> Result<Self, SessionError> {
         let segment = Segment::open(process)?;
         let document = segment.read_document()?;
-        Ok(Self { process: process.clone(), segment, document })
+        Ok(Self {
+            process: process.clone(),
+            segment,
+            document,
+        })
     }
 
     /// Reads again what other commands may have changed.
@@ -177,7 +194,10 @@ impl Session {
 
     fn note_stop(&mut self, why: &str, stopped: Duration) {
         let ns = u64::try_from(stopped.as_nanos()).unwrap_or(u64::MAX);
-        self.document.stops.push(StopDoc { why: why.to_owned(), ns });
+        self.document.stops.push(StopDoc {
+            why: why.to_owned(),
+            ns,
+        });
     }
 
     fn image() -> Result<RuntimeImage, SessionError> {

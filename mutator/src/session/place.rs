@@ -30,7 +30,11 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn new(regions: &[RegionDoc]) -> Self {
-        Self { regions: regions.to_vec(), existing: regions.len(), by_module: HashMap::new() }
+        Self {
+            regions: regions.to_vec(),
+            existing: regions.len(),
+            by_module: HashMap::new(),
+        }
     }
 
     /// Finds room for all trampolines of the candidates of one module.
@@ -42,7 +46,9 @@ impl Places {
         candidates: &[&Candidate],
     ) -> Result<(), SessionError> {
         let sites = candidates.iter().flat_map(|c| &c.plan.sites);
-        let need: u64 = sites.map(|s| (s.max_len() as u64).next_multiple_of(ALIGN)).sum();
+        let need: u64 = sites
+            .map(|s| (s.max_len() as u64).next_multiple_of(ALIGN))
+            .sum();
         let near = module.code_range();
         let has_room = |r: &RegionDoc| r.len - r.used >= need && is_near(r, &near);
         if let Some(at) = self.regions.iter().position(has_room) {
@@ -55,14 +61,22 @@ impl Places {
         for region in self.regions.iter().skip(self.existing) {
             if let Some(mapping) = maps.first() {
                 let range = Avma(region.start)..Avma(region.start + region.len);
-                taken.push(Mapping { range, name: String::new(), ..mapping.clone() });
+                taken.push(Mapping {
+                    range,
+                    name: String::new(),
+                    ..mapping.clone()
+                });
             }
         }
         taken.sort_by_key(|m| m.range.start);
         let start = free_range_near(&taken, &near, len)
             .ok_or_else(|| SessionError::NoRoom(module.path.clone()))?;
         self.by_module.insert(index, self.regions.len());
-        self.regions.push(RegionDoc { start: start.0, len, used: CELLS });
+        self.regions.push(RegionDoc {
+            start: start.0,
+            len,
+            used: CELLS,
+        });
         Ok(())
     }
 
@@ -80,8 +94,11 @@ impl Places {
             return None;
         }
         region.used = end;
-        let hooks =
-            Hooks { entry_cell: Avma(region.start), exit_cell: Avma(region.start + 8), id };
+        let hooks = Hooks {
+            entry_cell: Avma(region.start),
+            exit_cell: Avma(region.start + 8),
+            id,
+        };
         Some((Avma(at), hooks))
     }
 }

@@ -20,6 +20,8 @@ pub struct Candidate {
     pub plan: FunctionPlan,
     /// Its demangled name; `module+0xADDR` where it has none.
     pub name: String,
+    /// Whether it is not measured but tells of exceptions.
+    pub reaper: bool,
 }
 
 /// What patterns name.
@@ -47,7 +49,9 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
         let image = match images::of_module(module) {
             Ok(image) => image,
             Err(error) => {
-                selection.unreadable.push((module.path.clone(), error.to_string()));
+                selection
+                    .unreadable
+                    .push((module.path.clone(), error.to_string()));
                 continue;
             }
         };
@@ -61,7 +65,10 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
         for (pattern, matched) in patterns.iter().zip(&mut matched) {
             for function in found(pattern, module, image, bias) {
                 *matched = true;
-                if !functions.iter().any(|f| f.range.start == function.range.start) {
+                if !functions
+                    .iter()
+                    .any(|f| f.range.start == function.range.start)
+                {
                     functions.push(function);
                 }
             }
@@ -70,7 +77,14 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
         for function in functions {
             let name = display_name(&function, module.file_name());
             let plan = plan(&image.image, &image.context, &function, want);
-            selection.candidates.push(Candidate { module: index, image, bias, plan, name });
+            selection.candidates.push(Candidate {
+                module: index,
+                image,
+                bias,
+                plan,
+                name,
+                reaper: false,
+            });
         }
     }
     for (pattern, _) in patterns.iter().zip(matched).filter(|(_, matched)| !matched) {
@@ -78,6 +92,31 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
         selection.unmatched.push((pattern.text().to_owned(), near));
     }
     selection
+}
+
+/// The functions through which every caught exception comes: where a C++ handler begins, where a
+/// cleanup hands on, where Rust's `catch_unwind` takes over. Entered, they tell that the frames
+/// below their caller's are gone.
+const REAPERS: [&str; 3] = [
+    "__cxa_begin_catch",
+    "_Unwind_Resume",
+    "/__rust_panic_cleanup/",
+];
+
+/// The functions of the modules that tell of exceptions.
+pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
+    let patterns: Vec<Pattern> = REAPERS
+        .iter()
+        .filter_map(|p| Pattern::parse(p).ok())
+        .collect();
+    let want = Effects {
+        entry: true,
+        exits: false,
+    };
+    let mut found = select(modules, &patterns, want).candidates;
+    found.retain(|c| c.plan.refused().is_none());
+    found.iter_mut().for_each(|c| c.reaper = true);
+    found
 }
 
 fn is_meant(pattern: &Pattern, module: &Module) -> bool {
@@ -92,9 +131,9 @@ fn found(pattern: &Pattern, module: &Module, image: &OpenImage, bias: Bias) -> V
         return Vec::new();
     }
     match pattern.absolute_address() {
-        Some(address) => {
-            Pattern::select_at(&image.image, bias.to_svma(address)).into_iter().collect()
-        }
+        Some(address) => Pattern::select_at(&image.image, bias.to_svma(address))
+            .into_iter()
+            .collect(),
         None => pattern.select(&image.image),
     }
 }

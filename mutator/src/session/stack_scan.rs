@@ -21,16 +21,24 @@ const RIP: usize = 8 + 8 + 8 + 24 + 16 * 8;
 
 /// Program counters in the signal frames on the stack that holds `sp`, from there outwards.
 pub(super) fn interrupted(maps: &[Mapping], memory: &Memory, sp: Avma) -> Vec<Avma> {
-    let Some(stack) = maps.iter().find(|m| m.contains(sp)) else { return Vec::new() };
+    let Some(stack) = maps.iter().find(|m| m.contains(sp)) else {
+        return Vec::new();
+    };
     let from = sp.0 & !7;
     let Ok(bytes) = memory.read_vec(Avma(from), (stack.range.end.0 - from) as usize) else {
         return Vec::new();
     };
     let word = |at: usize| {
-        bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
+        bytes
+            .get(at..at + 8)
+            .and_then(|b| b.try_into().ok())
+            .map(u64::from_le_bytes)
     };
-    let code: Vec<&Range<Avma>> =
-        maps.iter().filter(|m| m.execute).map(|m| &m.range).collect();
+    let code: Vec<&Range<Avma>> = maps
+        .iter()
+        .filter(|m| m.execute)
+        .map(|m| &m.range)
+        .collect();
     let is_code = |at: u64| {
         let after = code.partition_point(|r| r.start.0 <= at);
         after > 0 && at < code[after - 1].end.0
@@ -39,7 +47,9 @@ pub(super) fn interrupted(maps: &[Mapping], memory: &Memory, sp: Avma) -> Vec<Av
     let mut restorer = None;
     for at in (0..bytes.len()).step_by(8) {
         let Some(rip) = word(at + RIP) else { break };
-        let Some(address) = word(at).filter(|&a| is_code(a)) else { continue };
+        let Some(address) = word(at).filter(|&a| is_code(a)) else {
+            continue;
+        };
         if restorer != Some(address) {
             if !is_restorer(memory, Avma(address)) {
                 continue;

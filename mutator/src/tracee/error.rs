@@ -39,7 +39,11 @@ impl TraceeError {
     }
 
     pub(super) fn registers(tid: Tid, errno: Errno) -> Self {
-        if errno == Errno::ESRCH { Self::ThreadGone(tid) } else { Self::Registers(tid, errno) }
+        if errno == Errno::ESRCH {
+            Self::ThreadGone(tid)
+        } else {
+            Self::Registers(tid, errno)
+        }
     }
 
     /// A thread that has ended is no error to those who stop all there are.
@@ -60,17 +64,26 @@ impl fmt::Display for TraceeError {
                 write!(f, "{pid}: thread {tid} cannot be traced: {}", errno.desc())
             }
             Self::Interrupt(pid, tid, errno) => {
-                write!(f, "{pid}: thread {tid} cannot be interrupted: {}", errno.desc())
+                write!(
+                    f,
+                    "{pid}: thread {tid} cannot be interrupted: {}",
+                    errno.desc()
+                )
             }
             Self::Wait(tid, errno) => write!(f, "thread {tid}: wait: {}", errno.desc()),
             Self::Registers(tid, errno) => write!(f, "thread {tid}: registers: {}", errno.desc()),
             Self::Resume(tid, errno) => write!(f, "thread {tid}: resume: {}", errno.desc()),
             Self::Stuck(pid, tid) => {
-                write!(f, "{pid}: thread {tid} does not stop: it sleeps uninterruptibly")
+                write!(
+                    f,
+                    "{pid}: thread {tid} does not stop: it sleeps uninterruptibly"
+                )
             }
             Self::Unexpected(tid, what) => write!(f, "thread {tid}: unexpected stop: {what}"),
             Self::Call(call, errno) => write!(f, "{call} in the target: {}", errno.desc()),
-            Self::NoSyscall(pid) => write!(f, "{pid}: no system-call instruction found in its code"),
+            Self::NoSyscall(pid) => {
+                write!(f, "{pid}: no system-call instruction found in its code")
+            }
         }
     }
 }

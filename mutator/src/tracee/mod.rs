@@ -48,8 +48,10 @@ impl Stopped {
         let mut stopped = Self::none(process.pid);
         for _ in 0..ROUNDS {
             let tids = process.tids().ok_or(TraceeError::Gone(process.pid))?;
-            let new: Vec<Tid> =
-                tids.into_iter().filter(|t| !stopped.threads.contains_key(t)).collect();
+            let new: Vec<Tid> = tids
+                .into_iter()
+                .filter(|t| !stopped.threads.contains_key(t))
+                .collect();
             if new.is_empty() || !stopped.stop(&new)? {
                 break;
             }
@@ -75,7 +77,9 @@ impl Stopped {
     pub fn adopt(pid: Pid) -> Result<Self, TraceeError> {
         let mut stopped = Self::none(pid);
         let tid = Tid(pid.0);
-        stopped.threads.insert(tid, StoppedThread::at_stop(tid, None)?);
+        stopped
+            .threads
+            .insert(tid, StoppedThread::at_stop(tid, None)?);
         Ok(stopped)
     }
 
@@ -155,7 +159,10 @@ impl Drop for Stopped {
 
 fn is_dead(pid: Pid, tid: Tid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
-    stat.map_or(true, |s| s.rsplit_once(") ").is_none_or(|(_, r)| r.starts_with(['Z', 'X'])))
+    stat.map_or(true, |s| {
+        s.rsplit_once(") ")
+            .is_none_or(|(_, r)| r.starts_with(['Z', 'X']))
+    })
 }
 
 /// Waits until a thread that has been interrupted stops; `None` if it ends instead.
@@ -172,7 +179,9 @@ fn wait_for_stop(
             Ok(WaitStatus::StillAlive) => {}
             // PTRACE_EVENT_STOP; with a stopping signal the group is stopped, and stays so.
             Ok(WaitStatus::PtraceEvent(..)) => {
-                return StoppedThread::at_stop(tid, None).map(Some).or_else(TraceeError::if_gone);
+                return StoppedThread::at_stop(tid, None)
+                    .map(Some)
+                    .or_else(TraceeError::if_gone);
             }
             // Stopped by a signal on its way in before the interrupt: it is delivered on resuming,
             // and the interrupt's own stop would come after that.

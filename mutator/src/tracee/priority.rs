@@ -15,7 +15,9 @@ impl Priority {
         let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         // SAFETY: as above. Refused without CAP_SYS_NICE.
         let raised = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) } == 0;
-        Self { before: raised.then_some(before) }
+        Self {
+            before: raised.then_some(before),
+        }
     }
 }
 

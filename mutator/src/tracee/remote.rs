@@ -43,11 +43,14 @@ impl<'t> Remote<'t> {
         memory: &Memory,
         thread: &'t mut StoppedThread,
     ) -> Result<Self, TraceeError> {
-        let instruction =
-            find_syscall(maps, memory).ok_or(TraceeError::NoSyscall(process.pid))?;
+        let instruction = find_syscall(maps, memory).ok_or(TraceeError::NoSyscall(process.pid))?;
         let mask = signal_mask(thread)?;
         set_signal_mask(thread, u64::MAX)?;
-        Ok(Self { thread, instruction, mask })
+        Ok(Self {
+            thread,
+            instruction,
+            mask,
+        })
     }
 
     /// Makes the call; its result, or the error it returned under the name given.
@@ -64,8 +67,14 @@ impl<'t> Remote<'t> {
         registers.rax = number as u64;
         // No call is under way: else the kernel would try to restart one.
         registers.orig_rax = u64::MAX;
-        [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
-            arguments;
+        [
+            registers.rdi,
+            registers.rsi,
+            registers.rdx,
+            registers.r10,
+            registers.r8,
+            registers.r9,
+        ] = arguments;
         self.thread.disturb();
         ptrace::setregs(raw, registers).map_err(|e| TraceeError::registers(tid, e))?;
         ptrace::step(raw, None).map_err(|e| TraceeError::registers(tid, e))?;
@@ -111,22 +120,34 @@ impl<'t> Remote<'t> {
         flags: i32,
         fd: i64,
     ) -> Result<Avma, TraceeError> {
-        let fixed = if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+        let fixed = if at.is_some() {
+            libc::MAP_FIXED_NOREPLACE
+        } else {
+            0
+        };
         let address = at.map_or(0, |a| a.0);
-        let arguments =
-            [address, len, protection as u64, (flags | fixed) as u64, fd as u64, 0];
+        let arguments = [
+            address,
+            len,
+            protection as u64,
+            (flags | fixed) as u64,
+            fd as u64,
+            0,
+        ];
         self.call("mmap", libc::SYS_mmap, arguments).map(Avma)
     }
 
     /// munmap(2).
     pub fn unmap(&mut self, at: Avma, len: u64) -> Result<(), TraceeError> {
-        self.call("munmap", libc::SYS_munmap, [at.0, len, 0, 0, 0, 0]).map(drop)
+        self.call("munmap", libc::SYS_munmap, [at.0, len, 0, 0, 0, 0])
+            .map(drop)
     }
 
     /// mprotect(2).
     pub fn protect(&mut self, at: Avma, len: u64, protection: i32) -> Result<(), TraceeError> {
         let arguments = [at.0, len, protection as u64, 0, 0, 0];
-        self.call("mprotect", libc::SYS_mprotect, arguments).map(drop)
+        self.call("mprotect", libc::SYS_mprotect, arguments)
+            .map(drop)
     }
 
     /// madvise(2).
@@ -150,7 +171,8 @@ const SETSIGMASK: libc::c_uint = 0x420b;
 fn signal_mask(thread: &StoppedThread) -> Result<u64, TraceeError> {
     let mut mask = 0u64;
     // SAFETY: the kernel writes the eight bytes the third argument names to `mask`.
-    let result = unsafe { libc::ptrace(GETSIGMASK, thread.tid().0, size_of::<u64>(), &raw mut mask) };
+    let result =
+        unsafe { libc::ptrace(GETSIGMASK, thread.tid().0, size_of::<u64>(), &raw mut mask) };
     if result < 0 {
         return Err(TraceeError::registers(thread.tid(), Errno::last()));
     }
@@ -159,7 +181,14 @@ fn signal_mask(thread: &StoppedThread) -> Result<u64, TraceeError> {
 
 fn set_signal_mask(thread: &StoppedThread, mask: u64) -> Result<(), TraceeError> {
     // SAFETY: the kernel reads eight bytes from `mask`.
-    let result = unsafe { libc::ptrace(SETSIGMASK, thread.tid().0, size_of::<u64>(), &raw const mask) };
+    let result = unsafe {
+        libc::ptrace(
+            SETSIGMASK,
+            thread.tid().0,
+            size_of::<u64>(),
+            &raw const mask,
+        )
+    };
     if result < 0 {
         return Err(TraceeError::registers(thread.tid(), Errno::last()));
     }

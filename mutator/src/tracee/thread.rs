@@ -26,7 +26,12 @@ impl StoppedThread {
     pub(super) fn at_stop(tid: Tid, signal: Option<Signal>) -> Result<Self, TraceeError> {
         let raw = unistd::Pid::from_raw(tid.0);
         let registers = ptrace::getregs(raw).map_err(|e| TraceeError::registers(tid, e))?;
-        let mut thread = Self { tid, registers, changed: false, signal };
+        let mut thread = Self {
+            tid,
+            registers,
+            changed: false,
+            signal,
+        };
         thread.mend_interrupted_call();
         Ok(thread)
     }
@@ -90,7 +95,13 @@ impl StoppedThread {
     /// Lets it go on, with the signal whose delivery was held up.
     pub(super) fn resume(self) -> Result<(), TraceeError> {
         let raw = self.raw();
-        let gone_or = |errno, error| if errno == Errno::ESRCH { Ok(()) } else { Err(error) };
+        let gone_or = |errno, error| {
+            if errno == Errno::ESRCH {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        };
         if self.changed
             && let Err(errno) = ptrace::setregs(raw, self.registers)
         {

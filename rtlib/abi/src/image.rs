@@ -74,6 +74,10 @@ pub struct FunctionSlot {
 /// The function's exits are patched, so entries push activations.
 pub const FUNCTION_EXITS: u32 = 1;
 
+/// The function is not measured: its entry tells that frames below its caller's have been left by
+/// an exception.
+pub const FUNCTION_REAPER: u32 = 2;
+
 /// Length of the table of mappings.
 pub const MAP_SLOTS: usize = 16384;
 

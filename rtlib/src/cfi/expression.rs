@@ -43,7 +43,10 @@ pub fn evaluate(
     initial: Option<u64>,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<u64> {
-    let mut stack = Stack { values: [0; DEPTH], len: 0 };
+    let mut stack = Stack {
+        values: [0; DEPTH],
+        len: 0,
+    };
     if let Some(value) = initial {
         stack.push(value)?;
     }
@@ -115,11 +118,15 @@ fn step(
         0x30..=0x4f => u64::from(opcode - 0x30),
         0x70..=0x8f => {
             let offset = c.sleb()?;
-            registers.get(usize::from(opcode - 0x70))?.wrapping_add(offset as u64)
+            registers
+                .get(usize::from(opcode - 0x70))?
+                .wrapping_add(offset as u64)
         }
         0x92 => {
             let (register, offset) = (c.uleb()?, c.sleb()?);
-            registers.get(usize::try_from(register).ok()?)?.wrapping_add(offset as u64)
+            registers
+                .get(usize::try_from(register).ok()?)?
+                .wrapping_add(offset as u64)
         }
         0x96 => return Some(()),
         _ => return None,

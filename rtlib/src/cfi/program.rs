@@ -60,7 +60,10 @@ struct Machine {
 pub fn row_at(fde: &Fde, pc: u64) -> Option<Row> {
     // The ABI leaves registers without a rule to the architecture: callee-saved ones are
     // unchanged, and treating the others so is harmless, as nothing reads them.
-    let row = Row { cfa: Cfa::Register(RSP, 8), registers: [RegisterRule::Same; COLUMNS] };
+    let row = Row {
+        cfa: Cfa::Register(RSP, 8),
+        registers: [RegisterRule::Same; COLUMNS],
+    };
     let mut machine = Machine {
         row,
         initial: row,
@@ -87,7 +90,10 @@ impl Machine {
                 1 => self.advance(operand),
                 2 => {
                     let offset = c.uleb()? as i64;
-                    self.set(operand, RegisterRule::Offset(offset.wrapping_mul(self.data_align)))?;
+                    self.set(
+                        operand,
+                        RegisterRule::Offset(offset.wrapping_mul(self.data_align)),
+                    )?;
                     false
                 }
                 3 => {
@@ -105,7 +111,9 @@ impl Machine {
 
     /// Whether the row reached is the last one at or before the target.
     fn advance(&mut self, units: u64) -> bool {
-        let next = self.location.wrapping_add(units.wrapping_mul(self.code_align));
+        let next = self
+            .location
+            .wrapping_add(units.wrapping_mul(self.code_align));
         if next > self.target {
             return true;
         }
@@ -154,7 +162,10 @@ impl Machine {
             }
             0x05 => {
                 let (column, offset) = (c.uleb()?, c.uleb()? as i64);
-                self.set(column, RegisterRule::Offset(offset.wrapping_mul(self.data_align)))?;
+                self.set(
+                    column,
+                    RegisterRule::Offset(offset.wrapping_mul(self.data_align)),
+                )?;
             }
             0x06 => {
                 let column = c.uleb()?;
@@ -186,7 +197,9 @@ impl Machine {
             }
             0x0d => {
                 let register = Self::register(c.uleb()?)?;
-                let Cfa::Register(_, offset) = self.row.cfa else { return None };
+                let Cfa::Register(_, offset) = self.row.cfa else {
+                    return None;
+                };
                 self.row.cfa = Cfa::Register(register, offset);
             }
             0x0e => {
@@ -204,7 +217,10 @@ impl Machine {
             }
             0x11 => {
                 let (column, offset) = (c.uleb()?, c.sleb()?);
-                self.set(column, RegisterRule::Offset(offset.wrapping_mul(self.data_align)))?;
+                self.set(
+                    column,
+                    RegisterRule::Offset(offset.wrapping_mul(self.data_align)),
+                )?;
             }
             0x12 => {
                 let (register, offset) = (c.uleb()?, c.sleb()?);
@@ -217,11 +233,17 @@ impl Machine {
             }
             0x14 => {
                 let (column, offset) = (c.uleb()?, c.uleb()? as i64);
-                self.set(column, RegisterRule::ValueOffset(offset.wrapping_mul(self.data_align)))?;
+                self.set(
+                    column,
+                    RegisterRule::ValueOffset(offset.wrapping_mul(self.data_align)),
+                )?;
             }
             0x15 => {
                 let (column, offset) = (c.uleb()?, c.sleb()?);
-                self.set(column, RegisterRule::ValueOffset(offset.wrapping_mul(self.data_align)))?;
+                self.set(
+                    column,
+                    RegisterRule::ValueOffset(offset.wrapping_mul(self.data_align)),
+                )?;
             }
             0x16 => {
                 let (column, len) = (c.uleb()?, c.uleb()?);
@@ -238,7 +260,9 @@ impl Machine {
     }
 
     fn cfa_offset(&mut self, offset: i64) -> Option<()> {
-        let Cfa::Register(register, _) = self.row.cfa else { return None };
+        let Cfa::Register(register, _) = self.row.cfa else {
+            return None;
+        };
         self.row.cfa = Cfa::Register(register, offset);
         Some(())
     }

@@ -132,7 +132,11 @@ fn parse_cie(region: Region, at: u64) -> Option<Cie> {
     while c.u8()? != 0 {}
     let code_align = c.uleb()?;
     let data_align = c.sleb()?;
-    let return_column = if version == 1 { u64::from(c.u8()?) } else { c.uleb()? };
+    let return_column = if version == 1 {
+        u64::from(c.u8()?)
+    } else {
+        c.uleb()?
+    };
     if return_column != super::RA as u64 {
         return None;
     }

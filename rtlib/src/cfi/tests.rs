@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, Register, UnwindContext,
-    UnwindSection,
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, Register, UnwindContext, UnwindSection,
 };
 
 use super::*;
@@ -71,10 +70,13 @@ fn agrees_with_gimli_on_every_row_of_the_process() {
     let mut rows = 0;
     for (path, start) in files() {
         let data = std::fs::read(&path).expect("a file that is mapped");
-        let Ok(elf) = goblin::elf::Elf::parse(&data) else { continue };
-        let section = elf.section_headers.iter().find(|s| {
-            elf.shdr_strtab.get_at(s.sh_name) == Some(".eh_frame")
-        });
+        let Ok(elf) = goblin::elf::Elf::parse(&data) else {
+            continue;
+        };
+        let section = elf
+            .section_headers
+            .iter()
+            .find(|s| elf.shdr_strtab.get_at(s.sh_name) == Some(".eh_frame"));
         let Some(section) = section else { continue };
         let bytes = &data[section.sh_offset as usize..][..section.sh_size as usize];
         let eh_frame = EhFrame::new(bytes, LittleEndian);
@@ -82,12 +84,18 @@ fn agrees_with_gimli_on_every_row_of_the_process() {
         let mut entries = eh_frame.entries(&bases);
         let mut context = UnwindContext::new();
         while let Some(entry) = entries.next().expect("a sound section") {
-            let CieOrFde::Fde(partial) = entry else { continue };
-            let fde = partial.parse(EhFrame::cie_from_offset).expect("a sound entry");
+            let CieOrFde::Fde(partial) = entry else {
+                continue;
+            };
+            let fde = partial
+                .parse(EhFrame::cie_from_offset)
+                .expect("a sound entry");
             if fde.len() == 0 {
                 continue;
             }
-            let mut table = fde.rows(&eh_frame, &bases, &mut context).expect("a sound program");
+            let mut table = fde
+                .rows(&eh_frame, &bases, &mut context)
+                .expect("a sound program");
             while let Some(row) = table.next_row().expect("a sound program") {
                 if row.start_address() >= row.end_address() {
                     continue;
@@ -99,7 +107,11 @@ fn agrees_with_gimli_on_every_row_of_the_process() {
                     let tables = range.tables.expect("it has a header");
                     let ours = find_fde(tables.region, tables.header, avma);
                     let ours = ours.unwrap_or_else(|| panic!("{path} {svma:#x}: no FDE"));
-                    assert_eq!(ours.start - start, fde.initial_address(), "{path} {svma:#x}");
+                    assert_eq!(
+                        ours.start - start,
+                        fde.initial_address(),
+                        "{path} {svma:#x}"
+                    );
                     let ours = row_at(&ours, avma).unwrap_or_else(|| panic!("{path} {svma:#x}"));
                     assert_eq!(our_row(&ours), expected, "{path} {svma:#x}");
                     rows += 1;
@@ -114,7 +126,10 @@ fn agrees_with_gimli_on_every_row_of_the_process() {
 fn hostile_tables_end_quietly() {
     let modules = Modules::new();
     let here = agrees_with_gimli_on_every_row_of_the_process as *const () as u64;
-    let tables = modules.find(here).and_then(|r| r.tables).expect("Rust programs have tables");
+    let tables = modules
+        .find(here)
+        .and_then(|r| r.tables)
+        .expect("Rust programs have tables");
     let len = (tables.region.end() - tables.region.start()).min(1 << 20) as usize;
     let from = tables.header.max(tables.region.start());
     let len = len.min((tables.region.end() - from) as usize);
@@ -129,15 +144,18 @@ fn hostile_tables_end_quietly() {
     };
     let mut copy = original.to_vec();
     for _ in 0..2000 {
-        let changes: Vec<(usize, u8)> =
-            (0..8).map(|_| (next() as usize % len, next() as u8)).collect();
+        let changes: Vec<(usize, u8)> = (0..8)
+            .map(|_| (next() as usize % len, next() as u8))
+            .collect();
         for &(at, byte) in &changes {
             copy[at] = byte;
         }
         let start = copy.as_ptr() as u64;
         // SAFETY: the vector outlives its use here.
         let region = unsafe { Region::new(start, start + len as u64) };
-        let pc = start.wrapping_add(here.wrapping_sub(from)).wrapping_add(next() % 4096);
+        let pc = start
+            .wrapping_add(here.wrapping_sub(from))
+            .wrapping_add(next() % 4096);
         if let Some(fde) = find_fde(region, start, pc) {
             let _ = row_at(&fde, pc);
         }
