@@ -1,5 +1,8 @@
 //! The command line as clap sees it; [`crate::commands`] turns it into work.
 
+// A comment on a flattened field would become the help of the command.
+#![allow(missing_docs)]
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;

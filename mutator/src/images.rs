@@ -45,7 +45,10 @@ pub fn open(bytes: &FileBytes) -> Result<&'static OpenImage, OpenError> {
     Ok(Box::leak(Box::new(OpenImage { image, context })))
 }
 
-static MODULES: LazyLock<Mutex<HashMap<(String, String, u64), &'static OpenImage>>> =
+/// Path, device and inode.
+type FileKey = (String, String, u64);
+
+static MODULES: LazyLock<Mutex<HashMap<FileKey, &'static OpenImage>>> =
     LazyLock::new(Mutex::default);
 
 /// The file of a loaded module.
