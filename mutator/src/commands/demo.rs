@@ -136,7 +136,7 @@ extern "C" fn demo_check_stock(catalogue: &Vec<u64>, seed: &mut u64) -> usize {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn demo_serve_page(catalogue: &Vec<u64>, seed: &mut u64) {
-    for _ in 0..8 {
+    for _ in 0..black_box(8) {
         black_box(demo_check_price(catalogue, seed) + demo_check_stock(catalogue, seed));
     }
 }
@@ -145,7 +145,7 @@ extern "C" fn demo_serve_page(catalogue: &Vec<u64>, seed: &mut u64) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn demo_rebuild_index(catalogue: &Vec<u64>, seed: &mut u64) {
-    for _ in 0..4 {
+    for _ in 0..black_box(4) {
         black_box(demo_find(&catalogue[0], catalogue.len(), next(seed)));
     }
 }

@@ -157,8 +157,15 @@ impl Segment {
     fn checked(file: File, path: Option<PathBuf>) -> Result<Self, SegmentError> {
         let segment = Self::map(file, path)?;
         let header = segment.raw_header();
-        if header.magic.load(Acquire) != layout_of::MAGIC {
-            return Err(SegmentError::Corrupt("magic"));
+        match header.magic.load(Acquire) {
+            layout_of::MAGIC => {}
+            // Its maker holds the lock until there is a session, or was killed before.
+            0 if segment.lock().is_ok() && header.magic.load(Acquire) == 0 => {
+                segment.remove_name();
+                return Err(SegmentError::Missing);
+            }
+            0 => return Err(SegmentError::Busy),
+            _ => return Err(SegmentError::Corrupt("magic")),
         }
         let version = header.version.load(Relaxed);
         if version != abi::ABI_VERSION {

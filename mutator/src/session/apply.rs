@@ -296,7 +296,7 @@ impl Session {
         match stopped {
             Some(stopped) => map(self, stopped)?,
             None => {
-                let mut stopped = Stopped::one(&self.process)?;
+                let mut stopped = self.stop_all()?;
                 let result = map(self, &mut stopped);
                 let duration = stopped.resume()?;
                 self.note_stop("map", duration);

@@ -97,9 +97,10 @@ impl Session {
         let (parts, stop) = match stopped.as_deref_mut() {
             Some(stopped) => (map_parts(process, &maps, &memory, stopped, &shape)?, None),
             None => {
-                let mut one = Stopped::one(process)?;
-                let result = map_parts(process, &maps, &memory, &mut one, &shape);
-                let duration = one.resume()?;
+                // All threads, though one makes the calls: it would wait for a processor otherwise.
+                let mut all = Stopped::all(process)?;
+                let result = map_parts(process, &maps, &memory, &mut all, &shape);
+                let duration = all.resume()?;
                 (result?, Some(duration))
             }
         };

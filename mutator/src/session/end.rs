@@ -1,5 +1,6 @@
 //! Taking a session out of its target.
 
+use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use super::apply::read;
 use super::stack_scan::interrupted;
 use super::{Session, SessionError};
 use crate::clock;
-use crate::process::Memory;
+use crate::process::{Memory, Tid};
 use crate::segment::Journal;
 use crate::tracee::{Remote, Stopped};
 
@@ -29,7 +30,7 @@ pub enum Ended {
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Mappings taken out in one stop.
-const BATCH: usize = 16;
+const BATCH: usize = 64;
 
 impl Session {
     /// Takes everything out of the target and ends the session. The segment stays readable here.
@@ -111,66 +112,76 @@ impl Session {
         let mut mappings: Vec<(u64, u64)> = own.filter(|m| m.0 != 0 && m.1 != 0).collect();
         mappings.extend(self.document.regions.iter().map(|r| (r.start, r.len)));
         mappings.push(self.document.segment);
-        // The image last: the list above is in it.
         mappings.push(self.document.image);
         Ok(mappings)
     }
 
     /// Waits until no thread is in a trampoline or the runtime, nor will return there. Nothing
-    /// leads there any more.
+    /// leads there any more, so a thread that has been seen outside stays outside.
     fn wait_until_left(&mut self, memory: &Memory) -> Result<(), SessionError> {
         let deadline = Instant::now() + PATIENCE;
+        let mut outside = BTreeSet::new();
         loop {
+            // All of them each time: the one that is waited for gets a processor sooner.
             let mut stopped = self.stop_all()?;
-            let inside = self.someone_inside(memory, &mut stopped);
+            let inside = self.first_inside(memory, &mut stopped, &mut outside);
             let duration = stopped.resume()?;
             self.note_stop("detach", duration);
-            let Some(who) = inside? else { return Ok(()) };
+            let inside = inside?;
+            let Some(first) = inside.first() else {
+                return Ok(());
+            };
             if Instant::now() > deadline {
                 return Err(SessionError::Held(format!(
-                    "the probes are out, but {who} stays in the runtime, which stays mapped; try again later"
+                    "the probes are out, but thread {tid} stays in the runtime, which stays \
+                     mapped; try again later"
                 )));
             }
             sleep(PAUSE);
         }
     }
 
-    fn someone_inside(
+    /// A thread that is inside, of those not known to be outside; these are noted.
+    fn first_inside(
         &self,
         memory: &Memory,
         stopped: &mut Stopped,
-    ) -> Result<Option<String>, SessionError> {
+        outside: &mut BTreeSet<Tid>,
+    ) -> Result<Option<Tid>, SessionError> {
         let image = self.document.image;
         let regions = self.document.regions.iter().map(|r| (r.start, r.len));
         let ranges: Vec<(u64, u64)> = regions.chain([image]).collect();
         let is_inside = |pc: Avma| ranges.iter().any(|r| r.0 <= pc.0 && pc.0 < r.0 + r.1);
         // A trampoline's copy of an original instruction is as good as the original.
-        let pairs: Vec<(u64, u64)> = self
-            .document
-            .functions
-            .iter()
-            .flat_map(|f| &f.sites)
+        let sites = self.document.functions.iter().flat_map(|f| &f.sites);
+        let pairs: Vec<(u64, u64)> = sites
             .flat_map(|s| s.pcs.iter().chain(&s.hook_starts).copied())
             .collect();
         let maps = self.process.maps()?;
+        let mut inside = None;
         for thread in stopped.threads() {
+            if outside.contains(&thread.tid()) {
+                continue;
+            }
             let pc = thread.pc().0;
             if let Some(pair) = pairs.iter().find(|p| p.1 == pc) {
                 thread.set_pc(Avma(pair.0));
-                continue;
             }
             let saved = interrupted(&maps, memory, thread.sp());
             if is_inside(thread.pc()) || saved.into_iter().any(is_inside) {
-                return Ok(Some(format!("thread {}", thread.tid())));
+                inside = Some(thread.tid());
+            } else {
+                outside.insert(thread.tid());
             }
         }
-        Ok(None)
+        Ok(inside)
     }
 
     fn unmap(&mut self, memory: &Memory, mappings: &[(u64, u64)]) -> Result<(), SessionError> {
-        for batch in mappings.chunks(BATCH) {
+        for batch in adjoined(mappings).chunks(BATCH) {
             let maps = self.process.maps()?;
-            let mut stopped = Stopped::one(&self.process)?;
+            // All threads, though one makes the calls: it would wait for a processor otherwise.
+            let mut stopped = self.stop_all()?;
             let result = self.unmap_batch(memory, &maps, &mut stopped, batch);
             let duration = stopped.resume()?;
             self.note_stop("detach", duration);
@@ -201,8 +212,34 @@ impl Session {
         self.restore_entries(&memory, &left)?;
         let mappings = self.mappings(&memory)?;
         let maps = self.process.maps()?;
-        self.unmap_batch(&memory, &maps, stopped, &mappings)?;
+        self.unmap_batch(&memory, &maps, stopped, &adjoined(&mappings))?;
         self.close();
         Ok(())
+    }
+}
+
+/// The same ranges in order, those that touch as one.
+fn adjoined(mappings: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut sorted = mappings.to_vec();
+    sorted.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (start, len) in sorted {
+        match joined.last_mut() {
+            Some(last) if last.0 + last.1 == start => last.1 += len,
+            _ => joined.push((start, len)),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::adjoined;
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        assert_eq!(adjoined(&[(30, 5), (10, 10), (20, 10)]), [(10, 25)]);
+        assert_eq!(adjoined(&[(10, 10), (21, 10)]), [(10, 10), (21, 10)]);
+        assert!(adjoined(&[]).is_empty());
     }
 }

@@ -62,17 +62,6 @@ impl Stopped {
         Ok(stopped)
     }
 
-    /// Stops one thread of the process, any that can be.
-    pub fn one(process: &Process) -> Result<Self, TraceeError> {
-        let mut stopped = Self::none(process.pid);
-        for tid in process.tids().ok_or(TraceeError::Gone(process.pid))? {
-            if stopped.stop(&[tid])? {
-                return Ok(stopped);
-            }
-        }
-        Err(TraceeError::Gone(process.pid))
-    }
-
     /// Takes over a child that has stopped itself and is traced by this process already.
     pub fn adopt(pid: Pid) -> Result<Self, TraceeError> {
         let mut stopped = Self::none(pid);

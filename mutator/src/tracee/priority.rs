@@ -1,31 +1,40 @@
 //! Priority while a process is held: its own threads compete with us for the processors until the
-//! last of them is stopped, and each moment we wait they wait too.
+//! last of them is stopped and again when the first of them goes on, and each moment we wait the
+//! others wait too.
 
-/// Raised priority of the calling thread, where the system allows it; as before when dropped.
+/// Real-time scheduling of the calling thread, where the system allows it; as before when dropped.
 #[derive(Debug)]
 pub(super) struct Priority {
-    before: Option<i32>,
+    before: Option<(i32, libc::sched_param)>,
 }
 
 impl Priority {
-    /// Raises it.
+    /// Raises it. Refused without CAP_SYS_NICE: then stops take as long as the others let them.
     pub(super) fn raise() -> Self {
-        const HIGHEST: i32 = -20;
-        // SAFETY: reads and sets the nice value of the calling thread.
-        let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-        // SAFETY: as above. Refused without CAP_SYS_NICE.
-        let raised = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) } == 0;
+        let mut parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: reads the scheduling of the calling thread into the struct given.
+        let policy = unsafe {
+            libc::sched_getparam(0, &raw mut parameters);
+            libc::sched_getscheduler(0)
+        };
+        if policy < 0 || policy & libc::SCHED_FIFO != 0 {
+            return Self { before: None };
+        }
+        let highest = libc::sched_param { sched_priority: 1 };
+        let real_time = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+        // SAFETY: sets the scheduling of the calling thread.
+        let raised = unsafe { libc::sched_setscheduler(0, real_time, &raw const highest) } == 0;
         Self {
-            before: raised.then_some(before),
+            before: raised.then_some((policy, parameters)),
         }
     }
 }
 
 impl Drop for Priority {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
-            // SAFETY: sets the nice value of the calling thread; lowering it is always allowed.
-            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, before) };
+        if let Some((policy, parameters)) = &self.before {
+            // SAFETY: sets the scheduling of the calling thread; lowering it is always allowed.
+            unsafe { libc::sched_setscheduler(0, *policy, parameters) };
         }
     }
 }
