@@ -1,6 +1,5 @@
 //! Taking a session out of its target.
 
-use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -28,7 +27,8 @@ pub enum Ended {
 
 /// How long it is waited for threads to leave the runtime's code.
 const PATIENCE: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(1);
+/// Longest time between two looks.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Mappings taken out in one stop.
 const BATCH: usize = 64;
 
@@ -117,14 +117,13 @@ impl Session {
     }
 
     /// Waits until no thread is in a trampoline or the runtime, nor will return there. Nothing
-    /// leads there any more, so a thread that has been seen outside stays outside.
+    /// leads there any more.
     fn wait_until_left(&mut self, memory: &Memory) -> Result<(), SessionError> {
         let deadline = Instant::now() + PATIENCE;
-        let mut outside = BTreeSet::new();
+        let mut pause = Duration::from_millis(1);
         loop {
-            // All of them each time: the one that is waited for gets a processor sooner.
             let mut stopped = self.stop_all()?;
-            let inside = self.first_inside(memory, &mut stopped, &mut outside);
+            let inside = self.lead_out(memory, &mut stopped);
             let duration = stopped.resume()?;
             self.note_stop("detach", duration);
             let inside = inside?;
@@ -133,21 +132,36 @@ impl Session {
             };
             if Instant::now() > deadline {
                 return Err(SessionError::Held(format!(
-                    "the probes are out, but thread {tid} stays in the runtime, which stays \
+                    "the probes are out, but thread {first} stays in the runtime, which stays \
                      mapped; try again later"
                 )));
             }
-            sleep(PAUSE);
+            sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// A thread that is inside, of those not known to be outside; these are noted.
-    fn first_inside(
+    /// Lets threads that are inside run on alone until they have left, for which most need a few
+    /// hundred instructions; those that have not.
+    fn lead_out(&self, memory: &Memory, stopped: &mut Stopped) -> Result<Vec<Tid>, SessionError> {
+        const ROUNDS: usize = 5;
+        const TIME: Duration = Duration::from_micros(20);
+        let mut inside = self.threads_inside(memory, stopped)?;
+        for _ in 0..ROUNDS {
+            if inside.is_empty() {
+                break;
+            }
+            stopped.let_run(&inside, TIME)?;
+            inside = self.threads_inside(memory, stopped)?;
+        }
+        Ok(inside)
+    }
+
+    fn threads_inside(
         &self,
         memory: &Memory,
         stopped: &mut Stopped,
-        outside: &mut BTreeSet<Tid>,
-    ) -> Result<Option<Tid>, SessionError> {
+    ) -> Result<Vec<Tid>, SessionError> {
         let image = self.document.image;
         let regions = self.document.regions.iter().map(|r| (r.start, r.len));
         let ranges: Vec<(u64, u64)> = regions.chain([image]).collect();
@@ -158,20 +172,15 @@ impl Session {
             .flat_map(|s| s.pcs.iter().chain(&s.hook_starts).copied())
             .collect();
         let maps = self.process.maps()?;
-        let mut inside = None;
+        let mut inside = Vec::new();
         for thread in stopped.threads() {
-            if outside.contains(&thread.tid()) {
-                continue;
-            }
             let pc = thread.pc().0;
             if let Some(pair) = pairs.iter().find(|p| p.1 == pc) {
                 thread.set_pc(Avma(pair.0));
             }
             let saved = interrupted(&maps, memory, thread.sp());
             if is_inside(thread.pc()) || saved.into_iter().any(is_inside) {
-                inside = Some(thread.tid());
-            } else {
-                outside.insert(thread.tid());
+                inside.push(thread.tid());
             }
         }
         Ok(inside)

@@ -125,6 +125,33 @@ impl Stopped {
         self.threads.values_mut().find(|t| t.is_usable())
     }
 
+    /// Lets these threads run for `time` while all others stay stopped: they get a processor at
+    /// once, and leave a short piece of code behind them.
+    pub fn let_run(&mut self, tids: &[Tid], time: Duration) -> Result<(), TraceeError> {
+        let mut running = Vec::new();
+        for tid in tids {
+            if let Some(thread) = self.threads.remove(tid)
+                && thread.go_on()?
+            {
+                running.push(*tid);
+            }
+        }
+        std::thread::sleep(time);
+        for &tid in &running {
+            match ptrace::interrupt(unistd::Pid::from_raw(tid.0)) {
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for tid in running {
+            if let Some(thread) = wait_for_stop(self.pid, tid, deadline)? {
+                self.threads.insert(tid, thread);
+            }
+        }
+        Ok(())
+    }
+
     /// Lets all threads go on; how long they were stopped.
     pub fn resume(mut self) -> Result<Duration, TraceeError> {
         let mut first_error = None;

@@ -92,6 +92,27 @@ impl StoppedThread {
         unistd::Pid::from_raw(self.tid.0)
     }
 
+    /// Lets it go on and keeps it traced; false where it has ended.
+    pub(super) fn go_on(self) -> Result<bool, TraceeError> {
+        let raw = self.raw();
+        let gone_or = |errno, error| {
+            if errno == Errno::ESRCH {
+                Ok(false)
+            } else {
+                Err(error)
+            }
+        };
+        if self.changed
+            && let Err(errno) = ptrace::setregs(raw, self.registers)
+        {
+            return gone_or(errno, TraceeError::Registers(self.tid, errno));
+        }
+        match ptrace::cont(raw, self.signal) {
+            Ok(()) => Ok(true),
+            Err(errno) => gone_or(errno, TraceeError::Resume(self.tid, errno)),
+        }
+    }
+
     /// Lets it go on, with the signal whose delivery was held up.
     pub(super) fn resume(self) -> Result<(), TraceeError> {
         let raw = self.raw();
