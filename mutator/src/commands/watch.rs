@@ -75,8 +75,7 @@ impl Watch {
         if let Some(path) = &show.output {
             check_output(path)?;
         }
-        let is_view =
-            !show.no_tui && show.format == Output::Text && std::io::stdout().is_terminal();
+        let is_view = !show.no_tui && show.format == Output::Text && has_terminal();
         Ok(Self {
             mode: if is_view {
                 Mode::View
@@ -90,6 +89,12 @@ impl Watch {
     pub(super) fn is_view(&self) -> bool {
         self.mode == Mode::View
     }
+}
+
+/// Whether there is a terminal to draw on and to read keys from: launchers of parallel programs give
+/// their children one to write to that is not theirs to control.
+fn has_terminal() -> bool {
+    std::io::stdout().is_terminal() && std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// Refuses an output that could not be written at the end, when the profile would be lost.
@@ -124,11 +129,11 @@ pub(super) fn watch(
     };
     // Everything comes out of the target whatever became of the view.
     let profile = live.finish().map_err(|e| e.failure("detach", &process));
-    shown?;
     let profile = profile?;
     if let Some(path) = &show.output {
         profile.save(path).map_err(|e| Failure::of("write", e))?;
     }
+    shown?;
     match output.mode {
         Mode::View | Mode::Print(Output::Text) => print(&final_text(&profile))?,
         Mode::Print(_) => print(&json_line(&profile))?,
