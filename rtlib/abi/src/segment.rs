@@ -208,6 +208,8 @@ pub struct RecordHead {
     pub unwound: AtomicU64,
     /// Thread id of the writer when the record was made.
     pub tid: AtomicU64,
+    /// Not used; zero: records of different threads share no cache line.
+    pub reserved: [AtomicU64; 2],
 }
 
 /// Buckets a record holds itself; a value outside them moves the histogram to the pool.
@@ -253,8 +255,8 @@ const _: () = {
     assert!(size_of::<ThreadEntry>() == 16);
     assert!(size_of::<ModuleEntry>() == 256);
     assert!(size_of::<Node>() == 24);
-    assert!(size_of::<RecordHead>() == 48);
+    assert!(size_of::<RecordHead>() == 64);
     assert!(size_of::<RecordTimer>() == 64);
     assert!(size_of::<Histogram>() == 512);
-    assert!(record_stride(MAX_TIMERS) == 304);
+    assert!(record_stride(MAX_TIMERS) == 320);
 };
