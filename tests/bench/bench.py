@@ -123,7 +123,9 @@ def main():
                 ipath_time(arguments.ipath, program, 20, calls, number, "count,wall", scratch)
                 for _ in range(ROUNDS)
             ]
-            added = statistics.median(times) - plain
+            # Threads that share a processor take turns.
+            turns = max(1, number / (os.cpu_count() or 1))
+            added = (statistics.median(times) - plain) / turns
             threads.append({"threads": number, "added_ns": added})
             print(f"{number} threads on one function, depth 20, count,wall: {added:.1f} ns a call")
     at_20 = next(r for r in rows if r["depth"] == 20 and not r["frame_pointers"])

@@ -31,7 +31,7 @@ impl Collector {
     /// The profile of a session as it is now.
     pub fn profile(&mut self, session: &Session) -> Profile {
         let (segment, document) = (session.segment(), session.document());
-        if session.process().is_alive() {
+        if session.is_in_target() {
             self.frames.learn_maps(session.process());
         }
         self.frames.learn_published(segment);

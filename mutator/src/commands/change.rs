@@ -92,7 +92,9 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
         profile.save(path).map_err(|e| Failure::of("write", e))?;
     }
     if ended == Ended::TargetGone {
-        super::warn(&format!("detach {pid}: the process had ended"));
+        super::warn(&format!(
+            "detach {pid}: the program had ended or become another"
+        ));
     }
     Ok(())
 }

@@ -53,7 +53,14 @@ impl Live {
             self.session.close();
             return Some("the program has ended".to_owned());
         }
-        (state == abi::segment::STATE_ENDED).then(|| "the session has been detached".to_owned())
+        if state == abi::segment::STATE_ENDED {
+            return Some("the session has been detached".to_owned());
+        }
+        if !self.session.is_in_target() {
+            self.session.close();
+            return Some("the program has become another (exec)".to_owned());
+        }
+        None
     }
 
     /// Ends the watching: the final profile.

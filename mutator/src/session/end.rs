@@ -21,7 +21,7 @@ use crate::tracee::{Remote, Stopped};
 pub enum Ended {
     /// It runs on, and nothing of the session is in it.
     Detached,
-    /// It had ended before.
+    /// It had ended before, or become another program.
     TargetGone,
 }
 
@@ -39,7 +39,7 @@ impl Session {
     }
 
     pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
-        if !self.process.is_alive() {
+        if !self.is_in_target() {
             self.close();
             return Ok(Ended::TargetGone);
         }
@@ -49,7 +49,7 @@ impl Session {
                 self.segment.write_document(&self.document)?;
                 Ok(Ended::Detached)
             }
-            Err(_) if !self.process.is_alive() => {
+            Err(_) if !self.is_in_target() => {
                 self.close();
                 Ok(Ended::TargetGone)
             }

@@ -181,6 +181,17 @@ impl Session {
         &self.document
     }
 
+    /// Whether the process runs and still is the program the session was made in: exec(2) replaces
+    /// everything, the session too, and keeps the process.
+    pub fn is_in_target(&self) -> bool {
+        let (start, _) = self.document.segment;
+        self.process.is_alive()
+            && self.process.maps().is_ok_and(|maps| {
+                maps.iter()
+                    .any(|m| m.range.start.0 == start && m.name.contains("ipath"))
+            })
+    }
+
     /// Does a change under the session's lock, on the document as it is by then.
     fn locked<R>(
         &mut self,

@@ -1,0 +1,90 @@
+//! Targets that end, become another program or are in turmoil while a session is on.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::Profile;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::process::Command;
+use std::time::Duration;
+
+#[test]
+fn target_killed() {
+    let scratch = Scratch::new("killed");
+    let file = scratch.file("p.json");
+    let mut target = Target::start(program("busy.c"), ["2", "300"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let mut command = Command::new(ipath());
+    command.args(["attach", &pid, "-f", "step", "--no-tui"]);
+    command.args(["--interval", "100ms", "-o"]).arg(&file);
+    let mut watching = Target::spawn(command);
+    let limit = Duration::from_secs(15);
+    watching.until(limit, "shown step", |w| w.stdout().contains("step"));
+    target.signal(Signal::SIGKILL);
+    target.wait(limit);
+    assert!(watching.wait(limit).success(), "{}", watching.report());
+    let profile = Profile::read(&file);
+    profile.check_sums();
+    assert!(profile.calls("step") > 1000);
+    Run::ipath(["detach", &pid]).run().expect(1);
+}
+
+#[test]
+fn exec() {
+    let target = Target::start("/bin/sh", ["-c", "echo ready; sleep 1; exec sleep 60"]);
+    let target = target.await_output("ready");
+    let pid = target.pid().to_string();
+    let pattern = "libc.so*!malloc";
+    let attach = [
+        "attach",
+        &pid,
+        "-f",
+        pattern,
+        "--no-tui",
+        "--duration",
+        "20s",
+    ];
+    let finished = Run::ipath(attach)
+        .args(["--interval", "100ms"])
+        .run()
+        .expect(0);
+    assert!(finished.stdout.contains("malloc"), "{}", finished.report());
+    // The same process can be attached to again, as what it is now.
+    let again = [
+        "attach",
+        &pid,
+        "-f",
+        pattern,
+        "--no-tui",
+        "--duration",
+        "100ms",
+    ];
+    Run::ipath(again).run().expect(0);
+    let status = Run::ipath(["status"]).run().expect(0).stdout;
+    assert!(!status.contains(&pid), "{status}");
+}
+
+#[test]
+fn storm() {
+    let scratch = Scratch::new("storm");
+    let file = scratch.file("p.json");
+    let target = Target::start(program("storm.c"), [""; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    for _ in 0..20 {
+        let attach = [
+            "attach",
+            &pid,
+            "-f",
+            "work",
+            "--no-tui",
+            "--duration",
+            "100ms",
+        ];
+        Run::ipath(attach).arg("-o").arg(&file).run().expect(0);
+        let profile = Profile::read(&file);
+        profile.check_sums();
+        assert!(profile.calls("work") > 1000);
+    }
+    assert!(target.finish("ok calls ").contains("handled some"));
+}
