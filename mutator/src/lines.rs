@@ -5,13 +5,11 @@
 //! compressed ones. Split DWARF (`.dwo`) is not followed: there only lines are known, no inlining.
 
 mod bytes;
-mod demangle;
 mod sections;
 mod separate;
 #[cfg(test)]
 mod tests;
 
-pub use demangle::demangle;
 pub use separate::Places;
 
 use crate::profile::{Frame, InlineFrame};

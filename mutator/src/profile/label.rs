@@ -1,7 +1,7 @@
 //! How functions and call sites are called before people.
 
 use super::{Frame, Profile};
-use crate::lines::demangle;
+use patcher::function::demangle;
 use std::borrow::Cow;
 
 /// One line of a stack.

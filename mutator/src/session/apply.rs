@@ -409,10 +409,7 @@ impl Session {
         stopped: &mut Stopped,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        let sites: Vec<&SiteDoc> = ids
-            .iter()
-            .flat_map(|&id| &self.document.functions[id].sites)
-            .collect();
+        let sites = self.sites_of(ids);
         let patches = self.patches(&sites)?;
         for (_, patch) in &patches {
             let now = read(memory, patch.at, patch.old.len())?;
@@ -475,10 +472,7 @@ impl Session {
         stopped: &mut Stopped,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        let sites: Vec<&SiteDoc> = ids
-            .iter()
-            .flat_map(|&id| &self.document.functions[id].sites)
-            .collect();
+        let sites = self.sites_of(ids);
         // A thread in a trampoline may run on there; one about to execute what a hook precedes
         // is spared the hook.
         for thread in stopped.threads() {
@@ -509,6 +503,11 @@ impl Session {
             journal.undone(*index)?;
         }
         Ok(())
+    }
+
+    fn sites_of(&self, ids: &[usize]) -> Vec<&SiteDoc> {
+        let functions = ids.iter().map(|&id| &self.document.functions[id]);
+        functions.flat_map(|f| &f.sites).collect()
     }
 
     fn patches(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
