@@ -5,6 +5,7 @@
 //! compressed ones. Split DWARF (`.dwo`) is not followed: there only lines are known, no inlining.
 
 mod bytes;
+mod inlined;
 mod sections;
 mod separate;
 #[cfg(test)]

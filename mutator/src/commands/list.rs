@@ -14,6 +14,7 @@ use super::measure::patterns;
 use super::{find, print};
 use crate::error::{Failure, io_text};
 use crate::images::{self, OpenImage};
+use crate::lines::{Lines, Places};
 use crate::process::Pid;
 use crate::process::modules::{FileBytes, modules};
 use crate::session::display_name;
@@ -193,10 +194,14 @@ impl<'p> Found<'p> {
                 functions.entry(function.range.start.0).or_insert(function);
             }
         }
+        let places = Places::for_file(Path::new(path));
+        let lines = Lines::load(image.image.data(), &places);
+        let inlined = lines.map(|l| l.inlined_copies()).unwrap_or_default();
         for function in functions.into_values() {
             let plan = plan(&image.image, &image.context, &function, WANT);
             let name = display_name(&function, file_name);
-            self.listing.take(name, path, plan);
+            let copies = inlined.get(&function.linkage).copied().unwrap_or(0);
+            self.listing.take(name, path, plan, copies);
         }
     }
 
@@ -223,7 +228,7 @@ impl<'p> Found<'p> {
 }
 
 impl Listing {
-    fn take(&mut self, name: String, path: &str, plan: FunctionPlan) {
+    fn take(&mut self, name: String, path: &str, plan: FunctionPlan, inlined: u64) {
         let refused = plan.refused().map(|(_, reason)| reason.to_string());
         let coverage = &mut self.coverage;
         coverage.functions += 1;
@@ -243,7 +248,7 @@ impl Listing {
             address: plan.function.range.start.0,
             size: plan.function.size(),
             aliases: plan.function.aliases.clone(),
-            inlined: 0,
+            inlined,
             entry: plan.entry.outcome.ok().map(|t| t.to_string()),
             exits: plan.exits.iter().map(tactic).collect(),
             refused,
@@ -281,6 +286,9 @@ fn as_text(listing: &Listing) -> String {
                     }
                 );
             }
+        }
+        if function.inlined > 0 {
+            let _ = write!(text, "  {} inlined copies", function.inlined);
         }
         if !function.aliases.is_empty() {
             let _ = write!(text, "  also {}", function.aliases.join(", "));

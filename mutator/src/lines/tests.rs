@@ -329,3 +329,27 @@ fn the_innermost_function_comes_first_and_the_frame_keeps_the_outermost() {
         .collect();
     assert_eq!(inlined, ["innermost", "middle"]);
 }
+
+#[test]
+fn inlined_copies_are_those_readelf_lists() {
+    const SOURCE: &str = r#"
+static inline __attribute__((always_inline)) int twice(int x) { return x * 2 + 1; }
+int (*volatile pointer)(int) = twice;
+__attribute__((noinline)) int one(int x) { return twice(x) + twice(x + 3); }
+int main(int argc, char **argv) { (void)argv; return twice(argc) + one(argc) + pointer(argc); }
+"#;
+    for flags in [&["-gdwarf-4"][..], &["-gdwarf-5"]] {
+        let built = Built::new(&format!("inlined{}", flags[0]), "gcc", SOURCE, flags);
+        let listed = Command::new("readelf")
+            .arg("--debug-dump=info")
+            .arg(&built.program)
+            .output()
+            .unwrap();
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let entries = listed.matches("DW_TAG_inlined_subroutine").count() as u64;
+        let data = fs::read(&built.program).unwrap();
+        let copies = Lines::load(&data, &built.here()).unwrap().inlined_copies();
+        assert_eq!(entries, 3, "{listed}");
+        assert_eq!(copies, [("twice".to_owned(), entries)].into());
+    }
+}
