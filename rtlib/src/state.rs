@@ -37,8 +37,6 @@ pub static ipath_parameters: Parameters = Parameters {
             shift: AtomicU64::new(0),
         }
     }; MAX_TIMERS],
-    code_start: AtomicU64::new(0),
-    code_end: AtomicU64::new(0),
     root_start: AtomicU64::new(0),
     root_end: AtomicU64::new(0),
 };

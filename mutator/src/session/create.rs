@@ -195,8 +195,6 @@ impl Session {
             system_calls: 1.into(),
             timers: (options.metrics.len() as u32).into(),
             scale: std::array::from_fn(scale),
-            code_start: self.document.image.0.into(),
-            code_end: (self.document.image.0 + self.document.image.1).into(),
             root_start: root.unwrap_or(0).into(),
             root_end: root.map_or(0, |r| r + ENTRY_CODE).into(),
         }

@@ -41,10 +41,6 @@ pub struct Parameters {
     pub timers: AtomicU32,
     /// Ticks to the timer's unit: `(ticks * mult) >> shift`, over 128 bits.
     pub scale: [Scale; MAX_TIMERS],
-    /// First address of the image's code.
-    pub code_start: AtomicU64,
-    /// First address after it.
-    pub code_end: AtomicU64,
     /// First address of the loader's entry code, which has no unwind information: a return
     /// address in [root_start, root_end) is a root.
     pub root_start: AtomicU64,
@@ -91,7 +87,7 @@ pub struct MapSlot {
 }
 
 const _: () = {
-    assert!(size_of::<Parameters>() == 40 + 16 * MAX_TIMERS + 32);
+    assert!(size_of::<Parameters>() == 40 + 16 * MAX_TIMERS + 16);
     assert!(size_of::<FunctionSlot>() == 8);
     assert!(size_of::<MapSlot>() == 16);
 };

@@ -12,7 +12,7 @@ mod tests;
 pub use cursor::{Cursor, Region};
 pub use expression::{Registers, evaluate};
 pub use program::{Cfa, RegisterRule, Row, row_at};
-pub use table::{Fde, fde_by_scan, find_fde};
+pub use table::{Fde, find_fde};
 
 /// DWARF number of rbx (psABI figure 3.36).
 pub const RBX: usize = 3;

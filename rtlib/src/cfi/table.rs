@@ -1,4 +1,4 @@
-//! Finding the FDE of an address: by the table of `.eh_frame_hdr`, or by scanning `.eh_frame`.
+//! Finding the FDE of an address by the table of `.eh_frame_hdr`.
 
 use super::cursor::{Cursor, Region};
 
@@ -57,35 +57,17 @@ pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
         }
     }
     let (_, at) = entry(low.checked_sub(1)?)?;
-    let fde = parse(region, at)?.0?;
+    let fde = parse(region, at)?;
     (fde.start <= pc && pc < fde.end).then_some(fde)
 }
 
-/// The FDE that covers `pc`, found by reading `.eh_frame` from its start: for images without a
-/// header.
-pub fn fde_by_scan(section: Region, pc: u64) -> Option<Fde> {
-    let mut at = section.start();
-    while at < section.end() {
-        let (fde, next) = parse(section, at)?;
-        if let Some(fde) = fde
-            && fde.start <= pc
-            && pc < fde.end
-        {
-            return Some(fde);
-        }
-        at = next;
-    }
-    None
-}
-
-/// The entry at `at` if it is an FDE, and where the next one starts. `None` at the terminator and
-/// on anything malformed.
-fn parse(region: Region, at: u64) -> Option<(Option<Fde>, u64)> {
-    let (mut c, next) = entry_body(region, at)?;
+/// The FDE at `at`; `None` for a CIE, the terminator and anything malformed.
+fn parse(region: Region, at: u64) -> Option<Fde> {
+    let mut c = entry_body(region, at)?;
     let id_at = c.at();
     let id = c.u32()?;
     if id == 0 {
-        return Some((None, next));
+        return None;
     }
     let cie = parse_cie(region, id_at.checked_sub(u64::from(id))?)?;
     let start = c.pointer(cie.pointer_encoding, 0)?;
@@ -94,7 +76,7 @@ fn parse(region: Region, at: u64) -> Option<(Option<Fde>, u64)> {
         let bytes = c.uleb()?;
         c.skip(bytes)?;
     }
-    let fde = Fde {
+    Some(Fde {
         start,
         end: start.checked_add(len)?,
         signal_frame: cie.signal_frame,
@@ -102,12 +84,11 @@ fn parse(region: Region, at: u64) -> Option<(Option<Fde>, u64)> {
         data_align: cie.data_align,
         initial: cie.instructions,
         instructions: c,
-    };
-    Some((Some(fde), next))
+    })
 }
 
-/// The bytes of the entry at `at` behind its length, and the address of the next entry.
-fn entry_body(region: Region, at: u64) -> Option<(Cursor, u64)> {
+/// The bytes of the entry at `at` behind its length.
+fn entry_body(region: Region, at: u64) -> Option<Cursor> {
     const LENGTH_IS_64_BIT: u32 = 0xffff_ffff;
     let mut c = region.cursor(at)?;
     let len = match c.u32()? {
@@ -115,12 +96,11 @@ fn entry_body(region: Region, at: u64) -> Option<(Cursor, u64)> {
         LENGTH_IS_64_BIT => c.u64()?,
         len => u64::from(len),
     };
-    let body = c.split(len)?;
-    Some((body, c.at()))
+    c.split(len)
 }
 
 fn parse_cie(region: Region, at: u64) -> Option<Cie> {
-    let (mut c, _) = entry_body(region, at)?;
+    let mut c = entry_body(region, at)?;
     if c.u32()? != 0 {
         return None;
     }
