@@ -6,6 +6,7 @@ pub mod collect;
 pub mod commands;
 pub mod error;
 pub mod export;
+pub mod faults;
 pub mod images;
 pub mod launch;
 pub mod lines;

@@ -67,13 +67,12 @@ fn parse_line(line: &str) -> Option<Mapping> {
     })
 }
 
-/// The start of a free range of `len` bytes as near as can be to `near`, so that every byte of it
-/// and of `near` are within 2 GiB of each other. `maps` are ordered by address.
-pub fn free_range_near(maps: &[Mapping], near: &Range<Avma>, len: u64) -> Option<Avma> {
-    const REACH: u64 = (1 << 31) - (1 << 20);
-    const LOWEST: u64 = 1 << 16;
-    const HIGHEST: u64 = (1 << 47) - 4096;
-    // Gaps between the mappings, the stack's own gap for growing left alone.
+/// Lowest and highest address that is ever chosen.
+const LOWEST: u64 = 1 << 16;
+const HIGHEST: u64 = (1 << 47) - 4096;
+
+/// Gaps between the mappings, the stack's own gap for growing left alone.
+fn gaps(maps: &[Mapping]) -> Vec<Range<u64>> {
     const STACK_GAP: u64 = 1 << 28;
     let mut gaps = Vec::new();
     let mut free_from = LOWEST;
@@ -81,7 +80,7 @@ pub fn free_range_near(maps: &[Mapping], near: &Range<Avma>, len: u64) -> Option
         let until = if mapping.name == "[stack]" {
             mapping.range.start.0.saturating_sub(STACK_GAP)
         } else {
-            mapping.range.start.0
+            mapping.range.start.0.min(HIGHEST)
         };
         if until > free_from {
             gaps.push(free_from..until);
@@ -91,6 +90,26 @@ pub fn free_range_near(maps: &[Mapping], near: &Range<Avma>, len: u64) -> Option
     if HIGHEST > free_from {
         gaps.push(free_from..HIGHEST);
     }
+    gaps
+}
+
+/// The start of a free range of `len` bytes, at the upper end of the highest wide gap: below what
+/// the kernel has mapped so far, where it would put a mapping itself, and nowhere near a program
+/// that may need its surroundings.
+pub fn free_range(maps: &[Mapping], len: u64) -> Option<Avma> {
+    const WIDE: u64 = 1 << 36;
+    let gaps = gaps(maps);
+    let size = |gap: &&Range<u64>| gap.end - gap.start;
+    let wide = gaps.iter().rev().find(|gap| size(gap) >= WIDE.max(len));
+    let gap = wide.or_else(|| gaps.iter().max_by_key(size))?;
+    (size(&gap) >= len).then(|| Avma(gap.end - len))
+}
+
+/// The start of a free range of `len` bytes as near as can be to `near`, so that every byte of it
+/// and of `near` are within 2 GiB of each other. `maps` are ordered by address.
+pub fn free_range_near(maps: &[Mapping], near: &Range<Avma>, len: u64) -> Option<Avma> {
+    const REACH: u64 = (1 << 31) - (1 << 20);
+    let gaps = gaps(maps);
     // The heap grows up from the program: room is taken from a gap's end when it lies above.
     let candidates = gaps.iter().filter(|g| g.end - g.start >= len).map(|gap| {
         if gap.start >= near.end.0 {

@@ -309,7 +309,9 @@ impl Memory {
 
     /// Writes `bytes` at `at`.
     pub fn write(&self, at: Avma, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, at.0)
+        self.0.write_all_at(bytes, at.0)?;
+        crate::faults::step("write memory");
+        Ok(())
     }
 }
 

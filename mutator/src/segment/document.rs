@@ -9,6 +9,7 @@ use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use serde::{Deserialize, Serialize};
 
 use super::{Segment, SegmentError};
+use crate::faults::step;
 
 /// Everything about a session but its counters and the journal of patched bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -41,6 +42,11 @@ pub struct Document {
     pub segment: (u64, u64),
     /// Trampolines.
     pub regions: Vec<RegionDoc>,
+    /// While the session is taken out: its mappings but the segment, and what their first bytes
+    /// were overwritten with.
+    pub leaving: Vec<(u64, u64)>,
+    /// See `leaving`.
+    pub leaving_mark: String,
 }
 
 /// A metric.
@@ -147,6 +153,8 @@ pub struct RegionDoc {
     pub len: u64,
     /// Bytes in use.
     pub used: u64,
+    /// Whether it is mapped and its cells are filled.
+    pub ready: bool,
 }
 
 impl Document {
@@ -185,7 +193,9 @@ impl Segment {
         }
         let len = &self.header().document_len[(turn & 1) as usize];
         len.store(text.len() as u64, Relaxed);
+        step("document");
         self.header().document_turn.store(turn, Release);
+        step("document turn");
         Ok(())
     }
 

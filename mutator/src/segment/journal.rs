@@ -10,6 +10,7 @@ use patcher::Avma;
 use patcher::emit::Patch;
 
 use super::{Segment, SegmentError};
+use crate::faults::step;
 
 /// The journal of a segment.
 pub struct Journal<'s>(pub &'s Segment);
@@ -41,6 +42,7 @@ impl Journal<'_> {
         }
         entry.state.store(JOURNAL_UNDONE, Release);
         used.store(u64::from(index) + 1, Release);
+        step("journal");
         Ok(index)
     }
 
@@ -63,21 +65,29 @@ impl Journal<'_> {
         })
     }
 
+    /// The state of the patch at `index`, one of the `JOURNAL_*` values.
+    pub fn state(&self, index: u32) -> Result<u32, SegmentError> {
+        Ok(self.entry(index)?.state.load(Acquire))
+    }
+
     /// Says that the bytes may be written from now on.
     pub fn intend(&self, index: u32) -> Result<(), SegmentError> {
         self.entry(index)?.state.store(JOURNAL_INTENT, Release);
+        step("journal state");
         Ok(())
     }
 
     /// Says that the bytes have been written.
     pub fn written(&self, index: u32) -> Result<(), SegmentError> {
         self.entry(index)?.state.store(JOURNAL_WRITTEN, Release);
+        step("journal state");
         Ok(())
     }
 
     /// Says that the original bytes stand again.
     pub fn undone(&self, index: u32) -> Result<(), SegmentError> {
         self.entry(index)?.state.store(JOURNAL_UNDONE, Release);
+        step("journal state");
         Ok(())
     }
 

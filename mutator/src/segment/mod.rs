@@ -19,6 +19,7 @@ use abi::segment as layout_of;
 use abi::segment::{Header, RecordHead, RecordTimer};
 use memmap2::MmapRaw;
 
+use crate::faults::step;
 use crate::process::Process;
 
 pub use document::{
@@ -112,6 +113,7 @@ impl Segment {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
             .map_err(io)?;
+        step("segment file");
         if let Ok(owner) = std::fs::metadata(format!("/proc/{}", process.pid)) {
             // Not root: the owner is the same already.
             let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
@@ -120,6 +122,7 @@ impl Segment {
         let segment = Self::map(file, Some(path.clone()))?;
         segment.lock()?;
         shape.write(segment.raw_header(), process);
+        step("segment header");
         Ok(segment)
     }
 
@@ -157,14 +160,22 @@ impl Segment {
     fn checked(file: File, path: Option<PathBuf>) -> Result<Self, SegmentError> {
         let segment = Self::map(file, path)?;
         let header = segment.raw_header();
+        let is_begun = || {
+            header.magic.load(Acquire) == layout_of::MAGIC
+                && header.document_turn.load(Acquire) != 0
+        };
         match header.magic.load(Acquire) {
-            layout_of::MAGIC => {}
-            // Its maker holds the lock until there is a session, or was killed before.
-            0 if segment.lock().is_ok() && header.magic.load(Acquire) == 0 => {
-                segment.remove_name();
-                return Err(SegmentError::Missing);
+            layout_of::MAGIC if is_begun() => {}
+            // Its maker holds the lock until there is a session, or was killed before it had
+            // touched the target.
+            0 | layout_of::MAGIC if segment.lock().is_ok() => {
+                segment.unlock();
+                if !is_begun() {
+                    segment.remove_name();
+                    return Err(SegmentError::Missing);
+                }
             }
-            0 => return Err(SegmentError::Busy),
+            0 | layout_of::MAGIC => return Err(SegmentError::Busy),
             _ => return Err(SegmentError::Corrupt("magic")),
         }
         let version = header.version.load(Relaxed);
@@ -196,6 +207,7 @@ impl Segment {
         loop {
             // SAFETY: the descriptor is open.
             if unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                step("lock");
                 return Ok(());
             }
             if std::time::Instant::now() > deadline {
@@ -216,6 +228,7 @@ impl Segment {
         if let Some(path) = &self.path {
             // Gone already: another command was as fast.
             let _ = std::fs::remove_file(path);
+            step("segment name");
         }
     }
 

@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, SYMBOL_FUNCTIONS};
+use nix::errno::Errno;
 use patcher::Avma;
 use patcher::emit::Patch;
 use patcher::plan::{Effects, RefuseReason};
@@ -18,7 +19,7 @@ use crate::images;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Memory};
 use crate::segment::{FunctionDoc, Journal, ModuleDoc, RefusedDoc, RegionDoc, SiteDoc};
-use crate::tracee::{Remote, Stopped, StoppedThread};
+use crate::tracee::{CallCode, Remote, Stopped, StoppedThread, TraceeError};
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
 const ATTEMPTS: usize = 200;
@@ -256,21 +257,58 @@ impl Session {
         if self.document.functions.len() + fresh.len() > abi::MAX_FUNCTIONS {
             return Err(SessionError::TooMany);
         }
-        let maps = self.process.maps()?;
-        let mut places = Places::new(&self.document.regions);
-        let used: BTreeSet<usize> = fresh.iter().map(|c| c.module).collect();
-        for index in used {
-            let of_module: Vec<&Candidate> = fresh.iter().filter(|c| c.module == index).collect();
-            places.reserve(&maps, index, &modules[index], &of_module)?;
-        }
-        let new: Vec<RegionDoc> = places.new_regions().to_vec();
-        self.map_regions(&maps, memory, &new, stopped)?;
+        let mut places = self.regions_for(memory, modules, &fresh, stopped)?;
         let mut ids = Vec::new();
         for candidate in fresh {
             ids.push(self.emit(memory, modules, &candidate, &mut places)?);
         }
         self.document.regions = places.regions;
         Ok(ids)
+    }
+
+    /// Room for the trampolines of these functions.
+    fn regions_for(
+        &mut self,
+        memory: &Memory,
+        modules: &[Module],
+        fresh: &[Candidate],
+        mut stopped: Option<&mut Stopped>,
+    ) -> Result<Places, SessionError> {
+        /// The program may map something of its own at a place chosen, before it is stopped.
+        const TRIES: usize = 8;
+        let used: BTreeSet<usize> = fresh.iter().map(|c| c.module).collect();
+        let mut tries = 0;
+        loop {
+            let maps = self.process.maps()?;
+            let mut places = Places::new(&self.document.regions);
+            for &index in &used {
+                let of_module: Vec<&Candidate> =
+                    fresh.iter().filter(|c| c.module == index).collect();
+                places.reserve(&maps, index, &modules[index], &of_module)?;
+            }
+            let new = places.new_regions().to_vec();
+            match self.map_regions(&maps, memory, &new, stopped.as_deref_mut()) {
+                Ok(()) => {
+                    places.regions.iter_mut().for_each(|r| r.ready = true);
+                    return Ok(places);
+                }
+                Err(error) => {
+                    // Those that were mapped before the one that failed.
+                    if stopped.is_none() {
+                        self.recover_regions()?;
+                    }
+                    if tries == TRIES
+                        || !matches!(
+                            &error,
+                            SessionError::Tracee(TraceeError::Call(_, Errno::EEXIST))
+                        )
+                    {
+                        return Err(error);
+                    }
+                    tries += 1;
+                }
+            }
+        }
     }
 
     fn map_regions(
@@ -283,9 +321,12 @@ impl Session {
         if regions.is_empty() {
             return Ok(());
         }
-        let map = |session: &Self, stopped: &mut Stopped| {
-            let thread = stopped.any().ok_or_else(|| session.no_thread())?;
-            let mut remote = Remote::new(&session.process, maps, memory, thread)?;
+        // Noted down before: what is mapped must be found again.
+        self.document.regions.extend_from_slice(regions);
+        self.segment.write_document(&self.document)?;
+        let code = CallCode::find(&self.process, maps, memory)?;
+        let map = |stopped: &mut Stopped| {
+            let mut remote = Remote::new(&code, memory, stopped)?;
             for region in regions {
                 let protection = libc::PROT_READ | libc::PROT_EXEC;
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -294,18 +335,15 @@ impl Session {
             Ok::<(), SessionError>(())
         };
         match stopped {
-            Some(stopped) => map(self, stopped)?,
+            Some(stopped) => map(stopped)?,
             None => {
                 let mut stopped = self.stop_all()?;
-                let result = map(self, &mut stopped);
+                let result = map(&mut stopped);
                 let duration = stopped.resume()?;
                 self.note_stop("map", duration);
                 result?;
             }
         }
-        // Noted down at once: what is mapped must be found again.
-        self.document.regions.extend_from_slice(regions);
-        self.segment.write_document(&self.document)?;
         let image = Self::image()?;
         let base = Avma(self.document.image.0);
         for region in regions {
@@ -317,6 +355,11 @@ impl Session {
                 write(memory, Avma(region.start + offset), &stub.0.to_le_bytes())?;
             }
         }
+        self.document
+            .regions
+            .iter_mut()
+            .for_each(|r| r.ready = true);
+        self.segment.write_document(&self.document)?;
         Ok(())
     }
 
@@ -459,7 +502,7 @@ impl Session {
         }
         for thread in stopped.threads() {
             if let Some((_, to)) = moves.iter().find(|(tid, _)| *tid == thread.tid()) {
-                thread.set_pc(*to);
+                thread.set_pc(*to)?;
             }
         }
         Ok(())
@@ -473,6 +516,9 @@ impl Session {
         ids: &[usize],
     ) -> Result<(), SessionError> {
         let sites = self.sites_of(ids);
+        let patches = self.patches(&sites)?;
+        self.restore(memory, &patches)?;
+        // Only now: until its bytes stand again, the middle of a window is no place to go on at.
         // A thread in a trampoline may run on there; one about to execute what a hook precedes
         // is spared the hook.
         for thread in stopped.threads() {
@@ -482,22 +528,29 @@ impl Session {
                 .flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
             let back = pairs.clone().find(|p| p.1 == pc).map(|p| p.0);
             if let Some(original) = back {
-                thread.set_pc(Avma(original));
+                thread.set_pc(Avma(original))?;
             }
         }
-        let patches = self.patches(&sites)?;
-        self.restore(memory, &patches)
+        Ok(())
     }
 
-    /// Writes original bytes where ours stand; what somebody else has written there since stays.
+    /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their
+    /// making; what somebody else has written there since stays.
     pub(super) fn restore(
         &self,
         memory: &Memory,
         patches: &[(u32, Patch)],
     ) -> Result<(), SessionError> {
         let journal = Journal(&self.segment);
-        for (index, patch) in patches {
-            if read(memory, patch.at, patch.new.len()).is_ok_and(|now| now == patch.new) {
+        for (index, patch) in patches.iter().rev() {
+            let ours = |now: Vec<u8>| {
+                let bytes = now.iter().zip(&patch.old).zip(&patch.new);
+                now != patch.old
+                    && bytes
+                        .into_iter()
+                        .all(|((now, old), new)| now == new || now == old)
+            };
+            if read(memory, patch.at, patch.new.len()).is_ok_and(ours) {
                 write(memory, patch.at, &patch.old)?;
             }
             journal.undone(*index)?;
@@ -516,10 +569,6 @@ impl Session {
         indexes
             .map(|&index| Ok((index, journal.patch(index)?)))
             .collect()
-    }
-
-    pub(super) fn no_thread(&self) -> SessionError {
-        SessionError::Held("every thread is about to handle a signal; try again".to_owned())
     }
 
     /// Ids of the functions of the session that patterns name.

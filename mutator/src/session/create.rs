@@ -1,9 +1,7 @@
 //! Making a session: the runtime and the segment are mapped into the target by the target's own
 //! system calls, made on a stopped thread, and filled from outside.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS};
 use abi::segment::STATE_ACTIVE;
@@ -11,13 +9,15 @@ use patcher::Avma;
 use patcher::plan::Effects;
 
 use super::apply::write;
+use super::map_in::{Placed, Ready, map_in};
 use super::{Changed, Selection, Session, SessionError};
 use crate::clock;
+use crate::faults::step;
 use crate::process::modules::Module;
-use crate::process::{Mapping, Memory, Process};
+use crate::process::{Memory, Process};
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{Document, MetricDoc, Segment, SegmentError, Shape};
-use crate::tracee::{Remote, Stopped, StoppedThread};
+use crate::segment::{Document, MetricDoc, Shape};
+use crate::tracee::Stopped;
 
 /// What is measured beside the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +59,6 @@ pub enum Where<'s> {
     Stopped(&'s mut Stopped),
 }
 
-/// The parts of a session before its first function is in.
-struct Parts {
-    image: RuntimeImage,
-    base: Avma,
-    segment: Segment,
-    mapped_at: Avma,
-    tid_offset: Option<i32>,
-}
-
 impl Session {
     /// Makes a session in a process and instruments what was selected. Where that fails, nothing
     /// of it stays.
@@ -78,45 +69,48 @@ impl Session {
         selection: Selection,
         state: Where<'_>,
     ) -> Result<(Self, Changed), SessionError> {
-        match Segment::open(process) {
-            Ok(_) => return Err(SessionError::Exists),
-            Err(SegmentError::Missing) => {}
-            Err(error) => return Err(error.into()),
-        }
+        Self::make_way(process)?;
         let mut stopped = match state {
             Where::Running => None,
             Where::Stopped(stopped) => Some(stopped),
         };
         let hz = clock::frequency();
-        let maps = process.maps()?;
         let memory = process.memory()?;
         let shape = Shape {
             max_paths: options.max_paths,
             timers: options.metrics.len(),
         };
-        let (parts, stop) = match stopped.as_deref_mut() {
-            Some(stopped) => (map_parts(process, &maps, &memory, stopped, &shape)?, None),
-            None => {
-                // All threads, though one makes the calls: it would wait for a processor otherwise.
-                let mut all = Stopped::all(process)?;
-                let result = map_parts(process, &maps, &memory, &mut all, &shape);
-                let duration = all.resume()?;
-                (result?, Some(duration))
-            }
+        let image = Self::image()?;
+        let mut document = document(process, options, hz);
+        let ready = Ready {
+            process,
+            memory: &memory,
+            image: &image,
+            shape: &shape,
         };
-        let document = document(process, options, hz, &parts);
+        let placed = map_in(&ready, &mut document, stopped.as_deref_mut())?;
+        let Placed {
+            segment,
+            draft,
+            base,
+            tid_offset,
+            stop,
+        } = placed;
         let mut session = Self {
             process: process.clone(),
-            segment: parts.segment,
+            segment,
             document,
         };
         if let Some(duration) = stop {
             session.note_stop("attach", duration);
         }
-        let parameters = session.parameters(options, modules, parts.tid_offset);
+        let parameters = session.parameters(options, modules, tid_offset);
         let result = session
-            .fill(&memory, &parts.image, parts.base, hz, &parameters)
+            .fill(&memory, &image, base, hz, &parameters)
             .and_then(|()| {
+                if let Some(draft) = &draft {
+                    draft.remove_name();
+                }
                 session.add_locked("attach", modules, selection, stopped.as_deref_mut())
             });
         match result {
@@ -154,8 +148,9 @@ impl Session {
         header.started_tsc.store(clock::tsc(), Relaxed);
         header.started_unix_ns.store(clock::unix_ns(), Relaxed);
         header.clock_hz.store(hz, Relaxed);
-        header.state.store(STATE_ACTIVE, Relaxed);
         self.segment.write_document(&self.document)?;
+        header.state.store(STATE_ACTIVE, Release);
+        step("state active");
         Ok(())
     }
 
@@ -201,7 +196,7 @@ impl Session {
     }
 }
 
-fn document(process: &Process, options: &Options, hz: u64, parts: &Parts) -> Document {
+fn document(process: &Process, options: &Options, hz: u64) -> Document {
     let mut metrics = vec![MetricDoc {
         name: "count".into(),
         unit: "calls".into(),
@@ -236,178 +231,8 @@ fn document(process: &Process, options: &Options, hz: u64, parts: &Parts) -> Doc
         notes,
         depth: options.depth,
         per_thread: options.per_thread,
-        image: (parts.base.0, parts.image.size),
-        segment: (parts.mapped_at.0, parts.segment.size()),
         ..Document::default()
     }
-}
-
-/// Maps the runtime's pages and the segment.
-fn map_parts(
-    process: &Process,
-    maps: &[Mapping],
-    memory: &Memory,
-    stopped: &mut Stopped,
-    shape: &Shape,
-) -> Result<Parts, SessionError> {
-    const WIPEONFORK: i32 = libc::MADV_WIPEONFORK;
-    let image = RuntimeImage::load().map_err(SessionError::Image)?;
-    let thread = stopped.any().ok_or_else(|| {
-        SessionError::Held("the thread is about to handle a signal; try again".into())
-    })?;
-    let tid_offset = tid_offset(process, memory, thread);
-    let mut remote = Remote::new(process, maps, memory, thread)?;
-    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let executable = libc::PROT_READ | libc::PROT_EXEC;
-    let base = remote.map(None, image.size, executable, anonymous, -1)?;
-    let result = map_segment(process, memory, &mut remote, base, &image, shape);
-    let parts = result.and_then(|(segment, mapped_at)| {
-        let alive = image
-            .address(base, SYMBOL_ALIVE)
-            .map_err(SessionError::Image)?;
-        remote.advise(alive, abi::PAGE, WIPEONFORK)?;
-        remote.advise(mapped_at, segment.size(), libc::MADV_DONTFORK)?;
-        Ok((segment, mapped_at))
-    });
-    match parts {
-        Ok((segment, mapped_at)) => Ok(Parts {
-            image,
-            base,
-            segment,
-            mapped_at,
-            tid_offset,
-        }),
-        Err(error) => {
-            let _ = remote.unmap(base, image.size);
-            Err(error)
-        }
-    }
-}
-
-fn map_segment(
-    process: &Process,
-    memory: &Memory,
-    remote: &mut Remote<'_>,
-    base: Avma,
-    image: &RuntimeImage,
-    shape: &Shape,
-) -> Result<(Segment, Avma), SessionError> {
-    let writable = &image.writable;
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    remote.protect(
-        base.plus(writable.start),
-        writable.end - writable.start,
-        protection,
-    )?;
-    // The image's writable pages are free still: names are passed there.
-    let scratch = base.plus(writable.start);
-    let segment = Segment::create(process, shape)?;
-    let named = open_named(process, memory, remote, scratch, &segment);
-    let (segment, fd) = match named {
-        Some(fd) => (segment, fd),
-        None => {
-            segment.remove_name();
-            drop(segment);
-            own_file(process, memory, remote, scratch, shape)?
-        }
-    };
-    let mapped = remote.map(
-        None,
-        segment.size(),
-        protection,
-        libc::MAP_SHARED,
-        fd as i64,
-    );
-    let closed = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-    // Zeroes again, as the image expects.
-    write(memory, scratch, &[0; 128])?;
-    match (mapped, closed) {
-        (Ok(at), Ok(_)) => Ok((segment, at)),
-        (Err(error), _) | (_, Err(error)) => {
-            segment.remove_name();
-            Err(error.into())
-        }
-    }
-}
-
-/// Opens the named segment in the target; `None` where the target sees another file system.
-fn open_named(
-    process: &Process,
-    memory: &Memory,
-    remote: &mut Remote<'_>,
-    scratch: Avma,
-    segment: &Segment,
-) -> Option<u64> {
-    let mut name = segment.path()?.to_str()?.as_bytes().to_vec();
-    name.push(0);
-    memory.write(scratch, &name).ok()?;
-    let flags = (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64;
-    let arguments = [libc::AT_FDCWD as u64, scratch.0, flags, 0, 0, 0];
-    let fd = remote.call("open", libc::SYS_openat, arguments).ok()?;
-    let theirs = fs::metadata(format!("/proc/{}/fd/{fd}", process.pid));
-    let ours = segment.file().metadata();
-    match (theirs, ours) {
-        (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino() => Some(fd),
-        _ => {
-            let _ = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-            None
-        }
-    }
-}
-
-/// Makes a file of the target's own, without a name, and opens it here too.
-fn own_file(
-    process: &Process,
-    memory: &Memory,
-    remote: &mut Remote<'_>,
-    scratch: Avma,
-    shape: &Shape,
-) -> Result<(Segment, u64), SessionError> {
-    write(memory, scratch, b"ipath\0")?;
-    let flags = u64::from(libc::MFD_CLOEXEC);
-    let fd = remote.call(
-        "memfd_create",
-        libc::SYS_memfd_create,
-        [scratch.0, flags, 0, 0, 0, 0],
-    )?;
-    let open = || {
-        let path = format!("/proc/{}/fd/{fd}", process.pid);
-        let io = |e| SegmentError::Io(path.clone().into(), e);
-        let file = fs::File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(io)?;
-        file.set_len(shape.size()).map_err(io)?;
-        Segment::from_target(file, process, shape)
-    };
-    match open() {
-        Ok(segment) => Ok((segment, fd)),
-        Err(error) => {
-            let _ = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-            Err(error.into())
-        }
-    }
-}
-
-/// Where behind the FS base threads keep their id: the one place in the control block of the
-/// stopped thread that holds it. glibc and musl have it at places of their own.
-fn tid_offset(process: &Process, memory: &Memory, thread: &StoppedThread) -> Option<i32> {
-    const BLOCK: usize = 1024;
-    let path = format!("/proc/{}/task/{}/status", process.pid, thread.tid());
-    let status = fs::read_to_string(path).ok()?;
-    // The last of the ids is the one in the thread's own pid namespace.
-    let ids = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
-    let tid = ids
-        .split_whitespace()
-        .last()?
-        .parse::<u32>()
-        .ok()?
-        .to_le_bytes();
-    let block = memory.read_vec(thread.fs_base(), BLOCK).ok()?;
-    let mut places = (0..BLOCK).step_by(4).filter(|&at| block[at..at + 4] == tid);
-    let place = places.next()?;
-    places.next().is_none().then_some(place as i32)
 }
 
 /// A value as bytes.

@@ -9,12 +9,13 @@ use patcher::Avma;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::apply::read;
+use super::recover::unmap;
 use super::stack_scan::interrupted;
 use super::{Session, SessionError};
 use crate::clock;
 use crate::process::{Memory, Tid};
 use crate::segment::Journal;
-use crate::tracee::{Remote, Stopped};
+use crate::tracee::{CallCode, Stopped};
 
 /// What became of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +30,17 @@ pub enum Ended {
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest time between two looks.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// Mappings taken out in one stop.
-const BATCH: usize = 64;
 
 impl Session {
     /// Takes everything out of the target and ends the session. The segment stays readable here.
     pub fn detach(&mut self) -> Result<Ended, SessionError> {
-        self.locked(Self::end)
+        self.segment.lock()?;
+        let result = self.refresh().and_then(|()| match self.is_half() {
+            true => self.clear_half().map(|()| Ended::Detached),
+            false => self.recover().and_then(|()| self.end()),
+        });
+        self.segment.unlock();
+        result
     }
 
     pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
@@ -86,7 +91,15 @@ impl Session {
         // The runtime maps memory for itself, so its list is whole only when nobody is in it.
         self.wait_until_left(&memory)?;
         let mappings = self.mappings(&memory)?;
-        self.unmap(&memory, &mappings)
+        self.mark_leaving(&memory, &mappings)?;
+        self.unmap_now("detach", &memory, &self.in_order(&mappings))
+    }
+
+    /// The mappings as they are taken out: the segment last, which tells of the others.
+    fn in_order(&self, mappings: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let mut order = adjoined(mappings);
+        order.push(self.document.segment);
+        order
     }
 
     fn restore_entries(&self, memory: &Memory, indexes: &[u32]) -> Result<(), SessionError> {
@@ -98,7 +111,8 @@ impl Session {
         self.restore(memory, &patches?)
     }
 
-    /// Everything the session has mapped, what the runtime mapped for itself included.
+    /// Everything the session has mapped but the segment, what the runtime mapped for itself
+    /// included.
     fn mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
         let image = Self::image()?;
         let table = image
@@ -111,7 +125,6 @@ impl Session {
             .map(|slot| (word(&slot[..8]), word(&slot[8..])));
         let mut mappings: Vec<(u64, u64)> = own.filter(|m| m.0 != 0 && m.1 != 0).collect();
         mappings.extend(self.document.regions.iter().map(|r| (r.start, r.len)));
-        mappings.push(self.document.segment);
         mappings.push(self.document.image);
         Ok(mappings)
     }
@@ -176,7 +189,7 @@ impl Session {
         for thread in stopped.threads() {
             let pc = thread.pc().0;
             if let Some(pair) = pairs.iter().find(|p| p.1 == pc) {
-                thread.set_pc(Avma(pair.0));
+                thread.set_pc(Avma(pair.0))?;
             }
             let saved = interrupted(&maps, memory, thread.sp());
             if is_inside(thread.pc()) || saved.into_iter().any(is_inside) {
@@ -186,34 +199,6 @@ impl Session {
         Ok(inside)
     }
 
-    fn unmap(&mut self, memory: &Memory, mappings: &[(u64, u64)]) -> Result<(), SessionError> {
-        for batch in adjoined(mappings).chunks(BATCH) {
-            let maps = self.process.maps()?;
-            // All threads, though one makes the calls: it would wait for a processor otherwise.
-            let mut stopped = self.stop_all()?;
-            let result = self.unmap_batch(memory, &maps, &mut stopped, batch);
-            let duration = stopped.resume()?;
-            self.note_stop("detach", duration);
-            result?;
-        }
-        Ok(())
-    }
-
-    fn unmap_batch(
-        &self,
-        memory: &Memory,
-        maps: &[crate::process::Mapping],
-        stopped: &mut Stopped,
-        batch: &[(u64, u64)],
-    ) -> Result<(), SessionError> {
-        let thread = stopped.any().ok_or_else(|| self.no_thread())?;
-        let mut remote = Remote::new(&self.process, maps, memory, thread)?;
-        for &(start, len) in batch {
-            remote.unmap(Avma(start), len)?;
-        }
-        Ok(())
-    }
-
     /// Takes the mappings of a session whose target is stopped and has not run since out again.
     pub(super) fn unmap_in(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
         let memory = self.process.memory()?;
@@ -221,7 +206,8 @@ impl Session {
         self.restore_entries(&memory, &left)?;
         let mappings = self.mappings(&memory)?;
         let maps = self.process.maps()?;
-        self.unmap_batch(&memory, &maps, stopped, &adjoined(&mappings))?;
+        let code = CallCode::find(&self.process, &maps, &memory)?;
+        unmap(&code, &memory, stopped, &self.in_order(&mappings))?;
         self.close();
         Ok(())
     }

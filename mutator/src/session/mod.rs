@@ -6,7 +6,9 @@
 mod apply;
 mod create;
 mod end;
+mod map_in;
 mod place;
+mod recover;
 mod select;
 mod stack_scan;
 
@@ -40,6 +42,8 @@ pub enum SessionError {
     TextChanged(Avma),
     /// No free memory within reach of a module.
     NoRoom(String),
+    /// No free range of addresses of that many bytes.
+    NoSpace(u64),
     /// A thread stays where bytes would be overwritten.
     Occupied(String),
     /// The process has a session already.
@@ -68,6 +72,11 @@ impl fmt::Display for SessionError {
                 )
             }
             Self::NoRoom(module) => write!(f, "no free memory within 2 GiB of {module}"),
+            Self::NoSpace(bytes) => write!(
+                f,
+                "no free range of {} MiB in its address space",
+                bytes.div_ceil(1 << 20)
+            ),
             Self::Occupied(what) => write!(f, "a thread stays inside {what}"),
             Self::Exists => write!(f, "the process has a session already"),
             Self::TooMany => write!(
@@ -198,7 +207,10 @@ impl Session {
         change: impl FnOnce(&mut Self) -> Result<R, SessionError>,
     ) -> Result<R, SessionError> {
         self.segment.lock()?;
-        let result = self.refresh().and_then(|()| change(self));
+        let result = self
+            .refresh()
+            .and_then(|()| self.recover())
+            .and_then(|()| change(self));
         self.segment.unlock();
         result
     }

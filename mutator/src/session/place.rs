@@ -76,6 +76,7 @@ impl Places {
             start: start.0,
             len,
             used: CELLS,
+            ready: false,
         });
         Ok(())
     }

@@ -31,6 +31,8 @@ pub enum TraceeError {
     Call(&'static str, Errno),
     /// The process has no system-call instruction that can be used.
     NoSyscall(Pid),
+    /// Every thread is about to handle a signal.
+    NoThread(Pid),
 }
 
 impl TraceeError {
@@ -83,6 +85,12 @@ impl fmt::Display for TraceeError {
             Self::Call(call, errno) => write!(f, "{call} in the target: {}", errno.desc()),
             Self::NoSyscall(pid) => {
                 write!(f, "{pid}: no system-call instruction found in its code")
+            }
+            Self::NoThread(pid) => {
+                write!(
+                    f,
+                    "{pid}: every thread is about to handle a signal; try again"
+                )
             }
         }
     }

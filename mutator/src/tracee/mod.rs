@@ -7,22 +7,22 @@
 mod error;
 mod priority;
 mod remote;
+mod sys;
 mod thread;
+mod way_back;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::ptrace;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd;
 
 use crate::process::{Pid, Process, Tid};
 
 use priority::Priority;
+use sys::Change;
 
 pub use error::TraceeError;
-pub use remote::Remote;
+pub use remote::{CallCode, Remote};
 pub use thread::StoppedThread;
 
 /// How long threads may take to stop before it is given up: one in an uninterruptible sleep stops
@@ -66,9 +66,7 @@ impl Stopped {
     pub fn adopt(pid: Pid) -> Result<Self, TraceeError> {
         let mut stopped = Self::none(pid);
         let tid = Tid(pid.0);
-        stopped
-            .threads
-            .insert(tid, StoppedThread::at_stop(tid, None)?);
+        stopped.threads.insert(tid, StoppedThread::at_stop(tid, 0)?);
         Ok(stopped)
     }
 
@@ -85,15 +83,14 @@ impl Stopped {
     fn stop(&mut self, tids: &[Tid]) -> Result<bool, TraceeError> {
         let mut seized = Vec::new();
         for &tid in tids {
-            let raw = unistd::Pid::from_raw(tid.0);
-            match ptrace::seize(raw, ptrace::Options::empty()) {
+            match sys::seize(tid) {
                 Ok(()) => {}
                 // Ended since it was listed, or a zombie leader.
                 Err(Errno::ESRCH) => continue,
                 Err(Errno::EPERM) if is_dead(self.pid, tid) => continue,
                 Err(errno) => return Err(TraceeError::seize(self.pid, tid, errno)),
             }
-            match ptrace::interrupt(raw) {
+            match sys::interrupt(tid) {
                 Ok(()) => seized.push(tid),
                 Err(Errno::ESRCH) => {}
                 Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
@@ -120,11 +117,6 @@ impl Stopped {
         self.threads.values_mut()
     }
 
-    /// A thread that system calls can be made on.
-    pub fn any(&mut self) -> Option<&mut StoppedThread> {
-        self.threads.values_mut().find(|t| t.is_usable())
-    }
-
     /// Lets these threads run for `time` while all others stay stopped: they get a processor at
     /// once, and leave a short piece of code behind them.
     pub fn let_run(&mut self, tids: &[Tid], time: Duration) -> Result<(), TraceeError> {
@@ -138,7 +130,7 @@ impl Stopped {
         }
         std::thread::sleep(time);
         for &tid in &running {
-            match ptrace::interrupt(unistd::Pid::from_raw(tid.0)) {
+            match sys::interrupt(tid) {
                 Ok(()) | Err(Errno::ESRCH) => {}
                 Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
             }
@@ -187,36 +179,27 @@ fn wait_for_stop(
     tid: Tid,
     deadline: Instant,
 ) -> Result<Option<StoppedThread>, TraceeError> {
-    let raw = unistd::Pid::from_raw(tid.0);
     let mut pause = Duration::from_micros(5);
     loop {
-        let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
-        match waitpid(raw, Some(flags)) {
-            Ok(WaitStatus::StillAlive) => {}
-            // PTRACE_EVENT_STOP; with a stopping signal the group is stopped, and stays so.
-            Ok(WaitStatus::PtraceEvent(..)) => {
-                return StoppedThread::at_stop(tid, None)
+        match sys::change(tid, false).map_err(|e| TraceeError::Wait(tid, e))? {
+            Change::None => {}
+            Change::Stopped => {
+                return StoppedThread::at_stop(tid, 0)
                     .map(Some)
                     .or_else(TraceeError::if_gone);
             }
             // Stopped by a signal on its way in before the interrupt: it is delivered on resuming,
             // and the interrupt's own stop would come after that.
-            Ok(WaitStatus::Stopped(_, signal)) => {
-                return StoppedThread::at_stop(tid, Some(signal))
+            Change::Signal(signal) => {
+                return StoppedThread::at_stop(tid, signal)
                     .map(Some)
                     .or_else(TraceeError::if_gone);
             }
-            Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(Errno::ECHILD) => {
-                return Ok(None);
-            }
-            Ok(_) => {
-                ptrace::cont(raw, None).map_err(|e| TraceeError::Resume(tid, e))?;
-            }
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(TraceeError::Wait(tid, errno)),
+            Change::Ended => return Ok(None),
+            Change::Other(_) => sys::cont(tid, 0).map_err(|e| TraceeError::Resume(tid, e))?,
         }
         if Instant::now() > deadline {
-            let _ = ptrace::detach(raw, None);
+            let _ = sys::detach(tid, 0);
             return Err(TraceeError::Stuck(pid, tid));
         }
         std::thread::sleep(pause);

@@ -1,56 +1,118 @@
 //! System calls made by a stopped thread for us.
 
 use nix::errno::Errno;
-use nix::sys::ptrace;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use patcher::Avma;
 
-use super::{StoppedThread, TraceeError};
-use crate::process::{Mapping, Memory, Process};
+use super::sys::Change;
+use super::way_back::{Code, WayBack, is_lasting};
+use super::{Stopped, StoppedThread, TraceeError, sys};
+use crate::faults::step;
+use crate::process::{Mapping, Memory, Process, Tid};
 
 /// Bytes of the `syscall` instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Makes system calls on a thread: it is pointed at a `syscall` instruction the process already
-/// has and stepped over it, all its signals blocked, so that nothing of the program runs. When
-/// dropped, the thread has its signal mask again; its registers come back when it resumes.
+/// What of a process's code system calls can be made with, looked for before it is stopped.
 #[derive(Debug)]
-pub struct Remote<'t> {
-    thread: &'t mut StoppedThread,
+pub struct CallCode {
+    /// A `syscall` instruction.
     instruction: Avma,
-    mask: u64,
+    /// What lets a thread come back from it by itself.
+    way_back: Option<Code>,
+    maps: Vec<Mapping>,
 }
 
-/// Finds a `syscall` instruction in the process's executable memory: the vdso has one, libc has
-/// many.
-pub fn find_syscall(maps: &[Mapping], memory: &Memory) -> Option<Avma> {
+impl CallCode {
+    /// Looks through the process's executable memory: the vdso has a `syscall`, libc has many.
+    pub fn find(process: &Process, maps: &[Mapping], memory: &Memory) -> Result<Self, TraceeError> {
+        let way_back = Code::find(maps, memory);
+        let instruction = match way_back {
+            Some(code) => code.call,
+            None => find_syscall(maps, memory).ok_or(TraceeError::NoSyscall(process.pid))?,
+        };
+        Ok(Self {
+            instruction,
+            way_back,
+            maps: maps.to_vec(),
+        })
+    }
+}
+
+fn find_syscall(maps: &[Mapping], memory: &Memory) -> Option<Avma> {
     const AT_ONCE: u64 = 1 << 20;
-    let mut code: Vec<_> = maps.iter().filter(|m| m.execute && m.read).collect();
-    code.sort_by_key(|m| m.name != "[vdso]");
-    code.iter().find_map(|mapping| {
-        let len = (mapping.range.end.0 - mapping.range.start.0).min(AT_ONCE);
-        let bytes = memory.read_vec(mapping.range.start, len as usize).ok()?;
+    maps.iter().filter(|m| is_lasting(m)).find_map(|m| {
+        let len = (m.range.end.0 - m.range.start.0).min(AT_ONCE);
+        let bytes = memory.read_vec(m.range.start, len as usize).ok()?;
         let at = bytes.windows(SYSCALL.len()).position(|w| w == SYSCALL)?;
-        Some(mapping.range.start.plus(at as u64))
+        Some(m.range.start.plus(at as u64))
     })
 }
 
+/// Makes system calls on a thread: it is pointed at a `syscall` instruction the process already
+/// has and stepped over it, all its signals blocked, so that nothing of the program runs. When
+/// dropped, the thread has its signal mask and its registers again. Should we be killed before, it
+/// gets them by itself wherever there is a [`WayBack`].
+#[derive(Debug)]
+pub struct Remote<'t> {
+    thread: &'t mut StoppedThread,
+    memory: &'t Memory,
+    instruction: Avma,
+    way_back: Option<WayBack>,
+    mask: u64,
+    begun: bool,
+}
+
 impl<'t> Remote<'t> {
-    /// Prepares a stopped thread for system calls.
+    /// Prepares the thread that suits best: one that finds its way back, and best is not asleep
+    /// for a time that it would then sleep from the beginning.
     pub fn new(
-        process: &Process,
-        maps: &[Mapping],
-        memory: &Memory,
-        thread: &'t mut StoppedThread,
+        code: &CallCode,
+        memory: &'t Memory,
+        stopped: &'t mut Stopped,
     ) -> Result<Self, TraceeError> {
-        let instruction = find_syscall(maps, memory).ok_or(TraceeError::NoSyscall(process.pid))?;
-        let mask = signal_mask(thread)?;
-        set_signal_mask(thread, u64::MAX)?;
+        /// Threads that are tried for a way back.
+        const TRIED: usize = 16;
+        let pid = stopped.pid();
+        let mut candidates: Vec<&mut StoppedThread> =
+            stopped.threads().filter(|t| t.is_usable()).collect();
+        candidates.sort_by_key(|t| t.is_in_timed_call());
+        let mut found = None;
+        for (index, thread) in candidates.iter().enumerate().take(TRIED) {
+            let mask = mask_of(thread)?;
+            let way_back = code
+                .way_back
+                .and_then(|c| WayBack::lay(c, &code.maps, memory, thread, mask));
+            if way_back.is_some() {
+                found = Some((index, mask, way_back));
+                break;
+            }
+        }
+        let (index, mask, way_back) = match found {
+            Some(found) => found,
+            None => {
+                let first = candidates.first().ok_or(TraceeError::NoThread(pid))?;
+                (0, mask_of(first)?, None)
+            }
+        };
+        step("way back");
         Ok(Self {
-            thread,
-            instruction,
+            thread: candidates.swap_remove(index),
+            memory,
+            instruction: code.instruction,
+            way_back,
             mask,
+            begun: false,
         })
+    }
+
+    /// The thread.
+    pub fn tid(&self) -> Tid {
+        self.thread.tid()
+    }
+
+    /// The thread's FS base.
+    pub fn fs_base(&self) -> Avma {
+        self.thread.fs_base()
     }
 
     /// Makes the call; its result, or the error it returned under the name given.
@@ -61,7 +123,7 @@ impl<'t> Remote<'t> {
         arguments: [u64; 6],
     ) -> Result<u64, TraceeError> {
         let tid = self.thread.tid();
-        let raw = self.thread.raw();
+        let failed = |e| TraceeError::registers(tid, e);
         let mut registers = *self.thread.registers();
         registers.rip = self.instruction.0;
         registers.rax = number as u64;
@@ -75,11 +137,19 @@ impl<'t> Remote<'t> {
             registers.r8,
             registers.r9,
         ] = arguments;
-        self.thread.disturb();
-        ptrace::setregs(raw, registers).map_err(|e| TraceeError::registers(tid, e))?;
-        ptrace::step(raw, None).map_err(|e| TraceeError::registers(tid, e))?;
-        self.wait_for_step()?;
-        let after = ptrace::getregs(raw).map_err(|e| TraceeError::registers(tid, e))?;
+        if let Some(way_back) = &self.way_back {
+            registers.rsp = way_back.sp.0;
+        }
+        self.thread.borrow(&registers)?;
+        if !self.begun {
+            // Behind the registers: with them the thread gives itself the mask it had.
+            sys::set_signal_mask(tid, u64::MAX).map_err(failed)?;
+            self.begun = true;
+        }
+        sys::single_step(tid, 0).map_err(failed)?;
+        wait_for_step(tid)?;
+        step(name);
+        let after = sys::registers(tid).map_err(failed)?;
         if after.rip != self.instruction.0 + SYSCALL.len() as u64 {
             let what = format!("{name}: stopped at {:#x}", after.rip);
             return Err(TraceeError::Unexpected(tid, what));
@@ -89,26 +159,6 @@ impl<'t> Remote<'t> {
             return Err(TraceeError::Call(name, Errno::from_raw(-result as i32)));
         }
         Ok(after.rax)
-    }
-
-    fn wait_for_step(&self) -> Result<(), TraceeError> {
-        let tid = self.thread.tid();
-        let raw = self.thread.raw();
-        loop {
-            match waitpid(raw, Some(WaitPidFlag::__WALL)) {
-                Ok(WaitStatus::Stopped(_, nix::sys::signal::Signal::SIGTRAP)) => return Ok(()),
-                // The stop of an interrupt or of the group: the step is still to come.
-                Ok(WaitStatus::PtraceEvent(..)) => {
-                    ptrace::step(raw, None).map_err(|e| TraceeError::registers(tid, e))?;
-                }
-                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(Errno::ECHILD) => {
-                    return Err(TraceeError::ThreadGone(tid));
-                }
-                Ok(other) => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(TraceeError::Wait(tid, errno)),
-            }
-        }
     }
 
     /// mmap(2).
@@ -159,38 +209,36 @@ impl<'t> Remote<'t> {
 
 impl Drop for Remote<'_> {
     fn drop(&mut self) {
-        // Fails only where the thread has ended.
-        let _ = set_signal_mask(self.thread, self.mask);
+        // Each fails only where the thread has ended. The registers last: while it has those for
+        // the call, it gives itself everything.
+        if self.begun {
+            let _ = sys::set_signal_mask(self.thread.tid(), self.mask);
+            let _ = self.thread.flush();
+        }
+        if let Some(way_back) = &self.way_back {
+            way_back.clear(self.memory);
+        }
     }
 }
 
-// PTRACE_GETSIGMASK and PTRACE_SETSIGMASK of linux/ptrace.h; nix wraps neither.
-const GETSIGMASK: libc::c_uint = 0x420a;
-const SETSIGMASK: libc::c_uint = 0x420b;
-
-fn signal_mask(thread: &StoppedThread) -> Result<u64, TraceeError> {
-    let mut mask = 0u64;
-    // SAFETY: the kernel writes the eight bytes the third argument names to `mask`.
-    let result =
-        unsafe { libc::ptrace(GETSIGMASK, thread.tid().0, size_of::<u64>(), &raw mut mask) };
-    if result < 0 {
-        return Err(TraceeError::registers(thread.tid(), Errno::last()));
-    }
-    Ok(mask)
+fn mask_of(thread: &StoppedThread) -> Result<u64, TraceeError> {
+    sys::signal_mask(thread.tid()).map_err(|e| TraceeError::registers(thread.tid(), e))
 }
 
-fn set_signal_mask(thread: &StoppedThread, mask: u64) -> Result<(), TraceeError> {
-    // SAFETY: the kernel reads eight bytes from `mask`.
-    let result = unsafe {
-        libc::ptrace(
-            SETSIGMASK,
-            thread.tid().0,
-            size_of::<u64>(),
-            &raw const mask,
-        )
-    };
-    if result < 0 {
-        return Err(TraceeError::registers(thread.tid(), Errno::last()));
+fn wait_for_step(tid: Tid) -> Result<(), TraceeError> {
+    let failed = |e| TraceeError::registers(tid, e);
+    loop {
+        match sys::change(tid, true).map_err(|e| TraceeError::Wait(tid, e))? {
+            Change::Signal(libc::SIGTRAP) => return Ok(()),
+            // SIGSTOP cannot be blocked: with it the thread stops with its group, and goes on.
+            Change::Signal(signal) => sys::single_step(tid, signal).map_err(failed)?,
+            // The stop of an interrupt or of the group: the step is still to come.
+            Change::Stopped => sys::single_step(tid, 0).map_err(failed)?,
+            Change::None => {}
+            Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+            Change::Other(event) => {
+                return Err(TraceeError::Unexpected(tid, format!("event {event}")));
+            }
+        }
     }
-    Ok(())
 }

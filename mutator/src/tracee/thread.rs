@@ -1,50 +1,81 @@
 //! One thread in ptrace-stop.
 
 use nix::errno::Errno;
-use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::unistd;
 use patcher::Avma;
 
-use super::TraceeError;
+use super::{TraceeError, sys};
 use crate::process::Tid;
 
-/// A thread in ptrace-stop; [`StoppedThread::resume`] consumes it.
+/// A thread in ptrace-stop; [`StoppedThread::resume`] consumes it. Its registers in the kernel are
+/// at every moment ones it can go on with, so that it does should its tracer be killed; only
+/// [`super::Remote`] borrows them, and leaves a way back.
 #[derive(Debug)]
 pub struct StoppedThread {
     tid: Tid,
     registers: libc::user_regs_struct,
-    changed: bool,
-    /// A signal whose delivery the stop held up.
-    signal: Option<Signal>,
+    /// Whether the kernel has other registers than these: see [`super::Remote`].
+    borrowed: bool,
+    /// A signal whose delivery the stop held up, or 0.
+    signal: i32,
 }
 
 /// Errors by which the kernel marks a system call to be restarted (include/linux/errno.h).
+const ERESTARTSYS: i64 = 512;
+const ERESTARTNOINTR: i64 = 513;
 const ERESTARTNOHAND: i64 = 514;
+const ERESTART_RESTARTBLOCK: i64 = 516;
+/// Bytes of the `syscall` instruction.
+const SYSCALL: u64 = 2;
 
 impl StoppedThread {
-    pub(super) fn at_stop(tid: Tid, signal: Option<Signal>) -> Result<Self, TraceeError> {
-        let raw = unistd::Pid::from_raw(tid.0);
-        let registers = ptrace::getregs(raw).map_err(|e| TraceeError::registers(tid, e))?;
+    pub(super) fn at_stop(tid: Tid, signal: i32) -> Result<Self, TraceeError> {
+        let registers = sys::registers(tid).map_err(|e| TraceeError::registers(tid, e))?;
         let mut thread = Self {
             tid,
             registers,
-            changed: false,
+            borrowed: false,
             signal,
         };
-        thread.mend_interrupted_call();
+        thread.mend_interrupted_call()?;
         Ok(thread)
     }
 
     /// Some calls (epoll_wait, semop, sigtimedwait and others, signal(7)) return EINTR after any
     /// stop, even where no signal came. At the stop the number of the call still stands in
     /// orig_rax; ERESTARTNOHAND in rax makes the kernel restart it, unless a handler really runs.
-    fn mend_interrupted_call(&mut self) {
-        let in_call = (self.registers.orig_rax as i64) >= 0;
-        if in_call && self.registers.rax as i64 == -(Errno::EINTR as i64) {
+    fn mend_interrupted_call(&mut self) -> Result<(), TraceeError> {
+        if self.is_in_call() && self.registers.rax as i64 == -i64::from(libc::EINTR) {
             self.registers.rax = -ERESTARTNOHAND as u64;
-            self.changed = true;
+            self.flush()?;
         }
+        Ok(())
+    }
+
+    fn is_in_call(&self) -> bool {
+        (self.registers.orig_rax as i64) >= 0
+    }
+
+    /// Whether it sleeps in a call that the kernel would go on with for the rest of its time, and
+    /// could not if it came back another way.
+    pub(super) fn is_in_timed_call(&self) -> bool {
+        self.is_in_call() && self.registers.rax as i64 == -ERESTART_RESTARTBLOCK
+    }
+
+    /// The registers with which it would go on by itself: a system call it was taken out of is
+    /// made again.
+    pub(super) fn restarting(&self) -> libc::user_regs_struct {
+        let mut registers = self.registers;
+        let restarts = [
+            ERESTARTSYS,
+            ERESTARTNOINTR,
+            ERESTARTNOHAND,
+            ERESTART_RESTARTBLOCK,
+        ];
+        if self.is_in_call() && restarts.contains(&-(registers.rax as i64)) {
+            registers.rax = registers.orig_rax;
+            registers.rip -= SYSCALL;
+        }
+        registers
     }
 
     /// Its id.
@@ -55,7 +86,7 @@ impl StoppedThread {
     /// Whether it stopped on its own way rather than at the delivery of a signal, so that it can
     /// be made to run other code.
     pub fn is_usable(&self) -> bool {
-        self.signal.is_none()
+        self.signal == 0
     }
 
     /// Where it will go on.
@@ -74,64 +105,54 @@ impl StoppedThread {
     }
 
     /// Lets it go on elsewhere.
-    pub fn set_pc(&mut self, pc: Avma) {
+    pub fn set_pc(&mut self, pc: Avma) -> Result<(), TraceeError> {
         self.registers.rip = pc.0;
-        self.changed = true;
+        self.flush()
     }
 
     pub(super) fn registers(&self) -> &libc::user_regs_struct {
         &self.registers
     }
 
-    /// Marks the registers as ones the thread no longer has.
-    pub(super) fn disturb(&mut self) {
-        self.changed = true;
+    /// Gives the thread registers that are not its own.
+    pub(super) fn borrow(&mut self, registers: &libc::user_regs_struct) -> Result<(), TraceeError> {
+        self.borrowed = true;
+        sys::set_registers(self.tid, registers).map_err(|e| TraceeError::registers(self.tid, e))
     }
 
-    pub(super) fn raw(&self) -> unistd::Pid {
-        unistd::Pid::from_raw(self.tid.0)
+    /// Gives the thread its own registers.
+    pub(super) fn flush(&mut self) -> Result<(), TraceeError> {
+        sys::set_registers(self.tid, &self.registers)
+            .map_err(|e| TraceeError::registers(self.tid, e))?;
+        self.borrowed = false;
+        Ok(())
     }
 
     /// Lets it go on and keeps it traced; false where it has ended.
-    pub(super) fn go_on(self) -> Result<bool, TraceeError> {
-        let raw = self.raw();
-        let gone_or = |errno, error| {
-            if errno == Errno::ESRCH {
-                Ok(false)
-            } else {
-                Err(error)
-            }
-        };
-        if self.changed
-            && let Err(errno) = ptrace::setregs(raw, self.registers)
+    pub(super) fn go_on(mut self) -> Result<bool, TraceeError> {
+        if self.borrowed
+            && let Err(error) = self.flush()
         {
-            return gone_or(errno, TraceeError::Registers(self.tid, errno));
+            return error.if_gone::<()>().map(|_| false);
         }
-        match ptrace::cont(raw, self.signal) {
+        match sys::cont(self.tid, self.signal) {
             Ok(()) => Ok(true),
-            Err(errno) => gone_or(errno, TraceeError::Resume(self.tid, errno)),
+            Err(Errno::ESRCH) => Ok(false),
+            Err(errno) => Err(TraceeError::Resume(self.tid, errno)),
         }
     }
 
     /// Lets it go on, with the signal whose delivery was held up.
-    pub(super) fn resume(self) -> Result<(), TraceeError> {
-        let raw = self.raw();
-        let gone_or = |errno, error| {
-            if errno == Errno::ESRCH {
-                Ok(())
-            } else {
-                Err(error)
-            }
-        };
-        if self.changed
-            && let Err(errno) = ptrace::setregs(raw, self.registers)
+    pub(super) fn resume(mut self) -> Result<(), TraceeError> {
+        if self.borrowed
+            && let Err(error) = self.flush()
         {
-            let _ = ptrace::detach(raw, self.signal);
-            return gone_or(errno, TraceeError::Registers(self.tid, errno));
+            let _ = sys::detach(self.tid, self.signal);
+            return error.if_gone::<()>().map(drop);
         }
-        match ptrace::detach(raw, self.signal) {
-            Ok(()) => Ok(()),
-            Err(errno) => gone_or(errno, TraceeError::Resume(self.tid, errno)),
+        match sys::detach(self.tid, self.signal) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(errno) => Err(TraceeError::Resume(self.tid, errno)),
         }
     }
 }

@@ -92,6 +92,8 @@ pub const STATE_SETUP: u32 = 1;
 pub const STATE_ACTIVE: u32 = 2;
 /// Everything is out of the target again.
 pub const STATE_ENDED: u32 = 3;
+/// No probe is in, nobody is inside, and the mappings are being taken out.
+pub const STATE_LEAVING: u32 = 4;
 
 /// Number of areas.
 pub const AREAS: usize = 8;

@@ -1,0 +1,299 @@
+//! Laying a session into a target: the runtime's pages and the segment, mapped by the target's own
+//! system calls, made on a stopped thread.
+//!
+//! Where they go is decided and written down before, so that whoever finds a session half laid can
+//! take out what there is of it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use patcher::Avma;
+
+use super::SessionError;
+use super::apply::write;
+use crate::process::maps::free_range;
+use crate::process::{Memory, Process};
+use crate::runtime_image::RuntimeImage;
+use crate::segment::{Document, Segment, SegmentError, Shape};
+use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
+
+/// What is needed for it.
+pub(super) struct Ready<'r> {
+    pub(super) process: &'r Process,
+    pub(super) memory: &'r Memory,
+    pub(super) image: &'r RuntimeImage,
+    pub(super) shape: &'r Shape,
+}
+
+/// A session in the target, before its first function is in.
+pub(super) struct Placed {
+    pub(super) segment: Segment,
+    /// The named segment that tells of this session until one without a name has a document.
+    pub(super) draft: Option<Segment>,
+    /// Where the image is.
+    pub(super) base: Avma,
+    /// Where behind the FS base threads keep their id.
+    pub(super) tid_offset: Option<i32>,
+    /// How long the target was stopped for it.
+    pub(super) stop: Option<Duration>,
+}
+
+/// Maps the runtime's pages and the segment, and says in the document where.
+pub(super) fn map_in(
+    ready: &Ready<'_>,
+    document: &mut Document,
+    mut stopped: Option<&mut Stopped>,
+) -> Result<Placed, SessionError> {
+    /// The program may map something of its own where the session was to go, before it is stopped.
+    const TRIES: usize = 8;
+    let Ready {
+        process,
+        memory,
+        image,
+        shape,
+    } = *ready;
+    // Without a place for it here, or where that is full, the target makes one of its own.
+    let named = match Segment::create(process, shape) {
+        Ok(segment) => Some(segment),
+        Err(SegmentError::Io(..)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let give_up = |named: Option<Segment>, error: SessionError| {
+        if let Some(segment) = named {
+            segment.remove_name();
+        }
+        Err(error)
+    };
+    let mut tries = 0;
+    loop {
+        let maps = match process.maps() {
+            Ok(maps) => maps,
+            Err(error) => return give_up(named, error.into()),
+        };
+        let whole = image.size + shape.size();
+        let Some(start) = free_range(&maps, whole) else {
+            return give_up(named, SessionError::NoSpace(whole));
+        };
+        let base = start.plus(shape.size());
+        document.segment = (start.0, shape.size());
+        document.image = (base.0, image.size);
+        if let Some(segment) = &named
+            && let Err(error) = segment.write_document(document)
+        {
+            return give_up(named, error.into());
+        }
+        let code = match CallCode::find(process, &maps, memory) {
+            Ok(code) => code,
+            Err(error) => return give_up(named, error.into()),
+        };
+        let (result, stop) = match stopped.as_deref_mut() {
+            Some(stopped) => (map_parts(ready, document, &code, stopped, &named), None),
+            None => {
+                // All threads, though one makes the calls: it would wait for a processor otherwise.
+                let mut all = match Stopped::all(process) {
+                    Ok(all) => all,
+                    Err(error) => return give_up(named, error.into()),
+                };
+                let result = map_parts(ready, document, &code, &mut all, &named);
+                let duration = match all.resume() {
+                    Ok(duration) => duration,
+                    Err(error) => return give_up(named, error.into()),
+                };
+                (result, Some(duration))
+            }
+        };
+        match result {
+            Ok((own, tid_offset)) => {
+                let (segment, draft) = match own {
+                    Some(own) => (Some(own), named),
+                    None => (named, None),
+                };
+                let segment = segment.ok_or(SegmentError::Missing)?;
+                return Ok(Placed {
+                    segment,
+                    draft,
+                    base,
+                    tid_offset,
+                    stop,
+                });
+            }
+            Err(SessionError::Tracee(TraceeError::Call(_, Errno::EEXIST))) if tries < TRIES => {
+                tries += 1;
+            }
+            Err(error) => return give_up(named, error),
+        }
+    }
+}
+
+/// Maps both; a segment of the target's own, where it cannot open the named one, and where threads
+/// keep their id.
+fn map_parts(
+    ready: &Ready<'_>,
+    document: &Document,
+    code: &CallCode,
+    stopped: &mut Stopped,
+    named: &Option<Segment>,
+) -> Result<(Option<Segment>, Option<i32>), SessionError> {
+    let Ready {
+        process,
+        memory,
+        image,
+        ..
+    } = *ready;
+    let base = Avma(document.image.0);
+    let mut remote = Remote::new(code, memory, stopped)?;
+    let tid_offset = tid_offset(process, memory, &remote);
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let executable = libc::PROT_READ | libc::PROT_EXEC;
+    remote.map(Some(base), image.size, executable, anonymous, -1)?;
+    match map_segment(ready, document, &mut remote, named) {
+        Ok(own) => Ok((own, tid_offset)),
+        Err(error) => {
+            let _ = remote.unmap(base, image.size);
+            Err(error)
+        }
+    }
+}
+
+fn map_segment(
+    ready: &Ready<'_>,
+    document: &Document,
+    remote: &mut Remote<'_>,
+    named: &Option<Segment>,
+) -> Result<Option<Segment>, SessionError> {
+    let Ready {
+        process,
+        memory,
+        image,
+        shape,
+    } = *ready;
+    let (base, at) = (Avma(document.image.0), Avma(document.segment.0));
+    let writable = &image.writable;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    remote.protect(
+        base.plus(writable.start),
+        writable.end - writable.start,
+        protection,
+    )?;
+    // The image's writable pages are free still: names are passed there.
+    let scratch = base.plus(writable.start);
+    let opened = named
+        .as_ref()
+        .and_then(|segment| open_named(process, memory, remote, scratch, segment));
+    let (own, fd) = match opened {
+        Some(fd) => (None, fd),
+        None => {
+            let (segment, fd) = own_file(process, memory, remote, scratch, shape)?;
+            (Some(segment), fd)
+        }
+    };
+    let mapped = remote.map(
+        Some(at),
+        shape.size(),
+        protection,
+        libc::MAP_SHARED,
+        fd as i64,
+    );
+    let closed = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+    mapped?;
+    let rest = || {
+        closed?;
+        // Zeroes again, as the image expects.
+        write(memory, scratch, &[0; 128])?;
+        let alive = image
+            .address(base, abi::image::SYMBOL_ALIVE)
+            .map_err(SessionError::Image)?;
+        remote.advise(alive, abi::PAGE, libc::MADV_WIPEONFORK)?;
+        remote.advise(at, shape.size(), libc::MADV_DONTFORK)?;
+        Ok::<(), SessionError>(())
+    };
+    match rest() {
+        Ok(()) => Ok(own),
+        Err(error) => {
+            let _ = remote.unmap(at, shape.size());
+            Err(error)
+        }
+    }
+}
+
+/// Opens the named segment in the target; `None` where the target sees another file system.
+fn open_named(
+    process: &Process,
+    memory: &Memory,
+    remote: &mut Remote<'_>,
+    scratch: Avma,
+    segment: &Segment,
+) -> Option<u64> {
+    let mut name = segment.path()?.to_str()?.as_bytes().to_vec();
+    name.push(0);
+    memory.write(scratch, &name).ok()?;
+    let flags = (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64;
+    let arguments = [libc::AT_FDCWD as u64, scratch.0, flags, 0, 0, 0];
+    let fd = remote.call("open", libc::SYS_openat, arguments).ok()?;
+    let theirs = fs::metadata(format!("/proc/{}/fd/{fd}", process.pid));
+    let ours = segment.file().metadata();
+    match (theirs, ours) {
+        (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino() => Some(fd),
+        _ => {
+            let _ = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+            None
+        }
+    }
+}
+
+/// Makes a file of the target's own, without a name, and opens it here too.
+fn own_file(
+    process: &Process,
+    memory: &Memory,
+    remote: &mut Remote<'_>,
+    scratch: Avma,
+    shape: &Shape,
+) -> Result<(Segment, u64), SessionError> {
+    write(memory, scratch, b"ipath\0")?;
+    let flags = u64::from(libc::MFD_CLOEXEC);
+    let fd = remote.call(
+        "memfd_create",
+        libc::SYS_memfd_create,
+        [scratch.0, flags, 0, 0, 0, 0],
+    )?;
+    let open = || {
+        let path = format!("/proc/{}/fd/{fd}", process.pid);
+        let io = |e| SegmentError::Io(path.clone().into(), e);
+        let file = fs::File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(io)?;
+        file.set_len(shape.size()).map_err(io)?;
+        Segment::from_target(file, process, shape)
+    };
+    match open() {
+        Ok(segment) => Ok((segment, fd)),
+        Err(error) => {
+            let _ = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+            Err(error.into())
+        }
+    }
+}
+
+/// Where behind the FS base threads keep their id: the one place in the control block of the
+/// stopped thread that holds it. glibc and musl have it at places of their own.
+fn tid_offset(process: &Process, memory: &Memory, thread: &Remote<'_>) -> Option<i32> {
+    const BLOCK: usize = 1024;
+    let path = format!("/proc/{}/task/{}/status", process.pid, thread.tid());
+    let status = fs::read_to_string(path).ok()?;
+    // The last of the ids is the one in the thread's own pid namespace.
+    let ids = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
+    let tid = ids
+        .split_whitespace()
+        .last()?
+        .parse::<u32>()
+        .ok()?
+        .to_le_bytes();
+    let block = memory.read_vec(thread.fs_base(), BLOCK).ok()?;
+    let mut places = (0..BLOCK).step_by(4).filter(|&at| block[at..at + 4] == tid);
+    let place = places.next()?;
+    places.next().is_none().then_some(place as i32)
+}

@@ -1,0 +1,176 @@
+//! ptrace(2) and waitid(2) as they are needed here, with signals as plain numbers: real-time
+//! signals have no names.
+
+use nix::errno::Errno;
+
+use crate::faults::step;
+use crate::process::Tid;
+
+// Requests of linux/ptrace.h that libc does not name.
+const GETSIGMASK: libc::c_uint = 0x420a;
+const SETSIGMASK: libc::c_uint = 0x420b;
+
+/// The event of a stop by PTRACE_INTERRUPT or of the group.
+const EVENT_STOP: i32 = 128;
+/// The register set with the extended state, linux/elf.h.
+const NT_X86_XSTATE: usize = 0x202;
+
+/// What a traced thread has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing yet.
+    None,
+    /// Stopped, for PTRACE_INTERRUPT or with its group.
+    Stopped,
+    /// Stopped on the way to this signal, which it gets when it goes on.
+    Signal(i32),
+    /// Stopped at something we do not ask for.
+    Other(i32),
+    /// Ended.
+    Ended,
+}
+
+fn request(
+    request: libc::c_uint,
+    tid: Tid,
+    address: usize,
+    data: usize,
+) -> Result<libc::c_long, Errno> {
+    // SAFETY: callers pass what each request asks for: numbers, or pointers to live values.
+    let result = unsafe { libc::ptrace(request, tid.0, address, data) };
+    if result < 0 {
+        Err(Errno::last())
+    } else {
+        Ok(result)
+    }
+}
+
+/// PTRACE_SEIZE.
+pub fn seize(tid: Tid) -> Result<(), Errno> {
+    request(libc::PTRACE_SEIZE, tid, 0, 0).map(drop)?;
+    step("seize");
+    Ok(())
+}
+
+/// PTRACE_INTERRUPT.
+pub fn interrupt(tid: Tid) -> Result<(), Errno> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)?;
+    step("interrupt");
+    Ok(())
+}
+
+/// Lets it go on, traced, with a signal or 0.
+pub fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_CONT, tid, 0, signal as usize).map(drop)?;
+    step("continue");
+    Ok(())
+}
+
+/// Lets it execute one instruction, with a signal or 0.
+pub fn single_step(tid: Tid, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, signal as usize).map(drop)?;
+    step("single step");
+    Ok(())
+}
+
+/// Lets it go on, no longer traced, with a signal or 0.
+pub fn detach(tid: Tid, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_DETACH, tid, 0, signal as usize).map(drop)?;
+    step("detach");
+    Ok(())
+}
+
+/// The registers.
+pub fn registers(tid: Tid) -> Result<libc::user_regs_struct, Errno> {
+    // SAFETY: plain integers, for which zero is a value.
+    let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+    let to = &raw mut registers as usize;
+    request(libc::PTRACE_GETREGS, tid, 0, to)?;
+    Ok(registers)
+}
+
+/// Sets the registers.
+pub fn set_registers(tid: Tid, registers: &libc::user_regs_struct) -> Result<(), Errno> {
+    let from: *const libc::user_regs_struct = registers;
+    request(libc::PTRACE_SETREGS, tid, 0, from as usize).map(drop)?;
+    step("set registers");
+    Ok(())
+}
+
+/// The extended state in the form XSAVE gives it.
+pub fn extended_state(tid: Tid) -> Result<Vec<u8>, Errno> {
+    /// AMX, the largest there is, needs 11 KiB.
+    const MOST: usize = 32 * 1024;
+    let mut state = vec![0u8; MOST];
+    let mut vector = libc::iovec {
+        iov_base: state.as_mut_ptr().cast(),
+        iov_len: MOST,
+    };
+    let to = &raw mut vector as usize;
+    request(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, to)?;
+    state.truncate(vector.iov_len);
+    Ok(state)
+}
+
+/// The signal mask.
+pub fn signal_mask(tid: Tid) -> Result<u64, Errno> {
+    let mut mask = 0u64;
+    request(GETSIGMASK, tid, size_of::<u64>(), &raw mut mask as usize)?;
+    Ok(mask)
+}
+
+/// Sets the signal mask.
+pub fn set_signal_mask(tid: Tid, mask: u64) -> Result<(), Errno> {
+    request(SETSIGMASK, tid, size_of::<u64>(), &raw const mask as usize)?;
+    step("set signal mask");
+    Ok(())
+}
+
+/// What the thread has done since it was last let go. A stop is only looked at, not collected: a
+/// signal it is on the way to is lost with its tracer otherwise, should that be killed.
+pub fn change(tid: Tid, wait: bool) -> Result<Change, Errno> {
+    // SAFETY: plain integers and pointers, for which zero is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let nohang = if wait { 0 } else { libc::WNOHANG };
+    let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | nohang;
+    // SAFETY: `info` is live and of the type that waitid fills.
+    if unsafe { libc::waitid(libc::P_PID, tid.0 as libc::id_t, &raw mut info, flags) } < 0 {
+        return match Errno::last() {
+            Errno::EINTR => Ok(Change::None),
+            Errno::ECHILD => Ok(Change::Ended),
+            errno => Err(errno),
+        };
+    }
+    // SAFETY: waitid fills these fields, and they are zero where nothing has happened.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(Change::None);
+    }
+    Ok(match info.si_code {
+        libc::CLD_TRAPPED | libc::CLD_STOPPED => match (status & 0xff, status >> 8) {
+            (signal, 0) => Change::Signal(signal),
+            (_, EVENT_STOP) => Change::Stopped,
+            (_, event) => Change::Other(event),
+        },
+        _ => {
+            if !is_own_child(tid) {
+                let mut status = 0;
+                // Whoever traces a thread that has ended must collect it.
+                // SAFETY: `status` is live.
+                unsafe { libc::waitpid(tid.0, &raw mut status, libc::WNOHANG | libc::__WALL) };
+            }
+            Change::Ended
+        }
+    })
+}
+
+/// Whether the thread is a process that this one has started, whose status is still asked for.
+fn is_own_child(tid: Tid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let field = |key| {
+        let line = status.lines().find_map(|l| l.strip_prefix(key));
+        line.and_then(|v| v.trim().parse::<i32>().ok())
+    };
+    let own = std::process::id() as i32;
+    field("Tgid:") == Some(tid.0) && field("PPid:") == Some(own)
+}

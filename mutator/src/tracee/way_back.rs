@@ -1,0 +1,232 @@
+//! The way back: what lets a thread that makes system calls for us return to its own work by
+//! itself, should we be killed meanwhile.
+//!
+//! The thread is pointed at a `syscall; ret` of the process, and its stack pointer at a frame as a
+//! signal's delivery would leave it (arch/x86/include/asm/sigframe.h `struct rt_sigframe`), below
+//! its stack pointer and red zone, where a signal would put it too. Whoever goes on from there
+//! makes the call, returns into the restorer, and rt_sigreturn(2) gives the thread everything it
+//! had: registers, signal mask, extended state.
+
+use std::arch::x86_64::__cpuid_count;
+
+use patcher::Avma;
+
+use super::{StoppedThread, sys};
+use crate::process::{Mapping, Memory};
+
+/// `syscall; ret`.
+const CALL: [u8; 3] = [0x0f, 0x05, 0xc3];
+/// `mov rax, 15; syscall`: rt_sigreturn as glibc and others end their handlers.
+const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+/// The same in the short form that musl and Go use.
+const SHORT_RESTORER: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+
+/// Bytes below the stack pointer that belong to the function (psABI 3.2.2).
+const RED_ZONE: u64 = 128;
+/// Bytes of a frame without the extended state.
+const FRAME: u64 = 440;
+/// Room that must be left below it on its stack.
+const SPARE: u64 = 16 * 1024;
+
+/// Code of the process that the way back leads over.
+#[derive(Clone, Copy, Debug)]
+pub struct Code {
+    /// A `syscall` instruction that a `ret` follows.
+    pub call: Avma,
+    /// A call of rt_sigreturn.
+    pub restorer: Avma,
+}
+
+impl Code {
+    /// Looks for it in the process's executable memory that stays: what has no file may be ours.
+    pub fn find(maps: &[Mapping], memory: &Memory) -> Option<Self> {
+        const AT_ONCE: usize = 1 << 20;
+        let (mut call, mut restorer) = (None, None);
+        for mapping in maps.iter().filter(|m| is_lasting(m)) {
+            let (mut from, end) = (mapping.range.start, mapping.range.end);
+            while from < end && (call.is_none() || restorer.is_none()) {
+                let len = (end.0 - from.0).min(AT_ONCE as u64) as usize;
+                let Ok(bytes) = memory.read_vec(from, len) else {
+                    break;
+                };
+                let find = |code: &[u8]| {
+                    let at = bytes.windows(code.len()).position(|w| w == code);
+                    at.map(|at| from.plus(at as u64))
+                };
+                call = call.or_else(|| find(&CALL));
+                restorer = restorer.or_else(|| find(&RESTORER));
+                restorer = restorer.or_else(|| find(&SHORT_RESTORER));
+                // What straddles two pieces is passed over; there is more than one of each.
+                from = from.plus(len as u64);
+            }
+        }
+        Some(Self {
+            call: call?,
+            restorer: restorer?,
+        })
+    }
+}
+
+/// Whether the mapping is code of the process's own files, or the kernel's for it.
+pub fn is_lasting(mapping: &Mapping) -> bool {
+    let named = mapping.name.starts_with('/') || mapping.name == "[vdso]";
+    mapping.execute && mapping.read && named
+}
+
+/// A frame below a thread's stack.
+#[derive(Debug)]
+pub struct WayBack {
+    /// What the stack pointer is while a call is made: the frame's lowest byte.
+    pub sp: Avma,
+}
+
+impl WayBack {
+    /// Lays the frame down; `None` where the thread's stack may have no room for it, or where it
+    /// could not return over it.
+    pub fn lay(
+        code: Code,
+        maps: &[Mapping],
+        memory: &Memory,
+        thread: &StoppedThread,
+        mask: u64,
+    ) -> Option<Self> {
+        if has_shadow_stack(thread) {
+            return None;
+        }
+        let state = extended(&sys::extended_state(thread.tid()).ok()?)?;
+        let below = thread.sp().0 - RED_ZONE;
+        let at_state = (below - state.len() as u64) & !63;
+        let sp = (at_state - FRAME) & !15;
+        if !is_own_stack(maps, thread, sp - SPARE) {
+            return None;
+        }
+        let mut bytes = frame(code.restorer, &thread.restarting(), mask, at_state);
+        bytes.resize((at_state - sp) as usize, 0);
+        bytes.extend(state);
+        memory.write(Avma(sp), &bytes).ok()?;
+        Some(Self { sp: Avma(sp) })
+    }
+
+    /// Makes the frame one that nobody takes for a signal's any more.
+    pub fn clear(&self, memory: &Memory) {
+        // Where it cannot be written the process has ended.
+        let _ = memory.write(self.sp, &[0; 8]);
+    }
+}
+
+/// Whether `lowest` and everything from there to the stack pointer is stack of this thread's own
+/// and nobody else's: the main thread's, or one at whose upper end the C library has put the
+/// thread's control block. A coroutine's stack may end anywhere.
+fn is_own_stack(maps: &[Mapping], thread: &StoppedThread, lowest: u64) -> bool {
+    let Some(stack) = maps.iter().find(|m| m.contains(thread.sp())) else {
+        return false;
+    };
+    let roomy = stack.range.start.0 <= lowest && stack.write;
+    if stack.name == "[stack]" {
+        // It grows down as it is written to.
+        return true;
+    }
+    roomy && stack.contains(thread.fs_base()) && thread.sp() < thread.fs_base()
+}
+
+/// Whether returns of the thread are checked against a shadow stack, which would have to hold the
+/// restorer's address as well.
+fn has_shadow_stack(thread: &StoppedThread) -> bool {
+    let path = format!("/proc/{}/status", thread.tid());
+    let status = std::fs::read_to_string(path).unwrap_or_default();
+    let features = status
+        .lines()
+        .find_map(|l| l.strip_prefix("x86_Thread_features:"));
+    features.is_some_and(|f| f.contains("shstk"))
+}
+
+/// The extended state as a signal frame has it: what PTRACE_GETREGSET gives, with the software's
+/// bytes filled in (arch/x86/include/uapi/asm/sigcontext.h `struct _fpx_sw_bytes`).
+fn extended(regset: &[u8]) -> Option<Vec<u8>> {
+    const MAGIC1: u32 = 0x4650_5853;
+    const MAGIC2: u32 = 0x4650_5845;
+    const SOFTWARE: usize = 464;
+    const HEADER: usize = 512;
+    const LEGACY: usize = 576;
+    /// AMX, which a thread has to ask for: none that has is used.
+    const TILES: u64 = 1 << 17 | 1 << 18;
+    let word = |at: usize| {
+        let bytes = regset.get(at..at + 8)?.try_into().ok()?;
+        Some(u64::from_le_bytes(bytes))
+    };
+    // What the system has enabled, and what of it is not in its initial state.
+    let (enabled, used) = (word(SOFTWARE)?, word(HEADER)?);
+    if used & TILES != 0 {
+        return None;
+    }
+    let features = enabled & !TILES;
+    let component = |number: u32| {
+        // CPUID leaf 13: size and offset of a component in the standard form.
+        let leaf = __cpuid_count(0xd, number);
+        (leaf.ebx + leaf.eax) as usize
+    };
+    let components = (2..63).filter(|n| features & (1 << n) != 0);
+    let size = components.map(component).fold(LEGACY, usize::max);
+    let mut state = regset.get(..size)?.to_vec();
+    let total = size as u32 + 4;
+    let mut software = Vec::new();
+    software.extend(MAGIC1.to_le_bytes());
+    software.extend(total.to_le_bytes());
+    software.extend(features.to_le_bytes());
+    software.extend((size as u32).to_le_bytes());
+    software.resize(HEADER - SOFTWARE, 0);
+    state[SOFTWARE..HEADER].copy_from_slice(&software);
+    state.extend(MAGIC2.to_le_bytes());
+    Some(state)
+}
+
+/// `struct rt_sigframe` up to its siginfo, with these registers and this signal mask.
+fn frame(
+    restorer: Avma,
+    registers: &libc::user_regs_struct,
+    mask: u64,
+    extended_state: u64,
+) -> Vec<u8> {
+    /// UC_FP_XSTATE, UC_SIGCONTEXT_SS and UC_STRICT_RESTORE_SS.
+    const FLAGS: u64 = 7;
+    /// No flags of sigaltstack(2): refused, and with it any change of the alternate stack.
+    const NO_STACK: u64 = 0x77;
+    const CS: u64 = 0x33;
+    const SS: u64 = 0x2b;
+    let r = registers;
+    let general = [
+        r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx,
+        r.rax, r.rcx, r.rsp, r.rip, r.eflags,
+    ];
+    let mut words = vec![restorer.0, FLAGS, 0, 0, NO_STACK, 0];
+    words.extend(general);
+    words.push(CS | SS << 48);
+    // Error code, trap number, old mask and fault address mean nothing to rt_sigreturn.
+    words.extend([0; 4]);
+    words.push(extended_state);
+    words.extend([0; 8]);
+    words.push(mask);
+    words.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frame_is_laid_out_as_the_kernel_reads_it() {
+        // SAFETY: plain integers, for which zero is a value.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        registers.rip = 0x1111;
+        registers.r8 = 0x2222;
+        let bytes = frame(Avma(0x3333), &registers, 0x4444, 0x5555);
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        // Offsets by offsetof() on the kernel's structures.
+        assert_eq!(word(0), 0x3333);
+        assert_eq!(word(48), 0x2222);
+        assert_eq!(word(176), 0x1111);
+        assert_eq!(word(232), 0x5555);
+        assert_eq!(word(304), 0x4444);
+        assert_eq!(bytes.len(), 312);
+    }
+}
