@@ -95,14 +95,16 @@ fn gaps(maps: &[Mapping]) -> Vec<Range<u64>> {
 
 /// The start of a free range of `len` bytes, at the upper end of the highest wide gap: below what
 /// the kernel has mapped so far, where it would put a mapping itself, and nowhere near a program
-/// that may need its surroundings.
+/// or a stack that may need its surroundings.
 pub fn free_range(maps: &[Mapping], len: u64) -> Option<Avma> {
     const WIDE: u64 = 1 << 36;
     let gaps = gaps(maps);
-    let size = |gap: &&Range<u64>| gap.end - gap.start;
-    let wide = gaps.iter().rev().find(|gap| size(gap) >= WIDE.max(len));
-    let gap = wide.or_else(|| gaps.iter().max_by_key(size))?;
-    (size(&gap) >= len).then(|| Avma(gap.end - len))
+    let size = |gap: &Range<u64>| gap.end - gap.start;
+    let below_mapping = |gap: &Range<u64>| maps.iter().any(|m| m.range.start.0 == gap.end);
+    let wide = |gap: &&Range<u64>| size(gap) >= WIDE.max(len) && below_mapping(gap);
+    let widest = || gaps.iter().max_by_key(|gap| size(gap));
+    let gap = gaps.iter().rev().find(wide).or_else(widest)?;
+    (size(gap) >= len).then(|| Avma(gap.end - len))
 }
 
 /// The start of a free range of `len` bytes as near as can be to `near`, so that every byte of it

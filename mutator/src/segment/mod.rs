@@ -138,9 +138,23 @@ impl Segment {
     pub fn open(process: &Process) -> Result<Self, SegmentError> {
         let path = path_for(process);
         match File::options().read(true).write(true).open(&path) {
+            Ok(file) if Self::is_abandoned(&file) => {
+                let _ = std::fs::remove_file(&path);
+                Err(SegmentError::Missing)
+            }
             Ok(file) => Self::checked(file, Some(path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::open_in_target(process),
             Err(error) => Err(SegmentError::Io(path, error)),
+        }
+    }
+
+    /// Whether the file's maker was killed before it had a size.
+    fn is_abandoned(file: &File) -> bool {
+        const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+        let is_empty = || file.metadata().is_ok_and(|m| m.len() == 0);
+        is_empty() && {
+            std::thread::sleep(PATIENCE);
+            is_empty()
         }
     }
 

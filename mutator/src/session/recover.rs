@@ -7,19 +7,25 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread::sleep;
+use std::time::Duration;
 
 use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_FUNCTIONS};
 use abi::segment::{JOURNAL_WRITTEN, STATE_LEAVING, STATE_SETUP};
+use nix::errno::Errno;
 use patcher::Avma;
 
-use super::apply::read;
+use super::apply::{read, write};
 use super::{Session, SessionError};
+use crate::faults::step;
 use crate::process::{Mapping, Memory, Process};
 use crate::segment::{Document, Journal, Segment, SegmentError};
-use crate::tracee::{CallCode, Remote, Stopped};
+use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// First bytes of a mapping that is about to be taken out.
 const MARK: usize = 16;
+/// How long a thread may take to make a call it has been pointed at.
+const SETTLED: Duration = Duration::from_millis(10);
 
 impl Session {
     /// Clears away what a killed command has left of a session that was never finished, so that
@@ -111,6 +117,7 @@ impl Session {
         if regions.is_empty() {
             return Ok(());
         }
+        sleep(SETTLED);
         let memory = self.process.memory()?;
         let maps = self.process.maps()?;
         let image = Self::image()?;
@@ -133,6 +140,8 @@ impl Session {
     /// Takes out what there is of a session that was half made or half taken out.
     pub(super) fn clear_half(&mut self) -> Result<(), SessionError> {
         if self.process.is_alive() {
+            // A call that a thread was to make when its tracer was killed is made soon after.
+            sleep(SETTLED);
             let memory = self.process.memory()?;
             let maps = self.process.maps()?;
             let state = self.segment.header().state.load(Acquire);
@@ -145,6 +154,10 @@ impl Session {
                 let ours = is_unused(&maps, &memory, start, len, &first);
                 ours.then_some((start, len)).into_iter().collect()
             } else {
+                if self.document.leaving_mark.is_empty() {
+                    // Nothing has been taken out yet.
+                    self.write_marks(&memory)?;
+                }
                 self.marked(&memory)
             };
             // Last, because it is what tells of the others where it has no name.
@@ -161,23 +174,30 @@ impl Session {
         Ok(())
     }
 
-    /// Says in the document and in the target what is about to be taken out of it.
+    /// Says in the document and in the target what is about to be taken out of it. From then on
+    /// the session is over, and what of it is still there can be told from what the program maps
+    /// in its stead.
     pub(super) fn mark_leaving(
         &mut self,
         memory: &Memory,
         mappings: &[(u64, u64)],
     ) -> Result<(), SessionError> {
-        let mark = fs::read("/proc/sys/kernel/random/uuid").unwrap_or_default();
-        let mark: Vec<u8> = mark.into_iter().filter(|b| *b != b'-').collect();
-        let mark: Vec<u8> = mark.into_iter().take(MARK).collect();
         self.document.leaving = mappings.to_vec();
-        self.document.leaving_mark = String::from_utf8_lossy(&mark).into_owned();
         self.segment.write_document(&self.document)?;
         self.segment.header().state.store(STATE_LEAVING, Release);
-        crate::faults::step("state leaving");
-        for &(start, _) in mappings {
-            super::apply::write(memory, Avma(start), &mark)?;
+        step("state leaving");
+        self.write_marks(memory)
+    }
+
+    fn write_marks(&mut self, memory: &Memory) -> Result<(), SessionError> {
+        let random = fs::read("/proc/sys/kernel/random/uuid").unwrap_or_default();
+        let letters = random.into_iter().filter(u8::is_ascii_hexdigit).take(MARK);
+        let mark: Vec<u8> = letters.collect();
+        for &(start, _) in &self.document.leaving {
+            write(memory, Avma(start), &mark)?;
         }
+        self.document.leaving_mark = String::from_utf8_lossy(&mark).into_owned();
+        self.segment.write_document(&self.document)?;
         Ok(())
     }
 
@@ -223,7 +243,11 @@ impl Session {
         let mut stopped = self.stop_all()?;
         let mut remote = Remote::new(&code, memory, &mut stopped)?;
         for fd in left {
-            remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+            match remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]) {
+                // The thread that was asked to has closed it by now.
+                Ok(_) | Err(TraceeError::Call(_, Errno::EBADF)) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         drop(remote);
         stopped.resume()?;

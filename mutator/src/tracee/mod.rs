@@ -66,6 +66,7 @@ impl Stopped {
     pub fn adopt(pid: Pid) -> Result<Self, TraceeError> {
         let mut stopped = Self::none(pid);
         let tid = Tid(pid.0);
+        sys::set_options(tid).map_err(|e| TraceeError::seize(pid, tid, e))?;
         stopped.threads.insert(tid, StoppedThread::at_stop(tid, 0)?);
         Ok(stopped)
     }
@@ -196,7 +197,9 @@ fn wait_for_stop(
                     .or_else(TraceeError::if_gone);
             }
             Change::Ended => return Ok(None),
-            Change::Other(_) => sys::cont(tid, 0).map_err(|e| TraceeError::Resume(tid, e))?,
+            Change::Call | Change::Other(_) => {
+                sys::cont(tid, 0).map_err(|e| TraceeError::Resume(tid, e))?
+            }
         }
         if Instant::now() > deadline {
             let _ = sys::detach(tid, 0);

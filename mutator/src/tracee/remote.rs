@@ -49,7 +49,7 @@ fn find_syscall(maps: &[Mapping], memory: &Memory) -> Option<Avma> {
 }
 
 /// Makes system calls on a thread: it is pointed at a `syscall` instruction the process already
-/// has and stepped over it, all its signals blocked, so that nothing of the program runs. When
+/// has and led over it, all its signals blocked, so that nothing of the program runs. When
 /// dropped, the thread has its signal mask and its registers again. Should we be killed before, it
 /// gets them by itself wherever there is a [`WayBack`].
 #[derive(Debug)]
@@ -146,8 +146,9 @@ impl<'t> Remote<'t> {
             sys::set_signal_mask(tid, u64::MAX).map_err(failed)?;
             self.begun = true;
         }
-        sys::single_step(tid, 0).map_err(failed)?;
-        wait_for_step(tid)?;
+        // To the call's beginning, and to its end.
+        to_call(tid)?;
+        to_call(tid)?;
         step(name);
         let after = sys::registers(tid).map_err(failed)?;
         if after.rip != self.instruction.0 + SYSCALL.len() as u64 {
@@ -225,15 +226,16 @@ fn mask_of(thread: &StoppedThread) -> Result<u64, TraceeError> {
     sys::signal_mask(thread.tid()).map_err(|e| TraceeError::registers(thread.tid(), e))
 }
 
-fn wait_for_step(tid: Tid) -> Result<(), TraceeError> {
-    let failed = |e| TraceeError::registers(tid, e);
+fn to_call(tid: Tid) -> Result<(), TraceeError> {
+    let go = |signal| sys::to_call(tid, signal).map_err(|e| TraceeError::registers(tid, e));
+    go(0)?;
     loop {
         match sys::change(tid, true).map_err(|e| TraceeError::Wait(tid, e))? {
-            Change::Signal(libc::SIGTRAP) => return Ok(()),
+            Change::Call => return Ok(()),
             // SIGSTOP cannot be blocked: with it the thread stops with its group, and goes on.
-            Change::Signal(signal) => sys::single_step(tid, signal).map_err(failed)?,
-            // The stop of an interrupt or of the group: the step is still to come.
-            Change::Stopped => sys::single_step(tid, 0).map_err(failed)?,
+            Change::Signal(signal) => go(signal)?,
+            // The stop of an interrupt or of the group: the call is still to come.
+            Change::Stopped => go(0)?,
             Change::None => {}
             Change::Ended => return Err(TraceeError::ThreadGone(tid)),
             Change::Other(event) => {

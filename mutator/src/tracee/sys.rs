@@ -10,6 +10,11 @@ use crate::process::Tid;
 const GETSIGMASK: libc::c_uint = 0x420a;
 const SETSIGMASK: libc::c_uint = 0x420b;
 
+/// Marks stops at system calls, so that they are not taken for a trap of the program's: not by us,
+/// and not by the kernel, which makes a signal of a stop whose tracer has ended.
+const OPTIONS: usize = libc::PTRACE_O_TRACESYSGOOD as usize;
+/// The number of such a stop.
+const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 /// The event of a stop by PTRACE_INTERRUPT or of the group.
 const EVENT_STOP: i32 = 128;
 /// The register set with the extended state, linux/elf.h.
@@ -22,6 +27,8 @@ pub enum Change {
     None,
     /// Stopped, for PTRACE_INTERRUPT or with its group.
     Stopped,
+    /// Stopped at the beginning or end of a system call.
+    Call,
     /// Stopped on the way to this signal, which it gets when it goes on.
     Signal(i32),
     /// Stopped at something we do not ask for.
@@ -47,9 +54,14 @@ fn request(
 
 /// PTRACE_SEIZE.
 pub fn seize(tid: Tid) -> Result<(), Errno> {
-    request(libc::PTRACE_SEIZE, tid, 0, 0).map(drop)?;
+    request(libc::PTRACE_SEIZE, tid, 0, OPTIONS).map(drop)?;
     step("seize");
     Ok(())
+}
+
+/// What PTRACE_SEIZE does beside tracing, for a thread that has had itself traced.
+pub fn set_options(tid: Tid) -> Result<(), Errno> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).map(drop)
 }
 
 /// PTRACE_INTERRUPT.
@@ -66,10 +78,11 @@ pub fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Lets it execute one instruction, with a signal or 0.
-pub fn single_step(tid: Tid, signal: i32) -> Result<(), Errno> {
-    request(libc::PTRACE_SINGLESTEP, tid, 0, signal as usize).map(drop)?;
-    step("single step");
+/// Lets it go on to the beginning or the end of a system call, with a signal or 0. Unlike a step
+/// by PTRACE_SINGLESTEP this leaves no trap for the program if the tracer ends meanwhile.
+pub fn to_call(tid: Tid, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_SYSCALL, tid, 0, signal as usize).map(drop)?;
+    step("to call");
     Ok(())
 }
 
@@ -148,6 +161,7 @@ pub fn change(tid: Tid, wait: bool) -> Result<Change, Errno> {
     }
     Ok(match info.si_code {
         libc::CLD_TRAPPED | libc::CLD_STOPPED => match (status & 0xff, status >> 8) {
+            (CALL_STOP, 0) => Change::Call,
             (signal, 0) => Change::Signal(signal),
             (_, EVENT_STOP) => Change::Stopped,
             (_, event) => Change::Other(event),

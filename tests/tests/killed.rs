@@ -1,0 +1,231 @@
+//! `ipath_killed`: ipath ended by SIGKILL after every single step of what it does to a target. The
+//! target runs on and stays right, and the next ipath finishes the session or removes it.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::program;
+use ipath_tests::place::{target_dir, workspace};
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The command with the feature `faults`: `IPATH_DIE_AT=N` ends it at its N-th step.
+fn faulty() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let target = target_dir().join("faults");
+        Run::new(env!("CARGO"))
+            .args(["build", "--release", "--quiet", "--package", "ipath"])
+            .args(["--features", "ipath/faults", "--manifest-path"])
+            .arg(workspace().join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target)
+            .limit(Duration::from_secs(600))
+            .run()
+            .expect(0);
+        target.join("release/ipath")
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+/// What is done to the target while ipath is killed.
+struct Deed {
+    /// The command's arguments; `PID` stands for the target's.
+    arguments: &'static [&'static str],
+    /// The functions of the session before it; none without a session.
+    before: &'static [&'static str],
+    /// The functions that may be in afterwards.
+    functions: &'static [&'static str],
+    /// At least so many steps are expected.
+    steps: u64,
+}
+
+fn ipath(arguments: &[&str], pid: u32) -> Finished {
+    let pid = pid.to_string();
+    let arguments = arguments.iter().map(|&a| if a == "PID" { &pid } else { a });
+    Run::ipath(arguments).run()
+}
+
+fn attach(functions: &[&str], pid: u32) -> Finished {
+    let mut arguments = vec!["attach", "PID", "--keep", "--no-tui", "--duration", "1ms"];
+    arguments.extend(functions.iter().flat_map(|f| ["-f", f]));
+    ipath(&arguments, pid)
+}
+
+/// Kills ipath at each step of the deed in turn, on one running target.
+fn kill_at_every_step(target: &mut Target, deed: &Deed) {
+    let pid = target.pid();
+    let clean = ProcessState::of(pid);
+    let mut died = 0;
+    for step in 1.. {
+        if !deed.before.is_empty() {
+            attach(deed.before, pid).expect(0);
+        }
+        let id = pid.to_string();
+        let arguments = deed.arguments.iter();
+        let arguments = arguments.map(|&a| if a == "PID" { id.as_str() } else { a });
+        let killed = Run::new(faulty())
+            .args(arguments)
+            .env("IPATH_DIE_AT", step.to_string())
+            .run();
+        let what = format!("step {step}:\n{}", killed.report());
+        assert!(target.poll().is_none(), "{what}\n{}", target.report());
+        let through = killed.code() == 0;
+        if !through {
+            assert_eq!(killed.code(), 128 + libc::SIGKILL, "{what}");
+            died += 1;
+        }
+        next_ipath(step, deed, pid, &what);
+        assert!(target.poll().is_none(), "{what}\n{}", target.report());
+        let differences = clean.differences(&ProcessState::of(pid));
+        assert!(differences.is_empty(), "{differences:#?}\n{what}");
+        if through {
+            break;
+        }
+    }
+    println!("{:?}: killed at {died} steps", deed.arguments);
+    assert!(died >= deed.steps, "only {died} steps");
+}
+
+/// What a user does who finds the target so; the session is out of it in the end.
+fn next_ipath(step: u64, deed: &Deed, pid: u32, what: &str) {
+    let said = |finished: &Finished, text: &str| finished.stderr.contains(text);
+    match step % 3 {
+        // To take it out at once.
+        0 => {}
+        // To make a session of one's own, or go on with what is there.
+        1 => {
+            let made = attach(&deed.functions[..1], pid);
+            let exists = said(&made, "has a session already");
+            assert!(made.code() == 0 || exists, "{}\n{what}", made.report());
+            if exists {
+                let added = ipath(&["add", "PID", "-f", deed.functions[0]], pid);
+                assert_eq!(added.code(), 0, "{}\n{what}", added.report());
+            }
+            let status = ipath(&["status", "PID"], pid);
+            assert!(
+                status.code() == 0 && status.stdout.contains("  in\n"),
+                "{}\n{what}",
+                status.report()
+            );
+        }
+        // To take functions out of what is there.
+        _ => {
+            for function in deed.functions {
+                let removed = ipath(&["remove", "PID", "-f", function], pid);
+                let known = ["no session", "no instrumented function"];
+                let excused = known.iter().any(|text| said(&removed, text));
+                assert!(
+                    removed.code() == 0 || excused,
+                    "{}\n{what}",
+                    removed.report()
+                );
+            }
+        }
+    }
+    let detached = ipath(&["detach", "PID"], pid);
+    let excused = said(&detached, "no session");
+    assert!(
+        detached.code() == 0 || excused,
+        "{}\n{what}",
+        detached.report()
+    );
+}
+
+fn busy() -> Target {
+    Target::start(program("busy.c"), ["2", "600"]).await_output("ready")
+}
+
+fn sleeper() -> Target {
+    Target::start(program("sleeper.c"), ["600"]).await_output("ready")
+}
+
+const ATTACH: &[&str] = &[
+    "attach",
+    "PID",
+    "-f",
+    "busy*!step",
+    "-f",
+    "mix",
+    "--keep",
+    "--no-tui",
+    "--duration",
+    "1ms",
+];
+
+#[test]
+fn ipath_killed_in_attach() {
+    let mut target = busy();
+    let deed = Deed {
+        arguments: ATTACH,
+        before: &[],
+        functions: &["step", "mix"],
+        steps: 100,
+    };
+    kill_at_every_step(&mut target, &deed);
+    target.finish("ok calls ");
+}
+
+#[test]
+fn ipath_killed_in_attach_to_sleepers() {
+    let mut target = sleeper();
+    let deed = Deed {
+        arguments: &[
+            "attach",
+            "PID",
+            "-f",
+            "tick",
+            "--keep",
+            "--no-tui",
+            "--duration",
+            "1ms",
+        ],
+        before: &[],
+        functions: &["tick"],
+        steps: 100,
+    };
+    kill_at_every_step(&mut target, &deed);
+    target.finish("ok calls ");
+}
+
+#[test]
+fn ipath_killed_in_add() {
+    let mut target = busy();
+    let deed = Deed {
+        arguments: &["add", "PID", "-f", "mix", "-f", "down"],
+        before: &["busy*!step"],
+        functions: &["step", "mix", "down"],
+        steps: 30,
+    };
+    kill_at_every_step(&mut target, &deed);
+    target.finish("ok calls ");
+}
+
+#[test]
+fn ipath_killed_in_remove() {
+    let mut target = busy();
+    let deed = Deed {
+        arguments: &["remove", "PID", "-f", "step"],
+        before: &["busy*!step", "down"],
+        functions: &["step", "down"],
+        steps: 15,
+    };
+    kill_at_every_step(&mut target, &deed);
+    target.finish("ok calls ");
+}
+
+#[test]
+fn ipath_killed_in_detach() {
+    let targets: [(Target, &[&str]); 2] = [(busy(), &["busy*!step"]), (sleeper(), &["tick"])];
+    for (mut target, functions) in targets {
+        let deed = Deed {
+            arguments: &["detach", "PID"],
+            before: functions,
+            functions,
+            steps: 40,
+        };
+        kill_at_every_step(&mut target, &deed);
+        target.finish("ok calls ");
+    }
+}
