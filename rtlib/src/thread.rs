@@ -95,6 +95,8 @@ pub struct Thread {
     pub next_stack: u64,
 }
 
+const _: () = assert!(core::mem::offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP);
+
 struct Slot {
     /// FS base plus one; 0 while free.
     key: AtomicU64,

@@ -13,7 +13,7 @@ use patcher::select::Pattern;
 
 use super::place::Places;
 use super::select::reapers;
-use super::stack_scan::interrupted;
+use super::stack_scan::Stacks;
 use super::{Candidate, Changed, Selection, Session, SessionError, select};
 use crate::images;
 use crate::process::modules::{Module, modules};
@@ -107,9 +107,12 @@ impl Session {
         // take the bytes out again.
         self.segment.write_document(&self.document)?;
         let result = match stopped {
-            Some(stopped) => self.write_in(&memory, stopped, &ids),
-            None => self.in_stop(why, |session, stopped| {
-                session.write_in(&memory, stopped, &ids)
+            Some(stopped) => {
+                let mut stacks = self.stacks(&memory)?;
+                self.write_in(&memory, stopped, &mut stacks, &ids)
+            }
+            None => self.in_stop(why, &memory, |session, stopped, stacks| {
+                session.write_in(&memory, stopped, stacks, &ids)
             }),
         };
         if let Err(error) = result {
@@ -149,7 +152,7 @@ impl Session {
         }
         // From here on no call is counted that would be seen to enter and not to return.
         self.switch(memory, ids, false)?;
-        self.in_stop(why, |session, stopped| {
+        self.in_stop(why, memory, |session, stopped, _| {
             session.write_out(memory, stopped, ids)
         })
     }
@@ -159,12 +162,14 @@ impl Session {
     fn in_stop(
         &mut self,
         why: &str,
-        mut work: impl FnMut(&mut Self, &mut Stopped) -> Result<(), SessionError>,
+        memory: &Memory,
+        mut work: impl FnMut(&mut Self, &mut Stopped, &mut Stacks) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         let mut attempts = 0;
         loop {
+            let mut stacks = self.stacks(memory)?;
             let mut stopped = self.stop_all()?;
-            let result = work(self, &mut stopped);
+            let result = work(self, &mut stopped, &mut stacks);
             let duration = stopped.resume()?;
             self.note_stop(why, duration);
             attempts += 1;
@@ -450,6 +455,7 @@ impl Session {
         &mut self,
         memory: &Memory,
         stopped: &mut Stopped,
+        stacks: &mut Stacks,
         ids: &[usize],
     ) -> Result<(), SessionError> {
         let sites = self.sites_of(ids);
@@ -460,7 +466,7 @@ impl Session {
                 return Err(SessionError::TextChanged(patch.at));
             }
         }
-        self.clear_windows(memory, stopped, &sites)?;
+        self.clear_windows(memory, stopped, stacks, &sites)?;
         let journal = Journal(&self.segment);
         for &(index, _) in &patches {
             journal.intend(index)?;
@@ -477,16 +483,17 @@ impl Session {
         &self,
         memory: &Memory,
         stopped: &mut Stopped,
+        stacks: &mut Stacks,
         sites: &[&SiteDoc],
     ) -> Result<(), SessionError> {
         // Strictly inside: at a window's start the jump is as good as what stood there.
+        let mut sites = sites.to_vec();
+        sites.sort_by_key(|s| s.window);
         let inside = |pc: Avma| {
-            sites
-                .iter()
-                .find(|s| s.window.0 < pc.0 && pc.0 < s.window.1)
-                .copied()
+            let after = sites.partition_point(|s| s.window.0 < pc.0);
+            let site = sites[..after].last().copied();
+            site.filter(|s| pc.0 < s.window.1)
         };
-        let maps = self.process.maps()?;
         let mut moves = Vec::new();
         for thread in stopped.threads() {
             if let Some(site) = inside(thread.pc()) {
@@ -494,7 +501,10 @@ impl Session {
                 let to = pair.ok_or_else(|| occupied(thread, site))?.1;
                 moves.push((thread.tid(), Avma(to)));
             }
-            for pc in interrupted(&maps, memory, thread.sp()) {
+            if stacks.are_stale(thread.sp()) {
+                *stacks = self.stacks(memory)?;
+            }
+            for pc in stacks.interrupted(memory, thread.sp()) {
                 if let Some(site) = inside(pc) {
                     return Err(occupied(thread, site));
                 }

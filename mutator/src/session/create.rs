@@ -17,7 +17,7 @@ use crate::process::modules::Module;
 use crate::process::{Memory, Process};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, MetricDoc, Shape};
-use crate::tracee::Stopped;
+use crate::tracee::{Priority, Stopped};
 
 /// What is measured beside the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,7 @@ impl Session {
             Where::Stopped(stopped) => Some(stopped),
         };
         let hz = clock::frequency();
+        let _priority = Priority::raise();
         let memory = process.memory()?;
         let shape = Shape {
             max_paths: options.max_paths,

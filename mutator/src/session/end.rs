@@ -1,5 +1,7 @@
 //! Taking a session out of its target.
 
+use std::collections::HashMap;
+use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -10,12 +12,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::apply::read;
 use super::recover::unmap;
-use super::stack_scan::interrupted;
+use super::stack_scan::Stacks;
 use super::{Session, SessionError};
 use crate::clock;
-use crate::process::{Memory, Tid};
+use crate::process::{Memory, Pid, Tid};
 use crate::segment::Journal;
-use crate::tracee::{CallCode, Stopped};
+use crate::tracee::{CallCode, Priority, Stopped};
 
 /// What became of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +29,13 @@ pub enum Ended {
 }
 
 /// How long it is waited for threads to leave the runtime's code.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest time between two looks.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Session {
     /// Takes everything out of the target and ends the session. The segment stays readable here.
     pub fn detach(&mut self) -> Result<Ended, SessionError> {
         self.segment.lock()?;
+        let _priority = Priority::raise();
         let result = self.refresh().and_then(|()| match self.is_half() {
             true => self.clear_half().map(|()| Ended::Detached),
             false => self.recover().and_then(|()| self.end()),
@@ -114,6 +115,19 @@ impl Session {
     /// Everything the session has mapped but the segment, what the runtime mapped for itself
     /// included.
     fn mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
+        let mut mappings = self.own_mappings(memory)?;
+        mappings.extend(self.document.regions.iter().map(|r| (r.start, r.len)));
+        mappings.push(self.document.image);
+        Ok(mappings)
+    }
+
+    /// The stacks of the target as they are now.
+    pub(super) fn stacks(&self, memory: &Memory) -> Result<Stacks, SessionError> {
+        Ok(Stacks::of(&self.process, self.own_mappings(memory)?)?)
+    }
+
+    /// What the runtime has mapped for itself.
+    fn own_mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
         let image = Self::image()?;
         let table = image
             .address(Avma(self.document.image.0), SYMBOL_MAPS)
@@ -123,20 +137,17 @@ impl Session {
         let own = bytes
             .chunks_exact(16)
             .map(|slot| (word(&slot[..8]), word(&slot[8..])));
-        let mut mappings: Vec<(u64, u64)> = own.filter(|m| m.0 != 0 && m.1 != 0).collect();
-        mappings.extend(self.document.regions.iter().map(|r| (r.start, r.len)));
-        mappings.push(self.document.image);
-        Ok(mappings)
+        Ok(own.filter(|m| m.0 != 0 && m.1 != 0).collect())
     }
 
     /// Waits until no thread is in a trampoline or the runtime, nor will return there. Nothing
     /// leads there any more.
     fn wait_until_left(&mut self, memory: &Memory) -> Result<(), SessionError> {
         let deadline = Instant::now() + PATIENCE;
-        let mut pause = Duration::from_millis(1);
         loop {
+            let mut stacks = self.stacks(memory)?;
             let mut stopped = self.stop_all()?;
-            let inside = self.lead_out(memory, &mut stopped);
+            let inside = self.threads_inside(memory, &mut stopped, &mut stacks);
             let duration = stopped.resume()?;
             self.note_stop("detach", duration);
             let inside = inside?;
@@ -149,31 +160,34 @@ impl Session {
                      mapped; try again later"
                 )));
             }
-            sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.let_leave(&inside, deadline);
         }
     }
 
-    /// Lets threads that are inside run on alone until they have left, for which most need a few
-    /// hundred instructions; those that have not.
-    fn lead_out(&self, memory: &Memory, stopped: &mut Stopped) -> Result<Vec<Tid>, SessionError> {
-        const ROUNDS: usize = 5;
-        const TIME: Duration = Duration::from_micros(20);
-        let mut inside = self.threads_inside(memory, stopped)?;
-        for _ in 0..ROUNDS {
-            if inside.is_empty() {
-                break;
-            }
-            stopped.let_run(&inside, TIME)?;
-            inside = self.threads_inside(memory, stopped)?;
+    /// Waits until each of these threads has run for longer than it takes to get out, by itself,
+    /// while all others run as well.
+    fn let_leave(&self, inside: &[Tid], deadline: Instant) {
+        /// A walk of a deep stack takes tens of microseconds.
+        const ENOUGH_NS: u64 = 200_000;
+        const PAUSE: Duration = Duration::from_millis(2);
+        const LONGEST: Duration = Duration::from_secs(5);
+        let until = (Instant::now() + LONGEST).min(deadline);
+        let run_time = |tid: &Tid| run_time(self.process.pid, *tid);
+        let mut waiting: Vec<(Tid, u64)> = inside
+            .iter()
+            .filter_map(|tid| Some((*tid, run_time(tid)? + ENOUGH_NS)))
+            .collect();
+        while !waiting.is_empty() && Instant::now() < until {
+            sleep(PAUSE);
+            waiting.retain(|(tid, enough)| run_time(tid).is_some_and(|now| now < *enough));
         }
-        Ok(inside)
     }
 
     fn threads_inside(
         &self,
         memory: &Memory,
         stopped: &mut Stopped,
+        stacks: &mut Stacks,
     ) -> Result<Vec<Tid>, SessionError> {
         let image = self.document.image;
         let regions = self.document.regions.iter().map(|r| (r.start, r.len));
@@ -181,17 +195,17 @@ impl Session {
         let is_inside = |pc: Avma| ranges.iter().any(|r| r.0 <= pc.0 && pc.0 < r.0 + r.1);
         // A trampoline's copy of an original instruction is as good as the original.
         let sites = self.document.functions.iter().flat_map(|f| &f.sites);
-        let pairs: Vec<(u64, u64)> = sites
-            .flat_map(|s| s.pcs.iter().chain(&s.hook_starts).copied())
-            .collect();
-        let maps = self.process.maps()?;
+        let pairs = sites.flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
+        let originals: HashMap<u64, u64> = pairs.map(|p| (p.1, p.0)).collect();
         let mut inside = Vec::new();
         for thread in stopped.threads() {
-            let pc = thread.pc().0;
-            if let Some(pair) = pairs.iter().find(|p| p.1 == pc) {
-                thread.set_pc(Avma(pair.0))?;
+            if let Some(&original) = originals.get(&thread.pc().0) {
+                thread.set_pc(Avma(original))?;
             }
-            let saved = interrupted(&maps, memory, thread.sp());
+            if stacks.are_stale(thread.sp()) {
+                *stacks = self.stacks(memory)?;
+            }
+            let saved = stacks.interrupted(memory, thread.sp());
             if is_inside(thread.pc()) || saved.into_iter().any(is_inside) {
                 inside.push(thread.tid());
             }
@@ -211,6 +225,12 @@ impl Session {
         self.close();
         Ok(())
     }
+}
+
+/// How long a thread has been on a processor, ns: the first number of its schedstat.
+fn run_time(pid: Pid, tid: Tid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// The same ranges in order, those that touch as one.

@@ -21,7 +21,7 @@ use crate::error::Failure;
 use crate::process::{Process, ProcessError};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Segment, SegmentError, StopDoc};
-use crate::tracee::{Stopped, TraceeError};
+use crate::tracee::{Priority, Stopped, TraceeError};
 
 pub use create::{Metric, Options, Where};
 pub use end::Ended;
@@ -207,6 +207,7 @@ impl Session {
         change: impl FnOnce(&mut Self) -> Result<R, SessionError>,
     ) -> Result<R, SessionError> {
         self.segment.lock()?;
+        let _priority = Priority::raise();
         let result = self
             .refresh()
             .and_then(|()| self.recover())

@@ -1,11 +1,12 @@
 //! Saved program counters on stacks: a handler that runs on top of interrupted code has left the
 //! place in a signal frame, where execution goes on when the handler returns.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use patcher::Avma;
 
-use crate::process::{Mapping, Memory};
+use crate::process::{Mapping, Memory, Process, ProcessError};
 
 /// `mov rax, 15; syscall`: what a signal frame's return address points to (rt_sigreturn, number
 /// 15); libc's restorer and everyone else's.
@@ -18,47 +19,115 @@ const SHORT_RESTORER: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 /// `uc_flags`, `uc_link`, `uc_stack` and sixteen registers (arch/x86/include/uapi/asm/ucontext.h
 /// and sigcontext.h).
 const RIP: usize = 8 + 8 + 8 + 24 + 16 * 8;
+/// The same to the interrupted rsp.
+const RSP: usize = RIP - 8;
 
-/// Program counters in the signal frames on the stack that holds `sp`, from there outwards.
-pub(super) fn interrupted(maps: &[Mapping], memory: &Memory, sp: Avma) -> Vec<Avma> {
-    let Some(stack) = maps.iter().find(|m| m.contains(sp)) else {
-        return Vec::new();
-    };
-    let from = sp.0 & !7;
-    let Ok(bytes) = memory.read_vec(Avma(from), (stack.range.end.0 - from) as usize) else {
-        return Vec::new();
-    };
-    let word = |at: usize| {
-        bytes
-            .get(at..at + 8)
-            .and_then(|b| b.try_into().ok())
-            .map(u64::from_le_bytes)
-    };
-    let code: Vec<&Range<Avma>> = maps
-        .iter()
-        .filter(|m| m.execute)
-        .map(|m| &m.range)
-        .collect();
-    let is_code = |at: u64| {
-        let after = code.partition_point(|r| r.start.0 <= at);
-        after > 0 && at < code[after - 1].end.0
-    };
-    let mut found = Vec::new();
-    let mut restorer = None;
-    for at in (0..bytes.len()).step_by(8) {
-        let Some(rip) = word(at + RIP) else { break };
-        let Some(address) = word(at).filter(|&a| is_code(a)) else {
-            continue;
-        };
-        if restorer != Some(address) {
-            if !is_restorer(memory, Avma(address)) {
+/// Stacks of one thread that are looked at: its own, and alternate ones for signals.
+const MOST_STACKS: usize = 16;
+/// Bytes of a stack that are looked at: more only where it lies amid other data.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// The stacks of a process, and what code there is for them to hold addresses of.
+pub(super) struct Stacks {
+    maps: Vec<Mapping>,
+    code: Vec<Range<u64>>,
+    /// Mappings the runtime has made, first address and bytes.
+    own: Vec<(u64, u64)>,
+    /// Return addresses looked at before, and whether a signal frame begins with them.
+    restorers: HashMap<u64, bool>,
+}
+
+impl Stacks {
+    /// As they are now; `own` are the mappings the runtime has made.
+    pub(super) fn of(process: &Process, own: Vec<(u64, u64)>) -> Result<Self, ProcessError> {
+        let maps = process.maps()?;
+        let executable = maps.iter().filter(|m| m.execute);
+        let code = executable.map(|m| m.range.start.0..m.range.end.0).collect();
+        Ok(Self {
+            maps,
+            code,
+            own,
+            restorers: HashMap::new(),
+        })
+    }
+
+    /// Whether these were read before the stack that holds `sp` was there, or had grown to it.
+    pub(super) fn are_stale(&self, sp: Avma) -> bool {
+        self.stack(sp).is_none()
+    }
+
+    /// The stack pointer the application has left at `sp`, which may be on a stack of the
+    /// runtime's.
+    fn of_application(&self, memory: &Memory, sp: Avma) -> Avma {
+        let inside = |m: &&(u64, u64)| m.0 <= sp.0 && sp.0 < m.0 + m.1;
+        let saved = self.own.iter().find(inside).and_then(|&(start, _)| {
+            let at = Avma(start).plus(abi::image::THREAD_SAVED_RSP as u64);
+            memory.read_word(at).ok()
+        });
+        saved.map_or(sp, Avma)
+    }
+
+    fn stack(&self, sp: Avma) -> Option<&Mapping> {
+        let after = self.maps.partition_point(|m| m.range.start <= sp);
+        self.maps[..after].last().filter(|m| m.contains(sp))
+    }
+
+    fn is_code(&self, at: u64) -> bool {
+        let after = self.code.partition_point(|r| r.start <= at);
+        after > 0 && at < self.code[after - 1].end
+    }
+
+    /// Program counters in the signal frames of a thread whose stack pointer is `sp`: those on
+    /// that stack, and on the stacks their handlers were called from.
+    pub(super) fn interrupted(&mut self, memory: &Memory, sp: Avma) -> Vec<Avma> {
+        let mut found = Vec::new();
+        let mut looked_at = Vec::new();
+        let mut wanted = vec![self.of_application(memory, sp)];
+        while let Some(sp) = wanted.pop() {
+            let Some(stack) = self.stack(sp).map(|m| m.range.clone()) else {
+                continue;
+            };
+            if looked_at.contains(&stack.start) || looked_at.len() == MOST_STACKS {
                 continue;
             }
-            restorer = Some(address);
+            looked_at.push(stack.start);
+            for (rip, rsp) in self.frames(memory, sp, stack.end) {
+                found.push(rip);
+                wanted.push(rsp);
+            }
         }
-        found.push(Avma(rip));
+        found
     }
-    found
+
+    /// Saved rip and rsp of the signal frames between `sp` and `end`.
+    fn frames(&mut self, memory: &Memory, sp: Avma, end: Avma) -> Vec<(Avma, Avma)> {
+        let from = sp.0 & !7;
+        let len = (end.0 - from).min(MOST_BYTES) as usize;
+        let Ok(bytes) = memory.read_vec(Avma(from), len) else {
+            return Vec::new();
+        };
+        let word = |at: usize| {
+            let bytes = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
+            bytes.map(u64::from_le_bytes)
+        };
+        let mut found = Vec::new();
+        for at in (0..bytes.len()).step_by(8) {
+            let (Some(rip), Some(rsp)) = (word(at + RIP), word(at + RSP)) else {
+                break;
+            };
+            let Some(address) = word(at).filter(|&a| self.is_code(a)) else {
+                continue;
+            };
+            let is_restorer = *self
+                .restorers
+                .entry(address)
+                .or_insert_with(|| is_restorer(memory, Avma(address)));
+            if is_restorer {
+                found.push((Avma(rip), Avma(rsp)));
+            }
+        }
+        found
+    }
 }
 
 fn is_restorer(memory: &Memory, at: Avma) -> bool {

@@ -18,10 +18,10 @@ use nix::errno::Errno;
 
 use crate::process::{Pid, Process, Tid};
 
-use priority::Priority;
 use sys::Change;
 
 pub use error::TraceeError;
+pub use priority::Priority;
 pub use remote::{CallCode, Remote};
 pub use thread::StoppedThread;
 
@@ -85,21 +85,28 @@ impl Stopped {
         let mut seized = Vec::new();
         for &tid in tids {
             match sys::seize(tid) {
-                Ok(()) => {}
+                Ok(()) => seized.push(tid),
                 // Ended since it was listed, or a zombie leader.
-                Err(Errno::ESRCH) => continue,
-                Err(Errno::EPERM) if is_dead(self.pid, tid) => continue,
+                Err(Errno::ESRCH) => {}
+                Err(Errno::EPERM) if is_dead(self.pid, tid) => {}
                 Err(errno) => return Err(TraceeError::seize(self.pid, tid, errno)),
             }
+        }
+        // Up to here they all run.
+        if self.threads.is_empty() {
+            self.since = Instant::now();
+        }
+        let mut interrupted = Vec::new();
+        for tid in seized {
             match sys::interrupt(tid) {
-                Ok(()) => seized.push(tid),
+                Ok(()) => interrupted.push(tid),
                 Err(Errno::ESRCH) => {}
                 Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
             }
         }
         let deadline = Instant::now() + PATIENCE;
         let mut any = false;
-        for tid in seized {
+        for tid in interrupted {
             if let Some(thread) = wait_for_stop(self.pid, tid, deadline)? {
                 self.threads.insert(tid, thread);
                 any = true;
@@ -116,33 +123,6 @@ impl Stopped {
     /// The threads in stop.
     pub fn threads(&mut self) -> impl Iterator<Item = &mut StoppedThread> {
         self.threads.values_mut()
-    }
-
-    /// Lets these threads run for `time` while all others stay stopped: they get a processor at
-    /// once, and leave a short piece of code behind them.
-    pub fn let_run(&mut self, tids: &[Tid], time: Duration) -> Result<(), TraceeError> {
-        let mut running = Vec::new();
-        for tid in tids {
-            if let Some(thread) = self.threads.remove(tid)
-                && thread.go_on()?
-            {
-                running.push(*tid);
-            }
-        }
-        std::thread::sleep(time);
-        for &tid in &running {
-            match sys::interrupt(tid) {
-                Ok(()) | Err(Errno::ESRCH) => {}
-                Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
-            }
-        }
-        let deadline = Instant::now() + PATIENCE;
-        for tid in running {
-            if let Some(thread) = wait_for_stop(self.pid, tid, deadline)? {
-                self.threads.insert(tid, thread);
-            }
-        }
-        Ok(())
     }
 
     /// Lets all threads go on; how long they were stopped.

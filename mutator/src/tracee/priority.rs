@@ -1,16 +1,16 @@
-//! Priority while a process is held: its own threads compete with us for the processors until the
-//! last of them is stopped and again when the first of them goes on, and each moment we wait the
-//! others wait too.
+//! Priority while a process is changed: its own threads compete with us for the processors, until
+//! the last of them is stopped, again when the first of them goes on, and between two stops, when
+//! a thread is waited for that has to leave some code first.
 
 /// Real-time scheduling of the calling thread, where the system allows it; as before when dropped.
 #[derive(Debug)]
-pub(super) struct Priority {
+pub struct Priority {
     before: Option<(i32, libc::sched_param)>,
 }
 
 impl Priority {
     /// Raises it. Refused without CAP_SYS_NICE: then stops take as long as the others let them.
-    pub(super) fn raise() -> Self {
+    pub fn raise() -> Self {
         let mut parameters = libc::sched_param { sched_priority: 0 };
         // SAFETY: reads the scheduling of the calling thread into the struct given.
         let policy = unsafe {

@@ -74,6 +74,10 @@ pub const FUNCTION_EXITS: u32 = 1;
 /// an exception.
 pub const FUNCTION_REAPER: u32 = 2;
 
+/// Bytes from the start of a mapping that holds a thread's state and private stack to where the
+/// application's stack pointer stands while the thread runs on that stack.
+pub const THREAD_SAVED_RSP: usize = 96;
+
 /// Length of the table of mappings.
 pub const MAP_SLOTS: usize = 16384;
 
