@@ -163,10 +163,14 @@ fn starts_function(image: &Image<'_>, at: u64) -> bool {
         .is_some_and(|f| f.start == Svma(at))
 }
 
-/// Is `range` no function but a part of one, split off by the compiler? Then its unwind rules do not
-/// begin with the stack as a call leaves it.
+/// Is `range` no function but a part of one, split off by the compiler, or where a new thread goes on
+/// in the middle of `clone`? Then its unwind rules do not begin with the stack as a call leaves it.
 pub fn is_fragment(image: &Image<'_>, range: &Range<Svma>) -> bool {
-    match image.cfa_offset_from_rsp(first(image, range)) {
+    let first = first(image, range);
+    if image.is_outermost(first) {
+        return true;
+    }
+    match image.cfa_offset_from_rsp(first) {
         CfaAt::RspPlus(offset) => offset != 8,
         CfaAt::Other => true,
         CfaAt::Unknown => false,
