@@ -55,6 +55,30 @@ fn the_c_library() {
     all_had(&libraries::libc(), &names);
 }
 
+/// The half of `clone3` that only a new thread runs has a description of its own, which says that
+/// nobody has called it.
+#[test]
+fn where_a_thread_begins_is_no_function() {
+    let data = libraries::libc();
+    let image = Image::parse(&data).expect("libc is an image");
+    let context = ModuleContext::new(&image);
+    let want = Effects {
+        entry: true,
+        exits: true,
+    };
+    let begins: Vec<_> = image
+        .functions()
+        .iter()
+        .filter(|f| f.linkage.is_empty() && image.is_outermost(f.range.start))
+        .collect();
+    assert!(!begins.is_empty(), "clone3 has one");
+    for function in begins {
+        let plan = plan(&image, &context, &function, want);
+        let reason = plan.refused().map(|(_, reason)| reason);
+        assert_eq!(reason, Some(RefuseReason::Fragment));
+    }
+}
+
 #[test]
 fn the_message_passing_library() {
     if let Some(data) = libraries::library("libmpi.so.40") {

@@ -228,3 +228,66 @@ fn no_branch_another_decoder_sees_lands_inside_a_window() {
         "jumps led to copies are among what is tested: {led}"
     );
 }
+
+/// The bytes between functions that another decoder sees run on into, and which of them.
+fn run_into(image: &Image<'_>) -> Vec<(Range<u64>, Svma)> {
+    let capstone = Capstone::new()
+        .x86()
+        .mode(ArchMode::Mode64)
+        .detail(true)
+        .build();
+    let capstone = capstone.expect("capstone");
+    let ranges: Vec<Range<Svma>> = image.functions().iter().map(|f| f.range).collect();
+    let mut found = Vec::new();
+    for (range, next) in ranges.iter().zip(&ranges[1..]) {
+        let Some(bytes) = image.bytes(range.start, range.end.0 - range.start.0) else {
+            continue;
+        };
+        let insns = capstone
+            .disasm_all(bytes, range.start.0)
+            .expect("disassembly");
+        let Some(last) = insns.last() else { continue };
+        let detail = capstone.insn_detail(last).expect("detail");
+        let is = |wanted| detail.groups().iter().any(|g| u32::from(g.0) == wanted);
+        let conditional = || last.mnemonic() != Some("jmp");
+        let stops = [
+            is(InsnGroupType::CS_GRP_JUMP) && !conditional(),
+            is(InsnGroupType::CS_GRP_CALL),
+            is(InsnGroupType::CS_GRP_RET),
+            is(InsnGroupType::CS_GRP_INT),
+            matches!(last.mnemonic(), Some("hlt" | "ud2" | "nop" | "int3")),
+        ];
+        let complete = last.address() + last.bytes().len() as u64 == range.end.0;
+        if complete && !stops.contains(&true) && range.end < next.start {
+            found.push((range.end.0..next.start.0, range.start));
+        }
+    }
+    found
+}
+
+#[test]
+fn no_padding_that_is_run_into_is_used_for_another_function() {
+    let mut seen = 0;
+    for (name, data) in PROGRAMS.iter() {
+        let image = Image::parse(data).expect("an ELF image");
+        let run_into = run_into(&image);
+        seen += run_into.len();
+        for plan in plans(&image) {
+            let own = plan.function.range.start;
+            for site in &plan.sites {
+                let landing = site.landing.clone().into_iter();
+                for written in landing.chain([site.window.clone()]) {
+                    let hit = run_into.iter().find(|(range, function)| {
+                        let overlaps = range.start < written.end.0 && written.start.0 < range.end;
+                        overlaps && *function != own
+                    });
+                    assert!(
+                        hit.is_none(),
+                        "{name} {own:x}: {written:x?} is run into from {hit:x?}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(seen > 10, "hand-written code of libc runs on: {seen}");
+}

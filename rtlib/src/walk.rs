@@ -233,6 +233,9 @@ fn try_step(
 ) -> Option<Step> {
     let look_up = if is_return { pc.wrapping_sub(1) } else { pc };
     let range = MODULES.find(look_up)?;
+    if is_return && is_context_start(&range, pc) {
+        return Some(Step::Root);
+    }
     let fde = range
         .tables
         .and_then(|t| cfi::find_fde(t.region, t.header, look_up));
@@ -291,6 +294,9 @@ pub fn learn(pc: u64) {
 fn rule_of(pc: u64) -> Option<Rule> {
     let range = MODULES.find(pc.wrapping_sub(1))?;
     let look_up = pc.wrapping_sub(1);
+    if is_context_start(&range, pc) {
+        return Some(Rule::Root);
+    }
     let Some(fde) = range
         .tables
         .and_then(|t| cfi::find_fde(t.region, t.header, look_up))
@@ -343,6 +349,25 @@ fn compact(row: &cfi::Row) -> Option<Rule> {
 fn is_entry_code(pc: u64) -> bool {
     let (start, end) = (&ipath_parameters.root_start, &ipath_parameters.root_end);
     start.load(Ordering::Relaxed) < pc && pc < end.load(Ordering::Relaxed)
+}
+
+/// Whether `pc` is glibc's `__start_context`, where a function that makecontext(3) has set up returns
+/// to. That return address stands at the end of the context's stack, and no call has put it there: it
+/// is the first address of a function, whose first instruction takes the stack pointer from rbx
+/// (sysdeps/unix/sysv/linux/x86_64/__start_context.S).
+fn is_context_start(range: &Range, pc: u64) -> bool {
+    const MOV_RSP_RBX: [u8; 3] = [0x48, 0x89, 0xdc];
+    if pc < range.start || range.end - pc < MOV_RSP_RBX.len() as u64 {
+        return false;
+    }
+    // SAFETY: the bytes lie in a mapping that is executable and so readable.
+    let bytes: [u8; 3] = unsafe { (pc as *const [u8; 3]).read() };
+    bytes == MOV_RSP_RBX
+        && !is_after_call(range, pc)
+        && range
+            .tables
+            .and_then(|t| cfi::find_fde(t.region, t.header, pc))
+            .is_some_and(|fde| fde.start == pc)
 }
 
 /// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths. A call at

@@ -22,9 +22,9 @@ pub struct Shape {
 }
 
 /// Journal entries: several patches for each of the most functions a session holds.
-const JOURNAL: u64 = 1 << 16;
+const JOURNAL: u64 = 1 << 18;
 /// Bytes of each slot of the document.
-const DOCUMENT: u64 = 32 << 20;
+const DOCUMENT: u64 = 64 << 20;
 const MODULES: u64 = 1 << 14;
 /// Nodes for each path the user allows: paths share most of theirs.
 const NODES_PER_PATH: u64 = 16;

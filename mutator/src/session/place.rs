@@ -25,6 +25,8 @@ pub(super) struct Places {
     pub(super) regions: Vec<RegionDoc>,
     /// How many of them exist.
     existing: usize,
+    /// Bytes of each region that are promised to modules and not taken yet.
+    promised: Vec<u64>,
     by_module: HashMap<usize, usize>,
 }
 
@@ -33,6 +35,7 @@ impl Places {
         Self {
             regions: regions.to_vec(),
             existing: regions.len(),
+            promised: vec![0; regions.len()],
             by_module: HashMap::new(),
         }
     }
@@ -49,11 +52,22 @@ impl Places {
         let need: u64 = sites
             .map(|s| (s.max_len() as u64).next_multiple_of(ALIGN))
             .sum();
-        let near = module.code_range();
-        let has_room = |r: &RegionDoc| r.len - r.used >= need && is_near(r, &near);
-        if let Some(at) = self.regions.iter().position(has_room) {
-            self.by_module.insert(index, at);
-            return Ok(());
+        let at = self
+            .region_for(maps, &module.code_range(), need)
+            .ok_or_else(|| SessionError::NoRoom(module.path.clone()))?;
+        self.promised[at] += need;
+        self.by_module.insert(index, at);
+        Ok(())
+    }
+
+    /// The index of a region with `need` free bytes within reach of `near`, a new one where none of
+    /// those there are has.
+    fn region_for(&mut self, maps: &[Mapping], near: &Range<Avma>, need: u64) -> Option<usize> {
+        let has_room = |(r, promised): (&RegionDoc, &u64)| {
+            r.len - r.used >= need + promised && is_near(r, near)
+        };
+        if let Some(at) = self.regions.iter().zip(&self.promised).position(has_room) {
+            return Some(at);
         }
         let len = (CELLS + need).max(SMALLEST).next_multiple_of(abi::PAGE);
         // Regions planned a moment ago are not in the maps yet.
@@ -69,16 +83,15 @@ impl Places {
             }
         }
         taken.sort_by_key(|m| m.range.start);
-        let start = free_range_near(&taken, &near, len)
-            .ok_or_else(|| SessionError::NoRoom(module.path.clone()))?;
-        self.by_module.insert(index, self.regions.len());
+        let start = free_range_near(&taken, near, len)?;
         self.regions.push(RegionDoc {
             start: start.0,
             len,
             used: CELLS,
             ready: false,
         });
-        Ok(())
+        self.promised.push(0);
+        Some(self.regions.len() - 1)
     }
 
     /// The regions that have to be mapped.
@@ -109,4 +122,27 @@ fn is_near(region: &RegionDoc, near: &Range<Avma>) -> bool {
     let low = region.start.min(near.start.0);
     let high = (region.start + region.len).max(near.end.0);
     high - low < REACH
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::maps::parse;
+
+    #[test]
+    fn what_is_promised_to_one_module_is_not_given_to_another() {
+        let maps = parse("7f0000000000-7f0000010000 r-xp 00000000 00:00 0 \n");
+        let near = Avma(0x7f00_0000_0000)..Avma(0x7f00_0001_0000);
+        let mut places = Places::new(&[]);
+        for (index, need) in [40_000, 40_000, 20_000].into_iter().enumerate() {
+            let at = places.region_for(&maps, &near, need).expect("free memory");
+            places.promised[at] += need;
+            places.by_module.insert(index, at);
+        }
+        assert_eq!(places.by_module[&2], 0, "the rest of a region is used");
+        for (index, need) in [40_000, 40_000, 20_000].into_iter().enumerate() {
+            assert!(places.take(index, need, 0).is_some(), "module {index}");
+        }
+        assert_eq!(places.new_regions().len(), 2);
+    }
 }

@@ -141,18 +141,30 @@ fn names_table(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, own:
 /// Does `insn` end a range of the function and run on into what follows?
 fn falls_out(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> bool {
     let end = insn.next_ip();
-    let calls = matches!(
-        insn.flow_control(),
-        FlowControl::Call | FlowControl::IndirectCall
-    );
-    !calls
-        && !ends_block(insn)
+    goes_on(insn)
         && !flow.contains(end)
         && flow
             .ranges
             .iter()
             .any(|r| r.end.0 <= end && r.contains(&Svma(insn.ip())))
         && sweep::one(image, Svma(end)).is_some()
+}
+
+/// May control run out of the end of `range`, the code of a function?
+pub fn runs_on(image: &Image<'_>, range: &Range<Svma>) -> bool {
+    let swept = sweep::linear(image, std::slice::from_ref(range)).filter(|s| s.complete);
+    let last = swept.as_ref().and_then(|s| s.insns.last());
+    last.is_none_or(|last| last.next_ip() != range.end.0 || goes_on(last))
+}
+
+/// May what stands behind `insn`, the last instruction of a function, run after it? A call there does
+/// not return.
+fn goes_on(insn: &Instruction) -> bool {
+    let calls = matches!(
+        insn.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    );
+    !calls && !ends_block(insn)
 }
 
 /// Is `at` the first byte of a function?
@@ -163,10 +175,14 @@ fn starts_function(image: &Image<'_>, at: u64) -> bool {
         .is_some_and(|f| f.start == Svma(at))
 }
 
-/// Is `range` no function but a part of one, split off by the compiler? Then its unwind rules do not
-/// begin with the stack as a call leaves it.
+/// Is `range` no function but a part of one, split off by the compiler, or where a new thread goes on
+/// in the middle of `clone`? Then its unwind rules do not begin with the stack as a call leaves it.
 pub fn is_fragment(image: &Image<'_>, range: &Range<Svma>) -> bool {
-    match image.cfa_offset_from_rsp(first(image, range)) {
+    let first = first(image, range);
+    if image.is_outermost(first) {
+        return true;
+    }
+    match image.cfa_offset_from_rsp(first) {
         CfaAt::RspPlus(offset) => offset != 8,
         CfaAt::Other => true,
         CfaAt::Unknown => false,

@@ -18,8 +18,8 @@ use crate::function::Function;
 use crate::image::Image;
 
 pub(crate) use foreign::foreign_short_branch;
-pub(crate) use leave::is_fragment;
 pub use leave::{Leave, LeaveKind};
+pub(crate) use leave::{is_fragment, runs_on};
 pub use module::ModuleContext;
 pub(crate) use sweep::one;
 

@@ -216,6 +216,12 @@ impl<'d> Image<'d> {
         self.unwind().cfa(at)
     }
 
+    /// Do the unwind tables say that nothing is returned to from the code at `at`? A thread or the
+    /// program begins there; nobody calls it.
+    pub fn is_outermost(&self, at: Svma) -> bool {
+        self.unwind().is_outermost(at)
+    }
+
     /// Where exceptions land in the function `fde` describes: addresses from its LSDA, as far as
     /// it can be read.
     pub fn landing_pads(&self, fde: &Fde) -> Vec<Svma> {

@@ -105,12 +105,13 @@ pub(crate) fn symbols(file: &Path) -> Vec<Symbol> {
     readelf(&["-sW"], file).lines().filter_map(symbol).collect()
 }
 
-/// A frame description: where it begins and ends, and the rows of its table: address and CFA.
+/// A frame description: where it begins and ends, and the rows of its table: address, CFA, and
+/// whether the return address is undefined.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    pub(crate) rows: Vec<(u64, String)>,
+    pub(crate) rows: Vec<(u64, String, bool)>,
     pub(crate) is_signal: bool,
 }
 
@@ -147,7 +148,8 @@ pub(crate) fn frames(file: &Path) -> Vec<Frame> {
                 if let Ok(at) = u64::from_str_radix(at, 16) {
                     let rows = &mut frames.last_mut().unwrap().rows;
                     rows.retain(|r| r.0 != at);
-                    rows.push((at, (*cfa).to_owned()));
+                    // The return address is in the last column.
+                    rows.push((at, (*cfa).to_owned(), fields.last() == Some(&"u")));
                 }
             }
             _ => {}

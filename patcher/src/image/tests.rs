@@ -25,7 +25,7 @@ fn agrees_with_readelf(file: &Path) -> usize {
             Some(fde.range)
         );
         let ends = frame.rows.iter().skip(1).map(|r| r.0).chain([frame.end]);
-        for ((at, cfa), end) in frame.rows.iter().zip(ends) {
+        for ((at, cfa, is_outermost), end) in frame.rows.iter().zip(ends) {
             assert_eq!(
                 image.cfa_offset_from_rsp(Svma(*at)),
                 expected(cfa),
@@ -36,6 +36,7 @@ fn agrees_with_readelf(file: &Path) -> usize {
                 expected(cfa),
                 "before {end:#x}"
             );
+            assert_eq!(image.is_outermost(Svma(*at)), *is_outermost, "at {at:#x}");
             count += 1;
         }
     }

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameHdr, EhFrameOffset,
-    EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register, UnwindContext,
-    UnwindSection,
+    EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register, RegisterRule,
+    UnwindContext, UnwindSection, UnwindTableRow,
 };
 use goblin::elf::program_header::PT_GNU_EH_FRAME;
 
@@ -133,11 +133,26 @@ impl<'d> Unwind<'d> {
     }
 
     pub(super) fn cfa(&self, at: Svma) -> CfaAt {
-        self.row_cfa(at).unwrap_or(CfaAt::Unknown)
+        const RSP: Register = Register(7);
+        let cfa = |row: &UnwindTableRow<usize>| match row.cfa() {
+            CfaRule::RegisterAndOffset {
+                register: RSP,
+                offset,
+            } => CfaAt::RspPlus(*offset),
+            _ => CfaAt::Other,
+        };
+        self.at_row(at, cfa).unwrap_or(CfaAt::Unknown)
     }
 
-    fn row_cfa(&self, at: Svma) -> Option<CfaAt> {
-        const RSP: Register = Register(7);
+    pub(super) fn is_outermost(&self, at: Svma) -> bool {
+        const RETURN_ADDRESS: Register = Register(16);
+        let is_undefined = |row: &UnwindTableRow<usize>| {
+            matches!(row.register(RETURN_ADDRESS), Some(RegisterRule::Undefined))
+        };
+        self.at_row(at, is_undefined).unwrap_or(false)
+    }
+
+    fn at_row<R>(&self, at: Svma, read: impl Fn(&UnwindTableRow<usize>) -> R) -> Option<R> {
         thread_local! {
             // Ten kilobytes to set up, for an answer that takes a microsecond.
             static CONTEXT: RefCell<UnwindContext<usize>> = RefCell::new(UnwindContext::new());
@@ -151,13 +166,7 @@ impl<'d> Unwind<'d> {
             let row = fde
                 .unwind_info_for_address(section, bases, context, at.0)
                 .ok()?;
-            Some(match row.cfa() {
-                CfaRule::RegisterAndOffset {
-                    register: RSP,
-                    offset,
-                } => CfaAt::RspPlus(*offset),
-                _ => CfaAt::Other,
-            })
+            Some(read(row))
         })
     }
 }

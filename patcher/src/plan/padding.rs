@@ -5,7 +5,7 @@ use std::ops::Range;
 use iced_x86::{Code, Mnemonic};
 
 use crate::addr::Svma;
-use crate::flow::{Flow, ModuleContext, one};
+use crate::flow::{Flow, ModuleContext, one, runs_on};
 use crate::image::Image;
 
 /// No more padding than this is looked at in one place.
@@ -59,7 +59,8 @@ pub fn behind(padding: Range<u64>) -> Range<u64> {
 }
 
 /// The part of the padding before the function at `start` that this function may use: the
-/// counterpart of [`behind`].
+/// counterpart of [`behind`]. None where the code before may run on into the padding, as where one
+/// entry of hand-written code leads through no-ops to the next.
 pub fn before(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -68,11 +69,11 @@ pub fn before(
 ) -> Option<Range<u64>> {
     let previous = (1..=MOST).find_map(|back| {
         let at = start.checked_sub(back)?;
-        image
-            .functions()
-            .containing(Svma(at))
-            .map(|f| f.start.0 + f.size)
+        image.functions().containing(Svma(at))
     })?;
-    let room = start.checked_sub(previous)? >= REST + JUMP;
-    (room && end(image, context, flow, previous) == start).then(|| start - JUMP..start)
+    let previous = previous.start..previous.start.plus(previous.size);
+    let free_from = previous.end.0;
+    let room = start.checked_sub(free_from)? >= REST + JUMP;
+    (room && end(image, context, flow, free_from) == start && !runs_on(image, &previous))
+        .then(|| start - JUMP..start)
 }

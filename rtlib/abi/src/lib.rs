@@ -10,13 +10,13 @@ pub mod image;
 pub mod segment;
 
 /// Version of every layout in this crate; a segment of another version is refused.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Page size of the only platform there is, in bytes.
 pub const PAGE: u64 = 4096;
 
 /// Most functions one session can hold, removed ones included.
-pub const MAX_FUNCTIONS: usize = 4096;
+pub const MAX_FUNCTIONS: usize = 16384;
 
 /// Most threads alive at once that record; calls on further ones are counted as missed.
 pub const MAX_THREADS: usize = 4096;
