@@ -39,7 +39,9 @@ impl Session {
     pub fn select(&self, patterns: &[Pattern]) -> Result<(Vec<Module>, Selection), SessionError> {
         let maps = self.process.maps()?;
         let modules = modules(&self.process, &maps);
-        let selection = select(&modules, patterns, self.wanted());
+        let wanted = self.wanted();
+        let mut selection = select(&modules, patterns, wanted);
+        super::resolve(&self.process, &modules, &mut selection, wanted, None)?;
         Ok((modules, selection))
     }
 

@@ -6,6 +6,7 @@
 mod apply;
 mod create;
 mod end;
+mod indirect;
 mod map_in;
 mod place;
 mod recover;
@@ -25,6 +26,7 @@ use crate::tracee::{Priority, Stopped, TraceeError};
 
 pub use create::{Metric, Options, Where};
 pub use end::Ended;
+pub use indirect::resolve;
 pub use select::{Candidate, Selection, display_name, select};
 
 /// What can go wrong with a session.

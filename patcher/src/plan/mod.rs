@@ -96,6 +96,8 @@ pub enum RefuseReason {
     Fragment,
     /// The function jumps into another one and leaves its frame standing.
     JumpsAstray,
+    /// The kernel maps the code into every process, and it cannot be written to.
+    Vdso,
 }
 
 impl fmt::Display for RefuseReason {
@@ -114,6 +116,7 @@ impl fmt::Display for RefuseReason {
             Self::LoopToEntry => "loop-to-entry",
             Self::Fragment => "fragment",
             Self::JumpsAstray => "jumps-astray",
+            Self::Vdso => "vdso",
         })
     }
 }
@@ -161,6 +164,23 @@ pub struct FunctionPlan {
 }
 
 impl FunctionPlan {
+    /// That nothing of `function` can be patched, and why.
+    pub fn refusal(function: &Function, reason: RefuseReason) -> Self {
+        let point = ProbePoint {
+            at: function.range.start,
+            effect: Effect::Entry,
+        };
+        Self {
+            function: function.clone(),
+            entry: PointPlan {
+                point,
+                outcome: Err(reason),
+            },
+            exits: Vec::new(),
+            sites: Vec::new(),
+        }
+    }
+
     /// The first probe point that cannot be had, and why.
     pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
         std::iter::once(&self.entry)
@@ -180,18 +200,7 @@ pub fn plan(
         std::ptr::eq(image.data(), context.data),
         "the context of another image"
     );
-    let refuse = |reason| FunctionPlan {
-        function: function.clone(),
-        entry: PointPlan {
-            point: ProbePoint {
-                at: function.range.start,
-                effect: Effect::Entry,
-            },
-            outcome: Err(reason),
-        },
-        exits: Vec::new(),
-        sites: Vec::new(),
-    };
+    let refuse = |reason| FunctionPlan::refusal(function, reason);
     if function.kind == FunctionKind::Ifunc {
         return refuse(RefuseReason::Ifunc);
     }
