@@ -10,6 +10,7 @@ mod ladder;
 mod landing;
 mod padding;
 mod site;
+mod trap;
 
 use std::fmt;
 use std::ops::Range;
@@ -53,6 +54,8 @@ pub enum Tactic {
     /// Two bytes become a short jump to a jump that is placed in padding close by, or in bytes
     /// that another site's window has left over.
     Springboard,
+    /// One byte becomes a breakpoint, whose signal leads on: slow, and only where it was allowed.
+    Trap,
 }
 
 impl fmt::Display for Tactic {
@@ -62,6 +65,7 @@ impl fmt::Display for Tactic {
             Self::Padding => "padding",
             Self::Retarget => "retarget",
             Self::Springboard => "springboard",
+            Self::Trap => "trap",
         })
     }
 }
