@@ -106,6 +106,7 @@ impl Ladder<'_, '_> {
                 points,
                 landing: None,
                 displaced: found.displaced,
+                strays: found.strays,
             });
             Some(at)
         })

@@ -8,6 +8,7 @@ mod candidates;
 mod check;
 mod ladder;
 mod landing;
+mod order;
 mod padding;
 mod site;
 mod trap;
@@ -161,9 +162,10 @@ pub struct FunctionPlan {
     pub entry: PointPlan,
     /// Its exits, ascending; empty where none are wanted.
     pub exits: Vec<PointPlan>,
-    /// What is overwritten, ascending, never overlapping. A site without a probe point
-    /// serves others: it leads a jump past the entry hook or around another site's window, or has
-    /// room for a springboard's landing. All sites of a plan are applied and undone together.
+    /// What is overwritten, never overlapping. A site without a probe point serves others: it leads
+    /// a jump past the entry hook or around another site's window, or has room for a springboard's
+    /// landing. All sites of a plan are applied and undone together, in this order and the reverse:
+    /// then each step leaves a program that behaves as the original does.
     pub sites: Vec<Site>,
 }
 
