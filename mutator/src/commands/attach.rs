@@ -23,6 +23,9 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let modules = modules(&process, &maps);
     let mut selection = select(&modules, &patterns, options.wanted());
     resolve(&process, &modules, &mut selection, options.wanted(), None).map_err(failure)?;
+    if measure.patterns.allow_trap {
+        selection.allow_traps();
+    }
     check(OPERATION, &pid.to_string(), &measure.patterns, &selection)?;
     // Signals are held from before the first byte changes until everything is out again.
     let signals = super::watch::Signals::hold();

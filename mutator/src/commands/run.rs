@@ -50,6 +50,9 @@ pub(super) fn run(
         let mut selection = select(&modules, &patterns, wanted);
         let held = Some(&mut stopped);
         resolve(&process, &modules, &mut selection, wanted, held).map_err(failure)?;
+        if measure.patterns.allow_trap {
+            selection.allow_traps();
+        }
         check(OPERATION, &subject, &measure.patterns, &selection)?;
         Session::create(
             &process,

@@ -12,6 +12,7 @@ mod place;
 mod recover;
 mod select;
 mod stack_scan;
+mod traps;
 
 use std::fmt;
 use std::time::Duration;
@@ -157,6 +158,8 @@ pub struct Changed {
     pub functions: Vec<String>,
     /// Functions refused, with the reason.
     pub refused: Vec<(String, String)>,
+    /// Names of functions with breakpoints.
+    pub trapped: Vec<String>,
 }
 
 impl Session {

@@ -12,16 +12,21 @@ impl FunctionPlan {
         let Some(flow) = Flow::of(image, context, &self.function) else {
             return;
         };
-        let mut sites = Vec::new();
+        let mut sites: Vec<Site> = Vec::new();
         let points = std::iter::once(&mut self.entry).chain(&mut self.exits);
         for plan in points {
-            if let Some(site) = trap(image, &flow, &self.sites, plan) {
+            // An entry can be an exit as well.
+            let same = sites.iter_mut().find(|s| s.window.start == plan.point.at);
+            if let Some(site) = same {
+                site.points.push(plan.point);
+                plan.outcome = Ok(Tactic::Trap);
+            } else if let Some(site) = trap(image, &flow, &self.sites, plan) {
                 plan.outcome = Ok(Tactic::Trap);
                 sites.push(site);
             }
         }
+        // None of them depends on another, nor another on one of them.
         self.sites.extend(sites);
-        self.sites.sort_by_key(|s| s.window.start);
     }
 }
 
