@@ -161,6 +161,9 @@ pub struct Patterns {
     /// Go on with more than 64 functions
     #[arg(long)]
     pub yes: bool,
+    /// Use breakpoints where nothing else has room: slow, and SIGTRAP gets a handler in the process
+    #[arg(long)]
+    pub allow_trap: bool,
 }
 
 /// What is measured.

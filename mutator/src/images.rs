@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::{LazyLock, Mutex};
 
 use patcher::image::{Image, ImageError};
 use patcher::plan::ModuleContext;
 
-use crate::process::modules::{FileBytes, Module};
+use crate::process::modules::{FileBytes, Module, VDSO};
 
 /// An opened file and what has been found out about it.
 pub struct OpenImage {
@@ -51,6 +52,24 @@ type FileKey = (String, String, u64);
 static MODULES: LazyLock<Mutex<HashMap<FileKey, &'static OpenImage>>> =
     LazyLock::new(Mutex::default);
 
+/// The code that the kernel maps into every process, as this one has it.
+fn vdso() -> Result<&'static OpenImage, OpenError> {
+    let read = || {
+        let maps = std::fs::read_to_string("/proc/self/maps")?;
+        let maps = crate::process::maps::parse(&maps);
+        let none = || io::Error::other("none");
+        let mapping = maps.iter().find(|m| m.name == VDSO).ok_or_else(none)?;
+        let mut bytes = vec![0; (mapping.range.end.0 - mapping.range.start.0) as usize];
+        let memory = std::fs::File::open("/proc/self/mem")?;
+        memory.read_exact_at(&mut bytes, mapping.range.start.0)?;
+        Ok(bytes)
+    };
+    let bytes: &'static [u8] = Vec::leak(read().map_err(OpenError::Io)?);
+    let image = Image::parse(bytes).map_err(OpenError::Image)?;
+    let context = ModuleContext::new(&image);
+    Ok(Box::leak(Box::new(OpenImage { image, context })))
+}
+
 /// The file of a loaded module.
 pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
     let file = module
@@ -65,7 +84,10 @@ pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
     if let Some(image) = known.get(&key) {
         return Ok(image);
     }
-    let image = open(&module.open().map_err(OpenError::Io)?)?;
+    let image = match module.path.as_str() {
+        VDSO => vdso()?,
+        _ => open(&module.open().map_err(OpenError::Io)?)?,
+    };
     known.insert(key, image);
     Ok(image)
 }

@@ -192,7 +192,7 @@ fn branches(
 
 #[test]
 fn no_branch_another_decoder_sees_lands_inside_a_window() {
-    let mut led = 0;
+    let (mut led, mut hosted) = (0, 0);
     for (name, data) in PROGRAMS.iter() {
         let image = Image::parse(data).expect("an ELF image");
         let ranges = image.functions().iter().flat_map(|f| {
@@ -203,21 +203,22 @@ fn no_branch_another_decoder_sees_lands_inside_a_window() {
         let mut seen = HashSet::new();
         let branches = branches(&image, ranges.filter(|r| seen.insert(r.start)));
         for plan in plans(&image) {
-            // A jump that a site of the same plan displaces leads to a copy.
-            let displaced = |from: u64| plan.sites.iter().any(|s| s.window.contains(&Svma(from)));
-            for site in &plan.sites {
-                // Of a retargeted jump only the displacement changes.
-                for at in site.window.start.0 + 1..site.window.end.0 {
-                    for &from in branches.get(&at).into_iter().flatten() {
-                        assert!(displaced(from), "{name}: {from:#x} lands at {at:#x}");
-                        led += 1;
-                    }
+            // A jump that a site of the same plan displaces leads to a copy, from when that site is
+            // written on.
+            let site_at = |at: u64| plan.sites.iter().position(|s| s.window.contains(&Svma(at)));
+            for (index, site) in plan.sites.iter().enumerate() {
+                let landing = site.landing.clone().unwrap_or(Svma(0)..Svma(0));
+                if let Some(host) = site_at(landing.start.0) {
+                    assert!(host < index, "{name}: {landing:?} is left over too late");
+                    hosted += 1;
                 }
-                if let Some(landing) = &site.landing {
-                    for at in landing.start.0..landing.end.0 {
-                        for &from in branches.get(&at).into_iter().flatten() {
-                            assert!(displaced(from), "{name}: {from:#x} lands at {at:#x}");
-                        }
+                // Of a retargeted jump only the displacement changes.
+                let inside = site.window.start.0 + 1..site.window.end.0;
+                for at in inside.chain(landing.start.0..landing.end.0) {
+                    for &from in branches.get(&at).into_iter().flatten() {
+                        let led_away = site_at(from).is_some_and(|before| before <= index);
+                        assert!(led_away, "{name}: {from:#x} lands at {at:#x}");
+                        led += 1;
                     }
                 }
             }
@@ -227,6 +228,7 @@ fn no_branch_another_decoder_sees_lands_inside_a_window() {
         led > 100,
         "jumps led to copies are among what is tested: {led}"
     );
+    assert!(hosted > 20, "so are landings in windows: {hosted}");
 }
 
 /// The bytes between functions that another decoder sees run on into, and which of them.

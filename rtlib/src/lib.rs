@@ -33,3 +33,5 @@ pub mod walk;
 mod freestanding;
 #[cfg(ipath_image)]
 mod stub;
+#[cfg(ipath_image)]
+mod trap;

@@ -127,7 +127,8 @@ class Site(gdb.Breakpoint):
                 if skipping:
                     skipping = False
                 else:
-                    stack.append(self.modules.relative(frame.pc() - 1))
+                    # Behind the loader's entry code gdb goes on to words that are no addresses.
+                    stack.append(self.modules.relative((frame.pc() - 1) & 0xFFFFFFFFFFFFFFFF))
             older = frame.older()
             if older is None:
                 break

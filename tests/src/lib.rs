@@ -11,6 +11,7 @@ pub mod compile;
 pub mod dump;
 pub mod elf32;
 pub mod exact;
+pub mod instrument;
 pub mod oracle;
 pub mod place;
 pub mod profile;

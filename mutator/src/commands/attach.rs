@@ -8,7 +8,7 @@ use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::process::Pid;
 use crate::process::modules::modules;
-use crate::session::{Session, Where, select};
+use crate::session::{Session, Where, resolve, select};
 
 /// Instruments a running process, shows what happens, and takes everything out again.
 pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {
@@ -21,7 +21,11 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     process.check().map_err(|e| failure(e.into()))?;
     let maps = process.maps().map_err(|e| failure(e.into()))?;
     let modules = modules(&process, &maps);
-    let selection = select(&modules, &patterns, options.wanted());
+    let mut selection = select(&modules, &patterns, options.wanted());
+    resolve(&process, &modules, &mut selection, options.wanted(), None).map_err(failure)?;
+    if measure.patterns.allow_trap {
+        selection.allow_traps();
+    }
     check(OPERATION, &pid.to_string(), &measure.patterns, &selection)?;
     // Signals are held from before the first byte changes until everything is out again.
     let signals = super::watch::Signals::hold();

@@ -28,7 +28,10 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     changeable(OPERATION, &session)?;
     let process = session.process().clone();
     let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
-    let (modules, selection) = session.select(&patterns).map_err(failure)?;
+    let (modules, mut selection) = session.select(&patterns).map_err(failure)?;
+    if given.allow_trap {
+        selection.allow_traps();
+    }
     check(OPERATION, &pid.to_string(), given, &selection)?;
     let changed = session
         .add(OPERATION, &modules, selection)

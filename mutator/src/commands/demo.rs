@@ -37,6 +37,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     let given = Patterns {
         func: Vec::new(),
         yes: false,
+        allow_trap: false,
     };
     check(OPERATION, FUNCTION, &given, &selection)?;
     let (session, _) = Session::create(

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use patcher::function::Function;
-use patcher::plan::{Effects, FunctionPlan, plan};
+use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
 use patcher::select::Pattern;
 use serde::Serialize;
 
@@ -231,7 +231,13 @@ impl Listing {
     fn take(&mut self, name: String, path: &str, plan: FunctionPlan, inlined: u64) {
         let refused = plan.refused().map(|(_, reason)| reason.to_string());
         let coverage = &mut self.coverage;
-        coverage.functions += 1;
+        // Neither is a function of its own: the one is a part of a function, the other a name for
+        // functions that are listed by themselves.
+        let is_function = !matches!(
+            plan.entry.outcome,
+            Err(RefuseReason::Fragment | RefuseReason::Ifunc)
+        );
+        coverage.functions += u64::from(is_function);
         coverage.entry += u64::from(plan.entry.outcome.is_ok());
         coverage.full += u64::from(refused.is_none());
         if let Some(reason) = &refused {

@@ -93,9 +93,14 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Says on standard error what was refused.
+/// Says on standard error what was refused, and what will be slow.
 pub(super) fn tell_refused(changed: &Changed) {
     for (name, reason) in &changed.refused {
         super::warn(&format!("{name}: not instrumented: {reason}"));
+    }
+    for name in &changed.trapped {
+        super::warn(&format!(
+            "{name}: instrumented by breakpoints, a microsecond or more each"
+        ));
     }
 }

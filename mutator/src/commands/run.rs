@@ -14,7 +14,7 @@ use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::launch::{Launched, launch};
 use crate::process::modules::modules;
-use crate::session::{Session, SessionError, Where, select};
+use crate::session::{Session, SessionError, Where, resolve, select};
 
 /// Starts a program, instruments it, watches it, and ends as it ends.
 pub(super) fn run(
@@ -46,7 +46,13 @@ pub(super) fn run(
         let failure = |e: SessionError| e.failure(OPERATION, &process);
         let maps = process.maps().map_err(|e| failure(e.into()))?;
         let modules = modules(&process, &maps);
-        let selection = select(&modules, &patterns, options.wanted());
+        let wanted = options.wanted();
+        let mut selection = select(&modules, &patterns, wanted);
+        let held = Some(&mut stopped);
+        resolve(&process, &modules, &mut selection, wanted, held).map_err(failure)?;
+        if measure.patterns.allow_trap {
+            selection.allow_traps();
+        }
         check(OPERATION, &subject, &measure.patterns, &selection)?;
         Session::create(
             &process,

@@ -12,6 +12,9 @@ use patcher::{Avma, Bias, Svma};
 
 use super::{Mapping, Process};
 
+/// What the kernel calls its own code in every process.
+pub const VDSO: &str = "[vdso]";
+
 /// A loaded file: where it is mapped and where its text can be read.
 #[derive(Clone, Debug)]
 pub struct Module {
@@ -119,7 +122,7 @@ pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
             // .bss and gaps lie between a file's mappings.
             continue;
         }
-        let is_vdso = mapping.name == "[vdso]";
+        let is_vdso = mapping.name == VDSO;
         if mapping.path().is_none() && !is_vdso {
             current = None;
             continue;

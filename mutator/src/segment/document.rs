@@ -42,6 +42,8 @@ pub struct Document {
     pub segment: (u64, u64),
     /// Trampolines.
     pub regions: Vec<RegionDoc>,
+    /// Whether SIGTRAP is handled for breakpoints of the session.
+    pub trap_handler: bool,
     /// While the session is taken out: its mappings but the segment, and what their first bytes
     /// were overwritten with.
     pub leaving: Vec<(u64, u64)>,
@@ -122,6 +124,8 @@ pub struct SiteDoc {
     pub trampoline: (u64, u64),
     /// Its patches, as indexes of journal entries.
     pub patches: Vec<u32>,
+    /// Whether a breakpoint leads there.
+    pub trap: bool,
     /// Equal program counters.
     pub pcs: Vec<PairDoc>,
     /// Where hooks begin.

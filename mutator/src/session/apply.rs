@@ -8,7 +8,7 @@ use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, SYMBOL_FUNCTIONS};
 use nix::errno::Errno;
 use patcher::Avma;
 use patcher::emit::Patch;
-use patcher::plan::{Effects, RefuseReason};
+use patcher::plan::{Effects, RefuseReason, Tactic};
 use patcher::select::Pattern;
 
 use super::place::Places;
@@ -39,7 +39,9 @@ impl Session {
     pub fn select(&self, patterns: &[Pattern]) -> Result<(Vec<Module>, Selection), SessionError> {
         let maps = self.process.maps()?;
         let modules = modules(&self.process, &maps);
-        let selection = select(&modules, patterns, self.wanted());
+        let wanted = self.wanted();
+        let mut selection = select(&modules, patterns, wanted);
+        super::resolve(&self.process, &modules, &mut selection, wanted, None)?;
         Ok((modules, selection))
     }
 
@@ -102,6 +104,16 @@ impl Session {
             self.segment.write_document(&self.document)?;
             return Ok(changed);
         }
+        let has_trap = |id: &&usize| {
+            let function = &self.document.functions[**id];
+            function.sites.iter().any(|s| s.trap)
+        };
+        let trapped = ids.iter().filter(has_trap);
+        let name = |&id: &usize| self.document.functions[id].name.clone();
+        changed.trapped = trapped.map(name).collect();
+        self.fill_traps(&memory, &ids)?;
+        let maps = self.process.maps()?;
+        let code = CallCode::find(&self.process, &maps, &memory)?;
         self.switch(&memory, &ids, true)?;
         // Written down before the first byte changes: whoever finds this session half done can
         // take the bytes out again.
@@ -109,9 +121,11 @@ impl Session {
         let result = match stopped {
             Some(stopped) => {
                 let mut stacks = self.stacks(&memory)?;
+                self.handle_traps(&memory, &code, stopped, &ids)?;
                 self.write_in(&memory, stopped, &mut stacks, &ids)
             }
             None => self.in_stop(why, &memory, |session, stopped, stacks| {
+                session.handle_traps(&memory, &code, stopped, &ids)?;
                 session.write_in(&memory, stopped, stacks, &ids)
             }),
         };
@@ -136,7 +150,7 @@ impl Session {
             let name = |&id: &usize| session.document.functions[id].name.clone();
             Ok(Changed {
                 functions: ids.iter().map(name).collect(),
-                refused: Vec::new(),
+                ..Changed::default()
             })
         })
     }
@@ -400,6 +414,7 @@ impl Session {
                 window: (window.0.0, window.1.0),
                 trampoline: (at.0, emitted.code.len() as u64),
                 patches: patches?,
+                trap: site.tactic == Tactic::Trap,
                 pcs: emitted.pcs.iter().map(pair).collect(),
                 hook_starts: emitted.hook_starts.iter().map(pair).collect(),
             });

@@ -91,6 +91,7 @@ impl Session {
         }
         // The runtime maps memory for itself, so its list is whole only when nobody is in it.
         self.wait_until_left(&memory)?;
+        self.unhandle_traps(&memory)?;
         let mappings = self.mappings(&memory)?;
         self.mark_leaving(&memory, &mappings)?;
         self.unmap_now("detach", &memory, &self.in_order(&mappings))
@@ -192,7 +193,11 @@ impl Session {
         let image = self.document.image;
         let regions = self.document.regions.iter().map(|r| (r.start, r.len));
         let ranges: Vec<(u64, u64)> = regions.chain([image]).collect();
-        let is_inside = |pc: Avma| ranges.iter().any(|r| r.0 <= pc.0 && pc.0 < r.0 + r.1);
+        let trapped = self.behind_traps();
+        let is_inside = |pc: Avma| {
+            let ours = ranges.iter().any(|r| r.0 <= pc.0 && pc.0 < r.0 + r.1);
+            ours || trapped.contains(&pc.0)
+        };
         // A trampoline's copy of an original instruction is as good as the original.
         let sites = self.document.functions.iter().flat_map(|f| &f.sites);
         let pairs = sites.flat_map(|s| s.pcs.iter().chain(&s.hook_starts));

@@ -6,11 +6,13 @@
 mod apply;
 mod create;
 mod end;
+mod indirect;
 mod map_in;
 mod place;
 mod recover;
 mod select;
 mod stack_scan;
+mod traps;
 
 use std::fmt;
 use std::time::Duration;
@@ -25,6 +27,7 @@ use crate::tracee::{Priority, Stopped, TraceeError};
 
 pub use create::{Metric, Options, Where};
 pub use end::Ended;
+pub use indirect::resolve;
 pub use select::{Candidate, Selection, display_name, select};
 
 /// What can go wrong with a session.
@@ -155,6 +158,8 @@ pub struct Changed {
     pub functions: Vec<String>,
     /// Functions refused, with the reason.
     pub refused: Vec<(String, String)>,
+    /// Names of functions with breakpoints.
+    pub trapped: Vec<String>,
 }
 
 impl Session {

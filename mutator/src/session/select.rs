@@ -2,11 +2,12 @@
 
 use patcher::Bias;
 use patcher::function::Function;
-use patcher::plan::{Effects, FunctionPlan, plan};
+use patcher::image::Image;
+use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
 use patcher::select::Pattern;
 
 use crate::images::{self, OpenImage};
-use crate::process::modules::Module;
+use crate::process::modules::{Module, VDSO};
 
 /// A function of a loaded module that a pattern names.
 pub struct Candidate {
@@ -43,7 +44,7 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
     let mut opened = Vec::new();
     for (index, module) in modules.iter().enumerate() {
         let wanted = patterns.iter().any(|p| is_meant(p, module));
-        if module.path == "[vdso]" || !wanted {
+        if !wanted {
             continue;
         }
         let image = match images::of_module(module) {
@@ -76,7 +77,10 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
         functions.sort_by_key(|f| f.range.start);
         for function in functions {
             let name = display_name(&function, module.file_name());
-            let plan = plan(&image.image, &image.context, &function, want);
+            let plan = match module.path.as_str() {
+                VDSO => FunctionPlan::refusal(&function, RefuseReason::Vdso),
+                _ => plan(&image.image, &image.context, &function, want),
+            };
             selection.candidates.push(Candidate {
                 module: index,
                 image,
@@ -88,7 +92,10 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
         }
     }
     for (pattern, _) in patterns.iter().zip(matched).filter(|(_, matched)| !matched) {
-        let near = suggestions(pattern, &opened);
+        let mut near = definitions(pattern, modules);
+        if near.is_empty() {
+            near = suggestions(pattern, &opened);
+        }
         selection.unmatched.push((pattern.text().to_owned(), near));
     }
     selection
@@ -136,6 +143,41 @@ fn found(pattern: &Pattern, module: &Module, image: &OpenImage, bias: Bias) -> V
             .collect(),
         None => pattern.select(&image.image),
     }
+}
+
+/// Where the functions are that a module of the pattern imports by that name: what it has itself
+/// are entries of its linkage table, which only lead there.
+fn definitions(pattern: &Pattern, modules: &[Module]) -> Vec<String> {
+    const MOST: usize = 3;
+    let Some(name) = pattern.name().filter(|_| pattern.has_module()) else {
+        return Vec::new();
+    };
+    let imports = |module: &&Module| {
+        pattern.module_matches(module.file_name())
+            && images::of_module(module).is_ok_and(|i| imports(&i.image, name))
+    };
+    if !modules.iter().any(|m| imports(&m)) {
+        return Vec::new();
+    }
+    let Ok(plain) = Pattern::parse(name) else {
+        return Vec::new();
+    };
+    let has_it = |module: &&Module| {
+        let image = images::of_module(module);
+        module.path != VDSO && image.is_ok_and(|i| !plain.select(&i.image).is_empty())
+    };
+    let found = modules.iter().filter(has_it).take(MOST);
+    found.map(|m| format!("{}!{name}", m.file_name())).collect()
+}
+
+/// Whether the image takes a function of this name from another one.
+fn imports(image: &Image<'_>, name: &str) -> bool {
+    let Ok(elf) = goblin::elf::Elf::parse(image.data()) else {
+        return false;
+    };
+    let is_it =
+        |s: goblin::elf::Sym| s.st_shndx == 0 && elf.dynstrtab.get_at(s.st_name) == Some(name);
+    elf.dynsyms.iter().any(is_it)
 }
 
 fn suggestions(pattern: &Pattern, images: &[&OpenImage]) -> Vec<String> {

@@ -1,5 +1,8 @@
 //! System calls made by a stopped thread for us.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use nix::errno::Errno;
 use patcher::Avma;
 
@@ -160,6 +163,63 @@ impl<'t> Remote<'t> {
             return Err(TraceeError::Call(name, Errno::from_raw(-result as i32)));
         }
         Ok(after.rax)
+    }
+
+    /// Calls the resolver of an indirect function, which takes nothing and returns an address: it
+    /// returns to a `syscall` instruction, where its answer stands in the place of a number.
+    /// `None` where it could do harm, or does not come to that within a moment.
+    pub fn resolve(mut self, resolver: Avma) -> Result<Option<Avma>, TraceeError> {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let tid = self.thread.tid();
+        let failed = |e| TraceeError::registers(tid, e);
+        let Some(way_back) = &self.way_back else {
+            return Ok(None);
+        };
+        let state = sys::extended_state(tid).map_err(failed)?;
+        // Below the way back: what it returns to, and with that the stack is aligned for a call.
+        let sp = Avma(way_back.sp.0 - 8);
+        if self
+            .memory
+            .write(sp, &self.instruction.0.to_le_bytes())
+            .is_err()
+        {
+            return Ok(None);
+        }
+        let mut registers = *self.thread.registers();
+        registers.rip = resolver.0;
+        registers.rsp = sp.0;
+        registers.orig_rax = u64::MAX;
+        self.thread.borrow(&registers)?;
+        sys::set_signal_mask(tid, u64::MAX).map_err(failed)?;
+        self.begun = true;
+        sys::to_call(tid, 0).map_err(failed)?;
+        let deadline = Instant::now() + PATIENCE;
+        let answer = loop {
+            match sys::change(tid, false).map_err(|e| TraceeError::Wait(tid, e))? {
+                Change::Call => {
+                    let mut at = sys::registers(tid).map_err(failed)?;
+                    let there = at.rip == self.instruction.0 + SYSCALL.len() as u64;
+                    let answer = Avma(at.orig_rax);
+                    // No call is made, and the thread is at its end.
+                    at.orig_rax = u64::MAX;
+                    self.thread.borrow(&at)?;
+                    to_call(tid)?;
+                    break there.then_some(answer);
+                }
+                Change::None if Instant::now() < deadline => sleep(Duration::from_micros(50)),
+                Change::None => {
+                    sys::interrupt(tid).map_err(failed)?;
+                }
+                Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+                Change::Stopped if Instant::now() < deadline => {
+                    sys::to_call(tid, 0).map_err(failed)?;
+                }
+                // Too late, or a fault of the resolver's, of which the program does not hear.
+                Change::Stopped | Change::Signal(_) | Change::Other(_) => break None,
+            }
+        };
+        sys::set_extended_state(tid, &state).map_err(failed)?;
+        Ok(answer)
     }
 
     /// mmap(2).

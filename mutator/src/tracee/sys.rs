@@ -125,6 +125,16 @@ pub fn extended_state(tid: Tid) -> Result<Vec<u8>, Errno> {
     Ok(state)
 }
 
+/// Sets the extended state to what [`extended_state`] has given.
+pub fn set_extended_state(tid: Tid, state: &[u8]) -> Result<(), Errno> {
+    let mut vector = libc::iovec {
+        iov_base: state.as_ptr().cast_mut().cast(),
+        iov_len: state.len(),
+    };
+    let from = &raw mut vector as usize;
+    request(libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, from).map(drop)
+}
+
 /// The signal mask.
 pub fn signal_mask(tid: Tid) -> Result<u64, Errno> {
     let mut mask = 0u64;

@@ -104,6 +104,11 @@ impl StoppedThread {
         Avma(self.registers.fs_base)
     }
 
+    /// The signals it blocks.
+    pub fn signal_mask(&self) -> Result<u64, TraceeError> {
+        sys::signal_mask(self.tid).map_err(|e| TraceeError::registers(self.tid, e))
+    }
+
     /// Lets it go on elsewhere.
     pub fn set_pc(&mut self, pc: Avma) -> Result<(), TraceeError> {
         self.registers.rip = pc.0;

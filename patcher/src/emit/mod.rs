@@ -141,6 +141,11 @@ impl Site {
                     new: field.to_vec(),
                 });
             }
+            (Tactic::Trap, _) => patches.push(Patch {
+                at,
+                old: window.clone(),
+                new: vec![0xcc],
+            }),
             (_, Some(range)) => {
                 let stop = bias.to_avma(range.start);
                 let field = rel32(stop.plus(5), trampoline)?;

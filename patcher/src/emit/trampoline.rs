@@ -92,7 +92,11 @@ impl<'a> Builder<'a> {
             number: 0,
             displaced: &site.displaced,
             points: &site.points,
-            resume: site.window.end,
+            resume: match (site.tactic, site.displaced.last()) {
+                // The instruction is longer than the byte.
+                (Tactic::Trap, Some(insn)) => insn.end(),
+                _ => site.window.end,
+            },
         })
     }
 

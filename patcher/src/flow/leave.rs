@@ -1,5 +1,6 @@
 //! Where a function is left: returns, tail jumps, and the jumps that only look like one.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction};
@@ -7,6 +8,7 @@ use iced_x86::{FlowControl, Instruction};
 use crate::addr::Svma;
 use crate::image::{CfaAt, Fde, Image};
 
+use super::height::Heights;
 use super::tables::{self, Shape};
 use super::{Flow, ModuleContext, ends_block, is_jump, is_landing_marker, sweep};
 
@@ -49,6 +51,7 @@ pub fn all(
     live: &impl Fn(u64) -> bool,
 ) -> Vec<Leave> {
     let mut leaves = Vec::new();
+    let heights = OnceCell::new();
     for (index, insn) in flow.insns.iter().enumerate() {
         if !live(insn.ip()) {
             continue;
@@ -59,7 +62,8 @@ pub fn all(
                 direct(image, flow, insn)
             }
             FlowControl::IndirectBranch if tables::is_indirect_jump(insn) => {
-                indirect(image, context, flow, index)
+                let height = || heights.get_or_init(|| Heights::of(flow)).before(index);
+                indirect(image, context, flow, index, height)
             }
             _ => None,
         };
@@ -102,6 +106,7 @@ fn indirect(
     context: &ModuleContext<'_>,
     flow: &Flow,
     index: usize,
+    height: impl Fn() -> Option<i64>,
 ) -> Option<LeaveKind> {
     let insn = &flow.insns[index];
     let shape = tables::shape(&flow.insns, &flow.branches, index);
@@ -111,7 +116,11 @@ fn indirect(
     match image.cfa_offset_from_rsp(Svma(insn.ip())) {
         CfaAt::RspPlus(8) => {}
         CfaAt::RspPlus(_) | CfaAt::Other => return None,
-        CfaAt::Unknown => return Some(LeaveKind::Unclear),
+        CfaAt::Unknown => match height() {
+            Some(0) => {}
+            Some(_) => return None,
+            None => return Some(LeaveKind::Unclear),
+        },
     }
     // With the stack as at entry both a switch in a leaf function and a tail call look like this.
     // Without any label whose address is taken, there is nothing in here to jump to.

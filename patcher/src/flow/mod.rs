@@ -2,6 +2,7 @@
 
 mod address_set;
 mod foreign;
+mod height;
 mod leave;
 mod module;
 mod reach;

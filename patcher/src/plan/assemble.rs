@@ -11,10 +11,12 @@ use super::site::{Row, Site};
 use super::{Effect, Tactic};
 
 impl Ladder<'_, '_> {
-    /// The sites, ascending.
+    /// The sites, in the order in which they are written.
     pub fn into_sites(mut self) -> Vec<Site> {
         self.sites.sort_by_key(|s| s.window.start);
-        self.sites.iter().map(|draft| self.site(draft)).collect()
+        let order = self.order();
+        let sites = order.into_iter().map(|index| &self.sites[index]);
+        sites.map(|draft| self.site(draft)).collect()
     }
 
     fn site(&self, draft: &Draft) -> Site {

@@ -32,6 +32,8 @@ pub struct Draft {
     pub points: Vec<ProbePoint>,
     pub landing: Option<u64>,
     pub displaced: Vec<Displaced>,
+    /// The function's jumps from outside into the window's middle. Other sites displace them.
+    pub strays: Vec<u64>,
 }
 
 /// What became of the probe points.
@@ -204,6 +206,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
             points: point.into_iter().collect(),
             landing: None,
             displaced: Vec::new(),
+            strays: Vec::new(),
         };
         let overlaps = |s: &Draft, w: &Range<u64>| s.window.start < w.end && w.start < s.window.end;
         // Joined windows can overlap further ones.
@@ -233,21 +236,22 @@ impl<'a, 'd> Ladder<'a, 'd> {
         if self.sites.iter().filter_map(|s| s.landing).any(taken) {
             return Err(RefuseReason::TooShort);
         }
-        let mut wanting = Vec::new();
-        draft.displaced = match draft.tactic {
+        match draft.tactic {
             // Nothing but the displacement changes, so nothing is displaced.
-            Tactic::Retarget => self.ground.alone(draft.window.start)?,
+            Tactic::Retarget => draft.displaced = self.ground.alone(draft.window.start)?,
             _ => {
-                let Displacement { displaced, strays } = self.ground.displace(&draft.window)?;
-                wanting = strays;
-                displaced
+                Displacement {
+                    displaced: draft.displaced,
+                    strays: draft.strays,
+                } = self.ground.displace(&draft.window)?;
             }
-        };
+        }
         let tactic = draft.tactic;
+        let wanting = draft.strays.clone();
         let before = self.sites.clone();
         self.sites.retain(|s| !overlaps(s, &draft.window));
         self.sites.push(draft);
-        if self.settle(wanting, strays) {
+        if self.settle(wanting, strays) && self.is_orderly() {
             Ok(tactic)
         } else {
             self.sites = before;
@@ -345,8 +349,9 @@ impl<'a, 'd> Ladder<'a, 'd> {
                     points: point.into_iter().collect(),
                     landing: Some(landing),
                     displaced: found.displaced,
+                    strays: found.strays.clone(),
                 });
-                if self.settle(found.strays, strays) {
+                if self.settle(found.strays, strays) && self.is_orderly() {
                     return true;
                 }
             }

@@ -56,7 +56,7 @@ impl Ladder<'_, '_> {
 
     fn behind_jump(&self, site: &Draft, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
         let used = match site.tactic {
-            Tactic::Retarget => return None,
+            Tactic::Retarget | Tactic::Trap => return None,
             Tactic::Springboard => SHORT,
             Tactic::Window | Tactic::Padding => JUMP,
         };
@@ -106,6 +106,7 @@ impl Ladder<'_, '_> {
                 points,
                 landing: None,
                 displaced: found.displaced,
+                strays: found.strays,
             });
             Some(at)
         })

@@ -8,8 +8,10 @@ mod candidates;
 mod check;
 mod ladder;
 mod landing;
+mod order;
 mod padding;
 mod site;
+mod trap;
 
 use std::fmt;
 use std::ops::Range;
@@ -53,6 +55,8 @@ pub enum Tactic {
     /// Two bytes become a short jump to a jump that is placed in padding close by, or in bytes
     /// that another site's window has left over.
     Springboard,
+    /// One byte becomes a breakpoint, whose signal leads on: slow, and only where it was allowed.
+    Trap,
 }
 
 impl fmt::Display for Tactic {
@@ -62,6 +66,7 @@ impl fmt::Display for Tactic {
             Self::Padding => "padding",
             Self::Retarget => "retarget",
             Self::Springboard => "springboard",
+            Self::Trap => "trap",
         })
     }
 }
@@ -96,6 +101,8 @@ pub enum RefuseReason {
     Fragment,
     /// The function jumps into another one and leaves its frame standing.
     JumpsAstray,
+    /// The kernel maps the code into every process, and it cannot be written to.
+    Vdso,
 }
 
 impl fmt::Display for RefuseReason {
@@ -114,6 +121,7 @@ impl fmt::Display for RefuseReason {
             Self::LoopToEntry => "loop-to-entry",
             Self::Fragment => "fragment",
             Self::JumpsAstray => "jumps-astray",
+            Self::Vdso => "vdso",
         })
     }
 }
@@ -154,13 +162,31 @@ pub struct FunctionPlan {
     pub entry: PointPlan,
     /// Its exits, ascending; empty where none are wanted.
     pub exits: Vec<PointPlan>,
-    /// What is overwritten, ascending, never overlapping. A site without a probe point
-    /// serves others: it leads a jump past the entry hook or around another site's window, or has
-    /// room for a springboard's landing. All sites of a plan are applied and undone together.
+    /// What is overwritten, never overlapping. A site without a probe point serves others: it leads
+    /// a jump past the entry hook or around another site's window, or has room for a springboard's
+    /// landing. All sites of a plan are applied and undone together, in this order and the reverse:
+    /// then each step leaves a program that behaves as the original does.
     pub sites: Vec<Site>,
 }
 
 impl FunctionPlan {
+    /// That nothing of `function` can be patched, and why.
+    pub fn refusal(function: &Function, reason: RefuseReason) -> Self {
+        let point = ProbePoint {
+            at: function.range.start,
+            effect: Effect::Entry,
+        };
+        Self {
+            function: function.clone(),
+            entry: PointPlan {
+                point,
+                outcome: Err(reason),
+            },
+            exits: Vec::new(),
+            sites: Vec::new(),
+        }
+    }
+
     /// The first probe point that cannot be had, and why.
     pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
         std::iter::once(&self.entry)
@@ -180,18 +206,7 @@ pub fn plan(
         std::ptr::eq(image.data(), context.data),
         "the context of another image"
     );
-    let refuse = |reason| FunctionPlan {
-        function: function.clone(),
-        entry: PointPlan {
-            point: ProbePoint {
-                at: function.range.start,
-                effect: Effect::Entry,
-            },
-            outcome: Err(reason),
-        },
-        exits: Vec::new(),
-        sites: Vec::new(),
-    };
+    let refuse = |reason| FunctionPlan::refusal(function, reason);
     if function.kind == FunctionKind::Ifunc {
         return refuse(RefuseReason::Ifunc);
     }

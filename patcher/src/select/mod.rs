@@ -56,6 +56,14 @@ impl Pattern {
         self.module.is_some()
     }
 
+    /// The name, where it is one.
+    pub fn name(&self) -> Option<&str> {
+        match &self.what {
+            What::Name { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
     /// The address, where it is one.
     pub fn absolute_address(&self) -> Option<Avma> {
         match self.what {

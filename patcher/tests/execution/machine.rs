@@ -46,6 +46,12 @@ impl State {
     }
 }
 
+/// Where the number of branches back stands that are taken.
+pub const FUEL: u64 = DATA + 0xff8;
+
+/// No code runs longer than this, in seconds.
+const LIMIT: u32 = 20;
+
 /// A program in executable memory.
 pub struct Machine {
     base: *mut u8,
@@ -87,6 +93,13 @@ impl Machine {
             code.extend([0x48, 0x89, 0x11, 0x5a, 0x59, 0xc3]);
             self.write(stub, &code);
         }
+        self.reset(file);
+    }
+
+    /// Makes the data what it is in `file`, with fuel, and forgets which hooks have run.
+    pub fn reset(&mut self, file: &[u8]) {
+        self.write(DATA, &file[DATA as usize..][..0x1000]);
+        self.write(FUEL, &[5]);
         self.write(TRAMPOLINES + 0x10, &[0; 16]);
     }
 
@@ -123,9 +136,14 @@ impl Machine {
     pub fn run(&mut self, at: u64, state: &State) -> State {
         let mut state = state.clone();
         state.registers[RBX] = self.base() + DATA;
+        // Code that is not what it should be may go round for ever.
+        // SAFETY: takes no pointer; the signal ends this process.
+        unsafe { libc::alarm(LIMIT) };
         // SAFETY: the code at `at` was made by the test: it ends with a return, keeps the stack
         // balanced and writes only its stack and the data page.
         unsafe { enter(&mut state, self.base.add(at as usize)) };
+        // SAFETY: as above.
+        unsafe { libc::alarm(0) };
         state
     }
 }

@@ -3,6 +3,7 @@
 use iced_x86::code_asm::*;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
+use super::machine::FUEL;
 use super::program::{DATA, TEXT};
 
 /// A function and what it calls, as the code of a program.
@@ -47,16 +48,18 @@ pub fn fixed(build: impl FnOnce(&mut CodeAssembler)) -> RandomFunction {
     RandomFunction { code, start, end }
 }
 
-/// A function of one instruction or branch per seed, all branches forward, with one or more
-/// returns and tail jumps.
+/// A function of one instruction or branch per seed, with one or more returns and tail jumps.
+/// Branches back are taken as often as there is fuel.
 pub fn function(seeds: &[u64]) -> RandomFunction {
     fixed(|a| {
         let labels: Vec<_> = seeds.iter().map(|_| a.create_label()).collect();
         for (index, seed) in seeds.iter().enumerate() {
             let mut here = labels[index];
             a.set_label(&mut here).expect("once");
-            let target = labels.get(index + 1 + (seed >> 32) as usize % 5).copied();
-            instruction(a, *seed, target).expect("encodes");
+            let distance = (seed >> 32) as usize % 5;
+            let ahead = labels.get(index + 1 + distance).copied();
+            let back = labels[index.saturating_sub(distance)];
+            instruction(a, *seed, ahead, back).expect("encodes");
             // Every label needs an instruction of its own.
             if seed % 7 == 0 {
                 a.nop().expect("encodes");
@@ -70,6 +73,7 @@ fn instruction(
     a: &mut CodeAssembler,
     seed: u64,
     target: Option<CodeLabel>,
+    back: CodeLabel,
 ) -> Result<(), iced_x86::IcedError> {
     let pick = |shift: u32| (seed >> shift) as usize % FREE.len();
     let (x, y) = (FREE[pick(8)], FREE[pick(16)]);
@@ -120,6 +124,10 @@ fn instruction(
         (35, Some(label)) => a.loop_(label),
         (36, Some(label)) => a.js(label),
         (37, Some(label)) => a.jle(label),
+        (38, _) => {
+            a.dec(dword_ptr(rbx + (FUEL - DATA) as i32))?;
+            a.jg(back)
+        }
         _ => a.sbb(x32, y32),
     }
 }

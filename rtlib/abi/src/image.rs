@@ -90,7 +90,50 @@ pub struct MapSlot {
     pub len: AtomicU64,
 }
 
+/// Symbol of the table of [`TrapSlot`], [`TRAP_SLOTS`] long.
+pub const SYMBOL_TRAPS: &str = "ipath_traps";
+/// Symbol of [`TrapActions`].
+pub const SYMBOL_TRAP_ACTIONS: &str = "ipath_trap_actions";
+/// Symbol of the handler of SIGTRAP.
+pub const SYMBOL_TRAP_HANDLER: &str = "ipath_trap_handler";
+/// Symbol of what the handler returns to.
+pub const SYMBOL_TRAP_RESTORER: &str = "ipath_trap_restorer";
+
+/// Slots of the table of traps, a power of two.
+pub const TRAP_SLOTS: usize = 1 << TRAP_BITS;
+/// Its logarithm.
+pub const TRAP_BITS: u32 = 12;
+/// What an address is multiplied with; the product's highest bits are its first slot.
+pub const TRAP_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A breakpoint and the trampoline that stands for it. Slots are filled, never emptied; an address
+/// is in the first free one from its hash on.
+#[repr(C)]
+pub struct TrapSlot {
+    /// Where the breakpoint is; 0 while free. Written last.
+    pub address: AtomicU64,
+    /// The trampoline.
+    pub target: AtomicU64,
+}
+
+/// The slot an address is first looked for in.
+pub const fn trap_slot(address: u64) -> usize {
+    (address.wrapping_mul(TRAP_HASH) >> (64 - TRAP_BITS)) as usize
+}
+
+/// What SIGTRAP does, as the kernel has it (`struct sigaction` of linux/signal_types.h): handler,
+/// flags, restorer, mask.
+#[repr(C)]
+pub struct TrapActions {
+    /// While traps are in.
+    pub new: [AtomicU64; 4],
+    /// Before.
+    pub old: [AtomicU64; 4],
+}
+
 const _: () = {
+    assert!(size_of::<TrapSlot>() == 16);
+    assert!(size_of::<TrapActions>() == 64);
     assert!(size_of::<Parameters>() == 40 + 16 * MAX_TIMERS + 16);
     assert!(size_of::<FunctionSlot>() == 8);
     assert!(size_of::<MapSlot>() == 16);

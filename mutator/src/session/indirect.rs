@@ -1,0 +1,243 @@
+//! Indirect functions (STT_GNU_IFUNC): the symbol is a resolver, which the loader calls to find the
+//! implementation that suits the machine. What a user means by the name is that implementation.
+//!
+//! It is looked for where the program itself has it: in the slots that the loader has filled
+//! (psABI 4.4.1, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT and R_X86_64_GLOB_DAT). Where all of them
+//! wait for the first call, a thread of the program calls the resolver, as gdb has it called.
+
+use std::collections::HashSet;
+
+use goblin::elf::reloc::{R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT};
+use goblin::elf::{Elf, Reloc};
+use patcher::function::{Function, FunctionKind};
+use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
+use patcher::select::Pattern;
+use patcher::{Avma, Bias};
+
+use super::{Candidate, Selection, SessionError};
+use crate::images;
+use crate::process::modules::{Module, VDSO};
+use crate::process::{Memory, Process};
+use crate::tracee::{CallCode, Remote, Stopped};
+
+/// Puts the implementations in the place of the resolvers that patterns have named. What cannot
+/// be resolved stays, refused.
+pub fn resolve(
+    process: &Process,
+    modules: &[Module],
+    selection: &mut Selection,
+    want: Effects,
+    mut stopped: Option<&mut Stopped>,
+) -> Result<(), SessionError> {
+    let is_indirect = |c: &Candidate| c.plan.function.kind == FunctionKind::Ifunc;
+    if !selection.candidates.iter().any(is_indirect) {
+        return Ok(());
+    }
+    let memory = process.memory()?;
+    let slots = Slots::read(modules, &memory);
+    // Of several versions of a name, the ones that the program has not bound are not meant.
+    let indirect = selection.candidates.iter().filter(|c| is_indirect(c));
+    let bound: HashSet<(usize, String)> = indirect
+        .filter(|c| !inside(modules, c, &slots.values(c)).is_empty())
+        .map(|c| (c.module, c.name.clone()))
+        .collect();
+    let may_ask = is_initialized(process, stopped.is_some());
+    let mut resolved: Vec<Candidate> = Vec::new();
+    for candidate in std::mem::take(&mut selection.candidates) {
+        if !is_indirect(&candidate) {
+            resolved.push(candidate);
+            continue;
+        }
+        let mut values = slots.values(&candidate);
+        let mut targets = inside(modules, &candidate, &values);
+        if targets.is_empty() && bound.contains(&(candidate.module, candidate.name.clone())) {
+            continue;
+        }
+        if targets.is_empty() && may_ask {
+            values.extend(ask(process, &memory, &candidate, stopped.as_deref_mut())?);
+            targets = inside(modules, &candidate, &values);
+        }
+        let mut in_vdso = modules.iter().filter(|m| m.path == VDSO);
+        if targets.is_empty() && in_vdso.any(|m| values.iter().any(|at| m.range.contains(at))) {
+            let plan = FunctionPlan::refusal(&candidate.plan.function, RefuseReason::Vdso);
+            resolved.push(Candidate { plan, ..candidate });
+            continue;
+        }
+        let functions: Vec<Function> = targets
+            .into_iter()
+            .filter_map(|at| implementation(&candidate, at))
+            .collect();
+        if functions.is_empty() {
+            resolved.push(candidate);
+            continue;
+        }
+        for function in functions {
+            let plan = plan(
+                &candidate.image.image,
+                &candidate.image.context,
+                &function,
+                want,
+            );
+            resolved.push(Candidate {
+                plan,
+                name: candidate.name.clone(),
+                ..candidate
+            });
+        }
+    }
+    selection.candidates = merged(resolved);
+    Ok(())
+}
+
+/// Whether resolvers know the machine by now: a static program that has just been started has to
+/// find out about it first.
+fn is_initialized(process: &Process, just_started: bool) -> bool {
+    const AT_BASE: u64 = 7;
+    !just_started || process.auxiliary(AT_BASE).is_some_and(|base| base != 0)
+}
+
+/// One candidate for each function: several names may stand for one implementation.
+fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let mut kept: Vec<Candidate> = Vec::new();
+    for candidate in candidates {
+        let start = candidate.plan.function.range.start;
+        let same = |c: &&mut Candidate| {
+            c.module == candidate.module && c.plan.function.range.start == start
+        };
+        match kept.iter_mut().find(same) {
+            Some(known) => {
+                let aliases = &mut known.plan.function.aliases;
+                let names = &candidate.plan.function;
+                for name in std::iter::once(&names.linkage).chain(&names.aliases) {
+                    if *name != known.plan.function.linkage && !aliases.contains(name) {
+                        aliases.push(name.clone());
+                    }
+                }
+            }
+            None => kept.push(candidate),
+        }
+    }
+    kept
+}
+
+/// The function that begins at `at`, under the name that was asked for.
+fn implementation(candidate: &Candidate, at: Avma) -> Option<Function> {
+    let image = &candidate.image.image;
+    let svma = candidate.bias.to_svma(at);
+    let found = Pattern::select_at(image, svma).filter(|f| f.range.start == svma)?;
+    let asked = &candidate.plan.function;
+    let names = std::iter::once(found.linkage).chain(found.aliases);
+    let mut aliases = asked.aliases.clone();
+    aliases.extend(names.filter(|n| !n.is_empty() && *n != asked.linkage));
+    Some(Function {
+        linkage: asked.linkage.clone(),
+        aliases,
+        ..found
+    })
+}
+
+/// What the loader has filled in.
+struct Slots {
+    /// For a resolver by its address: what it has answered.
+    by_resolver: Vec<(Avma, Avma)>,
+    /// For a symbol's name: where it leads.
+    by_name: Vec<(String, Avma)>,
+}
+
+impl Slots {
+    fn read(modules: &[Module], memory: &Memory) -> Self {
+        let mut slots = Self {
+            by_resolver: Vec::new(),
+            by_name: Vec::new(),
+        };
+        for module in modules {
+            let Ok(image) = images::of_module(module) else {
+                continue;
+            };
+            let Some(bias) = module.bias(&image.image) else {
+                continue;
+            };
+            if let Ok(elf) = Elf::parse(image.image.data()) {
+                slots.add(&elf, bias, memory);
+            }
+        }
+        slots
+    }
+
+    fn add(&mut self, elf: &Elf<'_>, bias: Bias, memory: &Memory) {
+        let at = |address: u64| bias.to_avma(patcher::Svma(address));
+        let dynamic = elf.dynrelas.iter().chain(elf.pltrelocs.iter());
+        // A static program has no dynamic section, and these alone.
+        let sections = elf
+            .shdr_relocs
+            .iter()
+            .flat_map(|(_, section)| section.iter());
+        let relocations: Vec<Reloc> = match elf.dynamic {
+            Some(_) => dynamic.collect(),
+            None => sections.collect(),
+        };
+        for relocation in relocations {
+            let Ok(value) = memory.read_word(at(relocation.r_offset)) else {
+                continue;
+            };
+            match relocation.r_type {
+                R_X86_64_IRELATIVE => {
+                    let resolver = at(relocation.r_addend.unwrap_or(0) as u64);
+                    self.by_resolver.push((resolver, Avma(value)));
+                }
+                R_X86_64_JUMP_SLOT | R_X86_64_GLOB_DAT | R_X86_64_64 => {
+                    let symbol = elf.dynsyms.get(relocation.r_sym);
+                    let name = symbol.and_then(|s| elf.dynstrtab.get_at(s.st_name));
+                    if let Some(name) = name.filter(|n| !n.is_empty()) {
+                        self.by_name.push((name.to_owned(), Avma(value)));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What the slots for a resolver hold.
+    fn values(&self, candidate: &Candidate) -> HashSet<Avma> {
+        let function = &candidate.plan.function;
+        let resolver = candidate.bias.to_avma(function.range.start);
+        let named =
+            |name: &str| name == function.linkage || function.aliases.iter().any(|a| a == name);
+        let by_resolver = self.by_resolver.iter().filter(|s| s.0 == resolver);
+        let by_name = self.by_name.iter().filter(|s| named(&s.0));
+        let values = by_resolver.map(|s| s.1).chain(by_name.map(|s| s.1));
+        values.filter(|at| *at != resolver).collect()
+    }
+}
+
+/// What of these addresses is code of the module the resolver is in: a slot that waits for the
+/// first call leads back into its own module.
+fn inside(modules: &[Module], candidate: &Candidate, values: &HashSet<Avma>) -> Vec<Avma> {
+    let code = &modules[candidate.module].code;
+    let is_there = |at: &&Avma| code.iter().any(|m| m.contains(**at));
+    let mut found: Vec<Avma> = values.iter().filter(is_there).copied().collect();
+    found.sort();
+    found
+}
+
+/// Has a thread of the program call the resolver; `None` where none can.
+fn ask(
+    process: &Process,
+    memory: &Memory,
+    candidate: &Candidate,
+    stopped: Option<&mut Stopped>,
+) -> Result<Option<Avma>, SessionError> {
+    let resolver = candidate.bias.to_avma(candidate.plan.function.range.start);
+    let maps = process.maps()?;
+    let code = CallCode::find(process, &maps, memory)?;
+    let call = |stopped: &mut Stopped| Ok(Remote::new(&code, memory, stopped)?.resolve(resolver)?);
+    match stopped {
+        Some(stopped) => call(stopped),
+        None => {
+            let mut stopped = Stopped::all(process)?;
+            let answer = call(&mut stopped);
+            stopped.resume()?;
+            answer
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Breakpoints in the place of jumps: the handler of their signal, and the table it looks them up
+//! in.
+//!
+//! The handler stays for as long as the session does, and so does every entry of the table: a
+//! thread that has met a breakpoint may come to the handler after the breakpoint is gone.
+
+use std::sync::atomic::AtomicU64;
+
+use abi::image::{
+    SYMBOL_TRAP_ACTIONS, SYMBOL_TRAP_HANDLER, SYMBOL_TRAP_RESTORER, SYMBOL_TRAPS, TRAP_SLOTS,
+    trap_slot,
+};
+use patcher::Avma;
+
+use super::apply::{read, write};
+use super::{Selection, Session, SessionError};
+use crate::process::Memory;
+use crate::segment::SiteDoc;
+use crate::tracee::{CallCode, Remote, Stopped};
+
+const ADDRESS: u64 = size_of::<AtomicU64>() as u64;
+const ACTION: u64 = 4 * ADDRESS;
+const MASK_BYTES: u64 = 8;
+
+impl Selection {
+    /// Lets breakpoints lead to what nothing else can.
+    pub fn allow_traps(&mut self) {
+        let refused = |c: &&mut super::Candidate| c.plan.refused().is_some();
+        for candidate in self.candidates.iter_mut().filter(refused) {
+            let image = candidate.image;
+            candidate.plan.allow_traps(&image.image, &image.context);
+        }
+    }
+}
+
+impl Session {
+    fn trap_address(&self, symbol: &str) -> Result<Avma, SessionError> {
+        let base = Avma(self.document.image.0);
+        let address = Self::image()?.address(base, symbol);
+        address.map_err(SessionError::Image)
+    }
+
+    /// Tells the handler where breakpoints lead.
+    pub(super) fn fill_traps(&self, memory: &Memory, ids: &[usize]) -> Result<(), SessionError> {
+        let functions = ids.iter().map(|&id| &self.document.functions[id]);
+        let traps: Vec<&SiteDoc> = functions
+            .flat_map(|f| &f.sites)
+            .filter(|s| s.trap)
+            .collect();
+        if traps.is_empty() {
+            return Ok(());
+        }
+        let table = self.trap_address(SYMBOL_TRAPS)?;
+        let bytes = read(memory, table, TRAP_SLOTS * 16)?;
+        let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
+        let slots = bytes.chunks_exact(16);
+        let mut addresses: Vec<u64> = slots.map(|slot| word(&slot[..8])).collect();
+        let used = addresses.iter().filter(|&&a| a != 0).count();
+        // Looking up what is not there ends at a free slot.
+        if used + traps.len() > TRAP_SLOTS * 3 / 4 {
+            return Err(SessionError::TooMany);
+        }
+        for site in traps {
+            let address = site.window.0;
+            let mut slot = trap_slot(address);
+            while addresses[slot] != 0 && addresses[slot] != address {
+                slot = (slot + 1) % TRAP_SLOTS;
+            }
+            addresses[slot] = address;
+            let at = table.plus(slot as u64 * 16);
+            write(memory, at.plus(ADDRESS), &site.trampoline.0.to_le_bytes())?;
+            write(memory, at, &address.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Has breakpoints handled, if any of these functions has one and they are not yet.
+    pub(super) fn handle_traps(
+        &mut self,
+        memory: &Memory,
+        code: &CallCode,
+        stopped: &mut Stopped,
+        ids: &[usize],
+    ) -> Result<(), SessionError> {
+        const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+        let functions = ids.iter().map(|&id| &self.document.functions[id]);
+        let wanted = functions.flat_map(|f| &f.sites).any(|s| s.trap);
+        if !wanted {
+            return Ok(());
+        }
+        for thread in stopped.threads() {
+            if thread.signal_mask()? & TRAP_BIT != 0 {
+                return Err(SessionError::Held(format!(
+                    "thread {} blocks SIGTRAP: a breakpoint would end the program",
+                    thread.tid()
+                )));
+            }
+        }
+        if self.document.trap_handler {
+            return Ok(());
+        }
+        const SA_RESTORER: u64 = 0x0400_0000;
+        let flags = (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER;
+        let handler = self.trap_address(SYMBOL_TRAP_HANDLER)?;
+        let restorer = self.trap_address(SYMBOL_TRAP_RESTORER)?;
+        let new = self.trap_address(SYMBOL_TRAP_ACTIONS)?;
+        let words = [handler.0, flags, restorer.0, u64::MAX];
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        write(memory, new, &bytes)?;
+        self.document.trap_handler = true;
+        self.segment.write_document(&self.document)?;
+        let mut remote = Remote::new(code, memory, stopped)?;
+        sigaction(&mut remote, new, new.plus(ACTION))
+    }
+
+    /// Puts back what SIGTRAP did before, unless the program has changed it since.
+    pub(super) fn unhandle_traps(&mut self, memory: &Memory) -> Result<(), SessionError> {
+        if !self.document.trap_handler {
+            return Ok(());
+        }
+        let handler = self.trap_address(SYMBOL_TRAP_HANDLER)?;
+        let actions = self.trap_address(SYMBOL_TRAP_ACTIONS)?;
+        let maps = self.process.maps()?;
+        let code = CallCode::find(&self.process, &maps, memory)?;
+        let put_back = |stopped: &mut Stopped| {
+            let mut remote = Remote::new(&code, memory, stopped)?;
+            sigaction(&mut remote, Avma(0), actions)?;
+            let now = read(memory, actions, MASK_BYTES as usize)?;
+            if now == handler.0.to_le_bytes() {
+                sigaction(&mut remote, actions.plus(ACTION), Avma(0))?;
+            }
+            Ok::<(), SessionError>(())
+        };
+        let mut stopped = self.stop_all()?;
+        let result = put_back(&mut stopped);
+        let duration = stopped.resume()?;
+        self.note_stop("detach", duration);
+        result?;
+        self.document.trap_handler = false;
+        self.segment.write_document(&self.document)?;
+        Ok(())
+    }
+
+    /// Where a thread stands that has met a breakpoint and not been to the handler yet.
+    pub(super) fn behind_traps(&self) -> Vec<u64> {
+        let sites = self.document.functions.iter().flat_map(|f| &f.sites);
+        let traps = sites.filter(|s| s.trap);
+        traps.map(|s| s.window.0 + 1).collect()
+    }
+}
+
+fn sigaction(remote: &mut Remote<'_>, new: Avma, old: Avma) -> Result<(), SessionError> {
+    let signal = libc::SIGTRAP as u64;
+    let arguments = [signal, new.0, old.0, MASK_BYTES, 0, 0];
+    remote.call("rt_sigaction", libc::SYS_rt_sigaction, arguments)?;
+    Ok(())
+}

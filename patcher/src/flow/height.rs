@@ -1,0 +1,264 @@
+//! How high the stack is at each instruction, from the instructions alone: for code without unwind
+//! rules.
+
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+
+use super::{Flow, ends_block};
+
+/// What is known before an instruction, relative to the stack pointer at the function's entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State {
+    /// The stack pointer.
+    rsp: Option<i64>,
+    /// The frame pointer, where it points into the stack.
+    rbp: Option<i64>,
+}
+
+impl State {
+    /// What holds whichever of the two is true.
+    fn or(self, other: Self) -> Self {
+        let same = |a: Option<i64>, b| a.filter(|_| a == b);
+        Self {
+            rsp: same(self.rsp, other.rsp),
+            rbp: same(self.rbp, other.rbp),
+        }
+    }
+}
+
+/// Stack heights of one function.
+pub struct Heights(Vec<Option<State>>);
+
+impl Heights {
+    /// Follows every path of `flow` from its entry. Where control arrives by other ways than a
+    /// direct branch nothing is known.
+    pub fn of(flow: &Flow) -> Self {
+        let mut states: Vec<Option<State>> = vec![None; flow.insns.len()];
+        let mut work = Vec::new();
+        let mut factory = InstructionInfoFactory::new();
+        let arrive = |states: &mut Vec<Option<State>>, work: &mut Vec<usize>, at, state: State| {
+            let Some(index) = flow.index_of(at) else {
+                return;
+            };
+            let joined = states[index].map_or(state, |known| known.or(state));
+            if states[index] != Some(joined) {
+                states[index] = Some(joined);
+                work.push(index);
+            }
+        };
+        let entry = State {
+            rsp: Some(0),
+            rbp: None,
+        };
+        for &mark in flow.marks.iter().filter(|&&mark| !flow.is_entry(mark)) {
+            arrive(&mut states, &mut work, mark, State::default());
+        }
+        arrive(&mut states, &mut work, flow.ranges[0].start.0, entry);
+        while let Some(index) = work.pop() {
+            let insn = &flow.insns[index];
+            let Some(before) = states[index] else {
+                continue;
+            };
+            let after = after(&mut factory, insn, before);
+            let jumps = matches!(
+                insn.flow_control(),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+            );
+            if jumps {
+                arrive(&mut states, &mut work, insn.near_branch_target(), after);
+            }
+            if !ends_block(insn) {
+                arrive(&mut states, &mut work, insn.next_ip(), after);
+            }
+        }
+        Self(states)
+    }
+
+    /// Bytes by which the stack pointer has moved since the entry when the instruction of this
+    /// index runs; negative for a stack that has grown. `None` where it is not the same on every
+    /// path or not known.
+    pub fn before(&self, index: usize) -> Option<i64> {
+        self.0.get(index).copied().flatten()?.rsp
+    }
+}
+
+fn after(factory: &mut InstructionInfoFactory, insn: &Instruction, before: State) -> State {
+    let State { rsp, rbp } = before;
+    let copies = |to, from| {
+        insn.mnemonic() == Mnemonic::Mov
+            && insn.op_count() == 2
+            && insn.op0_kind() == OpKind::Register
+            && insn.op1_kind() == OpKind::Register
+            && insn.op0_register() == to
+            && insn.op1_register() == from
+    };
+    if copies(Register::RBP, Register::RSP) {
+        return State { rsp, rbp: rsp };
+    }
+    if copies(Register::RSP, Register::RBP) {
+        return State { rsp: rbp, rbp };
+    }
+    match insn.mnemonic() {
+        Mnemonic::Leave => {
+            return State {
+                rsp: rbp.map(|at| at + 8),
+                rbp: None,
+            };
+        }
+        Mnemonic::Add | Mnemonic::Sub if insn.op0_register() == Register::RSP => {
+            let by = immediate(insn);
+            let sign = if insn.mnemonic() == Mnemonic::Add {
+                1
+            } else {
+                -1
+            };
+            let moved = rsp.zip(by).map(|(at, by)| at + sign * by);
+            return State { rsp: moved, rbp };
+        }
+        Mnemonic::Lea if insn.op0_register() == Register::RSP => {
+            let from = match insn.memory_base() {
+                Register::RSP => rsp,
+                Register::RBP => rbp,
+                _ => None,
+            };
+            let from = from.filter(|_| insn.memory_index() == Register::None);
+            let by = insn.memory_displacement64() as i64;
+            return State {
+                rsp: from.map(|at| at + by),
+                rbp,
+            };
+        }
+        _ => {}
+    }
+    if matches!(
+        insn.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    ) {
+        // Some take their arguments off the stack.
+        return State { rsp: None, rbp };
+    }
+    let written = |factory: &mut InstructionInfoFactory, register: Register| {
+        let used = factory.info(insn).used_registers();
+        let writes = |access| {
+            matches!(
+                access,
+                OpAccess::Write
+                    | OpAccess::CondWrite
+                    | OpAccess::ReadWrite
+                    | OpAccess::ReadCondWrite
+            )
+        };
+        used.iter()
+            .any(|u| u.register().full_register() == register && writes(u.access()))
+    };
+    let rbp = rbp.filter(|_| !written(factory, Register::RBP));
+    let by = i64::from(insn.stack_pointer_increment());
+    let pops_rsp = insn.mnemonic() == Mnemonic::Pop && insn.op0_register() == Register::RSP;
+    let rsp = match by {
+        0 => rsp.filter(|_| !written(factory, Register::RSP)),
+        _ if pops_rsp => None,
+        _ => rsp.map(|at| at + by),
+    };
+    State { rsp, rbp }
+}
+
+fn immediate(insn: &Instruction) -> Option<i64> {
+    matches!(
+        insn.op1_kind(),
+        OpKind::Immediate8to64 | OpKind::Immediate32to64 | OpKind::Immediate8 | OpKind::Immediate32
+    )
+    .then(|| insn.immediate(1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::code_asm::{CodeAssembler, *};
+
+    use super::*;
+    use crate::addr::Svma;
+
+    /// The flow of `code` at address 0x1000, as far as heights need it.
+    fn flow(code: &mut CodeAssembler) -> Flow {
+        let bytes = code.assemble(0x1000).expect("encodable");
+        let decoder = iced_x86::Decoder::with_ip(64, &bytes, 0x1000, 0);
+        let insns: Vec<Instruction> = decoder.into_iter().collect();
+        let end = 0x1000 + bytes.len() as u64;
+        Flow {
+            ranges: vec![Svma(0x1000)..Svma(end)],
+            entry: Svma(0x1000),
+            branches: Vec::new(),
+            marks: Vec::new(),
+            insns,
+            leaves: Vec::new(),
+            has_labels: false,
+            reentries: Vec::new(),
+            doubt: None,
+        }
+    }
+
+    fn assembler() -> CodeAssembler {
+        CodeAssembler::new(64).expect("64 bits")
+    }
+
+    fn last(code: &mut CodeAssembler) -> Option<i64> {
+        let flow = flow(code);
+        Heights::of(&flow).before(flow.insns.len() - 1)
+    }
+
+    #[test]
+    fn a_frame_that_is_taken_down_leaves_the_stack_as_it_was() {
+        let mut code = assembler();
+        code.push(rbp).unwrap();
+        code.mov(rbp, rsp).unwrap();
+        code.sub(rsp, 40).unwrap();
+        code.call(rax).unwrap();
+        code.mov(rsp, rbp).unwrap();
+        code.pop(rbp).unwrap();
+        code.jmp(rax).unwrap();
+        assert_eq!(last(&mut code), Some(0));
+        let mut code = assembler();
+        code.push(rbp).unwrap();
+        code.mov(rbp, rsp).unwrap();
+        code.and(rsp, -64).unwrap();
+        code.leave().unwrap();
+        code.jmp(rax).unwrap();
+        assert_eq!(last(&mut code), Some(0));
+        let mut code = assembler();
+        code.push(rbx).unwrap();
+        code.lea(rsp, rsp - 24).unwrap();
+        code.add(rsp, 8).unwrap();
+        code.jmp(rax).unwrap();
+        assert_eq!(last(&mut code), Some(-24));
+    }
+
+    #[test]
+    fn what_is_not_the_same_on_every_path_is_not_known() {
+        let mut code = assembler();
+        let mut over = code.create_label();
+        code.test(rdi, rdi).unwrap();
+        code.je(over).unwrap();
+        code.push(rbx).unwrap();
+        code.set_label(&mut over).unwrap();
+        code.jmp(rax).unwrap();
+        assert_eq!(last(&mut code), None);
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_not_known() {
+        let moves: [fn(&mut CodeAssembler); 5] = [
+            |code| code.call(rax).unwrap(),
+            |code| code.sub(rsp, r10).unwrap(),
+            |code| code.pop(rsp).unwrap(),
+            |code| code.xchg(rsp, rax).unwrap(),
+            |code| code.leave().unwrap(),
+        ];
+        for step in moves {
+            let mut code = assembler();
+            code.nop().unwrap();
+            step(&mut code);
+            code.jmp(rax).unwrap();
+            assert_eq!(last(&mut code), None);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Breakpoints that stand for a jump to a trampoline, where no jump has room: the handler of their
+//! signal sends the thread there.
+
+use core::arch::naked_asm;
+use core::mem::offset_of;
+use core::sync::atomic::AtomicU64;
+
+use abi::image::{TRAP_BITS, TRAP_HASH, TRAP_SLOTS, TrapActions, TrapSlot};
+
+/// Where breakpoints lead.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_traps: [TrapSlot; TRAP_SLOTS] = [const {
+    TrapSlot {
+        address: AtomicU64::new(0),
+        target: AtomicU64::new(0),
+    }
+}; TRAP_SLOTS];
+
+/// What SIGTRAP did before.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_trap_actions: TrapActions = TrapActions {
+    new: [const { AtomicU64::new(0) }; 4],
+    old: [const { AtomicU64::new(0) }; 4],
+};
+
+/// Bytes from a `ucontext_t` to the interrupted rip (see the kernel's asm/ucontext.h and
+/// asm/sigcontext.h).
+const RIP: usize = 8 + 8 + 24 + 16 * 8;
+/// Bytes from a `siginfo_t` to `si_code`.
+const SI_CODE: usize = 8;
+
+/// The handler of SIGTRAP: rdi the signal, rsi its `siginfo_t`, rdx the `ucontext_t`. A trap that
+/// is none of ours is passed on to the program's own handler, or does what it would have done.
+///
+/// # Safety
+/// For the kernel alone, with every signal blocked.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_trap_handler() {
+    naked_asm!(
+        "mov rax, [rdx + {rip}]",
+        "dec rax", // the breakpoint is behind the thread
+        "movabs rcx, {hash}",
+        "imul rcx, rax",
+        "shr rcx, {shift}",
+        "lea r8, [rip + {traps}]",
+        "1:",
+        "mov r9, rcx",
+        "shl r9, 4",
+        "mov r10, [r8 + r9]",
+        "cmp r10, rax",
+        "je 2f",
+        "test r10, r10",
+        "jz 3f",
+        "inc ecx",
+        "and ecx, {mask}",
+        "jmp 1b",
+        "2:",
+        "mov r10, [r8 + r9 + 8]",
+        "mov [rdx + {rip}], r10",
+        "ret",
+        // Not ours.
+        "3:",
+        "lea r8, [rip + {actions}]",
+        "mov rax, [r8 + {old}]",
+        "cmp rax, 1",
+        "ja 4f",
+        "jb 5f",
+        // Ignored, unless the processor raised it.
+        "cmp dword ptr [rsi + {code}], 0",
+        "jg 5f",
+        "ret",
+        "4:",
+        "jmp rax",
+        // The default: it ends the program, as soon as this handler is left. Zeroes are SIG_DFL.
+        "5:",
+        "sub rsp, 40",
+        "mov qword ptr [rsp], 0",
+        "mov qword ptr [rsp + 8], 0",
+        "mov qword ptr [rsp + 16], 0",
+        "mov qword ptr [rsp + 24], 0",
+        "mov eax, 13", // rt_sigaction
+        "mov edi, 5",
+        "mov rsi, rsp",
+        "xor edx, edx",
+        "mov r10d, 8",
+        "syscall",
+        "mov eax, 39", // getpid
+        "syscall",
+        "mov r9d, eax",
+        "mov eax, 186", // gettid
+        "syscall",
+        "mov edi, r9d",
+        "mov esi, eax",
+        "mov edx, 5",
+        "mov eax, 234", // tgkill
+        "syscall",
+        "add rsp, 40",
+        "ret",
+        rip = const RIP,
+        hash = const TRAP_HASH,
+        shift = const 64 - TRAP_BITS,
+        mask = const TRAP_SLOTS - 1,
+        traps = sym ipath_traps,
+        actions = sym ipath_trap_actions,
+        old = const offset_of!(TrapActions, old),
+        code = const SI_CODE,
+    );
+}
+
+/// What the handler returns to: rt_sigreturn.
+///
+/// # Safety
+/// For the kernel alone.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_trap_restorer() {
+    naked_asm!("mov rax, 15", "syscall");
+}

@@ -1,0 +1,103 @@
+//! Breakpoints where no jump has room: opted for, disclosed, exact, and gone afterwards.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+
+const FUNCTIONS: [&str; 3] = ["tiny_one", "tiny_two", "tiny_four"];
+
+fn patterns() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.iter().flat_map(|f| ["-f", *f])
+}
+
+#[test]
+fn trap() {
+    let program = program("trap.c");
+    let scratch = Scratch::new("trap");
+    let file = scratch.file("p.json");
+    let ours = Run::ipath(["run", "--no-tui", "--allow-trap", "-o"])
+        .arg(&file)
+        .args(patterns())
+        .arg("--")
+        .arg(&program)
+        .arg("2000")
+        .run()
+        .expect(0);
+    assert!(
+        ours.stdout.starts_with("ok calls 6000\n"),
+        "{}",
+        ours.report()
+    );
+    let profile = Profile::read(&file);
+    let by_trap = |f: &&&str| {
+        let function = profile.function(f).expect("instrumented");
+        function.entry == "trap" || function.exits.iter().any(|e| e == "trap")
+    };
+    let trapped: Vec<&&str> = FUNCTIONS.iter().filter(by_trap).collect();
+    assert!(!trapped.is_empty(), "all have room");
+    for name in FUNCTIONS {
+        assert_eq!(profile.calls(name), 6000, "{name}");
+    }
+    for name in trapped {
+        let said = format!("{name}: instrumented by breakpoints");
+        assert!(ours.stderr.contains(&said), "{}", ours.report());
+    }
+    profile.assert_lossless();
+}
+
+#[test]
+fn trap_comes_and_goes() {
+    let target = Target::start(program("trap.c"), ["0", "120"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let before = ProcessState::of(target.pid());
+    let scratch = Scratch::new("trap-attach");
+    let file = scratch.file("p.json");
+    for _ in 0..20 {
+        Run::ipath([
+            "attach",
+            &pid,
+            "--no-tui",
+            "--allow-trap",
+            "--duration",
+            "20ms",
+            "-o",
+        ])
+        .arg(&file)
+        .args(patterns())
+        .run()
+        .expect(0);
+        assert!(Profile::read(&file).calls("tiny_one") > 0);
+        before.assert_unchanged(target.pid());
+    }
+    target.finish("ok calls ");
+}
+
+#[test]
+fn no_trap_unasked() {
+    let target = Target::start(program("trap.c"), ["0", "60"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let before = ProcessState::of(target.pid());
+    let scratch = Scratch::new("trap-unasked");
+    let file = scratch.file("p.json");
+    let attached = Run::ipath(["attach", &pid, "--no-tui", "--duration", "20ms", "-o"])
+        .arg(&file)
+        .args(patterns())
+        .run();
+    if attached.code() == 0 {
+        let profile = Profile::read(&file);
+        let functions = profile.functions.iter();
+        let mut tactics = functions.flat_map(|f| f.exits.iter().chain([&f.entry]));
+        assert!(tactics.all(|t| t != "trap"), "{:?}", profile.functions);
+    } else {
+        let line = attached.expect_error();
+        assert!(
+            line.contains("none of the functions can be patched"),
+            "{line}"
+        );
+    }
+    before.assert_unchanged(target.pid());
+    target.finish("ok calls ");
+}
