@@ -31,7 +31,8 @@ pub fn source(name: &str) -> PathBuf {
     workspace().join("tests/programs").join(name)
 }
 
-/// Any C, C++ or Rust source; the result is named like the source without its extension.
+/// Any C, C++, assembly or Rust source; the result is named like the source. A flag that is an
+/// absolute path names another source or object of the same program.
 ///
 /// # Panics
 /// With the compiler's messages, when it does not compile.
@@ -41,14 +42,17 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
         .and_then(|e| e.to_str())
         .unwrap_or_default();
     let (compiler, usual): (&str, &[&str]) = match extension {
-        "c" => ("gcc", C_FLAGS),
+        "c" | "S" => ("gcc", C_FLAGS),
         "cc" => ("g++", C_FLAGS),
         "rs" => ("rustc", &["--edition", "2024", "-O"]),
         _ => panic!("no compiler for {}", source.display()),
     };
-    let text = fs::read(source).unwrap_or_else(|e| panic!("read {}: {e}", source.display()));
     let mut key = DefaultHasher::new();
-    (compiler, usual, flags, text).hash(&mut key);
+    (compiler, usual, flags).hash(&mut key);
+    let sources = flags.iter().map(Path::new).filter(|f| f.is_absolute());
+    for file in std::iter::once(source).chain(sources) {
+        text(file).hash(&mut key);
+    }
     let dir = work_dir("programs").join(format!("{:016x}", key.finish()));
     let stem = source
         .file_stem()
@@ -79,4 +83,19 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
     );
     fs::rename(&own, &output).unwrap_or_else(|e| panic!("rename {}: {e}", own.display()));
     output
+}
+
+/// A source's bytes, with those of the headers beside it that it names.
+fn text(source: &Path) -> Vec<u8> {
+    let read =
+        |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
+    let mut text = read(source);
+    let own = String::from_utf8_lossy(&text).into_owned();
+    for line in own.lines() {
+        let name = line.strip_prefix("#include \"");
+        if let Some(name) = name.and_then(|n| n.strip_suffix('"')) {
+            text.extend(read(&source.with_file_name(name)));
+        }
+    }
+    text
 }

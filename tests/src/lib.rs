@@ -17,6 +17,8 @@ pub mod place;
 pub mod profile;
 pub mod program;
 pub mod redis;
+pub mod session;
 pub mod snapshot;
+pub mod stands;
 pub mod symbols;
 pub mod target;

@@ -1,0 +1,90 @@
+//! A session that stays in a target while the test goes on.
+
+use crate::command::{Finished, Run};
+use crate::place::Scratch;
+use crate::profile::Profile;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A session that a test has made with `ipath attach --keep`.
+pub struct Session {
+    pid: String,
+    scratch: Scratch,
+}
+
+impl Session {
+    /// The session that is in this process.
+    pub fn of(pid: u32) -> Self {
+        Self {
+            pid: pid.to_string(),
+            scratch: Scratch::new("session"),
+        }
+    }
+
+    /// Attaches, measuring calls and times of these functions.
+    pub fn attach(pid: u32, functions: &[&str]) -> Self {
+        let (session, finished) = Self::try_attach(pid, functions, "count,wall");
+        finished.expect(0);
+        session
+    }
+
+    /// Attaches; what came of it.
+    pub fn try_attach(pid: u32, functions: &[&str], metrics: &str) -> (Self, Finished) {
+        let session = Self::of(pid);
+        let finished = Run::ipath(["attach", &session.pid, "--keep", "--no-tui"])
+            .args(["--duration", "1ms", "-m", metrics])
+            .args(functions.iter().flat_map(|f| ["-f", f]))
+            .run();
+        (session, finished)
+    }
+
+    /// Instruments further functions.
+    pub fn add(&self, functions: &[&str]) -> Finished {
+        self.change("add", functions)
+    }
+
+    /// Takes functions out.
+    pub fn remove(&self, functions: &[&str]) -> Finished {
+        self.change("remove", functions)
+    }
+
+    fn change(&self, command: &str, functions: &[&str]) -> Finished {
+        Run::ipath([command, &self.pid])
+            .args(functions.iter().flat_map(|f| ["-f", f]))
+            .run()
+    }
+
+    /// The profile so far.
+    pub fn snapshot(&self) -> Profile {
+        let file = self.file();
+        let run = Run::ipath(["snapshot", &self.pid, "-o"]);
+        run.arg(&file).run().expect(0);
+        Profile::read(&file)
+    }
+
+    /// Detaches; the final profile.
+    pub fn detach(self) -> Profile {
+        let file = self.file();
+        let run = Run::ipath(["detach", &self.pid, "-o"]);
+        run.arg(&file).run().expect(0);
+        Profile::read(&file)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.scratch.file("p.json")
+    }
+}
+
+/// The lines `calls NAME N` by which a program says how often it has called its functions.
+///
+/// # Panics
+/// When there is none.
+pub fn own_counts(stdout: &str) -> BTreeMap<String, u64> {
+    let line = |line: &str| {
+        let (name, calls) = line.strip_prefix("calls ")?.split_once(' ')?;
+        Some((name.to_owned(), calls.parse().ok()?))
+    };
+    let counts: BTreeMap<_, _> = stdout.lines().filter_map(line).collect();
+    assert!(!counts.is_empty(), "no line `calls NAME N` in:\n{stdout}");
+    counts
+}

@@ -1,0 +1,167 @@
+//! Threads that are, or will be, inside the bytes that a patch overwrites.
+
+use ipath_tests::compile::program;
+use ipath_tests::place::ipath;
+use ipath_tests::session::{Session, own_counts};
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::stands::stands;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Lets the target go on until it has said `line`.
+fn go_on(target: &mut Target, line: &str) {
+    target.signal(Signal::SIGUSR1);
+    let lines = |t: &Target| t.stdout().lines().any(|l| l == line);
+    target.until(LIMIT, &format!("said {line:?}"), lines);
+}
+
+/// Lets the target end, and checks that it finds everything right.
+fn ends_well(mut target: Target) {
+    target.signal(Signal::SIGUSR1);
+    let status = target.wait(LIMIT);
+    let ok = target.stdout().ends_with("ok\n");
+    assert!(status.success() && ok, "{}", target.report());
+}
+
+/// Checks that at each of these places a thread stands.
+fn stand_at(target: &Target, places: &[&str]) {
+    let now = stands(target.pid());
+    for place in places {
+        assert!(now.iter().any(|p| p == place), "no {place} in {now:?}");
+    }
+}
+
+#[test]
+fn pc_in_window() {
+    let places = ["at_entry", "in_entry + 2", "in_exit + 22"];
+    let mut target = Target::start(program("pc_in_window.c"), [""; 0]).await_output("ready");
+    stand_at(&target, &places);
+    let before = ProcessState::of(target.pid());
+    let session = Session::attach(target.pid(), &["in_entry", "in_exit", "at_entry"]);
+    assert_eq!(
+        stands(target.pid()).iter().filter(|p| p.is_empty()).count(),
+        3,
+        "all of them are in trampolines now"
+    );
+    go_on(&mut target, "again");
+
+    let profile = session.snapshot();
+    let own = own_counts(&target.stdout());
+    // The calls under way are those that had begun: not the one at the entry. One more of each
+    // has begun since.
+    for (name, before) in [("in_entry", 1), ("in_exit", 1), ("at_entry", 0)] {
+        assert_eq!(profile.calls(name), own[name] - before + 1, "{name}");
+    }
+    assert_eq!(profile.losses.open, Some(3));
+    profile.assert_lossless();
+    let profile = session.detach();
+    assert_eq!(profile.losses.open, Some(3));
+    before.assert_unchanged(target.pid());
+    stand_at(&target, &places);
+    ends_well(target);
+}
+
+fn signal_frames() -> Target {
+    let program = program("signal_frame_in_window.c");
+    Target::start(program, [""; 0]).await_output("ready")
+}
+
+const IN_WINDOW: [&str; 3] = ["in_entry", "in_exit", "at_entry"];
+
+/// `ipath` in the background, so far that it has mapped its memory and wants to patch.
+fn background(target: &mut Target, arguments: &[&str]) -> Target {
+    let mut command = Command::new(ipath());
+    command.args(arguments);
+    let running = Target::spawn(command);
+    let maps = format!("/proc/{}/maps", target.pid());
+    let mapped = |_: &Target| std::fs::read_to_string(&maps).is_ok_and(|m| m.contains("ipath-"));
+    target.until(LIMIT, "been given the segment", mapped);
+    std::thread::sleep(Duration::from_millis(60));
+    running
+}
+
+#[test]
+fn signal_frame_in_window() {
+    let mut target = signal_frames();
+    let before = ProcessState::of(target.pid());
+    go_on(&mut target, "handling");
+    let pid = target.pid().to_string();
+    let mut attach = vec!["attach", &pid, "--keep", "--no-tui", "--duration", "1ms"];
+    attach.extend(IN_WINDOW.iter().flat_map(|f| ["-f", f]));
+    let mut attaching = background(&mut target, &attach);
+    assert_eq!(attaching.poll(), None, "{}", attaching.report());
+    go_on(&mut target, "returned");
+    let attached = attaching.wait(LIMIT).success();
+    assert!(attached, "{}", attaching.report());
+
+    go_on(&mut target, "done");
+    let session = Session::of(target.pid());
+    let profile = session.detach();
+    let own = own_counts(&target.stdout());
+    for (name, before) in [("in_entry", 1), ("in_exit", 1), ("at_entry", 0)] {
+        assert_eq!(profile.calls(name), own[name] - before, "{name}");
+    }
+    profile.assert_lossless();
+    let tries = profile.session.stops.iter().filter(|s| s.why == "attach");
+    assert!(tries.count() > 3, "{}", profile.stops().1);
+    before.assert_unchanged(target.pid());
+    ends_well(target);
+}
+
+/// The handlers wait on top of trampolines: these stay until the handlers have returned.
+#[test]
+fn signal_frame_in_trampoline() {
+    let mut target = signal_frames();
+    let before = ProcessState::of(target.pid());
+    let session = Session::attach(target.pid(), &IN_WINDOW);
+    go_on(&mut target, "handling");
+    let pid = target.pid().to_string();
+    let mut detaching = background(&mut target, &["detach", &pid]);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(detaching.poll(), None, "{}", detaching.report());
+    go_on(&mut target, "returned");
+    let detached = detaching.wait(LIMIT).success();
+    assert!(detached, "{}", detaching.report());
+    drop(session);
+    before.assert_unchanged(target.pid());
+    go_on(&mut target, "done");
+    ends_well(target);
+}
+
+#[test]
+fn return_into_window() {
+    let mut target = Target::start(program("return_into_window.c"), [""; 0]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let instrumented = ["call_first", "call_second", "call_before_pop"];
+    let refused = ["call_short", "call_last"];
+    let mut functions = [&instrumented[..], &refused].concat();
+    functions.push("sleeper");
+    let session = Session::attach(target.pid(), &functions);
+    go_on(&mut target, "again");
+
+    // Of each, one call had begun before and one has begun since.
+    let profile = session.snapshot();
+    let own = own_counts(&target.stdout());
+    for name in instrumented {
+        assert_eq!(profile.calls(name), own[name], "{name}");
+    }
+    let of_all: u64 = own.values().sum();
+    assert_eq!(profile.calls("sleeper"), of_all);
+    let reasons: Vec<_> = profile
+        .refused
+        .iter()
+        .map(|r| (r["name"].as_str(), r["reason"].as_str()))
+        .collect();
+    let expected = refused.map(|name| (Some(name), Some("call-in-window")));
+    assert_eq!(reasons, expected);
+    assert_eq!(profile.losses.open, Some(3 + 5));
+    assert!(profile.paths.iter().all(|path| path.complete));
+    session.detach();
+    before.assert_unchanged(target.pid());
+    go_on(&mut target, "once more");
+    ends_well(target);
+}
