@@ -1,4 +1,5 @@
-//! Lines of /proc/self/maps, read through a buffer: proc(5).
+//! Lines of /proc/thread-self/maps, read through a buffer: proc(5). The file of the process itself is
+//! empty once its first thread has ended.
 
 use crate::sys::File;
 
@@ -26,7 +27,7 @@ pub struct Mapping {
 /// Calls `each` for every mapping of the process with its path (empty for anonymous memory), until
 /// it returns false. `None` when the maps cannot be read.
 pub fn for_each(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
-    let file = File::open(c"/proc/self/maps")?;
+    let file = File::open(c"/proc/thread-self/maps")?;
     let mut buffer = [0u8; BUFFER];
     let mut line = [0u8; LINE];
     let mut len = 0;

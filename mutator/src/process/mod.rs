@@ -125,20 +125,32 @@ impl Process {
         Self::find(self.pid).is_ok_and(|p| p.start_time == self.start_time)
     }
 
+    /// What of it has entries in /proc: itself, or where its first thread has ended, one that has
+    /// not. An ended thread has no memory, and nothing that goes with it.
+    pub fn entry(&self) -> Pid {
+        let is_dead = |pid: i32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            parse_stat(&stat).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
+        };
+        if !is_dead(self.pid.0) {
+            return self.pid;
+        }
+        let tids = self.tids().unwrap_or_default();
+        let living = tids.into_iter().find(|tid| !is_dead(tid.0));
+        living.map_or(self.pid, |tid| Pid(tid.0))
+    }
+
     /// Checks what can be checked before it is touched: permission, kind of program, tracers.
     pub fn check(&self) -> Result<(), ProcessError> {
         let pid = self.pid;
         if pid.0 == std::process::id() as i32 {
             return Err(ProcessError::Own(pid));
         }
-        match fs::read_link(format!("/proc/{pid}/exe")) {
+        let entry = self.entry();
+        match fs::read_link(format!("/proc/{entry}/exe")) {
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(self.denied()),
-            Err(_) if self.status("VmSize").is_none() => {
-                return Err(ProcessError::KernelThread(pid));
-            }
-            // A zombie leader has lost its link; its threads go on.
-            Err(_) => {}
+            Err(_) => return Err(ProcessError::KernelThread(pid)),
         }
         for tid in self.tids().unwrap_or_default() {
             let tracer = status_field(&format!("/proc/{pid}/task/{tid}/status"), "TracerPid");
@@ -152,7 +164,7 @@ impl Process {
         }
         self.check_program()?;
         // Needs the same right as ptrace itself, and does not stop anything.
-        match fs::File::open(format!("/proc/{pid}/mem")) {
+        match fs::File::open(format!("/proc/{entry}/mem")) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(self.denied()),
             _ => Ok(()),
         }
@@ -162,7 +174,7 @@ impl Process {
     pub fn check_program(&self) -> Result<(), ProcessError> {
         let pid = self.pid;
         let mut magic = [0u8; 20];
-        match fs::File::open(format!("/proc/{pid}/exe")) {
+        match fs::File::open(format!("/proc/{}/exe", self.entry())) {
             Ok(file) => {
                 let _ = file.read_at(&mut magic, 0);
                 if !magic.starts_with(b"\x7fELF") || magic[4] != 2 || magic[18] != 62 {
@@ -193,7 +205,7 @@ impl Process {
 
     /// Its mappings, ordered by address.
     pub fn maps(&self) -> Result<Vec<Mapping>, ProcessError> {
-        let path = format!("/proc/{}/maps", self.pid);
+        let path = format!("/proc/{}/maps", self.entry());
         let text = fs::read(path).map_err(|e| self.proc_error("maps", e))?;
         Ok(maps::parse(&String::from_utf8_lossy(&text)))
     }
@@ -221,12 +233,12 @@ impl Process {
 
     /// Path of its program.
     pub fn exe(&self) -> Option<PathBuf> {
-        fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
+        fs::read_link(format!("/proc/{}/exe", self.entry())).ok()
     }
 
     /// Its command line.
     pub fn args(&self) -> Vec<String> {
-        let bytes = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let bytes = fs::read(format!("/proc/{}/cmdline", self.entry())).unwrap_or_default();
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
         bytes
             .split(|&b| b == 0)
@@ -236,7 +248,7 @@ impl Process {
 
     /// A value of its auxiliary vector, getauxval(3).
     pub fn auxiliary(&self, kind: u64) -> Option<u64> {
-        let bytes = fs::read(format!("/proc/{}/auxv", self.pid)).ok()?;
+        let bytes = fs::read(format!("/proc/{}/auxv", self.entry())).ok()?;
         let word = |b: &[u8]| b.try_into().map(u64::from_le_bytes).ok();
         bytes.chunks_exact(16).find_map(|pair| {
             let (key, value) = pair.split_at(8);
@@ -246,7 +258,7 @@ impl Process {
 
     /// Its memory, for reading and, where the right is there, writing.
     pub fn memory(&self) -> Result<Memory, ProcessError> {
-        let path = format!("/proc/{}/mem", self.pid);
+        let path = format!("/proc/{}/mem", self.entry());
         let file = fs::File::options().read(true).write(true).open(path);
         file.map(Memory).map_err(|e| match e.kind() {
             io::ErrorKind::PermissionDenied => self.denied(),

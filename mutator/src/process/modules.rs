@@ -165,7 +165,7 @@ pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
 /// other mount namespaces but needs privilege; by the path in the process's own root.
 fn sources(process: &Process, mapping: &Mapping) -> Vec<PathBuf> {
     let Range { start, end } = &mapping.range;
-    let pid = process.pid;
+    let pid = process.entry();
     let mut sources = vec![PathBuf::from(format!(
         "/proc/{pid}/map_files/{:x}-{:x}",
         start.0, end.0

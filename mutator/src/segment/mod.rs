@@ -166,7 +166,10 @@ impl Segment {
             .find(|m| m.name.starts_with("/memfd:ipath"))
             .ok_or(SegmentError::Missing)?;
         let (start, end) = (mapping.range.start.0, mapping.range.end.0);
-        let path = PathBuf::from(format!("/proc/{}/map_files/{start:x}-{end:x}", process.pid));
+        let path = PathBuf::from(format!(
+            "/proc/{}/map_files/{start:x}-{end:x}",
+            process.entry()
+        ));
         let file = File::options().read(true).write(true).open(&path);
         Self::checked(file.map_err(|e| SegmentError::Io(path, e))?, None)
     }

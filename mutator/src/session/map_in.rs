@@ -232,7 +232,7 @@ fn open_named(
     let flags = (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64;
     let arguments = [libc::AT_FDCWD as u64, scratch.0, flags, 0, 0, 0];
     let fd = remote.call("open", libc::SYS_openat, arguments).ok()?;
-    let theirs = fs::metadata(format!("/proc/{}/fd/{fd}", process.pid));
+    let theirs = fs::metadata(format!("/proc/{}/fd/{fd}", process.entry()));
     let ours = segment.file().metadata();
     match (theirs, ours) {
         (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino() => Some(fd),
@@ -259,7 +259,7 @@ fn own_file(
         [scratch.0, flags, 0, 0, 0, 0],
     )?;
     let open = || {
-        let path = format!("/proc/{}/fd/{fd}", process.pid);
+        let path = format!("/proc/{}/fd/{fd}", process.entry());
         let io = |e| SegmentError::Io(path.clone().into(), e);
         let file = fs::File::options()
             .read(true)

@@ -221,7 +221,7 @@ impl Session {
     /// Closes descriptors through which the segment was to be mapped.
     fn close_descriptors(&self, memory: &Memory, maps: &[Mapping]) -> Result<(), SessionError> {
         let own = self.segment.file().metadata();
-        let folder = format!("/proc/{}/fd", self.process.pid);
+        let folder = format!("/proc/{}/fd", self.process.entry());
         let is_ours = |fd: &u64| {
             let path = format!("{folder}/{fd}");
             let same = match (fs::metadata(&path), &own) {
