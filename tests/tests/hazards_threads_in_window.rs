@@ -80,7 +80,7 @@ fn background(target: &mut Target, arguments: &[&str]) -> Target {
     let maps = format!("/proc/{}/maps", target.pid());
     let mapped = |_: &Target| std::fs::read_to_string(&maps).is_ok_and(|m| m.contains("ipath-"));
     target.until(LIMIT, "been given the segment", mapped);
-    std::thread::sleep(Duration::from_millis(60));
+    std::thread::sleep(Duration::from_millis(200));
     running
 }
 
@@ -107,7 +107,8 @@ fn signal_frame_in_window() {
     }
     profile.assert_lossless();
     let tries = profile.session.stops.iter().filter(|s| s.why == "attach");
-    assert!(tries.count() > 3, "{}", profile.stops().1);
+    // To map its memory, to find the frames in its way, and to patch.
+    assert!(tries.count() >= 3, "{}", profile.stops().1);
     before.assert_unchanged(target.pid());
     ends_well(target);
 }
