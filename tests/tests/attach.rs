@@ -43,7 +43,7 @@ fn attach(pid: u32, functions: &[&str], duration: &str, profile: &Path) -> Run {
 }
 
 #[test]
-fn attach_leaves_nothing() {
+fn detach_leaves_nothing() {
     let scratch = Scratch::new("attach");
     let target = busy("2", &scratch);
     let before = ProcessState::of(target.pid());
