@@ -19,7 +19,7 @@ use crate::images;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Memory};
 use crate::segment::{FunctionDoc, Journal, ModuleDoc, RefusedDoc, RegionDoc, SiteDoc};
-use crate::tracee::{CallCode, Remote, Stopped, StoppedThread, TraceeError};
+use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
 const ATTEMPTS: usize = 200;
@@ -118,22 +118,42 @@ impl Session {
         // Written down before the first byte changes: whoever finds this session half done can
         // take the bytes out again.
         self.segment.write_document(&self.document)?;
-        let result = match stopped {
+        let mut put_in = |session: &mut Self, ids: &[usize]| match stopped.as_deref_mut() {
             Some(stopped) => {
-                let mut stacks = self.stacks(&memory)?;
-                self.handle_traps(&memory, &code, stopped, &ids)?;
-                self.write_in(&memory, stopped, &mut stacks, &ids)
+                let mut stacks = session.stacks(&memory)?;
+                session.handle_traps(&memory, &code, stopped, ids)?;
+                session.write_in(&memory, stopped, &mut stacks, ids)
             }
-            None => self.in_stop(why, &memory, |session, stopped, stacks| {
-                session.handle_traps(&memory, &code, stopped, &ids)?;
-                session.write_in(&memory, stopped, stacks, &ids)
+            None => session.in_stop(why, &memory, |session, stopped, stacks| {
+                session.handle_traps(&memory, &code, stopped, ids)?;
+                session.write_in(&memory, stopped, stacks, ids)
             }),
+        };
+        let result = loop {
+            match put_in(self, &ids) {
+                Err(SessionError::Occupied(occupied)) => {
+                    let rest = self.give_up(&memory, occupied, &mut ids, &mut changed);
+                    if let Err(error) = rest {
+                        break Err(error);
+                    }
+                }
+                other => break other,
+            }
         };
         if let Err(error) = result {
             self.switch(&memory, &ids, false)?;
             self.segment.write_document(&self.document)?;
             return Err(error);
         }
+        // What was in the way of some of them before is not any more.
+        let functions = &self.document.functions;
+        let is_in = |r: &RefusedDoc| {
+            let mut of_place = functions
+                .iter()
+                .filter(|f| f.module == r.module && f.address == r.address);
+            of_place.any(|f| f.active && !f.reaper)
+        };
+        self.document.refused.retain(|r| !is_in(r));
         self.segment.write_document(&self.document)?;
         Ok(changed)
     }
@@ -234,12 +254,26 @@ impl Session {
     fn note_refused(&mut self, modules: &[Module], candidate: &Candidate, reason: String) {
         let module = self.module_id(modules, candidate);
         let address = candidate.plan.function.range.start.0;
-        let refused = RefusedDoc {
+        self.add_refused(RefusedDoc {
             name: candidate.name.clone(),
             module,
             address,
             reason,
-        };
+        });
+    }
+
+    /// Notes that a function of the session is refused.
+    pub(super) fn refuse(&mut self, id: usize, reason: &str) {
+        let function = &self.document.functions[id];
+        self.add_refused(RefusedDoc {
+            name: function.name.clone(),
+            module: function.module,
+            address: function.address,
+            reason: reason.to_owned(),
+        });
+    }
+
+    fn add_refused(&mut self, refused: RefusedDoc) {
         if !self.document.refused.contains(&refused) {
             self.document.refused.push(refused);
         }
@@ -441,7 +475,12 @@ impl Session {
     }
 
     /// Tells the runtime that functions are in, or no longer.
-    fn switch(&mut self, memory: &Memory, ids: &[usize], on: bool) -> Result<(), SessionError> {
+    pub(super) fn switch(
+        &mut self,
+        memory: &Memory,
+        ids: &[usize],
+        on: bool,
+    ) -> Result<(), SessionError> {
         let image = Self::image()?;
         let table = image
             .address(Avma(self.document.image.0), SYMBOL_FUNCTIONS)
@@ -481,7 +520,7 @@ impl Session {
                 return Err(SessionError::TextChanged(patch.at));
             }
         }
-        self.clear_windows(memory, stopped, stacks, &sites)?;
+        self.clear_windows(memory, stopped, stacks, ids)?;
         let journal = Journal(&self.segment);
         for &(index, _) in &patches {
             journal.intend(index)?;
@@ -489,46 +528,6 @@ impl Session {
         for (index, patch) in &patches {
             write(memory, patch.at, &patch.new)?;
             journal.written(*index)?;
-        }
-        Ok(())
-    }
-
-    /// Moves threads out of the windows; `Occupied` where one cannot be moved.
-    fn clear_windows(
-        &self,
-        memory: &Memory,
-        stopped: &mut Stopped,
-        stacks: &mut Stacks,
-        sites: &[&SiteDoc],
-    ) -> Result<(), SessionError> {
-        // Strictly inside: at a window's start the jump is as good as what stood there.
-        let mut sites = sites.to_vec();
-        sites.sort_by_key(|s| s.window);
-        let inside = |pc: Avma| {
-            let after = sites.partition_point(|s| s.window.0 < pc.0);
-            let site = sites[..after].last().copied();
-            site.filter(|s| pc.0 < s.window.1)
-        };
-        let mut moves = Vec::new();
-        for thread in stopped.threads() {
-            if let Some(site) = inside(thread.pc()) {
-                let pair = site.pcs.iter().find(|p| p.0 == thread.pc().0);
-                let to = pair.ok_or_else(|| occupied(thread, site))?.1;
-                moves.push((thread.tid(), Avma(to)));
-            }
-            if stacks.are_stale(thread.sp()) {
-                *stacks = self.stacks(memory)?;
-            }
-            for pc in stacks.interrupted(memory, thread.sp()) {
-                if let Some(site) = inside(pc) {
-                    return Err(occupied(thread, site));
-                }
-            }
-        }
-        for thread in stopped.threads() {
-            if let Some((_, to)) = moves.iter().find(|(tid, _)| *tid == thread.tid()) {
-                thread.set_pc(*to)?;
-            }
         }
         Ok(())
     }
@@ -630,11 +629,6 @@ impl Session {
         }
         Ok(ids.into_iter().collect())
     }
-}
-
-fn occupied(thread: &StoppedThread, site: &SiteDoc) -> SessionError {
-    let (start, end) = site.window;
-    SessionError::Occupied(format!("{start:#x}..{end:#x} (thread {})", thread.tid()))
 }
 
 pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, SessionError> {
