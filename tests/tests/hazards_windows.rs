@@ -1,0 +1,278 @@
+//! Hazards of overwriting code: threads, signal frames, return addresses, branches and data where
+//! the bytes of a jump go.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::program;
+use ipath_tests::exact::{assert_output_kept, check};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::program::Program;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::symbols::sites;
+use ipath_tests::target::Target;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The file through which a program shows its own counts, and is held outside of its functions.
+struct Counters(PathBuf);
+
+const LINE: usize = 64;
+
+impl Counters {
+    fn number(bytes: &[u8], line: usize, index: usize) -> u64 {
+        let at = line * LINE + index * 8;
+        let bytes = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        std::fs::read(&self.0).unwrap_or_default()
+    }
+
+    /// Calls of the function with this index, of all threads.
+    fn calls(&self, index: usize) -> u64 {
+        let bytes = self.bytes();
+        let lines = 1..bytes.len() / LINE;
+        lines.map(|line| Self::number(&bytes, line, index)).sum()
+    }
+
+    fn write(&self, index: usize, number: u64) {
+        let file = std::fs::OpenOptions::new().write(true).open(&self.0);
+        let file = file.expect("the counter file");
+        let written = file.write_all_at(&number.to_le_bytes(), index as u64 * 8);
+        written.expect("write the counter file");
+    }
+
+    /// Holds all threads outside of the functions; returns when they are there.
+    fn hold(&self, target: &mut Target, threads: usize) {
+        self.write(0, 1);
+        target.until(Duration::from_secs(10), "held its threads", |_| {
+            let bytes = self.bytes();
+            (1..=threads).all(|line| Self::number(&bytes, line, 7) == 1)
+        });
+    }
+
+    fn release(&self) {
+        self.write(0, 0);
+    }
+}
+
+fn ipath(command: &str, pid: u32, functions: &[&str]) -> Finished {
+    let patterns = functions.iter().flat_map(|f| ["-f", f]);
+    Run::ipath([command, &pid.to_string()]).args(patterns).run()
+}
+
+fn attach(pid: u32, functions: &[&str]) -> Finished {
+    let patterns = functions.iter().flat_map(|f| ["-f", f]);
+    Run::ipath(["attach", &pid.to_string(), "--keep", "--no-tui"])
+        .args(["--duration", "1ms"])
+        .args(patterns)
+        .run()
+}
+
+fn snapshot(pid: u32, scratch: &Scratch) -> Profile {
+    let file = scratch.file("p.json");
+    let pid = pid.to_string();
+    Run::ipath(["snapshot", &pid, "-o"])
+        .arg(&file)
+        .run()
+        .expect(0);
+    Profile::read(&file)
+}
+
+/// Runs the program to its end under ipath and compares with its own counts, and with what gdb
+/// finds. For gdb a jump back to the first instruction is as good as a call: `loops` is left out.
+fn run_exactly(case: &str, functions: &[&str], loops: &[&str]) {
+    let alone = Program::new(&program("windows.c"), [case, "1", "60"]);
+    for function in functions.iter().filter(|f| !loops.contains(f)) {
+        let profile = check(&alone, function, &sites(&alone.path, function));
+        assert_eq!(profile.calls(function), 60);
+    }
+    let many = Program::new(&program("windows.c"), [case, "4", "2000"]);
+    let scratch = Scratch::new(case);
+    let file = scratch.file("p.json");
+    let ours = many.under_ipath(functions, "count,wall", &file);
+    assert_output_kept(&many.plain(), &ours);
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    for function in functions {
+        let own = format!(" {function} {}", profile.calls(function));
+        assert!(
+            profile.calls(function) == 8000 && ours.stdout.contains(&own),
+            "{own}\n{}",
+            ours.report()
+        );
+    }
+}
+
+/// Functions of `windows.c` put in and taken out of a program that runs, again and again, and
+/// counted exactly in between.
+struct Rounds {
+    case: &'static str,
+    threads: usize,
+    rounds: usize,
+    /// With their places among the case's functions.
+    functions: &'static [(usize, &'static str)],
+}
+
+impl Rounds {
+    fn start(&self, scratch: &Scratch) -> (Target, Counters) {
+        let counters = Counters(scratch.file("counters"));
+        let threads = self.threads.to_string();
+        let file = counters.0.display().to_string();
+        let args = [self.case, &threads, "0", &file];
+        let target = Target::start(program("windows.c"), args).await_output("ready");
+        (target, counters)
+    }
+
+    fn play(&self) {
+        let scratch = Scratch::new(self.case);
+        let (mut target, counters) = self.start(&scratch);
+        let pid = target.pid();
+        let before = ProcessState::of(pid);
+        let names: Vec<&str> = self.functions.iter().map(|f| f.1).collect();
+        attach(pid, &names).expect(0);
+        for round in 0..self.rounds {
+            ipath("remove", pid, &names).expect(0);
+            ipath("add", pid, &names).expect(0);
+            assert!(
+                target.poll().is_none(),
+                "round {round}: {}",
+                target.report()
+            );
+            if round % 10 == 0 {
+                self.count(&mut target, &counters, &scratch);
+            }
+        }
+        ipath("detach", pid, &[]).expect(0);
+        before.assert_unchanged(pid);
+        target.finish("ok calls ");
+    }
+
+    /// Calls between two moments at which no thread is in a function.
+    fn count(&self, target: &mut Target, counters: &Counters, scratch: &Scratch) {
+        let look = |target: &mut Target| {
+            counters.hold(target, self.threads);
+            let profile = snapshot(target.pid(), scratch);
+            profile.assert_lossless();
+            let each = self.functions.iter();
+            each.map(|&(index, name)| (profile.calls(name), counters.calls(index)))
+                .collect::<Vec<_>>()
+        };
+        let first = look(target);
+        counters.release();
+        std::thread::sleep(Duration::from_millis(20));
+        let second = look(target);
+        counters.release();
+        for (i, (_, name)) in self.functions.iter().enumerate() {
+            let found = second[i].0 - first[i].0;
+            let made = second[i].1 - first[i].1;
+            assert!(
+                found == made && made > 0,
+                "{name}: {found} counted, {made} made"
+            );
+        }
+    }
+}
+
+/// Of all looks of gdb at a running program's threads, how many find one at `symbol+offset`, by
+/// gdb's own words.
+fn seen_at(target: &Target, places: &[&str], looks: usize) -> usize {
+    let pid = target.pid().to_string();
+    let mut seen = 0;
+    for _ in 0..looks {
+        let gdb = Run::new("gdb").args([
+            "-nx",
+            "-batch",
+            "-p",
+            &pid,
+            "-ex",
+            "thread apply all info symbol $pc",
+        ]);
+        let text = gdb.run().stdout;
+        let at = |line: &&str| places.iter().any(|p| line.starts_with(p));
+        seen += text.lines().filter(at).count();
+    }
+    seen
+}
+
+#[test]
+fn pc_in_window() {
+    let functions = &[
+        (0, "copy_at_entry"),
+        (1, "copy_at_exit"),
+        (2, "cpuid_at_both"),
+        (3, "copy_then_jump"),
+    ];
+    run_exactly("pc", &functions.map(|f| f.1), &[]);
+    let rounds = Rounds {
+        case: "pc",
+        threads: 4,
+        rounds: 200,
+        functions,
+    };
+    // It is no hazard unless threads are found there: in the middle of what is overwritten.
+    let scratch = Scratch::new("pc");
+    let (target, _counters) = rounds.start(&scratch);
+    let places = [
+        "copy_at_entry + 2 ",
+        "copy_at_exit + 7 ",
+        "cpuid_at_both + 3 ",
+        "cpuid_at_both + 12 ",
+        "copy_then_jump + 9 ",
+    ];
+    let seen = seen_at(&target, &places, 10);
+    println!("{seen} of 40 program counters in a window's middle");
+    assert!(seen >= 10, "{seen} of 40 program counters");
+    target.finish("ok calls ");
+    rounds.play();
+}
+
+#[test]
+fn branch_into_window() {
+    let functions = &[
+        (0, "loop_head"),
+        (1, "loop_to_entry"),
+        (2, "shared_body"),
+        (3, "enters_shared_body"),
+    ];
+    run_exactly("branch", &functions.map(|f| f.1), &["loop_to_entry"]);
+    Rounds {
+        case: "branch",
+        threads: 4,
+        rounds: 50,
+        functions,
+    }
+    .play();
+}
+
+#[test]
+fn jump_table_into_window() {
+    let functions = &[(0, "table_to_head"), (1, "table_to_exit")];
+    run_exactly("table", &functions.map(|f| f.1), &[]);
+    Rounds {
+        case: "table",
+        threads: 4,
+        rounds: 50,
+        functions,
+    }
+    .play();
+}
+
+#[test]
+fn cold_part() {
+    let functions = &[
+        (0, "cold_return"),
+        (1, "cold_and_back"),
+        (2, "cold_by_hand"),
+    ];
+    run_exactly("cold", &functions.map(|f| f.1), &[]);
+    Rounds {
+        case: "cold",
+        threads: 4,
+        rounds: 50,
+        functions,
+    }
+    .play();
+}
