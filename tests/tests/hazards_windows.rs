@@ -198,7 +198,7 @@ fn seen_at(target: &Target, places: &[&str], looks: usize) -> usize {
 }
 
 #[test]
-fn pc_in_window() {
+fn pc_in_window_while_it_runs() {
     let functions = &[
         (0, "copy_at_entry"),
         (1, "copy_at_exit"),
@@ -209,7 +209,7 @@ fn pc_in_window() {
     let rounds = Rounds {
         case: "pc",
         threads: 4,
-        rounds: 200,
+        rounds: 40,
         functions,
     };
     // It is no hazard unless threads are found there: in the middle of what is overwritten.
@@ -241,7 +241,7 @@ fn branch_into_window() {
     Rounds {
         case: "branch",
         threads: 4,
-        rounds: 50,
+        rounds: 20,
         functions,
     }
     .play();
@@ -254,7 +254,7 @@ fn jump_table_into_window() {
     Rounds {
         case: "table",
         threads: 4,
-        rounds: 50,
+        rounds: 20,
         functions,
     }
     .play();
@@ -271,7 +271,7 @@ fn cold_part() {
     Rounds {
         case: "cold",
         threads: 4,
-        rounds: 50,
+        rounds: 20,
         functions,
     }
     .play();
