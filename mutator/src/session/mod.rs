@@ -14,6 +14,7 @@ mod select;
 mod stack_scan;
 mod traps;
 mod windows;
+mod write;
 
 use std::fmt;
 use std::time::Duration;
