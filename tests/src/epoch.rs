@@ -68,7 +68,8 @@ impl Counted {
         self.before.assert_unchanged(self.seen);
     }
 
-    /// The same for a program that makes threads and memory: code, descriptors, shared memory.
+    /// The same for a program that makes threads, or has signals on their way: code, descriptors,
+    /// dispositions, shared memory.
     ///
     /// # Panics
     /// With what is different.
@@ -77,6 +78,9 @@ impl Counted {
         assert_eq!(now.text, self.before.text, "executable mappings");
         assert_eq!(now.descriptors, self.before.descriptors);
         assert_eq!(now.shared, self.before.shared);
+        for set in ["SigCgt", "SigIgn", "SigBlk"] {
+            assert_eq!(now.status[set], self.before.status[set], "{set}");
+        }
     }
 
     /// Runs `ipath` with PID standing for the target's, while calls are unsure.
@@ -118,6 +122,14 @@ impl Counted {
     /// Takes `work` in again.
     pub fn add(&mut self) {
         self.change(&["add", "PID", "-f", "work"]);
+    }
+
+    /// The profile so far.
+    pub fn snapshot(&self) -> Profile {
+        let file = self.scratch.file("snapshot.json");
+        self.ipath(&["snapshot", "PID", "-o", &file.display().to_string()])
+            .expect(0);
+        Profile::read(&file)
     }
 
     /// Ends the session and adds up its calls.

@@ -1,8 +1,11 @@
-//! What processes do while they are attached to and measured: stop, make children and threads, lose
-//! their first thread.
+//! What processes do while they are attached to and measured: stop, take signals, wait in system calls,
+//! hold locks, make children and threads, lose their first thread, are looked at by a debugger.
 
-use ipath_tests::compile::program;
+use ipath_tests::command::Run;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::epoch::{Counted, state_of};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::thread::sleep;
@@ -154,4 +157,133 @@ fn spawn_storm() {
 fn thread_storm() {
     storm("threads");
     storm("chain");
+}
+
+/// Sessions of 5 ms each.
+const SHORT_ROUNDS: u32 = 200;
+
+#[test]
+fn signals_during_attach() {
+    let mut counted = Counted::start(program("signals.c"), [""; 0]);
+    let short = "attach PID -f work --no-tui --duration 5ms";
+    let short: Vec<_> = short.split(' ').collect();
+    for round in 0..SHORT_ROUNDS {
+        // The calls of the short sessions are in no profile: they are unsure.
+        counted.change(&short);
+        if round % 10 == 0 {
+            counted.attach();
+            sleep(A_WHILE);
+            counted.detach();
+            counted.assert_code_unchanged();
+        }
+    }
+    counted.hold_calls();
+    counted.attach();
+    sleep(A_WHILE * 10);
+    counted.detach();
+    counted.assert_code_unchanged();
+    let line = counted.finish();
+    let taken = line.rsplit_once(" taken ").map(|(_, n)| n.parse::<u64>());
+    assert!(matches!(taken, Some(Ok(5000..))), "{line}");
+}
+
+#[test]
+fn syscall_restart() {
+    let scratch = Scratch::new("syscalls");
+    let file = scratch.file("p.json").display().to_string();
+    let targets = [("syscalls.c", "600"), ("sleeper.c", "600")];
+    let targets = targets.map(|(p, time)| Target::start(program(p), [time]).await_output("ready"));
+    let start = Instant::now();
+    let mut calls = 0;
+    for round in 0..SHORT_ROUNDS {
+        for target in &targets {
+            let pid = target.pid().to_string();
+            let ipath = |arguments: &str| {
+                let arguments = arguments.split(' ').map(|a| match a {
+                    "PID" => &pid,
+                    "FILE" => &file,
+                    other => other,
+                });
+                Run::ipath(arguments).run().expect(0);
+            };
+            if round % 4 == 0 {
+                ipath("attach PID -f tick --keep --no-tui --duration 1ms");
+                ipath("remove PID -f tick");
+                ipath("add PID -f tick");
+                sleep(A_WHILE);
+                ipath("detach PID -o FILE");
+            } else {
+                ipath("attach PID -f tick --no-tui --duration 5ms -o FILE");
+            }
+            calls += Profile::read(scratch.file("p.json").as_path()).calls("tick");
+        }
+    }
+    println!(
+        "{SHORT_ROUNDS} rounds in {:?}, {calls} calls",
+        start.elapsed()
+    );
+    assert!(calls > 100, "only {calls} calls");
+    for target in targets {
+        target.finish("ok calls ");
+    }
+}
+
+#[test]
+fn locked_malloc() {
+    let library = program_with("locks.c", &["-DLIBRARY", "-shared", "-fPIC"]);
+    let mut counted = Counted::start(program_with("locks.c", &["-rdynamic"]), [library]);
+    let start = Instant::now();
+    rounds(&mut counted, 10, Counted::assert_unchanged);
+    let took = start.elapsed();
+    println!("10 rounds with both locks held: {took:?}");
+    assert!(took < SOON * 2, "10 rounds took {took:?}");
+    assert!(!counted.target.stdout().contains("free"));
+    // And those who waited for the locks while it was measured get them.
+    counted.attach();
+    counted.target.signal(Signal::SIGUSR1);
+    let free = |t: &Target| t.stdout().contains("free");
+    counted.target.until(SOON, "found the locks free", free);
+    counted.detach();
+    counted.finish();
+}
+
+#[test]
+fn already_traced() {
+    let mut counted = Counted::start(program("callers.c"), ["3", "whole"]);
+    counted.hold_calls();
+    counted.attach();
+    let pid = counted.target.pid().to_string();
+    let mut seen = 0;
+    for _ in 0..10 {
+        let gdb = Run::new("gdb").args(["-nx", "-batch", "-p", &pid]);
+        let gdb = gdb.args(["-ex", "thread apply all backtrace", "-ex", "detach"]);
+        let gdb = gdb.run().expect(0);
+        let threads = gdb.stdout.lines().filter(|l| l.starts_with("Thread "));
+        assert_eq!(threads.count(), 5, "{}", gdb.report());
+        assert!(gdb.stdout.contains("detached]"), "{}", gdb.report());
+        seen += gdb.stdout.matches(" in caller (").count();
+        let before = counted.snapshot().calls("work");
+        sleep(A_WHILE);
+        let after = counted.snapshot().calls("work");
+        assert!(after > before, "{before} calls, then {after}");
+    }
+    assert!(seen > 0, "gdb has seen no caller of work");
+    // While it is traced nothing can be changed; what is there goes on.
+    let tracer = Target::start(program("tracer.c"), [&pid]).await_output("ready");
+    for arguments in ["add PID -f work", "remove PID -f work", "detach PID"] {
+        let refused = counted.ipath(&arguments.split(' ').collect::<Vec<_>>());
+        let line = refused.expect_error();
+        let by = tracer.pid().to_string();
+        assert!(line.contains("traced") && line.contains(&by), "{line}");
+    }
+    let before = counted.snapshot().calls("work");
+    sleep(A_WHILE);
+    assert!(counted.snapshot().calls("work") > before);
+    drop(tracer);
+    counted.remove();
+    counted.add();
+    sleep(A_WHILE);
+    counted.detach();
+    counted.assert_unchanged();
+    counted.finish();
 }
