@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use patcher::Avma;
+use patcher::emit::Emitted;
 use patcher::plan::{Effects, RefuseReason, Tactic};
 use patcher::select::Pattern;
 
@@ -79,26 +80,34 @@ impl Session {
                 None => self.conflict(&candidate, &fresh),
             };
             if let Some(reason) = refusal {
-                if !candidate.reaper {
-                    changed
-                        .refused
-                        .push((candidate.name.clone(), reason.clone()));
-                    self.note_refused(modules, &candidate, reason);
-                }
+                self.refuse(modules, &candidate, reason, &mut changed);
                 continue;
             }
+            let Some(id) = known else {
+                fresh.push(candidate);
+                continue;
+            };
             if !candidate.reaper {
-                changed.functions.push(candidate.name.clone());
+                changed.functions.push(candidate.name);
             }
-            match known {
-                Some(id) if self.document.functions[id].active => {}
-                Some(id) => ids.push(id),
-                None => fresh.push(candidate),
+            if !self.document.functions[id].active {
+                ids.push(id);
             }
         }
         let memory = self.process.memory()?;
         let mut stopped = stopped;
-        ids.extend(self.prepare(&memory, modules, fresh, stopped.as_deref_mut())?);
+        let prepared = self.prepare(
+            &memory,
+            modules,
+            fresh,
+            stopped.as_deref_mut(),
+            &mut changed,
+        )?;
+        ids.extend(prepared);
+        if changed.functions.is_empty() && !changed.refused.is_empty() {
+            self.segment.write_document(&self.document)?;
+            return Err(SessionError::Refused(changed.refused));
+        }
         if ids.is_empty() {
             self.segment.write_document(&self.document)?;
             return Ok(changed);
@@ -250,7 +259,19 @@ impl Session {
         })
     }
 
-    fn note_refused(&mut self, modules: &[Module], candidate: &Candidate, reason: String) {
+    /// Notes down that a function cannot be instrumented; nobody has asked for a reaper.
+    fn refuse(
+        &mut self,
+        modules: &[Module],
+        candidate: &Candidate,
+        reason: String,
+        changed: &mut Changed,
+    ) {
+        if candidate.reaper {
+            return;
+        }
+        let refused = (candidate.name.clone(), reason.clone());
+        changed.refused.push(refused);
         let module = self.module_id(modules, candidate);
         let address = candidate.plan.function.range.start.0;
         self.add_refused(RefusedDoc {
@@ -262,7 +283,7 @@ impl Session {
     }
 
     /// Notes that a function of the session is refused.
-    pub(super) fn refuse(&mut self, id: usize, reason: &str) {
+    pub(super) fn refuse_known(&mut self, id: usize, reason: &str) {
         let function = &self.document.functions[id];
         self.add_refused(RefusedDoc {
             name: function.name.clone(),
@@ -302,6 +323,7 @@ impl Session {
         modules: &[Module],
         fresh: Vec<Candidate>,
         stopped: Option<&mut Stopped>,
+        changed: &mut Changed,
     ) -> Result<Vec<usize>, SessionError> {
         if fresh.is_empty() {
             return Ok(Vec::new());
@@ -312,7 +334,15 @@ impl Session {
         let mut places = self.regions_for(memory, modules, &fresh, stopped)?;
         let mut ids = Vec::new();
         for candidate in fresh {
-            ids.push(self.emit(memory, modules, &candidate, &mut places)?);
+            match places.emit(&candidate, self.document.functions.len() as u32) {
+                Ok(emitted) => {
+                    ids.push(self.enter(memory, modules, &candidate, emitted)?);
+                    if !candidate.reaper {
+                        changed.functions.push(candidate.name);
+                    }
+                }
+                Err(reason) => self.refuse(modules, &candidate, reason.to_string(), changed),
+            }
         }
         self.document.regions = places.regions;
         Ok(ids)
@@ -336,7 +366,7 @@ impl Session {
             for &index in &used {
                 let of_module: Vec<&Candidate> =
                     fresh.iter().filter(|c| c.module == index).collect();
-                places.reserve(&maps, index, &modules[index], &of_module)?;
+                places.reserve(&maps, index, &modules[index], &of_module);
             }
             let new = places.new_regions().to_vec();
             match self.map_regions(&maps, memory, &new, stopped.as_deref_mut()) {
@@ -415,25 +445,18 @@ impl Session {
         Ok(())
     }
 
-    fn emit(
+    /// Writes the trampolines of a function and takes it into the document; its id.
+    fn enter(
         &mut self,
         memory: &Memory,
         modules: &[Module],
         candidate: &Candidate,
-        places: &mut Places,
+        emitted: Vec<(Avma, Emitted)>,
     ) -> Result<usize, SessionError> {
         let id = self.document.functions.len();
         let module = self.module_id(modules, candidate);
         let mut sites = Vec::new();
-        for site in &candidate.plan.sites {
-            let len = site.max_len() as u64;
-            let no_room = || SessionError::NoRoom(modules[candidate.module].path.clone());
-            let (at, hooks) = places
-                .take(candidate.module, len, id as u32)
-                .ok_or_else(no_room)?;
-            let emitted = site
-                .emit(&candidate.image.image, candidate.bias, at, &hooks)
-                .map_err(|_| no_room())?;
+        for (site, (at, emitted)) in candidate.plan.sites.iter().zip(emitted) {
             write(memory, at, &emitted.code)?;
             let journal = Journal(&self.segment);
             let patches: Result<Vec<u32>, _> =
