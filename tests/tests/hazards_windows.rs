@@ -108,15 +108,16 @@ fn run_exactly(case: &str, functions: &[&str], loops: &[&str]) {
 
 /// Functions of `windows.c` put in and taken out of a program that runs, again and again, and
 /// counted exactly in between.
-struct Rounds {
-    case: &'static str,
+#[derive(Clone, Copy)]
+struct Rounds<'a> {
+    case: &'a str,
     threads: usize,
     rounds: usize,
     /// With their places among the case's functions.
-    functions: &'static [(usize, &'static str)],
+    functions: &'a [(usize, &'a str)],
 }
 
-impl Rounds {
+impl Rounds<'_> {
     fn start(&self, scratch: &Scratch) -> (Target, Counters) {
         let counters = Counters(scratch.file("counters"));
         let threads = self.threads.to_string();
@@ -258,6 +259,50 @@ fn jump_table_into_window() {
         functions,
     }
     .play();
+}
+
+#[test]
+fn data_in_code() {
+    let functions = [
+        (0, "data_amid"),
+        (1, "data_like_code"),
+        (2, "data_behind"),
+        (3, "data_called_over"),
+    ];
+    let scratch = Scratch::new("data");
+    let plan = Rounds {
+        case: "data",
+        threads: 2,
+        rounds: 0,
+        functions: &[],
+    };
+    let (mut target, counters) = plan.start(&scratch);
+    let pid = target.pid();
+    let before = ProcessState::of(pid);
+    for (index, name) in functions {
+        let attached = attach(pid, &[name]);
+        if attached.code() == 0 {
+            let functions = &[(index, name)];
+            Rounds { functions, ..plan }.count(&mut target, &counters, &scratch);
+            ipath("detach", pid, &[]).expect(0);
+        } else {
+            let error = attached.expect_error();
+            println!("{error}");
+            let named = error.contains(name) && error.contains("data-in-code");
+            assert!(named, "{error}");
+        }
+        assert!(target.poll().is_none(), "{name}: {}", target.report());
+        before.assert_unchanged(pid);
+        // Entries do not depend on what the data mean.
+        let pid = pid.to_string();
+        let counted = Run::ipath(["attach", &pid, "-f", name, "-m", "count", "--no-tui"])
+            .args(["--duration", "100ms"])
+            .run();
+        println!("{name} without exits: {}", counted.code());
+        assert!(target.poll().is_none(), "{name}: {}", target.report());
+        before.assert_unchanged(target.pid());
+    }
+    target.finish("ok calls ");
 }
 
 #[test]
