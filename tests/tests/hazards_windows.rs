@@ -261,6 +261,183 @@ fn jump_table_into_window() {
     .play();
 }
 
+/// `frames.c`, whose one thread can be kept inside of a function.
+struct Kept {
+    scratch: Scratch,
+    counters: Counters,
+    target: Target,
+    before: ProcessState,
+}
+
+impl Kept {
+    fn start(place: &str) -> Self {
+        let scratch = Scratch::new(place);
+        let counters = Counters(scratch.file("counters"));
+        let file = counters.0.display().to_string();
+        let target = Target::start(program("frames.c"), [place, &file]).await_output("ready");
+        let before = ProcessState::of(target.pid());
+        Self {
+            scratch,
+            counters,
+            target,
+            before,
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.target.pid()
+    }
+
+    /// Returns when the thread is in the function with this index and stays there.
+    fn keep(&mut self, index: usize) {
+        self.counters.write(1, index as u64 + 1);
+        self.until_kept(1);
+    }
+
+    fn let_go(&mut self) {
+        self.counters.write(1, 0);
+        self.until_kept(0);
+    }
+
+    fn until_kept(&mut self, kept: u64) {
+        let counters = &self.counters;
+        self.target
+            .until(Duration::from_secs(10), "come to its place", |_| {
+                Counters::number(&counters.bytes(), 0, 2) == kept
+            });
+    }
+
+    /// The text is as it was, and so is the rest.
+    fn assert_clean(&mut self, what: &str) {
+        assert!(
+            self.target.poll().is_none(),
+            "{what}: {}",
+            self.target.report()
+        );
+        self.before.assert_unchanged(self.pid());
+    }
+
+    /// Counts exactly while the thread runs.
+    fn count(&mut self, index: usize, name: &str) {
+        let rounds = Rounds {
+            case: "frames",
+            threads: 1,
+            rounds: 0,
+            functions: &[(index, name)],
+        };
+        rounds.count(&mut self.target, &self.counters, &self.scratch);
+    }
+
+    fn finish(self) {
+        self.target.finish("ok calls ");
+    }
+}
+
+/// Attaches, adds, removes and detaches while a handler has interrupted the middle of a window.
+fn signal_frames(place: &str) {
+    let mut kept = Kept::start(place);
+    let pid = kept.pid();
+    for (index, name) in [(0, "load_at_entry"), (1, "load_at_exit")] {
+        // The handler does not return: nothing may be overwritten.
+        kept.keep(index);
+        let refused = attach(pid, &[name]);
+        let error = refused.expect_error();
+        assert!(error.contains("a thread stays inside"), "{error}");
+        kept.let_go();
+        kept.assert_clean("refused");
+
+        // It returns while ipath tries.
+        kept.keep(index);
+        let mut command = std::process::Command::new(ipath_tests::place::ipath());
+        command.args(["attach", &pid.to_string(), "-f", name, "--keep", "--no-tui"]);
+        command.args(["--duration", "1ms"]);
+        let mut attaching = Target::spawn(command);
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(attaching.poll().is_none(), "{}", attaching.report());
+        kept.let_go();
+        let status = attaching.wait(Duration::from_secs(20));
+        assert!(status.success(), "{}", attaching.report());
+        kept.count(index, name);
+
+        // The frame's pc is in the trampoline now, where it goes on after everything is taken out.
+        kept.keep(index);
+        ipath("remove", pid, &[name]).expect(0);
+        kept.let_go();
+        ipath("add", pid, &[name]).expect(0);
+        kept.count(index, name);
+
+        kept.keep(index);
+        let detached = ipath("detach", pid, &[]);
+        println!("{place} {name}: detach {}", detached.report());
+        assert!(kept.target.poll().is_none(), "{}", kept.target.report());
+        kept.let_go();
+        if detached.code() != 0 {
+            detached.expect_error();
+            ipath("detach", pid, &[]).expect(0);
+        }
+        kept.assert_clean("detached");
+    }
+    kept.finish();
+}
+
+#[test]
+fn signal_frame_in_window() {
+    signal_frames("same");
+}
+
+#[test]
+fn signal_frame_in_window_on_an_alternate_stack() {
+    signal_frames("alternate");
+}
+
+#[test]
+fn signal_frame_in_window_below_another() {
+    signal_frames("nested");
+}
+
+#[test]
+fn return_into_window() {
+    let mut kept = Kept::start("same");
+    let pid = kept.pid();
+    let mut had = Vec::new();
+    for (index, name) in [
+        (2, "pointer_call_at_entry"),
+        (3, "direct_call_at_entry"),
+        (4, "call_before_exit"),
+        (5, "call_before_padded_exit"),
+    ] {
+        kept.keep(index);
+        let attached = attach(pid, &[name]);
+        if attached.code() != 0 {
+            let error = attached.expect_error();
+            let named = error.contains(name) && error.contains("call-in-window");
+            assert!(named, "{error}");
+            kept.let_go();
+            kept.assert_clean(name);
+            continue;
+        }
+        had.push(name);
+        kept.let_go();
+        kept.count(index, name);
+        kept.keep(index);
+        ipath("remove", pid, &[name]).expect(0);
+        kept.let_go();
+        kept.keep(index);
+        ipath("add", pid, &[name]).expect(0);
+        kept.let_go();
+        kept.count(index, name);
+        // The callee returns to where the probes were.
+        kept.keep(index);
+        ipath("detach", pid, &[]).expect(0);
+        kept.let_go();
+        kept.assert_clean(name);
+    }
+    println!("{had:?}");
+    let sure = ["direct_call_at_entry", "call_before_padded_exit"];
+    assert!(sure.iter().all(|name| had.contains(name)), "{had:?}");
+    kept.finish();
+}
+
 #[test]
 fn data_in_code() {
     let functions = [
