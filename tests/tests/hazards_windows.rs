@@ -83,13 +83,13 @@ fn snapshot(pid: u32, scratch: &Scratch) -> Profile {
 
 /// Runs the program to its end under ipath and compares with its own counts, and with what gdb
 /// finds. For gdb a jump back to the first instruction is as good as a call: `loops` is left out.
-fn run_exactly(case: &str, functions: &[&str], loops: &[&str]) {
-    let alone = Program::new(&program("windows.c"), [case, "1", "60"]);
+fn run_exactly(source: &str, case: &str, functions: &[&str], loops: &[&str]) {
+    let alone = Program::new(&program(source), [case, "1", "60"]);
     for function in functions.iter().filter(|f| !loops.contains(f)) {
         let profile = check(&alone, function, &sites(&alone.path, function));
         assert_eq!(profile.calls(function), 60);
     }
-    let many = Program::new(&program("windows.c"), [case, "4", "2000"]);
+    let many = Program::new(&program(source), [case, "4", "2000"]);
     let scratch = Scratch::new(case);
     let file = scratch.file("p.json");
     let ours = many.under_ipath(functions, "count,wall", &file);
@@ -106,10 +106,12 @@ fn run_exactly(case: &str, functions: &[&str], loops: &[&str]) {
     }
 }
 
-/// Functions of `windows.c` put in and taken out of a program that runs, again and again, and
+/// Functions of a program put in and taken out of a program that runs, again and again, and
 /// counted exactly in between.
 #[derive(Clone, Copy)]
 struct Rounds<'a> {
+    /// Of `tests/programs`.
+    source: &'a str,
     case: &'a str,
     threads: usize,
     rounds: usize,
@@ -123,7 +125,7 @@ impl Rounds<'_> {
         let threads = self.threads.to_string();
         let file = counters.0.display().to_string();
         let args = [self.case, &threads, "0", &file];
-        let target = Target::start(program("windows.c"), args).await_output("ready");
+        let target = Target::start(program(self.source), args).await_output("ready");
         (target, counters)
     }
 
@@ -206,8 +208,9 @@ fn pc_in_window() {
         (2, "cpuid_at_both"),
         (3, "copy_then_jump"),
     ];
-    run_exactly("pc", &functions.map(|f| f.1), &[]);
+    run_exactly("windows.c", "pc", &functions.map(|f| f.1), &[]);
     let rounds = Rounds {
+        source: "windows.c",
         case: "pc",
         threads: 4,
         rounds: 200,
@@ -238,8 +241,14 @@ fn branch_into_window() {
         (2, "shared_body"),
         (3, "enters_shared_body"),
     ];
-    run_exactly("branch", &functions.map(|f| f.1), &["loop_to_entry"]);
+    run_exactly(
+        "windows.c",
+        "branch",
+        &functions.map(|f| f.1),
+        &["loop_to_entry"],
+    );
     Rounds {
+        source: "windows.c",
         case: "branch",
         threads: 4,
         rounds: 50,
@@ -251,8 +260,9 @@ fn branch_into_window() {
 #[test]
 fn jump_table_into_window() {
     let functions = &[(0, "table_to_head"), (1, "table_to_exit")];
-    run_exactly("table", &functions.map(|f| f.1), &[]);
+    run_exactly("windows.c", "table", &functions.map(|f| f.1), &[]);
     Rounds {
+        source: "windows.c",
         case: "table",
         threads: 4,
         rounds: 50,
@@ -320,7 +330,8 @@ impl Kept {
     /// Counts exactly while the thread runs.
     fn count(&mut self, index: usize, name: &str) {
         let rounds = Rounds {
-            case: "frames",
+            source: "frames.c",
+            case: "",
             threads: 1,
             rounds: 0,
             functions: &[(index, name)],
@@ -448,6 +459,7 @@ fn data_in_code() {
     ];
     let scratch = Scratch::new("data");
     let plan = Rounds {
+        source: "windows.c",
         case: "data",
         threads: 2,
         rounds: 0,
@@ -483,14 +495,41 @@ fn data_in_code() {
 }
 
 #[test]
+fn landing_pad_into_window() {
+    // The exception arrives where the entry's jump would be.
+    let scratch = Scratch::new("pads");
+    let program = Program::new(&program("pads.cc"), ["pads", "1", "60"]);
+    let file = scratch.file("p.json");
+    let error = program
+        .under_ipath(&["pad_at_entry"], "count,wall", &file)
+        .expect_error();
+    assert!(
+        error.contains("pad_at_entry (branch-into-window)"),
+        "{error}"
+    );
+
+    let functions = &[(1, "pad_at_exit")];
+    run_exactly("pads.cc", "pads", &functions.map(|f| f.1), &[]);
+    Rounds {
+        source: "pads.cc",
+        case: "pads",
+        threads: 4,
+        rounds: 50,
+        functions,
+    }
+    .play();
+}
+
+#[test]
 fn cold_part() {
     let functions = &[
         (0, "cold_return"),
         (1, "cold_and_back"),
         (2, "cold_by_hand"),
     ];
-    run_exactly("cold", &functions.map(|f| f.1), &[]);
+    run_exactly("windows.c", "cold", &functions.map(|f| f.1), &[]);
     Rounds {
+        source: "windows.c",
         case: "cold",
         threads: 4,
         rounds: 50,
