@@ -38,7 +38,7 @@
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 #define NAP_NS 40000000L
 #define LONG_NS 1500000000L
-/* Where the machine is busy, a thread that gets no processor keeps the others stopped. */
+/* Wide: beside other work on two processors, calls came up to 2.7 s late. Why is not known. */
 #define LATE_NS 5000000000L
 
 static atomic_long ticks;
