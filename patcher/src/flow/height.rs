@@ -193,6 +193,9 @@ mod tests {
             leaves: Vec::new(),
             has_labels: false,
             reentries: Vec::new(),
+            doubtful: Default::default(),
+            reached: Default::default(),
+            unexplained: false,
             doubt: None,
         }
     }
