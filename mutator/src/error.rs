@@ -19,10 +19,12 @@ impl Failure {
         }
     }
 
-    /// An operation failed, its subject being named in the cause.
+    /// An operation failed, its subject being named in the cause, and maybe the operation too.
     pub fn of(operation: &str, cause: impl fmt::Display) -> Self {
+        let cause = cause.to_string();
+        let rest = cause.strip_prefix(operation).unwrap_or(&cause);
         Self {
-            line: one_line(&format!("{operation} {cause}")),
+            line: one_line(&format!("{operation} {rest}")),
             hint: None,
         }
     }

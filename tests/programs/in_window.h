@@ -64,7 +64,7 @@ static struct way ways[] = {
 };
 #define WAYS (int)(sizeof ways / sizeof *ways)
 
-static void call(struct way *way)
+static __attribute__((noinline, noclone)) void call(struct way *way)
 {
     way->x++;
     long got = way->function(way->x, way->gate.page - GATE_BEFORE, 0, 2 * GATE_BEFORE);

@@ -9,7 +9,7 @@ use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn no_such_pid() {
+fn pid_gone() {
     let pid = gone_pid();
     for command in ["attach", "add", "remove"] {
         let finished = Run::ipath([command, &pid.to_string(), "-f", "step"]).run();
@@ -109,7 +109,7 @@ fn a_process_without_a_session() {
 }
 
 #[test]
-fn no_permission() {
+fn wrong_user() {
     let scratch = Scratch::public("nobody");
     if is_root() {
         let copy = public_ipath(&scratch);
@@ -126,7 +126,7 @@ fn no_permission() {
 }
 
 #[test]
-fn a_32_bit_process() {
+fn not_elf64() {
     let scratch = Scratch::new("elf32");
     let file = scratch.file("sleeper");
     elf32::write(&file);
@@ -162,6 +162,101 @@ fn already_traced() {
     drop(tracer);
     attach(target.pid()).run().expect(0);
     target.finish("ok calls ");
+}
+
+/// Debuggers can come while a session is on: nothing is attached between its stops.
+#[test]
+fn traced_during_a_session() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let before = ProcessState::of(target.pid());
+    attach(target.pid()).arg("--keep").run().expect(0);
+    let gdb = Run::new("gdb")
+        .args([
+            "-batch",
+            "-nx",
+            "-p",
+            &pid,
+            "-ex",
+            "thread apply all backtrace 2",
+        ])
+        .args(["-ex", "detach"])
+        .run()
+        .expect(0);
+    assert!(gdb.stdout.contains("Thread"), "{}", gdb.report());
+    let scratch = Scratch::new("traced");
+    let (first, second) = (scratch.file("first.json"), scratch.file("second.json"));
+    let calls = |file: &Path| {
+        let run = Run::ipath(["snapshot", &pid, "-o"]).arg(file).run();
+        run.expect(0);
+        Profile::read(file).calls("step")
+    };
+    let so_far = calls(&first);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(calls(&second) > so_far, "recording goes on");
+    Run::ipath(["detach", &pid]).run().expect(0);
+    before.assert_unchanged(target.pid());
+    target.finish("ok calls ");
+}
+
+#[test]
+fn disk_full() {
+    let scratch = Scratch::new("full");
+    let folder = scratch.path().display().to_string();
+    let mount = ["-t", "tmpfs", "-o", "size=16k", "tmpfs", &folder];
+    Run::new("mount").args(mount).run().expect(0);
+    let file = scratch.file("p.json");
+    std::fs::write(&file, "what was there").expect("room for a few bytes");
+    std::fs::write(scratch.file("rest"), [0; 12 << 10]).expect("room for three pages");
+    let target = busy();
+    let finished = attach(target.pid()).arg("-o").arg(&file).run();
+    let kept = std::fs::read_to_string(&file);
+    let left = std::fs::read_dir(scratch.path()).expect("readable").count();
+    Run::new("umount").arg(&folder).run().expect(0);
+    says(&finished, &["no space left"]);
+    finished.expect_error();
+    assert_eq!(kept.expect("readable"), "what was there");
+    assert_eq!(left, 2, "nothing else lies there");
+    target.finish("ok calls ");
+}
+
+/// A segment left by a process whose id another one has now.
+#[test]
+fn pid_reused() {
+    let target = busy();
+    let pid = target.pid();
+    attach(pid).arg("--keep").run().expect(0);
+    let named = |pid: u32| {
+        let entries = std::fs::read_dir("/dev/shm").expect("readable");
+        let names = entries.map(|e| e.expect("readable").path());
+        let start = format!("/dev/shm/ipath-{pid}-");
+        names
+            .filter(|p| p.to_string_lossy().starts_with(&start))
+            .collect::<Vec<_>>()
+    };
+    let segments = named(pid);
+    let [segment] = &segments[..] else {
+        panic!("{segments:?}");
+    };
+    let other = busy();
+    let forged = format!("/dev/shm/ipath-{}-1", other.pid());
+    std::fs::copy(segment, &forged).expect("room for a copy");
+    let before = ProcessState::of(other.pid());
+    let id = other.pid().to_string();
+    let detached = Run::ipath(["detach", &id]).run();
+    says(&detached, &["no session"]);
+    detached.expect_error();
+    attach(other.pid()).run().expect(0);
+    assert!(
+        before
+            .differences(&ProcessState::of(other.pid()))
+            .is_empty()
+    );
+    std::fs::remove_file(&forged).expect("still there");
+    Run::ipath(["detach", &pid.to_string()]).run().expect(0);
+    assert!(named(pid).is_empty());
+    target.finish("ok calls ");
+    other.finish("ok calls ");
 }
 
 #[test]

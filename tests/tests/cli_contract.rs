@@ -364,7 +364,7 @@ fn doctor_and_demo() {
 }
 
 #[test]
-fn a_closed_standard_output_is_no_panic() {
+fn closed_stdout() {
     let target = Target::start(program("busy.c"), ["1", "60"]).await_output("ready");
     let pid = target.pid();
     let shell = format!(
@@ -387,7 +387,7 @@ fn a_closed_standard_output_is_no_panic() {
 }
 
 #[test]
-fn the_live_view_in_a_terminal() {
+fn terminal_resize() {
     let target = Target::start(program("busy.c"), ["1", "120"]).await_output("ready");
     let server = format!("ipath-tests-{}", target.pid());
     let tmux = |args: &[&str]| {
@@ -425,11 +425,21 @@ fn the_live_view_in_a_terminal() {
         }
     };
     let live = shows(&["step", "add_left", "down"]);
+    // Smaller than anything fits in, then as it was, then wider.
+    for (width, height) in [("20", "4"), ("120", "40"), ("200", "50")] {
+        tmux(&["resize-window", "-t", "view", "-x", width, "-y", height]);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    let resized = shows(&["step", "add_left", "down"]);
     tmux(&["send-keys", "-t", "view", "q"]);
     let left = shows(&["left=0"]);
     tmux(&["kill-server"]);
     for word in ["step", "add_left", "down"] {
         assert!(live.contains(word), "{word} is not on the screen:\n{live}");
+        assert!(
+            resized.contains(word),
+            "after resizing, no {word}:\n{resized}"
+        );
     }
     assert!(left.contains("left=0"), "{left}");
     target.finish("ok calls ");

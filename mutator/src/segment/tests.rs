@@ -57,6 +57,8 @@ fn what_is_written_is_read_by_another() {
 #[test]
 fn a_hostile_header_is_refused() {
     let (process, segment) = create(2);
+    // Without a document it would be one whose maker has been killed.
+    segment.header().document_turn.store(1, Relaxed);
     segment.header().timers.store(u32::MAX, Relaxed);
     assert!(matches!(
         Segment::open(&process),
@@ -69,7 +71,6 @@ fn a_hostile_header_is_refused() {
         Err(SegmentError::Version(99))
     ));
     segment.header().version.store(abi::ABI_VERSION, Relaxed);
-    segment.header().document_turn.store(1, Relaxed);
     segment.header().document_len[1].store(u64::MAX, Relaxed);
     let open = Segment::open(&process).expect("sound");
     assert!(matches!(

@@ -4,22 +4,22 @@ use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
 
-use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, SYMBOL_FUNCTIONS};
 use nix::errno::Errno;
 use patcher::Avma;
-use patcher::emit::{Emitted, Patch};
+use patcher::emit::Emitted;
 use patcher::plan::{Effects, RefuseReason, Tactic};
 use patcher::select::Pattern;
 
 use super::place::Places;
 use super::select::reapers;
 use super::stack_scan::Stacks;
+use super::write::write;
 use super::{Candidate, Changed, Selection, Session, SessionError, select};
 use crate::images;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Memory};
 use crate::segment::{FunctionDoc, Journal, ModuleDoc, RefusedDoc, RegionDoc, SiteDoc};
-use crate::tracee::{CallCode, Remote, Stopped, StoppedThread, TraceeError};
+use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
 const ATTEMPTS: usize = 200;
@@ -126,22 +126,42 @@ impl Session {
         // Written down before the first byte changes: whoever finds this session half done can
         // take the bytes out again.
         self.segment.write_document(&self.document)?;
-        let result = match stopped {
+        let mut put_in = |session: &mut Self, ids: &[usize]| match stopped.as_deref_mut() {
             Some(stopped) => {
-                let mut stacks = self.stacks(&memory)?;
-                self.handle_traps(&memory, &code, stopped, &ids)?;
-                self.write_in(&memory, stopped, &mut stacks, &ids)
+                let mut stacks = session.stacks(&memory)?;
+                session.handle_traps(&memory, &code, stopped, ids)?;
+                session.write_in(&memory, stopped, &mut stacks, ids)
             }
-            None => self.in_stop(why, &memory, |session, stopped, stacks| {
-                session.handle_traps(&memory, &code, stopped, &ids)?;
-                session.write_in(&memory, stopped, stacks, &ids)
+            None => session.in_stop(why, &memory, |session, stopped, stacks| {
+                session.handle_traps(&memory, &code, stopped, ids)?;
+                session.write_in(&memory, stopped, stacks, ids)
             }),
+        };
+        let result = loop {
+            match put_in(self, &ids) {
+                Err(SessionError::Occupied(occupied)) => {
+                    let rest = self.give_up(&memory, occupied, &mut ids, &mut changed);
+                    if let Err(error) = rest {
+                        break Err(error);
+                    }
+                }
+                other => break other,
+            }
         };
         if let Err(error) = result {
             self.switch(&memory, &ids, false)?;
             self.segment.write_document(&self.document)?;
             return Err(error);
         }
+        // What was in the way of some of them before is not any more.
+        let functions = &self.document.functions;
+        let is_in = |r: &RefusedDoc| {
+            let mut of_place = functions
+                .iter()
+                .filter(|f| f.module == r.module && f.address == r.address);
+            of_place.any(|f| f.active && !f.reaper)
+        };
+        self.document.refused.retain(|r| !is_in(r));
         self.segment.write_document(&self.document)?;
         Ok(changed)
     }
@@ -254,12 +274,26 @@ impl Session {
         changed.refused.push(refused);
         let module = self.module_id(modules, candidate);
         let address = candidate.plan.function.range.start.0;
-        let refused = RefusedDoc {
+        self.add_refused(RefusedDoc {
             name: candidate.name.clone(),
             module,
             address,
             reason,
-        };
+        });
+    }
+
+    /// Notes that a function of the session is refused.
+    pub(super) fn refuse_known(&mut self, id: usize, reason: &str) {
+        let function = &self.document.functions[id];
+        self.add_refused(RefusedDoc {
+            name: function.name.clone(),
+            module: function.module,
+            address: function.address,
+            reason: reason.to_owned(),
+        });
+    }
+
+    fn add_refused(&mut self, refused: RefusedDoc) {
         if !self.document.refused.contains(&refused) {
             self.document.refused.push(refused);
         }
@@ -462,162 +496,6 @@ impl Session {
         Ok(id)
     }
 
-    /// Tells the runtime that functions are in, or no longer.
-    fn switch(&mut self, memory: &Memory, ids: &[usize], on: bool) -> Result<(), SessionError> {
-        let image = Self::image()?;
-        let table = image
-            .address(Avma(self.document.image.0), SYMBOL_FUNCTIONS)
-            .map_err(SessionError::Image)?;
-        for &id in ids {
-            let function = &mut self.document.functions[id];
-            function.active = on;
-            if on {
-                function.generation += 1;
-            }
-            let generation = if on { function.generation } else { 0 };
-            let flags = match (function.reaper, function.exits.is_empty()) {
-                (true, _) => FUNCTION_REAPER,
-                (false, true) => 0,
-                (false, false) => FUNCTION_EXITS,
-            };
-            let mut slot = generation.to_le_bytes().to_vec();
-            slot.extend(flags.to_le_bytes());
-            write(memory, table.plus(8 * id as u64), &slot)?;
-        }
-        Ok(())
-    }
-
-    /// Puts the probes of functions in while all threads are stopped.
-    fn write_in(
-        &mut self,
-        memory: &Memory,
-        stopped: &mut Stopped,
-        stacks: &mut Stacks,
-        ids: &[usize],
-    ) -> Result<(), SessionError> {
-        let sites = self.sites_of(ids);
-        let patches = self.patches(&sites)?;
-        for (_, patch) in &patches {
-            let now = read(memory, patch.at, patch.old.len())?;
-            if now != patch.old && now != patch.new {
-                return Err(SessionError::TextChanged(patch.at));
-            }
-        }
-        self.clear_windows(memory, stopped, stacks, &sites)?;
-        let journal = Journal(&self.segment);
-        for &(index, _) in &patches {
-            journal.intend(index)?;
-        }
-        for (index, patch) in &patches {
-            write(memory, patch.at, &patch.new)?;
-            journal.written(*index)?;
-        }
-        Ok(())
-    }
-
-    /// Moves threads out of the windows; `Occupied` where one cannot be moved.
-    fn clear_windows(
-        &self,
-        memory: &Memory,
-        stopped: &mut Stopped,
-        stacks: &mut Stacks,
-        sites: &[&SiteDoc],
-    ) -> Result<(), SessionError> {
-        // Strictly inside: at a window's start the jump is as good as what stood there.
-        let mut sites = sites.to_vec();
-        sites.sort_by_key(|s| s.window);
-        let inside = |pc: Avma| {
-            let after = sites.partition_point(|s| s.window.0 < pc.0);
-            let site = sites[..after].last().copied();
-            site.filter(|s| pc.0 < s.window.1)
-        };
-        let mut moves = Vec::new();
-        for thread in stopped.threads() {
-            if let Some(site) = inside(thread.pc()) {
-                let pair = site.pcs.iter().find(|p| p.0 == thread.pc().0);
-                let to = pair.ok_or_else(|| occupied(thread, site))?.1;
-                moves.push((thread.tid(), Avma(to)));
-            }
-            if stacks.are_stale(thread.sp()) {
-                *stacks = self.stacks(memory)?;
-            }
-            for pc in stacks.interrupted(memory, thread.sp()) {
-                if let Some(site) = inside(pc) {
-                    return Err(occupied(thread, site));
-                }
-            }
-        }
-        for thread in stopped.threads() {
-            if let Some((_, to)) = moves.iter().find(|(tid, _)| *tid == thread.tid()) {
-                thread.set_pc(*to)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts the original bytes of functions back while all threads are stopped.
-    fn write_out(
-        &mut self,
-        memory: &Memory,
-        stopped: &mut Stopped,
-        ids: &[usize],
-    ) -> Result<(), SessionError> {
-        let sites = self.sites_of(ids);
-        let patches = self.patches(&sites)?;
-        self.restore(memory, &patches)?;
-        // Only now: until its bytes stand again, the middle of a window is no place to go on at.
-        // A thread in a trampoline may run on there; one about to execute what a hook precedes
-        // is spared the hook.
-        for thread in stopped.threads() {
-            let pc = thread.pc().0;
-            let pairs = sites
-                .iter()
-                .flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
-            let back = pairs.clone().find(|p| p.1 == pc).map(|p| p.0);
-            if let Some(original) = back {
-                thread.set_pc(Avma(original))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their
-    /// making; what somebody else has written there since stays.
-    pub(super) fn restore(
-        &self,
-        memory: &Memory,
-        patches: &[(u32, Patch)],
-    ) -> Result<(), SessionError> {
-        let journal = Journal(&self.segment);
-        for (index, patch) in patches.iter().rev() {
-            let ours = |now: Vec<u8>| {
-                let bytes = now.iter().zip(&patch.old).zip(&patch.new);
-                now != patch.old
-                    && bytes
-                        .into_iter()
-                        .all(|((now, old), new)| now == new || now == old)
-            };
-            if read(memory, patch.at, patch.new.len()).is_ok_and(ours) {
-                write(memory, patch.at, &patch.old)?;
-            }
-            journal.undone(*index)?;
-        }
-        Ok(())
-    }
-
-    fn sites_of(&self, ids: &[usize]) -> Vec<&SiteDoc> {
-        let functions = ids.iter().map(|&id| &self.document.functions[id]);
-        functions.flat_map(|f| &f.sites).collect()
-    }
-
-    fn patches(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
-        let journal = Journal(&self.segment);
-        let indexes = sites.iter().flat_map(|s| &s.patches);
-        indexes
-            .map(|&index| Ok((index, journal.patch(index)?)))
-            .collect()
-    }
-
     /// Ids of the functions of the session that patterns name.
     pub fn matching(&self, patterns: &[Pattern]) -> Result<Vec<usize>, SessionError> {
         let maps = self.process.maps()?;
@@ -652,21 +530,4 @@ impl Session {
         }
         Ok(ids.into_iter().collect())
     }
-}
-
-fn occupied(thread: &StoppedThread, site: &SiteDoc) -> SessionError {
-    let (start, end) = site.window;
-    SessionError::Occupied(format!("{start:#x}..{end:#x} (thread {})", thread.tid()))
-}
-
-pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, SessionError> {
-    memory
-        .read_vec(at, len)
-        .map_err(|e| SessionError::Memory("read", at, e))
-}
-
-pub(super) fn write(memory: &Memory, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
-    memory
-        .write(at, bytes)
-        .map_err(|e| SessionError::Memory("write", at, e))
 }

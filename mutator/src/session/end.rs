@@ -10,9 +10,9 @@ use abi::segment::STATE_ENDED;
 use patcher::Avma;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::apply::read;
 use super::recover::unmap;
 use super::stack_scan::Stacks;
+use super::write::read;
 use super::{Session, SessionError};
 use crate::clock;
 use crate::process::{Memory, Pid, Tid};
@@ -144,10 +144,20 @@ impl Session {
     /// Waits until no thread is in a trampoline or the runtime, nor will return there. Nothing
     /// leads there any more.
     fn wait_until_left(&mut self, memory: &Memory) -> Result<(), SessionError> {
+        /// How long a thread of a stopped process runs to get out: enough for most, then more, for
+        /// it has to come by a processor in that time.
+        const OUT: Duration = Duration::from_micros(20);
+        const MOST_OUT: Duration = Duration::from_millis(50);
         let deadline = Instant::now() + PATIENCE;
+        let mut held: Vec<Tid> = Vec::new();
+        let mut out = OUT;
         loop {
             let mut stacks = self.stacks(memory)?;
             let mut stopped = self.stop_all()?;
+            if !held.is_empty() {
+                stopped.let_run(&held, out)?;
+                out = (out * 2).min(MOST_OUT);
+            }
             let inside = self.threads_inside(memory, &mut stopped, &mut stacks);
             let duration = stopped.resume()?;
             self.note_stop("detach", duration);
@@ -162,6 +172,9 @@ impl Session {
                 )));
             }
             self.let_leave(&inside, deadline);
+            // Those whose process has been stopped by a signal do not leave by themselves.
+            held = inside;
+            held.retain(|&tid| is_held(self.process.pid, tid));
         }
     }
 
@@ -180,7 +193,9 @@ impl Session {
             .collect();
         while !waiting.is_empty() && Instant::now() < until {
             sleep(PAUSE);
-            waiting.retain(|(tid, enough)| run_time(tid).is_some_and(|now| now < *enough));
+            waiting.retain(|(tid, enough)| {
+                run_time(tid).is_some_and(|now| now < *enough) && !is_held(self.process.pid, *tid)
+            });
         }
     }
 
@@ -236,6 +251,13 @@ impl Session {
 fn run_time(pid: Pid, tid: Tid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a thread has been stopped by a signal to its process: SIGSTOP and the like.
+fn is_held(pid: Pid, tid: Tid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 /// The same ranges in order, those that touch as one.

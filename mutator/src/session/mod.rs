@@ -13,6 +13,8 @@ mod recover;
 mod select;
 mod stack_scan;
 mod traps;
+mod windows;
+mod write;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,6 +32,7 @@ pub use create::{Metric, Options, Where};
 pub use end::Ended;
 pub use indirect::resolve;
 pub use select::{Candidate, Selection, Unmatched, copies_of, display_name, select};
+pub use windows::Occupied;
 
 /// What can go wrong with a session.
 #[derive(Debug)]
@@ -49,7 +52,7 @@ pub enum SessionError {
     /// No free range of addresses of that many bytes.
     NoSpace(u64),
     /// A thread stays where bytes would be overwritten.
-    Occupied(String),
+    Occupied(Occupied),
     /// The process has a session already.
     Exists,
     /// More functions than a session holds.
@@ -81,7 +84,7 @@ impl fmt::Display for SessionError {
                 "no free range of {} MiB in its address space",
                 bytes.div_ceil(1 << 20)
             ),
-            Self::Occupied(what) => write!(f, "a thread stays inside {what}"),
+            Self::Occupied(what) => what.fmt(f),
             Self::Exists => write!(f, "the process has a session already"),
             Self::TooMany => write!(
                 f,

@@ -126,6 +126,51 @@ impl Stopped {
         self.threads.values_mut()
     }
 
+    /// Lets these threads run for `time` while all others stay stopped, even where a signal has
+    /// stopped the process: they leave a short piece of code behind them.
+    pub fn let_run(&mut self, tids: &[Tid], time: Duration) -> Result<(), TraceeError> {
+        let mut running = Vec::new();
+        for tid in tids {
+            if let Some(thread) = self.threads.remove(tid)
+                && thread.go_on()?
+            {
+                running.push(*tid);
+            }
+        }
+        std::thread::sleep(time);
+        // One that was stopped with its process has yet to take the stop of our interrupt: it was
+        // stopped already when that came.
+        let mut again = false;
+        for &tid in &running {
+            let change = sys::change(tid, false).map_err(|e| TraceeError::Wait(tid, e))?;
+            if change == Change::Stopped {
+                again = true;
+                match sys::cont(tid, 0) {
+                    Ok(()) | Err(Errno::ESRCH) => {}
+                    Err(errno) => return Err(TraceeError::Resume(tid, errno)),
+                }
+            }
+        }
+        if again {
+            std::thread::sleep(time);
+        }
+        let mut interrupted = Vec::new();
+        for tid in running {
+            match sys::interrupt(tid) {
+                Ok(()) => interrupted.push(tid),
+                Err(Errno::ESRCH) => {}
+                Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for tid in interrupted {
+            if let Some(thread) = wait_for_stop(self.pid, tid, deadline)? {
+                self.threads.insert(tid, thread);
+            }
+        }
+        Ok(())
+    }
+
     /// Lets all threads go on; how long they were stopped.
     pub fn resume(mut self) -> Result<Duration, TraceeError> {
         let mut first_error = None;

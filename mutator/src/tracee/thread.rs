@@ -133,6 +133,18 @@ impl StoppedThread {
         Ok(())
     }
 
+    /// Lets it go on and keeps it traced; false where it has ended.
+    pub(super) fn go_on(mut self) -> Result<bool, TraceeError> {
+        if self.borrowed {
+            self.flush()?;
+        }
+        match sys::cont(self.tid, self.signal) {
+            Ok(()) => Ok(true),
+            Err(Errno::ESRCH) => Ok(false),
+            Err(errno) => Err(TraceeError::Resume(self.tid, errno)),
+        }
+    }
+
     /// Lets it go on, with the signal whose delivery was held up.
     pub(super) fn resume(mut self) -> Result<(), TraceeError> {
         if self.borrowed

@@ -292,6 +292,7 @@ fn unhookable(kind: LeaveKind) -> Option<RefuseReason> {
         | LeaveKind::Tail { .. }
         | LeaveKind::TailIndirect
         | LeaveKind::FallsThrough => None,
+        LeaveKind::Doubtful => Some(RefuseReason::DataInCode),
         LeaveKind::Unclear => Some(RefuseReason::IndirectJump),
         LeaveKind::Astray => Some(RefuseReason::JumpsAstray),
     }
