@@ -140,6 +140,10 @@ pub struct Module {
     /// Its GNU build id in hex.
     #[serde(default)]
     pub build_id: Option<String>,
+    /// Addresses in the process minus addresses in the file; none where it could not be read. A
+    /// file that is mapped twice is two modules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<u64>,
 }
 
 /// One instrumented function.

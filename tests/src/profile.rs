@@ -65,6 +65,8 @@ pub struct Metric {
 pub struct Module {
     pub path: String,
     pub build_id: Option<String>,
+    #[serde(default)]
+    pub base: Option<u64>,
 }
 
 /// A probed function.

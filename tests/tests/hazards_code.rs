@@ -3,14 +3,18 @@
 //! function.
 
 use ipath_tests::command::Run;
-use ipath_tests::compile::{program, program_with};
-use ipath_tests::profile::Profile;
+use ipath_tests::compile::{program, program_with, source};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{Function, Profile, count};
+use ipath_tests::program::Program;
 use ipath_tests::session::{Session, own_counts};
 use ipath_tests::snapshot::ProcessState;
+use ipath_tests::symbols::sites;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
-use std::collections::BTreeMap;
-use std::path::Path;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A program that has done its work with functions instrumented, as it does it alone.
@@ -69,11 +73,17 @@ fn end(mut target: Target) -> String {
 fn go_on(target: &mut Target) -> String {
     target.signal(Signal::SIGUSR1);
     let limit = Duration::from_secs(20);
-    target.until(limit, "done its work", |t| t.stdout().contains("\nok "));
+    target.until(limit, "done its work", |t| t.stdout().contains("\nok"));
     target.stdout()
 }
 
-fn text(value: &serde_json::Value) -> String {
+/// A number with or without 0x.
+fn hexadecimal(text: &str) -> u64 {
+    let digits = text.trim_start_matches("0x");
+    u64::from_str_radix(digits, 16).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
@@ -171,10 +181,8 @@ fn no_near_memory() {
 fn no_near_memory_but_in_one_hole() {
     let mut target = Target::start(program("no_near.c"), ["256"]).await_output("ready");
     let hole = target.stderr();
-    let numbers = hole.trim().split(' ').filter_map(|w| w.strip_prefix("0x"));
-    let numbers: Vec<u64> = numbers
-        .map(|w| u64::from_str_radix(w, 16).expect("hex"))
-        .collect();
+    let numbers = hole.split_whitespace().skip(1).map(hexadecimal);
+    let numbers: Vec<u64> = numbers.collect();
     let [start, end] = numbers[..] else {
         panic!("{hole}");
     };
@@ -186,8 +194,7 @@ fn no_near_memory_but_in_one_hole() {
     let in_hole = |line: &&str| {
         let range = line.split(' ').next().and_then(|r| r.split_once('-'));
         let (from, until) = range.expect("a range");
-        let number = |text| u64::from_str_radix(text, 16).expect("hex");
-        start <= number(from) && number(until) <= end && line.contains(" r-xp ")
+        start <= hexadecimal(from) && hexadecimal(until) <= end && line.contains(" r-xp ")
     };
     assert!(
         maps.lines().any(|l| in_hole(&l)),
@@ -198,4 +205,248 @@ fn no_near_memory_but_in_one_hole() {
     profile.assert_lossless();
     assert_eq!(profile.calls("work"), own_counts(&printed)["work"]);
     target.finish("ok ");
+}
+
+fn names() -> PathBuf {
+    let more = source("names_more.c").display().to_string();
+    program_with("names.c", &["-g", &more])
+}
+
+/// The functions of `ipath list FILE PATTERN… --json`.
+fn listed(file: &Path, patterns: &[&str]) -> Vec<Value> {
+    let run = Run::ipath(["list"]).arg(file).args(patterns).arg("--json");
+    let listing = run.run().expect(0).json();
+    listing["functions"].as_array().expect("functions").clone()
+}
+
+#[test]
+fn alias() {
+    let program = names();
+    let all = ["first_name", "second_name", "weak_name"];
+    for given in [&all[..], &all[1..2]] {
+        let functions = listed(&program, given);
+        let [function] = &functions[..] else {
+            panic!("{functions:?}");
+        };
+        let mut found: Vec<String> = function["aliases"]
+            .as_array()
+            .expect("aliases")
+            .iter()
+            .chain([&function["linkage"]])
+            .map(text)
+            .collect();
+        found.sort();
+        assert_eq!(found, all);
+    }
+    // By all names at once, and by one that is not the first.
+    let survived = survives(&program, &[&all[..], &["sometimes*", "one"]].concat());
+    assert_eq!(survived.profile.functions.len(), 4);
+    let mut target = Target::start(&program, [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["second_name"]);
+    let printed = go_on(&mut target);
+    let calls = session.detach().calls("second_name");
+    assert_eq!(calls, own_counts(&printed)["first_name"]);
+    target.finish("ok ");
+}
+
+#[test]
+fn duplicate_names() {
+    let program = names();
+    let mut wanted: Vec<u64> = sites(&program, "helper")
+        .iter()
+        .map(|s| s.address)
+        .collect();
+    let mut target = Target::start(&program, [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["helper"]);
+    let printed = go_on(&mut target);
+    let profile = session.detach();
+    profile.assert_lossless();
+    let of = |function: &Function| (function.address, count(&function.totals));
+    let mut found: Vec<(u64, u64)> = profile.functions.iter().map(of).collect();
+    found.sort_unstable();
+    wanted.sort_unstable();
+    // The one is called once in each round; the other, by `other`, twice in every second one.
+    let rounds = numbered(&printed, "helpers ");
+    assert_eq!(wanted.len(), 2);
+    assert_eq!(found, [(wanted[0], rounds), (wanted[1], rounds)]);
+    // Each has the callers of its own, and one alone can be named by its address.
+    let callers = |index: usize| {
+        let paths = profile.paths.iter().filter(|p| p.function == index);
+        let frames = paths.map(|p| profile.frames[p.stack[0]].function.clone());
+        frames.flatten().collect::<BTreeSet<_>>()
+    };
+    let mut callers = [callers(0), callers(1)];
+    callers.sort();
+    assert_eq!(
+        callers,
+        [["main".to_owned()].into(), ["other".to_owned()].into()]
+    );
+    target.finish("ok ");
+    let module = program.file_name().expect("a name").to_string_lossy();
+    let one = format!("{module}+{:#x}", wanted[1]);
+    let mut target = Target::start(&program, [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &[&one]);
+    go_on(&mut target);
+    let profile = session.detach();
+    assert_eq!(profile.functions.len(), 1);
+    assert_eq!(of(&profile.functions[0]), (wanted[1], rounds));
+    target.finish("ok ");
+}
+
+/// The number behind the line that begins with `start`.
+fn numbered(printed: &str, start: &str) -> u64 {
+    let line = printed.lines().find_map(|l| l.strip_prefix(start));
+    line.and_then(|n| n.parse().ok())
+        .unwrap_or_else(|| panic!("no line {start:?} in:\n{printed}"))
+}
+
+#[test]
+fn partial_inline() {
+    let program = names();
+    // The head is a function still, and inlined where main calls it; the rest is called by both.
+    let main = disassembly(&program, "main");
+    assert!(main.contains("<sometimes.part.0>"), "{main}");
+    let survived = survives(
+        &program,
+        &["first_name", "sometimes", "sometimes.part.0", "one"],
+    );
+    assert_eq!(survived.refused, BTreeMap::new());
+    let profile = &survived.profile;
+    let head = profile.function("sometimes").expect("in");
+    let rest = profile.function("sometimes.part.0").expect("in");
+    assert!(head.address != rest.address && count(&rest.totals) > 0);
+    // `list` says that there is more to it than the function.
+    let functions = listed(&program, &["sometimes"]);
+    assert_eq!(functions[0]["inlined"], 2, "{functions:?}");
+}
+
+#[test]
+fn fully_inlined() {
+    let program = names();
+    let target = Target::start(&program, [""; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    let file = program.display().to_string();
+    let commands: [&[&str]; 4] = [
+        &["attach", &pid, "--no-tui", "-f", "always"],
+        &["run", "--no-tui", "-f", "always", "--", &file],
+        &["list", &pid, "always"],
+        &["list", &file, "always"],
+    ];
+    for command in commands {
+        let line = Run::ipath(command).run().expect_error();
+        assert!(
+            line.ends_with(": it exists only as 3 inlined copies"),
+            "{line}"
+        );
+    }
+    // A name that nothing has is not said to be inlined.
+    let line = Run::ipath(["list", &file, "alway"]).run().expect_error();
+    assert!(line.ends_with("no function matches 'alway'"), "{line}");
+}
+
+#[test]
+fn same_file_twice() {
+    let library = program_with("small_lib.c", &["-shared", "-fPIC"]);
+    let start = || Target::start(program("same_file.c"), [&library]).await_output("ready");
+    let mut target = start();
+    let name = library.file_name().expect("a name").to_string_lossy();
+    let pattern = format!("{name}!small_work");
+    let session = Session::attach(target.pid(), &[&pattern]);
+    // Out and in again, both at once.
+    for change in [Session::remove, Session::add] {
+        let changed = change(&session, &[&pattern]).expect(0);
+        assert!(changed.stdout.contains("small_work, small_work"));
+    }
+    let printed = go_on(&mut target);
+    let profile = session.detach();
+    profile.assert_lossless();
+    let stderr = target.stderr();
+    let addresses = stderr.split_whitespace().map(hexadecimal);
+    let expected: BTreeMap<u64, u64> = addresses
+        .clone()
+        .zip(["first ", "second "].map(|line| numbered(&printed, line)))
+        .collect();
+    // Where each is in the process, as the program sees it.
+    let of = |f: &Function| {
+        let base = profile.modules[f.module].base.expect("a base");
+        (base + f.address, count(&f.totals))
+    };
+    let found: Vec<_> = profile.functions.iter().map(of).collect();
+    assert_eq!(found.len(), 2);
+    assert_eq!(BTreeMap::from_iter(found), expected);
+    target.finish("ok ");
+    // One alone, by its address.
+    let mut target = start();
+    let second = target.stderr().split_whitespace().nth(1).map(str::to_owned);
+    let session = Session::attach(target.pid(), &[&second.expect("an address")]);
+    let printed = go_on(&mut target);
+    let profile = session.detach();
+    assert_eq!(profile.functions.len(), 1);
+    let calls = profile.calls("small_work");
+    assert_eq!(calls, numbered(&printed, "second "));
+    target.finish("ok ");
+}
+
+#[test]
+fn same_file_twice_is_told_apart_by_people() {
+    let library = program_with("small_lib.c", &["-shared", "-fPIC"]);
+    let scratch = Scratch::new("same-file");
+    let mut target = Target::start(program("same_file.c"), [&library]).await_output("ready");
+    let session = Session::attach(target.pid(), &["small_work"]);
+    go_on(&mut target);
+    let file = scratch.file("p.json");
+    let pid = target.pid().to_string();
+    let detach = Run::ipath(["detach", &pid, "-o"]).arg(&file);
+    detach.run().expect(0);
+    drop(session);
+    let profile = Profile::read(&file);
+    let report = Run::ipath(["report"]).arg(&file).run().expect(0).stdout;
+    let library = library.file_name().expect("a name").to_string_lossy();
+    for function in &profile.functions {
+        let base = profile.modules[function.module].base.expect("a base");
+        let place = format!("at {library}@{base:#x}+{:#x}", function.address);
+        assert!(report.contains(&place), "{place} in\n{report}");
+    }
+    target.finish("ok ");
+}
+
+const SEQUENCES: [&str; 3] = ["count_within", "count_first", "count_last"];
+
+#[test]
+fn rseq_section() {
+    const ROUNDS: &str = "200000";
+    let program = Program::new(&program("rseq.c"), [ROUNDS]);
+    let plain = program.plain().expect(0);
+    let scratch = Scratch::new("rseq");
+    let file = scratch.file("p.json");
+    let ours = program.under_ipath(&SEQUENCES, "count,wall", &file);
+    assert!(ours.stdout.starts_with(&plain.stdout), "{}", ours.report());
+    let profile = Profile::read(&file);
+    assert_eq!(
+        profile.calls("count_within"),
+        own_counts(&plain.stdout)["count_within"]
+    );
+    let refused: BTreeMap<String, String> = profile
+        .refused
+        .iter()
+        .map(|r| (text(&r["name"]), text(&r["reason"])))
+        .collect();
+    let expected = ["count_first", "count_last"]
+        .map(|name| (name.to_owned(), "restartable-sequence".to_owned()));
+    assert_eq!(refused, BTreeMap::from(expected));
+}
+
+/// A thread that makes a system call for ipath may have been stopped in a sequence.
+#[test]
+fn rseq_section_of_a_running_program() {
+    const ROUNDS: usize = 40;
+    let mut target = Target::start(program("rseq.c"), [""; 0]).await_output("ready");
+    for _ in 0..ROUNDS {
+        let session = Session::attach(target.pid(), &SEQUENCES);
+        let calls = session.detach().calls("count_within");
+        assert!(calls > 0);
+    }
+    let printed = go_on(&mut target);
+    assert!(printed.ends_with("\nok\n"), "{printed}");
+    target.finish("ok");
 }

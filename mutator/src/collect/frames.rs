@@ -20,17 +20,20 @@ struct Place {
     image: Option<(&'static OpenImage, Bias)>,
 }
 
+/// A module: its path, and the address in the process minus that in the file where it is known.
+pub(super) type Key = (String, Option<u64>);
+
 /// What is known of addresses, kept from profile to profile.
 #[derive(Default)]
 pub(super) struct Frames {
     /// By first address.
     places: BTreeMap<u64, Place>,
-    /// What each return address is, with the path of its module.
-    known: HashMap<u64, (Frame, Option<String>)>,
+    /// What each return address is, with its module.
+    known: HashMap<u64, (Frame, Option<Key>)>,
     /// Of the profile being made: the frame of each return address.
     used: HashMap<u64, usize>,
     /// Of the profile being made: the index of each module.
-    modules: HashMap<String, usize>,
+    modules: HashMap<Key, usize>,
     /// Source positions, by path; `None` where a file has none.
     lines: HashMap<String, Option<Lines<'static>>>,
     /// Executable mappings at the last look, so that the same ones are not looked at again.
@@ -109,19 +112,20 @@ impl Frames {
     pub(super) fn module(
         &mut self,
         profile: &mut Profile,
-        path: &str,
+        key: Key,
         build_id: Option<&str>,
     ) -> usize {
-        if let Some(&index) = self.modules.get(path) {
+        if let Some(&index) = self.modules.get(&key) {
             return index;
         }
-        let build_id = build_id.map(str::to_owned).or_else(|| self.build_id(path));
+        let (path, base) = key.clone();
+        let build_id = build_id.map(str::to_owned).or_else(|| self.build_id(&path));
         profile.modules.push(profile::Module {
-            path: path.to_owned(),
+            path,
             build_id,
+            base,
         });
-        self.modules
-            .insert(path.to_owned(), profile.modules.len() - 1);
+        self.modules.insert(key, profile.modules.len() - 1);
         profile.modules.len() - 1
     }
 
@@ -136,7 +140,7 @@ impl Frames {
         if let Some(&index) = self.used.get(&ra) {
             return index;
         }
-        let (mut frame, path) = match self.known.get(&ra) {
+        let (mut frame, module) = match self.known.get(&ra) {
             Some(known) => known.clone(),
             None => {
                 let found = self.look_up(ra);
@@ -144,13 +148,13 @@ impl Frames {
                 found
             }
         };
-        frame.module = path.map(|p| self.module(profile, &p, None));
+        frame.module = module.map(|key| self.module(profile, key, None));
         profile.frames.push(frame);
         self.used.insert(ra, profile.frames.len() - 1);
         profile.frames.len() - 1
     }
 
-    fn look_up(&mut self, ra: u64) -> (Frame, Option<String>) {
+    fn look_up(&mut self, ra: u64) -> (Frame, Option<Key>) {
         let at = ra.wrapping_sub(1);
         let nothing = || {
             (
@@ -170,7 +174,7 @@ impl Frames {
             return nothing();
         };
         let Some((image, bias)) = place.image else {
-            return (nothing().0, Some(place.path.clone()));
+            return (nothing().0, Some((place.path.clone(), None)));
         };
         let svma = bias.to_svma(Avma(at));
         let mut frame = image.frame(svma);
@@ -181,7 +185,7 @@ impl Frames {
         if let Some(lines) = lines {
             lines.describe(svma, &mut frame);
         }
-        (frame, Some(path))
+        (frame, Some((path, Some(bias.0))))
     }
 
     /// Ends the profile being made.

@@ -14,10 +14,10 @@ use crate::profile::{
     Counts, Function, FunctionTotals, Losses, Metric, PathEntry, Profile, Refused, Stop, Target,
     TimerStats,
 };
-use crate::segment::{Document, Segment};
+use crate::segment::{Document, ModuleDoc, Segment};
 use crate::session::Session;
 
-use frames::Frames;
+use frames::{Frames, Key};
 use records::{Raw, RawTimer};
 
 /// Turns a session's counters into profiles; keeps what it has found out about addresses from one
@@ -38,11 +38,11 @@ impl Collector {
         let mut profile = head(session);
         for module in &document.modules {
             self.frames
-                .module(&mut profile, &module.path, module.build_id.as_deref());
+                .module(&mut profile, key(Some(module)), module.build_id.as_deref());
         }
         for refused in &document.refused {
-            let path = document.modules.get(refused.module).map_or("", |m| &m.path);
-            let module = self.frames.module(&mut profile, path, None);
+            let key = key(document.modules.get(refused.module));
+            let module = self.frames.module(&mut profile, key, None);
             profile.refused.push(Refused {
                 name: refused.name.clone(),
                 module,
@@ -59,11 +59,8 @@ impl Collector {
 
     fn add_functions(&mut self, profile: &mut Profile, document: &Document) {
         for (_, function) in document.measured() {
-            let path = document
-                .modules
-                .get(function.module)
-                .map_or("", |m| &m.path);
-            let module = self.frames.module(profile, path, None);
+            let key = key(document.modules.get(function.module));
+            let module = self.frames.module(profile, key, None);
             let ends = (!function.exits.is_empty()).then_some(0);
             profile.functions.push(Function {
                 name: function.name.clone(),
@@ -133,6 +130,10 @@ impl Collector {
             profile.paths.push(entry);
         }
     }
+}
+
+fn key(module: Option<&ModuleDoc>) -> Key {
+    module.map_or_else(Key::default, |m| (m.path.clone(), Some(m.bias)))
 }
 
 fn head(session: &Session) -> Profile {

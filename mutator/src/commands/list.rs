@@ -17,7 +17,7 @@ use crate::images::{self, OpenImage};
 use crate::lines::{Lines, Places};
 use crate::process::Pid;
 use crate::process::modules::{FileBytes, modules};
-use crate::session::display_name;
+use crate::session::{Unmatched, copies_of, display_name};
 
 const OPERATION: &str = "list";
 const WANT: Effects = Effects {
@@ -154,6 +154,8 @@ fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
 struct Found<'p> {
     patterns: &'p [Pattern],
     matched: Vec<bool>,
+    /// Inlined copies of what each pattern names.
+    copies: Vec<u64>,
     near: Vec<String>,
     listing: Listing,
 }
@@ -167,6 +169,7 @@ impl<'p> Found<'p> {
         Self {
             patterns,
             matched: vec![false; patterns.len()],
+            copies: vec![0; patterns.len()],
             near: Vec::new(),
             listing,
         }
@@ -197,6 +200,11 @@ impl<'p> Found<'p> {
         let places = Places::for_file(Path::new(path));
         let lines = Lines::load(image.image.data(), &places);
         let inlined = lines.map(|l| l.inlined_copies()).unwrap_or_default();
+        for (pattern, copies) in self.patterns.iter().zip(&mut self.copies) {
+            if pattern.module_matches(file_name) {
+                *copies += copies_of(pattern, &inlined);
+            }
+        }
         for function in functions.into_values() {
             let plan = plan(&image.image, &image.context, &function, WANT);
             let name = display_name(&function, file_name);
@@ -209,19 +217,18 @@ impl<'p> Found<'p> {
         let unmatched = self
             .patterns
             .iter()
-            .zip(&self.matched)
-            .find(|(_, matched)| !**matched);
-        if let Some((pattern, _)) = unmatched {
-            let cause = format!("no function matches '{}'", pattern.text());
-            let failure = Failure::new(OPERATION, subject, cause);
+            .zip(self.matched.iter().zip(&self.copies))
+            .find(|(_, (matched, _))| !**matched);
+        if let Some((pattern, (_, &inlined))) = unmatched {
             self.near.sort();
             self.near.dedup();
             self.near.truncate(3);
-            return Err(if self.near.is_empty() {
-                failure
-            } else {
-                failure.hint(format!("did you mean {}?", self.near.join(", ")))
-            });
+            let unmatched = Unmatched {
+                pattern: pattern.text().to_owned(),
+                near: self.near,
+                inlined,
+            };
+            return Err(unmatched.failure(OPERATION, subject));
         }
         Ok(self.listing)
     }

@@ -50,18 +50,12 @@ pub(super) fn check(
     patterns: &Patterns,
     selection: &Selection,
 ) -> Result<(), Failure> {
-    if let Some((pattern, near)) = selection.unmatched.first() {
-        let failure = Failure::new(
-            operation,
-            subject,
-            format!("no function matches '{pattern}'"),
-        );
-        return Err(match (near.is_empty(), selection.unreadable.first()) {
-            (false, _) => failure.hint(format!("did you mean {}?", near.join(", "))),
-            (true, Some((path, cause))) => {
-                failure.hint(format!("{path} could not be read: {cause}"))
-            }
-            (true, None) => failure,
+    if let Some(unmatched) = selection.unmatched.first() {
+        let failure = unmatched.failure(operation, subject);
+        let unreadable = selection.unreadable.first();
+        return Err(match unreadable.filter(|_| unmatched.near.is_empty()) {
+            Some((path, cause)) => failure.hint(format!("{path} could not be read: {cause}")),
+            None => failure,
         });
     }
     let count = selection.candidates.len();

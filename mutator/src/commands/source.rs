@@ -93,13 +93,14 @@ impl Source for Live {
     fn add(&mut self, pattern: &str) -> Result<String, String> {
         let patterns = [Pattern::parse(pattern).map_err(|e| e.to_string())?];
         let (modules, selection) = self.session.select(&patterns).map_err(|e| e.to_string())?;
-        if let Some((pattern, near)) = selection.unmatched.first() {
+        if let Some(unmatched) = selection.unmatched.first() {
+            let near = &unmatched.near;
             let hint = if near.is_empty() {
                 String::new()
             } else {
                 format!(" (did you mean {}?)", near.join(", "))
             };
-            return Err(format!("no function matches '{pattern}'{hint}"));
+            return Err(format!("{unmatched}{hint}"));
         }
         let changed = self.change(|session| session.add("add", &modules, selection))?;
         let refused = changed

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 /// Which function and path of an older profile each of a newer one was.
 ///
 /// The lists of a profile may have grown or been renumbered in between, so both are matched by
-/// what they mean: a function by module and address, a path by its function, call sites and thread.
+/// what they mean: a function by module (its path and
+/// where it is mapped) and address, a path by its function, call sites and thread.
 #[derive(Clone, Debug)]
 pub struct Delta {
     functions: Vec<Option<usize>>,
@@ -14,17 +15,12 @@ pub struct Delta {
     elapsed_ns: u64,
 }
 
-type Site<'p> = (Option<&'p str>, u64);
+/// A module's path and where it is mapped, and an address in it.
+type Site<'p> = (Option<(&'p str, Option<u64>)>, u64);
 
 impl Delta {
     /// Matches `new` against `old`. Both must have passed [`Profile::check_structure`].
     pub fn between(old: &Profile, new: &Profile) -> Self {
-        let function_sites = |p: &Profile| -> Vec<(String, u64)> {
-            p.functions
-                .iter()
-                .map(|f| (p.modules[f.module].path.clone(), f.address))
-                .collect()
-        };
         let old_functions: HashMap<_, _> = function_sites(old)
             .into_iter()
             .enumerate()
@@ -105,11 +101,16 @@ fn key<'p>(function: usize, path: &PathEntry, sites: &[Site<'p>]) -> PathKey<'p>
 }
 
 fn sites(profile: &Profile) -> Vec<Site<'_>> {
-    let site = |f: &super::Frame| {
-        (
-            f.module.map(|m| profile.modules[m].path.as_str()),
-            f.address,
-        )
-    };
+    let site = |f: &super::Frame| (f.module.map(|m| module(profile, m)), f.address);
     profile.frames.iter().map(site).collect()
+}
+
+fn function_sites(profile: &Profile) -> Vec<Site<'_>> {
+    let site = |f: &super::Function| (Some(module(profile, f.module)), f.address);
+    profile.functions.iter().map(site).collect()
+}
+
+fn module(profile: &Profile, index: usize) -> (&str, Option<u64>) {
+    let module = &profile.modules[index];
+    (&module.path, module.base)
 }

@@ -1,6 +1,6 @@
 //! How functions and call sites are called before people.
 
-use super::{Frame, Profile};
+use super::{Frame, Module, Profile};
 use patcher::function::demangle;
 use std::borrow::Cow;
 
@@ -48,11 +48,17 @@ impl Profile {
         }
     }
 
-    /// The file name of a module without its directories.
+    /// The file name of a module without its directories, and where the file is mapped if that is
+    /// in several places.
     pub fn module_name(&self, module: Option<usize>) -> Cow<'_, str> {
-        match module.and_then(|m| self.modules.get(m)) {
-            Some(module) => printable(last_component(&module.path)),
-            None => Cow::Borrowed("[unknown]"),
+        let Some(module) = module.and_then(|m| self.modules.get(m)) else {
+            return Cow::Borrowed("[unknown]");
+        };
+        let name = printable(last_component(&module.path));
+        let is_other = |m: &&Module| m.path == module.path && m.base != module.base;
+        match (module.base, self.modules.iter().find(is_other)) {
+            (Some(base), Some(_)) => Cow::Owned(format!("{name}@{base:#x}")),
+            _ => name,
         }
     }
 }

@@ -116,10 +116,12 @@ pub(crate) fn sample() -> Profile {
         Module {
             path: "/usr/bin/app".to_owned(),
             build_id: Some("ab12".to_owned()),
+            base: None,
         },
         Module {
             path: "/usr/lib/libc.so.6".to_owned(),
             build_id: None,
+            base: None,
         },
     ];
     let mut main = frame(Some(0), 4711, Some("main"), 23);

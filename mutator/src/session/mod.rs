@@ -31,7 +31,7 @@ use crate::tracee::{Priority, Stopped, TraceeError};
 pub use create::{Metric, Options, Where};
 pub use end::Ended;
 pub use indirect::resolve;
-pub use select::{Candidate, Selection, display_name, select};
+pub use select::{Candidate, Selection, Unmatched, copies_of, display_name, select};
 pub use windows::Occupied;
 
 /// What can go wrong with a session.

@@ -1,12 +1,18 @@
 //! Which functions of a process patterns name, and how each would be patched.
 
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
 use patcher::Bias;
 use patcher::function::Function;
 use patcher::image::Image;
 use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
 use patcher::select::Pattern;
 
+use crate::error::Failure;
 use crate::images::{self, OpenImage};
+use crate::lines::{Lines, Places};
 use crate::process::modules::{Module, VDSO};
 
 /// A function of a loaded module that a pattern names.
@@ -30,15 +36,83 @@ pub struct Candidate {
 pub struct Selection {
     /// Every function matched, in the order of modules and addresses, each once.
     pub candidates: Vec<Candidate>,
-    /// Patterns without a match, with near names.
-    pub unmatched: Vec<(String, Vec<String>)>,
+    /// Patterns without a match.
+    pub unmatched: Vec<Unmatched>,
     /// Modules that could not be read, with the reason.
     pub unreadable: Vec<(String, String)>,
+}
+
+/// A pattern without a match.
+pub struct Unmatched {
+    /// Its text.
+    pub pattern: String,
+    /// Names that may have been meant.
+    pub near: Vec<String>,
+    /// Copies of functions it names that the compiler has put into others.
+    pub inlined: u64,
+}
+
+impl Unmatched {
+    /// As a user meets it.
+    pub fn failure(&self, operation: &str, subject: &str) -> Failure {
+        let failure = Failure::new(operation, subject, self);
+        // What is inlined is spelled as it was meant.
+        if self.near.is_empty() || self.inlined > 0 {
+            return failure;
+        }
+        failure.hint(format!("did you mean {}?", self.near.join(", ")))
+    }
+}
+
+impl fmt::Display for Unmatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no function matches '{}'", self.pattern)?;
+        match self.inlined {
+            0 => Ok(()),
+            1 => f.write_str(": it exists only as 1 inlined copy"),
+            copies => write!(f, ": it exists only as {copies} inlined copies"),
+        }
+    }
 }
 
 /// Looks the patterns up in the modules of a process and plans what they name. A pattern without
 /// a module is looked up in all of them.
 pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Selection {
+    let (mut selection, matched, opened) = look_up(modules, patterns, want);
+    for (pattern, _) in patterns.iter().zip(matched).filter(|(_, matched)| !matched) {
+        let meant = opened.iter().filter(|(m, _)| is_meant(pattern, m));
+        let inlined = meant.map(|(m, i)| inlined(pattern, i, &m.path)).sum();
+        let mut near = definitions(pattern, modules);
+        if near.is_empty() {
+            near = suggestions(pattern, &opened);
+        }
+        selection.unmatched.push(Unmatched {
+            pattern: pattern.text().to_owned(),
+            near,
+            inlined,
+        });
+    }
+    selection
+}
+
+/// How often functions that a pattern names have been inlined in the file at `path`, as far as its
+/// DWARF says.
+fn inlined(pattern: &Pattern, image: &OpenImage, path: &str) -> u64 {
+    let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
+    let copies = lines.map(|l| l.inlined_copies()).unwrap_or_default();
+    copies_of(pattern, &copies)
+}
+
+/// How many of these inlined copies, by linkage name, are of functions that a pattern names.
+pub fn copies_of(pattern: &Pattern, copies: &HashMap<String, u64>) -> u64 {
+    let named = copies.iter().filter(|(name, _)| pattern.names(name));
+    named.map(|(_, copies)| copies).sum()
+}
+
+/// What was found, which patterns have a match, and the modules that were looked into.
+type Found<'m> = (Selection, Vec<bool>, Vec<(&'m Module, &'static OpenImage)>);
+
+fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Found<'m> {
     let mut selection = Selection::default();
     let mut matched = vec![false; patterns.len()];
     let mut opened = Vec::new();
@@ -61,7 +135,7 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
             selection.unreadable.push((module.path.clone(), cause));
             continue;
         };
-        opened.push(image);
+        opened.push((module, image));
         let mut functions: Vec<Function> = Vec::new();
         for (pattern, matched) in patterns.iter().zip(&mut matched) {
             for function in found(pattern, module, image, bias) {
@@ -91,14 +165,7 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
             });
         }
     }
-    for (pattern, _) in patterns.iter().zip(matched).filter(|(_, matched)| !matched) {
-        let mut near = definitions(pattern, modules);
-        if near.is_empty() {
-            near = suggestions(pattern, &opened);
-        }
-        selection.unmatched.push((pattern.text().to_owned(), near));
-    }
-    selection
+    (selection, matched, opened)
 }
 
 /// The functions through which every caught exception comes: where a C++ handler begins, where a
@@ -120,7 +187,7 @@ pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
         entry: true,
         exits: false,
     };
-    let mut found = select(modules, &patterns, want).candidates;
+    let mut found = look_up(modules, &patterns, want).0.candidates;
     found.retain(|c| c.plan.refused().is_none());
     found.iter_mut().for_each(|c| c.reaper = true);
     found
@@ -180,10 +247,10 @@ fn imports(image: &Image<'_>, name: &str) -> bool {
     elf.dynsyms.iter().any(is_it)
 }
 
-fn suggestions(pattern: &Pattern, images: &[&OpenImage]) -> Vec<String> {
+fn suggestions(pattern: &Pattern, opened: &[(&Module, &'static OpenImage)]) -> Vec<String> {
     const MOST: usize = 3;
     let mut names = Vec::new();
-    for image in images {
+    for (_, image) in opened {
         for name in pattern.suggestions(&image.image, MOST) {
             if !names.contains(&name) {
                 names.push(name);

@@ -7,6 +7,7 @@
 mod error;
 mod priority;
 mod remote;
+mod sequence;
 mod sys;
 mod thread;
 mod way_back;

@@ -8,7 +8,7 @@ use patcher::Avma;
 
 use super::sys::Change;
 use super::way_back::{Code, WayBack, is_lasting};
-use super::{Stopped, StoppedThread, TraceeError, sys};
+use super::{Stopped, StoppedThread, TraceeError, sequence, sys};
 use crate::faults::step;
 use crate::process::{Mapping, Memory, Process, Tid};
 
@@ -80,7 +80,8 @@ impl<'t> Remote<'t> {
             stopped.threads().filter(|t| t.is_usable()).collect();
         candidates.sort_by_key(|t| t.is_in_timed_call());
         let mut found = None;
-        for (index, thread) in candidates.iter().enumerate().take(TRIED) {
+        for (index, thread) in candidates.iter_mut().enumerate().take(TRIED) {
+            sequence::leave(thread, memory)?;
             let mask = mask_of(thread)?;
             let way_back = code
                 .way_back

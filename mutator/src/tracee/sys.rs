@@ -2,6 +2,7 @@
 //! signals have no names.
 
 use nix::errno::Errno;
+use patcher::Avma;
 
 use crate::faults::step;
 use crate::process::Tid;
@@ -50,6 +51,16 @@ fn request(
     } else {
         Ok(result)
     }
+}
+
+/// PTRACE_GET_RSEQ_CONFIGURATION: where the thread's `struct rseq` is, if it has one.
+pub fn sequence_area(tid: Tid) -> Option<Avma> {
+    // SAFETY: plain integers, for which zero is a value.
+    let mut found: libc::ptrace_rseq_configuration = unsafe { std::mem::zeroed() };
+    let len = size_of_val(&found);
+    let to = (&raw mut found) as usize;
+    request(libc::PTRACE_GET_RSEQ_CONFIGURATION, tid, len, to).ok()?;
+    Some(Avma(found.rseq_abi_pointer)).filter(|at| at.0 != 0)
 }
 
 /// PTRACE_SEIZE.

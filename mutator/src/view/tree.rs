@@ -4,7 +4,7 @@
 //! Nodes are never forgotten and keep their identity from sample to sample, so that what the user
 //! has opened or selected stays so.
 
-use crate::profile::{COUNT, Frame, Label, PathEntry, Profile, printable};
+use crate::profile::{COUNT, Frame, Label, Module, PathEntry, Profile, printable};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -107,7 +107,7 @@ pub(super) enum Marker {
 pub(super) struct Tree {
     nodes: Vec<Node>,
     by_site: HashMap<(Option<NodeId>, Site), NodeId>,
-    modules: HashMap<String, u32>,
+    modules: HashMap<(String, Option<u64>), u32>,
     /// Demangled once for each call site, however many paths it is on.
     labels: HashMap<Site, Rc<Label>>,
     functions: Vec<NodeId>,
@@ -145,11 +145,7 @@ impl Tree {
             node.live = false;
             node.now = Numbers::default();
         }
-        let modules: Vec<u32> = profile
-            .modules
-            .iter()
-            .map(|m| self.module(&m.path))
-            .collect();
+        let modules: Vec<u32> = profile.modules.iter().map(|m| self.module(m)).collect();
         self.functions = (0..profile.functions.len())
             .map(|i| self.function(profile, i, modules[profile.functions[i].module]))
             .collect();
@@ -183,13 +179,10 @@ impl Tree {
         }
     }
 
-    fn module(&mut self, path: &str) -> u32 {
-        if let Some(&known) = self.modules.get(path) {
-            return known;
-        }
+    fn module(&mut self, module: &Module) -> u32 {
         let new = self.modules.len() as u32;
-        self.modules.insert(path.to_owned(), new);
-        new
+        let key = (module.path.clone(), module.base);
+        *self.modules.entry(key).or_insert(new)
     }
 
     fn function(&mut self, profile: &Profile, index: usize, module: u32) -> NodeId {
@@ -237,7 +230,8 @@ impl Tree {
     pub(super) fn function_index(&self, node: NodeId, profile: &Profile) -> Option<usize> {
         let root = self.function_of(node);
         profile.functions.iter().position(|f| {
-            let module = self.modules.get(&profile.modules[f.module].path);
+            let module = &profile.modules[f.module];
+            let module = self.modules.get(&(module.path.clone(), module.base));
             let site = module.map(|&module| Site::Function {
                 module,
                 address: f.address,

@@ -80,7 +80,7 @@ impl Pattern {
             return Self::select_at(image, Svma(at)).into_iter().collect();
         }
         let table = image.functions();
-        let found = table.named(|linkage| self.matches(linkage));
+        let found = table.named(|linkage| self.names(linkage));
         found
             .into_iter()
             .map(|(index, name)| under_name(table.function(index), name))
@@ -102,7 +102,8 @@ impl Pattern {
         }
     }
 
-    fn matches(&self, linkage: &str) -> bool {
+    /// Whether it names a function that has this linkage name.
+    pub fn names(&self, linkage: &str) -> bool {
         match &self.what {
             What::Name { text, spelling } => {
                 linkage == text
