@@ -219,9 +219,10 @@ fn most_random_functions_can_be_had_completely() {
             .refused()
             .is_none()
     });
-    // Otherwise the comparison would compare a function with itself.
+    // Otherwise the comparison would compare a function with itself. Many of them have dead code
+    // between two returns, which may be data as well and is in no window.
     let complete = complete.count();
-    assert!(complete > 350, "{complete} of 500");
+    assert!(complete > 300, "{complete} of 500");
 }
 
 /// The jump back is led away before the window is overwritten, although it stands behind it.

@@ -270,6 +270,7 @@ static int check_table_to_exit(struct worker *worker, uint64_t x)
 uint64_t data_amid(uint64_t n);
 uint64_t data_like_code(uint64_t n);
 uint64_t data_behind(uint64_t n);
+uint64_t data_called_over(uint64_t n);
 
 __asm__(".text\n.p2align 4\n"
         FUNCTION(data_amid)
@@ -289,8 +290,7 @@ __asm__(".text\n.p2align 4\n"
         "  jmp 2f\n"
         "  .balign 8, 0x90\n"
         "1: .quad 0x9090c39090909090, 0x90900000000000e9, 0xc3c3c3c3c3c3c3c3, 0x909090909090feeb\n"
-        "2: lea 1(%rax), %rax\n"
-        "  ret\n"
+        "2: ret\n"
         END(data_like_code)
         ".fill 5, 1, 0xcc\n"
         /* Behind the last instruction, but still within the symbol's size. */
@@ -300,6 +300,17 @@ __asm__(".text\n.p2align 4\n"
         "  ret\n"
         "1: .quad 0x9090909090909090, 0xc3909090909090c3, 0xcccccccccccccccc, 0x00401f0f00401f0f\n"
         END(data_behind)
+        ".fill 5, 1, 0xcc\n"
+        /* Found by the return address of a call. */
+        FUNCTION(data_called_over)
+        "  call 2f\n"
+        "  .cfi_def_cfa_offset 16\n"
+        "1: .quad 0x9090c39090909090, 0xc3c3c3c3c3c3c3c3\n"
+        "2: pop %rdx\n"
+        "  .cfi_def_cfa_offset 8\n"
+        "  mov (%rdx, %rdi, 8), %rax\n"
+        "  ret\n"
+        END(data_called_over)
         ".fill 5, 1, 0xcc\n");
 
 static int check_data_amid(struct worker *worker, uint64_t x)
@@ -314,7 +325,7 @@ static int check_data_like_code(struct worker *worker, uint64_t x)
     (void)worker;
     static const uint64_t data[] = {0x9090c39090909090, 0x90900000000000e9, 0xc3c3c3c3c3c3c3c3,
                                     0x909090909090feeb};
-    return data_like_code(x & 3) == data[x & 3] + 1;
+    return data_like_code(x & 3) == data[x & 3];
 }
 
 static int check_data_behind(struct worker *worker, uint64_t x)
@@ -323,6 +334,13 @@ static int check_data_behind(struct worker *worker, uint64_t x)
     static const uint64_t data[] = {0x9090909090909090, 0xc3909090909090c3, 0xcccccccccccccccc,
                                     0x00401f0f00401f0f};
     return data_behind(x & 3) == data[x & 3];
+}
+
+static int check_data_called_over(struct worker *worker, uint64_t x)
+{
+    (void)worker;
+    static const uint64_t data[] = {0x9090c39090909090, 0xc3c3c3c3c3c3c3c3};
+    return data_called_over(x & 1) == data[x & 1];
 }
 
 /* --- cold: parts that the compiler and an assembler programmer put elsewhere ------------------- */
@@ -433,7 +451,7 @@ static const struct {
                 {"enters_shared_body", check_enters_shared_body}}},
     {"table", {{"table_to_head", check_table_to_head}, {"table_to_exit", check_table_to_exit}}},
     {"data", {{"data_amid", check_data_amid}, {"data_like_code", check_data_like_code},
-              {"data_behind", check_data_behind}}},
+              {"data_behind", check_data_behind}, {"data_called_over", check_data_called_over}}},
     {"cold", {{"cold_return", check_cold_return}, {"cold_and_back", check_cold_and_back},
               {"cold_by_hand", check_cold_by_hand}}},
 };

@@ -10,6 +10,7 @@ pub mod compare;
 pub mod compile;
 pub mod dump;
 pub mod elf32;
+pub mod epoch;
 pub mod exact;
 pub mod instrument;
 pub mod oracle;

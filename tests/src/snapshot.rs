@@ -63,11 +63,10 @@ impl ProcessState {
             .collect();
         let threads = list(&format!("/proc/{pid}/task"))
             .into_iter()
-            .map(|tid| {
-                (
-                    tid.clone(),
-                    lines(&read(&format!("task/{tid}/status")), OF_THREAD),
-                )
+            .filter_map(|tid| {
+                // One that has ended since it was listed is none.
+                let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+                Some((tid, lines(&status, OF_THREAD)))
             })
             .collect();
         let shared = list("/dev/shm")

@@ -268,29 +268,3 @@ fn a_kept_session() {
     none.expect_error();
     target.finish("ok calls ");
 }
-
-#[test]
-fn syscall_restart() {
-    let mut target = Target::start(program("syscalls.c"), ["6"]).await_output("ready");
-    let scratch = Scratch::new("syscalls");
-    let file = scratch.file("p.json");
-    let (mut rounds, mut calls) = (0, 0);
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(4500) {
-        attach(target.pid(), &["tick"], "50ms", &file)
-            .run()
-            .expect(0);
-        calls += Profile::read(&file).calls("tick");
-        rounds += 1;
-    }
-    assert!(
-        rounds > 10 && calls > 10,
-        "only {rounds} rounds, {calls} calls"
-    );
-    let status = target.wait(Duration::from_secs(20));
-    assert!(
-        status.success(),
-        "after {rounds} rounds:\n{}",
-        target.report()
-    );
-}

@@ -83,13 +83,13 @@ fn snapshot(pid: u32, scratch: &Scratch) -> Profile {
 
 /// Runs the program to its end under ipath and compares with its own counts, and with what gdb
 /// finds. For gdb a jump back to the first instruction is as good as a call: `loops` is left out.
-fn run_exactly(case: &str, functions: &[&str], loops: &[&str]) {
-    let alone = Program::new(&program("windows.c"), [case, "1", "60"]);
+fn run_exactly(source: &str, case: &str, functions: &[&str], loops: &[&str]) {
+    let alone = Program::new(&program(source), [case, "1", "60"]);
     for function in functions.iter().filter(|f| !loops.contains(f)) {
         let profile = check(&alone, function, &sites(&alone.path, function));
         assert_eq!(profile.calls(function), 60);
     }
-    let many = Program::new(&program("windows.c"), [case, "4", "2000"]);
+    let many = Program::new(&program(source), [case, "4", "2000"]);
     let scratch = Scratch::new(case);
     let file = scratch.file("p.json");
     let ours = many.under_ipath(functions, "count,wall", &file);
@@ -106,23 +106,26 @@ fn run_exactly(case: &str, functions: &[&str], loops: &[&str]) {
     }
 }
 
-/// Functions of `windows.c` put in and taken out of a program that runs, again and again, and
+/// Functions of a program put in and taken out of a program that runs, again and again, and
 /// counted exactly in between.
-struct Rounds {
-    case: &'static str,
+#[derive(Clone, Copy)]
+struct Rounds<'a> {
+    /// Of `tests/programs`.
+    source: &'a str,
+    case: &'a str,
     threads: usize,
     rounds: usize,
     /// With their places among the case's functions.
-    functions: &'static [(usize, &'static str)],
+    functions: &'a [(usize, &'a str)],
 }
 
-impl Rounds {
+impl Rounds<'_> {
     fn start(&self, scratch: &Scratch) -> (Target, Counters) {
         let counters = Counters(scratch.file("counters"));
         let threads = self.threads.to_string();
         let file = counters.0.display().to_string();
         let args = [self.case, &threads, "0", &file];
-        let target = Target::start(program("windows.c"), args).await_output("ready");
+        let target = Target::start(program(self.source), args).await_output("ready");
         (target, counters)
     }
 
@@ -205,8 +208,9 @@ fn pc_in_window_while_it_runs() {
         (2, "cpuid_at_both"),
         (3, "copy_then_jump"),
     ];
-    run_exactly("pc", &functions.map(|f| f.1), &[]);
+    run_exactly("windows.c", "pc", &functions.map(|f| f.1), &[]);
     let rounds = Rounds {
+        source: "windows.c",
         case: "pc",
         threads: 4,
         rounds: 40,
@@ -237,8 +241,14 @@ fn branch_into_window() {
         (2, "shared_body"),
         (3, "enters_shared_body"),
     ];
-    run_exactly("branch", &functions.map(|f| f.1), &["loop_to_entry"]);
+    run_exactly(
+        "windows.c",
+        "branch",
+        &functions.map(|f| f.1),
+        &["loop_to_entry"],
+    );
     Rounds {
+        source: "windows.c",
         case: "branch",
         threads: 4,
         rounds: 20,
@@ -250,11 +260,261 @@ fn branch_into_window() {
 #[test]
 fn jump_table_into_window() {
     let functions = &[(0, "table_to_head"), (1, "table_to_exit")];
-    run_exactly("table", &functions.map(|f| f.1), &[]);
+    run_exactly("windows.c", "table", &functions.map(|f| f.1), &[]);
     Rounds {
+        source: "windows.c",
         case: "table",
         threads: 4,
         rounds: 20,
+        functions,
+    }
+    .play();
+}
+
+/// `frames.c`, whose one thread can be kept inside of a function.
+struct Kept {
+    scratch: Scratch,
+    counters: Counters,
+    target: Target,
+    before: ProcessState,
+}
+
+impl Kept {
+    fn start(place: &str) -> Self {
+        let scratch = Scratch::new(place);
+        let counters = Counters(scratch.file("counters"));
+        let file = counters.0.display().to_string();
+        let target = Target::start(program("frames.c"), [place, &file]).await_output("ready");
+        let before = ProcessState::of(target.pid());
+        Self {
+            scratch,
+            counters,
+            target,
+            before,
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.target.pid()
+    }
+
+    /// Returns when the thread is in the function with this index and stays there.
+    fn keep(&mut self, index: usize) {
+        self.counters.write(1, index as u64 + 1);
+        self.until_kept(1);
+    }
+
+    fn let_go(&mut self) {
+        self.counters.write(1, 0);
+        self.until_kept(0);
+    }
+
+    fn until_kept(&mut self, kept: u64) {
+        let counters = &self.counters;
+        self.target
+            .until(Duration::from_secs(10), "come to its place", |_| {
+                Counters::number(&counters.bytes(), 0, 2) == kept
+            });
+    }
+
+    /// The text is as it was, and so is the rest.
+    fn assert_clean(&mut self, what: &str) {
+        assert!(
+            self.target.poll().is_none(),
+            "{what}: {}",
+            self.target.report()
+        );
+        self.before.assert_unchanged(self.pid());
+    }
+
+    /// Counts exactly while the thread runs.
+    fn count(&mut self, index: usize, name: &str) {
+        let rounds = Rounds {
+            source: "frames.c",
+            case: "",
+            threads: 1,
+            rounds: 0,
+            functions: &[(index, name)],
+        };
+        rounds.count(&mut self.target, &self.counters, &self.scratch);
+    }
+
+    fn finish(self) {
+        self.target.finish("ok calls ");
+    }
+}
+
+/// Attaches, adds, removes and detaches while a handler has interrupted the middle of a window.
+fn signal_frames(place: &str) {
+    let mut kept = Kept::start(place);
+    let pid = kept.pid();
+    for (index, name) in [(0, "load_at_entry"), (1, "load_at_exit")] {
+        // The handler does not return: nothing may be overwritten.
+        kept.keep(index);
+        let refused = attach(pid, &[name]);
+        let error = refused.expect_error();
+        assert!(error.contains("a thread stays inside"), "{error}");
+        kept.let_go();
+        kept.assert_clean("refused");
+
+        // It returns while ipath tries.
+        kept.keep(index);
+        let mut command = std::process::Command::new(ipath_tests::place::ipath());
+        command.args(["attach", &pid.to_string(), "-f", name, "--keep", "--no-tui"]);
+        command.args(["--duration", "1ms"]);
+        let mut attaching = Target::spawn(command);
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(attaching.poll().is_none(), "{}", attaching.report());
+        kept.let_go();
+        let status = attaching.wait(Duration::from_secs(20));
+        assert!(status.success(), "{}", attaching.report());
+        kept.count(index, name);
+
+        // The frame's pc is in the trampoline now, where it goes on after everything is taken out.
+        kept.keep(index);
+        ipath("remove", pid, &[name]).expect(0);
+        kept.let_go();
+        ipath("add", pid, &[name]).expect(0);
+        kept.count(index, name);
+
+        kept.keep(index);
+        let detached = ipath("detach", pid, &[]);
+        println!("{place} {name}: detach {}", detached.report());
+        assert!(kept.target.poll().is_none(), "{}", kept.target.report());
+        kept.let_go();
+        if detached.code() != 0 {
+            detached.expect_error();
+            ipath("detach", pid, &[]).expect(0);
+        }
+        kept.assert_clean("detached");
+    }
+    kept.finish();
+}
+
+#[test]
+fn signal_frame_in_window() {
+    signal_frames("same");
+}
+
+#[test]
+fn signal_frame_in_window_on_an_alternate_stack() {
+    signal_frames("alternate");
+}
+
+#[test]
+fn signal_frame_in_window_below_another() {
+    signal_frames("nested");
+}
+
+#[test]
+fn return_into_window() {
+    let mut kept = Kept::start("same");
+    let pid = kept.pid();
+    let mut had = Vec::new();
+    for (index, name) in [
+        (2, "pointer_call_at_entry"),
+        (3, "direct_call_at_entry"),
+        (4, "call_before_exit"),
+        (5, "call_before_padded_exit"),
+    ] {
+        kept.keep(index);
+        let attached = attach(pid, &[name]);
+        if attached.code() != 0 {
+            let error = attached.expect_error();
+            let named = error.contains(name) && error.contains("call-in-window");
+            assert!(named, "{error}");
+            kept.let_go();
+            kept.assert_clean(name);
+            continue;
+        }
+        had.push(name);
+        kept.let_go();
+        kept.count(index, name);
+        kept.keep(index);
+        ipath("remove", pid, &[name]).expect(0);
+        kept.let_go();
+        kept.keep(index);
+        ipath("add", pid, &[name]).expect(0);
+        kept.let_go();
+        kept.count(index, name);
+        // The callee returns to where the probes were.
+        kept.keep(index);
+        ipath("detach", pid, &[]).expect(0);
+        kept.let_go();
+        kept.assert_clean(name);
+    }
+    println!("{had:?}");
+    let sure = ["direct_call_at_entry", "call_before_padded_exit"];
+    assert!(sure.iter().all(|name| had.contains(name)), "{had:?}");
+    kept.finish();
+}
+
+#[test]
+fn data_in_code() {
+    let functions = [
+        (0, "data_amid"),
+        (1, "data_like_code"),
+        (2, "data_behind"),
+        (3, "data_called_over"),
+    ];
+    let scratch = Scratch::new("data");
+    let plan = Rounds {
+        source: "windows.c",
+        case: "data",
+        threads: 2,
+        rounds: 0,
+        functions: &[],
+    };
+    let (mut target, counters) = plan.start(&scratch);
+    let pid = target.pid();
+    let before = ProcessState::of(pid);
+    for (index, name) in functions {
+        let attached = attach(pid, &[name]);
+        if attached.code() == 0 {
+            let functions = &[(index, name)];
+            Rounds { functions, ..plan }.count(&mut target, &counters, &scratch);
+            ipath("detach", pid, &[]).expect(0);
+        } else {
+            let error = attached.expect_error();
+            println!("{error}");
+            let named = error.contains(name) && error.contains("data-in-code");
+            assert!(named, "{error}");
+        }
+        assert!(target.poll().is_none(), "{name}: {}", target.report());
+        before.assert_unchanged(pid);
+        // Entries do not depend on what the data mean.
+        let pid = pid.to_string();
+        let counted = Run::ipath(["attach", &pid, "-f", name, "-m", "count", "--no-tui"])
+            .args(["--duration", "100ms"])
+            .run();
+        println!("{name} without exits: {}", counted.code());
+        assert!(target.poll().is_none(), "{name}: {}", target.report());
+        before.assert_unchanged(target.pid());
+    }
+    target.finish("ok calls ");
+}
+
+#[test]
+fn landing_pad_into_window() {
+    // The exception arrives where the entry's jump would be.
+    let scratch = Scratch::new("pads");
+    let program = Program::new(&program("pads.cc"), ["pads", "1", "60"]);
+    let file = scratch.file("p.json");
+    let error = program
+        .under_ipath(&["pad_at_entry"], "count,wall", &file)
+        .expect_error();
+    assert!(
+        error.contains("pad_at_entry (branch-into-window)"),
+        "{error}"
+    );
+
+    let functions = &[(1, "pad_at_exit")];
+    run_exactly("pads.cc", "pads", &functions.map(|f| f.1), &[]);
+    Rounds {
+        source: "pads.cc",
+        case: "pads",
+        threads: 4,
+        rounds: 50,
         functions,
     }
     .play();
@@ -267,8 +527,9 @@ fn cold_part() {
         (1, "cold_and_back"),
         (2, "cold_by_hand"),
     ];
-    run_exactly("cold", &functions.map(|f| f.1), &[]);
+    run_exactly("windows.c", "cold", &functions.map(|f| f.1), &[]);
     Rounds {
+        source: "windows.c",
         case: "cold",
         threads: 4,
         rounds: 20,

@@ -21,7 +21,12 @@ fn faulty() -> PathBuf {
             .arg(workspace().join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&target)
-            .limit(Duration::from_secs(600))
+            // It is to be built soon rather than to be fast.
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+            .limit(Duration::from_secs(1200))
             .run()
             .expect(0);
         target.join("release/ipath")

@@ -1,12 +1,10 @@
 //! What a user wants measured, checked.
 
-use std::collections::BTreeMap;
-
 use patcher::select::Pattern;
 
 use crate::cli::{Measure, Patterns};
 use crate::error::Failure;
-use crate::session::{Changed, Metric, Options, Selection};
+use crate::session::{Changed, Metric, Options, Selection, none_patched};
 
 /// More functions than this need `--yes`.
 const MANY: usize = 64;
@@ -76,18 +74,10 @@ pub(super) fn check(
     let refused = selection
         .candidates
         .iter()
-        .filter_map(|c| Some((&c.name, c.plan.refused()?.1)));
+        .filter_map(|c| Some((c.name.clone(), c.plan.refused()?.1.to_string())));
     let refused: Vec<_> = refused.collect();
     if refused.len() == count {
-        let mut reasons: BTreeMap<String, &str> = BTreeMap::new();
-        for (name, reason) in &refused {
-            reasons.entry(reason.to_string()).or_insert(name);
-        }
-        let list: Vec<String> = reasons
-            .iter()
-            .map(|(r, name)| format!("{name} ({r})"))
-            .collect();
-        let cause = format!("none of the functions can be patched: {}", list.join(", "));
+        let cause = none_patched(&refused);
         return Err(Failure::new(operation, subject, cause));
     }
     Ok(())

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
 
-use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, SYMBOL_FUNCTIONS};
 use nix::errno::Errno;
 use patcher::Avma;
-use patcher::emit::Patch;
+use patcher::emit::Emitted;
 use patcher::plan::{Effects, RefuseReason, Tactic};
 use patcher::select::Pattern;
 
 use super::place::Places;
 use super::select::reapers;
 use super::stack_scan::Stacks;
+use super::write::write;
 use super::{Candidate, Changed, Selection, Session, SessionError, select};
 use crate::images;
 use crate::process::modules::{Module, modules};
@@ -80,26 +80,34 @@ impl Session {
                 None => self.conflict(&candidate, &fresh),
             };
             if let Some(reason) = refusal {
-                if !candidate.reaper {
-                    changed
-                        .refused
-                        .push((candidate.name.clone(), reason.clone()));
-                    self.note_refused(modules, &candidate, reason);
-                }
+                self.refuse(modules, &candidate, reason, &mut changed);
                 continue;
             }
+            let Some(id) = known else {
+                fresh.push(candidate);
+                continue;
+            };
             if !candidate.reaper {
-                changed.functions.push(candidate.name.clone());
+                changed.functions.push(candidate.name);
             }
-            match known {
-                Some(id) if self.document.functions[id].active => {}
-                Some(id) => ids.push(id),
-                None => fresh.push(candidate),
+            if !self.document.functions[id].active {
+                ids.push(id);
             }
         }
         let memory = self.process.memory()?;
         let mut stopped = stopped;
-        ids.extend(self.prepare(&memory, modules, fresh, stopped.as_deref_mut())?);
+        let prepared = self.prepare(
+            &memory,
+            modules,
+            fresh,
+            stopped.as_deref_mut(),
+            &mut changed,
+        )?;
+        ids.extend(prepared);
+        if changed.functions.is_empty() && !changed.refused.is_empty() {
+            self.segment.write_document(&self.document)?;
+            return Err(SessionError::Refused(changed.refused));
+        }
         if ids.is_empty() {
             self.segment.write_document(&self.document)?;
             return Ok(changed);
@@ -251,7 +259,19 @@ impl Session {
         })
     }
 
-    fn note_refused(&mut self, modules: &[Module], candidate: &Candidate, reason: String) {
+    /// Notes down that a function cannot be instrumented; nobody has asked for a reaper.
+    fn refuse(
+        &mut self,
+        modules: &[Module],
+        candidate: &Candidate,
+        reason: String,
+        changed: &mut Changed,
+    ) {
+        if candidate.reaper {
+            return;
+        }
+        let refused = (candidate.name.clone(), reason.clone());
+        changed.refused.push(refused);
         let module = self.module_id(modules, candidate);
         let address = candidate.plan.function.range.start.0;
         self.add_refused(RefusedDoc {
@@ -263,7 +283,7 @@ impl Session {
     }
 
     /// Notes that a function of the session is refused.
-    pub(super) fn refuse(&mut self, id: usize, reason: &str) {
+    pub(super) fn refuse_known(&mut self, id: usize, reason: &str) {
         let function = &self.document.functions[id];
         self.add_refused(RefusedDoc {
             name: function.name.clone(),
@@ -303,6 +323,7 @@ impl Session {
         modules: &[Module],
         fresh: Vec<Candidate>,
         stopped: Option<&mut Stopped>,
+        changed: &mut Changed,
     ) -> Result<Vec<usize>, SessionError> {
         if fresh.is_empty() {
             return Ok(Vec::new());
@@ -313,7 +334,15 @@ impl Session {
         let mut places = self.regions_for(memory, modules, &fresh, stopped)?;
         let mut ids = Vec::new();
         for candidate in fresh {
-            ids.push(self.emit(memory, modules, &candidate, &mut places)?);
+            match places.emit(&candidate, self.document.functions.len() as u32) {
+                Ok(emitted) => {
+                    ids.push(self.enter(memory, modules, &candidate, emitted)?);
+                    if !candidate.reaper {
+                        changed.functions.push(candidate.name);
+                    }
+                }
+                Err(reason) => self.refuse(modules, &candidate, reason.to_string(), changed),
+            }
         }
         self.document.regions = places.regions;
         Ok(ids)
@@ -337,7 +366,7 @@ impl Session {
             for &index in &used {
                 let of_module: Vec<&Candidate> =
                     fresh.iter().filter(|c| c.module == index).collect();
-                places.reserve(&maps, index, &modules[index], &of_module)?;
+                places.reserve(&maps, index, &modules[index], &of_module);
             }
             let new = places.new_regions().to_vec();
             match self.map_regions(&maps, memory, &new, stopped.as_deref_mut()) {
@@ -416,25 +445,18 @@ impl Session {
         Ok(())
     }
 
-    fn emit(
+    /// Writes the trampolines of a function and takes it into the document; its id.
+    fn enter(
         &mut self,
         memory: &Memory,
         modules: &[Module],
         candidate: &Candidate,
-        places: &mut Places,
+        emitted: Vec<(Avma, Emitted)>,
     ) -> Result<usize, SessionError> {
         let id = self.document.functions.len();
         let module = self.module_id(modules, candidate);
         let mut sites = Vec::new();
-        for site in &candidate.plan.sites {
-            let len = site.max_len() as u64;
-            let no_room = || SessionError::NoRoom(modules[candidate.module].path.clone());
-            let (at, hooks) = places
-                .take(candidate.module, len, id as u32)
-                .ok_or_else(no_room)?;
-            let emitted = site
-                .emit(&candidate.image.image, candidate.bias, at, &hooks)
-                .map_err(|_| no_room())?;
+        for (site, (at, emitted)) in candidate.plan.sites.iter().zip(emitted) {
             write(memory, at, &emitted.code)?;
             let journal = Journal(&self.segment);
             let patches: Result<Vec<u32>, _> =
@@ -474,127 +496,6 @@ impl Session {
         Ok(id)
     }
 
-    /// Tells the runtime that functions are in, or no longer.
-    pub(super) fn switch(
-        &mut self,
-        memory: &Memory,
-        ids: &[usize],
-        on: bool,
-    ) -> Result<(), SessionError> {
-        let image = Self::image()?;
-        let table = image
-            .address(Avma(self.document.image.0), SYMBOL_FUNCTIONS)
-            .map_err(SessionError::Image)?;
-        for &id in ids {
-            let function = &mut self.document.functions[id];
-            function.active = on;
-            if on {
-                function.generation += 1;
-            }
-            let generation = if on { function.generation } else { 0 };
-            let flags = match (function.reaper, function.exits.is_empty()) {
-                (true, _) => FUNCTION_REAPER,
-                (false, true) => 0,
-                (false, false) => FUNCTION_EXITS,
-            };
-            let mut slot = generation.to_le_bytes().to_vec();
-            slot.extend(flags.to_le_bytes());
-            write(memory, table.plus(8 * id as u64), &slot)?;
-        }
-        Ok(())
-    }
-
-    /// Puts the probes of functions in while all threads are stopped.
-    fn write_in(
-        &mut self,
-        memory: &Memory,
-        stopped: &mut Stopped,
-        stacks: &mut Stacks,
-        ids: &[usize],
-    ) -> Result<(), SessionError> {
-        let sites = self.sites_of(ids);
-        let patches = self.patches(&sites)?;
-        for (_, patch) in &patches {
-            let now = read(memory, patch.at, patch.old.len())?;
-            if now != patch.old && now != patch.new {
-                return Err(SessionError::TextChanged(patch.at));
-            }
-        }
-        self.clear_windows(memory, stopped, stacks, ids)?;
-        let journal = Journal(&self.segment);
-        for &(index, _) in &patches {
-            journal.intend(index)?;
-        }
-        for (index, patch) in &patches {
-            write(memory, patch.at, &patch.new)?;
-            journal.written(*index)?;
-        }
-        Ok(())
-    }
-
-    /// Puts the original bytes of functions back while all threads are stopped.
-    fn write_out(
-        &mut self,
-        memory: &Memory,
-        stopped: &mut Stopped,
-        ids: &[usize],
-    ) -> Result<(), SessionError> {
-        let sites = self.sites_of(ids);
-        let patches = self.patches(&sites)?;
-        self.restore(memory, &patches)?;
-        // Only now: until its bytes stand again, the middle of a window is no place to go on at.
-        // A thread in a trampoline may run on there; one about to execute what a hook precedes
-        // is spared the hook.
-        for thread in stopped.threads() {
-            let pc = thread.pc().0;
-            let pairs = sites
-                .iter()
-                .flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
-            let back = pairs.clone().find(|p| p.1 == pc).map(|p| p.0);
-            if let Some(original) = back {
-                thread.set_pc(Avma(original))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their
-    /// making; what somebody else has written there since stays.
-    pub(super) fn restore(
-        &self,
-        memory: &Memory,
-        patches: &[(u32, Patch)],
-    ) -> Result<(), SessionError> {
-        let journal = Journal(&self.segment);
-        for (index, patch) in patches.iter().rev() {
-            let ours = |now: Vec<u8>| {
-                let bytes = now.iter().zip(&patch.old).zip(&patch.new);
-                now != patch.old
-                    && bytes
-                        .into_iter()
-                        .all(|((now, old), new)| now == new || now == old)
-            };
-            if read(memory, patch.at, patch.new.len()).is_ok_and(ours) {
-                write(memory, patch.at, &patch.old)?;
-            }
-            journal.undone(*index)?;
-        }
-        Ok(())
-    }
-
-    fn sites_of(&self, ids: &[usize]) -> Vec<&SiteDoc> {
-        let functions = ids.iter().map(|&id| &self.document.functions[id]);
-        functions.flat_map(|f| &f.sites).collect()
-    }
-
-    fn patches(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
-        let journal = Journal(&self.segment);
-        let indexes = sites.iter().flat_map(|s| &s.patches);
-        indexes
-            .map(|&index| Ok((index, journal.patch(index)?)))
-            .collect()
-    }
-
     /// Ids of the functions of the session that patterns name.
     pub fn matching(&self, patterns: &[Pattern]) -> Result<Vec<usize>, SessionError> {
         let maps = self.process.maps()?;
@@ -629,16 +530,4 @@ impl Session {
         }
         Ok(ids.into_iter().collect())
     }
-}
-
-pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, SessionError> {
-    memory
-        .read_vec(at, len)
-        .map_err(|e| SessionError::Memory("read", at, e))
-}
-
-pub(super) fn write(memory: &Memory, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
-    memory
-        .write(at, bytes)
-        .map_err(|e| SessionError::Memory("write", at, e))
 }

@@ -8,8 +8,8 @@ use abi::segment::STATE_ACTIVE;
 use patcher::Avma;
 use patcher::plan::Effects;
 
-use super::apply::write;
 use super::map_in::{Placed, Ready, map_in};
+use super::write::write;
 use super::{Changed, Selection, Session, SessionError};
 use crate::clock;
 use crate::faults::step;

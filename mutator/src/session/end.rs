@@ -10,9 +10,9 @@ use abi::segment::STATE_ENDED;
 use patcher::Avma;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::apply::read;
 use super::recover::unmap;
 use super::stack_scan::Stacks;
+use super::write::read;
 use super::{Session, SessionError};
 use crate::clock;
 use crate::process::{Memory, Pid, Tid};

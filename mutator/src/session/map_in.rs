@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use patcher::Avma;
 
 use super::SessionError;
-use super::apply::write;
+use super::write::write;
 use crate::process::maps::free_range;
 use crate::process::{Memory, Process};
 use crate::runtime_image::RuntimeImage;

@@ -14,7 +14,9 @@ mod select;
 mod stack_scan;
 mod traps;
 mod windows;
+mod write;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -45,8 +47,8 @@ pub enum SessionError {
     Memory(&'static str, Avma, std::io::Error),
     /// The text is not what was analysed.
     TextChanged(Avma),
-    /// No free memory within reach of a module.
-    NoRoom(String),
+    /// None of the functions can be instrumented: their names and why.
+    Refused(Vec<(String, String)>),
     /// No free range of addresses of that many bytes.
     NoSpace(u64),
     /// A thread stays where bytes would be overwritten.
@@ -76,7 +78,7 @@ impl fmt::Display for SessionError {
                     "the code at {at} is not what its file says: something else has patched it"
                 )
             }
-            Self::NoRoom(module) => write!(f, "no free memory within 2 GiB of {module}"),
+            Self::Refused(functions) => f.write_str(&none_patched(functions)),
             Self::NoSpace(bytes) => write!(
                 f,
                 "no free range of {} MiB in its address space",
@@ -144,6 +146,19 @@ impl SessionError {
         };
         failure.maybe_hint(hint)
     }
+}
+
+/// Says that nothing can be instrumented, with one function for each reason.
+pub fn none_patched(refused: &[(String, String)]) -> String {
+    let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, reason) in refused {
+        reasons.entry(reason).or_insert(name);
+    }
+    let list: Vec<String> = reasons
+        .iter()
+        .map(|(reason, name)| format!("{name} ({reason})"))
+        .collect();
+    format!("none of the functions can be patched: {}", list.join(", "))
 }
 
 /// A session of a process.

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use patcher::Avma;
-use patcher::emit::Hooks;
+use patcher::emit::{Emitted, Hooks};
+use patcher::plan::RefuseReason;
 
-use super::{Candidate, SessionError};
+use super::Candidate;
 use crate::process::Mapping;
 use crate::process::maps::free_range_near;
 use crate::process::modules::Module;
@@ -40,24 +41,22 @@ impl Places {
         }
     }
 
-    /// Finds room for all trampolines of the candidates of one module.
+    /// Finds room for all trampolines of the candidates of one module, where there is any.
     pub(super) fn reserve(
         &mut self,
         maps: &[Mapping],
         index: usize,
         module: &Module,
         candidates: &[&Candidate],
-    ) -> Result<(), SessionError> {
+    ) {
         let sites = candidates.iter().flat_map(|c| &c.plan.sites);
         let need: u64 = sites
             .map(|s| (s.max_len() as u64).next_multiple_of(ALIGN))
             .sum();
-        let at = self
-            .region_for(maps, &module.code_range(), need)
-            .ok_or_else(|| SessionError::NoRoom(module.path.clone()))?;
-        self.promised[at] += need;
-        self.by_module.insert(index, at);
-        Ok(())
+        if let Some(at) = self.region_for(maps, &module.code_range(), need) {
+            self.promised[at] += need;
+            self.by_module.insert(index, at);
+        }
     }
 
     /// The index of a region with `need` free bytes within reach of `near`, a new one where none of
@@ -99,8 +98,25 @@ impl Places {
         &self.regions[self.existing..]
     }
 
+    /// The sites of a function with the addresses of their trampolines; why they cannot be had
+    /// there.
+    pub(super) fn emit(
+        &mut self,
+        candidate: &Candidate,
+        id: u32,
+    ) -> Result<Vec<(Avma, Emitted)>, RefuseReason> {
+        let sites = candidate.plan.sites.iter().map(|site| {
+            let (at, hooks) = self
+                .take(candidate.module, site.max_len() as u64, id)
+                .ok_or(RefuseReason::NoNearMemory)?;
+            let emitted = site.emit(&candidate.image.image, candidate.bias, at, &hooks);
+            Ok((at, emitted.map_err(|_| RefuseReason::OutOfReach)?))
+        });
+        sites.collect()
+    }
+
     /// Room for a trampoline of the module, and the hooks to give it.
-    pub(super) fn take(&mut self, module: usize, len: u64, id: u32) -> Option<(Avma, Hooks)> {
+    fn take(&mut self, module: usize, len: u64, id: u32) -> Option<(Avma, Hooks)> {
         let region = self.regions.get_mut(*self.by_module.get(&module)?)?;
         let at = region.start + region.used;
         let end = (region.used + len).next_multiple_of(ALIGN);

@@ -15,7 +15,7 @@ use abi::segment::{JOURNAL_WRITTEN, STATE_LEAVING, STATE_SETUP};
 use nix::errno::Errno;
 use patcher::Avma;
 
-use super::apply::{read, write};
+use super::write::{read, write};
 use super::{Session, SessionError};
 use crate::faults::step;
 use crate::process::{Mapping, Memory, Process};

@@ -12,7 +12,7 @@ use abi::image::{
 };
 use patcher::Avma;
 
-use super::apply::{read, write};
+use super::write::{read, write};
 use super::{Selection, Session, SessionError};
 use crate::process::Memory;
 use crate::segment::SiteDoc;

@@ -100,7 +100,7 @@ impl Session {
             if !self.document.functions[id].reaper {
                 changed.functions.retain(|n| *n != name);
                 changed.trapped.retain(|n| *n != name);
-                self.refuse(id, OCCUPIED);
+                self.refuse_known(id, OCCUPIED);
                 changed.refused.push((name, OCCUPIED.to_owned()));
             }
         }

@@ -39,21 +39,18 @@ pub enum LeaveKind {
     Unclear,
     /// Another function's code simply follows; the leave's address is its first instruction.
     FallsThrough,
+    /// What may be data that look like one of these.
+    Doubtful,
     /// A jump into another function's code while this one's frame still stands: its end is there.
     Astray,
 }
 
-/// Every leave of `flow` at an instruction that is `live`, ascending.
-pub fn all(
-    image: &Image<'_>,
-    context: &ModuleContext<'_>,
-    flow: &Flow,
-    live: &impl Fn(u64) -> bool,
-) -> Vec<Leave> {
+/// Every leave of `flow` at an instruction that some path may reach, ascending.
+pub fn all(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> Vec<Leave> {
     let mut leaves = Vec::new();
     let heights = OnceCell::new();
     for (index, insn) in flow.insns.iter().enumerate() {
-        if !live(insn.ip()) {
+        if !flow.is_live(insn.ip()) {
             continue;
         }
         let kind = match insn.flow_control() {
@@ -68,6 +65,8 @@ pub fn all(
             _ => None,
         };
         let at = Svma(insn.ip());
+        let certain = flow.is_certain(insn.ip());
+        let kind = kind.map(|kind| if certain { kind } else { LeaveKind::Doubtful });
         leaves.extend(kind.map(|kind| Leave { at, kind }));
         if falls_out(image, flow, insn) {
             let at = Svma(insn.next_ip());

@@ -10,6 +10,7 @@ mod scan;
 mod sweep;
 mod tables;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
@@ -63,6 +64,13 @@ pub struct Flow {
     pub has_labels: bool,
     /// Direct jumps of the function to its own entry: loops, not calls.
     pub reentries: Vec<Svma>,
+    /// Bytes that may be data, although they are instructions just as well: known by a label only.
+    /// Whatever stands here is left alone.
+    doubtful: HashSet<u64>,
+    /// Those of the instructions that some path reaches.
+    reached: HashSet<u64>,
+    /// Is there an indirect jump of which it is not known where it lands?
+    unexplained: bool,
     /// Set where only an exit instruction itself and its padding may be overwritten.
     pub doubt: Option<Doubt>,
 }
@@ -99,7 +107,6 @@ impl Flow {
         };
         let reached = reach::from(image, context, &ranges, &swept);
         let agree = swept.complete && reached.desync.is_none();
-        let reachable = reached.visited;
         let insns = if agree { swept.insns } else { reached.insns };
         let mut doubt = None;
         if reached.unexplained {
@@ -117,12 +124,13 @@ impl Flow {
             leaves: Vec::new(),
             has_labels: reached.has_labels,
             reentries: Vec::new(),
+            doubtful: reached.doubtful,
+            reached: reached.visited,
+            unexplained: reached.unexplained,
             doubt,
         };
         flow.find_branches();
-        // What no known path reaches is either dead or data, unless a path is unknown.
-        let live = |at: u64| reached.unexplained || reachable.contains(&at);
-        flow.leaves = leave::all(image, context, &flow, &live);
+        flow.leaves = leave::all(image, context, &flow);
         Some(flow)
     }
 
@@ -143,6 +151,24 @@ impl Flow {
     /// Is `at` an address at which the entry hook is still ahead?
     pub fn is_entry(&self, at: u64) -> bool {
         (self.ranges[0].start.0..=self.entry.0).contains(&at)
+    }
+
+    /// Does a path reach the instruction at `at`, as far as paths are known? What none reaches is
+    /// either dead or data.
+    pub fn is_live(&self, at: u64) -> bool {
+        self.unexplained || self.reached.contains(&at)
+    }
+
+    /// Is the instruction at `at` known to be one? A label alone may mark data.
+    pub fn is_certain(&self, at: u64) -> bool {
+        self.is_live(at) && !self.doubtful.contains(&at)
+    }
+
+    /// May `insn` be overwritten as far as the bytes are concerned: is it code, or a no-op that aligns
+    /// code? Where there may be data amid the code, a no-op that no path reaches may be data, too.
+    pub fn may_be_moved(&self, insn: &Instruction) -> bool {
+        let aligns = insn.mnemonic() == Mnemonic::Nop && self.doubtful.is_empty();
+        self.is_certain(insn.ip()) || aligns
     }
 
     /// Does `at` belong to the function?

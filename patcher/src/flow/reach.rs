@@ -19,6 +19,9 @@ pub struct Reached {
     pub insns: Vec<Instruction>,
     /// Their addresses.
     pub visited: HashSet<u64>,
+    /// Those of them that control is not known to reach: a label leads there that may as well be a
+    /// table amid the code, or a call of the function's own middle, which need not return.
+    pub doubtful: HashSet<u64>,
     /// Where control can arrive other than by a direct branch.
     pub marks: Vec<u64>,
     /// Are some marks labels whose address is taken?
@@ -65,6 +68,8 @@ pub fn from(
         .iter()
         .filter_map(tables::table_address)
         .any(inner);
+    let mut later = reached.marks.clone();
+    let labels = later.len();
     for range in ranges {
         if let Some(fde) = image.fde(range.start) {
             let pads = image.landing_pads(&fde);
@@ -74,10 +79,35 @@ pub fn from(
         }
     }
     let mut work: Vec<u64> = ranges.iter().map(|r| r.start.0).collect();
-    work.extend(&reached.marks);
+    work.extend(&reached.marks[labels..]);
+    let calls_part = |insn: &Instruction| {
+        let to = insn.near_branch_target();
+        insn.is_call_near()
+            && to != insn.next_ip()
+            && inside(to)
+            && image
+                .functions()
+                .containing(Svma(to))
+                .is_none_or(|f| f.start.0 != to)
+    };
+    let mut doubting = None;
     loop {
         while let Some(at) = work.pop() {
-            follow(image, swept, &inside, at, &mut work, &mut reached);
+            let known = reached.insns.len();
+            let behind = follow(
+                image,
+                swept,
+                &inside,
+                &calls_part,
+                at,
+                &mut work,
+                &mut reached,
+            );
+            later.extend(behind);
+            if doubting == Some(true) {
+                let new = reached.insns[known..].iter().map(Instruction::ip);
+                reached.doubtful.extend(new);
+            }
         }
         reached.insns.sort_unstable_by_key(Instruction::ip);
         let found = tables::targets(image, &reached.insns, &starts);
@@ -88,6 +118,12 @@ pub fn from(
                 .iter()
                 .filter(|&at| !reached.visited.contains(at)),
         );
+        if !work.is_empty() {
+            continue;
+        }
+        // A jump whose targets are not all read from a table of offsets is what labels are for.
+        doubting.get_or_insert(!found.by_label);
+        work.extend(later.drain(..).filter(|at| !reached.visited.contains(at)));
         if work.is_empty() {
             reached.marks.extend(found.landing);
             break;
@@ -98,14 +134,17 @@ pub fn from(
     reached
 }
 
+/// Follows one path. Ends at a call of the function's own middle, and answers where it stands to
+/// return to.
 fn follow(
     image: &Image<'_>,
     swept: &Swept,
     inside: &impl Fn(u64) -> bool,
+    calls_part: &impl Fn(&Instruction) -> bool,
     start: u64,
     work: &mut Vec<u64>,
     reached: &mut Reached,
-) {
+) -> Option<u64> {
     let mut at = start;
     let mut after_call = false;
     while inside(at) && reached.visited.insert(at) {
@@ -113,17 +152,14 @@ fn follow(
             Some(i) => swept.insns[i],
             None if skips_lock(swept, at) => {
                 work.push(swept.insns[before(&swept.insns, at)].next_ip());
-                return;
+                return None;
             }
             None => {
                 // Behind a call that does not return anything may stand.
                 if !after_call {
                     reached.desync.get_or_insert(at);
                 }
-                match sweep::one(image, Svma(at)) {
-                    Some(insn) => insn,
-                    None => return,
-                }
+                sweep::one(image, Svma(at))?
             }
         };
         reached.insns.push(insn);
@@ -133,7 +169,11 @@ fn follow(
             work.push(insn.near_branch_target());
         }
         if ends_block(&insn) {
-            return;
+            return None;
+        }
+        if calls_part(&insn) {
+            work.push(insn.near_branch_target());
+            return Some(insn.next_ip());
         }
         after_call = matches!(
             insn.flow_control(),
@@ -141,6 +181,7 @@ fn follow(
         );
         at = insn.next_ip();
     }
+    None
 }
 
 fn index(insns: &[Instruction], at: u64) -> Option<usize> {

@@ -27,6 +27,8 @@ pub struct Targets {
     pub landing: Vec<u64>,
     /// Is there an indirect jump that no table accounts for?
     pub unexplained: bool,
+    /// Is there one that may go to a label whose address is taken?
+    pub by_label: bool,
 }
 
 /// How the target of an indirect jump is computed.
@@ -71,13 +73,15 @@ pub fn targets(image: &Image<'_>, insns: &[Instruction], starts: &impl Fn(u64) -
     }
     found.landing.sort_unstable();
     found.landing.dedup();
-    found.unexplained = jumps
-        .iter()
-        .any(|&jump| match shape(insns, &branches, jump) {
+    for &jump in &jumps {
+        let shape = shape(insns, &branches, jump);
+        found.by_label |= shape != Shape::Offsets || !offsets;
+        found.unexplained |= match shape {
             Shape::Offsets => !offsets,
             Shape::Addresses | Shape::Pointer => false,
             Shape::Unknown => true,
-        });
+        };
+    }
     found
 }
 

@@ -47,6 +47,10 @@ impl Ground<'_, '_> {
         if insns.first().map(Instruction::ip) != Some(window.start) {
             return Err(RefuseReason::DataInCode);
         }
+        // Data that nothing executes can be read all the same.
+        if !insns.iter().all(|i| self.flow.may_be_moved(i)) {
+            return Err(RefuseReason::DataInCode);
+        }
         let inside = Svma(window.start)..Svma(window.end);
         if self
             .context

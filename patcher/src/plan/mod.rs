@@ -101,6 +101,10 @@ pub enum RefuseReason {
     Fragment,
     /// The function jumps into another one and leaves its frame standing.
     JumpsAstray,
+    /// The process has no free memory within 2 GiB of the function's module.
+    NoNearMemory,
+    /// An instruction that would be moved has an operand that it could not reach from there.
+    OutOfReach,
     /// The kernel maps the code into every process, and it cannot be written to.
     Vdso,
 }
@@ -121,6 +125,8 @@ impl fmt::Display for RefuseReason {
             Self::LoopToEntry => "loop-to-entry",
             Self::Fragment => "fragment",
             Self::JumpsAstray => "jumps-astray",
+            Self::NoNearMemory => "no-near-memory",
+            Self::OutOfReach => "out-of-reach",
             Self::Vdso => "vdso",
         })
     }
@@ -286,6 +292,7 @@ fn unhookable(kind: LeaveKind) -> Option<RefuseReason> {
         | LeaveKind::Tail { .. }
         | LeaveKind::TailIndirect
         | LeaveKind::FallsThrough => None,
+        LeaveKind::Doubtful => Some(RefuseReason::DataInCode),
         LeaveKind::Unclear => Some(RefuseReason::IndirectJump),
         LeaveKind::Astray => Some(RefuseReason::JumpsAstray),
     }

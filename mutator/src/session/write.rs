@@ -1,0 +1,146 @@
+//! The bytes that change: in the target's text and in the runtime's table of functions.
+
+use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, SYMBOL_FUNCTIONS};
+use patcher::Avma;
+use patcher::emit::Patch;
+
+use super::stack_scan::Stacks;
+use super::{Session, SessionError};
+use crate::process::Memory;
+use crate::segment::{Journal, SiteDoc};
+use crate::tracee::Stopped;
+
+impl Session {
+    /// Tells the runtime that functions are in, or no longer.
+    pub(super) fn switch(
+        &mut self,
+        memory: &Memory,
+        ids: &[usize],
+        on: bool,
+    ) -> Result<(), SessionError> {
+        let image = Self::image()?;
+        let table = image
+            .address(Avma(self.document.image.0), SYMBOL_FUNCTIONS)
+            .map_err(SessionError::Image)?;
+        for &id in ids {
+            let function = &mut self.document.functions[id];
+            function.active = on;
+            if on {
+                function.generation += 1;
+            }
+            let generation = if on { function.generation } else { 0 };
+            let flags = match (function.reaper, function.exits.is_empty()) {
+                (true, _) => FUNCTION_REAPER,
+                (false, true) => 0,
+                (false, false) => FUNCTION_EXITS,
+            };
+            let mut slot = generation.to_le_bytes().to_vec();
+            slot.extend(flags.to_le_bytes());
+            write(memory, table.plus(8 * id as u64), &slot)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the probes of functions in while all threads are stopped.
+    pub(super) fn write_in(
+        &mut self,
+        memory: &Memory,
+        stopped: &mut Stopped,
+        stacks: &mut Stacks,
+        ids: &[usize],
+    ) -> Result<(), SessionError> {
+        let sites = self.sites_of(ids);
+        let patches = self.patches(&sites)?;
+        for (_, patch) in &patches {
+            let now = read(memory, patch.at, patch.old.len())?;
+            if now != patch.old && now != patch.new {
+                return Err(SessionError::TextChanged(patch.at));
+            }
+        }
+        self.clear_windows(memory, stopped, stacks, ids)?;
+        let journal = Journal(&self.segment);
+        for &(index, _) in &patches {
+            journal.intend(index)?;
+        }
+        for (index, patch) in &patches {
+            write(memory, patch.at, &patch.new)?;
+            journal.written(*index)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the original bytes of functions back while all threads are stopped.
+    pub(super) fn write_out(
+        &mut self,
+        memory: &Memory,
+        stopped: &mut Stopped,
+        ids: &[usize],
+    ) -> Result<(), SessionError> {
+        let sites = self.sites_of(ids);
+        let patches = self.patches(&sites)?;
+        self.restore(memory, &patches)?;
+        // Only now: until its bytes stand again, the middle of a window is no place to go on at.
+        // A thread in a trampoline may run on there; one about to execute what a hook precedes
+        // is spared the hook.
+        for thread in stopped.threads() {
+            let pc = thread.pc().0;
+            let pairs = sites
+                .iter()
+                .flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
+            let back = pairs.clone().find(|p| p.1 == pc).map(|p| p.0);
+            if let Some(original) = back {
+                thread.set_pc(Avma(original))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their
+    /// making; what somebody else has written there since stays.
+    pub(super) fn restore(
+        &self,
+        memory: &Memory,
+        patches: &[(u32, Patch)],
+    ) -> Result<(), SessionError> {
+        let journal = Journal(&self.segment);
+        for (index, patch) in patches.iter().rev() {
+            let ours = |now: Vec<u8>| {
+                let bytes = now.iter().zip(&patch.old).zip(&patch.new);
+                now != patch.old
+                    && bytes
+                        .into_iter()
+                        .all(|((now, old), new)| now == new || now == old)
+            };
+            if read(memory, patch.at, patch.new.len()).is_ok_and(ours) {
+                write(memory, patch.at, &patch.old)?;
+            }
+            journal.undone(*index)?;
+        }
+        Ok(())
+    }
+
+    fn sites_of(&self, ids: &[usize]) -> Vec<&SiteDoc> {
+        let functions = ids.iter().map(|&id| &self.document.functions[id]);
+        functions.flat_map(|f| &f.sites).collect()
+    }
+
+    fn patches(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
+        let journal = Journal(&self.segment);
+        let indexes = sites.iter().flat_map(|s| &s.patches);
+        indexes
+            .map(|&index| Ok((index, journal.patch(index)?)))
+            .collect()
+    }
+}
+
+pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, SessionError> {
+    memory
+        .read_vec(at, len)
+        .map_err(|e| SessionError::Memory("read", at, e))
+}
+
+pub(super) fn write(memory: &Memory, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
+    memory
+        .write(at, bytes)
+        .map_err(|e| SessionError::Memory("write", at, e))
+}

@@ -1,0 +1,289 @@
+//! What processes do while they are attached to and measured: stop, take signals, wait in system calls,
+//! hold locks, make children and threads, lose their first thread, are looked at by a debugger.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::{program, program_with};
+use ipath_tests::epoch::{Counted, state_of};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What a parent is told of a child that stops or goes on.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Stopped,
+    Continued,
+}
+
+/// The next thing the kernel has for the parent, within a time.
+fn told(target: &Target, limit: Duration) -> Option<Told> {
+    let end = Instant::now() + limit;
+    loop {
+        // SAFETY: plain integers, for which all zeroes is a valid value.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let which = libc::WSTOPPED | libc::WCONTINUED | libc::WNOHANG;
+        // SAFETY: the pointer is to a live siginfo_t; an ended child is left for its owner.
+        let r = unsafe { libc::waitid(libc::P_PID, target.pid(), &raw mut info, which) };
+        assert_eq!(r, 0, "waitid: {}", std::io::Error::last_os_error());
+        match info.si_code {
+            0 if Instant::now() > end => return None,
+            0 => sleep(Duration::from_millis(1)),
+            libc::CLD_STOPPED => return Some(Told::Stopped),
+            libc::CLD_CONTINUED => return Some(Told::Continued),
+            other => panic!("a child was said to have code {other}"),
+        }
+    }
+}
+
+const SOON: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_millis(50);
+
+fn stop(target: &Target) {
+    target.signal(Signal::SIGSTOP);
+    assert_eq!(told(target, SOON), Some(Told::Stopped));
+}
+
+fn go_on(target: &Target) {
+    target.signal(Signal::SIGCONT);
+    assert_eq!(told(target, SOON), Some(Told::Continued));
+}
+
+fn stays_stopped(target: &Target, after: &str) {
+    assert_eq!(told(target, SILENCE), None, "after {after}");
+    assert_eq!(state_of(target.pid()), 'T', "after {after}");
+}
+
+/// Time for the target to make calls that are counted.
+const A_WHILE: Duration = Duration::from_millis(20);
+
+#[test]
+fn group_stop() {
+    let mut counted = Counted::start(program("callers.c"), ["4", "whole"]);
+    // Attached to, changed and detached from while it is stopped: it stays so.
+    for _ in 0..20 {
+        stop(&counted.target);
+        counted.attach();
+        stays_stopped(&counted.target, "attach");
+        go_on(&counted.target);
+        sleep(A_WHILE);
+        assert_ne!(state_of(counted.target.pid()), 'T');
+        stop(&counted.target);
+        counted.remove();
+        stays_stopped(&counted.target, "remove");
+        counted.add();
+        stays_stopped(&counted.target, "add");
+        go_on(&counted.target);
+        sleep(A_WHILE);
+        stop(&counted.target);
+        counted.detach();
+        stays_stopped(&counted.target, "detach");
+        counted.assert_unchanged();
+        go_on(&counted.target);
+        assert_eq!(told(&counted.target, SILENCE), None, "after going on");
+    }
+    counted.finish();
+}
+
+#[test]
+fn stopped_while_measured() {
+    let mut counted = Counted::start(program("callers.c"), ["4", "whole"]);
+    counted.hold_calls();
+    for _ in 0..5 {
+        counted.attach();
+        for _ in 0..20 {
+            stop(&counted.target);
+            go_on(&counted.target);
+        }
+        assert_eq!(told(&counted.target, SILENCE), None, "after going on");
+        counted.detach();
+        counted.assert_unchanged();
+    }
+    counted.finish();
+}
+
+/// Sessions that come and go, first while calls are under way, then exact ones.
+fn rounds(counted: &mut Counted, rounds: u32, unchanged: impl Fn(&Counted)) {
+    for round in 0..rounds {
+        if round == rounds / 2 {
+            counted.hold_calls();
+        }
+        counted.attach();
+        sleep(A_WHILE);
+        counted.remove();
+        counted.add();
+        sleep(A_WHILE);
+        let profile = counted.detach();
+        assert!(profile.calls("work") > 0, "round {round}");
+        unchanged(counted);
+    }
+}
+
+#[test]
+fn zombie_leader() {
+    let mut counted = Counted::start(program("callers.c"), ["3", "headless"]);
+    assert_eq!(state_of(counted.target.pid()), 'Z');
+    rounds(&mut counted, 20, Counted::assert_unchanged);
+    counted.finish();
+}
+
+/// Attaches to and detaches from `churn.c` again and again while it does what it does.
+fn storm(kind: &str) {
+    let mut counted = Counted::start(program("churn.c"), [kind]);
+    rounds(&mut counted, 30, Counted::assert_code_unchanged);
+    let line = counted.finish();
+    let made = line.rsplit_once(" made ").map(|(_, n)| n.parse::<u64>());
+    assert!(matches!(made, Some(Ok(200..))), "{line}");
+}
+
+#[test]
+fn fork_storm() {
+    storm("fork");
+}
+
+#[test]
+fn vfork_child_in_attach() {
+    storm("vfork");
+}
+
+#[test]
+fn spawn_storm() {
+    storm("spawn");
+}
+
+#[test]
+fn thread_storm() {
+    storm("threads");
+    storm("chain");
+}
+
+/// Sessions of 5 ms each.
+const SHORT_ROUNDS: u32 = 200;
+
+#[test]
+fn signals_during_attach() {
+    let mut counted = Counted::start(program("signals.c"), [""; 0]);
+    let short = "attach PID -f work --no-tui --duration 5ms";
+    let short: Vec<_> = short.split(' ').collect();
+    for round in 0..SHORT_ROUNDS {
+        // The calls of the short sessions are in no profile: they are unsure.
+        counted.change(&short);
+        if round % 10 == 0 {
+            counted.attach();
+            sleep(A_WHILE);
+            counted.detach();
+            counted.assert_code_unchanged();
+        }
+    }
+    counted.hold_calls();
+    counted.attach();
+    sleep(A_WHILE * 10);
+    counted.detach();
+    counted.assert_code_unchanged();
+    let line = counted.finish();
+    let taken = line.rsplit_once(" taken ").map(|(_, n)| n.parse::<u64>());
+    assert!(matches!(taken, Some(Ok(5000..))), "{line}");
+}
+
+#[test]
+fn syscall_restart() {
+    let scratch = Scratch::new("syscalls");
+    let file = scratch.file("p.json").display().to_string();
+    let targets = [("syscalls.c", "600"), ("sleeper.c", "600")];
+    let targets = targets.map(|(p, time)| Target::start(program(p), [time]).await_output("ready"));
+    let start = Instant::now();
+    let mut calls = 0;
+    for round in 0..SHORT_ROUNDS {
+        for target in &targets {
+            let pid = target.pid().to_string();
+            let ipath = |arguments: &str| {
+                let arguments = arguments.split(' ').map(|a| match a {
+                    "PID" => &pid,
+                    "FILE" => &file,
+                    other => other,
+                });
+                Run::ipath(arguments).run().expect(0);
+            };
+            if round % 4 == 0 {
+                ipath("attach PID -f tick --keep --no-tui --duration 1ms");
+                ipath("remove PID -f tick");
+                ipath("add PID -f tick");
+                sleep(A_WHILE);
+                ipath("detach PID -o FILE");
+            } else {
+                ipath("attach PID -f tick --no-tui --duration 5ms -o FILE");
+            }
+            calls += Profile::read(scratch.file("p.json").as_path()).calls("tick");
+        }
+    }
+    println!(
+        "{SHORT_ROUNDS} rounds in {:?}, {calls} calls",
+        start.elapsed()
+    );
+    assert!(calls > 100, "only {calls} calls");
+    for target in targets {
+        target.finish("ok calls ");
+    }
+}
+
+#[test]
+fn locked_malloc() {
+    let library = program_with("locks.c", &["-DLIBRARY", "-shared", "-fPIC"]);
+    let mut counted = Counted::start(program_with("locks.c", &["-rdynamic"]), [library]);
+    let start = Instant::now();
+    rounds(&mut counted, 10, Counted::assert_unchanged);
+    let took = start.elapsed();
+    println!("10 rounds with both locks held: {took:?}");
+    assert!(took < SOON * 2, "10 rounds took {took:?}");
+    assert!(!counted.target.stdout().contains("free"));
+    // And those who waited for the locks while it was measured get them.
+    counted.attach();
+    counted.target.signal(Signal::SIGUSR1);
+    let free = |t: &Target| t.stdout().contains("free");
+    counted.target.until(SOON, "found the locks free", free);
+    counted.detach();
+    counted.finish();
+}
+
+#[test]
+fn already_traced() {
+    let mut counted = Counted::start(program("callers.c"), ["3", "whole"]);
+    counted.hold_calls();
+    counted.attach();
+    let pid = counted.target.pid().to_string();
+    let mut seen = 0;
+    for _ in 0..10 {
+        let gdb = Run::new("gdb").args(["-nx", "-batch", "-p", &pid]);
+        let gdb = gdb.args(["-ex", "thread apply all backtrace", "-ex", "detach"]);
+        let gdb = gdb.run().expect(0);
+        let threads = gdb.stdout.lines().filter(|l| l.starts_with("Thread "));
+        assert_eq!(threads.count(), 5, "{}", gdb.report());
+        assert!(gdb.stdout.contains("detached]"), "{}", gdb.report());
+        seen += gdb.stdout.matches(" in caller (").count();
+        let before = counted.snapshot().calls("work");
+        sleep(A_WHILE);
+        let after = counted.snapshot().calls("work");
+        assert!(after > before, "{before} calls, then {after}");
+    }
+    assert!(seen > 0, "gdb has seen no caller of work");
+    // While it is traced nothing can be changed; what is there goes on.
+    let tracer = Target::start(program("tracer.c"), [&pid]).await_output("ready");
+    for arguments in ["add PID -f work", "remove PID -f work", "detach PID"] {
+        let refused = counted.ipath(&arguments.split(' ').collect::<Vec<_>>());
+        let line = refused.expect_error();
+        let by = tracer.pid().to_string();
+        assert!(line.contains("traced") && line.contains(&by), "{line}");
+    }
+    let before = counted.snapshot().calls("work");
+    sleep(A_WHILE);
+    assert!(counted.snapshot().calls("work") > before);
+    drop(tracer);
+    counted.remove();
+    counted.add();
+    sleep(A_WHILE);
+    counted.detach();
+    counted.assert_unchanged();
+    counted.finish();
+}
