@@ -21,5 +21,6 @@ pub mod redis;
 pub mod session;
 pub mod snapshot;
 pub mod stands;
+pub mod survive;
 pub mod symbols;
 pub mod target;

@@ -40,7 +40,12 @@ impl Program {
 
     /// Runs it from its first instruction under `ipath run`, writing the profile.
     pub fn under_ipath(&self, patterns: &[&str], metrics: &str, profile: &Path) -> Finished {
-        let run = Run::ipath(ipath_arguments(patterns, metrics, profile)).arg(&self.path);
+        self.under_ipath_as(ipath_arguments(patterns, metrics, profile))
+    }
+
+    /// The same with these arguments of ipath's, which end in `--`.
+    pub fn under_ipath_as(&self, arguments: Vec<String>) -> Finished {
+        let run = Run::ipath(arguments).arg(&self.path);
         self.environment(run.args(&self.args))
             .limit(Duration::from_secs(120))
             .run()

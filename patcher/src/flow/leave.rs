@@ -130,8 +130,9 @@ fn indirect(
             names_table(image, context, flow, false),
         ) {
             (true, false) => None,
-            (false, _) => Some(LeaveKind::TailIndirect),
-            (true, true) => Some(LeaveKind::Unclear),
+            (false, true) => Some(LeaveKind::TailIndirect),
+            // Of both kinds, or handed over as a pointer to either.
+            _ => Some(LeaveKind::Unclear),
         },
         _ => Some(LeaveKind::Unclear),
     }

@@ -1,0 +1,125 @@
+//! Functions that are hard to patch: each is counted exactly or refused by name, and the program
+//! notices nothing.
+
+use crate::command::Finished;
+use crate::exact::assert_output_kept;
+use crate::place::Scratch;
+use crate::profile::Profile;
+use crate::program::{Program, ipath_arguments};
+use crate::session::own_counts;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Functions that may be refused, each with the reason.
+pub type Refusable<'a> = BTreeMap<&'a str, &'a str>;
+
+/// Runs a program that says `calls NAME N` for each of its functions plainly and under ipath: with
+/// all of them, with and without exits and breakpoints, and with each alone.
+///
+/// # Panics
+/// When the program notices, or a function is neither counted exactly nor one of those that may be
+/// refused, for that reason.
+pub fn survives(program: &Program, refusable: &[(&str, &str)]) {
+    let refusable: Refusable<'_> = refusable.iter().copied().collect();
+    let plain = program.plain().expect(0);
+    let own = own_counts(&plain.stdout);
+    let names: Vec<&str> = own.keys().map(String::as_str).collect();
+    for name in refusable.keys() {
+        assert!(own.contains_key(*name), "{name} is not in the program");
+    }
+    for metrics in ["count,wall", "count"] {
+        let profile = run(program, &plain, &names, metrics, None);
+        let refused = compare(&profile, &own, &names, &refusable);
+        for name in &names {
+            if let Some(reason) = refused.get(*name) {
+                is_refused(program, name, metrics, reason);
+            } else if metrics == "count,wall" {
+                let profile = run(program, &plain, &[name], metrics, None);
+                let refused = compare(&profile, &own, &[name], &Refusable::new());
+                assert!(refused.is_empty(), "{name}");
+            }
+        }
+    }
+    let profile = run(program, &plain, &names, "count,wall", Some("--allow-trap"));
+    let refused = compare(&profile, &own, &names, &refusable);
+    println!("with breakpoints, refused: {refused:?}");
+}
+
+fn run(
+    program: &Program,
+    plain: &Finished,
+    names: &[&str],
+    metrics: &str,
+    option: Option<&str>,
+) -> Profile {
+    let scratch = Scratch::new("survive");
+    let file = scratch.file("p.json");
+    let mut arguments = ipath_arguments(names, metrics, &file);
+    arguments.splice(1..1, option.map(str::to_owned));
+    let ours = program.under_ipath_as(arguments);
+    assert_output_kept(plain, &ours);
+    Profile::read(&file)
+}
+
+/// Every function is in the profile with the calls the program made, or refused. Gives back the
+/// latter.
+fn compare(
+    profile: &Profile,
+    own: &BTreeMap<String, u64>,
+    names: &[&str],
+    refusable: &Refusable<'_>,
+) -> BTreeMap<String, String> {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let reasons = profile
+        .refused
+        .iter()
+        .map(|r| (text(&r["name"]), text(&r["reason"])));
+    let reasons: BTreeMap<String, String> = reasons.collect();
+    for (name, reason) in &reasons {
+        let allowed = refusable.get(name.as_str());
+        assert_eq!(allowed, Some(&reason.as_str()), "{name} is refused");
+    }
+    let counted: BTreeMap<&str, u64> = profile
+        .functions
+        .iter()
+        .map(|f| (f.linkage.as_str(), profile.calls(&f.linkage)))
+        .collect();
+    let wanted: BTreeMap<&str, u64> = names
+        .iter()
+        .filter(|name| !reasons.contains_key(**name))
+        .map(|name| (*name, own[*name]))
+        .collect();
+    assert_eq!(counted, wanted, "calls");
+    let losses = &profile.losses;
+    assert_eq!(
+        (
+            losses.missed,
+            losses.overflow,
+            losses.open.unwrap_or(0),
+            losses.unwound.unwrap_or(0),
+        ),
+        (0, 0, 0, 0),
+        "{losses:?}"
+    );
+    let incomplete: BTreeSet<usize> = profile
+        .paths
+        .iter()
+        .filter(|path| !path.complete)
+        .map(|path| path.function)
+        .collect();
+    assert!(incomplete.is_empty(), "incomplete paths: {incomplete:?}");
+    reasons
+}
+
+/// Alone it is an error that names it and says why, before the program has run.
+fn is_refused(program: &Program, name: &str, metrics: &str, reason: &str) {
+    let scratch = Scratch::new("refused");
+    let file = scratch.file("p.json");
+    let ours = program.under_ipath(&[name], metrics, &file);
+    let line = ours.expect_error();
+    assert!(
+        line.contains(&format!("{name} ({reason})")),
+        "{name}, {reason}: {line}"
+    );
+    assert_eq!(ours.stdout, "", "{}", ours.report());
+    assert!(!file.exists(), "a profile of nothing");
+}
