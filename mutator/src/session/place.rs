@@ -109,7 +109,7 @@ impl Places {
             let (at, hooks) = self
                 .take(candidate.module, site.max_len() as u64, id)
                 .ok_or(RefuseReason::NoNearMemory)?;
-            let emitted = site.emit(&candidate.image.image, candidate.bias, at, &hooks);
+            let emitted = site.emit(candidate.bias, at, &hooks);
             Ok((at, emitted.map_err(|_| RefuseReason::OutOfReach)?))
         });
         sites.collect()
