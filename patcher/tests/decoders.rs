@@ -10,7 +10,7 @@ use capstone::arch::DetailsArchInsn;
 use capstone::arch::x86::{ArchMode, X86OperandType};
 use capstone::{Capstone, Insn};
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
-use patcher::emit::{Emitted, Hooks};
+use patcher::emit::{Emitted, Hooks, Place};
 use patcher::image::Image;
 use patcher::plan::{Effects, ModuleContext, plan};
 use patcher::{Avma, Bias};
@@ -196,7 +196,12 @@ fn check(name: &str, data: &[u8]) {
             },
         );
         for site in &plan.sites {
-            let emitted = site.emit(&image, BIAS, Avma(at), &hooks).expect("in reach");
+            let targets = site.pun.as_ref().map(|pun| pun.targets(BIAS));
+            let place = Place {
+                trampoline: Avma(at),
+                stone: targets.map(|t| t.expect("in user space").start),
+            };
+            let emitted = site.emit(BIAS, place, &hooks).expect("in reach");
             instructions += agree(&capstone, &emitted, at);
             for pair in &emitted.pcs {
                 let offset = (pair.trampoline.0 - at) as usize;
@@ -204,9 +209,7 @@ fn check(name: &str, data: &[u8]) {
                 let Some(bytes) = (1..=15).rev().find_map(|len| image.bytes(original, len)) else {
                     continue;
                 };
-                let window = site.window.start <= original && original < site.window.end;
-                if !window || site.landing.is_none() && site.window.end.0 - site.window.start.0 < 5
-                {
+                if !site.window.contains(&original) {
                     continue;
                 }
                 let before = meaning(&capstone, bytes, pair.original.0);
@@ -232,6 +235,88 @@ fn check(name: &str, data: &[u8]) {
         moved.len() > 20,
         "{name}: a good share of the instruction set is among those moved"
     );
+}
+
+/// Where the jump at `at` leads, as both decoders see it, if `written` stands over the image.
+fn leads(capstone: &Capstone, image: &Image<'_>, written: &HashMap<u64, u8>, at: Avma) -> Avma {
+    let byte = |at: u64| {
+        let original = || image.bytes(BIAS.to_svma(Avma(at)), 1);
+        written
+            .get(&at)
+            .copied()
+            .or_else(|| original().map(|b| b[0]))
+    };
+    let bytes: Vec<u8> = (at.0..at.0 + 15).map_while(byte).collect();
+    let ours = Decoder::with_ip(64, &bytes, at.0, DecoderOptions::NONE).decode();
+    assert!(ours.is_jmp_short_or_near() || ours.is_jcc_near(), "{ours}");
+    let (_, theirs) = meaning(capstone, &bytes, at.0);
+    assert_eq!(theirs.immediates, [ours.near_branch_target()], "{ours}");
+    Avma(ours.near_branch_target())
+}
+
+/// Every window, landing and stepping stone of a plan leads on to its trampoline.
+fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
+    let capstone = Capstone::new().x86().mode(ArchMode::Mode64).detail(true);
+    let capstone = capstone.build().expect("capstone");
+    let image = Image::parse(data).expect("an ELF image");
+    let context = ModuleContext::new(&image);
+    let hooks = Hooks {
+        entry_cell: Avma(TRAMPOLINES - 16),
+        exit_cell: Avma(TRAMPOLINES - 8),
+        id: 1,
+    };
+    let want = Effects {
+        entry: true,
+        exits: true,
+    };
+    let (mut at, mut puns) = (TRAMPOLINES, 0);
+    for function in image.functions().iter() {
+        let plan = plan(&image, &context, &function, want);
+        let mut written = HashMap::new();
+        let mut places = Vec::new();
+        for site in &plan.sites {
+            let targets = site.pun.as_ref().map(|pun| pun.targets(BIAS));
+            let place = Place {
+                trampoline: Avma(at),
+                stone: targets.map(|t| Avma(t.expect("in user space").end.0 - 1)),
+            };
+            let emitted = site.emit(BIAS, place, &hooks).expect("in reach");
+            for patch in &emitted.patches {
+                written.extend((patch.at.0..).zip(patch.new.iter().copied()));
+            }
+            if let Some(stone) = place.stone {
+                let (jump, word) = emitted.stone.split_at(6);
+                let ours = Decoder::with_ip(64, jump, stone.0, DecoderOptions::NONE).decode();
+                let (mnemonic, theirs) = meaning(&capstone, jump, stone.0);
+                assert!(ours.is_jmp_near_indirect() && mnemonic == "jmp");
+                assert_eq!(theirs.memory, by_iced(&ours).memory);
+                assert_eq!(ours.ip_rel_memory_address(), stone.0 + 6);
+                assert_eq!(word, at.to_le_bytes());
+                puns += 1;
+            }
+            places.push(place);
+            at += site.max_len() as u64;
+        }
+        for (site, place) in plan.sites.iter().zip(places) {
+            let mut to = leads(&capstone, &image, &written, BIAS.to_avma(site.window.start));
+            if let Some(landing) = &site.landing {
+                assert_eq!(to, BIAS.to_avma(landing.start));
+                to = leads(&capstone, &image, &written, to);
+            }
+            let code = place.stone.unwrap_or(place.trampoline);
+            assert_eq!(to, code, "{name} {} {:?}", site.window.start, site.tactic);
+        }
+    }
+    assert!(!puns_wanted || puns > 20, "{name}: {puns} puns");
+}
+
+#[test]
+fn both_decoders_see_every_patched_jump_lead_to_its_code() {
+    check_jumps("libc.so.6", &libraries::libc(), false);
+    // Its functions stand close together.
+    if let Ok(data) = std::fs::read("/usr/bin/python3.11") {
+        check_jumps("python3.11", &data, true);
+    }
 }
 
 #[test]

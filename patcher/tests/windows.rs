@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use capstone::arch::x86::{ArchMode, X86OperandType};
 use capstone::arch::{ArchOperand, BuildsCapstone};
 use capstone::{Capstone, InsnGroupType};
-use patcher::emit::{Hooks, Patch};
+use patcher::emit::{Hooks, Patch, Place};
 use patcher::image::Image;
 use patcher::plan::{Effects, FunctionPlan, ModuleContext, Tactic, plan};
 use patcher::{Avma, Bias, Svma};
@@ -33,7 +33,7 @@ fn plans(image: &Image<'_>) -> Vec<FunctionPlan> {
 }
 
 /// The patches of all sites of `plan`, with trampolines from `at` on.
-fn patches(image: &Image<'_>, plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
+fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
     let mut all = Vec::new();
     for site in &plan.sites {
         let hooks = Hooks {
@@ -41,7 +41,12 @@ fn patches(image: &Image<'_>, plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
             exit_cell: Avma(TRAMPOLINES - 8),
             id: 1,
         };
-        let emitted = site.emit(image, BIAS, Avma(*at), &hooks).expect("in reach");
+        let targets = site.pun.as_ref().map(|pun| pun.targets(BIAS));
+        let place = Place {
+            trampoline: Avma(*at),
+            stone: targets.map(|t| t.expect("in user space").start),
+        };
+        let emitted = site.emit(BIAS, place, &hooks).expect("in reach");
         assert!(emitted.code.len() <= site.max_len(), "{:?}", site.window);
         *at += site.max_len() as u64;
         all.extend(emitted.patches);
@@ -77,7 +82,7 @@ fn undoing_a_plan_gives_the_same_bytes() {
         let mut written = 0;
         for plan in plans(&image) {
             let mut memory: BTreeMap<u64, u8> = BTreeMap::new();
-            let patches = patches(&image, &plan, &mut at);
+            let patches = patches(&plan, &mut at);
             for patch in &patches {
                 assert_eq!(patch.old.len(), patch.new.len());
                 let svma = BIAS.to_svma(patch.at);
@@ -106,6 +111,7 @@ fn undoing_a_plan_gives_the_same_bytes() {
 
 #[test]
 fn windows_never_overlap() {
+    let mut puns = 0;
     for (name, data) in PROGRAMS.iter() {
         let image = Image::parse(data).expect("an ELF image");
         // Functions whose symbols overlap share bytes and cannot both be instrumented.
@@ -134,6 +140,18 @@ fn windows_never_overlap() {
                         );
                     }
                 }
+                // What a pun depends on stays, whoever's it is.
+                if let Some(pun) = &site.pun {
+                    assert_eq!(pun.depends.end, site.window.start.plus(5));
+                    let bytes = image.bytes(pun.depends.start, pun.bytes.len() as u64);
+                    assert_eq!(bytes, Some(&pun.bytes[..]), "{name}");
+                    for at in pun.depends.start.0..pun.depends.end.0 {
+                        let window = plan.sites.iter().find(|s| s.window.contains(&Svma(at)));
+                        assert_eq!(window, None, "{name} {at:#x}");
+                        assert!(!hosted(at), "{name} {at:#x}");
+                    }
+                    puns += 1;
+                }
                 if let Some(landing) = &site.landing {
                     for at in landing.start.0..landing.end.0 {
                         assert!(hosted(at));
@@ -148,6 +166,7 @@ fn windows_never_overlap() {
             }
         }
     }
+    assert!(puns > 20, "puns are among what is tested: {puns}");
 }
 
 /// Every address that a direct branch leads to, and from where, as capstone sees `functions`.

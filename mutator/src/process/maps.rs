@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use abi::PAGE;
 use patcher::{Avma, FileOffset};
 
 /// One mapping of a process.
@@ -67,15 +68,24 @@ fn parse_line(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Lowest and highest address that is ever chosen.
-const LOWEST: u64 = 1 << 16;
-const HIGHEST: u64 = (1 << 47) - 4096;
+/// Highest address that is ever chosen.
+const HIGHEST: u64 = (1 << 47) - PAGE;
 
-/// Gaps between the mappings, the stack's own gap for growing left alone.
+/// Lowest address that is ever chosen: vm.mmap_min_addr is this or, by choice of an administrator,
+/// another.
+fn lowest() -> u64 {
+    const USUAL: u64 = 1 << 16;
+    let setting = std::fs::read_to_string("/proc/sys/vm/mmap_min_addr");
+    let setting = setting.ok().and_then(|s| s.trim().parse().ok());
+    setting.unwrap_or(USUAL).max(USUAL).next_multiple_of(PAGE)
+}
+
+/// Gaps between the mappings, without the room that the stack and the heap need for growing.
 fn gaps(maps: &[Mapping]) -> Vec<Range<u64>> {
     const STACK_GAP: u64 = 1 << 28;
+    const HEAP_GAP: u64 = 1 << 28;
     let mut gaps = Vec::new();
-    let mut free_from = LOWEST;
+    let mut free_from = lowest();
     for mapping in maps {
         let until = if mapping.name == "[stack]" {
             mapping.range.start.0.saturating_sub(STACK_GAP)
@@ -85,7 +95,11 @@ fn gaps(maps: &[Mapping]) -> Vec<Range<u64>> {
         if until > free_from {
             gaps.push(free_from..until);
         }
-        free_from = free_from.max(mapping.range.end.0);
+        let end = match mapping.name.as_str() {
+            "[heap]" => mapping.range.end.0 + HEAP_GAP,
+            _ => mapping.range.end.0,
+        };
+        free_from = free_from.max(end);
     }
     if HIGHEST > free_from {
         gaps.push(free_from..HIGHEST);
@@ -130,6 +144,20 @@ pub fn free_range_near(maps: &[Mapping], near: &Range<Avma>, len: u64) -> Option
         .map(Avma)
 }
 
+/// An address in `targets` with `len` free bytes from there on, and `head` free bytes before, on
+/// pages of which nothing is in use; at the start of a page but for the head, where that can be.
+pub fn free_place_in(maps: &[Mapping], targets: &Range<Avma>, head: u64, len: u64) -> Option<Avma> {
+    gaps(maps).into_iter().find_map(|gap| {
+        let low = targets.start.0.max(gap.start + head);
+        let high = targets.end.0.min((gap.end + 1).saturating_sub(len));
+        let aligned = (low - head).next_multiple_of(PAGE) + head;
+        [aligned, low]
+            .into_iter()
+            .find(|&at| low <= at && at < high)
+            .map(Avma)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,5 +196,22 @@ mod tests {
             ..maps[0].clone()
         };
         assert_eq!(free_range_near(&[whole], &maps[0].range, 4096), None);
+    }
+
+    #[test]
+    fn places_are_free_with_what_is_before_them() {
+        let maps = parse(TEXT);
+        let place = |start, end| free_place_in(&maps, &(Avma(start)..Avma(end)), 16, 14);
+        let at = 0x7f00_0020_0000;
+        assert_eq!(place(at, at + 1), None, "no room before it");
+        assert_eq!(place(at + 16, at + 17), Some(Avma(at + 16)));
+        assert_eq!(place(at - 100, at + 1000), Some(Avma(at + 16)));
+        assert_eq!(place(at + 20, at + 0x2000), Some(Avma(at + 0x1010)));
+        let below = 0x7f00_0000_0000;
+        assert_eq!(place(below - 14, below - 13), Some(Avma(below - 14)));
+        assert_eq!(place(below - 13, below + 100), None);
+        let heap = 0x55d0_c102_1000;
+        assert_eq!(place(heap + 0x1000, heap + 0x2000), None, "it grows there");
+        assert_eq!(place(0x1000, 0x1_0000), None);
     }
 }

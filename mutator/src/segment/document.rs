@@ -120,8 +120,14 @@ pub struct FunctionDoc {
 pub struct SiteDoc {
     /// First byte and byte behind the last, in the target.
     pub window: (u64, u64),
+    /// The same of a springboard's landing; zeros without one.
+    pub landing: (u64, u64),
     /// The trampoline: first address and bytes.
     pub trampoline: (u64, u64),
+    /// A punned jump's stepping stone; 0 without one.
+    pub stone: u64,
+    /// The bytes that a punned jump depends on: where and what.
+    pub kept: (u64, Vec<u8>),
     /// Its patches, as indexes of journal entries.
     pub patches: Vec<u32>,
     /// Whether a breakpoint leads there.
@@ -159,6 +165,8 @@ pub struct RegionDoc {
     pub used: u64,
     /// Whether it is mapped and its cells are filled.
     pub ready: bool,
+    /// Whether it holds stepping stones, and no trampolines.
+    pub stones: bool,
 }
 
 impl Document {

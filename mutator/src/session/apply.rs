@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use patcher::Avma;
-use patcher::emit::Emitted;
+use patcher::emit::{Emitted, Place};
 use patcher::plan::{Effects, RefuseReason, Tactic};
 use patcher::select::Pattern;
 
+use super::claims::Claims;
 use super::place::Places;
 use super::select::reapers;
 use super::stack_scan::Stacks;
@@ -72,15 +73,20 @@ impl Session {
         } else {
             Vec::new()
         };
-        for candidate in selection.candidates.into_iter().chain(reapers) {
+        let mut claims = Claims::of(&self.document);
+        let mut candidates = selection.candidates;
+        candidates.extend(reapers);
+        // What a pun depends on had better be changed by the function whose it is.
+        candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));
+        for candidate in candidates {
             let known = self.known(&candidate);
             let refusal = match candidate.plan.refused() {
-                Some((_, reason)) => Some(reason.to_string()),
-                None if known.is_some() => None,
-                None => self.conflict(&candidate, &fresh),
+                Some((_, reason)) => Some(reason),
+                None if known.is_some() || claims.admit(&candidate) => None,
+                None => Some(RefuseReason::OverlapsFunction),
             };
             if let Some(reason) = refusal {
-                self.refuse(modules, &candidate, reason, &mut changed);
+                self.refuse(modules, &candidate, reason.to_string(), &mut changed);
                 continue;
             }
             let Some(id) = known else {
@@ -222,32 +228,6 @@ impl Session {
         }
     }
 
-    /// Why a function that is new to the session cannot be patched beside those that are in it, or
-    /// come with it.
-    fn conflict(&self, candidate: &Candidate, fresh: &[Candidate]) -> Option<String> {
-        let window = |c: &Candidate, s: &patcher::plan::Site| {
-            (
-                c.bias.to_avma(s.window.start).0,
-                c.bias.to_avma(s.window.end).0,
-            )
-        };
-        let taken = self
-            .document
-            .functions
-            .iter()
-            .flat_map(|f| &f.sites)
-            .map(|s| s.window);
-        let coming = fresh
-            .iter()
-            .flat_map(|c| c.plan.sites.iter().map(move |s| window(c, s)));
-        let all: Vec<(u64, u64)> = taken.chain(coming).collect();
-        let own = candidate.plan.sites.iter().map(|s| window(candidate, s));
-        let overlaps = |(start, end): (u64, u64)| all.iter().any(|w| w.0 < end && start < w.1);
-        own.into_iter()
-            .any(overlaps)
-            .then(|| RefuseReason::OverlapsFunction.to_string())
-    }
-
     fn known(&self, candidate: &Candidate) -> Option<usize> {
         let address = candidate.plan.function.range.start;
         self.document.functions.iter().position(|f| {
@@ -362,7 +342,8 @@ impl Session {
         let mut tries = 0;
         loop {
             let maps = self.process.maps()?;
-            let mut places = Places::new(&self.document.regions);
+            let mut places = Places::new(&self.document);
+            places.reserve_stones(&maps, fresh);
             for &index in &used {
                 let of_module: Vec<&Candidate> =
                     fresh.iter().filter(|c| c.module == index).collect();
@@ -451,24 +432,31 @@ impl Session {
         memory: &Memory,
         modules: &[Module],
         candidate: &Candidate,
-        emitted: Vec<(Avma, Emitted)>,
+        emitted: Vec<(Place, Emitted)>,
     ) -> Result<usize, SessionError> {
         let id = self.document.functions.len();
         let module = self.module_id(modules, candidate);
         let mut sites = Vec::new();
-        for (site, (at, emitted)) in candidate.plan.sites.iter().zip(emitted) {
-            write(memory, at, &emitted.code)?;
+        for (site, (place, emitted)) in candidate.plan.sites.iter().zip(emitted) {
+            write(memory, place.trampoline, &emitted.code)?;
+            if let Some(stone) = place.stone {
+                write(memory, stone, &emitted.stone)?;
+            }
             let journal = Journal(&self.segment);
             let patches: Result<Vec<u32>, _> =
                 emitted.patches.iter().map(|p| journal.add(p)).collect();
             let pair = |p: &patcher::emit::PcPair| (p.original.0, p.trampoline.0);
-            let window = (
-                candidate.bias.to_avma(site.window.start),
-                candidate.bias.to_avma(site.window.end),
-            );
+            let at = |svma| candidate.bias.to_avma(svma).0;
+            let range = |r: &std::ops::Range<_>| (at(r.start), at(r.end));
+            let kept = site.pun.as_ref();
             sites.push(SiteDoc {
-                window: (window.0.0, window.1.0),
-                trampoline: (at.0, emitted.code.len() as u64),
+                window: range(&site.window),
+                landing: site.landing.as_ref().map(range).unwrap_or_default(),
+                trampoline: (place.trampoline.0, emitted.code.len() as u64),
+                stone: place.stone.map_or(0, |stone| stone.0),
+                kept: kept
+                    .map(|pun| (at(pun.depends.start), pun.bytes.clone()))
+                    .unwrap_or_default(),
                 patches: patches?,
                 trap: site.tactic == Tactic::Trap,
                 pcs: emitted.pcs.iter().map(pair).collect(),

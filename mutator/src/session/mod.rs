@@ -4,6 +4,7 @@
 //! target for as long as bytes are written, and lets it go.
 
 mod apply;
+mod claims;
 mod create;
 mod end;
 mod indirect;

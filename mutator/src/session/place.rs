@@ -1,17 +1,17 @@
 //! Where trampolines go, and what they are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use patcher::Avma;
-use patcher::emit::{Emitted, Hooks};
+use patcher::emit::{Emitted, Hooks, Place, STONE};
 use patcher::plan::RefuseReason;
 
 use super::Candidate;
 use crate::process::Mapping;
-use crate::process::maps::free_range_near;
+use crate::process::maps::{free_place_in, free_range_near};
 use crate::process::modules::Module;
-use crate::segment::RegionDoc;
+use crate::segment::{Document, RegionDoc};
 
 /// Bytes at a region's start that hold the addresses of the stubs.
 const CELLS: u64 = 16;
@@ -29,16 +29,88 @@ pub(super) struct Places {
     /// Bytes of each region that are promised to modules and not taken yet.
     promised: Vec<u64>,
     by_module: HashMap<usize, usize>,
+    /// Stepping stones, those that exist included.
+    stones: BTreeSet<u64>,
+    /// New ones, by the punned jump that leads to them.
+    by_jump: HashMap<u64, u64>,
 }
 
 impl Places {
-    pub(super) fn new(regions: &[RegionDoc]) -> Self {
+    pub(super) fn new(document: &Document) -> Self {
+        let sites = document.functions.iter().flat_map(|f| &f.sites);
+        let stones = sites.map(|s| s.stone).filter(|&stone| stone != 0);
         Self {
-            regions: regions.to_vec(),
-            existing: regions.len(),
-            promised: vec![0; regions.len()],
+            regions: document.regions.clone(),
+            existing: document.regions.len(),
+            promised: vec![0; document.regions.len()],
             by_module: HashMap::new(),
+            stones: stones.collect(),
+            by_jump: HashMap::new(),
         }
+    }
+
+    /// Finds room for the stepping stones of those candidates that have any, before anything else
+    /// takes the few places where they can be.
+    pub(super) fn reserve_stones(&mut self, maps: &[Mapping], candidates: &[Candidate]) {
+        for candidate in candidates {
+            let puns = candidate.plan.sites.iter().filter_map(|s| {
+                let targets = s.pun.as_ref()?.targets(candidate.bias);
+                Some((candidate.bias.to_avma(s.window.start), targets))
+            });
+            for (jump, targets) in puns {
+                if let Some(stone) = targets.and_then(|t| self.stone_in(maps, &t)) {
+                    self.stones.insert(stone);
+                    self.by_jump.insert(jump.0, stone);
+                }
+            }
+        }
+    }
+
+    /// Room for a stepping stone at one of `targets`.
+    fn stone_in(&mut self, maps: &[Mapping], targets: &Range<Avma>) -> Option<u64> {
+        let held = self.regions.iter().filter(|r| r.stones);
+        let held = held.map(|r| r.start + CELLS..r.start + r.len - STONE + 1);
+        for room in held {
+            let room = room.start.max(targets.start.0)..room.end.min(targets.end.0);
+            let behind = self.stones.range(room.clone()).map(|stone| stone + STONE);
+            let mut tried = std::iter::once(room.start).chain(behind);
+            if let Some(stone) = tried.find(|&at| room.contains(&at) && self.is_free(at)) {
+                return Some(stone);
+            }
+        }
+        let at = free_place_in(&self.with_new(maps), targets, CELLS, STONE)?;
+        let start = (at.0 - CELLS) & !(abi::PAGE - 1);
+        let len = (at.0 + STONE - start).next_multiple_of(abi::PAGE);
+        self.regions.push(RegionDoc {
+            start,
+            len,
+            used: len,
+            ready: false,
+            stones: true,
+        });
+        self.promised.push(0);
+        Some(at.0)
+    }
+
+    /// Would a stepping stone at `at` overlap no other?
+    fn is_free(&self, at: u64) -> bool {
+        let near = at.saturating_sub(STONE - 1)..at + STONE;
+        self.stones.range(near).next().is_none()
+    }
+
+    /// The mappings, with the regions that were planned a moment ago.
+    fn with_new(&self, maps: &[Mapping]) -> Vec<Mapping> {
+        let mut taken = maps.to_vec();
+        let new = self.regions.iter().skip(self.existing);
+        taken.extend(new.filter_map(|region| {
+            Some(Mapping {
+                range: Avma(region.start)..Avma(region.start + region.len),
+                name: String::new(),
+                ..maps.first()?.clone()
+            })
+        }));
+        taken.sort_by_key(|m| m.range.start);
+        taken
     }
 
     /// Finds room for all trampolines of the candidates of one module, where there is any.
@@ -63,31 +135,19 @@ impl Places {
     /// those there are has.
     fn region_for(&mut self, maps: &[Mapping], near: &Range<Avma>, need: u64) -> Option<usize> {
         let has_room = |(r, promised): (&RegionDoc, &u64)| {
-            r.len - r.used >= need + promised && is_near(r, near)
+            !r.stones && r.len - r.used >= need + promised && is_near(r, near)
         };
         if let Some(at) = self.regions.iter().zip(&self.promised).position(has_room) {
             return Some(at);
         }
         let len = (CELLS + need).max(SMALLEST).next_multiple_of(abi::PAGE);
-        // Regions planned a moment ago are not in the maps yet.
-        let mut taken = maps.to_vec();
-        for region in self.regions.iter().skip(self.existing) {
-            if let Some(mapping) = maps.first() {
-                let range = Avma(region.start)..Avma(region.start + region.len);
-                taken.push(Mapping {
-                    range,
-                    name: String::new(),
-                    ..mapping.clone()
-                });
-            }
-        }
-        taken.sort_by_key(|m| m.range.start);
-        let start = free_range_near(&taken, near, len)?;
+        let start = free_range_near(&self.with_new(maps), near, len)?;
         self.regions.push(RegionDoc {
             start: start.0,
             len,
             used: CELLS,
             ready: false,
+            stones: false,
         });
         self.promised.push(0);
         Some(self.regions.len() - 1)
@@ -98,19 +158,24 @@ impl Places {
         &self.regions[self.existing..]
     }
 
-    /// The sites of a function with the addresses of their trampolines; why they cannot be had
-    /// there.
+    /// The sites of a function with the addresses of their code; why they cannot be had there.
     pub(super) fn emit(
         &mut self,
         candidate: &Candidate,
         id: u32,
-    ) -> Result<Vec<(Avma, Emitted)>, RefuseReason> {
+    ) -> Result<Vec<(Place, Emitted)>, RefuseReason> {
         let sites = candidate.plan.sites.iter().map(|site| {
-            let (at, hooks) = self
+            let jump = candidate.bias.to_avma(site.window.start);
+            let stone = self.by_jump.get(&jump.0).copied().map(Avma);
+            if site.pun.is_some() && stone.is_none() {
+                return Err(RefuseReason::PunOutOfReach);
+            }
+            let (trampoline, hooks) = self
                 .take(candidate.module, site.max_len() as u64, id)
                 .ok_or(RefuseReason::NoNearMemory)?;
-            let emitted = site.emit(&candidate.image.image, candidate.bias, at, &hooks);
-            Ok((at, emitted.map_err(|_| RefuseReason::OutOfReach)?))
+            let place = Place { trampoline, stone };
+            let emitted = site.emit(candidate.bias, place, &hooks);
+            Ok((place, emitted.map_err(|_| RefuseReason::OutOfReach)?))
         });
         sites.collect()
     }
@@ -149,7 +214,7 @@ mod tests {
     fn what_is_promised_to_one_module_is_not_given_to_another() {
         let maps = parse("7f0000000000-7f0000010000 r-xp 00000000 00:00 0 \n");
         let near = Avma(0x7f00_0000_0000)..Avma(0x7f00_0001_0000);
-        let mut places = Places::new(&[]);
+        let mut places = Places::new(&Document::default());
         for (index, need) in [40_000, 40_000, 20_000].into_iter().enumerate() {
             let at = places.region_for(&maps, &near, need).expect("free memory");
             places.promised[at] += need;
@@ -160,5 +225,33 @@ mod tests {
             assert!(places.take(index, need, 0).is_some(), "module {index}");
         }
         assert_eq!(places.new_regions().len(), 2);
+    }
+
+    #[test]
+    fn stepping_stones_share_pages_and_never_overlap() {
+        let maps = parse("7f0000000000-7f0000010000 r-xp 00000000 00:00 0 \n");
+        let mut places = Places::new(&Document::default());
+        let mut stone = |start: u64, count: u64| {
+            let stone = places.stone_in(&maps, &(Avma(start)..Avma(start + count)));
+            places.stones.extend(stone);
+            stone
+        };
+        let at = 0x7f00_1000_0100;
+        assert_eq!(stone(at, 1), Some(at));
+        assert_eq!(stone(at, 1), None, "taken");
+        assert_eq!(stone(at + 13, 1), None, "overlaps");
+        assert_eq!(stone(at - 13, 27), None, "overlaps from below");
+        assert_eq!(stone(at + 14, 1), Some(at + 14));
+        assert_eq!(stone(at, 256), Some(at + 28));
+        assert_eq!(stone(0x7f00_0000_8000, 256), None, "mapped");
+        // Where a page begins, the page before is needed for the cells.
+        assert_eq!(stone(0x7f00_2000_0000, 1), Some(0x7f00_2000_0000));
+        let regions = places.new_regions().iter();
+        let regions: Vec<_> = regions.map(|r| (r.start, r.len, r.used)).collect();
+        let (page, two) = (abi::PAGE, 2 * abi::PAGE);
+        let expected = [(0x7f00_1000_0000, page, page), (0x7f00_1fff_f000, two, two)];
+        assert_eq!(regions, expected);
+        let near = Avma(0x7f00_0000_0000)..Avma(0x7f00_0001_0000);
+        assert_eq!(places.region_for(&maps, &near, 100), Some(2), "a new one");
     }
 }

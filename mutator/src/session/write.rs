@@ -57,6 +57,11 @@ impl Session {
                 return Err(SessionError::TextChanged(patch.at));
             }
         }
+        for (at, bytes) in sites.iter().map(|s| &s.kept) {
+            if read(memory, Avma(*at), bytes.len())? != *bytes {
+                return Err(SessionError::TextChanged(Avma(*at)));
+            }
+        }
         self.clear_windows(memory, stopped, stacks, ids)?;
         let journal = Journal(&self.segment);
         for &(index, _) in &patches {

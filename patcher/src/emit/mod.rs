@@ -10,8 +10,14 @@
 //! ```
 //!
 //! The stub behind the cell preserves every register and the flags, and nothing else in a hook
-//! touches the flags. At an entry, a return and a tail jump nothing lives below the stack pointer,
-//! so the hook may push.
+//! touches the flags. A punned jump leads to a stepping stone first, 14 bytes at one of the few
+//! addresses that it can name:
+//!
+//! ```text
+//! window:      jmp stone ────► stone:  jmp [rip + 0] ────► trampoline
+//! ```
+//!
+//! At an entry, a return and a tail jump nothing lives below the stack pointer, so the hook may push.
 
 mod buffer;
 mod trampoline;
@@ -19,7 +25,6 @@ mod trampoline;
 use std::fmt;
 
 use crate::addr::{Avma, Bias};
-use crate::image::Image;
 use crate::plan::{Site, Tactic};
 
 use buffer::rel32;
@@ -55,6 +60,28 @@ pub struct PcPair {
     pub trampoline: Avma,
 }
 
+/// Where the code of a site goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The trampoline, within 2 GiB of the site.
+    pub trampoline: Avma,
+    /// The stepping stone of a site with [`Tactic::Pun`], among the targets of its
+    /// [`Pun`](crate::plan::Pun).
+    pub stone: Option<Avma>,
+}
+
+impl From<Avma> for Place {
+    fn from(trampoline: Avma) -> Self {
+        Self {
+            trampoline,
+            stone: None,
+        }
+    }
+}
+
+/// `jmp [rip + 0]` and the address behind it.
+pub const STONE: u64 = 14;
+
 /// What a site needs in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emitted {
@@ -62,6 +89,8 @@ pub struct Emitted {
     pub patches: Vec<Patch>,
     /// The trampoline.
     pub code: Vec<u8>,
+    /// The stepping stone, of [`STONE`] bytes; empty where there is none.
+    pub stone: Vec<u8>,
     /// Equal program counters. Into the trampoline, take the first pair with the address; out of
     /// it, each address stands in one pair at most. A thread elsewhere in the trampoline is in a
     /// hook or between the parts of one original instruction and has to run on first.
@@ -81,6 +110,11 @@ pub enum EmitError {
         /// What it should name.
         to: Avma,
     },
+    /// The jump at `at` cannot lead to the stepping stone given, or none is.
+    NotSpelled {
+        /// The jump's address.
+        at: Avma,
+    },
     /// The instruction at `at` has an operand too far away and no other form.
     NoFarForm {
         /// The instruction's original address.
@@ -93,6 +127,12 @@ impl fmt::Display for EmitError {
         match self {
             Self::OutOfReach { from, to } => {
                 write!(f, "emit trampoline: {to} is out of reach of {from}")
+            }
+            Self::NotSpelled { at } => {
+                write!(
+                    f,
+                    "emit trampoline: the punned jump at {at} cannot lead there"
+                )
             }
             Self::NoFarForm { at } => {
                 write!(f, "emit trampoline: the operand of {at} is out of reach")
@@ -109,24 +149,35 @@ impl Site {
         trampoline::max_len(self)
     }
 
-    /// The site for a module loaded with `bias` and a trampoline at `trampoline`.
+    /// The site for a module loaded with `bias`, its code at `place`.
     pub fn emit(
         &self,
-        _image: &Image<'_>,
         bias: Bias,
-        trampoline: Avma,
+        place: impl Into<Place>,
         hooks: &Hooks,
     ) -> Result<Emitted, EmitError> {
-        let built = trampoline::build(self, bias, trampoline, hooks)?;
+        let place = place.into();
+        let mut built = trampoline::build(self, bias, place.trampoline, hooks)?;
+        let mut stone = Vec::new();
+        if let Some(at) = place.stone.filter(|_| self.tactic == Tactic::Pun) {
+            stone.extend([0xff, 0x25, 0, 0, 0, 0]); // jmp [rip + 0]
+            stone.extend(place.trampoline.0.to_le_bytes());
+            built.hook_starts.push(PcPair {
+                original: bias.to_avma(self.window.start),
+                trampoline: at,
+            });
+        }
         Ok(Emitted {
-            patches: self.patches(bias, trampoline)?,
+            patches: self.patches(bias, place)?,
             code: built.code,
+            stone,
             pcs: built.pcs,
             hook_starts: built.hook_starts,
         })
     }
 
-    fn patches(&self, bias: Bias, trampoline: Avma) -> Result<Vec<Patch>, EmitError> {
+    fn patches(&self, bias: Bias, place: Place) -> Result<Vec<Patch>, EmitError> {
+        let trampoline = place.trampoline;
         let at = bias.to_avma(self.window.start);
         let [window, landing] = &self.old;
         let mut patches = Vec::new();
@@ -146,6 +197,22 @@ impl Site {
                 old: window.clone(),
                 new: vec![0xcc],
             }),
+            (Tactic::Pun, _) => {
+                let refuse = EmitError::NotSpelled { at };
+                let stone = place.stone.ok_or(refuse)?;
+                let pun = self.pun.as_ref().ok_or(refuse)?;
+                let field = rel32(at.plus(5), stone)?;
+                if !field.ends_with(&pun.bytes) {
+                    return Err(refuse);
+                }
+                let mut new = vec![0xe9];
+                new.extend(&field[..field.len() - pun.bytes.len()]);
+                patches.push(Patch {
+                    at,
+                    old: window.clone(),
+                    new,
+                });
+            }
             (_, Some(range)) => {
                 let stop = bias.to_avma(range.start);
                 let field = rel32(stop.plus(5), trampoline)?;

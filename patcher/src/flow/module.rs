@@ -26,6 +26,8 @@ pub struct ModuleContext<'d> {
     pub(crate) restartable: Vec<Range<Svma>>,
     /// The words that the loader fills with addresses, by where they stand.
     relocated: Vec<RelocatedWord>,
+    /// What the loader fills of the text, sorted.
+    text_fields: Vec<Svma>,
     /// The target of each branch to a crowded address, sorted.
     arrivals: OnceLock<Vec<u64>>,
 }
@@ -62,6 +64,7 @@ impl<'d> ModuleContext<'d> {
             words,
             restartable,
             relocated,
+            text_fields: scan::text_fields(image),
             arrivals: OnceLock::new(),
         }
     }
@@ -86,6 +89,17 @@ impl<'d> ModuleContext<'d> {
         }
         let bytes = image.bytes(at, 8)?.first_chunk()?;
         Some(Svma(u64::from_le_bytes(*bytes)))
+    }
+
+    /// May the loader change one of these bytes?
+    pub(crate) fn is_relocated(&self, range: &Range<Svma>) -> bool {
+        // No field that a relocation fills is longer than a word.
+        let first = self
+            .text_fields
+            .partition_point(|at| at.plus(8) <= range.start);
+        self.text_fields
+            .get(first)
+            .is_some_and(|at| *at < range.end)
     }
 
     /// Is `at` in an executable segment?

@@ -120,32 +120,73 @@ pub struct RelocatedWord {
 const PT_DYNAMIC: u32 = 2;
 const DT_RELA: u64 = 7;
 const DT_RELASZ: u64 = 8;
+const DT_PLTRELSZ: u64 = 2;
+const DT_JMPREL: u64 = 23;
 const DT_RELRSZ: u64 = 35;
 const DT_RELR: u64 = 36;
 const R_X86_64_RELATIVE: u32 = 8;
 const R_X86_64_IRELATIVE: u32 = 37;
 
-/// Every word with a relative relocation, read through `PT_DYNAMIC` so that a file without section
-/// headers serves as well.
-pub fn relocated_words(image: &Image<'_>) -> Vec<RelocatedWord> {
-    let mut words = Vec::new();
-    let mut rela = (0, 0);
-    let mut relr = (0, 0);
-    for entry in dynamic(image).unwrap_or_default().chunks_exact(16) {
-        let value = le64(&entry[8..]);
-        match le64(entry) {
-            DT_RELA => rela.0 = value,
-            DT_RELASZ => rela.1 = value,
-            DT_RELR => relr.0 = value,
-            DT_RELRSZ => relr.1 = value,
-            _ => {}
+/// The relocations of a file, read through `PT_DYNAMIC` so that a file without section headers
+/// serves as well.
+#[derive(Default)]
+struct Relocations<'d> {
+    /// `Elf64_Rela`, 24 bytes each: where, kind and symbol, addend.
+    rela: &'d [u8],
+    /// The same for linkage stubs.
+    plt: &'d [u8],
+    /// The compact form of relative relocations.
+    relr: &'d [u8],
+}
+
+impl<'d> Relocations<'d> {
+    fn of(image: &Image<'d>) -> Self {
+        let (mut rela, mut plt, mut relr) = ((0, 0), (0, 0), (0, 0));
+        for entry in dynamic(image).unwrap_or_default().chunks_exact(16) {
+            let value = le64(&entry[8..]);
+            match le64(entry) {
+                DT_RELA => rela.0 = value,
+                DT_RELASZ => rela.1 = value,
+                DT_JMPREL => plt.0 = value,
+                DT_PLTRELSZ => plt.1 = value,
+                DT_RELR => relr.0 = value,
+                DT_RELRSZ => relr.1 = value,
+                _ => {}
+            }
+        }
+        let bytes = |(at, len)| image.bytes(Svma(at), len).unwrap_or_default();
+        Self {
+            rela: bytes(rela),
+            plt: bytes(plt),
+            relr: bytes(relr),
         }
     }
-    for entry in image
-        .bytes(Svma(rela.0), rela.1)
-        .unwrap_or_default()
-        .chunks_exact(24)
-    {
+
+    /// Where the compact relocations are. An even entry is an address, an odd one a bitmap of the 63
+    /// words behind the last.
+    fn compact(&self) -> Vec<Svma> {
+        let mut fields = Vec::new();
+        let mut next = 0u64;
+        for entry in self.relr.chunks_exact(8) {
+            let entry = le64(entry);
+            if entry & 1 == 0 {
+                fields.push(Svma(entry));
+                next = entry.wrapping_add(8);
+            } else {
+                let set = (0..63).filter(|bit| entry >> (bit + 1) & 1 == 1);
+                fields.extend(set.map(|bit| Svma(next.wrapping_add(8 * bit))));
+                next = next.wrapping_add(63 * 8);
+            }
+        }
+        fields
+    }
+}
+
+/// Every word with a relative relocation.
+pub fn relocated_words(image: &Image<'_>) -> Vec<RelocatedWord> {
+    let relocations = Relocations::of(image);
+    let mut words = Vec::new();
+    for entry in relocations.rela.chunks_exact(24) {
         let kind = le64(&entry[8..]) as u32;
         if kind == R_X86_64_RELATIVE || kind == R_X86_64_IRELATIVE {
             words.push(RelocatedWord {
@@ -154,31 +195,26 @@ pub fn relocated_words(image: &Image<'_>) -> Vec<RelocatedWord> {
             });
         }
     }
-    // RELR: an even entry is an address, an odd one a bitmap of the 63 words behind the last.
-    let mut next = 0u64;
-    let in_place = |at: u64| {
-        let value = le64(image.bytes(Svma(at), 8)?);
-        Some(RelocatedWord {
-            at: Svma(at),
-            value,
-        })
+    let in_place = |at| {
+        let value = le64(image.bytes(at, 8)?);
+        Some(RelocatedWord { at, value })
     };
-    for entry in image
-        .bytes(Svma(relr.0), relr.1)
-        .unwrap_or_default()
-        .chunks_exact(8)
-    {
-        let entry = le64(entry);
-        if entry & 1 == 0 {
-            words.extend(in_place(entry));
-            next = entry.wrapping_add(8);
-        } else {
-            let set = (0..63).filter(|bit| entry >> (bit + 1) & 1 == 1);
-            words.extend(set.filter_map(|bit| in_place(next.wrapping_add(8 * bit))));
-            next = next.wrapping_add(63 * 8);
-        }
-    }
+    words.extend(relocations.compact().into_iter().filter_map(in_place));
     words
+}
+
+/// Where the loader fills in something in the text, sorted.
+pub fn text_fields(image: &Image<'_>) -> Vec<Svma> {
+    let relocations = Relocations::of(image);
+    let tables = [relocations.rela, relocations.plt];
+    let places = tables.into_iter().flat_map(|t| t.chunks_exact(24));
+    let mut fields: Vec<Svma> = places
+        .map(|entry| Svma(le64(entry)))
+        .chain(relocations.compact())
+        .filter(|&at| [at, at.plus(7)].into_iter().any(|at| image.is_code(at)))
+        .collect();
+    fields.sort_unstable();
+    fields
 }
 
 fn dynamic<'d>(image: &Image<'d>) -> Option<&'d [u8]> {

@@ -32,6 +32,7 @@ impl Ladder<'_, '_> {
             tactic: draft.tactic,
             points,
             landing: landing.as_ref().map(range),
+            pun: draft.depends().and_then(|_| self.pun_of(&draft.window)),
             hosted: hosted.map(|at| Svma(at).range(JUMP)).collect(),
             old: [
                 self.original(&draft.window),

@@ -21,13 +21,15 @@ pub enum Grow {
 
 impl Ladder<'_, '_> {
     /// Windows of at least `len` bytes around the instruction at `at`, in the order in which they
-    /// are tried: instructions alone, then with as few of them as padding allows.
+    /// are tried: instructions alone, then with as few of them as padding allows. Where the function
+    /// is in doubt, only that one instruction is taken.
     pub(super) fn windows(&self, at: u64, way: Grow, len: u64) -> Vec<(Range<u64>, Tactic)> {
         let flow = self.ground.flow;
         let Some(index) = flow.index_of(at) else {
             return Vec::new();
         };
         let insn = &flow.insns[index];
+        let sole = flow.doubt.is_some();
         let mut found = Vec::new();
         match way {
             Grow::Forward => {
@@ -35,7 +37,7 @@ impl Ladder<'_, '_> {
                 let mut last = index;
                 while end - at < len {
                     match flow.insns.get(last + 1) {
-                        Some(next) if next.ip() == end && self.same_range(at, end) => {
+                        Some(next) if !sole && next.ip() == end && self.same_range(at, end) => {
                             end = next.next_ip();
                             last += 1;
                         }
@@ -73,7 +75,9 @@ impl Ladder<'_, '_> {
                     }
                     match first.checked_sub(1).map(|i| &flow.insns[i]) {
                         Some(before)
-                            if before.next_ip() == start && self.same_range(before.ip(), at) =>
+                            if !sole
+                                && before.next_ip() == start
+                                && self.same_range(before.ip(), at) =>
                         {
                             start = before.ip();
                             first -= 1;

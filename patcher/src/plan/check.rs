@@ -44,6 +44,9 @@ impl Ground<'_, '_> {
         let mut strays = Vec::new();
         let insns = self.executed(self.flow.insns_in(window).1);
         let displaced = self.movable(insns)?;
+        if let (Some(doubt), 2..) = (self.flow.doubt, insns.len()) {
+            return Err(doubt.into());
+        }
         if insns.first().map(Instruction::ip) != Some(window.start) {
             return Err(RefuseReason::DataInCode);
         }

@@ -36,6 +36,22 @@ pub struct Draft {
     pub strays: Vec<u64>,
 }
 
+impl Draft {
+    /// The bytes behind a punned jump that are a part of it.
+    pub fn depends(&self) -> Option<Range<u64>> {
+        (self.tactic == Tactic::Pun).then(|| self.window.end..self.window.start + JUMP)
+    }
+
+    /// Does it neither change nor depend on any of these bytes?
+    pub fn is_clear(&self, range: &Range<u64>) -> bool {
+        let landing = self.landing.map(|at| at..at + JUMP);
+        std::iter::once(self.window.clone())
+            .chain(landing)
+            .chain(self.depends())
+            .all(|own| own.end <= range.start || range.end <= own.start)
+    }
+}
+
 /// What became of the probe points.
 pub struct Outcomes {
     pub entry: Outcome,
@@ -45,7 +61,7 @@ pub struct Outcomes {
 
 /// What to do about the function's own jumps into the middle of a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Strays {
+pub(super) enum Strays {
     /// They forbid the window, unless they are displaced by another site already.
     Forbid,
     /// They are patched as well, to lead to a copy of what they jump to.
@@ -72,23 +88,30 @@ impl<'a, 'd> Ladder<'a, 'd> {
             at: flow.entry,
             effect: Effect::Entry,
         };
-        let mut outcome = self.entry(entry);
+        let mut outcome = self.grow(entry.at.0, Grow::Forward, Some(entry));
         if !want.entry {
             self.sites.clear();
         }
         let mut exits = Vec::new();
         if want.exits {
             exits.extend(flow.leaves.iter().map(|leave| self.exit(leave)));
+        }
+        for effort in [Self::last_resort, Self::very_last_resort] {
             for (leave, outcome) in flow.leaves.iter().zip(&mut exits) {
+                if unhookable(leave.kind).is_some() {
+                    continue;
+                }
                 let point = ProbePoint {
                     at: leave.at,
                     effect: Effect::Exit,
                 };
-                self.last_resort(self.carrier(leave), Some(point), Grow::Backward, outcome);
+                effort(self, self.carrier(leave), point, Grow::Backward, outcome);
+            }
+            if want.entry {
+                effort(self, entry.at.0, entry, Grow::Forward, &mut outcome);
             }
         }
         if want.entry {
-            self.last_resort(entry.at.0, Some(entry), Grow::Forward, &mut outcome);
             let loops = flow.reentries.iter().map(|at| at.0).collect::<Vec<_>>();
             if outcome.is_ok() && !loops.into_iter().all(|at| self.lead(at)) {
                 self.sites.clear();
@@ -106,13 +129,6 @@ impl<'a, 'd> Ladder<'a, 'd> {
             entry: outcome,
             exits,
         }
-    }
-
-    fn entry(&mut self, point: ProbePoint) -> Outcome {
-        if let Some(doubt) = self.ground.flow.doubt {
-            return Err(doubt.into());
-        }
-        self.grow(point.at.0, Grow::Forward, Some(point))
     }
 
     fn exit(&mut self, leave: &Leave) -> Outcome {
@@ -176,20 +192,14 @@ impl<'a, 'd> Ladder<'a, 'd> {
 
     /// Tries windows over whole instructions around `at`, then the padding behind it.
     fn grow(&mut self, at: u64, way: Grow, point: Option<ProbePoint>) -> Outcome {
-        let doubt = self.ground.flow.doubt;
-        let mut first = None;
+        let mut first = self.ground.flow.doubt.map(Into::into);
         for (window, tactic) in self.windows(at, way, JUMP) {
-            if window.start != at && doubt.is_some() {
-                continue;
-            }
             match self.open(window, tactic, point, Strays::Forbid) {
                 Ok(tactic) => return Ok(tactic),
                 Err(reason) => first = first.or(Some(reason)),
             }
         }
-        Err(first
-            .or(doubt.map(Into::into))
-            .unwrap_or(RefuseReason::TooShort))
+        Err(first.unwrap_or(RefuseReason::TooShort))
     }
 
     /// Makes a site of `window`, joined with the sites it overlaps.
@@ -232,8 +242,10 @@ impl<'a, 'd> Ladder<'a, 'd> {
                 draft.tactic = Tactic::Window;
             }
         }
-        let taken = |l: u64| l < draft.window.end && draft.window.start < l + JUMP;
-        if self.sites.iter().filter_map(|s| s.landing).any(taken) {
+        // What is not joined stays clear: landings, and what puns depend on.
+        let joined = |s: &Draft| overlaps(s, &draft.window);
+        let clear = |s: &Draft| joined(s) || s.is_clear(&draft.window);
+        if !self.sites.iter().all(clear) {
             return Err(RefuseReason::TooShort);
         }
         match draft.tactic {
@@ -260,7 +272,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
     }
 
     /// Are all of the function's jumps at `wanting` displaced, or can they be?
-    fn settle(&mut self, wanting: Vec<u64>, strays: Strays) -> bool {
+    pub(super) fn settle(&mut self, wanting: Vec<u64>, strays: Strays) -> bool {
         wanting.into_iter().all(|at| match strays {
             Strays::Forbid => self.sites.iter().any(|s| s.window.contains(&at)),
             Strays::Lead => self.lead(at),
@@ -277,32 +289,34 @@ impl<'a, 'd> Ladder<'a, 'd> {
         }
         self.grow(at, Grow::Backward, None).is_ok()
             || self.spring(at, None, Grow::Backward, Strays::Forbid)
+            || self.pun(at, None, Grow::Backward)
     }
 
-    /// Where `outcome` is a refusal that more effort can avoid, makes that effort.
-    fn last_resort(
-        &mut self,
-        at: u64,
-        point: Option<ProbePoint>,
-        way: Grow,
-        outcome: &mut Outcome,
-    ) {
+    /// Has the point at `carrier` been refused for a reason that more effort can avoid? A site made
+    /// for another point may hold it by now: then it is had.
+    fn is_open(&mut self, carrier: u64, point: ProbePoint, outcome: &mut Outcome) -> bool {
         let avoidable = matches!(
             outcome,
             Err(RefuseReason::BranchIntoWindow
                 | RefuseReason::TooShort
                 | RefuseReason::CallInWindow
                 | RefuseReason::OverlapsFunction
-                | RefuseReason::Immovable)
+                | RefuseReason::Immovable
+                | RefuseReason::IndirectJump
+                | RefuseReason::DataInCode)
         );
-        if !avoidable {
-            return;
-        }
-        // A site made for another point may hold this one by now.
-        if let Some(tactic) = point.and_then(|point| self.join(at, point)) {
+        if avoidable && let Some(tactic) = self.join(carrier, point) {
             *outcome = Ok(tactic);
+        }
+        avoidable && outcome.is_err()
+    }
+
+    /// Where `outcome` is a refusal that more effort can avoid, makes that effort.
+    fn last_resort(&mut self, at: u64, point: ProbePoint, way: Grow, outcome: &mut Outcome) {
+        if !self.is_open(at, point, outcome) {
             return;
         }
+        let point = Some(point);
         if self.spring(at, point, way, Strays::Forbid) {
             *outcome = Ok(Tactic::Springboard);
             return;
@@ -326,16 +340,17 @@ impl<'a, 'd> Ladder<'a, 'd> {
         }
     }
 
+    /// The same with puns, which not every process has room for.
+    fn very_last_resort(&mut self, at: u64, point: ProbePoint, way: Grow, outcome: &mut Outcome) {
+        if self.is_open(at, point, outcome) && self.pun(at, Some(point), way) {
+            *outcome = Ok(Tactic::Pun);
+        }
+    }
+
     /// Tries a springboard.
     fn spring(&mut self, at: u64, point: Option<ProbePoint>, way: Grow, strays: Strays) -> bool {
         for (window, _) in self.windows(at, way, SHORT) {
-            let exit_only = self.ground.flow.doubt.is_some() && window.start != at;
-            let free = |s: &Draft| s.window.end <= window.start || window.end <= s.window.start;
-            let landings = |s: &Draft| {
-                s.landing
-                    .is_none_or(|l| l + JUMP <= window.start || window.end <= l)
-            };
-            if exit_only || !self.sites.iter().all(|s| free(s) && landings(s)) {
+            if !self.sites.iter().all(|s| s.is_clear(&window)) {
                 continue;
             }
             let Ok(found) = self.ground.displace(&window) else {

@@ -56,7 +56,7 @@ impl Ladder<'_, '_> {
 
     fn behind_jump(&self, site: &Draft, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
         let used = match site.tactic {
-            Tactic::Retarget | Tactic::Trap => return None,
+            Tactic::Retarget | Tactic::Pun | Tactic::Trap => return None,
             Tactic::Springboard => SHORT,
             Tactic::Window | Tactic::Padding => JUMP,
         };
@@ -78,13 +78,9 @@ impl Ladder<'_, '_> {
         starts.into_iter().find_map(|start| {
             let room = self.room(start)?;
             let old = self.sites.iter().position(|s| s.window.start == start);
-            let overlaps = |s: &Draft| s.window.start < room.end && room.start < s.window.end;
             let blocked = self.sites.iter().enumerate().any(|(index, s)| {
                 let host = old == Some(index) && s.tactic == Tactic::Window;
-                let landing = s
-                    .landing
-                    .is_some_and(|l| l < room.end && room.start < l + JUMP);
-                landing || overlaps(s) && !host
+                !host && !s.is_clear(&room)
             });
             let meets = room.start < window.end && window.start < room.end;
             let at = start + JUMP;
@@ -132,8 +128,9 @@ impl Ladder<'_, '_> {
     }
 
     fn is_free(&self, window: &Range<u64>, at: u64) -> bool {
-        let taken = |l: u64| !clear(&(l..l + JUMP), at);
-        clear(window, at) && !self.sites.iter().filter_map(|s| s.landing).any(taken)
+        let landing = |s: &Draft| s.landing.map(|l| l..l + JUMP);
+        let taken = self.sites.iter().flat_map(|s| [landing(s), s.depends()]);
+        clear(window, at) && taken.flatten().all(|range| clear(&range, at))
     }
 
     /// Does no other function begin where the landing at `at` would be?

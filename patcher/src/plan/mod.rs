@@ -10,6 +10,7 @@ mod ladder;
 mod landing;
 mod order;
 mod padding;
+mod pun;
 mod site;
 mod trap;
 
@@ -22,6 +23,7 @@ use crate::function::{Function, FunctionKind};
 use crate::image::Image;
 
 pub use crate::flow::ModuleContext;
+pub use pun::Pun;
 pub(crate) use site::Row;
 pub use site::Site;
 
@@ -55,6 +57,9 @@ pub enum Tactic {
     /// Two bytes become a short jump to a jump that is placed in padding close by, or in bytes
     /// that another site's window has left over.
     Springboard,
+    /// One to four bytes become the beginning of a jump whose displacement ends with the bytes that
+    /// follow and stay. So it leads to one of few addresses.
+    Pun,
     /// One byte becomes a breakpoint, whose signal leads on: slow, and only where it was allowed.
     Trap,
 }
@@ -66,6 +71,7 @@ impl fmt::Display for Tactic {
             Self::Padding => "padding",
             Self::Retarget => "retarget",
             Self::Springboard => "springboard",
+            Self::Pun => "pun",
             Self::Trap => "trap",
         })
     }
@@ -101,6 +107,8 @@ pub enum RefuseReason {
     Fragment,
     /// The function jumps into another one and leaves its frame standing.
     JumpsAstray,
+    /// In this process there is no room where a punned jump could lead.
+    PunOutOfReach,
     /// The process has no free memory within 2 GiB of the function's module.
     NoNearMemory,
     /// An instruction that would be moved has an operand that it could not reach from there.
@@ -125,6 +133,7 @@ impl fmt::Display for RefuseReason {
             Self::LoopToEntry => "loop-to-entry",
             Self::Fragment => "fragment",
             Self::JumpsAstray => "jumps-astray",
+            Self::PunOutOfReach => "pun-out-of-reach",
             Self::NoNearMemory => "no-near-memory",
             Self::OutOfReach => "out-of-reach",
             Self::Vdso => "vdso",

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::addr::Svma;
 use crate::relocate::Displaced;
 
-use super::{ProbePoint, Tactic};
+use super::{ProbePoint, Pun, Tactic};
 
 /// Bytes that are overwritten so that control comes to one trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Site {
     /// The bytes in padding, or in the unused rest of another site's window, that take the long
     /// jump of a springboard.
     pub landing: Option<Range<Svma>>,
+    /// What the jump depends on beyond the window, with [`Tactic::Pun`].
+    pub pun: Option<Pun>,
     /// Parts of `window` that other sites' landings take: they are not this site's to write.
     pub(crate) hosted: Vec<Range<Svma>>,
     pub(crate) displaced: Vec<Displaced>,

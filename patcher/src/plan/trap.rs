@@ -51,7 +51,8 @@ fn trap(image: &Image<'_>, flow: &Flow, sites: &[Site], plan: &PointPlan) -> Opt
     };
     let taken = |s: &Site| {
         let lands = s.landing.as_ref().is_some_and(|l| l.contains(&at));
-        s.window.contains(&at) || lands
+        let kept = s.pun.as_ref().is_some_and(|p| p.depends.contains(&at));
+        s.window.contains(&at) || lands || kept
     };
     if !roomless || !hookable || sites.iter().any(taken) {
         return None;
@@ -63,6 +64,7 @@ fn trap(image: &Image<'_>, flow: &Flow, sites: &[Site], plan: &PointPlan) -> Opt
         tactic: Tactic::Trap,
         points: vec![plan.point],
         landing: None,
+        pun: None,
         hosted: Vec::new(),
         old: [bytes[..1].to_vec(), Vec::new()],
         entry: flow.ranges[0].start..flow.entry.plus(1),

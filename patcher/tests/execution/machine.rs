@@ -52,29 +52,85 @@ pub const FUEL: u64 = DATA + 0xff8;
 /// No code runs longer than this, in seconds.
 const LIMIT: u32 = 20;
 
-/// A program in executable memory.
+/// What any jump with a 32-bit displacement reaches, and a bit more.
+const REACH: usize = (1 << 31) + (1 << 16);
+
+/// The length of a stepping stone.
+const STONE: u64 = patcher::emit::STONE;
+
+/// A program in executable memory, with nothing else within reach of its jumps.
 pub struct Machine {
+    /// Where what is reserved begins.
+    reserved: *mut u8,
     base: *mut u8,
+    /// The addresses of stepping stones.
+    stones: Vec<u64>,
 }
 
 impl Machine {
     /// Maps `file`.
     pub fn new(file: &[u8]) -> Self {
         // SAFETY: a fresh anonymous mapping, at no address that is given.
-        let base = unsafe {
+        let reserved = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                SIZE,
-                libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                2 * REACH + SIZE,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
                 0,
             )
         };
-        assert_ne!(base, libc::MAP_FAILED, "mmap");
-        let mut machine = Self { base: base.cast() };
+        assert_ne!(reserved, libc::MAP_FAILED, "mmap");
+        let reserved = reserved.cast::<u8>();
+        let mut machine = Self {
+            reserved,
+            base: reserved.wrapping_add(REACH),
+            stones: Vec::new(),
+        };
+        machine.open(machine.base(), SIZE as u64);
         machine.load(file);
         machine
+    }
+
+    /// Lets the pages that hold `len` bytes at `at` be read, written and executed.
+    fn open(&mut self, at: u64, len: u64) {
+        const PAGE: u64 = 4096;
+        let start = at & !(PAGE - 1);
+        let len = (at + len - start).next_multiple_of(PAGE);
+        let reserved = self.reserved as u64;
+        assert!(reserved <= start && start + len <= reserved + (2 * REACH + SIZE) as u64);
+        // SAFETY: within what is reserved, by the assertion, to which no reference exists.
+        let done = unsafe {
+            libc::mprotect(
+                start as *mut libc::c_void,
+                len as usize,
+                libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            )
+        };
+        assert_eq!(done, 0, "mprotect");
+    }
+
+    /// A place in `targets` for a stepping stone, if there is one.
+    pub fn stone(&mut self, targets: std::ops::Range<u64>) -> Option<u64> {
+        let program = self.base()..self.base() + SIZE as u64;
+        let taken = self.stones.iter().map(|&stone| stone..stone + STONE);
+        let taken: Vec<_> = taken.chain([program]).collect();
+        let ends = taken.iter().map(|t| t.end);
+        let at = std::iter::once(targets.start).chain(ends).find(|&at| {
+            let free = |t: &std::ops::Range<u64>| t.end <= at || at + STONE <= t.start;
+            targets.contains(&at) && taken.iter().all(free)
+        })?;
+        self.stones.push(at);
+        Some(at)
+    }
+
+    /// Writes a stepping stone to the place chosen.
+    pub fn write_stone(&mut self, at: u64, code: &[u8]) {
+        assert!(self.stones.contains(&at) && code.len() as u64 == STONE);
+        self.open(at, STONE);
+        // SAFETY: mapped and writable, as opened above; nothing refers to it.
+        unsafe { (at as *mut u8).copy_from_nonoverlapping(code.as_ptr(), code.len()) };
     }
 
     /// Makes everything what it is in `file`, with cells for the hooks.
@@ -151,7 +207,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, to which nothing refers any more.
-        unsafe { libc::munmap(self.base.cast(), SIZE) };
+        unsafe { libc::munmap(self.reserved.cast(), 2 * REACH + SIZE) };
     }
 }
 

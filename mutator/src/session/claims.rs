@@ -1,0 +1,121 @@
+//! Which bytes of the target functions change, and which must stay for their sake.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use patcher::{Avma, Svma};
+
+use super::Candidate;
+use crate::segment::Document;
+
+/// The bytes that the functions of a session have, each changed by one of them at most.
+#[derive(Default)]
+pub(super) struct Claims {
+    /// The ends of what is changed, by its start. Nothing overlaps.
+    changed: BTreeMap<u64, u64>,
+    /// The same of what punned jumps depend on, which may overlap.
+    kept: BTreeMap<u64, u64>,
+}
+
+/// No punned jump depends on more bytes.
+const MOST_KEPT: u64 = 4;
+
+impl Claims {
+    /// What functions that are in the session have, those taken out for now included.
+    pub(super) fn of(document: &Document) -> Self {
+        let mut claims = Self::default();
+        for site in document.functions.iter().flat_map(|f| &f.sites) {
+            claims.change(site.window.0..site.window.1);
+            claims.change(site.landing.0..site.landing.1);
+            claims.keep(site.kept.0..site.kept.0 + site.kept.1.len() as u64);
+        }
+        claims
+    }
+
+    /// Gives a function what it needs; `false` where it gets in the way of those that are there.
+    pub(super) fn admit(&mut self, candidate: &Candidate) -> bool {
+        let at = |r: &Range<Svma>| {
+            let (Avma(start), Avma(end)) = (
+                candidate.bias.to_avma(r.start),
+                candidate.bias.to_avma(r.end),
+            );
+            start..end
+        };
+        let sites = &candidate.plan.sites;
+        let changed = || {
+            let landings = sites.iter().filter_map(|s| s.landing.as_ref());
+            sites.iter().map(|s| &s.window).chain(landings).map(at)
+        };
+        let kept = || {
+            let puns = sites.iter().filter_map(|s| s.pun.as_ref());
+            puns.map(|pun| at(&pun.depends))
+        };
+        let free = changed().all(|r| !self.is_changed(&r) && !self.is_kept(&r))
+            && kept().all(|r| !self.is_changed(&r));
+        if free {
+            changed().for_each(|r| self.change(r));
+            kept().for_each(|r| self.keep(r));
+        }
+        free
+    }
+
+    /// What a window leaves over for another site's landing is changed with the window.
+    fn change(&mut self, range: Range<u64>) {
+        if !range.is_empty() && !self.is_changed(&range) {
+            self.changed.insert(range.start, range.end);
+        }
+    }
+
+    fn keep(&mut self, range: Range<u64>) {
+        if !range.is_empty() {
+            let end = self.kept.entry(range.start).or_default();
+            *end = range.end.max(*end);
+        }
+    }
+
+    fn is_changed(&self, range: &Range<u64>) -> bool {
+        let last = self.changed.range(..range.end).next_back();
+        last.is_some_and(|(_, &end)| end > range.start)
+    }
+
+    fn is_kept(&self, range: &Range<u64>) -> bool {
+        let first = range.start.saturating_sub(MOST_KEPT);
+        let near = self.kept.range(first..range.end);
+        near.into_iter().any(|(_, &end)| end > range.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Claims;
+
+    #[test]
+    fn what_is_changed_is_found_from_either_side() {
+        let mut claims = Claims::default();
+        claims.change(10..15);
+        claims.change(20..22);
+        assert!(claims.is_changed(&(14..16)) && claims.is_changed(&(8..11)));
+        assert!(claims.is_changed(&(0..30)) && claims.is_changed(&(21..22)));
+        assert!(!claims.is_changed(&(15..20)) && !claims.is_changed(&(0..10)));
+    }
+
+    #[test]
+    fn what_is_kept_may_overlap() {
+        let mut claims = Claims::default();
+        claims.keep(10..12);
+        claims.keep(10..14);
+        claims.keep(11..15);
+        assert!(claims.is_kept(&(14..20)) && claims.is_kept(&(5..11)));
+        assert!(!claims.is_kept(&(15..20)) && !claims.is_kept(&(5..10)));
+        assert!(!claims.is_changed(&(10..15)));
+    }
+
+    #[test]
+    fn a_landing_in_a_window_is_part_of_it() {
+        let mut claims = Claims::default();
+        claims.change(10..20);
+        claims.change(15..20);
+        claims.change(0..0);
+        assert_eq!(claims.changed.len(), 1);
+    }
+}

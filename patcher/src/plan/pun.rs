@@ -1,0 +1,185 @@
+//! Puns: jumps whose displacement is in part what stands behind them and stays.
+//!
+//! ```text
+//!           window     depends
+//! before:   c3         55 48 89 e5        ret; push rbp; mov rbp, rsp
+//! after:    e9         55 48 89 e5        jmp +0xe5894855; what is jumped to still is the same
+//! ```
+
+use std::ops::Range;
+
+use crate::addr::{Avma, Bias, Svma};
+use crate::flow::ends_block;
+
+use super::candidates::Grow;
+use super::check::Ground;
+use super::ladder::{Draft, Ladder, Strays};
+use super::padding::JUMP;
+use super::{ProbePoint, Tactic};
+
+/// No punned jump leads below this: user space begins here at the earliest (vm.mmap_min_addr).
+const LOWEST: u64 = 1 << 16;
+/// Nor to this or above: user space ends here (Documentation/arch/x86/x86_64/mm.rst).
+const HIGHEST: u64 = 1 << 47;
+
+/// What a punned jump depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pun {
+    /// The bytes behind the window that are the rest of the displacement. They must stay.
+    pub depends: Range<Svma>,
+    /// What they are.
+    pub bytes: Vec<u8>,
+    /// Behind the jump's last byte.
+    next: Svma,
+}
+
+impl Pun {
+    /// `bytes` are what stands at `depends`, up to the last byte of the jump.
+    pub(super) fn new(depends: Range<Svma>, bytes: Vec<u8>) -> Self {
+        let next = depends.end;
+        Self {
+            depends,
+            bytes,
+            next,
+        }
+    }
+
+    /// The addresses to which the jump can lead in a module loaded with `bias`; `None` where none of
+    /// them can be mapped.
+    pub fn targets(&self, bias: Bias) -> Option<Range<Avma>> {
+        // The displacement's low bytes are free, its high bytes given.
+        let free = 8 * (4 - self.bytes.len());
+        let given = self.bytes.iter().rev();
+        let given = given.fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+        let lowest = i64::from((given << free) as i32);
+        let first = bias.to_avma(self.next).0 as i64 + lowest;
+        let behind = first + (1 << free);
+        let first = first.max(LOWEST as i64) as u64;
+        let behind = behind.min(HIGHEST as i64) as u64;
+        (first < behind).then_some(Avma(first)..Avma(behind))
+    }
+}
+
+impl Ladder<'_, '_> {
+    /// Tries to lead the instruction at `at` away by a pun.
+    pub(super) fn pun(&mut self, at: u64, point: Option<ProbePoint>, way: Grow) -> bool {
+        let windows = self.short_windows(at, way);
+        let doubt = self.ground.flow.doubt.is_some();
+        let mut try_all = |strays| windows.iter().any(|w| self.place_pun(w, point, strays));
+        try_all(Strays::Forbid) || !doubt && try_all(Strays::Lead)
+    }
+
+    /// The bytes that a punned jump at the start of `window` depends on, if they stay for sure.
+    pub(super) fn pun_of(&self, window: &Range<u64>) -> Option<Pun> {
+        let Ground { image, context, .. } = self.ground;
+        let whole = Svma(window.start).range(JUMP);
+        let bytes = image.bytes(whole.start, JUMP)?;
+        let kept = bytes.get((window.end - window.start) as usize..)?;
+        let depends = Svma(window.end)..whole.end;
+        if kept.is_empty() || context.is_relocated(&whole) {
+            return None;
+        }
+        let pun = Pun::new(depends, kept.to_vec());
+        let fixed = !image.is_position_independent();
+        (!fixed || pun.targets(Bias(0)).is_some()).then_some(pun)
+    }
+
+    fn place_pun(
+        &mut self,
+        window: &Range<u64>,
+        point: Option<ProbePoint>,
+        strays: Strays,
+    ) -> bool {
+        let jump = window.start..window.start + JUMP;
+        if !self.sites.iter().all(|s| s.is_clear(&jump)) || self.pun_of(window).is_none() {
+            return false;
+        }
+        let Ok(found) = self.ground.displace(window) else {
+            return false;
+        };
+        let before = self.sites.clone();
+        self.sites.push(Draft {
+            window: window.clone(),
+            tactic: Tactic::Pun,
+            points: point.into_iter().collect(),
+            landing: None,
+            displaced: found.displaced,
+            strays: found.strays.clone(),
+        });
+        let settled = self.settle(found.strays, strays) && self.is_orderly();
+        if !settled {
+            self.sites = before;
+        }
+        settled
+    }
+
+    /// Windows shorter than a jump around the instruction at `at`, the longest first: they leave the
+    /// most places for the jump to lead to.
+    fn short_windows(&self, at: u64, way: Grow) -> Vec<Range<u64>> {
+        let flow = self.ground.flow;
+        let Some(index) = flow.index_of(at) else {
+            return Vec::new();
+        };
+        let sole = flow.doubt.is_some();
+        let mut found = Vec::new();
+        let (mut first, mut last) = (index, index);
+        loop {
+            let (start, end) = (flow.insns[first].ip(), flow.insns[last].next_ip());
+            if end - start >= JUMP {
+                break;
+            }
+            found.push(start..end);
+            if ends_block(&flow.insns[last]) {
+                let padded = self.padded(end).min(start + JUMP - 1);
+                found.extend((end + 1..=padded).map(|end| start..end));
+            }
+            let next = match way {
+                Grow::Forward => flow.insns.get(last + 1).map(|i| (i.ip() == end, i.ip())),
+                Grow::Backward => first
+                    .checked_sub(1)
+                    .map(|i| &flow.insns[i])
+                    .map(|i| (i.next_ip() == start, i.ip())),
+            };
+            match next {
+                Some((true, ip)) if !sole && self.same_range(ip, at) => match way {
+                    Grow::Forward => last += 1,
+                    Grow::Backward => first -= 1,
+                },
+                _ => break,
+            }
+        }
+        found.sort_by_key(|w| std::cmp::Reverse(w.end - w.start));
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pun(at: u64, bytes: &[u8]) -> Pun {
+        let end = Svma(at + JUMP);
+        Pun::new(Svma(end.0 - bytes.len() as u64)..end, bytes.to_vec())
+    }
+
+    #[test]
+    fn four_given_bytes_spell_one_address() {
+        let spelled = pun(0x1000, &[0x55, 0x48, 0x89, 0xe5]).targets(Bias(0x7f00_0000_0000));
+        let at = 0x7f00_0000_1005u64.wrapping_add_signed(i64::from(0xe589_4855u32 as i32));
+        assert_eq!(spelled, Some(Avma(at)..Avma(at + 1)));
+    }
+
+    #[test]
+    fn one_given_byte_leaves_a_range() {
+        let spelled = pun(0x1000, &[0x12]).targets(Bias(0));
+        assert_eq!(spelled, Some(Avma(0x1200_1005)..Avma(0x1300_1005)));
+    }
+
+    #[test]
+    fn nothing_outside_of_user_space_is_spelled() {
+        assert_eq!(pun(0x40_1000, &[0x89, 0xe5]).targets(Bias(0)), None);
+        assert_eq!(pun(0, &[0x7f]).targets(Bias(0x7fff_ffff_0000)), None);
+        let below = pun(0xf000, &[0]).targets(Bias(0));
+        assert_eq!(below, Some(Avma(0x1_0000)..Avma(0x100_f005)));
+    }
+}
