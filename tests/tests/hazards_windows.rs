@@ -353,7 +353,7 @@ fn signal_frames(place: &str) {
         kept.keep(index);
         let refused = attach(pid, &[name]);
         let error = refused.expect_error();
-        assert!(error.contains("a thread stays inside"), "{error}");
+        assert!(error.contains("stays inside the code of"), "{error}");
         kept.let_go();
         kept.assert_clean("refused");
 

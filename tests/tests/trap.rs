@@ -1,7 +1,9 @@
 //! Breakpoints where no jump has room: opted for, disclosed, exact, and gone afterwards.
+//!
+//! The program stands at a fixed address, so low that no punned jump leads anywhere.
 
 use ipath_tests::command::Run;
-use ipath_tests::compile::program;
+use ipath_tests::compile::program_with;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
@@ -15,7 +17,7 @@ fn patterns() -> impl Iterator<Item = &'static str> {
 
 #[test]
 fn trap() {
-    let program = program("trap.c");
+    let program = program_with("trap.c", &["-no-pie"]);
     let scratch = Scratch::new("trap");
     let file = scratch.file("p.json");
     let ours = Run::ipath(["run", "--no-tui", "--allow-trap", "-o"])
@@ -50,7 +52,8 @@ fn trap() {
 
 #[test]
 fn trap_comes_and_goes() {
-    let target = Target::start(program("trap.c"), ["0", "120"]).await_output("ready");
+    let target =
+        Target::start(program_with("trap.c", &["-no-pie"]), ["0", "120"]).await_output("ready");
     let pid = target.pid().to_string();
     let before = ProcessState::of(target.pid());
     let scratch = Scratch::new("trap-attach");
@@ -77,7 +80,8 @@ fn trap_comes_and_goes() {
 
 #[test]
 fn no_trap_unasked() {
-    let target = Target::start(program("trap.c"), ["0", "60"]).await_output("ready");
+    let target =
+        Target::start(program_with("trap.c", &["-no-pie"]), ["0", "60"]).await_output("ready");
     let pid = target.pid().to_string();
     let before = ProcessState::of(target.pid());
     let scratch = Scratch::new("trap-unasked");

@@ -72,6 +72,9 @@ impl Places {
         let held = held.map(|r| r.start + CELLS..r.start + r.len - STONE + 1);
         for room in held {
             let room = room.start.max(targets.start.0)..room.end.min(targets.end.0);
+            if room.is_empty() {
+                continue;
+            }
             let behind = self.stones.range(room.clone()).map(|stone| stone + STONE);
             let mut tried = std::iter::once(room.start).chain(behind);
             if let Some(stone) = tried.find(|&at| room.contains(&at) && self.is_free(at)) {
