@@ -47,15 +47,22 @@ impl Stopped {
     /// Stops every thread of the process.
     pub fn all(process: &Process) -> Result<Self, TraceeError> {
         let mut stopped = Self::none(process.pid);
+        // Threads that have ended: the leader stays listed. Others may have made one before that.
+        let mut ended: Vec<Tid> = Vec::new();
         for _ in 0..ROUNDS {
             let tids = process.tids().ok_or(TraceeError::Gone(process.pid))?;
             let new: Vec<Tid> = tids
                 .into_iter()
                 .filter(|t| !stopped.threads.contains_key(t))
                 .collect();
-            if new.is_empty() || !stopped.stop(&new)? {
+            // A listing can lack a thread while others end.
+            let known = stopped.threads.len() + ended.len();
+            if new == ended && thread_count(process).is_none_or(|count| count <= known) {
                 break;
             }
+            stopped.stop(&new)?;
+            ended = new;
+            ended.retain(|t| !stopped.threads.contains_key(t));
         }
         if stopped.threads.is_empty() {
             return Err(TraceeError::Gone(process.pid));
@@ -81,8 +88,8 @@ impl Stopped {
         }
     }
 
-    /// Stops these threads; whether any of them could be.
-    fn stop(&mut self, tids: &[Tid]) -> Result<bool, TraceeError> {
+    /// Stops those of these threads that have not ended.
+    fn stop(&mut self, tids: &[Tid]) -> Result<(), TraceeError> {
         let mut seized = Vec::new();
         for &tid in tids {
             match sys::seize(tid) {
@@ -106,14 +113,12 @@ impl Stopped {
             }
         }
         let deadline = Instant::now() + PATIENCE;
-        let mut any = false;
         for tid in interrupted {
             if let Some(thread) = wait_for_stop(self.pid, tid, deadline)? {
                 self.threads.insert(tid, thread);
-                any = true;
             }
         }
-        Ok(any)
+        Ok(())
     }
 
     /// The process.
@@ -190,6 +195,10 @@ impl Drop for Stopped {
             let _ = thread.resume();
         }
     }
+}
+
+fn thread_count(process: &Process) -> Option<usize> {
+    process.status("Threads")?.trim().parse().ok()
 }
 
 fn is_dead(pid: Pid, tid: Tid) -> bool {
