@@ -32,7 +32,16 @@ pub struct Finished {
     pub stderr: String,
     /// From start to end.
     pub elapsed: Duration,
-    /// Its largest resident set, in KiB.
+    /// What it cost.
+    pub cost: Cost,
+}
+
+/// What the kernel has accounted to a command and those of its children that it waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Time on a processor, in user and in system mode.
+    pub cpu: Duration,
+    /// The largest resident set, in KiB.
     pub max_rss_kib: u64,
 }
 
@@ -120,7 +129,7 @@ impl Run {
         let ended = wait(child, start + limit);
         let elapsed = start.elapsed();
         let (stdout, stderr) = (read(&out), read(&err));
-        let Some((status, max_rss_kib)) = ended else {
+        let Some((status, cost)) = ended else {
             let reports = kill_family("timeout", pid);
             panic!(
                 "{shown}\nhas not ended within {limit:?}; processes: {}\n{}",
@@ -134,7 +143,7 @@ impl Run {
             stdout,
             stderr,
             elapsed,
-            max_rss_kib,
+            cost,
         }
     }
 }
@@ -152,8 +161,8 @@ fn kill_family(name: &str, pid: u32) -> std::path::PathBuf {
     reports
 }
 
-/// Waits until `end`: the status and the largest resident set in KiB, or None when time is over.
-fn wait(child: Child, end: Instant) -> Option<(ExitStatus, u64)> {
+/// Waits until `end`: the status and the cost, or None when time is over.
+fn wait(child: Child, end: Instant) -> Option<(ExitStatus, Cost)> {
     let pid = child.id() as libc::pid_t;
     drop(child); // reaped here, by wait4, for the sake of its rusage
     loop {
@@ -163,7 +172,14 @@ fn wait(child: Child, end: Instant) -> Option<(ExitStatus, u64)> {
         // SAFETY: both pointers are to live locals of the types wait4 writes.
         let got = unsafe { libc::wait4(pid, &mut status, libc::WNOHANG, &mut usage) };
         if got == pid {
-            return Some((ExitStatus::from_raw(status), usage.ru_maxrss as u64));
+            let time = |t: libc::timeval| {
+                Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+            };
+            let cost = Cost {
+                cpu: time(usage.ru_utime) + time(usage.ru_stime),
+                max_rss_kib: usage.ru_maxrss as u64,
+            };
+            return Some((ExitStatus::from_raw(status), cost));
         }
         assert!(got == 0, "wait4 {pid}: {}", std::io::Error::last_os_error());
         if Instant::now() >= end {

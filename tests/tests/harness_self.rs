@@ -109,7 +109,7 @@ fn resident_memory_is_measured() {
         .run()
         .expect(0);
     let small = Run::new("true").run().expect(0);
-    assert!(large.max_rss_kib > 300 << 10 && small.max_rss_kib < 100 << 10);
+    assert!(large.cost.max_rss_kib > 300 << 10 && small.cost.max_rss_kib < 100 << 10);
 }
 
 #[test]

@@ -46,12 +46,13 @@ fn some_function(library: &PathBuf) -> (String, u64) {
     )
 }
 
-fn check_cost(finished: &Finished, limit: Duration) {
-    let (elapsed, mib) = (finished.elapsed, finished.max_rss_kib / 1024);
-    println!("{elapsed:?}, {mib} MiB");
+/// Processor time and memory: how long it takes depends on what else runs here.
+fn check_cost(finished: &Finished) {
+    let (cpu, mib) = (finished.cost.cpu, finished.cost.max_rss_kib / 1024);
+    println!("{cpu:?}, {mib} MiB");
     assert!(
-        elapsed < limit && mib < 600,
-        "{elapsed:?}, {mib} MiB\n{}",
+        cpu < Duration::from_secs(2) && mib < 600,
+        "{cpu:?}, {mib} MiB\n{}",
         finished.report()
     );
 }
@@ -69,7 +70,7 @@ fn list_large() {
         .expect(0);
     let functions = finished.json()["functions"].clone();
     assert_eq!(functions[0]["address"], address, "{functions}");
-    check_cost(&finished, Duration::from_secs(2));
+    check_cost(&finished);
 }
 
 /// rustc that reads its source from a pipe which stays open, killed at the end.
@@ -110,7 +111,7 @@ fn attach_to_a_process_with_a_large_library() {
         .arg(scratch.file("p.json"))
         .run()
         .expect(0);
-    check_cost(&finished, Duration::from_millis(2100));
+    check_cost(&finished);
     let profile = Profile::read(&scratch.file("p.json"));
     assert!(
         profile.functions.iter().any(|f| f.linkage == name),

@@ -46,7 +46,7 @@ fn find_syscall(maps: &[Mapping], memory: &Memory) -> Option<Avma> {
     maps.iter().filter(|m| is_lasting(m)).find_map(|m| {
         let len = (m.range.end.0 - m.range.start.0).min(AT_ONCE);
         let bytes = memory.read_vec(m.range.start, len as usize).ok()?;
-        let at = bytes.windows(SYSCALL.len()).position(|w| w == SYSCALL)?;
+        let at = memchr::memmem::find(&bytes, &SYSCALL)?;
         Some(m.range.start.plus(at as u64))
     })
 }

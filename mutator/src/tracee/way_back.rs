@@ -42,7 +42,10 @@ impl Code {
     pub fn find(maps: &[Mapping], memory: &Memory) -> Option<Self> {
         const AT_ONCE: usize = 1 << 20;
         let (mut call, mut restorer) = (None, None);
-        for mapping in maps.iter().filter(|m| is_lasting(m)) {
+        // A C library has both, and is not the largest that programs have.
+        let mut lasting: Vec<&Mapping> = maps.iter().filter(|m| is_lasting(m)).collect();
+        lasting.sort_by_key(|m| m.range.end.0 - m.range.start.0);
+        for mapping in lasting {
             let (mut from, end) = (mapping.range.start, mapping.range.end);
             while from < end && (call.is_none() || restorer.is_none()) {
                 let len = (end.0 - from.0).min(AT_ONCE as u64) as usize;
@@ -50,7 +53,7 @@ impl Code {
                     break;
                 };
                 let find = |code: &[u8]| {
-                    let at = bytes.windows(code.len()).position(|w| w == code);
+                    let at = memchr::memmem::find(&bytes, code);
                     at.map(|at| from.plus(at as u64))
                 };
                 call = call.or_else(|| find(&CALL));
