@@ -5,8 +5,10 @@ use core::mem::size_of;
 use core::sync::atomic::Ordering;
 
 use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot};
+use abi::segment::ROOT_COMPLETE;
 
 use crate::activation::{self, Activation};
+use crate::memo::Miss;
 use crate::state::{ipath_functions, is_alive};
 use crate::thread::{self, ACTIVATIONS, PathSlot, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
@@ -27,6 +29,24 @@ const ATTEMPTS: u64 = 2 * MOST_FRAMES;
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
 pub unsafe extern "C" fn ipath_fast_entry(function: u64, slot: u64, rbp: u64) -> *mut Thread {
+    // SAFETY: the stub's promise.
+    unsafe { enter::<false>(function, slot, rbp) }
+}
+
+/// The same, but every walk that is remembered is made again, and where it differs the program ends
+/// with SIGILL.
+///
+/// # Safety
+/// As for [`ipath_fast_entry`].
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_verified_entry(function: u64, slot: u64, rbp: u64) -> *mut Thread {
+    // SAFETY: the stub's promise.
+    unsafe { enter::<true>(function, slot, rbp) }
+}
+
+#[inline(always)]
+unsafe fn enter<const VERIFY: bool>(function: u64, slot: u64, rbp: u64) -> *mut Thread {
     let none = core::ptr::null_mut();
     if !is_alive() {
         return none;
@@ -61,11 +81,33 @@ pub unsafe extern "C" fn ipath_fast_entry(function: u64, slot: u64, rbp: u64) ->
         if is_reaper || !thread::is_same_thread(thread) {
             return thread;
         }
-        let Ok(walk) = walk::fast(thread, function as u32, slot, rbp) else {
+        if !(*thread).stack.holds(slot) {
             return thread;
-        };
-        let Some(known) = find(thread, function as u32, &walk) else {
-            return thread;
+        }
+        (*thread).entry_rbp = rbp;
+        let (stack, known) = match (*thread).memo.find(function as u32, slot) {
+            Ok(run) => {
+                let is_whole = run.stack != 0;
+                let stack = if is_whole {
+                    run.stack
+                } else {
+                    (*thread).stack.high
+                };
+                if VERIFY && !is_same_walk(thread, function as u32, stack, run.record, rbp, slot) {
+                    core::arch::asm!("ud2", options(noreturn, nomem, nostack));
+                }
+                (stack, run.record)
+            }
+            Err(miss) => {
+                let Ok(walk) = walk::fast(thread, function as u32, slot, rbp) else {
+                    return thread;
+                };
+                let Some(known) = find(thread, function as u32, &walk) else {
+                    return thread;
+                };
+                remember(thread, miss, &walk, known);
+                (walk.stack, known)
+            }
         };
         if state.flags.load(Ordering::Relaxed) & FUNCTION_EXITS == 0 {
             record::enter(known);
@@ -73,13 +115,46 @@ pub unsafe extern "C" fn ipath_fast_entry(function: u64, slot: u64, rbp: u64) ->
             return none;
         }
         let top = (*thread).top;
-        let is_left_behind = (*top).stack == walk.stack && (*top).slot <= slot;
+        let is_left_behind = (*top).stack == stack && (*top).slot <= slot;
         if is_left_behind || (*top).next.is_null() {
             return thread;
         }
-        push(thread, function as u32, state, slot, walk.stack, known);
+        push(thread, function as u32, state, slot, stack, known);
         set_busy(thread, 0);
         none
+    }
+}
+
+/// Whether a fresh walk comes to the same as a remembered one.
+unsafe fn is_same_walk(
+    thread: *mut Thread,
+    function: u32,
+    stack: u64,
+    known: u32,
+    rbp: u64,
+    slot: u64,
+) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        walk::fast(thread, function, slot, rbp)
+            .is_ok_and(|walk| walk.stack == stack && find(thread, function, &walk) == Some(known))
+    }
+}
+
+/// Remembers a walk for the next call like it.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn remember(thread: *mut Thread, miss: Miss, walk: &Walk, known: u32) {
+    if !walk.is_determined {
+        return;
+    }
+    // SAFETY: the thread is the caller's; the walk has just left its reads there.
+    unsafe {
+        let reads = core::slice::from_raw_parts((*thread).reads, walk.reads as usize);
+        let is_whole = walk.root == ROOT_COMPLETE;
+        let stack = if is_whole { walk.stack } else { 0 };
+        (*thread).memo.remember(miss, reads, stack, known);
     }
 }
 
@@ -173,8 +248,7 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
 unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
     // SAFETY: the caller's promise.
     let thread = unsafe { &mut *thread };
-    let holds = |range: &StackRange| range.low <= slot && slot < range.high;
-    if let Some(known) = thread.stacks.iter().find(|r| holds(r)) {
+    if let Some(known) = thread.stacks.iter().find(|r| r.holds(slot)) {
         thread.stack = *known;
         return Some(());
     }
@@ -184,7 +258,7 @@ unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
             low: mapping.start,
             high: mapping.end,
         };
-        if holds(&range) && mapping.read {
+        if range.holds(slot) && mapping.read {
             found = Some(range);
         }
         found.is_none()
@@ -206,7 +280,8 @@ unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
             return None;
         }
         let old = (*thread).frames as u64;
-        (*thread).frames = memory::map(capacity * 8)? as *mut u64;
+        (*thread).frames = memory::map(thread::walk_bytes(capacity))? as *mut u64;
+        (*thread).reads = (*thread).frames.add(capacity as usize).cast();
         (*thread).frames_capacity = capacity;
         memory::unmap(old);
         Some(())

@@ -17,6 +17,7 @@ pub mod cfi;
 pub mod entry;
 pub mod exit;
 pub mod maps;
+pub mod memo;
 pub mod memory;
 pub mod modules;
 pub mod record;

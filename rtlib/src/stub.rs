@@ -10,7 +10,7 @@
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
-use crate::entry::{ipath_fast_entry, ipath_slow_entry};
+use crate::entry::{ipath_fast_entry, ipath_slow_entry, ipath_verified_entry};
 use crate::exit::{ipath_fast_exit, ipath_slow_exit};
 use crate::thread::{Saved, Thread};
 
@@ -144,6 +144,12 @@ stub!(
     /// Called by the hook of an entry.
     ipath_entry_stub,
     ipath_fast_entry,
+    ipath_slow_entry
+);
+stub!(
+    /// The same, never content with a walk that it remembers.
+    ipath_verified_entry_stub,
+    ipath_verified_entry,
     ipath_slow_entry
 );
 stub!(

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::{MAX_FUNCTIONS, MAX_THREADS};
 
 use crate::activation::{self, Activation};
+use crate::memo::{self, Memo, Read};
 use crate::state::{REGISTRY, ipath_parameters};
 use crate::{memory, segment, sys};
 
@@ -55,6 +56,14 @@ pub struct StackRange {
     pub high: u64,
 }
 
+impl StackRange {
+    /// Whether it holds the word at `slot`.
+    #[inline(always)]
+    pub fn holds(&self, slot: u64) -> bool {
+        self.low <= slot && slot < self.high
+    }
+}
+
 /// One thread. Only the thread itself touches it, a signal handler on it nothing but `busy`,
 /// which tells it to keep out.
 #[repr(C)]
@@ -93,6 +102,20 @@ pub struct Thread {
     pub stacks: [StackRange; STACKS],
     /// See `stacks`.
     pub next_stack: u64,
+    /// rbp at the entry of the call being recorded: a word that walks read, like those of the stack.
+    pub entry_rbp: u64,
+    /// Words that the walk under way has read: room for [`READS`] a frame and one.
+    pub reads: *mut Read,
+    /// Walks of earlier calls.
+    pub memo: Memo,
+}
+
+/// A frame's return address and the frame pointer that leads to it.
+pub const READS: u64 = 2;
+
+/// Bytes of the buffers for a walk of `frames` frames.
+pub const fn walk_bytes(frames: u64) -> u64 {
+    frames * 8 + (frames * READS + 1) * size_of::<Read>() as u64
 }
 
 const _: () = assert!(core::mem::offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP);
@@ -220,9 +243,10 @@ pub fn register() -> *mut Thread {
     let table = size_of::<Activation>() as u64 * ACTIVATIONS;
     let depths = size_of::<u32>() as u64 * MAX_FUNCTIONS as u64;
     let paths = size_of::<PathSlot>() as u64 * PATHS;
-    let frames = FRAMES * 8;
+    let frames = walk_bytes(FRAMES);
     let head = (size_of::<Thread>() as u64).next_multiple_of(64);
-    let Some(base) = memory::map(head + table + depths + paths + frames + STACK) else {
+    let Some(base) = memory::map(head + table + depths + paths + frames + memo::BYTES + STACK)
+    else {
         return ptr::null_mut();
     };
     let Some(index) = segment::take_thread() else {
@@ -244,7 +268,10 @@ pub fn register() -> *mut Thread {
         (*thread).depths = (activations + table) as *mut u32;
         (*thread).frames = (activations + table + depths + paths) as *mut u64;
         (*thread).frames_capacity = FRAMES;
-        (*thread).private_stack = (base + head + table + depths + paths + frames + STACK) & !0xf;
+        (*thread).reads = (*thread).frames.add(FRAMES as usize).cast();
+        let memo = (*thread).frames as u64 + frames;
+        (*thread).memo = Memo::new(memo);
+        (*thread).private_stack = (memo + memo::BYTES + STACK) & !0xf;
         (*thread).top = activations as *mut Activation;
         activation::link((*thread).top, ACTIVATIONS as usize, ptr::null_mut());
         // The bottom of the list encloses every call.

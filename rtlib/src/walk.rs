@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
 
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
+use crate::memo::Read;
 use crate::modules::Range;
 use crate::rule::Rule;
 use crate::state::{MODULES, RULES, ipath_parameters};
@@ -25,6 +26,23 @@ pub struct Walk {
     pub root: u32,
     /// Which stack: the CFA of the root frame, or where that was not reached the stack's end.
     pub stack: u64,
+    /// Words read, in the thread's `reads`.
+    pub reads: u64,
+    /// Whether those words alone have led to all this, and not the bounds of the stack's mapping.
+    pub is_determined: bool,
+}
+
+impl Walk {
+    fn begin(function: u32, high: u64) -> Self {
+        Self {
+            len: 0,
+            hash: mix(HASH, u64::from(function)),
+            root: 0,
+            stack: high,
+            reads: 0,
+            is_determined: false,
+        }
+    }
 }
 
 /// Why the fast walk could not go on.
@@ -70,14 +88,18 @@ pub unsafe fn fast(
         let frames = (*thread).frames;
         let limit = depth_limit();
         let mut sp = slot + 8;
-        let mut bp = rbp;
         let mut pc = (slot as *const u64).read();
-        let mut walk = Walk {
-            len: 0,
-            hash: mix(HASH, u64::from(function)),
-            root: 0,
-            stack: high,
+        let mut walk = Walk::begin(function, high);
+        let mut reads = Reads {
+            next: (*thread).reads,
+            bp: Read {
+                at: &raw const (*thread).entry_rbp as u64,
+                value: rbp,
+            },
+            is_noted: false,
         };
+        reads.note(slot, pc);
+        walk.is_determined = true;
         loop {
             if walk.len == limit {
                 walk.root = ROOT_CUT;
@@ -97,13 +119,13 @@ pub unsafe fn fast(
                 Some(Rule::FromRbp {
                     cfa_offset,
                     rbp_words,
-                }) => (bp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
-                Some(Rule::FramePointer) if bp == 0 => {
+                }) => (reads.bp().wrapping_add(cfa_offset as i64 as u64), rbp_words),
+                Some(Rule::FramePointer) if reads.bp() == 0 => {
                     walk.root = ROOT_COMPLETE;
                     walk.stack = sp;
                     break;
                 }
-                Some(Rule::FramePointer) => (bp.wrapping_add(16), -2),
+                Some(Rule::FramePointer) => (reads.bp().wrapping_add(16), -2),
                 Some(Rule::Root) => {
                     walk.root = ROOT_COMPLETE;
                     walk.stack = sp;
@@ -120,16 +142,60 @@ pub unsafe fn fast(
             let saved_rbp = cfa.wrapping_add((i64::from(rbp_words) * 8) as u64);
             if cfa < sp.wrapping_add(8) || cfa > high || cfa % 8 != 0 || saved_rbp < sp {
                 walk.root = ROOT_INCOMPLETE;
+                walk.is_determined = false;
                 break;
             }
             pc = ((cfa - 8) as *const u64).read();
+            reads.note(cfa - 8, pc);
             if rbp_words != 0 {
-                bp = (saved_rbp as *const u64).read();
+                reads.bp = Read {
+                    at: saved_rbp,
+                    value: (saved_rbp as *const u64).read(),
+                };
+                reads.is_noted = false;
             }
             sp = cfa;
         }
+        walk.reads = reads.next.offset_from((*thread).reads) as u64;
         walk.hash = mix(walk.hash, u64::from(walk.root));
         Ok(walk)
+    }
+}
+
+/// The words that a walk has read, as far as something has depended on them.
+struct Reads {
+    /// Where the next goes.
+    next: *mut Read,
+    /// The frame pointer, and where it was read.
+    bp: Read,
+    /// Whether that is among them.
+    is_noted: bool,
+}
+
+impl Reads {
+    /// # Safety
+    /// There is room for one more.
+    #[inline(always)]
+    unsafe fn note(&mut self, at: u64, value: u64) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.next.write(Read { at, value });
+            self.next = self.next.add(1);
+        }
+    }
+
+    /// The frame pointer, which the walk depends on from here on.
+    ///
+    /// # Safety
+    /// There is room for one more.
+    #[inline(always)]
+    unsafe fn bp(&mut self) -> u64 {
+        if !self.is_noted {
+            // SAFETY: the caller's promise.
+            unsafe { self.note(self.bp.at, self.bp.value) };
+            self.is_noted = true;
+        }
+        self.bp.value
     }
 }
 
@@ -153,12 +219,7 @@ pub unsafe fn full(thread: *mut Thread, function: u32, slot: u64) -> Result<Walk
         registers[RSP] = slot + 8;
         let mut pc = (slot as *const u64).read();
         let mut is_return = true;
-        let mut walk = Walk {
-            len: 0,
-            hash: mix(HASH, u64::from(function)),
-            root: 0,
-            stack: high,
-        };
+        let mut walk = Walk::begin(function, high);
         loop {
             if walk.len == depth_limit() {
                 walk.root = ROOT_CUT;

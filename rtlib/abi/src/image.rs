@@ -8,6 +8,9 @@ use crate::MAX_TIMERS;
 
 /// Symbol of the entry stub.
 pub const SYMBOL_ENTRY_STUB: &str = "ipath_entry_stub";
+/// Symbol of the entry stub that walks the stack again for every walk it has remembered, and ends
+/// the program (SIGILL) where the two differ: for tests.
+pub const SYMBOL_VERIFIED_ENTRY_STUB: &str = "ipath_verified_entry_stub";
 /// Symbol of the exit stub.
 pub const SYMBOL_EXIT_STUB: &str = "ipath_exit_stub";
 /// Symbol of [`Parameters`].
