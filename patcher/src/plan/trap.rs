@@ -20,7 +20,12 @@ impl FunctionPlan {
             if let Some(site) = same {
                 site.points.push(plan.point);
                 plan.outcome = Ok(Tactic::Trap);
-            } else if let Some(site) = trap(image, &flow, &self.sites, plan) {
+            } else if context
+                .restartable
+                .iter()
+                .all(|r| !r.contains(&plan.point.at))
+                && let Some(site) = trap(image, &flow, &self.sites, plan)
+            {
                 plan.outcome = Ok(Tactic::Trap);
                 sites.push(site);
             }
