@@ -181,6 +181,7 @@ fn check(name: &str, data: &[u8]) {
     let hooks = Hooks {
         entry_cell: Avma(TRAMPOLINES - 16),
         exit_cell: Avma(TRAMPOLINES - 8),
+        point_cell: None,
         id: 0x1234_5678,
     };
     let (mut instructions, mut moved) = (0, HashMap::new());
@@ -263,6 +264,7 @@ fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
     let hooks = Hooks {
         entry_cell: Avma(TRAMPOLINES - 16),
         exit_cell: Avma(TRAMPOLINES - 8),
+        point_cell: None,
         id: 1,
     };
     let want = Effects {

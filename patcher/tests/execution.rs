@@ -50,6 +50,7 @@ fn prepare(machine: &mut Machine, plan: &FunctionPlan) -> Option<Vec<Patch>> {
         let hooks = Hooks {
             entry_cell: Avma(machine.base() + TRAMPOLINES),
             exit_cell: Avma(machine.base() + TRAMPOLINES + 8),
+            point_cell: None,
             id: 7,
         };
         let stone = match &site.pun {

@@ -39,6 +39,7 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
         let hooks = Hooks {
             entry_cell: Avma(TRAMPOLINES - 16),
             exit_cell: Avma(TRAMPOLINES - 8),
+            point_cell: None,
             id: 1,
         };
         let targets = site.pun.as_ref().map(|pun| pun.targets(BIAS));
