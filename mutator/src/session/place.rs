@@ -195,6 +195,7 @@ impl Places {
         let hooks = Hooks {
             entry_cell: Avma(region.start),
             exit_cell: Avma(region.start + 8),
+            point_cell: None,
             id,
         };
         Some((Avma(at), hooks))

@@ -27,11 +27,15 @@ pub use pun::Pun;
 pub(crate) use site::Row;
 pub use site::Site;
 
-/// What happens when control passes a probe point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What happens when control passes a probe point. Where several meet at one instruction, their hooks
+/// run in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Effect {
     /// An activation of the function begins.
     Entry,
+    /// Control comes to the instruction, running on to it or jumping. The number is what the stub is
+    /// told.
+    Point(u32),
     /// The activation ends.
     Exit,
 }
@@ -115,6 +119,8 @@ pub enum RefuseReason {
     OutOfReach,
     /// The kernel maps the code into every process, and it cannot be written to.
     Vdso,
+    /// No instruction of the function begins at the address given.
+    NotAnInstruction,
 }
 
 impl fmt::Display for RefuseReason {
@@ -137,6 +143,7 @@ impl fmt::Display for RefuseReason {
             Self::NoNearMemory => "no-near-memory",
             Self::OutOfReach => "out-of-reach",
             Self::Vdso => "vdso",
+            Self::NotAnInstruction => "not-an-instruction",
         })
     }
 }
@@ -177,6 +184,8 @@ pub struct FunctionPlan {
     pub entry: PointPlan,
     /// Its exits, ascending; empty where none are wanted.
     pub exits: Vec<PointPlan>,
+    /// The points wanted at instructions, in the order in which they were given.
+    pub points: Vec<PointPlan>,
     /// What is overwritten, never overlapping. A site without a probe point serves others: it leads
     /// a jump past the entry hook or around another site's window, or has room for a springboard's
     /// landing. All sites of a plan are applied and undone together, in this order and the reverse:
@@ -198,6 +207,7 @@ impl FunctionPlan {
                 outcome: Err(reason),
             },
             exits: Vec::new(),
+            points: Vec::new(),
             sites: Vec::new(),
         }
     }
@@ -206,6 +216,7 @@ impl FunctionPlan {
     pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
         std::iter::once(&self.entry)
             .chain(&self.exits)
+            .chain(&self.points)
             .find_map(|p| p.outcome.err().map(|reason| (p.point.at, reason)))
     }
 }
@@ -217,11 +228,31 @@ pub fn plan(
     function: &Function,
     want: Effects,
 ) -> FunctionPlan {
+    plan_points(image, context, function, want, &[])
+}
+
+/// The same with hooks before the instructions at `points`, each with its number. Several at one
+/// instruction run by ascending number.
+pub fn plan_points(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    want: Effects,
+    points: &[(Svma, u32)],
+) -> FunctionPlan {
     debug_assert!(
         std::ptr::eq(image.data(), context.data),
         "the context of another image"
     );
-    let refuse = |reason| FunctionPlan::refusal(function, reason);
+    let points = points.iter().map(|&(at, number)| ProbePoint {
+        at,
+        effect: Effect::Point(number),
+    });
+    let points: Vec<ProbePoint> = points.collect();
+    let refuse = |reason| FunctionPlan {
+        points: planned(&points, std::iter::repeat(Err(reason))),
+        ..FunctionPlan::refusal(function, reason)
+    };
     if function.kind == FunctionKind::Ifunc {
         return refuse(RefuseReason::Ifunc);
     }
@@ -236,18 +267,11 @@ pub fn plan(
         return refuse(RefuseReason::Fragment);
     }
     let mut ladder = ladder::Ladder::new(image, context, &flow);
-    let outcomes = ladder.climb(want);
-    let exits = flow
-        .leaves
-        .iter()
-        .zip(outcomes.exits)
-        .map(|(leave, outcome)| PointPlan {
-            point: ProbePoint {
-                at: leave.at,
-                effect: Effect::Exit,
-            },
-            outcome,
-        });
+    let outcomes = ladder.climb(want, &points);
+    let exits = flow.leaves.iter().map(|leave| ProbePoint {
+        at: leave.at,
+        effect: Effect::Exit,
+    });
     FunctionPlan {
         function: function.clone(),
         entry: PointPlan {
@@ -257,9 +281,21 @@ pub fn plan(
             },
             outcome: outcomes.entry,
         },
-        exits: exits.collect(),
+        exits: planned(&exits.collect::<Vec<_>>(), outcomes.exits),
+        points: planned(&points, outcomes.points),
         sites: ladder.into_sites(),
     }
+}
+
+/// Each of `points` with its outcome.
+fn planned(
+    points: &[ProbePoint],
+    outcomes: impl IntoIterator<Item = Result<Tactic, RefuseReason>>,
+) -> Vec<PointPlan> {
+    let pairs = points.iter().zip(outcomes);
+    pairs
+        .map(|(&point, outcome)| PointPlan { point, outcome })
+        .collect()
 }
 
 /// No more functions than this are looked at to find the one that some code is a part of.
