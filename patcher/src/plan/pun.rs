@@ -18,9 +18,9 @@ use super::padding::JUMP;
 use super::{ProbePoint, Tactic};
 
 /// No punned jump leads below this: user space begins here at the earliest (vm.mmap_min_addr).
-const LOWEST: u64 = 1 << 16;
+const LOWEST: i64 = 1 << 16;
 /// Nor to this or above: user space ends here (Documentation/arch/x86/x86_64/mm.rst).
-const HIGHEST: u64 = 1 << 47;
+const HIGHEST: i64 = 1 << 47;
 
 /// What a punned jump depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,10 +53,9 @@ impl Pun {
         let given = given.fold(0u32, |word, byte| word << 8 | u32::from(*byte));
         let lowest = i64::from((given << free) as i32);
         let first = bias.to_avma(self.next).0 as i64 + lowest;
-        let behind = first + (1 << free);
-        let first = first.max(LOWEST as i64) as u64;
-        let behind = behind.min(HIGHEST as i64) as u64;
-        (first < behind).then_some(Avma(first)..Avma(behind))
+        // Signed until here: below the lowest module, addresses that are named can be negative.
+        let (first, behind) = (first.max(LOWEST), (first + (1 << free)).min(HIGHEST));
+        (first < behind).then_some(Avma(first as u64)..Avma(behind as u64))
     }
 }
 
