@@ -341,7 +341,7 @@ impl Session {
         let used: BTreeSet<usize> = fresh.iter().map(|c| c.module).collect();
         let mut tries = 0;
         loop {
-            let maps = self.process.maps()?;
+            let maps = self.process.maps_with_heap()?;
             let mut places = Places::new(&self.document);
             places.reserve_stones(&maps, fresh);
             for &index in &used {

@@ -72,6 +72,9 @@ impl Places {
         let held = held.map(|r| r.start + CELLS..r.start + r.len - STONE + 1);
         for room in held {
             let room = room.start.max(targets.start.0)..room.end.min(targets.end.0);
+            if room.is_empty() {
+                continue;
+            }
             let behind = self.stones.range(room.clone()).map(|stone| stone + STONE);
             let mut tried = std::iter::once(room.start).chain(behind);
             if let Some(stone) = tried.find(|&at| room.contains(&at) && self.is_free(at)) {
@@ -244,14 +247,19 @@ mod tests {
         assert_eq!(stone(at + 14, 1), Some(at + 14));
         assert_eq!(stone(at, 256), Some(at + 28));
         assert_eq!(stone(0x7f00_0000_8000, 256), None, "mapped");
+        assert_eq!(stone(at - 0x3000, 1), Some(at - 0x3000), "not near those");
         // Where a page begins, the page before is needed for the cells.
         assert_eq!(stone(0x7f00_2000_0000, 1), Some(0x7f00_2000_0000));
         let regions = places.new_regions().iter();
         let regions: Vec<_> = regions.map(|r| (r.start, r.len, r.used)).collect();
         let (page, two) = (abi::PAGE, 2 * abi::PAGE);
-        let expected = [(0x7f00_1000_0000, page, page), (0x7f00_1fff_f000, two, two)];
+        let expected = [
+            (0x7f00_1000_0000, page, page),
+            (0x7f00_0fff_d000, page, page),
+            (0x7f00_1fff_f000, two, two),
+        ];
         assert_eq!(regions, expected);
         let near = Avma(0x7f00_0000_0000)..Avma(0x7f00_0001_0000);
-        assert_eq!(places.region_for(&maps, &near, 100), Some(2), "a new one");
+        assert_eq!(places.region_for(&maps, &near, 100), Some(3), "a new one");
     }
 }
