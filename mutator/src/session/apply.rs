@@ -76,6 +76,7 @@ impl Session {
         let mut claims = Claims::of(&self.document);
         let mut candidates = selection.candidates;
         candidates.extend(reapers);
+        self.plan_for_room(&mut candidates)?;
         // What a pun depends on had better be changed by the function whose it is.
         candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));
         for candidate in candidates {
@@ -228,7 +229,7 @@ impl Session {
         }
     }
 
-    fn known(&self, candidate: &Candidate) -> Option<usize> {
+    pub(super) fn known(&self, candidate: &Candidate) -> Option<usize> {
         let address = candidate.plan.function.range.start;
         self.document.functions.iter().position(|f| {
             if f.reaper != candidate.reaper {
@@ -342,12 +343,12 @@ impl Session {
         let mut tries = 0;
         loop {
             let maps = self.process.maps_with_heap()?;
-            let mut places = Places::new(&self.document);
-            places.reserve_stones(&maps, fresh);
+            let mut places = Places::new(&self.document, maps.clone());
+            places.reserve_stones(fresh);
             for &index in &used {
                 let of_module: Vec<&Candidate> =
                     fresh.iter().filter(|c| c.module == index).collect();
-                places.reserve(&maps, index, &modules[index], &of_module);
+                places.reserve(index, &modules[index], &of_module);
             }
             let new = places.new_regions().to_vec();
             match self.map_regions(&maps, memory, &new, stopped.as_deref_mut()) {

@@ -217,6 +217,26 @@ pub fn plan(
     function: &Function,
     want: Effects,
 ) -> FunctionPlan {
+    plan_with(image, context, function, want, true)
+}
+
+/// The same for a process that has no room where punned jumps could lead.
+pub fn plan_without_puns(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    want: Effects,
+) -> FunctionPlan {
+    plan_with(image, context, function, want, false)
+}
+
+fn plan_with(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    want: Effects,
+    puns: bool,
+) -> FunctionPlan {
     debug_assert!(
         std::ptr::eq(image.data(), context.data),
         "the context of another image"
@@ -235,7 +255,7 @@ pub fn plan(
     if unnamed && is_claimed(image, context, &flow) {
         return refuse(RefuseReason::Fragment);
     }
-    let mut ladder = ladder::Ladder::new(image, context, &flow);
+    let mut ladder = ladder::Ladder::new(image, context, &flow, puns);
     let outcomes = ladder.climb(want);
     let exits = flow
         .leaves
