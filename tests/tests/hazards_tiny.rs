@@ -290,15 +290,17 @@ fn is_in(session: &Session) -> BTreeSet<String> {
     functions.map(|f| f.linkage.clone()).collect()
 }
 
+/// Functions that are in, those that are added, which of all are in then and which are not.
+type Depending<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], &'a [&'a str]);
+
 #[test]
 fn tiny_function_whose_jump_depends_on_another() {
     let built = Built::pie();
-    // (what is there, what is added, what is in then)
     let both: &[&str] = &TWO;
     let (first, second) = (&both[..1], &both[1..]);
     let behind = &["beside_two_of_up"][..];
     let all = [both, behind].concat();
-    let cases: [(&[&str], &[&str], &[&str], &[&str]); 6] = [
+    let cases: [Depending; 6] = [
         (&["through"], both, first, second),
         (first, second, first, second),
         (second, first, second, first),

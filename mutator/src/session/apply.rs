@@ -79,11 +79,11 @@ impl Session {
         self.plan_for_room(&mut candidates)?;
         // What a pun depends on had better be changed by the function whose it is.
         candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));
-        for candidate in candidates {
+        for mut candidate in candidates {
             let known = self.known(&candidate);
             let refusal = match candidate.plan.refused() {
                 Some((_, reason)) => Some(reason),
-                None if known.is_some() || claims.admit(&candidate) => None,
+                None if known.is_some() || self.admit(&mut claims, &mut candidate) => None,
                 None => Some(RefuseReason::OverlapsFunction),
             };
             if let Some(reason) = refusal {
