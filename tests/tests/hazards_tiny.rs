@@ -242,6 +242,25 @@ fn tiny_function_of_busy_program() {
     }
 }
 
+/// Where they may, breakpoints serve whatever a pun does not.
+fn all_by_breakpoints(target: &Target, names: &[&str]) {
+    let scratch = Scratch::new("tiny-trap");
+    let file = scratch.file("p.json");
+    let pid = target.pid().to_string();
+    let attach = Run::ipath(["attach", &pid, "--no-tui", "--allow-trap"]);
+    let attach = attach.args(["--duration", "1ms", "-o"]).arg(&file);
+    let attach = attach.args(names.iter().flat_map(|n| ["-f", n]));
+    attach.run().expect(0);
+    let profile = Profile::read(&file);
+    assert_eq!(refused(&profile), BTreeMap::new());
+    for name in names {
+        let function = profile.function(name);
+        let function = function.unwrap_or_else(|| panic!("{name} is not in"));
+        let mut tactics = function.exits.iter().chain([&function.entry]);
+        assert!(tactics.any(|t| t == "trap"), "{name}: {function:?}");
+    }
+}
+
 #[test]
 fn tiny_function_where_nothing_is_free() {
     for built in Built::all() {
@@ -257,6 +276,8 @@ fn tiny_function_where_nothing_is_free() {
         let punned = built.punned.iter();
         expected.extend(punned.map(|n| (n.clone(), OUT_OF_REACH.to_owned())));
         assert_eq!(refused(&session.detach()), expected);
+        before.assert_unchanged(target.pid());
+        all_by_breakpoints(&target, &built.names());
         before.assert_unchanged(target.pid());
         go_on(&mut target, "released");
         let session = Session::attach(target.pid(), &built.names());
