@@ -11,6 +11,7 @@ mod indirect;
 mod map_in;
 mod place;
 mod recover;
+mod room;
 mod select;
 mod stack_scan;
 mod traps;

@@ -22,6 +22,8 @@ type Outcome = Result<Tactic, RefuseReason>;
 pub struct Ladder<'a, 'd> {
     pub(super) ground: Ground<'a, 'd>,
     pub(super) sites: Vec<Draft>,
+    /// May jumps be punned?
+    pub(super) puns: bool,
 }
 
 /// A site in the making.
@@ -86,7 +88,12 @@ pub(super) enum Strays {
 }
 
 impl<'a, 'd> Ladder<'a, 'd> {
-    pub fn new(image: &'a Image<'d>, context: &'a ModuleContext<'a>, flow: &'a Flow) -> Self {
+    pub fn new(
+        image: &'a Image<'d>,
+        context: &'a ModuleContext<'a>,
+        flow: &'a Flow,
+        puns: bool,
+    ) -> Self {
         Self {
             ground: Ground {
                 image,
@@ -94,6 +101,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
                 flow,
             },
             sites: Vec::new(),
+            puns,
         }
     }
 

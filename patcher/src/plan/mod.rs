@@ -228,17 +228,37 @@ pub fn plan(
     function: &Function,
     want: Effects,
 ) -> FunctionPlan {
-    plan_points(image, context, function, want, &[])
+    plan_with(image, context, function, (want, &[]), true)
 }
 
-/// The same with hooks before the instructions at `points`, each with its number. Several at one
-/// instruction run by ascending number.
+/// The same for a process that has no room where punned jumps could lead.
+pub fn plan_without_puns(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    want: Effects,
+) -> FunctionPlan {
+    plan_with(image, context, function, (want, &[]), false)
+}
+
+/// The same as [`plan`] with hooks before the instructions at `points`, each with its number. Several
+/// at one instruction run by ascending number.
 pub fn plan_points(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     function: &Function,
     want: Effects,
     points: &[(Svma, u32)],
+) -> FunctionPlan {
+    plan_with(image, context, function, (want, points), true)
+}
+
+fn plan_with(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    (want, points): (Effects, &[(Svma, u32)]),
+    puns: bool,
 ) -> FunctionPlan {
     debug_assert!(
         std::ptr::eq(image.data(), context.data),
@@ -266,7 +286,7 @@ pub fn plan_points(
     if unnamed && is_claimed(image, context, &flow) {
         return refuse(RefuseReason::Fragment);
     }
-    let mut ladder = ladder::Ladder::new(image, context, &flow);
+    let mut ladder = ladder::Ladder::new(image, context, &flow, puns);
     let outcomes = ladder.climb(want, &points);
     let exits = flow.leaves.iter().map(|leave| ProbePoint {
         at: leave.at,

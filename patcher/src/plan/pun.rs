@@ -63,6 +63,9 @@ impl Pun {
 impl Ladder<'_, '_> {
     /// Tries to lead the instruction at `at` away by a pun.
     pub(super) fn pun(&mut self, at: u64, point: Option<ProbePoint>, way: Grow) -> bool {
+        if !self.puns {
+            return false;
+        }
         let windows = self.short_windows(at, way);
         let doubt = self.ground.flow.doubt.is_some();
         let mut try_all = |strays| windows.iter().any(|w| self.place_pun(w, point, strays));
