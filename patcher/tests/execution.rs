@@ -247,3 +247,32 @@ fn a_call_in_the_window_returns_to_the_original_address() {
     });
     assert!(plan.sites[0].ends_in_call());
 }
+
+/// Hooks of exits push, and what they would overwrite may be of use here.
+#[test]
+fn exits_with_something_below_the_stack_pointer_are_refused() {
+    // mov [rsp - 8], rax; jmp [rsp - 8]
+    let jumps: &[u8] = &[0x48, 0x89, 0x44, 0x24, 0xf8, 0xff, 0x64, 0x24, 0xf8];
+    // mov [rsp - 8], rax, and on into the next function
+    let runs_on: &[u8] = &[0x48, 0x89, 0x44, 0x24, 0xf8];
+    // mov rax, [rsp - 8]; ret
+    let next: &[u8] = &[0x48, 0x8b, 0x44, 0x24, 0xf8, 0xc3];
+    for body in [jumps, runs_on] {
+        let code = [body, next].concat();
+        let end = TEXT + body.len() as u64;
+        let case = Case {
+            code: &code,
+            start: TEXT,
+            end,
+            rest: &[("next", end, next.len() as u64)],
+            want: BOTH,
+            points: &[],
+        };
+        let refused = case.plan().refused();
+        assert_eq!(
+            refused.map(|r| r.1),
+            Some(RefuseReason::RedZone),
+            "{body:x?}"
+        );
+    }
+}

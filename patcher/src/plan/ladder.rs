@@ -124,7 +124,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         let mut points: Vec<Outcome> = wanted.iter().map(|point| self.point(*point)).collect();
         for effort in [Self::last_resort, Self::very_last_resort] {
             for (leave, outcome) in flow.leaves.iter().zip(&mut exits) {
-                if unhookable(leave.kind).is_some() {
+                if unhookable(flow, leave).is_some() {
                     continue;
                 }
                 let point = ProbePoint {
@@ -165,7 +165,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
     }
 
     fn exit(&mut self, leave: &Leave) -> Outcome {
-        if let Some(reason) = unhookable(leave.kind) {
+        if let Some(reason) = unhookable(self.ground.flow, leave) {
             return Err(reason);
         }
         let point = ProbePoint {

@@ -17,8 +17,10 @@ mod trap;
 use std::fmt;
 use std::ops::Range;
 
+use iced_x86::{Instruction, Register};
+
 use crate::addr::Svma;
-use crate::flow::{Doubt, Flow, LeaveKind, is_fragment};
+use crate::flow::{Doubt, Flow, Leave, LeaveKind, is_fragment};
 use crate::function::{Function, FunctionKind};
 use crate::image::Image;
 
@@ -117,6 +119,9 @@ pub enum RefuseReason {
     NoNearMemory,
     /// An instruction that would be moved has an operand that it could not reach from there.
     OutOfReach,
+    /// Something below the stack pointer, where a hook would push, may be used where the function is
+    /// left.
+    RedZone,
     /// The kernel maps the code into every process, and it cannot be written to.
     Vdso,
     /// No instruction of the function begins at the address given.
@@ -142,6 +147,7 @@ impl fmt::Display for RefuseReason {
             Self::PunOutOfReach => "pun-out-of-reach",
             Self::NoNearMemory => "no-near-memory",
             Self::OutOfReach => "out-of-reach",
+            Self::RedZone => "red-zone",
             Self::Vdso => "vdso",
             Self::NotAnInstruction => "not-an-instruction",
         })
@@ -350,15 +356,30 @@ fn is_claimed(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> bo
     })
 }
 
-/// Why an exit of this kind has no single instruction that a hook could stand before.
-fn unhookable(kind: LeaveKind) -> Option<RefuseReason> {
-    match kind {
+/// Why an exit has no single instruction that a hook could stand before.
+fn unhookable(flow: &Flow, leave: &Leave) -> Option<RefuseReason> {
+    match leave.kind {
         LeaveKind::Return
         | LeaveKind::Tail { .. }
         | LeaveKind::TailIndirect
-        | LeaveKind::FallsThrough => None,
+        | LeaveKind::FallsThrough => needs_red_zone(flow, leave).then_some(RefuseReason::RedZone),
         LeaveKind::Doubtful => Some(RefuseReason::DataInCode),
         LeaveKind::Unclear => Some(RefuseReason::IndirectJump),
         LeaveKind::Astray => Some(RefuseReason::JumpsAstray),
+    }
+}
+
+/// May something below the stack pointer be read where the function is left? A hook there pushes.
+/// A return or tail call finds nothing of use there (psABI 3.2.2), but a jump may take its target
+/// from there, and what runs on into the next symbol may be one function with it.
+fn needs_red_zone(flow: &Flow, leave: &Leave) -> bool {
+    let is_below = |insn: &Instruction| {
+        insn.memory_base() == Register::RSP && (insn.memory_displacement64() as i64) < 0
+    };
+    match leave.kind {
+        LeaveKind::FallsThrough => flow.insns.iter().any(is_below),
+        _ => flow
+            .index_of(leave.at.0)
+            .is_some_and(|index| is_below(&flow.insns[index])),
     }
 }

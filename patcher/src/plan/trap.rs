@@ -55,7 +55,7 @@ fn trap(image: &Image<'_>, flow: &Flow, sites: &[Site], plan: &PointPlan) -> Opt
         Effect::Point(_) => true,
         Effect::Exit => {
             let leave = flow.leaves.iter().find(|l| l.at == at)?;
-            unhookable(leave.kind).is_none() && leave.kind != LeaveKind::FallsThrough
+            unhookable(flow, leave).is_none() && leave.kind != LeaveKind::FallsThrough
         }
     };
     let taken = |s: &Site| {
