@@ -5,9 +5,9 @@ mod libraries;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use patcher::function::FunctionKind;
+use patcher::function::{Function, FunctionKind};
 use patcher::image::Image;
-use patcher::plan::{Effects, ModuleContext, RefuseReason, plan};
+use patcher::plan::{Effects, ModuleContext, RefuseReason, plan, plan_points};
 
 #[derive(Default)]
 struct Coverage {
@@ -18,6 +18,8 @@ struct Coverage {
     exits_had: usize,
     reasons: BTreeMap<String, usize>,
     tactics: BTreeMap<String, usize>,
+    points: usize,
+    points_had: usize,
 }
 
 impl Coverage {
@@ -43,6 +45,7 @@ impl Coverage {
                 continue;
             }
             coverage.functions += 1;
+            coverage.add_points(&image, &context, &function);
             coverage.entry += usize::from(plan.entry.outcome.is_ok());
             coverage.full += usize::from(plan.refused().is_none());
             coverage.exits += plan.exits.len();
@@ -75,15 +78,37 @@ impl Coverage {
         coverage
     }
 
+    /// Points alone, without entry and exits.
+    fn add_points(&mut self, image: &Image<'_>, context: &ModuleContext<'_>, function: &Function) {
+        let none = Effects {
+            entry: false,
+            exits: false,
+        };
+        let points = libraries::points(image, function);
+        let plan = plan_points(image, context, function, none, &points);
+        for point in plan.points {
+            let (map, key) = match point.outcome {
+                Ok(tactic) => (&mut self.tactics, format!("point {tactic}")),
+                Err(reason) => (&mut self.reasons, format!("point {reason}")),
+            };
+            *map.entry(key).or_default() += 1;
+            // No-ops that align code, mostly: no path reaches them.
+            self.points += usize::from(point.outcome != Err(RefuseReason::DataInCode));
+            self.points_had += usize::from(point.outcome.is_ok());
+        }
+    }
+
     fn print(&self, name: &str) {
         let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
         println!(
-            "{name}: {} functions, entry {:.2} %, full {:.2} %; {} exits, {:.2} %",
+            "{name}: {} functions, entry {:.2} %, full {:.2} %; {} exits, {:.2} %; {} points, {:.2} %",
             self.functions,
             percent(self.entry, self.functions),
             percent(self.full, self.functions),
             self.exits,
             percent(self.exits_had, self.exits),
+            self.points,
+            percent(self.points_had, self.points),
         );
         println!("  refused: {:?}", self.reasons);
         println!("  tactics: {:?}", self.tactics);
@@ -104,6 +129,10 @@ fn holds(name: &str, data: &[u8], entry: usize, exits: usize) {
     assert!(
         coverage.exits_had * 100 >= coverage.exits * exits,
         "exits of {name}"
+    );
+    assert!(
+        coverage.points_had * 100 >= coverage.points * 98,
+        "points of {name}"
     );
 }
 

@@ -1,126 +1,24 @@
 //! Random functions do the same with and without probes, and run each hook exactly once.
 
+#[path = "execution/harness.rs"]
+mod harness;
 #[path = "execution/machine.rs"]
 mod machine;
+#[path = "execution/points.rs"]
+mod points;
 mod program;
 #[path = "execution/random.rs"]
 mod random;
+#[path = "execution/stepping.rs"]
+mod stepping;
 
-use patcher::emit::{Hooks, Patch, Place};
-use patcher::function::{Function, FunctionKind};
-use patcher::image::Image;
-use patcher::plan::{Effects, FunctionPlan, ModuleContext, RefuseReason, Tactic, plan};
-use patcher::{Avma, Bias, Svma};
+use patcher::plan::{FunctionPlan, RefuseReason, Tactic};
 use proptest::prelude::*;
 
+use harness::{BOTH, Case, patches, prepare};
 use iced_x86::code_asm::*;
 use machine::{Machine, State};
-use program::{DATA, TEXT, TRAMPOLINES};
-
-/// Plans the function `name` of `file`.
-fn planned(file: &[u8], name: &str, range: std::ops::Range<u64>) -> FunctionPlan {
-    let image = Image::parse(file).expect("an ELF file");
-    let context = ModuleContext::new(&image);
-    let function = Function {
-        range: Svma(range.start)..Svma(range.end),
-        linkage: name.to_owned(),
-        aliases: Vec::new(),
-        kind: FunctionKind::Code,
-        cold: Vec::new(),
-    };
-    plan(
-        &image,
-        &context,
-        &function,
-        Effects {
-            entry: true,
-            exits: true,
-        },
-    )
-}
-
-/// Writes the trampolines of `plan` into `machine`, whose bytes must be what the patches expect;
-/// gives the patches in the order in which they are to be written. `None` where a pun leads to
-/// where there is no room.
-fn prepare(machine: &mut Machine, plan: &FunctionPlan) -> Option<Vec<Patch>> {
-    let bias = Bias(machine.base());
-    let mut at = TRAMPOLINES + 0x100;
-    let mut patches = Vec::new();
-    for site in &plan.sites {
-        let hooks = Hooks {
-            entry_cell: Avma(machine.base() + TRAMPOLINES),
-            exit_cell: Avma(machine.base() + TRAMPOLINES + 8),
-            id: 7,
-        };
-        let stone = match &site.pun {
-            Some(pun) => {
-                let targets = pun.targets(bias).expect("in user space");
-                Some(machine.stone(targets.start.0..targets.end.0)?)
-            }
-            None => None,
-        };
-        let place = Place {
-            trampoline: Avma(machine.base() + at),
-            stone: stone.map(Avma),
-        };
-        let emitted = site
-            .emit(bias, place, &hooks)
-            .expect("trampolines are near");
-        assert!(emitted.code.len() <= site.max_len());
-        if let Some(stone) = stone {
-            machine.write_stone(stone, &emitted.stone);
-        }
-        machine.write(at, &emitted.code);
-        for patch in &emitted.patches {
-            let offset = patch.at.0 - machine.base();
-            assert_eq!(machine.read(offset, patch.old.len()), patch.old);
-        }
-        patches.extend(emitted.patches);
-        at += site.max_len() as u64;
-    }
-    Some(patches)
-}
-
-/// Runs `code` as it is, with probes, and with the first ones of the patches alone, as when the one
-/// who writes them is killed, always from the same state, and compares everything. Gives the number
-/// of patches.
-fn same_with_probes(
-    code: &[u8],
-    start: u64,
-    end: u64,
-    rest: &[program::Symbol<'_>],
-    seed: u64,
-) -> Result<usize, TestCaseError> {
-    let mut symbols = vec![("f", start, end - start)];
-    symbols.extend(rest);
-    let file = program::elf(code, &symbols);
-    let plan = planned(&file, "f", start..end);
-    // One mapping for both, so that addresses that get into registers are the same as well.
-    let mut machine = Machine::new(&file);
-    let before = State::random(seed);
-    let plain = (machine.run(start, &before), machine.read(DATA, 0x1000));
-    machine.load(&file);
-    let patches = prepare(&mut machine, &plan);
-    // Too many that have no room fail the test.
-    prop_assume!(patches.is_some());
-    let patches = patches.unwrap_or_default();
-    for written in 0..=patches.len() {
-        if let Some(patch) = written.checked_sub(1).map(|last| &patches[last]) {
-            machine.write(patch.at.0 - machine.base(), &patch.new);
-        }
-        machine.reset(&file);
-        let probed = (machine.run(start, &before), machine.read(DATA, 0x1000));
-        prop_assert_eq!(&plain, &probed, "{} of {}", written, patches.len());
-    }
-    let (entries, exits) = machine.hooks_run();
-    if plan.entry.outcome.is_ok() {
-        prop_assert_eq!(entries, 1);
-    }
-    if plan.exits.iter().all(|e| e.outcome.is_ok()) {
-        prop_assert_eq!(exits, 1);
-    }
-    Ok(patches.len())
-}
+use program::{DATA, TEXT};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
@@ -130,26 +28,17 @@ proptest! {
         seeds in prop::collection::vec(any::<u64>(), 2..24),
         seed in any::<u64>(),
     ) {
-        let function = random::function(&seeds);
-        let helpers = [("helper", TEXT, random::HELPER), ("tail", TEXT + 0x40, random::HELPER)];
-        same_with_probes(&function.code, function.start, function.end, &helpers, seed)?;
+        random::function(&seeds).case(BOTH, &[]).same_with_probes(seed)?;
     }
 }
 
 fn fixed(build: impl FnOnce(&mut iced_x86::code_asm::CodeAssembler)) -> FunctionPlan {
     let function = random::fixed(build);
-    let helpers = [
-        ("helper", TEXT, random::HELPER),
-        ("tail", TEXT + 0x40, random::HELPER),
-    ];
+    let case = function.case(BOTH, &[]);
     for seed in 0..20 {
-        same_with_probes(&function.code, function.start, function.end, &helpers, seed)
-            .expect("the same behaviour");
+        case.same_with_probes(seed).expect("the same behaviour");
     }
-    let mut symbols = vec![("f", function.start, function.end - function.start)];
-    symbols.extend(helpers);
-    let file = program::elf(&function.code, &symbols);
-    let plan = planned(&file, "f", function.start..function.end);
+    let plan = case.plan();
     assert_eq!(plan.refused(), None);
     plan
 }
@@ -237,19 +126,24 @@ fn tiny_function() {
         let next = TEXT + code.len() as u64;
         // add rax, [rbx + 8]; xor [rbx + 16], rax; ret
         code.extend([0x48, 0x03, 0x43, 0x08, 0x48, 0x31, 0x43, 0x10, 0xc3]);
-        let symbols = [("next", next, 9)];
-        let end = TEXT + body.len() as u64;
+        let case = Case {
+            code: &code,
+            start: TEXT,
+            end: TEXT + body.len() as u64,
+            rest: &[("next", next, 9)],
+            want: BOTH,
+            points: &[],
+        };
         for seed in 0..20 {
-            same_with_probes(&code, TEXT, end, &symbols, seed).expect("the same behaviour");
+            case.same_with_probes(seed).expect("the same behaviour");
         }
-        let file = program::elf(&code, &[("f", TEXT, body.len() as u64), symbols[0]]);
-        let plan = planned(&file, "f", TEXT..end);
+        let (file, plan) = (case.file(), case.plan());
         assert_eq!(plan.refused(), None, "{body:x?} {pad}");
         let mut machine = Machine::new(&file);
         let before = State::random(1);
         let plain = (machine.run(next, &before), machine.read(DATA, 0x1000));
         machine.load(&file);
-        for patch in prepare(&mut machine, &plan).expect("room") {
+        for patch in patches(&prepare(&mut machine, &plan).expect("room")) {
             machine.write(patch.at.0 - machine.base(), &patch.new);
         }
         let beside = (machine.run(next, &before), machine.read(DATA, 0x1000));
@@ -267,8 +161,15 @@ fn tiny_function() {
 fn a_tiny_function_at_the_end_of_the_text_is_refused() {
     let mut code = vec![0xcc; (DATA - TEXT) as usize - 1];
     code.push(0xc3);
-    let file = program::elf(&code, &[("f", DATA - 1, 1)]);
-    let refused = planned(&file, "f", DATA - 1..DATA).refused();
+    let case = Case {
+        code: &code,
+        start: DATA - 1,
+        end: DATA,
+        rest: &[],
+        want: BOTH,
+        points: &[],
+    };
+    let refused = case.plan().refused();
     assert_eq!(refused.map(|r| r.1), Some(RefuseReason::TooShort));
 }
 
@@ -282,13 +183,8 @@ fn most_random_functions_can_be_had_completely() {
     let complete = (0..500).filter(|_| {
         let seeds: Vec<u64> = (0..12).map(|_| next()).collect();
         let function = random::function(&seeds);
-        let file = program::elf(
-            &function.code,
-            &[("f", function.start, function.end - function.start)],
-        );
-        planned(&file, "f", function.start..function.end)
-            .refused()
-            .is_none()
+        let plan = function.case(BOTH, &[]).plan();
+        plan.refused().is_none()
     });
     // Otherwise the comparison would compare a function with itself. Many of them have dead code
     // between two returns, which may be data as well and is in no window.
@@ -350,4 +246,33 @@ fn a_call_in_the_window_returns_to_the_original_address() {
         a.ret().expect("encodes");
     });
     assert!(plan.sites[0].ends_in_call());
+}
+
+/// Hooks of exits push, and what they would overwrite may be of use here.
+#[test]
+fn exits_with_something_below_the_stack_pointer_are_refused() {
+    // mov [rsp - 8], rax; jmp [rsp - 8]
+    let jumps: &[u8] = &[0x48, 0x89, 0x44, 0x24, 0xf8, 0xff, 0x64, 0x24, 0xf8];
+    // mov [rsp - 8], rax, and on into the next function
+    let runs_on: &[u8] = &[0x48, 0x89, 0x44, 0x24, 0xf8];
+    // mov rax, [rsp - 8]; ret
+    let next: &[u8] = &[0x48, 0x8b, 0x44, 0x24, 0xf8, 0xc3];
+    for body in [jumps, runs_on] {
+        let code = [body, next].concat();
+        let end = TEXT + body.len() as u64;
+        let case = Case {
+            code: &code,
+            start: TEXT,
+            end,
+            rest: &[("next", end, next.len() as u64)],
+            want: BOTH,
+            points: &[],
+        };
+        let refused = case.plan().refused();
+        assert_eq!(
+            refused.map(|r| r.1),
+            Some(RefuseReason::RedZone),
+            "{body:x?}"
+        );
+    }
 }

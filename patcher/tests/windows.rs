@@ -12,7 +12,7 @@ use capstone::arch::{ArchOperand, BuildsCapstone};
 use capstone::{Capstone, InsnGroupType};
 use patcher::emit::{Hooks, Patch, Place};
 use patcher::image::Image;
-use patcher::plan::{Effects, FunctionPlan, ModuleContext, Tactic, plan};
+use patcher::plan::{Effects, FunctionPlan, ModuleContext, Tactic, plan_points};
 use patcher::{Avma, Bias, Svma};
 
 /// Where the module is thought to be loaded, and the trampolines 1 GiB behind it.
@@ -28,7 +28,13 @@ fn plans(image: &Image<'_>) -> Vec<FunctionPlan> {
     image
         .functions()
         .iter()
-        .map(|f| plan(image, &context, &f, want))
+        .enumerate()
+        .map(|(index, function)| {
+            // Every other one with points.
+            let mut points = libraries::points(image, &function);
+            points.retain(|_| index % 2 == 1);
+            plan_points(image, &context, &function, want, &points)
+        })
         .collect()
 }
 
@@ -39,6 +45,7 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
         let hooks = Hooks {
             entry_cell: Avma(TRAMPOLINES - 16),
             exit_cell: Avma(TRAMPOLINES - 8),
+            point_cell: Some(Avma(TRAMPOLINES - 24)),
             id: 1,
         };
         let targets = site.pun.as_ref().map(|pun| pun.targets(BIAS));

@@ -12,16 +12,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Functions that may be refused, each with the reason.
 pub type Refusable<'a> = BTreeMap<&'a str, &'a str>;
 
-/// What any of them may be refused for as well: where a function has too little room, its neighbours
-/// and the process decide whether a punned jump leads anywhere.
-const NO_PUN: [&str; 2] = ["overlaps-function", "pun-out-of-reach"];
+/// Why a function is refused that would be had by a punned jump: it has nowhere to lead, or what it
+/// depends on is another's.
+const UNPUNNED: [&str; 2] = ["pun-out-of-reach", "overlaps-function"];
 
 /// Runs a program that says `calls NAME N` for each of its functions plainly and under ipath: with
 /// all of them, with and without exits and breakpoints, and with each alone.
 ///
 /// # Panics
 /// When the program notices, or a function is neither counted exactly nor one of those that may be
-/// refused, for that reason.
+/// refused, for that reason or for want of room for a punned jump.
 pub fn survives(program: &Program, refusable: &[(&str, &str)]) {
     let refusable: Refusable<'_> = refusable.iter().copied().collect();
     let plain = program.plain().expect(0);
@@ -34,8 +34,11 @@ pub fn survives(program: &Program, refusable: &[(&str, &str)]) {
         let profile = run(program, &plain, &names, metrics, None);
         let refused = compare(&profile, &own, &names, &refusable);
         for name in &names {
-            if refused.contains_key(*name) {
-                alone(program, &plain, name, metrics, &refusable);
+            let reason = refused.get(*name);
+            if reason.is_some_and(|reason| *reason != refusable[name]) {
+                is_had_or_out_of_reach(program, &plain, name, own[*name], metrics);
+            } else if let Some(reason) = reason {
+                is_refused(program, name, metrics, reason);
             } else if metrics == "count,wall" {
                 let profile = run(program, &plain, &[name], metrics, None);
                 let refused = compare(&profile, &own, &[name], &Refusable::new());
@@ -80,10 +83,10 @@ fn compare(
     let reasons: BTreeMap<String, String> = reasons.collect();
     for (name, reason) in &reasons {
         let allowed = refusable.get(name.as_str());
-        let allowed = allowed.expect("only what may be refused is refused");
+        let is_allowed = |allowed: &&str| *allowed == reason || UNPUNNED.contains(&reason.as_str());
         assert!(
-            reason == allowed || NO_PUN.contains(&reason.as_str()),
-            "{name} is refused: {reason}, not {allowed}"
+            allowed.is_some_and(is_allowed),
+            "{name} is refused: {reason}, expected {allowed:?}"
         );
     }
     let counted: BTreeMap<&str, u64> = profile
@@ -118,28 +121,37 @@ fn compare(
     reasons
 }
 
-/// Without its neighbours a function is counted exactly, or it is an error that names it and says
-/// why, before the program has run.
-fn alone(
+/// Alone it is had by a punned jump where this process has room, and refused where it has not.
+fn is_had_or_out_of_reach(
     program: &Program,
     plain: &Finished,
     name: &str,
+    calls: u64,
     metrics: &str,
-    refusable: &Refusable<'_>,
 ) {
-    let scratch = Scratch::new("alone");
+    let scratch = Scratch::new("punned");
     let file = scratch.file("p.json");
     let ours = program.under_ipath(&[name], metrics, &file);
-    if file.exists() {
-        assert_output_kept(plain, &ours);
-        let own = own_counts(&plain.stdout);
-        let refused = compare(&Profile::read(&file), &own, &[name], &Refusable::new());
-        assert!(refused.is_empty(), "{name}");
+    if !file.exists() {
+        let line = ours.expect_error();
+        let named = format!("{name} ({})", UNPUNNED[0]);
+        assert!(line.contains(&named), "{named}: {line}");
         return;
     }
+    assert_output_kept(plain, &ours);
+    assert_eq!(Profile::read(&file).calls(name), calls, "calls of {name}");
+}
+
+/// Alone it is an error that names it and says why, before the program has run.
+fn is_refused(program: &Program, name: &str, metrics: &str, reason: &str) {
+    let scratch = Scratch::new("refused");
+    let file = scratch.file("p.json");
+    let ours = program.under_ipath(&[name], metrics, &file);
     let line = ours.expect_error();
-    let reasons = NO_PUN.into_iter().chain(refusable.get(name).copied());
-    let named = |reason| line.contains(&format!("{name} ({reason})"));
-    assert!(reasons.into_iter().any(named), "{name}: {line}");
+    assert!(
+        line.contains(&format!("{name} ({reason})")),
+        "{name}, {reason}: {line}"
+    );
     assert_eq!(ours.stdout, "", "{}", ours.report());
+    assert!(!file.exists(), "a profile of nothing");
 }

@@ -234,3 +234,40 @@ fn ipath_killed_in_detach() {
         target.finish("ok calls ");
     }
 }
+
+/// A function without room for a jump: a stepping stone comes and goes as well.
+#[test]
+fn ipath_killed_with_puns() {
+    // The target's time is for the steps, not for building.
+    faulty();
+    let start = || Target::start(program("trap.c"), ["0", "600"]).await_output("ready");
+    let function: &[&str] = &["tiny_four"];
+    let deeds = [
+        (
+            &[
+                "attach",
+                "PID",
+                "-f",
+                "tiny_four",
+                "--keep",
+                "--no-tui",
+                "--duration",
+                "1ms",
+            ][..],
+            &[][..],
+            100,
+        ),
+        (&["detach", "PID"], function, 40),
+    ];
+    for (arguments, before, steps) in deeds {
+        let mut target = start();
+        let deed = Deed {
+            arguments,
+            before,
+            functions: function,
+            steps,
+        };
+        kill_at_every_step(&mut target, &deed);
+        target.finish("ok calls ");
+    }
+}

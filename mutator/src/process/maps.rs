@@ -68,6 +68,26 @@ fn parse_line(line: &str) -> Option<Mapping> {
     })
 }
 
+/// Puts an empty heap on the first page behind `start` into a list without one.
+pub fn expect_heap(maps: &mut Vec<Mapping>, start: Avma) {
+    let start = Avma(start.0.next_multiple_of(PAGE));
+    let behind = maps.partition_point(|m| m.range.start < start);
+    let taken = maps[..behind].last().is_some_and(|m| m.range.end > start);
+    if start.0 == 0 || taken || maps.iter().any(|m| m.name == "[heap]") {
+        return;
+    }
+    let heap = Mapping {
+        range: start..start,
+        read: true,
+        write: true,
+        execute: false,
+        offset: FileOffset(0),
+        file: (String::new(), 0),
+        name: "[heap]".to_owned(),
+    };
+    maps.insert(behind, heap);
+}
+
 /// Highest address that is ever chosen.
 const HIGHEST: u64 = (1 << 47) - PAGE;
 
@@ -213,5 +233,18 @@ mod tests {
         let heap = 0x55d0_c102_1000;
         assert_eq!(place(heap + 0x1000, heap + 0x2000), None, "it grows there");
         assert_eq!(place(0x1000, 0x1_0000), None);
+    }
+
+    #[test]
+    fn the_heap_has_room_before_it_is_there() {
+        let mut maps = parse(&TEXT.replace("[heap]", ""));
+        let at = Avma(0x55d0_c200_0000);
+        let targets = at.plus(0x1000)..at.plus(0x2000);
+        assert!(free_place_in(&maps, &targets, 16, 14).is_some());
+        expect_heap(&mut maps, at);
+        assert_eq!(free_place_in(&maps, &targets, 16, 14), None);
+        let known = maps.clone();
+        expect_heap(&mut maps, at.plus(0x10_0000));
+        assert_eq!(maps, known, "there is one");
     }
 }

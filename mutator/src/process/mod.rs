@@ -210,6 +210,17 @@ impl Process {
         Ok(maps::parse(&String::from_utf8_lossy(&text)))
     }
 
+    /// The same for choosing free addresses: a program without a heap has an empty one where it will
+    /// begin.
+    pub fn maps_with_heap(&self) -> Result<Vec<Mapping>, ProcessError> {
+        let mut maps = self.maps()?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.entry()));
+        if let Some(start) = stat.ok().and_then(|stat| stat_field(&stat, 47)) {
+            maps::expect_heap(&mut maps, Avma(start));
+        }
+        Ok(maps)
+    }
+
     /// The ids of its threads.
     pub fn tids(&self) -> Option<Vec<Tid>> {
         let entries = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
@@ -281,9 +292,14 @@ impl Process {
 /// may hold anything.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+    let state = rest.trim_start().chars().next()?;
+    Some((state, stat_field(stat, 22)?))
+}
+
+/// A number of /proc/PID/stat by its place in proc(5), which is above 3.
+fn stat_field(stat: &str, place: usize) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(place - 3)?.parse().ok()
 }
 
 fn status_field(path: &str, key: &str) -> Option<String> {

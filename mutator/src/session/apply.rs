@@ -76,13 +76,14 @@ impl Session {
         let mut claims = Claims::of(&self.document);
         let mut candidates = selection.candidates;
         candidates.extend(reapers);
+        self.plan_for_room(&mut candidates)?;
         // What a pun depends on had better be changed by the function whose it is.
         candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));
-        for candidate in candidates {
+        for mut candidate in candidates {
             let known = self.known(&candidate);
             let refusal = match candidate.plan.refused() {
                 Some((_, reason)) => Some(reason),
-                None if known.is_some() || claims.admit(&candidate) => None,
+                None if known.is_some() || self.admit(&mut claims, &mut candidate) => None,
                 None => Some(RefuseReason::OverlapsFunction),
             };
             if let Some(reason) = refusal {
@@ -228,7 +229,7 @@ impl Session {
         }
     }
 
-    fn known(&self, candidate: &Candidate) -> Option<usize> {
+    pub(super) fn known(&self, candidate: &Candidate) -> Option<usize> {
         let address = candidate.plan.function.range.start;
         self.document.functions.iter().position(|f| {
             if f.reaper != candidate.reaper {
@@ -341,13 +342,13 @@ impl Session {
         let used: BTreeSet<usize> = fresh.iter().map(|c| c.module).collect();
         let mut tries = 0;
         loop {
-            let maps = self.process.maps()?;
-            let mut places = Places::new(&self.document);
-            places.reserve_stones(&maps, fresh);
+            let maps = self.process.maps_with_heap()?;
+            let mut places = Places::new(&self.document, maps.clone());
+            places.reserve_stones(fresh);
             for &index in &used {
                 let of_module: Vec<&Candidate> =
                     fresh.iter().filter(|c| c.module == index).collect();
-                places.reserve(&maps, index, &modules[index], &of_module);
+                places.reserve(index, &modules[index], &of_module);
             }
             let new = places.new_regions().to_vec();
             match self.map_regions(&maps, memory, &new, stopped.as_deref_mut()) {

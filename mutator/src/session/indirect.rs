@@ -18,7 +18,7 @@ use super::{Candidate, Selection, SessionError};
 use crate::images;
 use crate::process::modules::{Module, VDSO};
 use crate::process::{Memory, Process};
-use crate::tracee::{CallCode, Remote, Stopped};
+use crate::tracee::{CallCode, Remote, Stopped, tracing};
 
 /// Puts the implementations in the place of the resolvers that patterns have named. What cannot
 /// be resolved stays, refused.
@@ -233,11 +233,11 @@ fn ask(
     let call = |stopped: &mut Stopped| Ok(Remote::new(&code, memory, stopped)?.resolve(resolver)?);
     match stopped {
         Some(stopped) => call(stopped),
-        None => {
+        None => tracing(|| {
             let mut stopped = Stopped::all(process)?;
             let answer = call(&mut stopped);
             stopped.resume()?;
             answer
-        }
+        }),
     }
 }

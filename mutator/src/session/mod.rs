@@ -11,6 +11,7 @@ mod indirect;
 mod map_in;
 mod place;
 mod recover;
+mod room;
 mod select;
 mod stack_scan;
 mod traps;
@@ -27,7 +28,7 @@ use crate::error::Failure;
 use crate::process::{Process, ProcessError};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Segment, SegmentError, StopDoc};
-use crate::tracee::{Priority, Stopped, TraceeError};
+use crate::tracee::{Priority, Stopped, TraceeError, tracing};
 
 pub use create::{Metric, Options, Where};
 pub use end::Ended;
@@ -225,16 +226,17 @@ impl Session {
     }
 
     /// Does a change under the session's lock, on the document as it is by then.
-    fn locked<R>(
+    fn locked<R: Send>(
         &mut self,
-        change: impl FnOnce(&mut Self) -> Result<R, SessionError>,
+        change: impl FnOnce(&mut Self) -> Result<R, SessionError> + Send,
     ) -> Result<R, SessionError> {
         self.segment.lock()?;
-        let _priority = Priority::raise();
-        let result = self
-            .refresh()
-            .and_then(|()| self.recover())
-            .and_then(|()| change(self));
+        let result = tracing(|| {
+            let _priority = Priority::raise();
+            self.refresh()
+                .and_then(|()| self.recover())
+                .and_then(|()| change(self))
+        });
         self.segment.unlock();
         result
     }

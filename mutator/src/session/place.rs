@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use patcher::Avma;
 use patcher::emit::{Emitted, Hooks, Place, STONE};
 use patcher::plan::RefuseReason;
+use patcher::{Avma, FileOffset};
 
 use super::Candidate;
 use crate::process::Mapping;
@@ -24,6 +24,8 @@ const SMALLEST: u64 = 64 * 1024;
 pub(super) struct Places {
     /// Regions, the existing ones first.
     pub(super) regions: Vec<RegionDoc>,
+    /// What is mapped, new regions included.
+    maps: Vec<Mapping>,
     /// How many of them exist.
     existing: usize,
     /// Bytes of each region that are promised to modules and not taken yet.
@@ -36,11 +38,12 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn new(document: &Document) -> Self {
+    pub(super) fn new(document: &Document, maps: Vec<Mapping>) -> Self {
         let sites = document.functions.iter().flat_map(|f| &f.sites);
         let stones = sites.map(|s| s.stone).filter(|&stone| stone != 0);
         Self {
             regions: document.regions.clone(),
+            maps,
             existing: document.regions.len(),
             promised: vec![0; document.regions.len()],
             by_module: HashMap::new(),
@@ -49,25 +52,42 @@ impl Places {
         }
     }
 
+    /// Could each punned jump of the candidate lead somewhere, if it were the only one?
+    pub(super) fn have_stones_for(&self, candidate: &Candidate) -> bool {
+        let mut puns = puns(candidate);
+        puns.all(|(_, targets)| targets.is_some_and(|t| self.find_stone(&t).is_some()))
+    }
+
     /// Finds room for the stepping stones of those candidates that have any, before anything else
     /// takes the few places where they can be.
-    pub(super) fn reserve_stones(&mut self, maps: &[Mapping], candidates: &[Candidate]) {
-        for candidate in candidates {
-            let puns = candidate.plan.sites.iter().filter_map(|s| {
-                let targets = s.pun.as_ref()?.targets(candidate.bias);
-                Some((candidate.bias.to_avma(s.window.start), targets))
-            });
-            for (jump, targets) in puns {
-                if let Some(stone) = targets.and_then(|t| self.stone_in(maps, &t)) {
-                    self.stones.insert(stone);
-                    self.by_jump.insert(jump.0, stone);
-                }
+    pub(super) fn reserve_stones(&mut self, candidates: &[Candidate]) {
+        for (jump, targets) in candidates.iter().flat_map(puns) {
+            if let Some(stone) = targets.and_then(|t| self.stone_in(&t)) {
+                self.stones.insert(stone);
+                self.by_jump.insert(jump.0, stone);
             }
         }
     }
 
     /// Room for a stepping stone at one of `targets`.
-    fn stone_in(&mut self, maps: &[Mapping], targets: &Range<Avma>) -> Option<u64> {
+    fn stone_in(&mut self, targets: &Range<Avma>) -> Option<u64> {
+        let (stone, is_held) = self.find_stone(targets)?;
+        if !is_held {
+            let start = (stone - CELLS) & !(abi::PAGE - 1);
+            let len = (stone + STONE - start).next_multiple_of(abi::PAGE);
+            self.plan_region(RegionDoc {
+                start,
+                len,
+                used: len,
+                ready: false,
+                stones: true,
+            });
+        }
+        Some(stone)
+    }
+
+    /// Where at one of `targets` a stepping stone can be, and whether in a region that is there.
+    fn find_stone(&self, targets: &Range<Avma>) -> Option<(u64, bool)> {
         let held = self.regions.iter().filter(|r| r.stones);
         let held = held.map(|r| r.start + CELLS..r.start + r.len - STONE + 1);
         for room in held {
@@ -78,21 +98,10 @@ impl Places {
             let behind = self.stones.range(room.clone()).map(|stone| stone + STONE);
             let mut tried = std::iter::once(room.start).chain(behind);
             if let Some(stone) = tried.find(|&at| room.contains(&at) && self.is_free(at)) {
-                return Some(stone);
+                return Some((stone, true));
             }
         }
-        let at = free_place_in(&self.with_new(maps), targets, CELLS, STONE)?;
-        let start = (at.0 - CELLS) & !(abi::PAGE - 1);
-        let len = (at.0 + STONE - start).next_multiple_of(abi::PAGE);
-        self.regions.push(RegionDoc {
-            start,
-            len,
-            used: len,
-            ready: false,
-            stones: true,
-        });
-        self.promised.push(0);
-        Some(at.0)
+        free_place_in(&self.maps, targets, CELLS, STONE).map(|at| (at.0, false))
     }
 
     /// Would a stepping stone at `at` overlap no other?
@@ -101,34 +110,33 @@ impl Places {
         self.stones.range(near).next().is_none()
     }
 
-    /// The mappings, with the regions that were planned a moment ago.
-    fn with_new(&self, maps: &[Mapping]) -> Vec<Mapping> {
-        let mut taken = maps.to_vec();
-        let new = self.regions.iter().skip(self.existing);
-        taken.extend(new.filter_map(|region| {
-            Some(Mapping {
-                range: Avma(region.start)..Avma(region.start + region.len),
+    /// Takes a region into the plan.
+    fn plan_region(&mut self, region: RegionDoc) {
+        let range = Avma(region.start)..Avma(region.start + region.len);
+        let at = self.maps.partition_point(|m| m.range.start < range.start);
+        self.maps.insert(
+            at,
+            Mapping {
+                range,
+                read: true,
+                write: false,
+                execute: true,
+                offset: FileOffset(0),
+                file: (String::new(), 0),
                 name: String::new(),
-                ..maps.first()?.clone()
-            })
-        }));
-        taken.sort_by_key(|m| m.range.start);
-        taken
+            },
+        );
+        self.regions.push(region);
+        self.promised.push(0);
     }
 
     /// Finds room for all trampolines of the candidates of one module, where there is any.
-    pub(super) fn reserve(
-        &mut self,
-        maps: &[Mapping],
-        index: usize,
-        module: &Module,
-        candidates: &[&Candidate],
-    ) {
+    pub(super) fn reserve(&mut self, index: usize, module: &Module, candidates: &[&Candidate]) {
         let sites = candidates.iter().flat_map(|c| &c.plan.sites);
         let need: u64 = sites
             .map(|s| (s.max_len() as u64).next_multiple_of(ALIGN))
             .sum();
-        if let Some(at) = self.region_for(maps, &module.code_range(), need) {
+        if let Some(at) = self.region_for(&module.code_range(), need) {
             self.promised[at] += need;
             self.by_module.insert(index, at);
         }
@@ -136,7 +144,7 @@ impl Places {
 
     /// The index of a region with `need` free bytes within reach of `near`, a new one where none of
     /// those there are has.
-    fn region_for(&mut self, maps: &[Mapping], near: &Range<Avma>, need: u64) -> Option<usize> {
+    fn region_for(&mut self, near: &Range<Avma>, need: u64) -> Option<usize> {
         let has_room = |(r, promised): (&RegionDoc, &u64)| {
             !r.stones && r.len - r.used >= need + promised && is_near(r, near)
         };
@@ -144,15 +152,14 @@ impl Places {
             return Some(at);
         }
         let len = (CELLS + need).max(SMALLEST).next_multiple_of(abi::PAGE);
-        let start = free_range_near(&self.with_new(maps), near, len)?;
-        self.regions.push(RegionDoc {
+        let start = free_range_near(&self.maps, near, len)?;
+        self.plan_region(RegionDoc {
             start: start.0,
             len,
             used: CELLS,
             ready: false,
             stones: false,
         });
-        self.promised.push(0);
         Some(self.regions.len() - 1)
     }
 
@@ -195,10 +202,19 @@ impl Places {
         let hooks = Hooks {
             entry_cell: Avma(region.start),
             exit_cell: Avma(region.start + 8),
+            point_cell: None,
             id,
         };
         Some((Avma(at), hooks))
     }
+}
+
+/// Where the punned jumps of a candidate are and can lead.
+fn puns(candidate: &Candidate) -> impl Iterator<Item = (Avma, Option<Range<Avma>>)> + '_ {
+    candidate.plan.sites.iter().filter_map(|site| {
+        let targets = site.pun.as_ref()?.targets(candidate.bias);
+        Some((candidate.bias.to_avma(site.window.start), targets))
+    })
 }
 
 fn is_near(region: &RegionDoc, near: &Range<Avma>) -> bool {
@@ -217,9 +233,9 @@ mod tests {
     fn what_is_promised_to_one_module_is_not_given_to_another() {
         let maps = parse("7f0000000000-7f0000010000 r-xp 00000000 00:00 0 \n");
         let near = Avma(0x7f00_0000_0000)..Avma(0x7f00_0001_0000);
-        let mut places = Places::new(&Document::default());
+        let mut places = Places::new(&Document::default(), maps);
         for (index, need) in [40_000, 40_000, 20_000].into_iter().enumerate() {
-            let at = places.region_for(&maps, &near, need).expect("free memory");
+            let at = places.region_for(&near, need).expect("free memory");
             places.promised[at] += need;
             places.by_module.insert(index, at);
         }
@@ -233,9 +249,9 @@ mod tests {
     #[test]
     fn stepping_stones_share_pages_and_never_overlap() {
         let maps = parse("7f0000000000-7f0000010000 r-xp 00000000 00:00 0 \n");
-        let mut places = Places::new(&Document::default());
+        let mut places = Places::new(&Document::default(), maps);
         let mut stone = |start: u64, count: u64| {
-            let stone = places.stone_in(&maps, &(Avma(start)..Avma(start + count)));
+            let stone = places.stone_in(&(Avma(start)..Avma(start + count)));
             places.stones.extend(stone);
             stone
         };
@@ -247,14 +263,19 @@ mod tests {
         assert_eq!(stone(at + 14, 1), Some(at + 14));
         assert_eq!(stone(at, 256), Some(at + 28));
         assert_eq!(stone(0x7f00_0000_8000, 256), None, "mapped");
+        assert_eq!(stone(at - 0x3000, 1), Some(at - 0x3000), "not near those");
         // Where a page begins, the page before is needed for the cells.
         assert_eq!(stone(0x7f00_2000_0000, 1), Some(0x7f00_2000_0000));
         let regions = places.new_regions().iter();
         let regions: Vec<_> = regions.map(|r| (r.start, r.len, r.used)).collect();
         let (page, two) = (abi::PAGE, 2 * abi::PAGE);
-        let expected = [(0x7f00_1000_0000, page, page), (0x7f00_1fff_f000, two, two)];
+        let expected = [
+            (0x7f00_1000_0000, page, page),
+            (0x7f00_0fff_d000, page, page),
+            (0x7f00_1fff_f000, two, two),
+        ];
         assert_eq!(regions, expected);
         let near = Avma(0x7f00_0000_0000)..Avma(0x7f00_0001_0000);
-        assert_eq!(places.region_for(&maps, &near, 100), Some(2), "a new one");
+        assert_eq!(places.region_for(&near, 100), Some(3), "a new one");
     }
 }

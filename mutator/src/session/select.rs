@@ -29,6 +29,8 @@ pub struct Candidate {
     pub name: String,
     /// Whether it is not measured but tells of exceptions.
     pub reaper: bool,
+    /// Whether breakpoints may lead to what nothing else can.
+    pub traps: bool,
 }
 
 /// What patterns name.
@@ -162,6 +164,7 @@ fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Fo
                 plan,
                 name,
                 reaper: false,
+                traps: false,
             });
         }
     }

@@ -13,7 +13,7 @@ use abi::image::{
 use patcher::Avma;
 
 use super::write::{read, write};
-use super::{Selection, Session, SessionError};
+use super::{Candidate, Selection, Session, SessionError};
 use crate::process::Memory;
 use crate::segment::SiteDoc;
 use crate::tracee::{CallCode, Remote, Stopped};
@@ -25,10 +25,19 @@ const MASK_BYTES: u64 = 8;
 impl Selection {
     /// Lets breakpoints lead to what nothing else can.
     pub fn allow_traps(&mut self) {
-        let refused = |c: &&mut super::Candidate| c.plan.refused().is_some();
-        for candidate in self.candidates.iter_mut().filter(refused) {
-            let image = candidate.image;
-            candidate.plan.allow_traps(&image.image, &image.context);
+        for candidate in &mut self.candidates {
+            candidate.traps = true;
+            candidate.try_traps();
+        }
+    }
+}
+
+impl Candidate {
+    /// Has breakpoints lead to what is refused, where they may.
+    pub(super) fn try_traps(&mut self) {
+        if self.traps && self.plan.refused().is_some() {
+            let image = self.image;
+            self.plan.allow_traps(&image.image, &image.context);
         }
     }
 }

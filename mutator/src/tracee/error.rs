@@ -23,8 +23,8 @@ pub enum TraceeError {
     Registers(Tid, Errno),
     /// A thread could not be resumed.
     Resume(Tid, Errno),
-    /// A thread did not stop in time.
-    Stuck(Pid, Tid),
+    /// A thread did not stop in time; whether it was waiting for a processor.
+    Stuck(Pid, Tid, bool),
     /// A thread did something else than the system call it was asked to make.
     Unexpected(Tid, String),
     /// A system call made for the target failed.
@@ -75,11 +75,12 @@ impl fmt::Display for TraceeError {
             Self::Wait(tid, errno) => write!(f, "thread {tid}: wait: {}", errno.desc()),
             Self::Registers(tid, errno) => write!(f, "thread {tid}: registers: {}", errno.desc()),
             Self::Resume(tid, errno) => write!(f, "thread {tid}: resume: {}", errno.desc()),
-            Self::Stuck(pid, tid) => {
-                write!(
-                    f,
-                    "{pid}: thread {tid} does not stop: it sleeps uninterruptibly"
-                )
+            Self::Stuck(pid, tid, runs) => {
+                let why = match runs {
+                    true => "it gets no processor",
+                    false => "it sleeps uninterruptibly",
+                };
+                write!(f, "{pid}: thread {tid} does not stop: {why}; try again")
             }
             Self::Unexpected(tid, what) => write!(f, "thread {tid}: unexpected stop: {what}"),
             Self::Call(call, errno) => write!(f, "{call} in the target: {}", errno.desc()),

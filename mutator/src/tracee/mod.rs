@@ -12,7 +12,7 @@ mod sys;
 mod thread;
 mod way_back;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -28,11 +28,27 @@ pub use thread::StoppedThread;
 
 /// How long threads may take to stop before it is given up: one in an uninterruptible sleep stops
 /// only when that ends.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long all threads are held at first for those that have not stopped yet, and at most.
+const AT_ONCE: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// How long all go on where each was about to handle a signal.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// How many rounds of new threads are followed: each stops what it finds, so the threads left to
 /// make new ones soon run out.
 const ROUNDS: usize = 200;
+
+/// Does something on a thread of its own. The kernel's tracers are threads: whatever is still traced
+/// when this one ends, such as what did not stop in time, it lets go.
+pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| match scope.spawn(change).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
 
 /// Threads of one process in ptrace-stop.
 #[derive(Debug)]
@@ -44,30 +60,84 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Stops every thread of the process.
+    /// Stops every thread of the process, at least one of them where system calls can be made, if
+    /// such a moment comes.
     pub fn all(process: &Process) -> Result<Self, TraceeError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut at_once = AT_ONCE;
         let mut stopped = Self::none(process.pid);
+        let mut kept = BTreeSet::new();
+        loop {
+            let slow = stopped.try_all(process, at_once)?;
+            if slow.is_empty() {
+                let is_usable = stopped.threads.values().any(StoppedThread::is_usable);
+                if is_usable || stopped.threads.is_empty() || Instant::now() > deadline {
+                    break;
+                }
+            }
+            // The others do not wait for those: they go on until the slow ones have stopped.
+            stopped.release_all_but(&kept)?;
+            if slow.is_empty() {
+                std::thread::sleep(A_MOMENT);
+            }
+            stopped.wait_for(&slow, deadline)?;
+            kept.extend(slow);
+            at_once = (2 * at_once).min(LONGEST);
+        }
+        match stopped.threads.is_empty() {
+            true => Err(TraceeError::Gone(process.pid)),
+            false => Ok(stopped),
+        }
+    }
+
+    /// Stops every thread that is not in stop; those that have not stopped within `at_once`.
+    fn try_all(&mut self, process: &Process, at_once: Duration) -> Result<Vec<Tid>, TraceeError> {
         // Threads that have ended: the leader stays listed. Others may have made one before that.
         let mut ended: Vec<Tid> = Vec::new();
         for _ in 0..ROUNDS {
             let tids = process.tids().ok_or(TraceeError::Gone(process.pid))?;
             let new: Vec<Tid> = tids
                 .into_iter()
-                .filter(|t| !stopped.threads.contains_key(t))
+                .filter(|t| !self.threads.contains_key(t))
                 .collect();
             // A listing can lack a thread while others end.
-            let known = stopped.threads.len() + ended.len();
+            let known = self.threads.len() + ended.len();
             if new == ended && thread_count(process).is_none_or(|count| count <= known) {
                 break;
             }
-            stopped.stop(&new)?;
+            let slow = self.stop(&new, at_once)?;
+            if !slow.is_empty() {
+                return Ok(slow);
+            }
             ended = new;
-            ended.retain(|t| !stopped.threads.contains_key(t));
+            ended.retain(|t| !self.threads.contains_key(t));
         }
-        if stopped.threads.is_empty() {
-            return Err(TraceeError::Gone(process.pid));
+        Ok(Vec::new())
+    }
+
+    /// Lets all go on but `kept`.
+    fn release_all_but(&mut self, kept: &BTreeSet<Tid>) -> Result<(), TraceeError> {
+        for (tid, thread) in std::mem::take(&mut self.threads) {
+            match kept.contains(&tid) {
+                true => drop(self.threads.insert(tid, thread)),
+                false => thread.resume()?,
+            }
         }
-        Ok(stopped)
+        Ok(())
+    }
+
+    /// Waits until these threads, which have been interrupted, stop or end.
+    fn wait_for(&mut self, tids: &[Tid], deadline: Instant) -> Result<(), TraceeError> {
+        for &tid in tids {
+            match wait_for_stop(tid, deadline)? {
+                Waited::Stopped(thread) => drop(self.threads.insert(tid, *thread)),
+                Waited::Ended => {}
+                Waited::Running => {
+                    return Err(TraceeError::Stuck(self.pid, tid, runs(self.pid, tid)));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes over a child that has stopped itself and is traced by this process already.
@@ -88,8 +158,8 @@ impl Stopped {
         }
     }
 
-    /// Stops those of these threads that have not ended.
-    fn stop(&mut self, tids: &[Tid]) -> Result<(), TraceeError> {
+    /// Stops those of these threads that have not ended; which have not stopped within `at_once`.
+    fn stop(&mut self, tids: &[Tid], at_once: Duration) -> Result<Vec<Tid>, TraceeError> {
         let mut seized = Vec::new();
         for &tid in tids {
             match sys::seize(tid) {
@@ -112,13 +182,16 @@ impl Stopped {
                 Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
             }
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + at_once;
+        let mut slow = Vec::new();
         for tid in interrupted {
-            if let Some(thread) = wait_for_stop(self.pid, tid, deadline)? {
-                self.threads.insert(tid, thread);
+            match wait_for_stop(tid, deadline)? {
+                Waited::Stopped(thread) => drop(self.threads.insert(tid, *thread)),
+                Waited::Ended => {}
+                Waited::Running => slow.push(tid),
             }
         }
-        Ok(())
+        Ok(slow)
     }
 
     /// The process.
@@ -167,13 +240,7 @@ impl Stopped {
                 Err(errno) => return Err(TraceeError::Interrupt(self.pid, tid, errno)),
             }
         }
-        let deadline = Instant::now() + PATIENCE;
-        for tid in interrupted {
-            if let Some(thread) = wait_for_stop(self.pid, tid, deadline)? {
-                self.threads.insert(tid, thread);
-            }
-        }
-        Ok(())
+        self.wait_for(&interrupted, Instant::now() + PATIENCE)
     }
 
     /// Lets all threads go on; how long they were stopped.
@@ -209,36 +276,43 @@ fn is_dead(pid: Pid, tid: Tid) -> bool {
     })
 }
 
-/// Waits until a thread that has been interrupted stops; `None` if it ends instead.
-fn wait_for_stop(
-    pid: Pid,
-    tid: Tid,
-    deadline: Instant,
-) -> Result<Option<StoppedThread>, TraceeError> {
+/// Whether it is not asleep: then it stops as soon as it gets a processor.
+fn runs(pid: Pid, tid: Tid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+    stat.is_ok_and(|s| s.rsplit_once(") ").is_some_and(|(_, r)| r.starts_with('R')))
+}
+
+/// What came of waiting for a thread that has been interrupted.
+enum Waited {
+    Stopped(Box<StoppedThread>),
+    Ended,
+    /// Time is over.
+    Running,
+}
+
+/// Waits until a thread that has been interrupted stops.
+fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, TraceeError> {
+    let at_stop = |signal| {
+        let thread = StoppedThread::at_stop(tid, signal)
+            .map(Some)
+            .or_else(TraceeError::if_gone)?;
+        Ok(thread.map_or(Waited::Ended, |t| Waited::Stopped(Box::new(t))))
+    };
     let mut pause = Duration::from_micros(5);
     loop {
         match sys::change(tid, false).map_err(|e| TraceeError::Wait(tid, e))? {
             Change::None => {}
-            Change::Stopped => {
-                return StoppedThread::at_stop(tid, 0)
-                    .map(Some)
-                    .or_else(TraceeError::if_gone);
-            }
+            Change::Stopped => return at_stop(0),
             // Stopped by a signal on its way in before the interrupt: it is delivered on resuming,
             // and the interrupt's own stop would come after that.
-            Change::Signal(signal) => {
-                return StoppedThread::at_stop(tid, signal)
-                    .map(Some)
-                    .or_else(TraceeError::if_gone);
-            }
-            Change::Ended => return Ok(None),
+            Change::Signal(signal) => return at_stop(signal),
+            Change::Ended => return Ok(Waited::Ended),
             Change::Call | Change::Other(_) => {
                 sys::cont(tid, 0).map_err(|e| TraceeError::Resume(tid, e))?
             }
         }
         if Instant::now() > deadline {
-            let _ = sys::detach(tid, 0);
-            return Err(TraceeError::Stuck(pid, tid));
+            return Ok(Waited::Running);
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_micros(200));

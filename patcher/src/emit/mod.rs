@@ -18,6 +18,11 @@
 //! ```
 //!
 //! At an entry, a return and a tail jump nothing lives below the stack pointer, so the hook may push.
+//! At any other instruction the red zone does (psABI 3.2.2), so there the hook keeps clear of it:
+//!
+//! ```text
+//! lea rsp, [rsp - 128]; push rax; mov eax, number; call [rip + cell]; pop rax; lea rsp, [rsp + 128]
+//! ```
 
 mod buffer;
 mod trampoline;
@@ -36,7 +41,9 @@ pub struct Hooks {
     pub entry_cell: Avma,
     /// The same for exits.
     pub exit_cell: Avma,
-    /// What the stub finds in `eax`.
+    /// The same for points, where there is a stub for them.
+    pub point_cell: Option<Avma>,
+    /// What the stub finds in `eax` at entries and exits; at points it is their number.
     pub id: u32,
 }
 
@@ -115,6 +122,11 @@ pub enum EmitError {
         /// The jump's address.
         at: Avma,
     },
+    /// A hook before the instruction at `at` is wanted, and [`Hooks`] name no stub for points.
+    NoPointStub {
+        /// The instruction's original address.
+        at: Avma,
+    },
     /// The instruction at `at` has an operand too far away and no other form.
     NoFarForm {
         /// The instruction's original address.
@@ -133,6 +145,9 @@ impl fmt::Display for EmitError {
                     f,
                     "emit trampoline: the punned jump at {at} cannot lead there"
                 )
+            }
+            Self::NoPointStub { at } => {
+                write!(f, "emit trampoline: the point at {at} has no stub to call")
             }
             Self::NoFarForm { at } => {
                 write!(f, "emit trampoline: the operand of {at} is out of reach")

@@ -2,13 +2,15 @@
 
 use crate::addr::{Avma, Bias, Svma};
 use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
-use crate::relocate::{Displaced, Form};
+use crate::relocate::{BACK_OVER_RED_ZONE, Displaced, Form, SKIP_RED_ZONE};
 
 use super::buffer::{Buffer, Goal};
 use super::{EmitError, Hooks, PcPair};
 
 /// `push rax; mov eax, imm32; call [rip + disp32]; pop rax`.
 const HOOK: usize = 1 + 5 + 6 + 1;
+/// What stands around it at a point: `lea rsp, [rsp - 128]` and `lea rsp, [rsp + 128]`.
+const AROUND: usize = SKIP_RED_ZONE.len() + BACK_OVER_RED_ZONE.len();
 /// `jmp rel32`.
 const JUMP: usize = 5;
 
@@ -22,9 +24,14 @@ pub struct Built {
 /// The length of the longest trampoline `site` can have.
 pub fn max_len(site: &Site) -> usize {
     let copies = |displaced: &[Displaced]| displaced.iter().map(Displaced::max_len).sum::<usize>();
-    // Behind a conditional exit its hook and jump come extra.
+    let hook = |point: &ProbePoint| match point.effect {
+        Effect::Entry => HOOK,
+        Effect::Point(_) => HOOK + AROUND,
+        // Behind a conditional exit its hook and jump come extra.
+        Effect::Exit => HOOK + JUMP,
+    };
     let row = |displaced: &[Displaced], points: &[ProbePoint]| {
-        copies(displaced) + points.len() * (HOOK + JUMP) + JUMP
+        copies(displaced) + points.iter().map(hook).sum::<usize>() + JUMP
     };
     let rows = site
         .rows
@@ -103,10 +110,15 @@ impl<'a> Builder<'a> {
     /// The displaced instructions in a row, then back behind them.
     fn row(&mut self, row: Copied<'a>) -> Result<(), EmitError> {
         for displaced in row.displaced {
-            // Jumps to an exit meet its hook; those to the entry are no calls.
-            self.hooks_before(displaced, row.points, Effect::Entry)?;
+            // Jumps to an exit or a point meet its hook; those to the entry are no calls.
+            let (entries, others): (Vec<_>, Vec<_>) = row
+                .points
+                .iter()
+                .filter(|p| p.at == displaced.at)
+                .partition(|p| p.effect == Effect::Entry);
+            self.hooks_before(displaced, &entries)?;
             self.out.begin_copy(row.number, displaced.at);
-            self.hooks_before(displaced, row.points, Effect::Exit)?;
+            self.hooks_before(displaced, &others)?;
             self.pair(displaced.at);
             self.copy(displaced, row)?;
         }
@@ -149,40 +161,45 @@ impl<'a> Builder<'a> {
         self.pcs.push(pair);
     }
 
-    /// The hooks that run whenever control comes to `displaced`.
+    /// The hooks of `points` that run whenever control comes to `displaced`.
     fn hooks_before(
         &mut self,
         displaced: &Displaced,
-        points: &[ProbePoint],
-        effect: Effect,
+        points: &[&ProbePoint],
     ) -> Result<(), EmitError> {
-        if effect == Effect::Exit && conditional(displaced) {
-            return Ok(());
-        }
-        for point in points
-            .iter()
-            .filter(|p| p.at == displaced.at && p.effect == effect)
-        {
+        let if_taken = |p: &ProbePoint| p.effect == Effect::Exit && conditional(displaced);
+        for point in points.iter().filter(|p| !if_taken(p)) {
             self.hook(point.effect, displaced.at)?;
         }
         Ok(())
     }
 
     fn hook(&mut self, effect: Effect, original: Svma) -> Result<(), EmitError> {
-        let cell = match effect {
-            Effect::Entry => self.hooks.entry_cell,
-            Effect::Exit => self.hooks.exit_cell,
-        };
         let original = self.bias.to_avma(original);
+        let (cell, number) = match effect {
+            Effect::Entry => (self.hooks.entry_cell, self.hooks.id),
+            Effect::Exit => (self.hooks.exit_cell, self.hooks.id),
+            Effect::Point(number) => {
+                let missing = EmitError::NoPointStub { at: original };
+                (self.hooks.point_cell.ok_or(missing)?, number)
+            }
+        };
+        let red_zone = matches!(effect, Effect::Point(_));
         self.hook_starts.push(PcPair {
             original,
             trampoline: self.out.here(),
         });
-        self.out.put(&[0x50]); // push rax: the id is passed in it
-        self.out.put(&[0xb8]); // mov eax, id
-        self.out.put(&self.hooks.id.to_le_bytes());
+        if red_zone {
+            self.out.put(&SKIP_RED_ZONE);
+        }
+        self.out.put(&[0x50]); // push rax: the number is passed in it
+        self.out.put(&[0xb8]); // mov eax, number
+        self.out.put(&number.to_le_bytes());
         self.out.rip_relative(&[0xff, 0x15, 0, 0, 0, 0], 2, cell)?; // call [rip + cell]
         self.out.put(&[0x58]); // pop rax
+        if red_zone {
+            self.out.put(&BACK_OVER_RED_ZONE);
+        }
         Ok(())
     }
 

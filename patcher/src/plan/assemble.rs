@@ -14,6 +14,9 @@ impl Ladder<'_, '_> {
     /// The sites, in the order in which they are written.
     pub fn into_sites(mut self) -> Vec<Site> {
         self.sites.sort_by_key(|s| s.window.start);
+        for site in &mut self.sites {
+            site.points.sort_by_key(|p| (p.at, p.effect));
+        }
         let order = self.order();
         let sites = order.into_iter().map(|index| &self.sites[index]);
         sites.map(|draft| self.site(draft)).collect()
@@ -25,12 +28,10 @@ impl Ladder<'_, '_> {
         let landing = draft.landing.map(|at| at..at + JUMP);
         let inside = |at: &u64| draft.window.contains(at);
         let hosted = self.sites.iter().filter_map(|s| s.landing).filter(inside);
-        let mut points = draft.points.clone();
-        points.sort_by_key(|p| p.at);
         Site {
             window: range(&draft.window),
             tactic: draft.tactic,
-            points,
+            points: draft.points.clone(),
             landing: landing.as_ref().map(range),
             pun: draft.depends().and_then(|_| self.pun_of(&draft.window)),
             hosted: hosted.map(|at| Svma(at).range(JUMP)).collect(),

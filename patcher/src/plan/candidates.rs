@@ -17,6 +17,8 @@ pub enum Grow {
     Forward,
     /// Over the instructions before, for an exit.
     Backward,
+    /// Over those behind or before or both, for a point.
+    Around,
 }
 
 impl Ladder<'_, '_> {
@@ -29,30 +31,17 @@ impl Ladder<'_, '_> {
             return Vec::new();
         };
         let insn = &flow.insns[index];
-        let sole = flow.doubt.is_some();
         let mut found = Vec::new();
         match way {
-            Grow::Forward => {
-                let mut end = insn.next_ip();
-                let mut last = index;
-                while end - at < len {
-                    match flow.insns.get(last + 1) {
-                        Some(next) if !sole && next.ip() == end && self.same_range(at, end) => {
-                            end = next.next_ip();
-                            last += 1;
-                        }
+            Grow::Forward => found = self.windows_from(index, index, len),
+            Grow::Around => {
+                let mut first = index;
+                loop {
+                    found.extend(self.windows_from(first, index, len));
+                    let start = flow.insns[first].ip();
+                    match self.before(first, at) {
+                        Some(before) if insn.next_ip() - start < len => first = before,
                         _ => break,
-                    }
-                }
-                if end - at >= len {
-                    found.push((at..end, Tactic::Window));
-                }
-                // Shorter, where the function ends or a block does: with the padding behind it.
-                for i in index..=last {
-                    let end = flow.insns[i].next_ip();
-                    if ends_block(&flow.insns[i]) && end - at < len && at + len <= self.padded(end)
-                    {
-                        found.push((at..at + len, Tactic::Padding));
                     }
                 }
             }
@@ -73,17 +62,11 @@ impl Ladder<'_, '_> {
                         found.push((start..end, Tactic::Window));
                         break;
                     }
-                    match first.checked_sub(1).map(|i| &flow.insns[i]) {
-                        Some(before)
-                            if !sole
-                                && before.next_ip() == start
-                                && self.same_range(before.ip(), at) =>
-                        {
-                            start = before.ip();
-                            first -= 1;
-                        }
-                        _ => break,
-                    }
+                    let Some(before) = self.before(first, at) else {
+                        break;
+                    };
+                    start = flow.insns[before].ip();
+                    first = before;
                 }
                 // A window that needs only instructions comes first, and what needs more of them
                 // than the exit alone is a window as well.
@@ -98,6 +81,57 @@ impl Ladder<'_, '_> {
             }
         }
         found
+    }
+
+    /// Windows of at least `len` bytes from the instruction with the index `first` on that have the
+    /// one with the index `within` in them.
+    fn windows_from(&self, first: usize, within: usize, len: u64) -> Vec<(Range<u64>, Tactic)> {
+        let flow = self.ground.flow;
+        let at = flow.insns[first].ip();
+        let mut found = Vec::new();
+        let mut last = within;
+        let mut end = flow.insns[last].next_ip();
+        while end - at < len
+            && let Some(behind) = self.behind(last, at)
+        {
+            end = flow.insns[behind].next_ip();
+            last = behind;
+        }
+        if end - at >= len {
+            found.push((at..end, Tactic::Window));
+        }
+        // Shorter, where the function ends or a block does: with the padding behind it.
+        for insn in &flow.insns[within..=last] {
+            let end = insn.next_ip();
+            if ends_block(insn) && end - at < len && at + len <= self.padded(end) {
+                let alone = first == within;
+                let tactic = if alone {
+                    Tactic::Padding
+                } else {
+                    Tactic::Window
+                };
+                found.push((at..at + len, tactic));
+            }
+        }
+        found
+    }
+
+    /// The index of the instruction that ends where the one with the index `first` begins, if a window
+    /// around `at` may grow over it. Where the function is in doubt it may not.
+    pub(super) fn before(&self, first: usize, at: u64) -> Option<usize> {
+        let flow = self.ground.flow;
+        let before = first.checked_sub(1)?;
+        let insn = &flow.insns[before];
+        let adjoins = insn.next_ip() == flow.insns[first].ip();
+        (flow.doubt.is_none() && adjoins && self.same_range(insn.ip(), at)).then_some(before)
+    }
+
+    /// The same for the one that begins where that with the index `last` ends.
+    pub(super) fn behind(&self, last: usize, at: u64) -> Option<usize> {
+        let flow = self.ground.flow;
+        let insn = flow.insns.get(last + 1)?;
+        let adjoins = flow.insns[last].next_ip() == insn.ip();
+        (flow.doubt.is_none() && adjoins && self.same_range(at, insn.ip())).then_some(last + 1)
     }
 
     pub(super) fn same_range(&self, a: u64, b: u64) -> bool {

@@ -54,15 +54,7 @@ impl Ground<'_, '_> {
         if !insns.iter().all(|i| self.flow.may_be_moved(i)) {
             return Err(RefuseReason::DataInCode);
         }
-        let inside = Svma(window.start)..Svma(window.end);
-        if self
-            .context
-            .restartable
-            .iter()
-            .any(|r| r.start < inside.end && inside.start < r.end)
-        {
-            return Err(RefuseReason::RestartableSequence);
-        }
+        self.outside_of_sequences(window)?;
         if insns.last().is_some_and(|last| last.next_ip() > window.end) {
             return Err(RefuseReason::TooShort);
         }
@@ -100,7 +92,21 @@ impl Ground<'_, '_> {
 
     /// The instruction at `at`, for a site that changes nothing but its displacement.
     pub fn alone(&self, at: u64) -> Result<Vec<Displaced>, RefuseReason> {
+        self.outside_of_sequences(&(at..at + 1))?;
+        if !self.flow.is_certain(at) {
+            return Err(RefuseReason::DataInCode);
+        }
         self.movable(self.flow.insns_in(&(at..at + 1)).1)
+    }
+
+    /// Refuses what belongs to a restartable sequence: the kernel knows that by the address.
+    fn outside_of_sequences(&self, window: &Range<u64>) -> Result<(), RefuseReason> {
+        let inside = Svma(window.start)..Svma(window.end);
+        let mut sequences = self.context.restartable.iter();
+        match sequences.any(|r| r.start < inside.end && inside.start < r.end) {
+            true => Err(RefuseReason::RestartableSequence),
+            false => Ok(()),
+        }
     }
 
     fn movable(&self, insns: &[Instruction]) -> Result<Vec<Displaced>, RefuseReason> {

@@ -22,6 +22,8 @@ type Outcome = Result<Tactic, RefuseReason>;
 pub struct Ladder<'a, 'd> {
     pub(super) ground: Ground<'a, 'd>,
     pub(super) sites: Vec<Draft>,
+    /// May jumps be punned?
+    pub(super) puns: bool,
 }
 
 /// A site in the making.
@@ -50,6 +52,21 @@ impl Draft {
             .chain(self.depends())
             .all(|own| own.end <= range.start || range.end <= own.start)
     }
+
+    /// Does a hook for `point`, carried by the instruction at `carrier` in the window, run whenever it
+    /// has to?
+    fn serves(&self, carrier: u64, point: ProbePoint) -> bool {
+        let retargeted = self.tactic == Tactic::Retarget;
+        match point.effect {
+            // A retargeted jump has nothing behind it in its trampoline.
+            Effect::Exit => !retargeted || carrier == point.at.0,
+            // And none comes there that is not taken.
+            Effect::Entry | Effect::Point(_) => self
+                .displaced
+                .iter()
+                .any(|d| d.at == point.at && !(retargeted && d.falls_through())),
+        }
+    }
 }
 
 /// What became of the probe points.
@@ -57,6 +74,8 @@ pub struct Outcomes {
     pub entry: Outcome,
     /// One for each of the flow's leaves, if they are wanted.
     pub exits: Vec<Outcome>,
+    /// One for each of the points wanted.
+    pub points: Vec<Outcome>,
 }
 
 /// What to do about the function's own jumps into the middle of a window.
@@ -69,7 +88,12 @@ pub(super) enum Strays {
 }
 
 impl<'a, 'd> Ladder<'a, 'd> {
-    pub fn new(image: &'a Image<'d>, context: &'a ModuleContext<'a>, flow: &'a Flow) -> Self {
+    pub fn new(
+        image: &'a Image<'d>,
+        context: &'a ModuleContext<'a>,
+        flow: &'a Flow,
+        puns: bool,
+    ) -> Self {
         Self {
             ground: Ground {
                 image,
@@ -77,12 +101,13 @@ impl<'a, 'd> Ladder<'a, 'd> {
                 flow,
             },
             sites: Vec::new(),
+            puns,
         }
     }
 
     /// Places everything that is wanted, the cheap tactics for all points before the ones that
     /// take other points' room.
-    pub fn climb(&mut self, want: Effects) -> Outcomes {
+    pub fn climb(&mut self, want: Effects, wanted: &[ProbePoint]) -> Outcomes {
         let flow = self.ground.flow;
         let entry = ProbePoint {
             at: flow.entry,
@@ -96,9 +121,10 @@ impl<'a, 'd> Ladder<'a, 'd> {
         if want.exits {
             exits.extend(flow.leaves.iter().map(|leave| self.exit(leave)));
         }
+        let mut points: Vec<Outcome> = wanted.iter().map(|point| self.point(*point)).collect();
         for effort in [Self::last_resort, Self::very_last_resort] {
             for (leave, outcome) in flow.leaves.iter().zip(&mut exits) {
-                if unhookable(leave.kind).is_some() {
+                if unhookable(flow, leave).is_some() {
                     continue;
                 }
                 let point = ProbePoint {
@@ -106,6 +132,11 @@ impl<'a, 'd> Ladder<'a, 'd> {
                     effect: Effect::Exit,
                 };
                 effort(self, self.carrier(leave), point, Grow::Backward, outcome);
+            }
+            for (&point, outcome) in wanted.iter().zip(&mut points) {
+                if self.unpointable(point.at.0).is_none() {
+                    effort(self, point.at.0, point, Grow::Around, outcome);
+                }
             }
             if want.entry {
                 effort(self, entry.at.0, entry, Grow::Forward, &mut outcome);
@@ -115,10 +146,11 @@ impl<'a, 'd> Ladder<'a, 'd> {
             let loops = flow.reentries.iter().map(|at| at.0).collect::<Vec<_>>();
             if outcome.is_ok() && !loops.into_iter().all(|at| self.lead(at)) {
                 self.sites.clear();
-                let outcomes = self.climb(Effects {
+                let without_entry = Effects {
                     entry: false,
                     ..want
-                });
+                };
+                let outcomes = self.climb(without_entry, wanted);
                 return Outcomes {
                     entry: Err(RefuseReason::LoopToEntry),
                     ..outcomes
@@ -128,11 +160,12 @@ impl<'a, 'd> Ladder<'a, 'd> {
         Outcomes {
             entry: outcome,
             exits,
+            points,
         }
     }
 
     fn exit(&mut self, leave: &Leave) -> Outcome {
-        if let Some(reason) = unhookable(leave.kind) {
+        if let Some(reason) = unhookable(self.ground.flow, leave) {
             return Err(reason);
         }
         let point = ProbePoint {
@@ -149,6 +182,41 @@ impl<'a, 'd> Ladder<'a, 'd> {
             return outcome;
         }
         self.grow(last, Grow::Backward, Some(point))
+    }
+
+    fn point(&mut self, point: ProbePoint) -> Outcome {
+        let at = point.at.0;
+        if let Some(reason) = self.unpointable(at) {
+            return Err(reason);
+        }
+        if let Some(tactic) = self.join(at, point) {
+            return Ok(tactic);
+        }
+        // A conditional jump would come to its trampoline only when it is taken.
+        let flow = self.ground.flow;
+        let always = flow
+            .index_of(at)
+            .is_some_and(|i| flow.insns[i].is_jmp_near());
+        if always && let Some(Ok(tactic)) = self.retarget(at, Some(point)) {
+            return Ok(tactic);
+        }
+        self.grow(at, Grow::Around, Some(point))
+    }
+
+    /// Why no hook can stand before what is at `at`, wherever it is moved.
+    fn unpointable(&self, at: u64) -> Option<RefuseReason> {
+        let flow = self.ground.flow;
+        let begins = flow.ranges[0].start.0;
+        if flow.index_of(at).is_none() {
+            Some(RefuseReason::NotAnInstruction)
+        } else if !flow.is_certain(at) {
+            Some(RefuseReason::DataInCode)
+        } else if at == begins && at != flow.entry.0 && flow.is_target(at) {
+            // Jumps to the landing marker before the entry are led to the entry itself.
+            Some(RefuseReason::LoopToEntry)
+        } else {
+            None
+        }
     }
 
     /// The instruction that has to be displaced to have `leave`: itself, or where the function runs
@@ -172,8 +240,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
             .sites
             .iter_mut()
             .find(|s| s.window.contains(&carrier))?;
-        // A retargeted jump has nothing behind it in its trampoline.
-        if site.tactic == Tactic::Retarget && carrier != point.at.0 {
+        if !site.serves(carrier, point) {
             return None;
         }
         site.points.push(point);
@@ -257,6 +324,12 @@ impl<'a, 'd> Ladder<'a, 'd> {
                     strays: draft.strays,
                 } = self.ground.displace(&draft.window)?;
             }
+        }
+        // Padding that nothing executes is in the window, but not in the trampoline.
+        let is_point = |p: &&ProbePoint| matches!(p.effect, Effect::Point(_));
+        let mut asked = draft.points.iter().filter(is_point);
+        if !asked.all(|p| draft.serves(p.at.0, *p)) {
+            return Err(RefuseReason::DataInCode);
         }
         let tactic = draft.tactic;
         let wanting = draft.strays.clone();

@@ -17,8 +17,10 @@ mod trap;
 use std::fmt;
 use std::ops::Range;
 
+use iced_x86::{Instruction, Register};
+
 use crate::addr::Svma;
-use crate::flow::{Doubt, Flow, LeaveKind, is_fragment};
+use crate::flow::{Doubt, Flow, Leave, LeaveKind, is_fragment};
 use crate::function::{Function, FunctionKind};
 use crate::image::Image;
 
@@ -27,11 +29,15 @@ pub use pun::Pun;
 pub(crate) use site::Row;
 pub use site::Site;
 
-/// What happens when control passes a probe point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What happens when control passes a probe point. Where several meet at one instruction, their hooks
+/// run in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Effect {
     /// An activation of the function begins.
     Entry,
+    /// Control comes to the instruction, running on to it or jumping. The number is what the stub is
+    /// told.
+    Point(u32),
     /// The activation ends.
     Exit,
 }
@@ -113,8 +119,13 @@ pub enum RefuseReason {
     NoNearMemory,
     /// An instruction that would be moved has an operand that it could not reach from there.
     OutOfReach,
+    /// Something below the stack pointer, where a hook would push, may be used where the function is
+    /// left.
+    RedZone,
     /// The kernel maps the code into every process, and it cannot be written to.
     Vdso,
+    /// No instruction of the function begins at the address given.
+    NotAnInstruction,
 }
 
 impl fmt::Display for RefuseReason {
@@ -136,7 +147,9 @@ impl fmt::Display for RefuseReason {
             Self::PunOutOfReach => "pun-out-of-reach",
             Self::NoNearMemory => "no-near-memory",
             Self::OutOfReach => "out-of-reach",
+            Self::RedZone => "red-zone",
             Self::Vdso => "vdso",
+            Self::NotAnInstruction => "not-an-instruction",
         })
     }
 }
@@ -177,6 +190,8 @@ pub struct FunctionPlan {
     pub entry: PointPlan,
     /// Its exits, ascending; empty where none are wanted.
     pub exits: Vec<PointPlan>,
+    /// The points wanted at instructions, in the order in which they were given.
+    pub points: Vec<PointPlan>,
     /// What is overwritten, never overlapping. A site without a probe point serves others: it leads
     /// a jump past the entry hook or around another site's window, or has room for a springboard's
     /// landing. All sites of a plan are applied and undone together, in this order and the reverse:
@@ -198,6 +213,7 @@ impl FunctionPlan {
                 outcome: Err(reason),
             },
             exits: Vec::new(),
+            points: Vec::new(),
             sites: Vec::new(),
         }
     }
@@ -206,6 +222,7 @@ impl FunctionPlan {
     pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
         std::iter::once(&self.entry)
             .chain(&self.exits)
+            .chain(&self.points)
             .find_map(|p| p.outcome.err().map(|reason| (p.point.at, reason)))
     }
 }
@@ -217,11 +234,51 @@ pub fn plan(
     function: &Function,
     want: Effects,
 ) -> FunctionPlan {
+    plan_with(image, context, function, (want, &[]), true)
+}
+
+/// The same for a process that has no room where punned jumps could lead.
+pub fn plan_without_puns(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    want: Effects,
+) -> FunctionPlan {
+    plan_with(image, context, function, (want, &[]), false)
+}
+
+/// The same as [`plan`] with hooks before the instructions at `points`, each with its number. Several
+/// at one instruction run by ascending number.
+pub fn plan_points(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    want: Effects,
+    points: &[(Svma, u32)],
+) -> FunctionPlan {
+    plan_with(image, context, function, (want, points), true)
+}
+
+fn plan_with(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    (want, points): (Effects, &[(Svma, u32)]),
+    puns: bool,
+) -> FunctionPlan {
     debug_assert!(
         std::ptr::eq(image.data(), context.data),
         "the context of another image"
     );
-    let refuse = |reason| FunctionPlan::refusal(function, reason);
+    let points = points.iter().map(|&(at, number)| ProbePoint {
+        at,
+        effect: Effect::Point(number),
+    });
+    let points: Vec<ProbePoint> = points.collect();
+    let refuse = |reason| FunctionPlan {
+        points: planned(&points, std::iter::repeat(Err(reason))),
+        ..FunctionPlan::refusal(function, reason)
+    };
     if function.kind == FunctionKind::Ifunc {
         return refuse(RefuseReason::Ifunc);
     }
@@ -235,19 +292,12 @@ pub fn plan(
     if unnamed && is_claimed(image, context, &flow) {
         return refuse(RefuseReason::Fragment);
     }
-    let mut ladder = ladder::Ladder::new(image, context, &flow);
-    let outcomes = ladder.climb(want);
-    let exits = flow
-        .leaves
-        .iter()
-        .zip(outcomes.exits)
-        .map(|(leave, outcome)| PointPlan {
-            point: ProbePoint {
-                at: leave.at,
-                effect: Effect::Exit,
-            },
-            outcome,
-        });
+    let mut ladder = ladder::Ladder::new(image, context, &flow, puns);
+    let outcomes = ladder.climb(want, &points);
+    let exits = flow.leaves.iter().map(|leave| ProbePoint {
+        at: leave.at,
+        effect: Effect::Exit,
+    });
     FunctionPlan {
         function: function.clone(),
         entry: PointPlan {
@@ -257,9 +307,21 @@ pub fn plan(
             },
             outcome: outcomes.entry,
         },
-        exits: exits.collect(),
+        exits: planned(&exits.collect::<Vec<_>>(), outcomes.exits),
+        points: planned(&points, outcomes.points),
         sites: ladder.into_sites(),
     }
+}
+
+/// Each of `points` with its outcome.
+fn planned(
+    points: &[ProbePoint],
+    outcomes: impl IntoIterator<Item = Result<Tactic, RefuseReason>>,
+) -> Vec<PointPlan> {
+    let pairs = points.iter().zip(outcomes);
+    pairs
+        .map(|(&point, outcome)| PointPlan { point, outcome })
+        .collect()
 }
 
 /// No more functions than this are looked at to find the one that some code is a part of.
@@ -294,15 +356,30 @@ fn is_claimed(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> bo
     })
 }
 
-/// Why an exit of this kind has no single instruction that a hook could stand before.
-fn unhookable(kind: LeaveKind) -> Option<RefuseReason> {
-    match kind {
+/// Why an exit has no single instruction that a hook could stand before.
+fn unhookable(flow: &Flow, leave: &Leave) -> Option<RefuseReason> {
+    match leave.kind {
         LeaveKind::Return
         | LeaveKind::Tail { .. }
         | LeaveKind::TailIndirect
-        | LeaveKind::FallsThrough => None,
+        | LeaveKind::FallsThrough => needs_red_zone(flow, leave).then_some(RefuseReason::RedZone),
         LeaveKind::Doubtful => Some(RefuseReason::DataInCode),
         LeaveKind::Unclear => Some(RefuseReason::IndirectJump),
         LeaveKind::Astray => Some(RefuseReason::JumpsAstray),
+    }
+}
+
+/// May something below the stack pointer be read where the function is left? A hook there pushes.
+/// A return or tail call finds nothing of use there (psABI 3.2.2), but a jump may take its target
+/// from there, and what runs on into the next symbol may be one function with it.
+fn needs_red_zone(flow: &Flow, leave: &Leave) -> bool {
+    let is_below = |insn: &Instruction| {
+        insn.memory_base() == Register::RSP && (insn.memory_displacement64() as i64) < 0
+    };
+    match leave.kind {
+        LeaveKind::FallsThrough => flow.insns.iter().any(is_below),
+        _ => flow
+            .index_of(leave.at.0)
+            .is_some_and(|index| is_below(&flow.insns[index])),
     }
 }

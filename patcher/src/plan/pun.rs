@@ -63,6 +63,9 @@ impl Pun {
 impl Ladder<'_, '_> {
     /// Tries to lead the instruction at `at` away by a pun.
     pub(super) fn pun(&mut self, at: u64, point: Option<ProbePoint>, way: Grow) -> bool {
+        if !self.puns {
+            return false;
+        }
         let windows = self.short_windows(at, way);
         let doubt = self.ground.flow.doubt.is_some();
         let mut try_all = |strays| windows.iter().any(|w| self.place_pun(w, point, strays));
@@ -120,33 +123,27 @@ impl Ladder<'_, '_> {
         let Some(index) = flow.index_of(at) else {
             return Vec::new();
         };
-        let sole = flow.doubt.is_some();
         let mut found = Vec::new();
-        let (mut first, mut last) = (index, index);
-        loop {
-            let (start, end) = (flow.insns[first].ip(), flow.insns[last].next_ip());
-            if end - start >= JUMP {
-                break;
+        let mut first = Some(index);
+        while let Some(from) = first {
+            let start = flow.insns[from].ip();
+            let mut last = Some(index);
+            while let Some(to) = last {
+                let end = flow.insns[to].next_ip();
+                if end - start >= JUMP {
+                    break;
+                }
+                found.push(start..end);
+                if ends_block(&flow.insns[to]) {
+                    let padded = self.padded(end).min(start + JUMP - 1);
+                    found.extend((end + 1..=padded).map(|end| start..end));
+                }
+                last = self.behind(to, at).filter(|_| way != Grow::Backward);
             }
-            found.push(start..end);
-            if ends_block(&flow.insns[last]) {
-                let padded = self.padded(end).min(start + JUMP - 1);
-                found.extend((end + 1..=padded).map(|end| start..end));
-            }
-            let next = match way {
-                Grow::Forward => flow.insns.get(last + 1).map(|i| (i.ip() == end, i.ip())),
-                Grow::Backward => first
-                    .checked_sub(1)
-                    .map(|i| &flow.insns[i])
-                    .map(|i| (i.next_ip() == start, i.ip())),
-            };
-            match next {
-                Some((true, ip)) if !sole && self.same_range(ip, at) => match way {
-                    Grow::Forward => last += 1,
-                    Grow::Backward => first -= 1,
-                },
-                _ => break,
-            }
+            let short = flow.insns[index].next_ip() - start < JUMP;
+            first = self
+                .before(from, at)
+                .filter(|_| short && way != Grow::Forward);
         }
         found.sort_by_key(|w| std::cmp::Reverse(w.end - w.start));
         found

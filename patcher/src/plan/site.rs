@@ -15,7 +15,7 @@ pub struct Site {
     pub window: Range<Svma>,
     /// How control is led away.
     pub tactic: Tactic,
-    /// The probe points whose hooks the trampoline contains, ascending.
+    /// The probe points whose hooks the trampoline contains, in the order in which these run.
     pub points: Vec<ProbePoint>,
     /// The bytes in padding, or in the unused rest of another site's window, that take the long
     /// jump of a springboard.

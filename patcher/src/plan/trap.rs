@@ -13,14 +13,22 @@ impl FunctionPlan {
             return;
         };
         let mut sites: Vec<Site> = Vec::new();
-        let points = std::iter::once(&mut self.entry).chain(&mut self.exits);
-        for plan in points {
+        let points = std::iter::once(&mut self.entry)
+            .chain(&mut self.points)
+            .chain(&mut self.exits);
+        for plan in points.filter(|p| p.outcome.is_err()) {
             // An entry can be an exit as well.
             let same = sites.iter_mut().find(|s| s.window.start == plan.point.at);
             if let Some(site) = same {
                 site.points.push(plan.point);
+                site.points.sort_by_key(|p| (p.at, p.effect));
                 plan.outcome = Ok(Tactic::Trap);
-            } else if let Some(site) = trap(image, &flow, &self.sites, plan) {
+            } else if context
+                .restartable
+                .iter()
+                .all(|r| !r.contains(&plan.point.at))
+                && let Some(site) = trap(image, &flow, &self.sites, plan)
+            {
                 plan.outcome = Ok(Tactic::Trap);
                 sites.push(site);
             }
@@ -44,9 +52,10 @@ fn trap(image: &Image<'_>, flow: &Flow, sites: &[Site], plan: &PointPlan) -> Opt
     let hookable = match plan.point.effect {
         // A loop back to the entry is no call, and would meet the breakpoint.
         Effect::Entry => flow.reentries.is_empty(),
+        Effect::Point(_) => true,
         Effect::Exit => {
             let leave = flow.leaves.iter().find(|l| l.at == at)?;
-            unhookable(leave.kind).is_none() && leave.kind != LeaveKind::FallsThrough
+            unhookable(flow, leave).is_none() && leave.kind != LeaveKind::FallsThrough
         }
     };
     let taken = |s: &Site| {

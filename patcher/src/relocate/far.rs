@@ -34,9 +34,9 @@ const SCRATCH: [Register; 13] = [
 ];
 
 /// `lea rsp, [rsp - 128]`: leaves the red zone alone, and the flags.
-const SKIP_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
+pub const SKIP_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
 /// `lea rsp, [rsp + 128]`.
-const BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+pub const BACK_OVER_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 
 impl FarAccess {
     /// The stand-in for `insn`; `None` where it uses the stack pointer, jumps, or leaves no
@@ -86,7 +86,7 @@ impl FarAccess {
     pub fn max_len(&self) -> usize {
         match self.through.len() {
             0 => 10,
-            through => SKIP_RED_ZONE.len() + 2 + 10 + through + 2 + BACK.len(),
+            through => SKIP_RED_ZONE.len() + 2 + 10 + through + 2 + BACK_OVER_RED_ZONE.len(),
         }
     }
 
@@ -110,7 +110,7 @@ impl FarAccess {
         if borrow {
             out.extend(&self.through);
             stack(0x58, out);
-            out.extend(BACK);
+            out.extend(BACK_OVER_RED_ZONE);
         }
     }
 }

@@ -15,6 +15,7 @@ use iced_x86::{
 use crate::addr::Svma;
 
 pub use far::FarAccess;
+pub(crate) use far::{BACK_OVER_RED_ZONE, SKIP_RED_ZONE};
 
 /// Why an instruction cannot be executed anywhere but where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,10 @@
 
 use std::arch::naked_asm;
 
-use super::program::{DATA, SIZE, TEXT, TRAMPOLINES};
+use iced_x86::code_asm::*;
+
+use super::program::{DATA, LOG, SIZE, TEXT, TRAMPOLINES};
+use super::stepping;
 
 /// The general registers in the order of their numbers, and the flags. The stack pointer is not
 /// set; what is read back of it is its change.
@@ -54,6 +57,19 @@ const LIMIT: u32 = 20;
 
 /// What any jump with a 32-bit displacement reaches, and a bit more.
 const REACH: usize = (1 << 31) + (1 << 16);
+
+/// What the hooks call through.
+pub const ENTRY_CELL: u64 = TRAMPOLINES;
+pub const EXIT_CELL: u64 = TRAMPOLINES + 8;
+pub const POINT_CELL: u64 = TRAMPOLINES + 16;
+/// The room for each stub; the cells have as much.
+const STUB: u64 = 0x80;
+/// Where the first trampoline goes.
+pub const FIRST: u64 = TRAMPOLINES + 4 * STUB;
+
+/// What hooks for entries and exits leave in the log.
+pub const ENTERED: u8 = 0xe0;
+pub const LEFT: u8 = 0xe1;
 
 /// The length of a stepping stone.
 const STONE: u64 = patcher::emit::STONE;
@@ -136,18 +152,17 @@ impl Machine {
     /// Makes everything what it is in `file`, with cells for the hooks.
     pub fn load(&mut self, file: &[u8]) {
         self.write(TEXT, &file[TEXT as usize..DATA as usize + 0x1000]);
-        let stubs = TRAMPOLINES + 0x20;
-        for (index, cell) in [TRAMPOLINES, TRAMPOLINES + 8].into_iter().enumerate() {
-            let stub = stubs + 0x40 * index as u64;
-            self.write(cell, &(self.base() + stub).to_le_bytes());
-            let counter = self.base() + TRAMPOLINES + 0x10 + 8 * index as u64;
-            // push rcx; movabs rcx, counter; push rdx; mov rdx, [rcx]; lea rdx, [rdx + 1];
-            // mov [rcx], rdx; pop rdx; pop rcx; ret: no flag changes
-            let mut code = vec![0x51, 0x48, 0xb9];
-            code.extend(counter.to_le_bytes());
-            code.extend([0x52, 0x48, 0x8b, 0x11, 0x48, 0x8d, 0x52, 0x01]);
-            code.extend([0x48, 0x89, 0x11, 0x5a, 0x59, 0xc3]);
-            self.write(stub, &code);
+        let cells = [
+            (ENTRY_CELL, Some(ENTERED)),
+            (EXIT_CELL, Some(LEFT)),
+            (POINT_CELL, None),
+        ];
+        for (index, (cell, tag)) in cells.into_iter().enumerate() {
+            let at = TRAMPOLINES + STUB * (1 + index as u64);
+            self.write(cell, &(self.base() + at).to_le_bytes());
+            let code = stub(self.base() + LOG, tag).expect("assembles");
+            assert!(code.len() as u64 <= STUB);
+            self.write(at, &code);
         }
         self.reset(file);
     }
@@ -156,7 +171,7 @@ impl Machine {
     pub fn reset(&mut self, file: &[u8]) {
         self.write(DATA, &file[DATA as usize..][..0x1000]);
         self.write(FUEL, &[5]);
-        self.write(TRAMPOLINES + 0x10, &[0; 16]);
+        self.write(LOG, &(self.base() + LOG + 8).to_le_bytes());
     }
 
     /// Where address 0 of the file lies.
@@ -180,12 +195,42 @@ impl Machine {
         }
     }
 
-    /// How often the hooks for entries and exits have run.
-    pub fn hooks_run(&self) -> (u64, u64) {
-        let counters = self.read(TRAMPOLINES + 0x10, 16);
-        let (entries, exits) = counters.split_at(8);
-        let word = |c: &[u8]| u64::from_le_bytes(c.try_into().expect("eight bytes"));
-        (word(entries), word(exits))
+    /// Which hooks have run, in their order: [`ENTERED`], [`LEFT`], and the numbers of points.
+    pub fn hooks_run(&self) -> Vec<u8> {
+        let end = self.read(LOG, 8).try_into().expect("eight bytes");
+        let len = u64::from_le_bytes(end) - self.base() - LOG - 8;
+        self.read(LOG + 8, len as usize)
+    }
+
+    /// The same as [`Machine::run`] for a thread that is at `from` when the text becomes `text`, and
+    /// goes on at `to`. `None` where it never comes there.
+    pub fn run_moved(
+        &mut self,
+        at: u64,
+        state: &State,
+        (from, to): (u64, u64),
+        text: Vec<u8>,
+    ) -> Option<State> {
+        assert!(text.len() as u64 <= DATA - TEXT);
+        let mut stepping = stepping::Stepping::within(self.base()..self.base() + SIZE as u64);
+        let text_at = self.base.wrapping_add(TEXT as usize);
+        // SAFETY: the mapping holds the text, by the assertion, and outlives `stepping`.
+        unsafe { stepping.move_thread(from, to, text_at, text) };
+        let mut stepped = state.clone();
+        stepped.flags |= stepping::TRAP;
+        let after = self.run(at, &stepped);
+        stepping.has_moved().then_some(after)
+    }
+
+    /// The same as [`Machine::run`], and the address in the file of each instruction that was
+    /// executed, in their order.
+    pub fn step(&mut self, at: u64, state: &State) -> (State, Vec<u64>) {
+        let mut stepping = stepping::Stepping::within(self.base()..self.base() + SIZE as u64);
+        let mut stepped = state.clone();
+        stepped.flags |= stepping::TRAP;
+        let after = self.run(at, &stepped);
+        let executed = stepping.executed().into_iter();
+        (after, executed.map(|pc| pc - self.base()).collect())
     }
 
     /// Calls the function at `at` with `state`.
@@ -209,6 +254,30 @@ impl Drop for Machine {
         // SAFETY: the mapping made in `new`, to which nothing refers any more.
         unsafe { libc::munmap(self.reserved.cast(), 2 * REACH + SIZE) };
     }
+}
+
+/// A stub that appends `tag`, or else what is in `al`, to the log at `log`. It leaves the flags and
+/// all registers alone, and writes over as much of the stack as the red zone has.
+fn stub(log: u64, tag: Option<u8>) -> Result<Vec<u8>, iced_x86::IcedError> {
+    let mut a = CodeAssembler::new(64)?;
+    a.push(rcx)?;
+    a.push(rdx)?;
+    for _ in 0..16 {
+        a.push(rcx)?;
+    }
+    a.lea(rsp, rsp + 128)?;
+    a.mov(rcx, log)?;
+    a.mov(rdx, qword_ptr(rcx))?;
+    match tag {
+        Some(tag) => a.mov(byte_ptr(rdx), u32::from(tag))?,
+        None => a.mov(byte_ptr(rdx), al)?,
+    }
+    a.lea(rdx, rdx + 1)?;
+    a.mov(qword_ptr(rcx), rdx)?;
+    a.pop(rdx)?;
+    a.pop(rcx)?;
+    a.ret()?;
+    a.assemble(0)
 }
 
 /// Loads the registers and flags from `state`, calls `code`, and stores them again.

@@ -1,12 +1,15 @@
 //! Functions of random instructions.
 
 use iced_x86::code_asm::*;
-use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, MemoryOperand, Register};
+use patcher::plan::Effects;
 
+use super::harness::Case;
 use super::machine::FUEL;
-use super::program::{DATA, TEXT};
+use super::program::{DATA, Symbol, TEXT};
 
 /// A function and what it calls, as the code of a program.
+#[derive(Debug)]
 pub struct RandomFunction {
     pub code: Vec<u8>,
     pub start: u64,
@@ -14,7 +17,31 @@ pub struct RandomFunction {
 }
 
 /// The size of each of the two helpers, which stand at [`TEXT`] and 0x40 bytes behind.
-pub const HELPER: u64 = 16;
+const HELPER: u64 = 16;
+
+/// Both helpers.
+const HELPERS: [Symbol<'_>; 2] = [("helper", TEXT, HELPER), ("tail", TEXT + 0x40, HELPER)];
+
+impl RandomFunction {
+    /// The test of this function with these probes.
+    pub fn case<'a>(&'a self, want: Effects, points: &'a [(u64, u8)]) -> Case<'a> {
+        Case {
+            code: &self.code,
+            start: self.start,
+            end: self.end,
+            rest: &HELPERS,
+            want,
+            points,
+        }
+    }
+
+    /// The addresses of its instructions.
+    pub fn instructions(&self) -> Vec<u64> {
+        let code = &self.code[(self.start - TEXT) as usize..(self.end - TEXT) as usize];
+        let decoder = Decoder::with_ip(64, code, self.start, DecoderOptions::NONE);
+        decoder.into_iter().map(|insn| insn.ip()).collect()
+    }
+}
 
 /// The registers that instructions use: not the stack pointer, and not `rbx`, which holds the
 /// address of the data.
@@ -48,25 +75,55 @@ pub fn fixed(build: impl FnOnce(&mut CodeAssembler)) -> RandomFunction {
     RandomFunction { code, start, end }
 }
 
+/// Where in the red zone functions write: at its two ends and in the middle.
+const RED_ZONE: [i32; 3] = [-8, -64, -128];
+
 /// A function of one instruction or branch per seed, with one or more returns and tail jumps.
-/// Branches back are taken as often as there is fuel.
+/// Branches back are taken as often as there is fuel. Every other function uses the red zone, which
+/// it fills first.
 pub fn function(seeds: &[u64]) -> RandomFunction {
+    let red_zone = seeds.first().is_some_and(|seed| seed >> 63 == 1);
     fixed(|a| {
         let labels: Vec<_> = seeds.iter().map(|_| a.create_label()).collect();
+        if red_zone {
+            for (slot, register) in RED_ZONE.into_iter().zip([rax, r9, rsi]) {
+                a.mov(qword_ptr(rsp + slot), register).expect("encodes");
+            }
+        }
         for (index, seed) in seeds.iter().enumerate() {
             let mut here = labels[index];
             a.set_label(&mut here).expect("once");
             let distance = (seed >> 32) as usize % 5;
             let ahead = labels.get(index + 1 + distance).copied();
             let back = labels[index.saturating_sub(distance)];
-            instruction(a, *seed, ahead, back).expect("encodes");
+            match (red_zone, seed % 9) {
+                (true, 8) => below(a, *seed).expect("encodes"),
+                _ => instruction(a, *seed, ahead, back).expect("encodes"),
+            }
             // Every label needs an instruction of its own.
             if seed % 7 == 0 {
                 a.nop().expect("encodes");
             }
         }
+        if red_zone {
+            for slot in RED_ZONE {
+                a.xor(rax, qword_ptr(rsp + slot)).expect("encodes");
+            }
+        }
         a.ret().expect("encodes");
     })
+}
+
+/// An instruction that reads or writes the red zone.
+fn below(a: &mut CodeAssembler, seed: u64) -> Result<(), iced_x86::IcedError> {
+    let pick = (seed >> 8) as usize % FREE.len();
+    let slot = RED_ZONE[(seed >> 16) as usize % RED_ZONE.len()];
+    match (seed >> 24) % 4 {
+        0 => a.mov(qword_ptr(rsp + slot), FREE[pick]),
+        1 => a.mov(FREE[pick], qword_ptr(rsp + slot)),
+        2 => a.add(dword_ptr(rsp + slot), FREE_32[pick]),
+        _ => a.cmp(FREE_8[pick], byte_ptr(rsp + slot)),
+    }
 }
 
 fn instruction(

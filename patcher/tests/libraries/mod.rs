@@ -2,6 +2,11 @@
 
 use std::path::PathBuf;
 
+use iced_x86::{Decoder, DecoderOptions};
+use patcher::Svma;
+use patcher::function::Function;
+use patcher::image::Image;
+
 /// Where Debian, Fedora and others keep shared libraries.
 const FOLDERS: [&str; 5] = [
     "/lib/x86_64-linux-gnu",
@@ -49,4 +54,24 @@ pub fn compiled(optimization: &str) -> Option<Vec<u8>> {
     // Only the bytes are needed.
     let _ = std::fs::remove_file(out);
     data
+}
+
+/// Three instructions of `function`, spread over it, as points, if it has as many.
+#[allow(dead_code, reason = "each test binary uses its share")]
+pub fn points(image: &Image<'_>, function: &Function) -> Vec<(Svma, u32)> {
+    let range = &function.range;
+    let code = image.bytes(range.start, range.end.0 - range.start.0);
+    let decoder = Decoder::with_ip(
+        64,
+        code.unwrap_or_default(),
+        range.start.0,
+        DecoderOptions::NONE,
+    );
+    let all: Vec<u64> = decoder.into_iter().map(|insn| insn.ip()).collect();
+    let spread = [1, 2, 3].map(|part| all.get(all.len() * part / 4));
+    let chosen = spread.into_iter().flatten();
+    chosen
+        .zip(0x9abc_def0..)
+        .map(|(&at, n)| (Svma(at), n))
+        .collect()
 }

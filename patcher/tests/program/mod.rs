@@ -7,8 +7,10 @@ pub const TEXT: u64 = 0x1000;
 pub const DATA: u64 = 0x3000;
 /// Where trampolines go.
 pub const TRAMPOLINES: u64 = 0x4000;
+/// Where hooks say that they have run.
+pub const LOG: u64 = 0x9000;
 /// The size of everything together.
-pub const SIZE: usize = 0x8000;
+pub const SIZE: usize = 0xa000;
 
 /// A function symbol: name, address, size.
 pub type Symbol<'a> = (&'a str, u64, u64);

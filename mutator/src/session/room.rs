@@ -1,0 +1,83 @@
+//! Plans are made from files alone. What of them a process has no room for is planned anew.
+
+use std::collections::BTreeMap;
+
+use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan_without_puns};
+
+use super::claims::Claims;
+use super::place::Places;
+use super::{Candidate, Session, SessionError};
+
+impl Session {
+    /// Leaves puns out of the plans whose punned jumps have nowhere to lead, and where breakpoints
+    /// may serve instead, of those that depend on bytes of other candidates.
+    pub(super) fn plan_for_room(&self, candidates: &mut [Candidate]) -> Result<(), SessionError> {
+        if !candidates.iter().any(Candidate::is_punned) {
+            return Ok(());
+        }
+        let places = Places::new(&self.document, self.process.maps_with_heap()?);
+        let taken = candidates.iter().filter(|c| c.plan.refused().is_none());
+        let taken: BTreeMap<u64, u64> = taken.map(Candidate::range).collect();
+        let wanted = self.wanted();
+        for candidate in candidates.iter_mut().filter(|c| c.is_punned()) {
+            let in_the_way = candidate.traps && candidate.depends_on(&taken);
+            let roomless = in_the_way || !places.have_stones_for(candidate);
+            if roomless && self.known(candidate).is_none() {
+                candidate.plan_without_puns(wanted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a candidate in if nothing is in its way, by breakpoints where they may serve instead.
+    pub(super) fn admit(&self, claims: &mut Claims, candidate: &mut Candidate) -> bool {
+        if claims.admit(candidate) {
+            return true;
+        }
+        if !candidate.traps || !candidate.is_punned() {
+            return false;
+        }
+        candidate.plan_without_puns(self.wanted());
+        candidate.plan.refused().is_none() && claims.admit(candidate)
+    }
+}
+
+impl Candidate {
+    fn is_punned(&self) -> bool {
+        self.plan.refused().is_none() && self.plan.sites.iter().any(|s| s.pun.is_some())
+    }
+
+    /// The function's first address in the process and the one behind it.
+    fn range(&self) -> (u64, u64) {
+        let range = &self.plan.function.range;
+        let at = |svma| self.bias.to_avma(svma).0;
+        (at(range.start), at(range.end))
+    }
+
+    /// Does one of its punned jumps depend on bytes of another of these functions?
+    fn depends_on(&self, functions: &BTreeMap<u64, u64>) -> bool {
+        let own = self.range().0;
+        let mut puns = self.plan.sites.iter().filter_map(|s| s.pun.as_ref());
+        puns.any(|pun| {
+            let at = |svma| self.bias.to_avma(svma).0;
+            let (start, end) = (at(pun.depends.start), at(pun.depends.end));
+            let mut before = functions.range(..end).rev();
+            before
+                .next()
+                .is_some_and(|(&at, &behind)| at != own && behind > start)
+        })
+    }
+
+    fn plan_without_puns(&mut self, wanted: Effects) {
+        let want = Effects {
+            exits: wanted.exits && !self.reaper,
+            ..wanted
+        };
+        let function = self.plan.function.clone();
+        self.plan = plan_without_puns(&self.image.image, &self.image.context, &function, want);
+        self.try_traps();
+        if self.plan.refused().is_some() {
+            self.plan = FunctionPlan::refusal(&function, RefuseReason::PunOutOfReach);
+        }
+    }
+}

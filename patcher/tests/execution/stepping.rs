@@ -1,0 +1,136 @@
+//! Runs that stop after every instruction: to tell which are executed, and to move a thread.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The flag that has every instruction raise SIGTRAP once it is done.
+pub const TRAP: u64 = 1 << 8;
+
+/// No run executes more instructions than this.
+const MOST: usize = 1 << 14;
+
+/// `pushfq`
+const PUSH_FLAGS: u8 = 0x9c;
+
+/// One run at a time, as there is one handler.
+static ONE: Mutex<()> = Mutex::new(());
+static START: AtomicU64 = AtomicU64::new(0);
+static END: AtomicU64 = AtomicU64::new(0);
+static EXECUTED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Are flags about to be pushed?
+static PUSHES: AtomicBool = AtomicBool::new(false);
+
+static MOVE_FROM: AtomicU64 = AtomicU64::new(0);
+static MOVE_TO: AtomicU64 = AtomicU64::new(0);
+/// The code that stands in `TEXT_AT` from then on; null before and afterwards.
+static NEW_TEXT: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+static TEXT_LEN: AtomicUsize = AtomicUsize::new(0);
+static TEXT_AT: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The right to run code with [`TRAP`].
+pub struct Stepping {
+    /// What `NEW_TEXT` points to.
+    text: Vec<u8>,
+    _one: MutexGuard<'static, ()>,
+}
+
+impl Stepping {
+    /// For code in `range`, which executes until it leaves that again.
+    pub fn within(range: Range<u64>) -> Self {
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        START.store(range.start, Relaxed);
+        END.store(range.end, Relaxed);
+        COUNT.store(0, Relaxed);
+        PUSHES.store(false, Relaxed);
+        let handler: extern "C" fn(i32, *const libc::siginfo_t, *mut libc::ucontext_t) = step;
+        // SAFETY: all zeroes are a valid `sigaction`.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as libc::sighandler_t;
+        action.sa_flags = libc::SA_SIGINFO;
+        // SAFETY: `action` is initialized, and its handler has the parameters that SA_SIGINFO
+        // means and does nothing but what a handler may.
+        let done = unsafe { libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()) };
+        assert_eq!(done, 0, "sigaction");
+        Self {
+            text: Vec::new(),
+            _one: one,
+        }
+    }
+
+    /// Replaces the code at `at` by `text` and goes on at `to` when control comes to `from` for the
+    /// first time.
+    ///
+    /// # Safety
+    /// As much as `text` is long can be written at `at` until this is dropped.
+    pub unsafe fn move_thread(&mut self, from: u64, to: u64, at: *mut u8, text: Vec<u8>) {
+        self.text = text;
+        MOVE_FROM.store(from, Relaxed);
+        MOVE_TO.store(to, Relaxed);
+        TEXT_AT.store(at, Relaxed);
+        TEXT_LEN.store(self.text.len(), Relaxed);
+        NEW_TEXT.store(self.text.as_mut_ptr(), Relaxed);
+    }
+
+    /// Has control come to where the thread was to be moved?
+    pub fn has_moved(&self) -> bool {
+        NEW_TEXT.load(Relaxed).is_null()
+    }
+
+    /// The addresses of the instructions executed.
+    pub fn executed(&mut self) -> Vec<u64> {
+        let count = COUNT.load(Relaxed);
+        assert!(count < MOST, "runs that end");
+        let executed = &EXECUTED[..count];
+        executed.iter().map(|pc| pc.load(Relaxed)).collect()
+    }
+}
+
+impl Drop for Stepping {
+    fn drop(&mut self) {
+        NEW_TEXT.store(std::ptr::null_mut(), Relaxed);
+    }
+}
+
+/// Runs between any two instructions, and before the first.
+extern "C" fn step(_: i32, info: *const libc::siginfo_t, context: *mut libc::ucontext_t) {
+    // SAFETY: the kernel passes both, valid while the handler runs.
+    let (code, context) = unsafe { ((*info).si_code, &mut *context) };
+    if code != libc::TRAP_TRACE {
+        // A breakpoint, where nothing should ever arrive.
+        // SAFETY: takes nothing.
+        unsafe { libc::abort() };
+    }
+    let registers = &mut context.uc_mcontext.gregs;
+    let mut pc = registers[libc::REG_RIP as usize] as u64;
+    let text = NEW_TEXT.load(Relaxed);
+    if !text.is_null() && pc == MOVE_FROM.load(Relaxed) {
+        pc = MOVE_TO.load(Relaxed);
+        registers[libc::REG_RIP as usize] = pc as i64;
+        // SAFETY: `text` is as long, and what can be written was promised to `move_thread`.
+        unsafe {
+            TEXT_AT
+                .load(Relaxed)
+                .copy_from(text, TEXT_LEN.load(Relaxed))
+        };
+        NEW_TEXT.store(std::ptr::null_mut(), Relaxed);
+    }
+    if PUSHES.swap(false, Relaxed) {
+        let pushed = registers[libc::REG_RSP as usize] as *mut u64;
+        // SAFETY: the instruction just executed has pushed the flags there.
+        unsafe { *pushed &= !TRAP };
+    }
+    let count = COUNT.load(Relaxed);
+    if (START.load(Relaxed)..END.load(Relaxed)).contains(&pc) {
+        if let Some(executed) = EXECUTED.get(count) {
+            executed.store(pc, Relaxed);
+            COUNT.store(count + 1, Relaxed);
+        }
+        // SAFETY: about to be executed, so it is readable.
+        let opcode = unsafe { *(pc as *const u8) };
+        PUSHES.store(opcode == PUSH_FLAGS, Relaxed);
+    } else if count > 0 {
+        registers[libc::REG_EFL as usize] &= !(TRAP as i64);
+    }
+}
