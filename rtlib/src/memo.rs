@@ -191,3 +191,115 @@ impl Memo {
         miss.matched == 0 && bytes <= ARENA
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    const FUNCTION: u32 = 3;
+
+    /// A stack of words, and what a walk over all of it reads: from the slot upwards.
+    struct Stack(Vec<u64>);
+
+    impl Stack {
+        fn slot(&self) -> u64 {
+            self.0.as_ptr() as u64
+        }
+
+        fn reads(&self) -> Vec<Read> {
+            let read = |word: &u64| Read {
+                at: word as *const u64 as u64,
+                value: *word,
+            };
+            self.0.iter().map(read).collect()
+        }
+    }
+
+    fn memo() -> (Memo, Vec<u64>) {
+        let mut memory = vec![0u64; BYTES as usize / 8];
+        // SAFETY: the memory is zeroed, aligned, and lives as long as the memo.
+        (unsafe { Memo::new(memory.as_mut_ptr() as u64) }, memory)
+    }
+
+    /// The record that is remembered for what stands on the stack; it is remembered as `record` where
+    /// there is none.
+    fn call(memo: &mut Memo, stack: &Stack, record: u32) -> Option<u32> {
+        // SAFETY: the stack is the test's own.
+        match unsafe { memo.find(FUNCTION, stack.slot()) } {
+            Ok(run) => Some(run.record),
+            Err(miss) => {
+                memo.remember(miss, &stack.reads(), 1, record);
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn a_walk_is_found_again_by_its_words_alone() {
+        let (mut memo, _memory) = memo();
+        let mut stack = Stack(vec![10, 11, 12, 13]);
+        assert_eq!(call(&mut memo, &stack, 1), None);
+        assert_eq!(call(&mut memo, &stack, 2), Some(1));
+        stack.0[2] = 99;
+        assert_eq!(call(&mut memo, &stack, 2), None);
+        assert_eq!(call(&mut memo, &stack, 3), Some(2));
+        // Another branch off the branch, and one where the first word differs.
+        stack.0[3] = 98;
+        assert_eq!(call(&mut memo, &stack, 3), None);
+        stack.0[0] = 97;
+        assert_eq!(call(&mut memo, &stack, 4), None);
+        for (words, record) in [
+            ([10, 11, 12, 13], 1),
+            ([10, 11, 99, 13], 2),
+            ([10, 11, 99, 98], 3),
+            ([97, 11, 99, 98], 4),
+        ] {
+            stack.0.copy_from_slice(&words);
+            assert_eq!(call(&mut memo, &stack, 0), Some(record), "{words:?}");
+        }
+        // SAFETY: the stack is the test's own.
+        let other = unsafe { memo.find(FUNCTION + 1, stack.slot()) };
+        assert!(other.is_err(), "another function");
+    }
+
+    /// Whatever has been forgotten by then, an answer is never a wrong one.
+    #[test]
+    fn many_walks_never_answer_for_each_other() {
+        let (mut memo, _memory) = memo();
+        let mut stack = Stack(vec![0; 12]);
+        let mut seed = 1u64;
+        let mut found = 0;
+        for _ in 0..300_000 {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            let path = if seed & 1 == 0 {
+                seed >> 32 & 0x3f
+            } else {
+                seed >> 32 & 0xffff
+            };
+            for (index, word) in stack.0.iter_mut().enumerate() {
+                *word = path >> (index % 16);
+            }
+            let record = path as u32;
+            if let Some(known) = call(&mut memo, &stack, record) {
+                assert_eq!(known, record);
+                found += 1;
+            }
+        }
+        assert!(found > 100_000, "{found}");
+    }
+
+    #[test]
+    fn a_walk_larger_than_all_room_is_not_remembered() {
+        let (mut memo, _memory) = memo();
+        let large = Stack(vec![5; ARENA as usize / 16]);
+        assert_eq!(call(&mut memo, &large, 1), None);
+        assert_eq!(call(&mut memo, &large, 1), None);
+        let small = Stack(vec![5; 4]);
+        assert_eq!(call(&mut memo, &small, 2), None);
+        assert_eq!(call(&mut memo, &small, 2), Some(2));
+    }
+}

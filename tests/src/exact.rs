@@ -5,7 +5,7 @@ use crate::command::Finished;
 use crate::compare::assert_equal;
 use crate::oracle;
 use crate::place::Scratch;
-use crate::profile::Profile;
+use crate::profile::{Profile, count};
 use crate::program::Program;
 use crate::symbols::Site;
 
@@ -33,7 +33,26 @@ pub fn check(program: &Program, pattern: &str, sites: &[Site]) -> Profile {
         .map(|m| (m.name.as_str(), m.unit.as_str()))
         .collect();
     assert_eq!(metrics, [("count", "calls"), ("wall", "ns")]);
+    check_walks(program, &plain, &profile, pattern);
     profile
+}
+
+/// Runs it again with every remembered walk made anew, which ends it where the two differ.
+fn check_walks(program: &Program, plain: &Finished, profile: &Profile, pattern: &str) {
+    let scratch = Scratch::new("verified");
+    let file = scratch.file("p.json");
+    let verified = program.clone().env("IPATH_VERIFY_WALKS", "1");
+    let ours = verified.under_ipath(&[pattern], "count,wall", &file);
+    assert_output_kept(plain, &ours);
+    let again = Profile::read(&file);
+    let calls = |profile: &Profile| {
+        profile
+            .functions
+            .iter()
+            .map(|f| count(&f.totals))
+            .sum::<u64>()
+    };
+    assert_eq!(calls(&again), calls(profile), "{}", ours.report());
 }
 
 /// Checks the status, and that the program's output stands in that of `ipath run` once, unbroken:

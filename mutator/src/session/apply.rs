@@ -409,15 +409,9 @@ impl Session {
             }
         }
         let image = Self::image()?;
-        let base = Avma(self.document.image.0);
+        let cells = Self::cells(&image, Avma(self.document.image.0))?;
         for region in regions {
-            for (offset, symbol) in [
-                (0, abi::image::SYMBOL_ENTRY_STUB),
-                (8, abi::image::SYMBOL_EXIT_STUB),
-            ] {
-                let stub = image.address(base, symbol).map_err(SessionError::Image)?;
-                write(memory, Avma(region.start + offset), &stub.0.to_le_bytes())?;
-            }
+            write(memory, Avma(region.start), &cells)?;
         }
         self.document
             .regions

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_VERIFIED_ENTRY_STUB};
 use patcher::Avma;
 
 use crate::error::Failure;
@@ -35,6 +36,10 @@ pub use end::Ended;
 pub use indirect::resolve;
 pub use select::{Candidate, Selection, Unmatched, copies_of, display_name, select};
 pub use windows::Occupied;
+
+/// In the environment, has the runtime walk the stack at every call even where it remembers the walk,
+/// and end the program where the two differ: for tests.
+const VERIFY: &str = "IPATH_VERIFY_WALKS";
 
 /// What can go wrong with a session.
 #[derive(Debug)]
@@ -251,6 +256,21 @@ impl Session {
 
     fn image() -> Result<RuntimeImage, SessionError> {
         RuntimeImage::load().map_err(SessionError::Image)
+    }
+
+    /// What each trampoline region begins with: the addresses of the stubs for entries and exits in
+    /// the runtime at `base`.
+    fn cells(image: &RuntimeImage, base: Avma) -> Result<Vec<u8>, SessionError> {
+        let entry = match std::env::var_os(VERIFY) {
+            Some(_) => SYMBOL_VERIFIED_ENTRY_STUB,
+            None => SYMBOL_ENTRY_STUB,
+        };
+        let mut cells = Vec::new();
+        for symbol in [entry, SYMBOL_EXIT_STUB] {
+            let stub = image.address(base, symbol).map_err(SessionError::Image)?;
+            cells.extend(stub.0.to_le_bytes());
+        }
+        Ok(cells)
     }
 
     /// Stops all threads.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread::sleep;
 use std::time::Duration;
 
-use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_FUNCTIONS};
+use abi::image::SYMBOL_FUNCTIONS;
 use abi::segment::{JOURNAL_WRITTEN, STATE_LEAVING, STATE_SETUP};
 use nix::errno::Errno;
 use patcher::Avma;
@@ -122,11 +122,7 @@ impl Session {
         let maps = self.process.maps()?;
         let image = Self::image()?;
         let base = Avma(self.document.image.0);
-        let mut cells = Vec::new();
-        for symbol in [SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB] {
-            let stub = image.address(base, symbol).map_err(SessionError::Image)?;
-            cells.extend(stub.0.to_le_bytes());
-        }
+        let cells = Self::cells(&image, base)?;
         let ours: Vec<(u64, u64)> = regions
             .into_iter()
             .filter(|&(start, len)| is_unused(&maps, &memory, start, len, &cells))
