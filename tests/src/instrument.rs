@@ -255,8 +255,13 @@ impl Driver {
         };
         // The command line is as long as the list of functions.
         ours.shown = format!("{} with {what}", self.name);
-        // Functions whose windows overlap cannot be instrumented together.
-        let is_refusal = |line: &&str| line.ends_with(": not instrumented: overlaps-function");
+        // Functions whose windows overlap cannot be instrumented together, and whether the process
+        // has room for a punned jump shows only there.
+        let is_refusal = |line: &&str| {
+            let reasons = ["overlaps-function", "pun-out-of-reach"];
+            let said = |reason| line.ends_with(&format!(": not instrumented: {reason}"));
+            line.starts_with("ipath: ") && reasons.into_iter().any(said)
+        };
         let own: Vec<&str> = ours.stderr.lines().filter(|l| !is_refusal(l)).collect();
         let own = own.join("\n");
         ours.stderr = match ours.stderr.ends_with('\n') && !own.is_empty() {
@@ -273,6 +278,12 @@ impl Driver {
         assert_eq!(losses.missed, 0, "{}: {losses:?}", ours.shown);
         let known = profile.functions.len() + profile.refused.len();
         assert_eq!(known, targets.len(), "{}", ours.shown);
+        let refused = profile.refused.len();
+        assert!(
+            refused * 50 <= targets.len().max(50),
+            "{refused} refused: {}",
+            ours.shown
+        );
         profile
     }
 

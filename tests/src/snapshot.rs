@@ -5,6 +5,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 /// The traces that instrumenting a process could leave in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,12 +115,19 @@ impl ProcessState {
         found
     }
 
-    /// Checks that the process is as it was.
+    /// Checks that the process is as it was, once its threads are back in what they did: one that
+    /// awaits signals has others blocked until it does so again.
     ///
     /// # Panics
     /// With a line for each difference.
     pub fn assert_unchanged(&self, pid: u32) {
-        let found = self.differences(&Self::of(pid));
+        const BACK: Duration = Duration::from_secs(2);
+        let end = Instant::now() + BACK;
+        let mut found = self.differences(&Self::of(pid));
+        while !found.is_empty() && Instant::now() < end {
+            std::thread::sleep(BACK / 100);
+            found = self.differences(&Self::of(pid));
+        }
         assert!(
             found.is_empty(),
             "process {pid} is not what it was:\n{}",

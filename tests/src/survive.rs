@@ -16,6 +16,9 @@ pub type Refusable<'a> = BTreeMap<&'a str, &'a str>;
 /// depends on is another's.
 const UNPUNNED: [&str; 2] = ["pun-out-of-reach", "overlaps-function"];
 
+/// How often a function that has been had by a punned jump is tried again.
+const TRIES: usize = 8;
+
 /// Runs a program that says `calls NAME N` for each of its functions plainly and under ipath: with
 /// all of them, with and without exits and breakpoints, and with each alone.
 ///
@@ -35,14 +38,21 @@ pub fn survives(program: &Program, refusable: &[(&str, &str)]) {
         let refused = compare(&profile, &own, &names, &refusable);
         for name in &names {
             let reason = refused.get(*name);
+            let alone = || {
+                let profile = if_within_reach(program, &plain, name, metrics)?;
+                let refused = compare(&profile, &own, &[name], &Refusable::new());
+                assert!(refused.is_empty(), "{name}");
+                Some(())
+            };
             if reason.is_some_and(|reason| *reason != refusable[name]) {
-                is_had_or_out_of_reach(program, &plain, name, own[*name], metrics);
+                alone();
             } else if let Some(reason) = reason {
                 is_refused(program, name, metrics, reason);
             } else if metrics == "count,wall" {
-                let profile = run(program, &plain, &[name], metrics, None);
-                let refused = compare(&profile, &own, &[name], &Refusable::new());
-                assert!(refused.is_empty(), "{name}");
+                // Where a program lies is drawn anew each time. It had room for this one before.
+                let is_had = alone().is_some()
+                    || refusable.contains_key(name) && (1..TRIES).any(|_| alone().is_some());
+                assert!(is_had, "{name} is out of reach");
             }
         }
     }
@@ -122,13 +132,12 @@ fn compare(
 }
 
 /// Alone it is had by a punned jump where this process has room, and refused where it has not.
-fn is_had_or_out_of_reach(
+fn if_within_reach(
     program: &Program,
     plain: &Finished,
     name: &str,
-    calls: u64,
     metrics: &str,
-) {
+) -> Option<Profile> {
     let scratch = Scratch::new("punned");
     let file = scratch.file("p.json");
     let ours = program.under_ipath(&[name], metrics, &file);
@@ -136,10 +145,10 @@ fn is_had_or_out_of_reach(
         let line = ours.expect_error();
         let named = format!("{name} ({})", UNPUNNED[0]);
         assert!(line.contains(&named), "{named}: {line}");
-        return;
+        return None;
     }
     assert_output_kept(plain, &ours);
-    assert_eq!(Profile::read(&file).calls(name), calls, "calls of {name}");
+    Some(Profile::read(&file))
 }
 
 /// Alone it is an error that names it and says why, before the program has run.

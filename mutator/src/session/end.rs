@@ -17,7 +17,7 @@ use super::{Session, SessionError};
 use crate::clock;
 use crate::process::{Memory, Pid, Tid};
 use crate::segment::Journal;
-use crate::tracee::{CallCode, Priority, Stopped};
+use crate::tracee::{CallCode, Priority, Stopped, StoppedThread};
 
 /// What became of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,24 @@ impl Session {
         order
     }
 
+    /// Reads again what has changed of the stacks since before this thread was stopped.
+    pub(super) fn renew(
+        &self,
+        memory: &Memory,
+        stacks: &mut Stacks,
+        thread: &StoppedThread,
+    ) -> Result<(), SessionError> {
+        let (start, len) = self.document.image;
+        let in_runtime = start <= thread.pc().0 && thread.pc().0 < start + len;
+        if stacks.are_stale(thread.sp()) {
+            *stacks = self.stacks(memory)?;
+        } else if in_runtime && stacks.may_lack(thread.sp()) {
+            // It has met the runtime just now, or is in the fast path, on a stack of its own.
+            stacks.renew_own(self.own_mappings(memory)?);
+        }
+        Ok(())
+    }
+
     fn restore_entries(&self, memory: &Memory, indexes: &[u32]) -> Result<(), SessionError> {
         let journal = Journal(&self.segment);
         let patches: Result<Vec<_>, _> = indexes
@@ -124,7 +142,10 @@ impl Session {
 
     /// The stacks of the target as they are now.
     pub(super) fn stacks(&self, memory: &Memory) -> Result<Stacks, SessionError> {
-        Ok(Stacks::of(&self.process, self.own_mappings(memory)?)?)
+        // In this order: what a thread maps meanwhile may be listed and not among the maps, and then
+        // they are read again, but not the other way round.
+        let maps = self.process.maps()?;
+        Ok(Stacks::of(maps, self.own_mappings(memory)?))
     }
 
     /// What the runtime has mapped for itself.
@@ -222,11 +243,9 @@ impl Session {
             if let Some(&original) = originals.get(&thread.pc().0) {
                 thread.set_pc(Avma(original))?;
             }
-            if stacks.are_stale(thread.sp()) {
-                *stacks = self.stacks(memory)?;
-            }
-            let saved = stacks.interrupted(memory, thread.sp());
-            if is_inside(thread.pc()) || saved.into_iter().any(is_inside) {
+            self.renew(memory, stacks, thread)?;
+            let mut saved = || stacks.interrupted(memory, thread.sp());
+            if is_inside(thread.pc()) || saved().into_iter().any(is_inside) {
                 inside.push(thread.tid());
             }
         }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use patcher::Avma;
 
-use crate::process::{Mapping, Memory, Process, ProcessError};
+use crate::process::{Mapping, Memory};
 
 /// `mov rax, 15; syscall`: what a signal frame's return address points to (rt_sigreturn, number
 /// 15); libc's restorer and everyone else's.
@@ -33,22 +33,25 @@ pub(super) struct Stacks {
     code: Vec<Range<u64>>,
     /// Mappings the runtime has made, first address and bytes.
     own: Vec<(u64, u64)>,
+    /// Whether those have been read since the threads were stopped.
+    is_renewed: bool,
     /// Return addresses looked at before, and whether a signal frame begins with them.
     restorers: HashMap<u64, bool>,
 }
 
 impl Stacks {
-    /// As they are now; `own` are the mappings the runtime has made.
-    pub(super) fn of(process: &Process, own: Vec<(u64, u64)>) -> Result<Self, ProcessError> {
-        let maps = process.maps()?;
+    /// As they are in `maps`; `own` are the mappings the runtime has made, each that is there by
+    /// then among them: other data would be looked through for stacks.
+    pub(super) fn of(maps: Vec<Mapping>, own: Vec<(u64, u64)>) -> Self {
         let executable = maps.iter().filter(|m| m.execute);
         let code = executable.map(|m| m.range.start.0..m.range.end.0).collect();
-        Ok(Self {
+        Self {
             maps,
             code,
             own,
+            is_renewed: false,
             restorers: HashMap::new(),
-        })
+        }
     }
 
     /// Whether these were read before the stack that holds `sp` was there, or had grown to it.
@@ -56,12 +59,27 @@ impl Stacks {
         self.stack(sp).is_none()
     }
 
+    /// Whether `sp` may be on a stack of the runtime's that is not known as such.
+    pub(super) fn may_lack(&self, sp: Avma) -> bool {
+        !self.is_renewed && self.own_stack(sp).is_none()
+    }
+
+    /// Takes the mappings of the runtime's as they are while all threads are stopped.
+    pub(super) fn renew_own(&mut self, own: Vec<(u64, u64)>) {
+        self.own = own;
+        self.is_renewed = true;
+    }
+
+    fn own_stack(&self, sp: Avma) -> Option<Avma> {
+        let inside = |m: &&(u64, u64)| m.0 <= sp.0 && sp.0 < m.0 + m.1;
+        self.own.iter().find(inside).map(|m| Avma(m.0))
+    }
+
     /// The stack pointer the application has left at `sp`, which may be on a stack of the
     /// runtime's.
     fn of_application(&self, memory: &Memory, sp: Avma) -> Avma {
-        let inside = |m: &&(u64, u64)| m.0 <= sp.0 && sp.0 < m.0 + m.1;
-        let saved = self.own.iter().find(inside).and_then(|&(start, _)| {
-            let at = Avma(start).plus(abi::image::THREAD_SAVED_RSP as u64);
+        let saved = self.own_stack(sp).and_then(|start| {
+            let at = start.plus(abi::image::THREAD_SAVED_RSP as u64);
             memory.read_word(at).ok()
         });
         saved.map_or(sp, Avma)

@@ -63,9 +63,7 @@ impl Session {
                     None => staying.push((id, thread.tid())),
                 }
             }
-            if stacks.are_stale(thread.sp()) {
-                *stacks = self.stacks(memory)?;
-            }
+            self.renew(memory, stacks, thread)?;
             let saved = stacks.interrupted(memory, thread.sp()).into_iter();
             staying.extend(saved.filter_map(|pc| Some((inside(pc)?.0, thread.tid()))));
         }
