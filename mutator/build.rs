@@ -71,6 +71,8 @@ fn rustc(source: &Path, name: &str, kind: &str, output: &Path) -> Result<Command
         // Keeps vector registers out of code that has no use for them.
         "no-vectorize-loops",
         "no-vectorize-slp",
+        // Every branch can be followed in the code: a test does, to see what runs where.
+        "llvm-args=-min-jump-table-entries=1000",
         "debuginfo=0",
         "strip=symbols",
     ];

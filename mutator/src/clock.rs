@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use abi::image::SCALE_SHIFT;
 /// The time-stamp counter.
 pub fn tsc() -> u64 {
     // SAFETY: reads a counter.
@@ -54,9 +55,8 @@ fn monotonic_ns() -> u64 {
 
 /// `(mult, shift)` with `ns = ticks * mult >> shift`.
 pub fn scale_to_ns(hz: u64) -> (u64, u64) {
-    const SHIFT: u64 = 32;
-    let mult = (1_000_000_000u128 << SHIFT) / u128::from(hz.max(1));
-    (mult as u64, SHIFT)
+    let mult = (1_000_000_000u128 << SCALE_SHIFT) / u128::from(hz.max(1));
+    (u64::try_from(mult).unwrap_or(u64::MAX), SCALE_SHIFT.into())
 }
 
 #[cfg(test)]

@@ -88,28 +88,4 @@ impl RuntimeImage {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_image_is_whole() {
-        let image = RuntimeImage::load().expect("built in");
-        for symbol in [
-            abi::image::SYMBOL_ENTRY_STUB,
-            abi::image::SYMBOL_EXIT_STUB,
-            abi::image::SYMBOL_PARAMETERS,
-            abi::image::SYMBOL_ALIVE,
-            abi::image::SYMBOL_FUNCTIONS,
-            abi::image::SYMBOL_MAPS,
-        ] {
-            let at = image.address(Avma(0), symbol).expect("exported");
-            assert!(at.0 < image.size, "{symbol}");
-        }
-        let alive = image
-            .address(Avma(0), abi::image::SYMBOL_ALIVE)
-            .expect("exported");
-        assert_eq!(alive.0 % PAGE, 0);
-        assert!(image.writable.contains(&alive.0));
-        assert_eq!(image.writable.end, image.size);
-    }
-}
+mod tests;

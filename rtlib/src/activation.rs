@@ -2,6 +2,8 @@
 
 use core::ptr;
 
+use abi::segment::RecordHead;
+
 /// One call of a probed function. Activations of a thread form a doubly linked list whose links
 /// never change: taking the next one is following `next`.
 #[repr(C)]
@@ -14,14 +16,15 @@ pub struct Activation {
     pub start: u64,
     /// Ticks spent in probed functions called from this one.
     pub nested: u64,
-    /// Index of the record of this thread and path.
-    pub record: u32,
+    /// The record of this thread and path.
+    pub record: *const RecordHead,
     /// Function id.
     pub function: u32,
     /// The function's generation at entry.
     pub generation: u32,
     /// 1 where no activation of the same function encloses this one.
     pub outermost: u32,
+    _padding: u32,
     /// The enclosing activation.
     pub prev: *mut Activation,
     /// The one to take next; null where more must be made first.

@@ -2,13 +2,14 @@
 
 use core::arch::x86_64::_rdtsc;
 use core::mem::size_of;
+use core::ptr;
 use core::sync::atomic::Ordering;
 
 use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot};
-use abi::segment::ROOT_COMPLETE;
+use abi::segment::RecordHead;
 
 use crate::activation::{self, Activation};
-use crate::memo::Miss;
+use crate::memo::{Miss, Run};
 use crate::state::{ipath_functions, is_alive};
 use crate::thread::{self, ACTIVATIONS, PathSlot, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
@@ -47,7 +48,7 @@ pub unsafe extern "C" fn ipath_verified_entry(function: u64, slot: u64, rbp: u64
 
 #[inline(always)]
 unsafe fn enter<const VERIFY: bool>(function: u64, slot: u64, rbp: u64) -> *mut Thread {
-    let none = core::ptr::null_mut();
+    let none = ptr::null_mut();
     if !is_alive() {
         return none;
     }
@@ -87,16 +88,10 @@ unsafe fn enter<const VERIFY: bool>(function: u64, slot: u64, rbp: u64) -> *mut 
         (*thread).entry_rbp = rbp;
         let (stack, known) = match (*thread).memo.find(function as u32, slot) {
             Ok(run) => {
-                let is_whole = run.stack != 0;
-                let stack = if is_whole {
-                    run.stack
-                } else {
-                    (*thread).stack.high
-                };
-                if VERIFY && !is_same_walk(thread, function as u32, stack, run.record, rbp, slot) {
+                if VERIFY && !is_same_walk(thread, function as u32, run, rbp, slot) {
                     core::arch::asm!("ud2", options(noreturn, nomem, nostack));
                 }
-                (stack, run.record)
+                (run.stack, &*run.record)
             }
             Err(miss) => {
                 let Ok(walk) = walk::fast(thread, function as u32, slot, rbp) else {
@@ -126,18 +121,13 @@ unsafe fn enter<const VERIFY: bool>(function: u64, slot: u64, rbp: u64) -> *mut 
 }
 
 /// Whether a fresh walk comes to the same as a remembered one.
-unsafe fn is_same_walk(
-    thread: *mut Thread,
-    function: u32,
-    stack: u64,
-    known: u32,
-    rbp: u64,
-    slot: u64,
-) -> bool {
+unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run, rbp: u64, slot: u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        walk::fast(thread, function, slot, rbp)
-            .is_ok_and(|walk| walk.stack == stack && find(thread, function, &walk) == Some(known))
+        walk::fast(thread, function, slot, rbp).is_ok_and(|walk| {
+            let known = find(thread, function, &walk);
+            walk.stack == run.stack && known.is_some_and(|known| ptr::eq(known, run.record))
+        })
     }
 }
 
@@ -145,16 +135,14 @@ unsafe fn is_same_walk(
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-unsafe fn remember(thread: *mut Thread, miss: Miss, walk: &Walk, known: u32) {
+unsafe fn remember(thread: *mut Thread, miss: Miss, walk: &Walk, known: &RecordHead) {
     if !walk.is_determined {
         return;
     }
     // SAFETY: the thread is the caller's; the walk has just left its reads there.
     unsafe {
         let reads = core::slice::from_raw_parts((*thread).reads, walk.reads as usize);
-        let is_whole = walk.root == ROOT_COMPLETE;
-        let stack = if is_whole { walk.stack } else { 0 };
-        (*thread).memo.remember(miss, reads, stack, known);
+        (*thread).memo.remember(miss, reads, walk.stack, known);
     }
 }
 
@@ -290,7 +278,7 @@ unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
 
 /// The record of the path just walked, if this thread has one.
 #[inline(always)]
-unsafe fn find(thread: *mut Thread, function: u32, walk: &Walk) -> Option<u32> {
+unsafe fn find(thread: *mut Thread, function: u32, walk: &Walk) -> Option<&'static RecordHead> {
     // SAFETY: the table is the thread's own, its mask one less than its length.
     unsafe {
         let (table, mask) = ((*thread).paths, (*thread).paths_mask);
@@ -303,7 +291,7 @@ unsafe fn find(thread: *mut Thread, function: u32, walk: &Walk) -> Option<u32> {
             if (*slot).hash == walk.hash {
                 let frames = core::slice::from_raw_parts((*thread).frames, walk.len as usize);
                 if tree::is_path((*slot).path, function, frames, walk.root) {
-                    return Some((*slot).record);
+                    return Some(segment::record((*slot).record));
                 }
             }
             at = (at + 1) & mask;
@@ -312,7 +300,11 @@ unsafe fn find(thread: *mut Thread, function: u32, walk: &Walk) -> Option<u32> {
 }
 
 /// Interns the path just walked and makes this thread's record of it.
-unsafe fn learn_path(thread: *mut Thread, function: u32, walk: &Walk) -> Option<u32> {
+unsafe fn learn_path(
+    thread: *mut Thread,
+    function: u32,
+    walk: &Walk,
+) -> Option<&'static RecordHead> {
     // SAFETY: the thread is the caller's; `frames` holds `len` addresses.
     unsafe {
         let frames = core::slice::from_raw_parts((*thread).frames, walk.len as usize);
@@ -337,11 +329,11 @@ unsafe fn learn_path(thread: *mut Thread, function: u32, walk: &Walk) -> Option<
             PathSlot { hash, path, record },
         );
         (*thread).paths_used += 1;
-        Some(record)
+        Some(segment::record(record))
     }
 }
 
-unsafe fn find_overflow(thread: *mut Thread, hash: u64, path: u32) -> Option<u32> {
+unsafe fn find_overflow(thread: *mut Thread, hash: u64, path: u32) -> Option<&'static RecordHead> {
     // SAFETY: as for `find`.
     unsafe {
         let (table, mask) = ((*thread).paths, (*thread).paths_mask);
@@ -349,7 +341,7 @@ unsafe fn find_overflow(thread: *mut Thread, hash: u64, path: u32) -> Option<u32
         while (*table.add(at as usize)).path != 0 {
             let slot = *table.add(at as usize);
             if slot.hash == hash && slot.path == path {
-                return Some(slot.record);
+                return Some(segment::record(slot.record));
             }
             at = (at + 1) & mask;
         }
@@ -394,7 +386,7 @@ unsafe fn push(
     state: &FunctionSlot,
     slot: u64,
     stack: u64,
-    known: u32,
+    known: &'static RecordHead,
 ) {
     // SAFETY: the thread is the caller's and has a free activation; function ids are below
     // MAX_FUNCTIONS, as many as `depths` has.

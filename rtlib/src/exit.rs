@@ -85,7 +85,7 @@ unsafe fn end(thread: *mut Thread, top: *mut Activation, now: u64) {
     unsafe {
         let ticks = now.saturating_sub((*top).start);
         if is_current(top) {
-            record::close((*top).record, ticks, (*top).nested, (*top).outermost != 0);
+            record::close(&*(*top).record, ticks, (*top).nested, (*top).outermost != 0);
         }
         pop(thread, top);
         (*(*top).prev).nested += ticks;
@@ -152,7 +152,7 @@ pub(crate) unsafe fn close_overwritten(thread: *mut Thread, stack: u64) {
                 break;
             }
             let now = ((*top).slot as *const u64).read();
-            if record::call_site((*top).record).is_none_or(|site| site == now) {
+            if record::call_site(&*(*top).record).is_none_or(|site| site == now) {
                 break;
             }
             leave(thread, top);
@@ -181,7 +181,7 @@ unsafe fn leave(thread: *mut Thread, top: *mut Activation) {
     // SAFETY: `top` is the thread's innermost activation and not the bottom.
     unsafe {
         if is_current(top) {
-            record::unwind((*top).record);
+            record::unwind(&*(*top).record);
         }
         pop(thread, top);
     }

@@ -33,6 +33,8 @@ pub mod walk;
 #[cfg(ipath_image)]
 mod freestanding;
 #[cfg(ipath_image)]
+mod quick;
+#[cfg(ipath_image)]
 mod stub;
 #[cfg(ipath_image)]
 mod trap;

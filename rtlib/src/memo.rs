@@ -17,12 +17,22 @@
 
 use core::mem::size_of;
 
+use abi::segment::RecordHead;
+
 /// Bytes for runs.
 const ARENA: u64 = 1 << 19;
-/// Slots of the table of runs, a power of two.
-const SLOTS: u64 = 1 << 13;
+/// Reads that are compared in one turn: the last one of a run is repeated up to a multiple of it.
+const UNROLLED: usize = 4;
+/// Slots of the table of runs.
+const SLOTS: u64 = (1 << SLOT_BITS) + PROBES - 1;
+const SLOT_BITS: u32 = 13;
 /// Slots looked at for a key.
-const PROBES: u64 = 4;
+pub const PROBES: u64 = 4;
+
+/// What a key is multiplied with, and how far to the right its first slot's number is then.
+pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+/// See [`HASH`].
+pub const HASH_SHIFT: u32 = u64::BITS - SLOT_BITS;
 
 /// Bytes that a thread's remembered walks take.
 pub const BYTES: u64 = SLOTS * size_of::<Entry>() as u64 + ARENA;
@@ -42,18 +52,18 @@ pub struct Read {
 pub struct Run {
     /// Behind the last read.
     end: *const Read,
-    /// What the walk found: the root frame's CFA, or 0 where it did not come so far.
+    /// Which stack the walk was on, see [`crate::walk::Walk`].
     pub stack: u64,
     /// And the record of the path.
-    pub record: u32,
-    _padding: u32,
+    pub record: *const RecordHead,
 }
 
 /// Where a run begins: a function's slot, or a branch off another run.
 #[repr(C)]
-struct Entry {
+pub struct Entry {
     key: Key,
     run: *const Run,
+    _padding: u64,
 }
 
 /// `(slot, function)` or `(address of a read in its run, value found)`: no slot lies among the runs.
@@ -65,7 +75,8 @@ struct Key(u64, u64);
 /// A thread's remembered walks, over memory of [`BYTES`].
 #[repr(C)]
 pub struct Memo {
-    table: *mut Entry,
+    /// Its slots.
+    pub table: *mut Entry,
     /// Where the next run goes, and where the arena ends.
     free: u64,
     end: u64,
@@ -79,11 +90,36 @@ pub struct Miss {
     matched: usize,
 }
 
+impl Read {
+    /// Copies one, word by word: see [`Entry::set_key`].
+    #[inline(always)]
+    unsafe fn put(to: *mut Self, from: &Self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (&raw mut (*to).at).write_volatile(from.at);
+            (&raw mut (*to).value).write_volatile(from.value);
+        }
+    }
+}
+
+impl Entry {
+    /// Volatile: the compiler would take a vector register for two words at once, and those are the
+    /// application's where this runs.
+    #[inline(always)]
+    fn set_key(&mut self, key: Key) {
+        // SAFETY: two fields of our own.
+        unsafe {
+            (&raw mut self.key.0).write_volatile(key.0);
+            (&raw mut self.key.1).write_volatile(key.1);
+        }
+    }
+}
+
 impl Key {
     #[inline(always)]
     fn place(self, probe: u64) -> usize {
-        let mixed = (self.0 ^ self.1.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((mixed >> 40).wrapping_add(probe) % SLOTS) as usize
+        let mixed = (self.0 ^ self.1.rotate_left(32)).wrapping_mul(HASH);
+        ((mixed >> HASH_SHIFT) + probe) as usize
     }
 }
 
@@ -134,7 +170,7 @@ impl Memo {
     #[inline(always)]
     fn look_up(&self, key: Key) -> Option<*const Run> {
         for probe in 0..PROBES {
-            // SAFETY: the index is below SLOTS.
+            // SAFETY: the place is below SLOTS.
             let entry = unsafe { &*self.table.add(key.place(probe)) };
             if entry.key == key {
                 return Some(entry.run);
@@ -144,11 +180,12 @@ impl Memo {
     }
 
     /// Remembers a walk that was not found: all its reads, and what it came to.
-    pub fn remember(&mut self, miss: Miss, reads: &[Read], stack: u64, record: u32) {
+    pub fn remember(&mut self, miss: Miss, reads: &[Read], stack: u64, record: *const RecordHead) {
         let Some(reads) = reads.get(miss.matched..) else {
             return;
         };
-        let bytes = (size_of::<Run>() + size_of_val(reads)) as u64;
+        let padded = reads.len().next_multiple_of(UNROLLED);
+        let bytes = (size_of::<Run>() + padded * size_of::<Read>()) as u64;
         if self.free + bytes > self.end && !self.forget(miss, bytes) {
             return;
         }
@@ -162,17 +199,20 @@ impl Memo {
             };
             let run = self.free as *mut Run;
             let first = run.add(1).cast::<Read>();
-            for (index, read) in reads.iter().enumerate() {
-                first.add(index).write(*read);
+            let last = reads.last();
+            let again = last.into_iter().cycle().take(padded - reads.len());
+            for (index, read) in reads.iter().chain(again).enumerate() {
+                Read::put(first.add(index), read);
             }
             run.write(Run {
-                end: first.add(reads.len()),
+                end: first.add(padded),
                 stack,
                 record,
-                _padding: 0,
             });
             self.free += bytes;
-            self.table.add(place).write(Entry { key: miss.key, run });
+            let entry = self.table.add(place);
+            (*entry).set_key(miss.key);
+            (*entry).run = run;
         }
     }
 
@@ -184,7 +224,7 @@ impl Memo {
         for place in 0..SLOTS as usize {
             // SAFETY: below SLOTS.
             unsafe {
-                (*self.table.add(place)).key = Key(0, 0);
+                (*self.table.add(place)).set_key(Key(0, 0));
             }
         }
         self.free = arena;
@@ -225,12 +265,12 @@ mod tests {
 
     /// The record that is remembered for what stands on the stack; it is remembered as `record` where
     /// there is none.
-    fn call(memo: &mut Memo, stack: &Stack, record: u32) -> Option<u32> {
+    fn call(memo: &mut Memo, stack: &Stack, record: u64) -> Option<u64> {
         // SAFETY: the stack is the test's own.
         match unsafe { memo.find(FUNCTION, stack.slot()) } {
-            Ok(run) => Some(run.record),
+            Ok(run) => Some(run.record as u64),
             Err(miss) => {
-                memo.remember(miss, &stack.reads(), 1, record);
+                memo.remember(miss, &stack.reads(), 1, record as *const RecordHead);
                 None
             }
         }
@@ -283,7 +323,7 @@ mod tests {
             for (index, word) in stack.0.iter_mut().enumerate() {
                 *word = path >> (index % 16);
             }
-            let record = path as u32;
+            let record = path;
             if let Some(known) = call(&mut memo, &stack, record) {
                 assert_eq!(known, record);
                 found += 1;

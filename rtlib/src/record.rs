@@ -5,7 +5,8 @@ use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use abi::MAX_TIMERS;
-use abi::segment::{FIRST_NODE, INLINE_BUCKETS, RecordHead, RecordTimer};
+use abi::image::SCALE_SHIFT;
+use abi::segment::{FIRST_NODE, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer};
 
 use crate::segment;
 use crate::state::ipath_parameters;
@@ -31,20 +32,20 @@ fn add(counter: &AtomicU64, value: u64) {
 
 /// Counts a call that begins.
 #[inline(always)]
-pub fn enter(index: u32) {
-    add(&segment::record(index).entered, 1);
+pub fn enter(record: &RecordHead) {
+    add(&record.entered, 1);
 }
 
 /// Counts a call that was left without a return.
 #[inline(always)]
-pub fn unwind(index: u32) {
-    add(&segment::record(index).unwound, 1);
+pub fn unwind(record: &RecordHead) {
+    add(&record.unwound, 1);
 }
 
 /// The return address of the calls that a record counts; `None` where it counts those of many call
 /// sites.
-pub fn call_site(index: u32) -> Option<u64> {
-    let path = segment::node(segment::record(index).path.load(Ordering::Relaxed));
+pub fn call_site(record: &RecordHead) -> Option<u64> {
+    let path = segment::node(record.path.load(Ordering::Relaxed));
     let caller = path.parent.load(Ordering::Relaxed);
     (caller >= FIRST_NODE).then(|| segment::node(caller).key.load(Ordering::Relaxed))
 }
@@ -71,8 +72,7 @@ fn end(record: &RecordHead) {
 /// Adds a call that returned: `ticks` in all, `nested` of them in probed functions it called,
 /// `outermost` unless a call of the same function encloses it.
 #[inline(always)]
-pub fn close(index: u32, ticks: u64, nested: u64, outermost: bool) {
-    let record = segment::record(index);
+pub fn close(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
     begin(record);
     let is_first = record.closed.load(Ordering::Relaxed) == 0;
     add(&record.closed, 1);
@@ -109,67 +109,102 @@ fn timer(record: &RecordHead, number: usize) -> &RecordTimer {
 /// k with the value in [2^k, 2^(k+1)) of the timer's unit; 0 for the value 0.
 #[inline(always)]
 fn exponent(number: usize, ticks: u64) -> u32 {
-    let scale = &ipath_parameters.scale[number];
-    let (mult, shift) = (
-        scale.mult.load(Ordering::Relaxed),
-        scale.shift.load(Ordering::Relaxed),
-    );
-    let value = ((u128::from(ticks) * u128::from(mult)) >> (shift & 127)) as u64;
+    let scale = ipath_parameters.scale[number].load(Ordering::Relaxed);
+    let value = ((u128::from(ticks) * u128::from(scale)) >> SCALE_SHIFT) as u64;
     63 - (value | 1).leading_zeros()
 }
 
+/// Counts a value in one of the inline buckets, which are around the first value until others turn out
+/// to be more frequent, or in the pool.
 #[inline(always)]
 fn bucket(timer: &RecordTimer, exponent: u32, is_first: bool) {
     if is_first {
-        // The first value and a bucket on either side of it: most paths never leave them.
         timer
             .first_bucket
             .store(exponent.saturating_sub(1), Ordering::Relaxed);
     }
-    let pooled = timer.histogram.load(Ordering::Relaxed);
-    if pooled != 0 {
-        add(
-            &segment::histogram(pooled - 1).buckets[exponent as usize % 64],
-            1,
-        );
-        return;
-    }
-    let offset = exponent.wrapping_sub(timer.first_bucket.load(Ordering::Relaxed)) as usize;
-    match timer.buckets.get(offset) {
-        Some(count) if count.load(Ordering::Relaxed) != u32::MAX => {
-            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    let first = timer.first_bucket.load(Ordering::Relaxed);
+    match timer.buckets.get(exponent.wrapping_sub(first) as usize) {
+        Some(count) => {
+            if count.load(Ordering::Relaxed) >= u32::MAX / 2 {
+                empty(timer);
+            }
+            count.store(
+                count.load(Ordering::Relaxed).saturating_add(1),
+                Ordering::Relaxed,
+            );
         }
-        _ => outgrow(timer, exponent),
+        None => outside(timer, exponent),
     }
 }
 
-/// Moves the histogram to the pool. Where that is full the value is kept in the nearest inline
-/// bucket: the sum of the buckets stays the number of calls.
+/// The timer's histogram in the pool.
+fn pooled(timer: &RecordTimer) -> Option<&'static Histogram> {
+    let known = timer.histogram.load(Ordering::Relaxed);
+    if let Some(index) = known.checked_sub(1) {
+        return Some(segment::histogram(index));
+    }
+    let index = segment::take_histogram()?;
+    timer.histogram.store(index + 1, Ordering::Relaxed);
+    Some(segment::histogram(index))
+}
+
+/// Values in one bucket outside the inline ones, a power of two, after which it is seen whether those
+/// are the right ones.
+pub const OFTEN: u32 = 64;
+
+/// Counts a value outside the inline buckets. Where the pool is full the nearest of them has it: the
+/// sum of the buckets stays the number of calls.
 #[cold]
 #[inline(never)]
-fn outgrow(timer: &RecordTimer, exponent: u32) {
+#[unsafe(link_section = ".text.fast")]
+fn outside(timer: &RecordTimer, exponent: u32) {
+    if let Some(pooled) = pooled(timer) {
+        let count = &pooled.buckets[exponent as usize % 64];
+        add(count, 1);
+        if count.load(Ordering::Relaxed) % u64::from(OFTEN) == 0 {
+            center(timer, pooled);
+        }
+        return;
+    }
     let first = timer.first_bucket.load(Ordering::Relaxed);
-    let Some(index) = segment::take_histogram() else {
-        let nearest = if exponent < first {
-            0
-        } else {
-            INLINE_BUCKETS - 1
-        };
-        let count: &AtomicU32 = &timer.buckets[nearest];
-        count.store(
-            count.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
+    let nearest = if exponent < first {
+        0
+    } else {
+        INLINE_BUCKETS - 1
+    };
+    let count: &AtomicU32 = &timer.buckets[nearest];
+    count.store(
+        count.load(Ordering::Relaxed).saturating_add(1),
+        Ordering::Relaxed,
+    );
+}
+
+/// Makes the inline buckets those that have counted most.
+fn center(timer: &RecordTimer, pooled: &Histogram) {
+    empty(timer);
+    let count = |at: usize| pooled.buckets[at % 64].load(Ordering::Relaxed);
+    let sum = |first: usize| (first..first + INLINE_BUCKETS).map(count).sum::<u64>();
+    let mut best = 0;
+    for first in 1..=64 - INLINE_BUCKETS {
+        if sum(first) > sum(best) {
+            best = first;
+        }
+    }
+    timer.first_bucket.store(best as u32, Ordering::Relaxed);
+}
+
+/// Moves what the inline buckets have counted to the pool, before they overflow.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+fn empty(timer: &RecordTimer) {
+    let Some(pooled) = pooled(timer) else {
         return;
     };
-    let pooled = segment::histogram(index);
+    let first = timer.first_bucket.load(Ordering::Relaxed) as usize;
     for (offset, count) in timer.buckets.iter().enumerate() {
-        let at = (first as usize + offset) % 64;
-        add(
-            &pooled.buckets[at],
-            u64::from(count.load(Ordering::Relaxed)),
-        );
+        let counted = count.swap(0, Ordering::Relaxed);
+        add(&pooled.buckets[(first + offset) % 64], u64::from(counted));
     }
-    add(&pooled.buckets[exponent as usize % 64], 1);
-    timer.histogram.store(index + 1, Ordering::Relaxed);
 }

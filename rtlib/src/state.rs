@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use abi::image::{ALIVE, FunctionSlot, MAP_SLOTS, MapSlot, Parameters, Scale};
+use abi::image::{ALIVE, FunctionSlot, MAP_SLOTS, MapSlot, Parameters};
 use abi::{MAX_FUNCTIONS, MAX_TIMERS};
 
 use crate::modules::Modules;
@@ -28,15 +28,10 @@ pub static ipath_parameters: Parameters = Parameters {
     max_paths: AtomicU64::new(0),
     depth: AtomicU64::new(0),
     tid_offset: AtomicI32::new(0),
-    fsgsbase: AtomicU32::new(0),
+    rdfsbase: AtomicU32::new(0),
     system_calls: AtomicU32::new(0),
     timers: AtomicU32::new(0),
-    scale: [const {
-        Scale {
-            mult: AtomicU64::new(0),
-            shift: AtomicU64::new(0),
-        }
-    }; MAX_TIMERS],
+    scale: [const { AtomicU64::new(0) }; MAX_TIMERS],
     root_start: AtomicU64::new(0),
     root_end: AtomicU64::new(0),
 };

@@ -8,17 +8,41 @@
 //! what the fast path's compiled code needs, under 256 in all.
 
 use core::arch::naked_asm;
-use core::mem::offset_of;
+use core::mem::{offset_of, size_of};
 
+use abi::image::{ALIVE, FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot, Parameters};
+use abi::segment::{
+    AREA_HISTOGRAMS, Area, Header, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer,
+};
+
+use crate::activation::Activation;
 use crate::entry::{ipath_fast_entry, ipath_slow_entry, ipath_verified_entry};
 use crate::exit::{ipath_fast_exit, ipath_slow_exit};
-use crate::thread::{Saved, Thread};
+use crate::memo::{self, Entry, Memo, Run};
+use crate::quick::{self, SLOT};
+use crate::record;
+use crate::state::{REGISTRY, ipath_alive, ipath_functions, ipath_parameters};
+use crate::thread::{self, Saved, StackRange, Thread};
 
-/// Bytes between the stub's stack pointer after its pushes and the application's.
-const PUSHED: usize = 9 * 8 + 16;
+/// Bytes between the stub's stack pointer after all its pushes and the application's.
+const PUSHED: usize = SLOT + 2 * 8;
+
+/// Bits of a record's number of closed calls, all clear once in so many: compiled code sees then to
+/// the first of all, and that no inline bucket overflows.
+const SELDOM: u32 = (1 << 30) - 1;
+
+/// Offset of a field of a record's first timer.
+macro_rules! timer {
+    ($field:ident) => {
+        size_of::<RecordHead>() + offset_of!(RecordTimer, $field)
+    };
+}
 
 macro_rules! stub {
-    ($(#[$doc:meta])* $name:ident, $fast:path, $slow:path) => {
+    (
+        $(#[$doc:meta])* $name:ident, $quick:expr, $fast:path, $slow:path,
+        { $($operand:ident = $kind:ident $value:expr,)* }
+    ) => {
         $(#[$doc])*
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
@@ -32,23 +56,27 @@ macro_rules! stub {
             "push rdi",
             "push r8",
             "push r9",
-            "push r10",
-            "push r11",
-            "mov edi, eax", // the function id
+            "mov esi, eax", // the function id
             "lahf",         // flags but overflow into ah
             "seto al",      // overflow into al: both cheaper than pushf and popf
             "push rax",
+            $quick,
+            // Compiled code takes two more.
+            "push r10",
+            "push r11",
+            "mov edi, esi",
             "lea rsi, [rsp + {pushed}]", // the slot
             "mov rdx, rbp",
             "call {fast}",
             "test rax, rax",
             "jnz 2f",
-            "1:",
+            "4:",
+            "pop r11",
+            "pop r10",
+            "5:",
             "pop rax",
             "add al, 0x7f", // sets overflow again where al is 1
             "sahf",
-            "pop r11",
-            "pop r10",
             "pop r9",
             "pop r8",
             "pop rdi",
@@ -123,7 +151,7 @@ macro_rules! stub {
             "mov rbp, [rbx + {rbp}]",
             "mov rbx, [rbx + {rbx}]",
             "call {restore_signals}",
-            "jmp 1b",
+            "jmp 4b",
             fast = sym $fast,
             slow = sym $slow,
             pushed = const PUSHED,
@@ -135,6 +163,7 @@ macro_rules! stub {
             signal_mask = const offset_of!(Thread, signal_mask),
             block_signals = sym block_signals,
             restore_signals = sym restore_signals,
+            $($operand = $kind $value,)*
             );
         }
     };
@@ -143,20 +172,116 @@ macro_rules! stub {
 stub!(
     /// Called by the hook of an entry.
     ipath_entry_stub,
+    quick::entry!(),
     ipath_fast_entry,
-    ipath_slow_entry
+    ipath_slow_entry,
+    {
+        slot = const SLOT,
+        // What every call looks at.
+        alive = sym ipath_alive,
+        alive_word = const ALIVE as i32,
+        parameters = sym ipath_parameters,
+        rdfsbase = const offset_of!(Parameters, rdfsbase),
+        registry = sym REGISTRY,
+        registry_shift = const thread::HASH_SHIFT,
+        hash = const thread::HASH,
+        busy = const offset_of!(Thread, busy),
+        tid_at = const offset_of!(Thread, tid_at),
+        tid = const offset_of!(Thread, tid),
+        functions = sym ipath_functions,
+        flags = const offset_of!(FunctionSlot, flags),
+        is_reaper = const FUNCTION_REAPER,
+        has_exits = const FUNCTION_EXITS,
+        low = const offset_of!(Thread, stack) + offset_of!(StackRange, low),
+        high = const offset_of!(Thread, stack) + offset_of!(StackRange, high),
+        entry_rbp = const offset_of!(Thread, entry_rbp),
+        // Remembered walks.
+        memo = const offset_of!(Thread, memo) + offset_of!(Memo, table),
+        memo_shift = const memo::HASH_SHIFT,
+        memo_entry = const size_of::<Entry>(),
+        memo_entry_bits = const size_of::<Entry>().trailing_zeros(),
+        memo_probes = const memo::PROBES as usize * size_of::<Entry>(),
+        run = const size_of::<Run>(),
+        run_record = const offset_of!(Run, record),
+        run_stack = const offset_of!(Run, stack),
+        // The record and the activation.
+        entered = const offset_of!(RecordHead, entered),
+        top = const offset_of!(Thread, top),
+        depths = const offset_of!(Thread, depths),
+        at = const offset_of!(Activation, slot),
+        stack = const offset_of!(Activation, stack),
+        next = const offset_of!(Activation, next),
+        nested = const offset_of!(Activation, nested),
+        record = const offset_of!(Activation, record),
+        function = const offset_of!(Activation, function),
+        generation = const offset_of!(Activation, generation),
+        outermost = const offset_of!(Activation, outermost),
+        start = const offset_of!(Activation, start),
+    }
 );
 stub!(
     /// The same, never content with a walk that it remembers.
     ipath_verified_entry_stub,
+    "",
     ipath_verified_entry,
-    ipath_slow_entry
+    ipath_slow_entry,
+    {}
 );
 stub!(
     /// Called by the hook of an exit.
     ipath_exit_stub,
+    quick::exit!(),
     ipath_fast_exit,
-    ipath_slow_exit
+    ipath_slow_exit,
+    {
+        slot = const SLOT,
+        // What every call looks at.
+        alive = sym ipath_alive,
+        alive_word = const ALIVE as i32,
+        parameters = sym ipath_parameters,
+        rdfsbase = const offset_of!(Parameters, rdfsbase),
+        registry = sym REGISTRY,
+        registry_shift = const thread::HASH_SHIFT,
+        hash = const thread::HASH,
+        busy = const offset_of!(Thread, busy),
+        tid_at = const offset_of!(Thread, tid_at),
+        tid = const offset_of!(Thread, tid),
+        functions = sym ipath_functions,
+        // The activation.
+        top = const offset_of!(Thread, top),
+        depths = const offset_of!(Thread, depths),
+        at = const offset_of!(Activation, slot),
+        nested = const offset_of!(Activation, nested),
+        record = const offset_of!(Activation, record),
+        function = const offset_of!(Activation, function),
+        generation = const offset_of!(Activation, generation),
+        outermost = const offset_of!(Activation, outermost),
+        start = const offset_of!(Activation, start),
+        prev = const offset_of!(Activation, prev),
+        // The record.
+        timers = const offset_of!(Parameters, timers),
+        scale = const offset_of!(Parameters, scale),
+        sequence = const offset_of!(RecordHead, sequence),
+        closed = const offset_of!(RecordHead, closed),
+        seldom = const SELDOM,
+        sum = const timer!(sum),
+        min = const timer!(min),
+        max = const timer!(max),
+        sum_outermost = const timer!(outermost),
+        exclusive = const timer!(exclusive),
+        first_bucket = const timer!(first_bucket),
+        bucket = const timer!(buckets),
+        buckets = const INLINE_BUCKETS,
+        // Its histogram in the pool.
+        histogram = const timer!(histogram),
+        histogram_len = const size_of::<Histogram>(),
+        histogram_bits = const size_of::<Histogram>().trailing_zeros(),
+        often = const record::OFTEN - 1,
+        segment = const offset_of!(Parameters, segment),
+        histograms = const offset_of!(Header, areas)
+            + AREA_HISTOGRAMS * size_of::<Area>()
+            + offset_of!(Area, offset),
+    }
 );
 
 /// Blocks every signal; rdi is where the mask in force goes. rt_sigprocmask, system call 14: rdi

@@ -74,6 +74,26 @@ pub struct Thread {
     pub stack: StackRange,
     /// Innermost activation.
     pub top: *mut Activation,
+    /// Where the thread's id stands: in its control block, or where that is not known in `tid`.
+    pub tid_at: *const u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Index of the thread's entry in the segment.
+    pub index: u32,
+    /// rbp at the entry of the call being recorded: a word that walks read, like those of the stack.
+    pub entry_rbp: u64,
+    /// Activations per function.
+    pub depths: *mut u32,
+    /// Walks of earlier calls.
+    pub memo: Memo,
+    /// Top of the private stack, aligned to 16.
+    pub private_stack: u64,
+    /// The application's stack pointer while the slow path runs.
+    pub saved_rsp: u64,
+    /// The application's callee-saved registers while the slow path runs.
+    pub saved: Saved,
+    /// The application's signal mask while the slow path runs.
+    pub signal_mask: u64,
     /// Table of paths, open addressing.
     pub paths: *mut PathSlot,
     /// Slots of the table minus one.
@@ -84,30 +104,12 @@ pub struct Thread {
     pub frames: *mut u64,
     /// How many fit.
     pub frames_capacity: u64,
-    /// Activations per function.
-    pub depths: *mut u32,
-    /// Index of the thread's entry in the segment.
-    pub index: u32,
-    /// Thread id.
-    pub tid: u32,
-    /// Top of the private stack, aligned to 16.
-    pub private_stack: u64,
-    /// The application's stack pointer while the slow path runs.
-    pub saved_rsp: u64,
-    /// The application's callee-saved registers while the slow path runs.
-    pub saved: Saved,
-    /// The application's signal mask while the slow path runs.
-    pub signal_mask: u64,
+    /// Words that the walk under way has read: room for [`READS`] a frame and one.
+    pub reads: *mut Read,
     /// Other stacks the thread has run on, and which of them is replaced next.
     pub stacks: [StackRange; STACKS],
     /// See `stacks`.
     pub next_stack: u64,
-    /// rbp at the entry of the call being recorded: a word that walks read, like those of the stack.
-    pub entry_rbp: u64,
-    /// Words that the walk under way has read: room for [`READS`] a frame and one.
-    pub reads: *mut Read,
-    /// Walks of earlier calls.
-    pub memo: Memo,
 }
 
 /// A frame's return address and the frame pointer that leads to it.
@@ -118,8 +120,16 @@ pub const fn walk_bytes(frames: u64) -> u64 {
     frames * 8 + (frames * READS + 1) * size_of::<Read>() as u64
 }
 
-const _: () = assert!(core::mem::offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP);
+/// Bytes before it in its mapping: what every call stores to shares no place in its page with what
+/// every call reads, which stands at the start of one. Processors take the one for the other at first
+/// ("4K aliasing", Intel's optimization manual 15.8).
+const HEAD: u64 = 1024;
 
+const _: () = assert!(
+    HEAD as usize + core::mem::offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP
+);
+
+#[repr(C)]
 struct Slot {
     /// FS base plus one; 0 while free.
     key: AtomicU64,
@@ -127,6 +137,11 @@ struct Slot {
 }
 
 const SLOTS: usize = 2 * MAX_THREADS;
+
+/// What an FS base is multiplied with, and how far to the right its first slot's number is then.
+pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+/// See [`HASH`].
+pub const HASH_SHIFT: u32 = u64::BITS - SLOTS.trailing_zeros();
 
 /// Threads by FS base: open addressing, nothing is ever removed. A thread that gets the FS base of
 /// one that has ended goes on with its records.
@@ -192,17 +207,18 @@ impl Default for Registry {
 
 #[inline(always)]
 fn place(fs: u64) -> usize {
-    (fs.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
+    (fs.wrapping_mul(HASH) >> HASH_SHIFT) as usize
 }
 
-/// The FS base: by `rdfsbase` where the kernel allows it, else from the word at %fs:0, where glibc
-/// and musl keep it (psABI 3.4.6, variant II thread pointers point at themselves).
+/// The FS base: the word at %fs:0, where glibc and musl keep it (psABI 3.4.6, variant II thread
+/// pointers point at themselves), else by `rdfsbase`, which costs several times as much next to
+/// `rdtsc`.
 #[inline(always)]
 fn fs_base() -> u64 {
     let base: u64;
     // SAFETY: both read a register or the thread's own control block.
     unsafe {
-        if ipath_parameters.fsgsbase.load(Ordering::Relaxed) != 0 {
+        if ipath_parameters.rdfsbase.load(Ordering::Relaxed) != 0 {
             asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags));
         } else {
             asm!("mov {}, fs:0", out(reg) base, options(readonly, nostack, preserves_flags));
@@ -223,14 +239,9 @@ pub fn current() -> *mut Thread {
 /// `thread` came from [`current`] or [`register`].
 #[inline(always)]
 pub unsafe fn is_same_thread(thread: *mut Thread) -> bool {
-    let offset = ipath_parameters.tid_offset.load(Ordering::Relaxed);
-    if offset < 0 {
-        return true;
-    }
-    // SAFETY: the command found the thread id at this offset in every thread's control block.
-    let tid = unsafe { ((fs_base().wrapping_add(offset as u64)) as *const u32).read_volatile() };
-    // SAFETY: a registered thread stays valid.
-    tid == unsafe { (*thread).tid }
+    // SAFETY: a registered thread stays valid; the calling thread has its FS base, behind which the
+    // command has found the thread id of every thread.
+    unsafe { (*thread).tid_at.read_volatile() == (*thread).tid }
 }
 
 /// Makes the calling thread known; null where there is no room for it. Runs on the application's
@@ -245,7 +256,8 @@ pub fn register() -> *mut Thread {
     let paths = size_of::<PathSlot>() as u64 * PATHS;
     let frames = walk_bytes(FRAMES);
     let head = (size_of::<Thread>() as u64).next_multiple_of(64);
-    let Some(base) = memory::map(head + table + depths + paths + frames + memo::BYTES + STACK)
+    let Some(base) =
+        memory::map(HEAD + head + table + depths + paths + frames + memo::BYTES + STACK)
     else {
         return ptr::null_mut();
     };
@@ -256,12 +268,17 @@ pub fn register() -> *mut Thread {
     };
     let tid = sys::gettid();
     segment::thread(index).tid.store(tid, Ordering::Relaxed);
-    let thread = base as *mut Thread;
-    let activations = base + head;
+    let thread = (base + HEAD) as *mut Thread;
+    let activations = base + HEAD + head;
     // SAFETY: the parts lie behind each other in memory mapped above, zeroed, all of it ours;
     // sizes are multiples of 8, so every part is aligned.
     unsafe {
         (*thread).tid = tid;
+        let offset = ipath_parameters.tid_offset.load(Ordering::Relaxed);
+        (*thread).tid_at = match u64::try_from(offset) {
+            Ok(offset) => fs.wrapping_add(offset) as *const u32,
+            Err(_) => &raw const (*thread).tid,
+        };
         (*thread).index = index;
         (*thread).paths = (activations + table + depths) as *mut PathSlot;
         (*thread).paths_mask = PATHS - 1;

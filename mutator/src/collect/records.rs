@@ -147,14 +147,13 @@ fn read_timer(segment: &Segment, timer: &RecordTimer) -> RawTimer {
             .iter()
             .enumerate()
             .for_each(|(k, n)| put(k, n.load(Relaxed)));
-    } else {
-        let first = timer.first_bucket.load(Relaxed) as usize % 64;
-        timer
-            .buckets
-            .iter()
-            .enumerate()
-            .for_each(|(k, n)| put(first + k, n.load(Relaxed).into()));
     }
+    let first = timer.first_bucket.load(Relaxed) as usize % 64;
+    timer
+        .buckets
+        .iter()
+        .enumerate()
+        .for_each(|(k, n)| put(first + k, n.load(Relaxed).into()));
     RawTimer {
         sum: timer.sum.load(Relaxed),
         min: timer.min.load(Relaxed),

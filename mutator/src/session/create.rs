@@ -3,12 +3,12 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS};
+use abi::image::{ALIVE, Parameters, SCALE_SHIFT, SYMBOL_ALIVE, SYMBOL_PARAMETERS};
 use abi::segment::STATE_ACTIVE;
 use patcher::Avma;
 use patcher::plan::Effects;
 
-use super::map_in::{Placed, Ready, map_in};
+use super::map_in::{ControlBlock, Placed, Ready, map_in};
 use super::write::write;
 use super::{Changed, Selection, Session, SessionError};
 use crate::clock;
@@ -94,7 +94,7 @@ impl Session {
             segment,
             draft,
             base,
-            tid_offset,
+            control_block,
             stop,
         } = placed;
         let mut session = Self {
@@ -105,7 +105,7 @@ impl Session {
         if let Some(duration) = stop {
             session.note_stop("attach", duration);
         }
-        let parameters = session.parameters(options, modules, tid_offset);
+        let parameters = session.parameters(options, modules, control_block);
         let result = session
             .fill(&memory, &image, base, hz, &parameters)
             .and_then(|()| {
@@ -159,7 +159,7 @@ impl Session {
         &self,
         options: &Options,
         modules: &[Module],
-        tid_offset: Option<i32>,
+        control_block: ControlBlock,
     ) -> Parameters {
         const AT_HWCAP2: u64 = 26;
         const FSGSBASE: u64 = 2;
@@ -168,10 +168,7 @@ impl Session {
         const ENTRY_CODE: u64 = 128;
         let scale = |index: usize| {
             let metric = self.document.metrics.get(index + 1);
-            abi::image::Scale {
-                mult: metric.map_or(1, |m| m.mult).into(),
-                shift: metric.map_or(0, |m| m.shift).into(),
-            }
+            metric.map_or(0, |m| m.mult).into()
         };
         let process = &self.process;
         let hwcap2 = process.auxiliary(AT_HWCAP2).unwrap_or(0);
@@ -186,8 +183,8 @@ impl Session {
             segment: self.document.segment.0.into(),
             max_paths: options.max_paths.into(),
             depth: options.depth.into(),
-            tid_offset: tid_offset.unwrap_or(-1).into(),
-            fsgsbase: u32::from(hwcap2 & FSGSBASE != 0).into(),
+            tid_offset: control_block.tid_offset.unwrap_or(-1).into(),
+            rdfsbase: u32::from(!control_block.has_self_pointer && hwcap2 & FSGSBASE != 0).into(),
             system_calls: 1.into(),
             timers: (options.metrics.len() as u32).into(),
             scale: std::array::from_fn(scale),
@@ -208,7 +205,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Document {
     for metric in &options.metrics {
         let (name, unit, (mult, shift)) = match metric {
             Metric::Wall => ("wall", "ns", clock::scale_to_ns(hz)),
-            Metric::Cycles => ("cycles", "cycles", (1, 0)),
+            Metric::Cycles => ("cycles", "cycles", (1 << SCALE_SHIFT, SCALE_SHIFT.into())),
         };
         if *metric == Metric::Cycles {
             notes.push("cycles are reference cycles (TSC)".to_owned());

@@ -34,10 +34,19 @@ pub(super) struct Placed {
     pub(super) draft: Option<Segment>,
     /// Where the image is.
     pub(super) base: Avma,
-    /// Where behind the FS base threads keep their id.
-    pub(super) tid_offset: Option<i32>,
+    /// What threads have there.
+    pub(super) control_block: ControlBlock,
     /// How long the target was stopped for it.
     pub(super) stop: Option<Duration>,
+}
+
+/// What the runtime may rely on at the FS base of every thread.
+#[derive(Clone, Copy)]
+pub(super) struct ControlBlock {
+    /// The first word is its own address: psABI 3.4.6, and so for all whose threads are libc's.
+    pub(super) has_self_pointer: bool,
+    /// Where behind the FS base the thread id stands.
+    pub(super) tid_offset: Option<i32>,
 }
 
 /// Maps the runtime's pages and the segment, and says in the document where.
@@ -105,7 +114,7 @@ pub(super) fn map_in(
             }
         };
         match result {
-            Ok((own, tid_offset)) => {
+            Ok((own, control_block)) => {
                 let (segment, draft) = match own {
                     Some(own) => (Some(own), named),
                     None => (named, None),
@@ -115,7 +124,7 @@ pub(super) fn map_in(
                     segment,
                     draft,
                     base,
-                    tid_offset,
+                    control_block,
                     stop,
                 });
             }
@@ -127,15 +136,15 @@ pub(super) fn map_in(
     }
 }
 
-/// Maps both; a segment of the target's own, where it cannot open the named one, and where threads
-/// keep their id.
+/// Maps both; a segment of the target's own, where it cannot open the named one, and what threads
+/// have at their FS base.
 fn map_parts(
     ready: &Ready<'_>,
     document: &Document,
     code: &CallCode,
     stopped: &mut Stopped,
     named: &Option<Segment>,
-) -> Result<(Option<Segment>, Option<i32>), SessionError> {
+) -> Result<(Option<Segment>, ControlBlock), SessionError> {
     let Ready {
         process,
         memory,
@@ -143,13 +152,20 @@ fn map_parts(
         ..
     } = *ready;
     let base = Avma(document.image.0);
+    let has_self_pointer = stopped.threads().all(|thread| {
+        let base = thread.fs_base();
+        base != Avma(0) && memory.read_word(base).is_ok_and(|word| word == base.0)
+    });
     let mut remote = Remote::new(code, memory, stopped)?;
-    let tid_offset = tid_offset(process, memory, &remote);
+    let control_block = ControlBlock {
+        has_self_pointer,
+        tid_offset: tid_offset(process, memory, &remote),
+    };
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let executable = libc::PROT_READ | libc::PROT_EXEC;
     remote.map(Some(base), image.size, executable, anonymous, -1)?;
     match map_segment(ready, document, &mut remote, named) {
-        Ok(own) => Ok((own, tid_offset)),
+        Ok(own) => Ok((own, control_block)),
         Err(error) => {
             let _ = remote.unmap(base, image.size);
             Err(error)

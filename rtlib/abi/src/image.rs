@@ -36,14 +36,14 @@ pub struct Parameters {
     pub depth: AtomicU64,
     /// Bytes behind the FS base where the thread id stands (32 bit), or -1 where it is not known.
     pub tid_offset: AtomicI32,
-    /// 1 where `rdfsbase` can be used (AT_HWCAP2 bit 1), else the word at %fs:0 is the FS base.
-    pub fsgsbase: AtomicU32,
+    /// 0 where the word at %fs:0 is the FS base, 1 where `rdfsbase` must tell it (AT_HWCAP2 bit 1).
+    pub rdfsbase: AtomicU32,
     /// 1 where the runtime may make system calls.
     pub system_calls: AtomicU32,
     /// Timers in use.
     pub timers: AtomicU32,
-    /// Ticks to the timer's unit: `(ticks * mult) >> shift`, over 128 bits.
-    pub scale: [Scale; MAX_TIMERS],
+    /// Ticks to the timer's unit: `(ticks * scale) >> SCALE_SHIFT`, over 128 bits.
+    pub scale: [AtomicU64; MAX_TIMERS],
     /// First address of the loader's entry code, which has no unwind information: a return
     /// address in [root_start, root_end) is a root.
     pub root_start: AtomicU64,
@@ -51,14 +51,8 @@ pub struct Parameters {
     pub root_end: AtomicU64,
 }
 
-/// A fixed-point factor.
-#[repr(C)]
-pub struct Scale {
-    /// Multiplier.
-    pub mult: AtomicU64,
-    /// Right shift.
-    pub shift: AtomicU64,
-}
+/// Fractional bits of [`Parameters::scale`]: up to two units a tick.
+pub const SCALE_SHIFT: u32 = 63;
 
 /// State of one probed function.
 #[repr(C)]
@@ -79,7 +73,7 @@ pub const FUNCTION_REAPER: u32 = 2;
 
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.
-pub const THREAD_SAVED_RSP: usize = 96;
+pub const THREAD_SAVED_RSP: usize = 1024 + 96;
 
 /// Length of the table of mappings.
 pub const MAP_SLOTS: usize = 16384;
@@ -137,7 +131,7 @@ pub struct TrapActions {
 const _: () = {
     assert!(size_of::<TrapSlot>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 40 + 16 * MAX_TIMERS + 16);
+    assert!(size_of::<Parameters>() == 40 + 8 * MAX_TIMERS + 16);
     assert!(size_of::<FunctionSlot>() == 8);
     assert!(size_of::<MapSlot>() == 16);
 };

@@ -214,7 +214,7 @@ pub struct RecordHead {
     pub reserved: [AtomicU64; 2],
 }
 
-/// Buckets a record holds itself; a value outside them moves the histogram to the pool.
+/// Buckets a record holds itself; values outside them are counted in a histogram of the pool.
 pub const INLINE_BUCKETS: usize = 4;
 
 /// One timer of a record, in ticks of its source.
@@ -234,11 +234,11 @@ pub struct RecordTimer {
     pub histogram: AtomicU32,
     /// Exponent of the first inline bucket.
     pub first_bucket: AtomicU32,
-    /// Counts for `first_bucket` and the exponents that follow, while `histogram` is 0.
+    /// Counts for `first_bucket` and the exponents that follow; more of them may be in the pool.
     pub buckets: [AtomicU32; INLINE_BUCKETS],
 }
 
-/// A histogram that has outgrown its record: entry k counts values in [2^k, 2^(k+1)).
+/// The part of a histogram that its record has no room for: entry k counts values in [2^k, 2^(k+1)).
 #[repr(C)]
 pub struct Histogram {
     /// The counts.

@@ -1,0 +1,169 @@
+//! What the image promises of itself, read from its instructions.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpKind, Register,
+};
+
+use super::*;
+
+#[test]
+fn the_image_is_whole() {
+    let image = RuntimeImage::load().expect("built in");
+    for symbol in [
+        abi::image::SYMBOL_ENTRY_STUB,
+        abi::image::SYMBOL_EXIT_STUB,
+        abi::image::SYMBOL_PARAMETERS,
+        abi::image::SYMBOL_ALIVE,
+        abi::image::SYMBOL_FUNCTIONS,
+        abi::image::SYMBOL_MAPS,
+    ] {
+        let at = image.address(Avma(0), symbol).expect("exported");
+        assert!(at.0 < image.size, "{symbol}");
+    }
+    let alive = image
+        .address(Avma(0), abi::image::SYMBOL_ALIVE)
+        .expect("exported");
+    assert_eq!(alive.0 % PAGE, 0);
+    assert!(image.writable.contains(&alive.0));
+    assert_eq!(image.writable.end, image.size);
+}
+
+/// Bytes of the application's stack that a probe may take, what its trampoline pushes included.
+const MOST_STACK: u64 = 256;
+
+/// What trampolines push before a stub: rax and the way back.
+const BY_TRAMPOLINE: u64 = 16;
+
+/// What is reached from a stub on the application's stack.
+struct Reach<'a> {
+    image: &'a RuntimeImage,
+    info: InstructionInfoFactory,
+    /// Instructions seen, with the bytes on the stack there.
+    seen: HashMap<u64, u64>,
+    deepest: u64,
+}
+
+impl Reach<'_> {
+    fn decode(&self, at: u64) -> Instruction {
+        let part = self.image.parts.iter().rev().find(|p| p.0 <= at);
+        let (start, bytes) = part.expect("in the image");
+        let rest = &bytes[(at - start) as usize..];
+        Decoder::with_ip(64, rest, at, DecoderOptions::NONE).decode()
+    }
+
+    /// Follows the code from `at`, where `depth` bytes are on the stack, to its ends: a return, or
+    /// the switch to another stack.
+    fn follow(&mut self, mut at: u64, mut depth: u64) {
+        loop {
+            let instruction = self.decode(at);
+            if let Some(&before) = self.seen.get(&at) {
+                // Each function has one shape of frame at each of its instructions, but may be
+                // called from several depths.
+                if before >= depth {
+                    return;
+                }
+            }
+            self.seen.insert(at, depth);
+            assert_ne!(instruction.code(), Code::INVALID, "at {at:#x}");
+            self.check_registers(&instruction);
+            if instruction.mnemonic() == Mnemonic::Mov
+                && instruction.op0_kind() == OpKind::Register
+                && instruction.op0_register() == Register::RSP
+            {
+                return;
+            }
+            // Below the stack pointer: the red zone.
+            let below = match instruction.memory_base() {
+                Register::RSP => (instruction.memory_displacement64() as i64)
+                    .min(0)
+                    .unsigned_abs(),
+                _ => 0,
+            };
+            self.deepest = self.deepest.max(depth + below);
+            let moved = i64::from(instruction.stack_pointer_increment());
+            let moved = match (instruction.mnemonic(), instruction.op0_kind()) {
+                (Mnemonic::Sub, OpKind::Register)
+                    if instruction.op0_register() == Register::RSP =>
+                {
+                    -(instruction.immediate(1) as i64)
+                }
+                (Mnemonic::Add, OpKind::Register)
+                    if instruction.op0_register() == Register::RSP =>
+                {
+                    instruction.immediate(1) as i64
+                }
+                _ => moved,
+            };
+            let after = depth
+                .checked_add_signed(-moved)
+                .expect("no more than was pushed");
+            self.deepest = self.deepest.max(after);
+            let next = instruction.next_ip();
+            match instruction.flow_control() {
+                FlowControl::Return | FlowControl::Exception => return,
+                FlowControl::UnconditionalBranch => {
+                    (at, depth) = (instruction.near_branch_target(), after)
+                }
+                FlowControl::ConditionalBranch => {
+                    self.follow(instruction.near_branch_target(), after);
+                    (at, depth) = (next, after);
+                }
+                // System calls take nothing of the stack.
+                FlowControl::Call if instruction.code() == Code::Syscall => {
+                    (at, depth) = (next, after)
+                }
+                FlowControl::Call => {
+                    self.follow(instruction.near_branch_target(), after);
+                    (at, depth) = (next, depth);
+                }
+                FlowControl::Next => (at, depth) = (next, after),
+                other => panic!("{instruction} at {at:#x}: {other:?}"),
+            }
+        }
+    }
+
+    fn check_registers(&mut self, instruction: &Instruction) {
+        for used in self.info.info(instruction).used_registers() {
+            let register = used.register();
+            let full = register.full_register();
+            assert!(
+                full.is_gpr64() || register.is_segment_register() || register == Register::RIP,
+                "{instruction} at {:#x} uses {register:?}",
+                instruction.ip()
+            );
+        }
+    }
+}
+
+/// Whatever runs on the application's stack touches no vector, mask or x87 register, and takes less
+/// of the stack than a goroutine or a coroutine has left.
+#[test]
+fn probes_touch_no_vector_register_and_little_stack() {
+    let image = RuntimeImage::load().expect("built in");
+    for stub in [
+        abi::image::SYMBOL_ENTRY_STUB,
+        abi::image::SYMBOL_VERIFIED_ENTRY_STUB,
+        abi::image::SYMBOL_EXIT_STUB,
+    ] {
+        let start = image.address(Avma(0), stub).expect("exported").0;
+        let mut reach = Reach {
+            image: &image,
+            info: InstructionInfoFactory::new(),
+            seen: HashMap::new(),
+            deepest: 0,
+        };
+        reach.follow(start, BY_TRAMPOLINE);
+        println!(
+            "{stub}: {} instructions, at most {} bytes",
+            reach.seen.len(),
+            reach.deepest
+        );
+        assert!(reach.seen.len() > 100, "{stub} is more than this");
+        assert!(
+            reach.deepest < MOST_STACK,
+            "{stub}: {} bytes",
+            reach.deepest
+        );
+    }
+}
