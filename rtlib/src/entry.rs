@@ -9,7 +9,7 @@ use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot};
 use abi::segment::RecordHead;
 
 use crate::activation::{self, Activation};
-use crate::memo::{Miss, Run};
+use crate::memo::Run;
 use crate::state::{ipath_functions, is_alive};
 use crate::thread::{self, ACTIVATIONS, PathSlot, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
@@ -21,102 +21,127 @@ const MOST_FRAMES: u64 = 1 << 20;
 /// Steps towards one walk: every rule of the deepest stack may have to be learnt.
 const ATTEMPTS: u64 = 2 * MOST_FRAMES;
 
-/// Records a call of `function` where that needs nothing new: the thread to take the slow path
-/// with, else null.
+/// What the stub does next where its own code could not record a call, besides the slow path with a
+/// thread: try again, or nothing.
+const AGAIN: *mut Thread = ptr::null_mut();
+/// See [`AGAIN`].
+pub const DONE: *mut Thread = ptr::without_provenance_mut(1);
+
+/// Remembers the walk of a call of `function`, so that the stub can record it: what to do next.
 ///
 /// # Safety
 /// Called by the entry stub: `slot` is the address of the return address, on the stack of the
-/// calling thread, `rbp` the register at the function's entry.
+/// calling thread, `rbp` the register at the function's entry. `has_tried` where this has been called
+/// for this call before.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
-pub unsafe extern "C" fn ipath_fast_entry(function: u64, slot: u64, rbp: u64) -> *mut Thread {
+pub unsafe extern "C" fn ipath_learn_walk(
+    function: u64,
+    slot: u64,
+    rbp: u64,
+    has_tried: bool,
+) -> *mut Thread {
     // SAFETY: the stub's promise.
-    unsafe { enter::<false>(function, slot, rbp) }
+    unsafe {
+        let thread = match begin(function, slot) {
+            Ok(thread) => thread,
+            Err(next) => return next,
+        };
+        let is_reaper = flags(function) & FUNCTION_REAPER != 0;
+        if is_reaper || !thread::is_same_thread(thread) || !(*thread).stack.holds(slot) {
+            return thread;
+        }
+        (*thread).entry_rbp = rbp;
+        // Where one is remembered, it is something else that the stub's code could not do.
+        let Err(miss) = (*thread).memo.find(function as u32, slot) else {
+            return thread;
+        };
+        if has_tried {
+            return thread;
+        }
+        (*thread).miss = miss;
+        match walk::fast(thread, function as u32, slot, rbp) {
+            Ok(walk) if walk.is_determined => {
+                (*thread).walk = walk;
+                remember(thread, function as u32)
+            }
+            _ => thread,
+        }
+    }
 }
 
-/// The same, but every walk that is remembered is made again, and where it differs the program ends
-/// with SIGILL.
-///
-/// # Safety
-/// As for [`ipath_fast_entry`].
-#[unsafe(no_mangle)]
-#[unsafe(link_section = ".text.fast")]
-pub unsafe extern "C" fn ipath_verified_entry(function: u64, slot: u64, rbp: u64) -> *mut Thread {
-    // SAFETY: the stub's promise.
-    unsafe { enter::<true>(function, slot, rbp) }
-}
-
+/// The calling thread, marked busy with this call; what to do next where there is none.
 #[inline(always)]
-unsafe fn enter<const VERIFY: bool>(function: u64, slot: u64, rbp: u64) -> *mut Thread {
-    let none = ptr::null_mut();
-    if !is_alive() {
-        return none;
-    }
+unsafe fn begin(function: u64, slot: u64) -> Result<*mut Thread, *mut Thread> {
     let state = &ipath_functions[function as usize % abi::MAX_FUNCTIONS];
-    if state.generation.load(Ordering::Relaxed) == 0 {
-        return none;
+    if !is_alive() || state.generation.load(Ordering::Relaxed) == 0 {
+        return Err(DONE);
     }
-    let is_reaper = state.flags.load(Ordering::Relaxed) & FUNCTION_REAPER != 0;
-    let mut thread = thread::current();
+    let is_reaper = flags(function) & FUNCTION_REAPER != 0;
+    let thread = thread::current();
+    if thread.is_null() && is_reaper {
+        return Err(DONE);
+    }
     if thread.is_null() {
-        if is_reaper {
-            return none;
-        }
-        thread = thread::register();
-        if thread.is_null() {
-            segment::header().missed.fetch_add(1, Ordering::Relaxed);
-            return none;
-        }
+        return Err(meet());
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
         if is_reaper && (is_busy(thread, slot) || (*(*thread).top).slot == u64::MAX) {
-            return none;
+            return Err(DONE);
         }
         if is_busy(thread, slot) {
             let missed = &segment::thread((*thread).index).missed;
             missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            return none;
+            return Err(DONE);
         }
         set_busy(thread, slot);
-        if is_reaper || !thread::is_same_thread(thread) {
-            return thread;
+    }
+    Ok(thread)
+}
+
+#[inline(always)]
+fn flags(function: u64) -> u32 {
+    let state = &ipath_functions[function as usize % abi::MAX_FUNCTIONS];
+    state.flags.load(Ordering::Relaxed)
+}
+
+/// Makes the calling thread known.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+fn meet() -> *mut Thread {
+    if thread::register().is_null() {
+        segment::header().missed.fetch_add(1, Ordering::Relaxed);
+        return DONE;
+    }
+    AGAIN
+}
+
+/// Makes the walk again that is remembered for a call, and where it differs ends the program with
+/// SIGILL. Then the stub goes on as ever.
+///
+/// # Safety
+/// As for [`ipath_learn_walk`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
+    let thread = thread::current();
+    if !is_alive() || thread.is_null() {
+        return;
+    }
+    // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
+    unsafe {
+        if is_busy(thread, slot) || !(*thread).stack.holds(slot) {
+            return;
         }
-        if !(*thread).stack.holds(slot) {
-            return thread;
-        }
+        set_busy(thread, slot);
         (*thread).entry_rbp = rbp;
-        let (stack, known) = match (*thread).memo.find(function as u32, slot) {
-            Ok(run) => {
-                if VERIFY && !is_same_walk(thread, function as u32, run, rbp, slot) {
-                    core::arch::asm!("ud2", options(noreturn, nomem, nostack));
-                }
-                (run.stack, &*run.record)
-            }
-            Err(miss) => {
-                let Ok(walk) = walk::fast(thread, function as u32, slot, rbp) else {
-                    return thread;
-                };
-                let Some(known) = find(thread, function as u32, &walk) else {
-                    return thread;
-                };
-                remember(thread, miss, &walk, known);
-                (walk.stack, known)
-            }
-        };
-        if state.flags.load(Ordering::Relaxed) & FUNCTION_EXITS == 0 {
-            record::enter(known);
-            set_busy(thread, 0);
-            return none;
+        if let Ok(run) = (*thread).memo.find(function as u32, slot)
+            && !is_same_walk(thread, function as u32, run, rbp, slot)
+        {
+            core::arch::asm!("ud2", options(noreturn, nomem, nostack));
         }
-        let top = (*thread).top;
-        let is_left_behind = (*top).stack == stack && (*top).slot <= slot;
-        if is_left_behind || (*top).next.is_null() {
-            return thread;
-        }
-        push(thread, function as u32, state, slot, stack, known);
         set_busy(thread, 0);
-        none
     }
 }
 
@@ -131,18 +156,27 @@ unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run, rbp: u64, 
     }
 }
 
-/// Remembers a walk for the next call like it.
+/// Remembers the walk just made for this call and those like it, if its path has a record: what to do
+/// next. It takes all from the thread, so that its caller has left the stack before.
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-unsafe fn remember(thread: *mut Thread, miss: Miss, walk: &Walk, known: &RecordHead) {
-    if !walk.is_determined {
-        return;
-    }
+unsafe fn remember(thread: *mut Thread, function: u32) -> *mut Thread {
     // SAFETY: the thread is the caller's; the walk has just left its reads there.
     unsafe {
+        let walk = &(*thread).walk;
+        let Some(known) = find(thread, function, walk) else {
+            return thread;
+        };
         let reads = core::slice::from_raw_parts((*thread).reads, walk.reads as usize);
-        (*thread).memo.remember(miss, reads, walk.stack, known);
+        if !(*thread)
+            .memo
+            .remember(&(*thread).miss, reads, walk.stack, known)
+        {
+            return thread;
+        }
+        set_busy(thread, 0);
+        AGAIN
     }
 }
 
@@ -150,7 +184,7 @@ unsafe fn remember(thread: *mut Thread, miss: Miss, walk: &Walk, known: &RecordH
 /// blocked and the thread's callee-saved registers stored.
 ///
 /// # Safety
-/// Called by the entry stub with what [`ipath_fast_entry`] returned.
+/// Called by the entry stub with what [`ipath_learn_walk`] returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, slot: u64) {
     // SAFETY: the stub's promise; the thread is marked busy.

@@ -1,50 +1,49 @@
 //! What happens when a probed function is left.
 
-use core::arch::x86_64::_rdtsc;
 use core::sync::atomic::Ordering;
 
+use abi::segment::RecordHead;
+
 use crate::activation::Activation;
-use crate::entry::{is_busy, set_busy};
+use crate::entry::{DONE, is_busy, set_busy};
 use crate::record;
 use crate::state::{ipath_functions, is_alive};
 use crate::thread::{self, Thread};
 
-/// Ends the activation of `function` whose return address is at `slot` where it is the innermost:
-/// the thread to take the slow path with, else null.
+/// Ends the activation of `function` whose return address is at `slot` where it is the innermost, at
+/// `now`: the thread to take the slow path with, else [`DONE`].
 ///
 /// # Safety
 /// Called by the exit stub: `slot` is the address of the return address about to be used.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
-pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64) -> *mut Thread {
-    // SAFETY: reads a counter.
-    let now = unsafe { _rdtsc() };
-    let none = core::ptr::null_mut();
+pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> *mut Thread {
     if !is_alive() {
-        return none;
+        return DONE;
     }
     let thread = thread::current();
     if thread.is_null() {
-        return none;
+        return DONE;
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
         if is_busy(thread, slot) || (*(*thread).top).slot == u64::MAX {
-            return none;
+            return DONE;
         }
         set_busy(thread, slot);
         let top = (*thread).top;
-        if (*top).slot != slot || u64::from((*top).function) != function {
+        let is_innermost = (*top).slot == slot && u64::from((*top).function) == function;
+        if !is_innermost || !end(thread, top, now, record::try_close) {
+            (*thread).now = now;
             return thread;
         }
-        end(thread, top, now);
         set_busy(thread, 0);
-        none
+        DONE
     }
 }
 
-/// Ends an activation that is not the innermost, or none: the call may have begun before its
-/// function was instrumented.
+/// Ends an activation that is not the innermost, or whose record must grow, or none: the call may have
+/// begun before its function was instrumented.
 ///
 /// # Safety
 /// Called by the exit stub with what [`ipath_fast_exit`] returned.
@@ -52,13 +51,20 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64) -> *mut Threa
 pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slot: u64) {
     // SAFETY: the stub's promise; the list ends at the bottom activation.
     unsafe {
-        let now = _rdtsc();
         let found = find(thread, function, slot);
         if (*found).slot != u64::MAX {
             close_left_behind(thread, (*found).stack, slot - 8);
             // What is still above runs on other stacks and stays.
-            let found = find(thread, function, slot);
-            end(thread, raise(thread, found), now);
+            let top = raise(thread, find(thread, function, slot));
+            end(
+                thread,
+                top,
+                (*thread).now,
+                |record, ticks, nested, outermost| {
+                    record::close(record, ticks, nested, outermost);
+                    true
+                },
+            );
         }
         set_busy(thread, 0);
     }
@@ -78,17 +84,24 @@ unsafe fn find(thread: *mut Thread, function: u64, slot: u64) -> *mut Activation
     }
 }
 
-/// Ends the innermost activation, which `top` is, as returned.
+/// Ends the innermost activation, which `top` is, as returned; false where `close` does not.
 #[inline(always)]
-unsafe fn end(thread: *mut Thread, top: *mut Activation, now: u64) {
+unsafe fn end(
+    thread: *mut Thread,
+    top: *mut Activation,
+    now: u64,
+    close: impl FnOnce(&RecordHead, u64, u64, bool) -> bool,
+) -> bool {
     // SAFETY: `top` is the thread's innermost activation and not the bottom.
     unsafe {
         let ticks = now.saturating_sub((*top).start);
-        if is_current(top) {
-            record::close(&*(*top).record, ticks, (*top).nested, (*top).outermost != 0);
+        let is_outermost = (*top).outermost != 0;
+        if is_current(top) && !close(&*(*top).record, ticks, (*top).nested, is_outermost) {
+            return false;
         }
         pop(thread, top);
         (*(*top).prev).nested += ticks;
+        true
     }
 }
 

@@ -179,24 +179,29 @@ impl Memo {
         None
     }
 
-    /// Remembers a walk that was not found: all its reads, and what it came to.
-    pub fn remember(&mut self, miss: Miss, reads: &[Read], stack: u64, record: *const RecordHead) {
+    /// Remembers a walk that was not found: all its reads, and what it came to. False where there is no
+    /// room for it now.
+    pub fn remember(
+        &mut self,
+        miss: &Miss,
+        reads: &[Read],
+        stack: u64,
+        record: *const RecordHead,
+    ) -> bool {
         let Some(reads) = reads.get(miss.matched..) else {
-            return;
+            return false;
         };
         let padded = reads.len().next_multiple_of(UNROLLED);
         let bytes = (size_of::<Run>() + padded * size_of::<Read>()) as u64;
         if self.free + bytes > self.end && !self.forget(miss, bytes) {
-            return;
+            return false;
         }
-        let places = (0..PROBES).map(|probe| miss.key.place(probe));
+        let first = miss.key.place(0);
         // SAFETY: places are below SLOTS; the arena has room for the run and its reads.
         unsafe {
             let is_free = |at: &usize| (*self.table.add(*at)).key == Key(0, 0);
-            let place = places.clone().find(is_free);
-            let Some(place) = place.or_else(|| places.clone().next()) else {
-                return;
-            };
+            let place = (first..first + PROBES as usize).find(is_free);
+            let place = place.unwrap_or(first);
             let run = self.free as *mut Run;
             let first = run.add(1).cast::<Read>();
             let last = reads.last();
@@ -213,13 +218,14 @@ impl Memo {
             let entry = self.table.add(place);
             (*entry).set_key(miss.key);
             (*entry).run = run;
+            true
         }
     }
 
     /// Forgets all walks to have room; whether what was missed can be remembered then: a branch has
     /// nothing left to branch off.
     #[cold]
-    fn forget(&mut self, miss: Miss, bytes: u64) -> bool {
+    fn forget(&mut self, miss: &Miss, bytes: u64) -> bool {
         let arena = self.end - ARENA;
         for place in 0..SLOTS as usize {
             // SAFETY: below SLOTS.
@@ -270,7 +276,7 @@ mod tests {
         match unsafe { memo.find(FUNCTION, stack.slot()) } {
             Ok(run) => Some(run.record as u64),
             Err(miss) => {
-                memo.remember(miss, &stack.reads(), 1, record as *const RecordHead);
+                memo.remember(&miss, &stack.reads(), 1, record as *const RecordHead);
                 None
             }
         }

@@ -3,9 +3,9 @@
 //! lines of the thread, of the remembered walk, and of the record.
 //!
 //! Both are text for the stubs. In: esi the function id, [rsp] the flags, rsp + [`SLOT`] the slot.
-//! Out: by label `5` where the call has been recorded or is none of ours, by falling off the end
-//! where [`crate::entry`] or [`crate::exit`] must see to it, with nothing done yet. Free to use are
-//! rax, rcx, rdx, rdi, r8 and r9; what they must be left as is only known of esi.
+//! Out: by label `5` where the call has been recorded or is none of ours; by falling off the end,
+//! with esi as it was and nothing done yet, where [`crate::entry`] or [`crate::exit`] must see to it.
+//! An exit leaves the time it was reached in rdi then. Free to use are rax, rcx, rdx, rdi, r8 and r9.
 
 /// Bytes between the stack pointer here and the application's: six registers and the flags, and what
 /// the trampoline has pushed.
@@ -199,12 +199,12 @@ macro_rules! exit {
     cmp eax, [r8 + {generation}]
     jne 7f
     sub rdi, [r8 + {start}]
-    jb 7f
+    jb 8f
     mov r9, [r8 + {record}]
     test dword ptr [r9 + {closed}], {seldom}
-    jz 7f
+    jz 8f
     cmp dword ptr [rip + {parameters} + {timers}], 1
-    jne 7f
+    jne 8f
 
     // One of the inline buckets of the histogram.
     lea rax, [rdi + rdi]
@@ -262,7 +262,7 @@ macro_rules! exit {
 40: add eax, [r9 + {first_bucket}]
     mov edx, [r9 + {histogram}]
     test edx, edx
-    jz 7f
+    jz 8f
     shl rdx, {histogram_bits}
     lea rdx, [rdx + 8*rax - {histogram_len}]
     mov rax, [rip + {parameters} + {segment}]
@@ -271,10 +271,12 @@ macro_rules! exit {
     mov eax, [rdx]
     inc eax
     test eax, {often}
-    jz 7f
+    jz 8f
     inc dword ptr [r9 + {sequence}]
     inc qword ptr [rdx]
     jmp 41b
+8:  add rdi, [r8 + {start}]
+    jmp 7f
             ",
             $crate::quick::out_of_line!()
         )

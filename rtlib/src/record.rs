@@ -71,13 +71,32 @@ fn end(record: &RecordHead) {
 
 /// Adds a call that returned: `ticks` in all, `nested` of them in probed functions it called,
 /// `outermost` unless a call of the same function encloses it.
-#[inline(always)]
 pub fn close(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
+    add_closed::<true>(record, ticks, nested, outermost);
+}
+
+/// The same where it takes no more memory; false where nothing has been done.
+#[inline(always)]
+pub fn try_close(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) -> bool {
+    let is_first = record.closed.load(Ordering::Relaxed) == 0;
+    if !is_first && (0..timers()).any(|number| must_grow(timer(record, number), number, ticks)) {
+        return false;
+    }
+    add_closed::<false>(record, ticks, nested, outermost);
+    true
+}
+
+#[inline(always)]
+fn timers() -> usize {
+    (ipath_parameters.timers.load(Ordering::Relaxed) as usize).min(MAX_TIMERS)
+}
+
+#[inline(always)]
+fn add_closed<const GROW: bool>(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
     begin(record);
     let is_first = record.closed.load(Ordering::Relaxed) == 0;
     add(&record.closed, 1);
-    let timers = ipath_parameters.timers.load(Ordering::Relaxed) as usize;
-    for number in 0..timers.min(MAX_TIMERS) {
+    for number in 0..timers() {
         let timer = timer(record, number);
         add(&timer.sum, ticks);
         add(&timer.exclusive, ticks.saturating_sub(nested));
@@ -90,7 +109,7 @@ pub fn close(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
         if ticks > timer.max.load(Ordering::Relaxed) {
             timer.max.store(ticks, Ordering::Relaxed);
         }
-        bucket(timer, exponent(number, ticks), is_first);
+        bucket::<GROW>(timer, exponent(number, ticks), is_first);
     }
     end(record);
 }
@@ -114,10 +133,33 @@ fn exponent(number: usize, ticks: u64) -> u32 {
     63 - (value | 1).leading_zeros()
 }
 
+/// Values in one bucket outside the inline ones, a power of two, after which it is seen whether those
+/// are the right ones.
+pub const OFTEN: u32 = 64;
+/// Most that an inline bucket counts before all of them are emptied into the pool.
+const MOST: u32 = u32::MAX / 2;
+
+/// Whether counting the value may take a histogram of the pool, or change the inline buckets.
+#[inline(always)]
+fn must_grow(timer: &RecordTimer, number: usize, ticks: u64) -> bool {
+    let exponent = exponent(number, ticks);
+    let first = timer.first_bucket.load(Ordering::Relaxed);
+    match timer.buckets.get(exponent.wrapping_sub(first) as usize) {
+        Some(count) => count.load(Ordering::Relaxed) >= MOST,
+        None => match timer.histogram.load(Ordering::Relaxed).checked_sub(1) {
+            Some(index) => {
+                let count = &segment::histogram(index).buckets[exponent as usize % 64];
+                (count.load(Ordering::Relaxed) + 1) % u64::from(OFTEN) == 0
+            }
+            None => true,
+        },
+    }
+}
+
 /// Counts a value in one of the inline buckets, which are around the first value until others turn out
 /// to be more frequent, or in the pool.
 #[inline(always)]
-fn bucket(timer: &RecordTimer, exponent: u32, is_first: bool) {
+fn bucket<const GROW: bool>(timer: &RecordTimer, exponent: u32, is_first: bool) {
     if is_first {
         timer
             .first_bucket
@@ -126,16 +168,26 @@ fn bucket(timer: &RecordTimer, exponent: u32, is_first: bool) {
     let first = timer.first_bucket.load(Ordering::Relaxed);
     match timer.buckets.get(exponent.wrapping_sub(first) as usize) {
         Some(count) => {
-            if count.load(Ordering::Relaxed) >= u32::MAX / 2 {
+            if GROW && count.load(Ordering::Relaxed) >= MOST {
                 empty(timer);
             }
-            count.store(
-                count.load(Ordering::Relaxed).saturating_add(1),
-                Ordering::Relaxed,
+            add_to(count);
+        }
+        None if GROW => outside(timer, exponent),
+        None => {
+            let index = timer.histogram.load(Ordering::Relaxed).wrapping_sub(1);
+            add(
+                &segment::histogram(index).buckets[exponent as usize % 64],
+                1,
             );
         }
-        None => outside(timer, exponent),
     }
+}
+
+#[inline(always)]
+fn add_to(count: &AtomicU32) {
+    let counted = count.load(Ordering::Relaxed);
+    count.store(counted.saturating_add(1), Ordering::Relaxed);
 }
 
 /// The timer's histogram in the pool.
@@ -149,15 +201,8 @@ fn pooled(timer: &RecordTimer) -> Option<&'static Histogram> {
     Some(segment::histogram(index))
 }
 
-/// Values in one bucket outside the inline ones, a power of two, after which it is seen whether those
-/// are the right ones.
-pub const OFTEN: u32 = 64;
-
 /// Counts a value outside the inline buckets. Where the pool is full the nearest of them has it: the
 /// sum of the buckets stays the number of calls.
-#[cold]
-#[inline(never)]
-#[unsafe(link_section = ".text.fast")]
 fn outside(timer: &RecordTimer, exponent: u32) {
     if let Some(pooled) = pooled(timer) {
         let count = &pooled.buckets[exponent as usize % 64];
@@ -167,26 +212,18 @@ fn outside(timer: &RecordTimer, exponent: u32) {
         }
         return;
     }
-    let first = timer.first_bucket.load(Ordering::Relaxed);
-    let nearest = if exponent < first {
-        0
-    } else {
-        INLINE_BUCKETS - 1
-    };
-    let count: &AtomicU32 = &timer.buckets[nearest];
-    count.store(
-        count.load(Ordering::Relaxed).saturating_add(1),
-        Ordering::Relaxed,
-    );
+    let is_below = exponent < timer.first_bucket.load(Ordering::Relaxed);
+    let nearest = if is_below { 0 } else { INLINE_BUCKETS - 1 };
+    add_to(&timer.buckets[nearest]);
 }
 
 /// Makes the inline buckets those that have counted most.
 fn center(timer: &RecordTimer, pooled: &Histogram) {
     empty(timer);
-    let count = |at: usize| pooled.buckets[at % 64].load(Ordering::Relaxed);
+    let count = |at: usize| pooled.buckets[at].load(Ordering::Relaxed);
     let sum = |first: usize| (first..first + INLINE_BUCKETS).map(count).sum::<u64>();
     let mut best = 0;
-    for first in 1..=64 - INLINE_BUCKETS {
+    for first in 1..=pooled.buckets.len() - INLINE_BUCKETS {
         if sum(first) > sum(best) {
             best = first;
         }
@@ -194,10 +231,7 @@ fn center(timer: &RecordTimer, pooled: &Histogram) {
     timer.first_bucket.store(best as u32, Ordering::Relaxed);
 }
 
-/// Moves what the inline buckets have counted to the pool, before they overflow.
-#[cold]
-#[inline(never)]
-#[unsafe(link_section = ".text.fast")]
+/// Moves what the inline buckets have counted to the pool.
 fn empty(timer: &RecordTimer) {
     let Some(pooled) = pooled(timer) else {
         return;

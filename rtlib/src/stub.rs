@@ -5,7 +5,7 @@
 //! application's stack pointer at the probe point, the address of the return address.
 //!
 //! A stub preserves every register and the flags. It uses 96 bytes of the application's stack and
-//! what the fast path's compiled code needs, under 256 in all.
+//! what compiled code needs on the way to a slow path, under 256 in all.
 
 use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
@@ -16,7 +16,7 @@ use abi::segment::{
 };
 
 use crate::activation::Activation;
-use crate::entry::{ipath_fast_entry, ipath_slow_entry, ipath_verified_entry};
+use crate::entry::{ipath_learn_walk, ipath_slow_entry, ipath_verify_walk};
 use crate::exit::{ipath_fast_exit, ipath_slow_exit};
 use crate::memo::{self, Entry, Memo, Run};
 use crate::quick::{self, SLOT};
@@ -31,6 +31,10 @@ const PUSHED: usize = SLOT + 2 * 8;
 /// the first of all, and that no inline bucket overflows.
 const SELDOM: u32 = (1 << 30) - 1;
 
+/// Bytes from the function id to the way back, which is behind the call that came here: it stands in
+/// the four last bytes of the hook's `mov eax, ID`, and the call has six.
+const ID: usize = 10;
+
 /// Offset of a field of a record's first timer.
 macro_rules! timer {
     ($field:ident) => {
@@ -40,7 +44,7 @@ macro_rules! timer {
 
 macro_rules! stub {
     (
-        $(#[$doc:meta])* $name:ident, $quick:expr, $fast:path, $slow:path,
+        $(#[$doc:meta])* $name:ident, $before:expr, $quick:expr, $third:expr, $fast:path, $slow:path,
         { $($operand:ident = $kind:ident $value:expr,)* }
     ) => {
         $(#[$doc])*
@@ -60,16 +64,28 @@ macro_rules! stub {
             "lahf",         // flags but overflow into ah
             "seto al",      // overflow into al: both cheaper than pushf and popf
             "push rax",
+            $before,
+            "3:",
             $quick,
-            // Compiled code takes two more.
+            // Compiled code takes two more. The highest bit of what the flags are in tells that it has
+            // been asked before.
+            "bts dword ptr [rsp], 31",
+            "sbb ecx, ecx",
+            "neg ecx",
             "push r10",
             "push r11",
+            $third,
             "mov edi, esi",
             "lea rsi, [rsp + {pushed}]", // the slot
-            "mov rdx, rbp",
             "call {fast}",
-            "test rax, rax",
-            "jnz 2f",
+            "cmp rax, 1",
+            "ja 2f",
+            "pop r11",
+            "pop r10",
+            "je 5f",
+            "mov rsi, [rsp + {way_back}]",
+            "mov esi, [rsi - {id}]",
+            "jmp 3b",
             "4:",
             "pop r11",
             "pop r10",
@@ -100,11 +116,9 @@ macro_rules! stub {
             // Signals stay pending: a handler must not run on the private stack.
             "lea rdi, [rbx + {signal_mask}]",
             "call {block_signals}",
-            // The function id is in the hook's `mov eax, ID`, five bytes that end where the
-            // six-byte call began that came here.
             "mov rax, [rbx + {saved_rsp}]",
-            "mov rax, [rax + 9*8]",
-            "mov r13d, [rax - 10]",
+            "mov rax, [rax + {way_back} + 16]",
+            "mov r13d, [rax - {id}]",
             "sub rsp, 256",
             "movups [rsp], xmm0",
             "movups [rsp + 16], xmm1",
@@ -155,6 +169,8 @@ macro_rules! stub {
             fast = sym $fast,
             slow = sym $slow,
             pushed = const PUSHED,
+            way_back = const SLOT - 16,
+            id = const ID,
             rbx = const offset_of!(Thread, saved) + offset_of!(Saved, rbx),
             rbp = const offset_of!(Thread, saved) + offset_of!(Saved, rbp),
             r12 = const offset_of!(Thread, saved) + offset_of!(Saved, r12_15),
@@ -169,12 +185,16 @@ macro_rules! stub {
     };
 }
 
-stub!(
-    /// Called by the hook of an entry.
-    ipath_entry_stub,
-    quick::entry!(),
-    ipath_fast_entry,
-    ipath_slow_entry,
+macro_rules! entry_stub {
+    ($(#[$doc:meta])* $name:ident, $before:expr, { $($operand:ident = $kind:ident $value:expr,)* }) => {
+        stub!(
+            $(#[$doc])*
+            $name,
+            $before,
+            quick::entry!(),
+            "mov rdx, rbp",
+            ipath_learn_walk,
+            ipath_slow_entry,
     {
         slot = const SLOT,
         // What every call looks at.
@@ -217,20 +237,41 @@ stub!(
         generation = const offset_of!(Activation, generation),
         outermost = const offset_of!(Activation, outermost),
         start = const offset_of!(Activation, start),
+        $($operand = $kind $value,)*
     }
-);
-stub!(
-    /// The same, never content with a walk that it remembers.
-    ipath_verified_entry_stub,
+        );
+    };
+}
+
+entry_stub!(
+    /// Called by the hook of an entry.
+    ipath_entry_stub,
     "",
-    ipath_verified_entry,
-    ipath_slow_entry,
     {}
+);
+entry_stub!(
+    /// The same, which makes every walk again that is remembered.
+    ipath_verified_entry_stub,
+    "
+    push rsi
+    push r10
+    push r11
+    mov edi, esi
+    lea rsi, [rsp + {pushed} + 8]
+    mov rdx, rbp
+    call {verify}
+    pop r11
+    pop r10
+    pop rsi
+    ",
+    { verify = sym ipath_verify_walk, }
 );
 stub!(
     /// Called by the hook of an exit.
     ipath_exit_stub,
+    "",
     quick::exit!(),
+    "mov rdx, rdi",
     ipath_fast_exit,
     ipath_slow_exit,
     {

@@ -8,8 +8,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::{MAX_FUNCTIONS, MAX_THREADS};
 
 use crate::activation::{self, Activation};
-use crate::memo::{self, Memo, Read};
+use crate::memo::{self, Memo, Miss, Read};
 use crate::state::{REGISTRY, ipath_parameters};
+use crate::walk::Walk;
 use crate::{memory, segment, sys};
 
 /// Bytes of a thread's private stack.
@@ -92,6 +93,8 @@ pub struct Thread {
     pub saved_rsp: u64,
     /// The application's callee-saved registers while the slow path runs.
     pub saved: Saved,
+    /// When the exit was reached that the slow path sees to, by the time-stamp counter.
+    pub now: u64,
     /// The application's signal mask while the slow path runs.
     pub signal_mask: u64,
     /// Table of paths, open addressing.
@@ -106,6 +109,10 @@ pub struct Thread {
     pub frames_capacity: u64,
     /// Words that the walk under way has read: room for [`READS`] a frame and one.
     pub reads: *mut Read,
+    /// The walk just made, and where it was missed, while it is being remembered.
+    pub walk: Walk,
+    /// See `walk`.
+    pub miss: Miss,
     /// Other stacks the thread has run on, and which of them is replaced next.
     pub stacks: [StackRange; STACKS],
     /// See `stacks`.
