@@ -3,9 +3,9 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use abi::segment::MODULE_PATH;
+use abi::segment::{MODULE_PATH, TableRow};
 
-use crate::cfi::Region;
+use crate::cfi::{self, Fde, Region};
 use crate::maps::{self, Mapping};
 use crate::{segment, sys};
 
@@ -26,15 +26,59 @@ pub struct Range {
 /// Unwind tables of a module.
 #[derive(Clone, Copy)]
 pub struct Tables {
-    /// Address of `.eh_frame_hdr`.
-    pub header: u64,
-    /// The loaded segment that holds it and `.eh_frame`.
+    index: Index,
+    /// What holds `.eh_frame`, and `.eh_frame_hdr` if there is one.
     pub region: Region,
+}
+
+/// How the entry of an address is found.
+#[derive(Clone, Copy)]
+enum Index {
+    /// By the table of the `.eh_frame_hdr` at this address.
+    Header(u64),
+    /// By one that the command has made.
+    Published(&'static [TableRow]),
+}
+
+impl Tables {
+    /// The entry that covers `pc`.
+    pub fn find(&self, pc: u64) -> Option<Fde> {
+        match self.index {
+            Index::Header(header) => cfi::find_fde(self.region, header, pc),
+            Index::Published(rows) => cfi::find_fde_in(self.region, rows, pc),
+        }
+    }
+
+    /// Address of `.eh_frame_hdr`, where there is one.
+    pub fn header(&self) -> Option<u64> {
+        match self.index {
+            Index::Header(header) => Some(header),
+            Index::Published(_) => None,
+        }
+    }
+
+    /// Those that the command has published for the code at `address`.
+    fn published(address: u64) -> Option<Self> {
+        segment::tables().find_map(|(head, rows)| {
+            let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            if address < of(&head.start) || address >= of(&head.end) {
+                return None;
+            }
+            // SAFETY: the command has found these entries in a loaded segment of the module.
+            let region = unsafe { Region::new(of(&head.frames), of(&head.frames_end)) };
+            Some(Self {
+                index: Index::Published(rows),
+                region,
+            })
+        })
+    }
 }
 
 struct List {
     ranges: [Range; RANGES],
     len: usize,
+    /// Bytes of published tables at that time.
+    tables: u64,
 }
 
 /// The executable mappings, as far as they have been seen.
@@ -59,6 +103,7 @@ impl Modules {
             list: UnsafeCell::new(List {
                 ranges: [NONE; RANGES],
                 len: 0,
+                tables: 0,
             }),
         }
     }
@@ -69,9 +114,13 @@ impl Modules {
     /// Runs with signals blocked, so that the lock's holder cannot be interrupted by a taker.
     pub fn find(&self, address: u64) -> Option<Range> {
         self.with(|list| {
-            if let Some(range) = list.find(address) {
+            let tables = segment::tables_used();
+            if list.tables == tables
+                && let Some(range) = list.find(address)
+            {
                 return Some(range);
             }
+            list.tables = tables;
             list.refresh();
             list.find(address)
         })
@@ -117,7 +166,9 @@ impl List {
             }
             let own_head = head.filter(|h| is_file && h.inode == mapping.inode);
             // SAFETY: the head is a mapping of this process that may be read.
-            let tables = own_head.and_then(|h| unsafe { tables(h) });
+            let tables = own_head
+                .and_then(|h| unsafe { tables(h) })
+                .or_else(|| Tables::published(mapping.start));
             if let Some(slot) = self.ranges.get_mut(self.len) {
                 *slot = Range {
                     start: mapping.start,
@@ -174,7 +225,7 @@ unsafe fn tables(head: Mapping) -> Option<Tables> {
                 // SAFETY: a loadable segment of an image that is loaded, by the caller's promise.
                 let region = unsafe { Region::new(start, start.checked_add(len)?) };
                 return Some(Tables {
-                    header: header.wrapping_add(bias?),
+                    index: Index::Header(header.wrapping_add(bias?)),
                     region,
                 });
             }

@@ -4,8 +4,8 @@ use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::segment::{
-    AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_THREADS, AREAS, CHUNK, Header,
-    Histogram, ModuleEntry, Node, RecordHead, ThreadEntry,
+    AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS,
+    CHUNK, Header, Histogram, ModuleEntry, Node, RecordHead, TableHead, TableRow, ThreadEntry,
 };
 
 use crate::state::ipath_parameters;
@@ -83,6 +83,32 @@ pub fn module(index: u32) -> &'static ModuleEntry {
         u64::from(index),
         size_of::<ModuleEntry>() as u64,
     )
+}
+
+/// Bytes of unwind tables that the command has published.
+pub fn tables_used() -> u64 {
+    if !is_mapped() {
+        return 0;
+    }
+    header().tables_used.load(Ordering::Acquire)
+}
+
+/// The unwind tables that the command has published.
+pub fn tables() -> impl Iterator<Item = (&'static TableHead, &'static [TableRow])> {
+    let used = tables_used();
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        if at >= used {
+            return None;
+        }
+        let head: &TableHead = item(AREA_TABLES, at, 1);
+        let count = head.rows.load(Ordering::Relaxed) as usize;
+        let first: &TableRow = item(AREA_TABLES, at + size_of::<TableHead>() as u64, 1);
+        // SAFETY: the command has written the rows before it counted their bytes as used.
+        let rows = unsafe { core::slice::from_raw_parts(first, count) };
+        at += (size_of::<TableHead>() + size_of_val(rows)) as u64;
+        Some((head, rows))
+    })
 }
 
 /// The index of a new node; `None` where the area or the memory behind it is used up.

@@ -297,9 +297,7 @@ fn try_step(
     if is_return && is_context_start(&range, pc) {
         return Some(Step::Root);
     }
-    let fde = range
-        .tables
-        .and_then(|t| cfi::find_fde(t.region, t.header, look_up));
+    let fde = range.tables.and_then(|t| t.find(look_up));
     let Some(fde) = fde else {
         if is_entry_code(pc) || registers[RBP] == 0 {
             return Some(Step::Root);
@@ -358,10 +356,7 @@ fn rule_of(pc: u64) -> Option<Rule> {
     if is_context_start(&range, pc) {
         return Some(Rule::Root);
     }
-    let Some(fde) = range
-        .tables
-        .and_then(|t| cfi::find_fde(t.region, t.header, look_up))
-    else {
+    let Some(fde) = range.tables.and_then(|t| t.find(look_up)) else {
         if is_entry_code(pc) {
             return Some(Rule::Root);
         }
@@ -427,7 +422,7 @@ fn is_context_start(range: &Range, pc: u64) -> bool {
         && !is_after_call(range, pc)
         && range
             .tables
-            .and_then(|t| cfi::find_fde(t.region, t.header, pc))
+            .and_then(|t| t.find(pc))
             .is_some_and(|fde| fde.start == pc)
 }
 

@@ -27,6 +27,15 @@ fn exact_c_position_dependent() {
     check(&program, "work", &sites(&program.path, "work"));
 }
 
+/// Linked without `.eh_frame_hdr`.
+#[test]
+fn static_glibc() {
+    let program = Program::new(&program_with("paths.c", &["-static"]), [""; 0]);
+    let profile = check(&program, "work", &sites(&program.path, "work"));
+    let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
+    assert_eq!(incomplete, 0, "every path ends at _start");
+}
+
 #[test]
 fn exact_c_static_functions() {
     let program = Program::new(&program("paths.c"), [""; 0]);

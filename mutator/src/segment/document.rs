@@ -36,6 +36,9 @@ pub struct Document {
     pub functions: Vec<FunctionDoc>,
     /// Functions that could not be instrumented.
     pub refused: Vec<RefusedDoc>,
+    /// Modules whose unwind tables have been published: first address of the code and path.
+    #[serde(default)]
+    pub tables: Vec<(u64, String)>,
     /// The runtime's image in the target: first address and bytes.
     pub image: (u64, u64),
     /// The segment in the target: first address and bytes.

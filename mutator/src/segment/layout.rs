@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::segment::{
     AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS, AREA_JOURNAL, AREA_MODULES, AREA_NODES,
-    AREA_RECORDS, AREA_THREADS, AREAS, Area, FIRST_NODE, Header, Histogram, JournalEntry, MAGIC,
-    ModuleEntry, Node, STATE_SETUP, ThreadEntry, record_stride,
+    AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, Area, FIRST_NODE, Header, Histogram,
+    JournalEntry, MAGIC, ModuleEntry, Node, STATE_SETUP, ThreadEntry, record_stride,
 };
 use abi::{ABI_VERSION, MAX_THREADS, MAX_TIMERS, PAGE};
 
@@ -26,6 +26,8 @@ const JOURNAL: u64 = 1 << 18;
 /// Bytes of each slot of the document.
 const DOCUMENT: u64 = 64 << 20;
 const MODULES: u64 = 1 << 14;
+/// Bytes of unwind tables: for two million functions.
+const TABLES: u64 = 32 << 20;
 /// Nodes for each path the user allows: paths share most of theirs.
 const NODES_PER_PATH: u64 = 16;
 /// Records for each path the user allows: one a thread that takes it.
@@ -44,6 +46,7 @@ impl Shape {
         items[AREA_NODES] = (size_of::<Node>() as u64, nodes.min(u32::MAX.into()));
         items[AREA_RECORDS] = (record_stride(self.timers), records.min(u32::MAX.into()));
         items[AREA_HISTOGRAMS] = (size_of::<Histogram>() as u64, records.min(u32::MAX.into()));
+        items[AREA_TABLES] = (1, TABLES);
         items
     }
 

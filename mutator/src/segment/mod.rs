@@ -294,6 +294,29 @@ impl Segment {
         Some(unsafe { &*self.map.as_ptr().add(at as usize).cast() })
     }
 
+    /// Writes bytes into an area of bytes; false where it, or the memory behind it, has no room.
+    pub fn write_bytes(&self, area: usize, at: u64, bytes: &[u8]) -> Result<bool, SegmentError> {
+        use std::os::unix::fs::FileExt;
+        let area = self.header().areas.get(area);
+        let area = area.ok_or(SegmentError::Corrupt("areas"))?;
+        let end = at.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > area.capacity) {
+            return Ok(false);
+        }
+        // By a system call, which returns an error where touching the map would raise SIGBUS.
+        match self.file.write_all_at(bytes, area.offset + at) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
+            Err(error) => {
+                let name = self
+                    .path
+                    .clone()
+                    .unwrap_or_else(|| PathBuf::from("segment"));
+                Err(SegmentError::Io(name, error))
+            }
+        }
+    }
+
     /// Node `index`.
     pub fn node(&self, index: u32) -> Option<&layout_of::Node> {
         self.item(

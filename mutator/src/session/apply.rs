@@ -65,6 +65,7 @@ impl Session {
         selection: Selection,
         stopped: Option<&mut Stopped>,
     ) -> Result<Changed, SessionError> {
+        self.publish_tables(modules)?;
         let mut changed = Changed::default();
         let mut fresh = Vec::new();
         let mut ids = Vec::new();

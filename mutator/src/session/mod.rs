@@ -14,6 +14,7 @@ mod recover;
 mod room;
 mod select;
 mod stack_scan;
+mod tables;
 mod traps;
 mod windows;
 mod write;

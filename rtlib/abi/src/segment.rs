@@ -74,6 +74,8 @@ pub struct Header {
     pub modules_used: AtomicU64,
     /// Histograms handed out.
     pub histograms_used: AtomicU64,
+    /// Bytes of unwind tables published by the command.
+    pub tables_used: AtomicU64,
     /// Calls that could not be recorded for want of a thread's record.
     pub missed: AtomicU64,
     /// Where each area lies, indexed by the `AREA_*` values.
@@ -96,7 +98,7 @@ pub const STATE_ENDED: u32 = 3;
 pub const STATE_LEAVING: u32 = 4;
 
 /// Number of areas.
-pub const AREAS: usize = 8;
+pub const AREAS: usize = 9;
 /// Area of [`JournalEntry`].
 pub const AREA_JOURNAL: usize = 0;
 /// Area of bytes: the first slot of the session document, JSON.
@@ -113,6 +115,8 @@ pub const AREA_NODES: usize = 5;
 pub const AREA_RECORDS: usize = 6;
 /// Area of [`Histogram`].
 pub const AREA_HISTOGRAMS: usize = 7;
+/// Area of bytes: a [`TableHead`] with its [`TableRow`]s, and the next, up to `tables_used`.
+pub const AREA_TABLES: usize = 8;
 
 /// Most bytes one journal entry can change.
 pub const JOURNAL_BYTES: usize = 24;
@@ -170,6 +174,30 @@ pub struct ModuleEntry {
     pub reserved: AtomicU32,
     /// Path as /proc/PID/maps gives it.
     pub path: [AtomicU64; MODULE_PATH / 8],
+}
+
+/// A search table over unwind entries (`.eh_frame`) that have none in the file, ordered by address.
+#[repr(C)]
+pub struct TableHead {
+    /// First address of the code it is for.
+    pub start: AtomicU64,
+    /// First address after it.
+    pub end: AtomicU64,
+    /// First address of the unwind entries.
+    pub frames: AtomicU64,
+    /// First address after them.
+    pub frames_end: AtomicU64,
+    /// How many [`TableRow`]s follow.
+    pub rows: AtomicU64,
+}
+
+/// Where the code of an unwind entry begins, and where the entry is.
+#[repr(C)]
+pub struct TableRow {
+    /// First address covered.
+    pub start: AtomicU64,
+    /// Address of the frame description entry.
+    pub entry: AtomicU64,
 }
 
 /// A node of the calling-context tree: one call site under a parent, or a probed function at the
@@ -260,5 +288,7 @@ const _: () = {
     assert!(size_of::<RecordHead>() == 64);
     assert!(size_of::<RecordTimer>() == 64);
     assert!(size_of::<Histogram>() == 512);
+    assert!(size_of::<TableHead>() == 40);
+    assert!(size_of::<TableRow>() == 16);
     assert!(record_stride(MAX_TIMERS) == 320);
 };

@@ -12,7 +12,7 @@ mod tests;
 pub use cursor::{Cursor, Region};
 pub use expression::{Registers, evaluate};
 pub use program::{Cfa, RegisterRule, Row, row_at};
-pub use table::{Fde, find_fde};
+pub use table::{Fde, find_fde, find_fde_in};
 
 /// DWARF number of rbx (psABI figure 3.36).
 pub const RBX: usize = 3;

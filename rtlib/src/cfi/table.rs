@@ -1,4 +1,8 @@
-//! Finding the FDE of an address by the table of `.eh_frame_hdr`.
+//! Finding the FDE of an address by the table of `.eh_frame_hdr`, or one like it.
+
+use core::sync::atomic::Ordering;
+
+use abi::segment::TableRow;
 
 use super::cursor::{Cursor, Region};
 
@@ -58,6 +62,15 @@ pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
     }
     let (_, at) = entry(low.checked_sub(1)?)?;
     let fde = parse(region, at)?;
+    (fde.start <= pc && pc < fde.end).then_some(fde)
+}
+
+/// The FDE that covers `pc`, found through `rows` of first addresses and entries, ordered by address;
+/// `region` bounds the entries.
+pub fn find_fde_in(region: Region, rows: &[TableRow], pc: u64) -> Option<Fde> {
+    let after = rows.partition_point(|row| row.start.load(Ordering::Relaxed) <= pc);
+    let row = rows.get(after.checked_sub(1)?)?;
+    let fde = parse(region, row.entry.load(Ordering::Relaxed))?;
     (fde.start <= pc && pc < fde.end).then_some(fde)
 }
 

@@ -105,7 +105,7 @@ fn agrees_with_gimli_on_every_row_of_the_process() {
                     let avma = svma + start;
                     let range = modules.find(avma).expect("code is mapped executable");
                     let tables = range.tables.expect("it has a header");
-                    let ours = find_fde(tables.region, tables.header, avma);
+                    let ours = tables.find(avma);
                     let ours = ours.unwrap_or_else(|| panic!("{path} {svma:#x}: no FDE"));
                     assert_eq!(
                         ours.start - start,
@@ -131,7 +131,7 @@ fn hostile_tables_end_quietly() {
         .and_then(|r| r.tables)
         .expect("Rust programs have tables");
     let len = (tables.region.end() - tables.region.start()).min(1 << 20) as usize;
-    let from = tables.header.max(tables.region.start());
+    let from = tables.header().expect("a .eh_frame_hdr");
     let len = len.min((tables.region.end() - from) as usize);
     // SAFETY: inside a region that is mapped and readable.
     let original = unsafe { std::slice::from_raw_parts(from as *const u8, len) };
