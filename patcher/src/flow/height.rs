@@ -1,5 +1,5 @@
-//! How high the stack is at each instruction, from the instructions alone: for code without unwind
-//! rules.
+//! How high the stack is at each instruction, and where the caller's frame pointer is, from the
+//! instructions alone: for code without unwind rules.
 
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
@@ -14,17 +14,53 @@ struct State {
     rsp: Option<i64>,
     /// The frame pointer, where it points into the stack.
     rbp: Option<i64>,
+    /// The frame pointer of the caller.
+    caller: CallerFramePointer,
+}
+
+/// Where a function has the frame pointer of its caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallerFramePointer {
+    /// Still in rbp.
+    InPlace,
+    /// On the stack, relative to the stack pointer at the function's entry.
+    At(i64),
+    /// Nowhere: rbp has been set to 0, and no function has called this one.
+    Zeroed,
+    /// Not known.
+    #[default]
+    Unknown,
 }
 
 impl State {
+    /// Nothing has happened yet.
+    const ENTRY: Self = Self {
+        rsp: Some(0),
+        rbp: None,
+        caller: CallerFramePointer::InPlace,
+    };
+
     /// What holds whichever of the two is true.
     fn or(self, other: Self) -> Self {
         let same = |a: Option<i64>, b| a.filter(|_| a == b);
         Self {
             rsp: same(self.rsp, other.rsp),
             rbp: same(self.rbp, other.rbp),
+            caller: match self.caller == other.caller {
+                true => self.caller,
+                false => CallerFramePointer::Unknown,
+            },
         }
     }
+}
+
+/// What a call does to the stack pointer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// Anything: some functions take their arguments off the stack.
+    MayMove,
+    /// Nothing, as the psABI has it (3.2.2).
+    Keep,
 }
 
 /// Stack heights of one function.
@@ -33,7 +69,7 @@ pub struct Heights(Vec<Option<State>>);
 impl Heights {
     /// Follows every path of `flow` from its entry. Where control arrives by other ways than a
     /// direct branch nothing is known.
-    pub fn of(flow: &Flow) -> Self {
+    pub fn of(flow: &Flow, calls: Calls) -> Self {
         let mut states: Vec<Option<State>> = vec![None; flow.insns.len()];
         let mut work = Vec::new();
         let mut factory = InstructionInfoFactory::new();
@@ -47,20 +83,16 @@ impl Heights {
                 work.push(index);
             }
         };
-        let entry = State {
-            rsp: Some(0),
-            rbp: None,
-        };
         for &mark in flow.marks.iter().filter(|&&mark| !flow.is_entry(mark)) {
             arrive(&mut states, &mut work, mark, State::default());
         }
-        arrive(&mut states, &mut work, flow.ranges[0].start.0, entry);
+        arrive(&mut states, &mut work, flow.ranges[0].start.0, State::ENTRY);
         while let Some(index) = work.pop() {
             let insn = &flow.insns[index];
             let Some(before) = states[index] else {
                 continue;
             };
-            let after = after(&mut factory, insn, before);
+            let after = after(&mut factory, insn, before, calls);
             let jumps = matches!(
                 insn.flow_control(),
                 FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
@@ -79,12 +111,33 @@ impl Heights {
     /// index runs; negative for a stack that has grown. `None` where it is not the same on every
     /// path or not known.
     pub fn before(&self, index: usize) -> Option<i64> {
-        self.0.get(index).copied().flatten()?.rsp
+        self.state(index)?.rsp
+    }
+
+    /// The same for the frame pointer where it points into the stack.
+    pub fn frame_pointer_before(&self, index: usize) -> Option<i64> {
+        self.state(index)?.rbp
+    }
+
+    /// Where the caller's frame pointer is when the instruction of this index runs.
+    pub fn caller_frame_pointer_before(&self, index: usize) -> CallerFramePointer {
+        self.state(index)
+            .map_or_else(Default::default, |s| s.caller)
+    }
+
+    fn state(&self, index: usize) -> Option<State> {
+        self.0.get(index).copied().flatten()
     }
 }
 
-fn after(factory: &mut InstructionInfoFactory, insn: &Instruction, before: State) -> State {
-    let State { rsp, rbp } = before;
+fn after(
+    factory: &mut InstructionInfoFactory,
+    insn: &Instruction,
+    before: State,
+    calls: Calls,
+) -> State {
+    let State { rsp, rbp, .. } = before;
+    let caller = caller_frame_pointer(factory, insn, before);
     let copies = |to, from| {
         insn.mnemonic() == Mnemonic::Mov
             && insn.op_count() == 2
@@ -94,16 +147,25 @@ fn after(factory: &mut InstructionInfoFactory, insn: &Instruction, before: State
             && insn.op1_register() == from
     };
     if copies(Register::RBP, Register::RSP) {
-        return State { rsp, rbp: rsp };
+        return State {
+            rsp,
+            rbp: rsp,
+            caller,
+        };
     }
     if copies(Register::RSP, Register::RBP) {
-        return State { rsp: rbp, rbp };
+        return State {
+            rsp: rbp,
+            rbp,
+            caller,
+        };
     }
     match insn.mnemonic() {
         Mnemonic::Leave => {
             return State {
                 rsp: rbp.map(|at| at + 8),
                 rbp: None,
+                caller,
             };
         }
         Mnemonic::Add | Mnemonic::Sub if insn.op0_register() == Register::RSP => {
@@ -114,7 +176,11 @@ fn after(factory: &mut InstructionInfoFactory, insn: &Instruction, before: State
                 -1
             };
             let moved = rsp.zip(by).map(|(at, by)| at + sign * by);
-            return State { rsp: moved, rbp };
+            return State {
+                rsp: moved,
+                rbp,
+                caller,
+            };
         }
         Mnemonic::Lea if insn.op0_register() == Register::RSP => {
             let from = match insn.memory_base() {
@@ -127,6 +193,7 @@ fn after(factory: &mut InstructionInfoFactory, insn: &Instruction, before: State
             return State {
                 rsp: from.map(|at| at + by),
                 rbp,
+                caller,
             };
         }
         _ => {}
@@ -135,32 +202,74 @@ fn after(factory: &mut InstructionInfoFactory, insn: &Instruction, before: State
         insn.flow_control(),
         FlowControl::Call | FlowControl::IndirectCall
     ) {
-        // Some take their arguments off the stack.
-        return State { rsp: None, rbp };
-    }
-    let written = |factory: &mut InstructionInfoFactory, register: Register| {
-        let used = factory.info(insn).used_registers();
-        let writes = |access| {
-            matches!(
-                access,
-                OpAccess::Write
-                    | OpAccess::CondWrite
-                    | OpAccess::ReadWrite
-                    | OpAccess::ReadCondWrite
-            )
+        return State {
+            rsp: rsp.filter(|_| calls == Calls::Keep),
+            rbp,
+            caller,
         };
-        used.iter()
-            .any(|u| u.register().full_register() == register && writes(u.access()))
-    };
-    let rbp = rbp.filter(|_| !written(factory, Register::RBP));
+    }
+    let rbp = rbp.filter(|_| !writes(factory, insn, Register::RBP));
     let by = i64::from(insn.stack_pointer_increment());
     let pops_rsp = insn.mnemonic() == Mnemonic::Pop && insn.op0_register() == Register::RSP;
     let rsp = match by {
-        0 => rsp.filter(|_| !written(factory, Register::RSP)),
+        0 => rsp.filter(|_| !writes(factory, insn, Register::RSP)),
         _ if pops_rsp => None,
         _ => rsp.map(|at| at + by),
     };
-    State { rsp, rbp }
+    State { rsp, rbp, caller }
+}
+
+/// Where the caller's frame pointer is behind an instruction.
+fn caller_frame_pointer(
+    factory: &mut InstructionInfoFactory,
+    insn: &Instruction,
+    before: State,
+) -> CallerFramePointer {
+    use CallerFramePointer::{At, InPlace, Unknown, Zeroed};
+    let is_rbp = |operand: u32| {
+        insn.op_kind(operand) == OpKind::Register && insn.op_register(operand) == Register::RBP
+    };
+    let clears = matches!(insn.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
+        && insn.op1_kind() == OpKind::Register
+        && insn.op0_register() == insn.op1_register()
+        && insn.op0_register().full_register() == Register::RBP;
+    match (before.caller, insn.mnemonic()) {
+        (InPlace, Mnemonic::Push) if is_rbp(0) => before.rsp.map_or(InPlace, |at| At(at - 8)),
+        (InPlace, Mnemonic::Mov) if is_rbp(1) && insn.op0_kind() == OpKind::Memory => {
+            let is_plain = insn.memory_index() == Register::None;
+            let base = before
+                .rsp
+                .filter(|_| is_plain && insn.memory_base() == Register::RSP);
+            base.map_or(InPlace, |at| At(at + insn.memory_displacement64() as i64))
+        }
+        (InPlace, _) if clears => Zeroed,
+        (At(at), Mnemonic::Pop) if is_rbp(0) && before.rsp == Some(at) => InPlace,
+        (At(at), Mnemonic::Leave) if before.rbp == Some(at) => InPlace,
+        (At(at), Mnemonic::Mov) if is_rbp(0) && insn.op1_kind() == OpKind::Memory => {
+            let is_plain = insn.memory_index() == Register::None;
+            let from = match insn.memory_base() {
+                Register::RSP if is_plain => before.rsp,
+                Register::RBP if is_plain => before.rbp,
+                _ => None,
+            };
+            let from = from.map(|from| from + insn.memory_displacement64() as i64);
+            if from == Some(at) { InPlace } else { At(at) }
+        }
+        (InPlace | Zeroed, _) if writes(factory, insn, Register::RBP) => Unknown,
+        (same, _) => same,
+    }
+}
+
+fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, register: Register) -> bool {
+    let is_write = |access| {
+        matches!(
+            access,
+            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        )
+    };
+    let used = factory.info(insn).used_registers();
+    used.iter()
+        .any(|u| u.register().full_register() == register && is_write(u.access()))
 }
 
 fn immediate(insn: &Instruction) -> Option<i64> {
@@ -206,7 +315,7 @@ mod tests {
 
     fn last(code: &mut CodeAssembler) -> Option<i64> {
         let flow = flow(code);
-        Heights::of(&flow).before(flow.insns.len() - 1)
+        Heights::of(&flow, Calls::MayMove).before(flow.insns.len() - 1)
     }
 
     #[test]

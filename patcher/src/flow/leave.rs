@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction};
 use crate::addr::Svma;
 use crate::image::{CfaAt, Fde, Image};
 
-use super::height::Heights;
+use super::height::{Calls, Heights};
 use super::tables::{self, Shape};
 use super::{Flow, ModuleContext, ends_block, is_jump, is_landing_marker, sweep};
 
@@ -59,7 +59,11 @@ pub fn all(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> Vec<L
                 direct(image, flow, insn)
             }
             FlowControl::IndirectBranch if tables::is_indirect_jump(insn) => {
-                let height = || heights.get_or_init(|| Heights::of(flow)).before(index);
+                let height = || {
+                    heights
+                        .get_or_init(|| Heights::of(flow, Calls::MayMove))
+                        .before(index)
+                };
                 indirect(image, context, flow, index, height)
             }
             _ => None,

@@ -6,6 +6,7 @@ mod height;
 mod leave;
 mod module;
 mod reach;
+mod recipe;
 mod scan;
 mod sweep;
 mod tables;
@@ -23,6 +24,7 @@ pub(crate) use foreign::foreign_short_branch;
 pub use leave::{Leave, LeaveKind};
 pub(crate) use leave::{is_fragment, runs_on};
 pub use module::ModuleContext;
+pub use recipe::{Frame, Recipe, recipes};
 pub(crate) use sweep::one;
 
 /// Why the code of a function is not known well enough to move anything but its exits.
