@@ -21,7 +21,6 @@ pub mod memo;
 pub mod memory;
 pub mod modules;
 pub mod record;
-pub mod rule;
 pub mod rules;
 pub mod segment;
 pub mod state;

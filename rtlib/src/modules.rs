@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use abi::segment::{MODULE_PATH, TableRow};
+use abi::segment::{MODULE_PATH, TABLE_OF_ENTRIES, TableRow};
 
 use crate::cfi::{self, Fde, Region};
 use crate::maps::{self, Mapping};
@@ -61,7 +61,8 @@ impl Tables {
     fn published(address: u64) -> Option<Self> {
         segment::tables().find_map(|(head, rows)| {
             let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
-            if address < of(&head.start) || address >= of(&head.end) {
+            let is_for = of(&head.start) <= address && address < of(&head.end);
+            if of(&head.kind) != TABLE_OF_ENTRIES || !is_for {
                 return None;
             }
             // SAFETY: the command has found these entries in a loaded segment of the module.

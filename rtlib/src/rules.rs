@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::rule::Rule;
+use abi::rule::Rule;
 
 /// Slots; a power of two. A program's call sites that reach a probe are far fewer.
 const SLOTS: usize = 1 << 16;
@@ -87,7 +87,8 @@ fn slot_of(address: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rule, Rules};
+    use super::Rules;
+    use abi::rule::Rule;
 
     #[test]
     fn gives_back_what_was_inserted() {

@@ -3,9 +3,11 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use abi::rule::Rule;
 use abi::segment::{
     AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS,
-    CHUNK, Header, Histogram, ModuleEntry, Node, RecordHead, TableHead, TableRow, ThreadEntry,
+    CHUNK, Header, Histogram, ModuleEntry, Node, RecordHead, TABLE_OF_RULES, TableHead, TableRow,
+    ThreadEntry,
 };
 
 use crate::state::ipath_parameters;
@@ -108,6 +110,18 @@ pub fn tables() -> impl Iterator<Item = (&'static TableHead, &'static [TableRow]
         let rows = unsafe { core::slice::from_raw_parts(first, count) };
         at += (size_of::<TableHead>() + size_of_val(rows)) as u64;
         Some((head, rows))
+    })
+}
+
+/// The rule that the command has published for a return address.
+pub fn rule_of(pc: u64) -> Option<Rule> {
+    let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    tables().find_map(|(head, rows)| {
+        if of(&head.kind) != TABLE_OF_RULES || pc <= of(&head.start) || of(&head.end) < pc {
+            return None;
+        }
+        let found = rows.binary_search_by_key(&pc, |row| of(&row.start)).ok()?;
+        Some(Rule::decode(of(&rows.get(found)?.value)))
     })
 }
 

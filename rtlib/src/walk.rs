@@ -6,12 +6,13 @@
 
 use core::sync::atomic::Ordering;
 
+use abi::rule::Rule;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
 
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
 use crate::memo::Read;
 use crate::modules::Range;
-use crate::rule::Rule;
+use crate::segment;
 use crate::state::{MODULES, RULES, ipath_parameters};
 use crate::thread::Thread;
 
@@ -299,17 +300,11 @@ fn try_step(
     }
     let fde = range.tables.and_then(|t| t.find(look_up));
     let Some(fde) = fde else {
-        if is_entry_code(pc) || registers[RBP] == 0 {
+        if is_entry_code(pc) {
             return Some(Step::Root);
         }
-        let frame = registers[RBP];
-        let (caller_rbp, caller) = (load(frame)?, load(frame.wrapping_add(8))?);
-        registers[RBP] = caller_rbp;
-        registers[RSP] = frame.wrapping_add(16);
-        return Some(Step::Caller {
-            pc: caller,
-            signal_frame: false,
-        });
+        let rule = segment::rule_of(pc).filter(|_| is_return);
+        return by_rule(registers, rule.unwrap_or(Rule::FramePointer), load);
     };
     if is_return && !fde.signal_frame && !is_after_call(&range, pc) {
         return None;
@@ -345,6 +340,37 @@ fn try_step(
     })
 }
 
+/// Takes the registers to the caller's without unwind tables.
+fn by_rule(
+    registers: &mut Registers,
+    rule: Rule,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Step> {
+    let (from, cfa_offset, rbp_words) = match rule {
+        Rule::FromRsp {
+            cfa_offset,
+            rbp_words,
+        } => (RSP, cfa_offset, rbp_words),
+        Rule::FromRbp {
+            cfa_offset,
+            rbp_words,
+        } => (RBP, cfa_offset, rbp_words),
+        Rule::FramePointer if registers[RBP] != 0 => (RBP, 16, -2),
+        Rule::FramePointer | Rule::Root => return Some(Step::Root),
+        Rule::Full | Rule::Stop => return None,
+    };
+    let cfa = registers[from].wrapping_add(i64::from(cfa_offset) as u64);
+    let caller = load(cfa.wrapping_sub(8))?;
+    if rbp_words != 0 {
+        registers[RBP] = load(cfa.wrapping_add((i64::from(rbp_words) * 8) as u64))?;
+    }
+    registers[RSP] = cfa;
+    Some(Step::Caller {
+        pc: caller,
+        signal_frame: false,
+    })
+}
+
 /// The rule of a return address, found in the unwind tables and remembered.
 pub fn learn(pc: u64) {
     RULES.insert(pc, rule_of(pc).unwrap_or(Rule::Stop));
@@ -360,7 +386,8 @@ fn rule_of(pc: u64) -> Option<Rule> {
         if is_entry_code(pc) {
             return Some(Rule::Root);
         }
-        return is_after_call(&range, pc).then_some(Rule::FramePointer);
+        let rule = segment::rule_of(pc).unwrap_or(Rule::FramePointer);
+        return is_after_call(&range, pc).then_some(rule);
     };
     if fde.signal_frame {
         return Some(Rule::Full);

@@ -6,10 +6,11 @@ use ipath_tests::compile::{build, program, program_with, source};
 use ipath_tests::exact::check;
 use ipath_tests::oracle::Job;
 use ipath_tests::place::{Scratch, ipath, workspace};
-use ipath_tests::profile::Profile;
+use ipath_tests::profile::{Profile, count};
 use ipath_tests::program::{Program, ipath_arguments};
 use ipath_tests::redis;
 use ipath_tests::symbols::sites;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,6 +32,57 @@ fn exact_c_position_dependent() {
 #[test]
 fn static_glibc() {
     let program = Program::new(&program_with("paths.c", &["-static"]), [""; 0]);
+    let profile = check(&program, "work", &sites(&program.path, "work"));
+    let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
+    assert_eq!(incomplete, 0, "every path ends at _start");
+}
+
+/// musl's own functions have no unwind tables, and gdb loses its way there. The program's own frames are
+/// those it has with glibc, which `static_glibc` compares with gdb.
+#[test]
+fn static_musl() {
+    const SPECS: &str = "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs";
+    let own_paths = |flags: &[&str]| {
+        let program = Program::new(&program_with("paths.c", flags), [""; 0]);
+        let scratch = Scratch::new("static");
+        let file = scratch.file("p.json");
+        program.under_ipath(&["work"], "count,wall", &file);
+        let profile = Profile::read(&file);
+        profile.assert_lossless();
+        let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
+        assert_eq!(incomplete, 0, "every path ends at _start or in clone");
+        let mut paths: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+        for path in &profile.paths {
+            let names = path.stack.iter().map(|&frame| {
+                let function = profile.frames[frame].function.clone();
+                function.unwrap_or_default()
+            });
+            let mut own = Vec::new();
+            for name in names {
+                own.push(name);
+                if matches!(own.last().map(String::as_str), Some("main" | "thread")) {
+                    break;
+                }
+            }
+            *paths.entry(own).or_default() += count(&path.metrics);
+        }
+        paths
+    };
+    let musl = own_paths(&["-g", "-static", SPECS]);
+    assert_eq!(musl, own_paths(&["-g", "-static"]));
+    assert!(musl.len() > 10, "{musl:?}");
+}
+
+/// Neither unwind tables nor frame pointers. gdb has what `-g` then puts into `.debug_frame`.
+#[test]
+fn no_cfi() {
+    let flags = [
+        "-g",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+        "-fomit-frame-pointer",
+    ];
+    let program = Program::new(&program_with("paths.c", &flags), [""; 0]);
     let profile = check(&program, "work", &sites(&program.path, "work"));
     let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
     assert_eq!(incomplete, 0, "every path ends at _start");

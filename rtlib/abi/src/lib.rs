@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod image;
+pub mod rule;
 pub mod segment;
 
 /// Version of every layout in this crate; a segment of another version is refused.

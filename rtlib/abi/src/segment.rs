@@ -176,14 +176,16 @@ pub struct ModuleEntry {
     pub path: [AtomicU64; MODULE_PATH / 8],
 }
 
-/// A search table over unwind entries (`.eh_frame`) that have none in the file, ordered by address.
+/// A search table for code whose file has none, ordered by address.
 #[repr(C)]
 pub struct TableHead {
+    /// [`TABLE_OF_ENTRIES`] or [`TABLE_OF_RULES`].
+    pub kind: AtomicU64,
     /// First address of the code it is for.
     pub start: AtomicU64,
     /// First address after it.
     pub end: AtomicU64,
-    /// First address of the unwind entries.
+    /// First address of the unwind entries (`.eh_frame`).
     pub frames: AtomicU64,
     /// First address after them.
     pub frames_end: AtomicU64,
@@ -191,13 +193,18 @@ pub struct TableHead {
     pub rows: AtomicU64,
 }
 
-/// Where the code of an unwind entry begins, and where the entry is.
+/// Rows are unwind entries.
+pub const TABLE_OF_ENTRIES: u64 = 1;
+/// Rows are rules of return addresses, for code that has no unwind entries.
+pub const TABLE_OF_RULES: u64 = 2;
+
+/// What there is for an address.
 #[repr(C)]
 pub struct TableRow {
-    /// First address covered.
+    /// First address covered by an entry, or a return address.
     pub start: AtomicU64,
-    /// Address of the frame description entry.
-    pub entry: AtomicU64,
+    /// Address of the frame description entry, or the rule as a word ([`crate::rule::Rule::encode`]).
+    pub value: AtomicU64,
 }
 
 /// A node of the calling-context tree: one call site under a parent, or a probed function at the
@@ -288,7 +295,7 @@ const _: () = {
     assert!(size_of::<RecordHead>() == 64);
     assert!(size_of::<RecordTimer>() == 64);
     assert!(size_of::<Histogram>() == 512);
-    assert!(size_of::<TableHead>() == 40);
+    assert!(size_of::<TableHead>() == 48);
     assert!(size_of::<TableRow>() == 16);
     assert!(record_stride(MAX_TIMERS) == 320);
 };

@@ -70,7 +70,7 @@ pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
 pub fn find_fde_in(region: Region, rows: &[TableRow], pc: u64) -> Option<Fde> {
     let after = rows.partition_point(|row| row.start.load(Ordering::Relaxed) <= pc);
     let row = rows.get(after.checked_sub(1)?)?;
-    let fde = parse(region, row.entry.load(Ordering::Relaxed))?;
+    let fde = parse(region, row.value.load(Ordering::Relaxed))?;
     (fde.start <= pc && pc < fde.end).then_some(fde)
 }
 
