@@ -149,7 +149,7 @@ fn must_grow(timer: &RecordTimer, number: usize, ticks: u64) -> bool {
         None => match timer.histogram.load(Ordering::Relaxed).checked_sub(1) {
             Some(index) => {
                 let count = &segment::histogram(index).buckets[exponent as usize % 64];
-                (count.load(Ordering::Relaxed) + 1) % u64::from(OFTEN) == 0
+                (count.load(Ordering::Relaxed) + 1).is_multiple_of(u64::from(OFTEN))
             }
             None => true,
         },
@@ -207,7 +207,10 @@ fn outside(timer: &RecordTimer, exponent: u32) {
     if let Some(pooled) = pooled(timer) {
         let count = &pooled.buckets[exponent as usize % 64];
         add(count, 1);
-        if count.load(Ordering::Relaxed) % u64::from(OFTEN) == 0 {
+        if count
+            .load(Ordering::Relaxed)
+            .is_multiple_of(u64::from(OFTEN))
+        {
             center(timer, pooled);
         }
         return;
