@@ -386,8 +386,12 @@ fn rule_of(pc: u64) -> Option<Rule> {
         if is_entry_code(pc) {
             return Some(Rule::Root);
         }
-        let rule = segment::rule_of(pc).unwrap_or(Rule::FramePointer);
-        return is_after_call(&range, pc).then_some(rule);
+        // A root may be no address behind a call: goroutines return to one.
+        return match segment::rule_of(pc) {
+            Some(Rule::Root) => Some(Rule::Root),
+            known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::FramePointer)),
+            _ => None,
+        };
     };
     if fde.signal_frame {
         return Some(Rule::Full);

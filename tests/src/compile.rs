@@ -31,7 +31,7 @@ pub fn source(name: &str) -> PathBuf {
     workspace().join("tests/programs").join(name)
 }
 
-/// Any C, C++, assembly or Rust source; the result is named like the source. A flag that is an
+/// Any C, C++, assembly, Rust or Go source; the result is named like the source. A flag that is an
 /// absolute path names another source or object of the same program.
 ///
 /// # Panics
@@ -45,6 +45,7 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
         "c" | "S" => ("gcc", C_FLAGS),
         "cc" => ("g++", C_FLAGS),
         "rs" => ("rustc", &["--edition", "2024", "-O"]),
+        "go" => ("go", &["build"]),
         _ => panic!("no compiler for {}", source.display()),
     };
     let mut key = DefaultHasher::new();
@@ -69,10 +70,11 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
     let own = dir.join(format!("{}-{thread}.building", std::process::id()));
     let result = Command::new(compiler)
         .args(usual)
-        .arg(source)
-        .args(flags)
         .arg("-o")
         .arg(&own)
+        .arg(source)
+        .args(flags)
+        .env("GOCACHE", work_dir("go-cache"))
         .output()
         .unwrap_or_else(|e| panic!("start {compiler}: {e}"));
     assert!(

@@ -3,12 +3,13 @@
 use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::{build, program, program_with, source};
-use ipath_tests::exact::check;
+use ipath_tests::exact::{assert_output_kept, check};
 use ipath_tests::oracle::Job;
 use ipath_tests::place::{Scratch, ipath, workspace};
 use ipath_tests::profile::{Profile, count};
 use ipath_tests::program::{Program, ipath_arguments};
 use ipath_tests::redis;
+use ipath_tests::session::own_counts;
 use ipath_tests::symbols::sites;
 use std::collections::BTreeMap;
 use std::fs;
@@ -86,6 +87,25 @@ fn no_cfi() {
     let profile = check(&program, "work", &sites(&program.path, "work"));
     let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
     assert_eq!(incomplete, 0, "every path ends at _start");
+}
+
+/// No unwind tables, no libc, stacks that grow by moving: the program knows its own calls. A call that is
+/// entered again after its stack has grown is one call.
+#[test]
+fn go_binary() {
+    let program = Program::new(&program("paths.go"), [""; 0]);
+    let plain = program.plain().expect(0);
+    for (function, calls) in own_counts(&plain.stdout) {
+        let scratch = Scratch::new("go");
+        let file = scratch.file("p.json");
+        let ours = program.under_ipath(&[&function], "count,wall", &file);
+        assert_output_kept(&plain, &ours);
+        let profile = Profile::read(&file);
+        assert_eq!(profile.calls(&function), calls, "{function}");
+        profile.assert_lossless();
+        let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
+        assert_eq!(incomplete, 0, "every path ends at a root of Go's");
+    }
 }
 
 #[test]

@@ -181,7 +181,17 @@ fn rules(module: &Module, opened: &OpenImage, bias: Bias) -> Table {
         .take(FUNCTIONS)
         .flat_map(|function| recipes(image, context, &function));
     let rows = found.map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
-    Table::new(TABLE_OF_RULES, module, rows.collect())
+    let roots = go_roots(opened).map(|at| (bias.to_avma(at), Rule::Root.encode()));
+    Table::new(TABLE_OF_RULES, module, rows.chain(roots).collect())
+}
+
+/// Where Go's goroutines return to: one instruction into a function that nothing has called there, so
+/// that their first functions seem to have been (runtime/asm_amd64.s, `goexit`).
+fn go_roots(opened: &OpenImage) -> impl Iterator<Item = Svma> {
+    const NAMES: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
+    let functions = opened.image.functions().iter();
+    let exits = functions.filter(|f| NAMES.contains(&f.name().as_str()));
+    exits.map(|f| f.range.start.plus(1))
 }
 
 fn rule(recipe: Recipe) -> Rule {
