@@ -4,7 +4,7 @@
 //! the way back into the trampoline, [rsp+8] the application's rax, and rsp+16 is the
 //! application's stack pointer at the probe point, the address of the return address.
 //!
-//! A stub preserves every register and the flags. It uses 96 bytes of the application's stack and
+//! A stub preserves every register and the flags. It uses 104 bytes of the application's stack and
 //! what compiled code needs on the way to a slow path, under 256 in all.
 
 use core::arch::naked_asm;
@@ -25,7 +25,7 @@ use crate::state::{REGISTRY, ipath_alive, ipath_functions, ipath_parameters};
 use crate::thread::{self, Saved, StackRange, Thread};
 
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
-const PUSHED: usize = SLOT + 2 * 8;
+const PUSHED: usize = SLOT + 3 * 8;
 
 /// Bits of a record's number of closed calls, all clear once in so many: compiled code sees then to
 /// the first of all, and that no inline bucket overflows.
@@ -67,26 +67,30 @@ macro_rules! stub {
             $before,
             "3:",
             $quick,
-            // Compiled code takes two more. The highest bit of what the flags are in tells that it has
+            // Compiled code takes two more, and a clear direction flag. The highest bit of what the flags are in tells that it has
             // been asked before.
             "bts dword ptr [rsp], 31",
             "sbb ecx, ecx",
             "neg ecx",
             "push r10",
             "push r11",
+            "pushfq",
+            "cld",
             $third,
             "mov edi, esi",
             "lea rsi, [rsp + {pushed}]", // the slot
             "call {fast}",
             "cmp rax, 1",
             "ja 2f",
+            "je 4f",
+            "popfq",
             "pop r11",
             "pop r10",
-            "je 5f",
             "mov rsi, [rsp + {way_back}]",
             "mov esi, [rsi - {id}]",
             "jmp 3b",
             "4:",
+            "popfq",
             "pop r11",
             "pop r10",
             "5:",
@@ -117,7 +121,7 @@ macro_rules! stub {
             "lea rdi, [rbx + {signal_mask}]",
             "call {block_signals}",
             "mov rax, [rbx + {saved_rsp}]",
-            "mov rax, [rax + {way_back} + 16]",
+            "mov rax, [rax + {way_back} + 24]",
             "mov r13d, [rax - {id}]",
             "sub rsp, 256",
             "movups [rsp], xmm0",
@@ -136,7 +140,6 @@ macro_rules! stub {
             "movups [rsp + 208], xmm13",
             "movups [rsp + 224], xmm14",
             "movups [rsp + 240], xmm15",
-            "cld",
             "mov rdi, rbx",
             "mov esi, r13d",
             "mov rdx, r12",
@@ -256,10 +259,13 @@ entry_stub!(
     push rsi
     push r10
     push r11
+    pushfq
+    cld
     mov edi, esi
     lea rsi, [rsp + {pushed} + 8]
     mov rdx, rbp
     call {verify}
+    popfq
     pop r11
     pop r10
     pop rsi
