@@ -11,6 +11,7 @@ mod number {
     pub const MUNMAP: u64 = 11;
     pub const SCHED_YIELD: u64 = 24;
     pub const MADVISE: u64 = 28;
+    pub const SIGALTSTACK: u64 = 131;
     pub const GETTID: u64 = 186;
 }
 
@@ -79,6 +80,21 @@ pub fn populate(address: u64, len: u64) -> bool {
 pub fn gettid() -> u32 {
     // SAFETY: takes no argument and changes nothing.
     unsafe { syscall(number::GETTID, [0; 6]) as u32 }
+}
+
+/// The calling thread's alternate signal stack, as it is set now: its lowest address and size, 0 where
+/// there is none.
+pub fn alternate_stack() -> (u64, u64) {
+    // stack_t: address, flags, size. Volatile: no vector register may be used here.
+    let mut stack = core::mem::MaybeUninit::<[u64; 3]>::uninit();
+    let words: *mut u64 = stack.as_mut_ptr().cast();
+    // SAFETY: nothing is set, and the kernel writes a stack_t, as large as ours.
+    unsafe {
+        words.write_volatile(0);
+        words.add(2).write_volatile(0);
+        syscall(number::SIGALTSTACK, [0, words as u64, 0, 0, 0, 0]);
+        (words.read_volatile(), words.add(2).read_volatile())
+    }
 }
 
 /// Lets another thread run.
