@@ -475,7 +475,11 @@ unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
     if is_same && busy >= slot + SIGNAL_FRAME {
         return false;
     }
-    let (low, size) = sys::alternate_stack();
+    // SAFETY: as above; a handler on top of this that does the same stores the same.
+    let (low, size) = unsafe {
+        sys::alternate_stack(&raw mut (*thread).alternate);
+        ((*thread).alternate.low, (*thread).alternate.size)
+    };
     let is_alternate = |at: u64| at.wrapping_sub(low) < size;
     match (is_alternate(busy), is_alternate(slot)) {
         (true, true) => busy < slot + SIGNAL_FRAME,

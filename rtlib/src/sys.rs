@@ -82,19 +82,24 @@ pub fn gettid() -> u32 {
     unsafe { syscall(number::GETTID, [0; 6]) as u32 }
 }
 
-/// The calling thread's alternate signal stack, as it is set now: its lowest address and size, 0 where
-/// there is none.
-pub fn alternate_stack() -> (u64, u64) {
-    // stack_t: address, flags, size. Volatile: no vector register may be used here.
-    let mut stack = core::mem::MaybeUninit::<[u64; 3]>::uninit();
-    let words: *mut u64 = stack.as_mut_ptr().cast();
-    // SAFETY: nothing is set, and the kernel writes a stack_t, as large as ours.
-    unsafe {
-        words.write_volatile(0);
-        words.add(2).write_volatile(0);
-        syscall(number::SIGALTSTACK, [0, words as u64, 0, 0, 0, 0]);
-        (words.read_volatile(), words.add(2).read_volatile())
-    }
+/// A stack_t, sigaltstack(2).
+#[repr(C)]
+pub struct AlternateStack {
+    /// Lowest address.
+    pub low: u64,
+    /// How it is used.
+    pub flags: u64,
+    /// Bytes, 0 where there is none.
+    pub size: u64,
+}
+
+/// Stores how the calling thread's alternate signal stack is set; nothing where that cannot be known.
+///
+/// # Safety
+/// `to` is the caller's.
+pub unsafe fn alternate_stack(to: *mut AlternateStack) {
+    // SAFETY: nothing is set; the rest is the caller's promise.
+    unsafe { syscall(number::SIGALTSTACK, [0, to as u64, 0, 0, 0, 0]) };
 }
 
 /// Lets another thread run.
