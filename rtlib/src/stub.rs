@@ -116,10 +116,11 @@ macro_rules! stub {
             "mov [rax + {saved_rsp}], rsp",
             "mov rbx, rax",           // the thread, kept over the calls
             "lea r12, [rsp + {pushed}]", // the slot
-            "mov rsp, [rax + {private_stack}]",
-            // Signals stay pending: a handler must not run on the private stack.
+            // Signals stay pending before the private stack is in use: a handler must not run on it, nor
+            // on an alternate stack from its top again because the thread seems to have left that.
             "lea rdi, [rbx + {signal_mask}]",
             "call {block_signals}",
+            "mov rsp, [rbx + {private_stack}]",
             "mov rax, [rbx + {saved_rsp}]",
             "mov rax, [rax + {way_back} + 24]",
             "mov r13d, [rax - {id}]",
