@@ -469,12 +469,13 @@ const SIGNAL_FRAME: u64 = 1024;
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
-    // SAFETY: the thread is the caller's.
-    let stack = unsafe { (*thread).stack };
-    let is_same = stack.holds(busy) && stack.holds(slot);
-    if is_same && busy >= slot + SIGNAL_FRAME {
-        return false;
-    }
+    let holds_both = |stack: &StackRange| stack.holds(busy) && stack.holds(slot);
+    // SAFETY: the thread is the caller's. What it was last seen on may be the alternate stack still.
+    let is_same = unsafe {
+        let stacks = &*(&raw const (*thread).stacks);
+        holds_both(&(*thread).stack) || stacks.iter().any(holds_both)
+    };
+    let is_deeper = busy >= slot + SIGNAL_FRAME;
     // SAFETY: as above; a handler on top of this that does the same stores the same.
     let (low, size) = unsafe {
         sys::alternate_stack(&raw mut (*thread).alternate);
@@ -482,9 +483,9 @@ unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
     };
     let is_alternate = |at: u64| at.wrapping_sub(low) < size;
     match (is_alternate(busy), is_alternate(slot)) {
-        (true, true) => busy < slot + SIGNAL_FRAME,
+        (true, true) => !is_deeper,
         (true, false) => true,
         (false, true) => false,
-        (false, false) => is_same,
+        (false, false) => !is_deeper && (is_same || busy.abs_diff(slot) < SIGNAL_FRAME),
     }
 }

@@ -5,7 +5,7 @@
 //! application's stack pointer at the probe point, the address of the return address.
 //!
 //! A stub preserves every register and the flags. It uses 104 bytes of the application's stack and
-//! what compiled code needs on the way to a slow path, under 256 in all.
+//! what compiled code needs on the way to a slow path, 256 at most.
 
 use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
