@@ -472,7 +472,7 @@ unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
     let holds_both = |stack: &StackRange| stack.holds(busy) && stack.holds(slot);
     // SAFETY: the thread is the caller's. What it was last seen on may be the alternate stack still.
     let is_same = unsafe {
-        let stacks = &*(&raw const (*thread).stacks);
+        let stacks = &(*thread).stacks;
         holds_both(&(*thread).stack) || stacks.iter().any(holds_both)
     };
     let is_deeper = busy >= slot + SIGNAL_FRAME;
