@@ -13,7 +13,7 @@ use crate::memo::Run;
 use crate::state::{ipath_functions, is_alive};
 use crate::thread::{self, ACTIVATIONS, PathSlot, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
-use crate::{exit, maps, memory, record, segment, tree};
+use crate::{exit, maps, memory, record, segment, sys, tree};
 
 /// Most frames a walk can hold after growing.
 const MOST_FRAMES: u64 = 1 << 20;
@@ -204,7 +204,7 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
         if !thread::is_same_thread(thread) {
             // The thread that had this FS base has ended, in the middle of these calls.
             exit::close_all(thread);
-            (*thread).tid = crate::sys::gettid();
+            (*thread).tid = sys::gettid();
             segment::thread((*thread).index)
                 .tid
                 .store((*thread).tid, Ordering::Relaxed);
@@ -449,17 +449,43 @@ pub(crate) unsafe fn set_busy(thread: *mut Thread, slot: u64) {
 }
 
 /// Whether the thread is in the middle of recording another call: then this one comes from a
-/// signal handler on top of it. A mark that lies deeper in the same stack was left by a jump out
-/// of such a handler.
+/// signal handler on top of it.
 #[inline(always)]
 pub(crate) unsafe fn is_busy(thread: *mut Thread, slot: u64) -> bool {
     // SAFETY: the thread is the caller's.
     unsafe {
         let busy = (&raw const (*thread).busy).read_volatile();
-        if busy == 0 {
-            return false;
-        }
-        let is_left = busy < slot && (*thread).stack.low <= busy && slot < (*thread).stack.high;
-        !is_left
+        busy != 0 && !is_left(thread, busy, slot)
+    }
+}
+
+/// Less than what the kernel puts on a stack for a signal: the red zone, 512 bytes of x87 and xmm
+/// registers, and a ucontext.
+const SIGNAL_FRAME: u64 = 1024;
+
+/// Whether a mark was left by a jump out of a signal handler that had interrupted the recording of a
+/// call: a handler on top of that has its own calls deeper in the same stack, or on the alternate one.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
+    let holds_both = |stack: &StackRange| stack.holds(busy) && stack.holds(slot);
+    // SAFETY: the thread is the caller's. What it was last seen on may be the alternate stack still.
+    let is_same = unsafe {
+        let stacks = &(*thread).stacks;
+        holds_both(&(*thread).stack) || stacks.iter().any(holds_both)
+    };
+    let is_deeper = busy >= slot + SIGNAL_FRAME;
+    // SAFETY: as above; a handler on top of this that does the same stores the same.
+    let (low, size) = unsafe {
+        sys::alternate_stack(&raw mut (*thread).alternate);
+        ((*thread).alternate.low, (*thread).alternate.size)
+    };
+    let is_alternate = |at: u64| at.wrapping_sub(low) < size;
+    match (is_alternate(busy), is_alternate(slot)) {
+        (true, true) => !is_deeper,
+        (true, false) => true,
+        (false, true) => false,
+        (false, false) => !is_deeper && (is_same || busy.abs_diff(slot) < SIGNAL_FRAME),
     }
 }

@@ -216,8 +216,10 @@ impl Memo {
             });
             self.free += bytes;
             let entry = self.table.add(place);
+            // A signal handler may jump out of here: no key leads to another's run, nor to none.
+            (*entry).set_key(Key(0, 0));
+            (&raw mut (*entry).run).write_volatile(run);
             (*entry).set_key(miss.key);
-            (*entry).run = run;
             true
         }
     }

@@ -27,6 +27,9 @@ use crate::thread::{self, Saved, StackRange, Thread};
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
 const PUSHED: usize = SLOT + 2 * 8;
 
+/// The direction flag in rflags.
+const DIRECTION: u32 = 1 << 10;
+
 /// Bits of a record's number of closed calls, all clear once in so many: compiled code sees then to
 /// the first of all, and that no inline bucket overflows.
 const SELDOM: u32 = (1 << 30) - 1;
@@ -67,12 +70,18 @@ macro_rules! stub {
             $before,
             "3:",
             $quick,
-            // Compiled code takes two more. The highest bit of what the flags are in tells that it has
-            // been asked before.
+            // Compiled code takes two more, and a clear direction flag. Of what the flags are in, the
+            // highest bit tells that it has been asked before, and the next the direction flag.
             "bts dword ptr [rsp], 31",
             "sbb ecx, ecx",
             "neg ecx",
             "push r10",
+            "pushfq",
+            "pop r10",
+            "cld",
+            "and r10d, {direction}",
+            "shl r10d, {to_bit_30}",
+            "or [rsp + 8], r10d",
             "push r11",
             $third,
             "mov edi, esi",
@@ -80,15 +89,22 @@ macro_rules! stub {
             "call {fast}",
             "cmp rax, 1",
             "ja 2f",
+            "je 4f",
             "pop r11",
             "pop r10",
-            "je 5f",
+            "btr dword ptr [rsp], 30",
+            "jnc 6f",
+            "std",
+            "6:",
             "mov rsi, [rsp + {way_back}]",
             "mov esi, [rsi - {id}]",
             "jmp 3b",
             "4:",
             "pop r11",
             "pop r10",
+            "bt dword ptr [rsp], 30",
+            "jnc 5f",
+            "std",
             "5:",
             "pop rax",
             "add al, 0x7f", // sets overflow again where al is 1
@@ -112,10 +128,11 @@ macro_rules! stub {
             "mov [rax + {saved_rsp}], rsp",
             "mov rbx, rax",           // the thread, kept over the calls
             "lea r12, [rsp + {pushed}]", // the slot
-            "mov rsp, [rax + {private_stack}]",
-            // Signals stay pending: a handler must not run on the private stack.
+            // Signals stay pending before the private stack is in use: a handler must not run on it, nor
+            // on an alternate stack from its top again because the thread seems to have left that.
             "lea rdi, [rbx + {signal_mask}]",
             "call {block_signals}",
+            "mov rsp, [rbx + {private_stack}]",
             "mov rax, [rbx + {saved_rsp}]",
             "mov rax, [rax + {way_back} + 16]",
             "mov r13d, [rax - {id}]",
@@ -136,7 +153,6 @@ macro_rules! stub {
             "movups [rsp + 208], xmm13",
             "movups [rsp + 224], xmm14",
             "movups [rsp + 240], xmm15",
-            "cld",
             "mov rdi, rbx",
             "mov esi, r13d",
             "mov rdx, r12",
@@ -170,6 +186,8 @@ macro_rules! stub {
             slow = sym $slow,
             pushed = const PUSHED,
             way_back = const SLOT - 16,
+            direction = const DIRECTION,
+            to_bit_30 = const 30 - DIRECTION.trailing_zeros(),
             id = const ID,
             rbx = const offset_of!(Thread, saved) + offset_of!(Saved, rbx),
             rbp = const offset_of!(Thread, saved) + offset_of!(Saved, rbp),
@@ -256,10 +274,13 @@ entry_stub!(
     push rsi
     push r10
     push r11
+    pushfq
+    cld
     mov edi, esi
     lea rsi, [rsp + {pushed} + 8]
     mov rdx, rbp
     call {verify}
+    popfq
     pop r11
     pop r10
     pop rsi

@@ -11,6 +11,7 @@ mod number {
     pub const MUNMAP: u64 = 11;
     pub const SCHED_YIELD: u64 = 24;
     pub const MADVISE: u64 = 28;
+    pub const SIGALTSTACK: u64 = 131;
     pub const GETTID: u64 = 186;
 }
 
@@ -79,6 +80,26 @@ pub fn populate(address: u64, len: u64) -> bool {
 pub fn gettid() -> u32 {
     // SAFETY: takes no argument and changes nothing.
     unsafe { syscall(number::GETTID, [0; 6]) as u32 }
+}
+
+/// A stack_t, sigaltstack(2).
+#[repr(C)]
+pub struct AlternateStack {
+    /// Lowest address.
+    pub low: u64,
+    /// How it is used.
+    pub flags: u64,
+    /// Bytes, 0 where there is none.
+    pub size: u64,
+}
+
+/// Stores how the calling thread's alternate signal stack is set; nothing where that cannot be known.
+///
+/// # Safety
+/// `to` is the caller's.
+pub unsafe fn alternate_stack(to: *mut AlternateStack) {
+    // SAFETY: nothing is set; the rest is the caller's promise.
+    unsafe { syscall(number::SIGALTSTACK, [0, to as u64, 0, 0, 0, 0]) };
 }
 
 /// Lets another thread run.

@@ -10,6 +10,7 @@ use abi::{MAX_FUNCTIONS, MAX_THREADS};
 use crate::activation::{self, Activation};
 use crate::memo::{self, Memo, Miss, Read};
 use crate::state::{REGISTRY, ipath_parameters};
+use crate::sys::AlternateStack;
 use crate::walk::Walk;
 use crate::{memory, segment, sys};
 
@@ -117,6 +118,8 @@ pub struct Thread {
     pub stacks: [StackRange; STACKS],
     /// See `stacks`.
     pub next_stack: u64,
+    /// The alternate signal stack when it was last asked for, here to save room on the application's.
+    pub alternate: AlternateStack,
 }
 
 /// A frame's return address and the frame pointer that leads to it.

@@ -9,6 +9,7 @@ pub mod command;
 pub mod compare;
 pub mod compile;
 pub mod dump;
+pub mod each_way;
 pub mod elf32;
 pub mod epoch;
 pub mod exact;

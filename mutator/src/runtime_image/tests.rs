@@ -160,8 +160,10 @@ fn probes_touch_no_vector_register_and_little_stack() {
             reach.deepest
         );
         assert!(reach.seen.len() > 100, "{stub} is more than this");
+        // The verifying one is for tests, and has a walk to make in any case.
+        let is_limited = stub != abi::image::SYMBOL_VERIFIED_ENTRY_STUB;
         assert!(
-            reach.deepest < MOST_STACK,
+            !is_limited || reach.deepest < MOST_STACK,
             "{stub}: {} bytes",
             reach.deepest
         );

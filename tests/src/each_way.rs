@@ -1,0 +1,71 @@
+//! Programs that do what is hard to measure: the same output and status in every way they are run, and
+//! a profile for the test to judge.
+
+use crate::command::Finished;
+use crate::exact::assert_output_kept;
+use crate::place::Scratch;
+use crate::profile::Profile;
+use crate::program::Program;
+use crate::session::own_counts;
+use std::collections::BTreeMap;
+
+/// Metrics, and whether every remembered walk is made anew, which ends the program where they differ.
+pub const WAYS: [(&str, bool); 3] = [
+    ("count,wall", false),
+    ("count", false),
+    ("count,wall", true),
+];
+
+/// Runs a program under ipath in each way. The names may be patterns.
+pub fn each_way(program: &Program, names: &[&str], mut judge: impl FnMut(&Finished, &Profile)) {
+    for (metrics, is_verified) in WAYS {
+        let scratch = Scratch::new("each-way");
+        let file = scratch.file("p.json");
+        let mut program = program.clone();
+        if is_verified {
+            program = program.env("IPATH_VERIFY_WALKS", "1");
+        }
+        let ours = program.under_ipath(names, metrics, &file);
+        println!("{metrics}, verified: {is_verified}");
+        assert!(file.exists(), "no profile\n{}", ours.report());
+        judge(&ours, &Profile::read(&file));
+    }
+}
+
+/// Runs it plainly, and checks output, status and the counts it prints itself as `calls NAME N` in each
+/// way, with nothing missed. What else is asked of the profile is the test's.
+///
+/// # Panics
+/// With the difference.
+pub fn counts_kept(program: &Program, code: i32, mut judge: impl FnMut(&Profile)) {
+    let plain = program.plain().expect(code);
+    let own = own_counts(&plain.stdout);
+    let names: Vec<&str> = own.keys().map(String::as_str).collect();
+    each_way(program, &names, |ours, profile| {
+        assert_output_kept(&plain, ours);
+        assert_eq!(calls(profile), own, "{}", ours.report());
+        assert!(profile.refused.is_empty(), "{:?}", profile.refused);
+        let losses = &profile.losses;
+        assert_eq!((losses.missed, losses.overflow), (0, 0), "{losses:?}");
+        judge(profile);
+    });
+}
+
+/// The same, and every call has ended, on a path known to its root.
+pub fn all_kept(program: &Program) {
+    counts_kept(program, 0, |profile| {
+        let losses = &profile.losses;
+        let ended = (losses.open.unwrap_or(0), losses.unwound.unwrap_or(0));
+        assert_eq!((ended, losses.incomplete), ((0, 0), 0), "{losses:?}");
+    });
+}
+
+/// Calls by linkage name; those of functions of one name are added up.
+fn calls(profile: &Profile) -> BTreeMap<String, u64> {
+    let mut calls = BTreeMap::new();
+    for function in &profile.functions {
+        *calls.entry(function.linkage.clone()).or_insert(0) +=
+            crate::profile::count(&function.totals);
+    }
+    calls
+}

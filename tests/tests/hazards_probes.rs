@@ -1,0 +1,81 @@
+//! What a program may do around, in and with the functions that are probed: every register and flag in
+//! use, all of a stack, ways out of a function other than by returning once, its own look at the stack.
+
+use ipath_tests::compile::program;
+use ipath_tests::each_way::{all_kept, counts_kept};
+use ipath_tests::program::Program;
+
+fn compiled(name: &str, args: &[&str]) -> Program {
+    Program::new(&program(name), args.iter().copied())
+}
+
+#[test]
+fn vector_args() {
+    all_kept(&compiled("vector_args.c", &[]));
+}
+
+#[test]
+fn red_zone() {
+    all_kept(&compiled("stacks.c", &["red_zone"]));
+}
+
+#[test]
+fn stack_alignment() {
+    all_kept(&compiled("stacks.c", &["alignment"]));
+}
+
+#[test]
+fn tiny_stack() {
+    all_kept(&compiled("stacks.c", &["tiny"]));
+}
+
+#[test]
+fn minimal_signal_stack() {
+    let program = compiled("stacks.c", &["signal"]);
+    // A path from another stack ends at the bottom of it, and says so.
+    counts_kept(&program, 0, |profile| {
+        assert_eq!(profile.losses.open.unwrap_or(0), 0);
+        assert_eq!(profile.losses.unwound.unwrap_or(0), 0);
+        assert_eq!(profile.losses.incomplete, 1000, "those of the handler");
+    });
+}
+
+#[test]
+fn large_frame() {
+    all_kept(&compiled("large_frame.c", &[]));
+}
+
+#[test]
+fn own_backtrace() {
+    all_kept(&compiled("own_backtrace.c", &[]));
+}
+
+/// Calls of `unreturned.c` that are left open, and that are closed as unwound, where exits are seen.
+fn unreturned(what: &str, code: i32, open: u64, unwound: u64) {
+    counts_kept(&compiled("unreturned.c", &[what]), code, |profile| {
+        let losses = &profile.losses;
+        let has_exits = profile.metrics.iter().any(|m| m.name == "wall");
+        let expected = has_exits.then_some((open, unwound));
+        assert_eq!(losses.open.zip(losses.unwound), expected, "{losses:?}");
+        assert_eq!(losses.incomplete, 0);
+    });
+}
+
+#[test]
+fn setjmp_twice() {
+    unreturned("setjmp", 0, 0, 750);
+}
+
+#[test]
+fn vfork_child() {
+    unreturned("vfork", 0, 0, 0);
+}
+
+#[test]
+fn never_returns() {
+    // One function has an end, before which the program ends; the other one has none at all.
+    unreturned("exit", 5, 1, 0);
+    unreturned("quick", 6, 1, 0);
+    unreturned("loop", 0, 0, 2);
+    unreturned("killed", 128 + 14, 1, 0);
+}
