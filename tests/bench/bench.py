@@ -13,7 +13,7 @@ import tempfile
 import peers
 import series
 import verdict
-from measure import ROUNDS, Bench
+from measure import Bench
 
 SERIES = {
     "depths": series.depths,
@@ -42,6 +42,7 @@ def main():
     parser.add_argument("--source", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="FILE", help="write the figures here too")
     parser.add_argument("--only", action="append", choices=SERIES, help="this series; may be repeated")
+    parser.add_argument("--rounds", type=int, default=7, help="processes of each way")
     parser.add_argument("--peers", action="store_true", help="install the peers first (root)")
     arguments = parser.parse_args()
     if arguments.peers:
@@ -52,10 +53,10 @@ def main():
         "date": datetime.date.today().isoformat(),
     }
     print(f"{figures['processor']}; Linux {figures['kernel']}; {figures['date']}")
-    print(f"ns of processor time a call; the ways take turns; the least of {ROUNDS} processes of 5 to")
-    print("20 rounds each (peers, paths: fewer), for two rdtsc as well")
+    print(f"ns of processor time a call; rows and ways take turns; the least of {arguments.rounds}")
+    print("processes (peers, paths: 3) of several rounds each, for two rdtsc as well")
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(arguments.ipath, arguments.source, scratch)
+        bench = Bench(arguments.ipath, arguments.source, scratch, arguments.rounds)
         for name, measure in SERIES.items():
             if not arguments.only or name in arguments.only:
                 figures[name] = measure(bench)

@@ -8,8 +8,7 @@ import sys
 import time
 
 FLAGS = {"without": ["-fomit-frame-pointer"], "with": ["-fno-omit-frame-pointer"]}
-# Processes of each way; the ways take turns.
-ROUNDS = 5
+METRICS = ["count", "count,wall"]
 
 
 class Unavailable(Exception):
@@ -88,11 +87,22 @@ def merged(ways):
     }
 
 
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A row of a table: a shape under ipath with each of `metrics`, and `others`: ways without
+    ipath, each with a shape."""
+
+    shape: Shape
+    metrics: list = dataclasses.field(default_factory=lambda: METRICS[1:])
+    pointers: str = "without"
+    others: dict = dataclasses.field(default_factory=dict)
+
+
 class Bench:
     """The programs, and how to run them."""
 
-    def __init__(self, ipath, source, scratch):
-        self.ipath, self.scratch = ipath, scratch
+    def __init__(self, ipath, source, scratch, rounds):
+        self.ipath, self.scratch, self.rounds = ipath, scratch, rounds
         self.programs, self.unwinding = {}, {}
         for pointers, flags in FLAGS.items():
             command = ["gcc", "-O2", "-pthread", *flags, source, "-o"]
@@ -116,15 +126,17 @@ class Bench:
         with open(profile) as file:
             check(json.load(file), shape)
 
-    def measure(self, pointers, shape, metrics, others=None, rounds=ROUNDS):
-        """Times of ipath with each of `metrics`, and of `others`: ways, each with its shape."""
-        ways = {way: Times() for way in [*metrics, *(others or {})]}
-        for _ in range(rounds):
-            for way in metrics:
-                self.under_ipath(pointers, shape, way, ways[way])
-            for way, its_shape in (others or {}).items():
-                self.plain(pointers, its_shape, way, ways[way])
-        return ways
+    def measure(self, cases, rounds=None):
+        """The figures of each case. All cases take turns in each round, so that a burst of other
+        work on the machine does not meet all rounds of one."""
+        found = [{way: Times() for way in [*case.metrics, *case.others]} for case in cases]
+        for _ in range(rounds or self.rounds):
+            for case, ways in zip(cases, found):
+                for way in case.metrics:
+                    self.under_ipath(case.pointers, case.shape, way, ways[way])
+                for way, shape in case.others.items():
+                    self.plain(case.pointers, shape, way, ways[way])
+        return found
 
 
 def check(profile, shape):

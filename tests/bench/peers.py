@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from measure import Shape, Times, Unavailable, fail, merged, output, run
+from measure import METRICS, Case, Shape, Times, Unavailable, fail, merged, output, run
 
 DEPTH = 20
 POINTERS = "with"
@@ -149,9 +149,9 @@ PEERS = {
 
 def peers(bench):
     print(f"\npeers: depth {DEPTH}, {POINTERS} frame pointers; added ns a call")
-    ways, reasons = {}, {}
-    ways.update(bench.measure(POINTERS, Shape(DEPTH), ["count", "count,wall"], rounds=3))
-    for _ in range(3):
+    reasons = {}
+    [ways] = bench.measure([Case(Shape(DEPTH), METRICS, POINTERS)])
+    for _ in range(min(3, bench.rounds)):
         for name, (peer, argument) in PEERS.items():
             if name in reasons:
                 continue
@@ -167,7 +167,7 @@ def peers(bench):
                 ways[name] = least(ways.get(name, found), found)
     figures = merged(ways)
     print(f"{'two rdtsc':36}{figures['two_rdtsc_ns']:10.1f}")
-    for name in ["count", "count,wall", *PEERS]:
+    for name in [*METRICS, *PEERS]:
         if name in reasons:
             print(f"{name:36}{'-':>10}  {reasons[name]}")
         else:

@@ -5,10 +5,9 @@ import os
 import subprocess
 import time
 
-from measure import Shape, fail, merged, output, timed
+from measure import METRICS, Case, Shape, fail, merged, output, timed
 
 DEPTHS = [5, 20, 100]
-METRICS = ["count", "count,wall"]
 MANY = 1000
 
 
@@ -28,17 +27,18 @@ def depths(bench):
     names = {"backtrace": "backtrace()", "unwind": "unw_backtrace()"}
     widths = [(names.get(way, way), 20) for way in ways]
     header(("frame pointers", 14), ("depth", 6), ("plain", 7), ("two rdtsc", 11), *widths)
-    rows = []
+    rows, cases = [], []
     for pointers in bench.programs:
-        for depth in DEPTHS:
-            shape = Shape(depth)
+        for shape in map(Shape, DEPTHS):
             others = {"backtrace": shape.with_calls(500, 10)}
             if pointers in bench.unwinding:
                 others["unwind"] = shape.with_calls(2_000, 10)
-            figures = merged(bench.measure(pointers, shape, METRICS, others))
-            rows.append({"frame_pointers": pointers == "with", "depth": depth, **figures})
-            print(f"{pointers:>14}{depth:6}{figures['plain_ns']:7.1f}", end="")
-            print(f"{figures['two_rdtsc_ns']:11.1f}", *(cell(figures, w) for w in ways), sep="")
+            cases.append(Case(shape, METRICS, pointers, others))
+    for case, times in zip(cases, bench.measure(cases)):
+        pointers, depth, figures = case.pointers, case.shape.depth, merged(times)
+        rows.append({"frame_pointers": pointers == "with", "depth": depth, **figures})
+        print(f"{pointers:>14}{depth:6}{figures['plain_ns']:7.1f}", end="")
+        print(f"{figures['two_rdtsc_ns']:11.1f}", *(cell(figures, w) for w in ways), sep="")
     if not bench.unwinding:
         print("unw_backtrace(): libunwind's headers are not installed")
     return rows
@@ -48,9 +48,10 @@ def threads(bench):
     print("\nthreads on one function, depth 20; processor time a call, added, ns")
     header(("threads", 8), ("two rdtsc", 11), ("count,wall", 20))
     rows = []
-    for number in [1, 2, 4, 8, 16, 32, 64]:
-        shape = Shape(20, threads=number, rounds=20 if number <= 8 else 5)
-        figures = merged(bench.measure("without", shape, ["count,wall"]))
+    numbers = [1, 2, 4, 8, 16, 32, 64]
+    cases = [Case(Shape(20, threads=n, rounds=20 if n <= 8 else 5)) for n in numbers]
+    for number, times in zip(numbers, bench.measure(cases)):
+        figures = merged(times)
         rows.append({"threads": number, **figures})
         print(f"{number:8}{figures['two_rdtsc_ns']:11.1f}{cell(figures, 'count,wall')}")
     return rows
@@ -60,13 +61,15 @@ def cycles(bench):
     print("\ncycles: calls alternating between paths of depth 20; added ns a call")
     header(("paths", 6), ("part", 11), ("plain", 8), ("two rdtsc", 11), ("count,wall", 20))
     rows = []
+    cases = []
     for number in [2, 8, 64]:
-        for part, levels in {"innermost": number.bit_length() - 2, "outermost": 16}.items():
-            shape = Shape(20, levels, number)
-            figures = merged(bench.measure("without", shape, ["count,wall"]))
-            rows.append({"paths": number, "part": part, **figures})
-            print(f"{number:6}{part:>11}{figures['plain_ns']:8.1f}", end="")
-            print(f"{figures['two_rdtsc_ns']:11.1f}{cell(figures, 'count,wall')}")
+        cases += [Case(Shape(20, levels, number)) for levels in [number.bit_length() - 2, 16]]
+    for case, times in zip(cases, bench.measure(cases)):
+        number, figures = case.shape.paths, merged(times)
+        part = "outermost" if case.shape.levels == 16 else "innermost"
+        rows.append({"paths": number, "part": part, **figures})
+        print(f"{number:6}{part:>11}{figures['plain_ns']:8.1f}", end="")
+        print(f"{figures['two_rdtsc_ns']:11.1f}{cell(figures, 'count,wall')}")
     return rows
 
 
@@ -74,9 +77,11 @@ def paths(bench):
     print("\npaths: calls on paths of depth 20 in random order; added ns a call")
     header(("paths", 8), ("plain", 8), ("two rdtsc", 11), ("count,wall", 20), ("bytes/path", 12))
     rows, base = [], None
-    for number in [1, 100, 10_000, 100_000]:
+    numbers, cases = [1, 100, 10_000, 100_000], []
+    for number in numbers:
         shape = Shape(20, 16, number, "random", max(20_000, number), 3 if number > 1000 else 20)
-        times = bench.measure("without", shape, ["count,wall"], rounds=3)
+        cases.append(Case(shape))
+    for number, times in zip(numbers, bench.measure(cases, min(3, bench.rounds))):
         figures = merged(times)
         segment = times["count,wall"].segment
         base = segment if base is None else base
@@ -94,12 +99,13 @@ def chain(bench):
     widths = [(way, 20) for way in METRICS]
     header(("depth", 6), ("calls", 8), ("plain", 8), ("two rdtsc", 11), *widths)
     rows = []
-    for depth in [20, 100]:
-        for name, levels in {"loop": 0, "chain": depth - 4}.items():
-            figures = merged(bench.measure("without", Shape(depth, levels), METRICS))
-            rows.append({"depth": depth, "calls": name, **figures})
-            print(f"{depth:6}{name:>8}{figures['plain_ns']:8.1f}", end="")
-            print(f"{figures['two_rdtsc_ns']:11.1f}", *(cell(figures, w) for w in METRICS), sep="")
+    shapes = [Shape(depth, levels) for depth in [20, 100] for levels in [0, depth - 4]]
+    cases = [Case(shape, METRICS) for shape in shapes]
+    for shape, times in zip(shapes, bench.measure(cases)):
+        name, figures = "chain" if shape.levels else "loop", merged(times)
+        rows.append({"depth": shape.depth, "calls": name, **figures})
+        print(f"{shape.depth:6}{name:>8}{figures['plain_ns']:8.1f}", end="")
+        print(f"{figures['two_rdtsc_ns']:11.1f}", *(cell(figures, w) for w in METRICS), sep="")
     return rows
 
 
