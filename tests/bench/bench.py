@@ -54,7 +54,8 @@ def main():
     }
     print(f"{figures['processor']}; Linux {figures['kernel']}; {figures['date']}")
     print(f"ns of processor time a call; rows and ways take turns; the least of {arguments.rounds}")
-    print("processes (peers, paths: 3) of several rounds each, for two rdtsc as well")
+    print("processes (peers, paths: 3), or more until some were undisturbed, of several rounds each, for")
+    print("two rdtsc as well")
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(arguments.ipath, arguments.source, scratch, arguments.rounds)
         for name, measure in SERIES.items():

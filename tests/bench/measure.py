@@ -9,6 +9,13 @@ import time
 
 FLAGS = {"without": ["-fomit-frame-pointer"], "with": ["-fno-omit-frame-pointer"]}
 METRICS = ["count", "count,wall"]
+# A neighbour on the same core makes the plain calls of a process slower by half, and its other calls
+# as well. Each figure shall come from at least QUIET processes whose plain calls were not slower
+# than the least by this factor; up to EXTRA times the rounds are tried for that, s apart.
+LOUD = 1.2
+QUIET = 3
+EXTRA = 4
+PAUSE = 0.3
 
 
 class Unavailable(Exception):
@@ -62,6 +69,11 @@ class Times:
     plain: float = float("inf")
     tiny: float = float("inf")
     segment: int = -1
+    plains: list = dataclasses.field(default_factory=list)
+
+    def quiet(self, plain):
+        """How many processes ran about as fast as the fastest one of this kind."""
+        return sum(p <= plain * LOUD for p in self.plains)
 
     def take(self, line):
         values = [float(word) for word in line.split()]
@@ -71,6 +83,7 @@ class Times:
             min, values[:4], [self.flat, self.rdtsc, self.plain, self.tiny]
         )
         self.segment = max(self.segment, int(values[4]))
+        self.plains.append(values[2])
 
 
 def merged(ways):
@@ -97,6 +110,10 @@ class Case:
     pointers: str = "without"
     others: dict = dataclasses.field(default_factory=dict)
 
+    def kind(self):
+        """Cases of one kind do the same when nothing is instrumented."""
+        return self.pointers, self.shape.levels, self.shape.paths, self.shape.order
+
 
 class Bench:
     """The programs, and how to run them."""
@@ -104,6 +121,8 @@ class Bench:
     def __init__(self, ipath, source, scratch, rounds):
         self.ipath, self.scratch, self.rounds = ipath, scratch, rounds
         self.programs, self.unwinding = {}, {}
+        # The least that a plain call of each kind of case has taken, ns.
+        self.plains = {}
         for pointers, flags in FLAGS.items():
             command = ["gcc", "-O2", "-pthread", *flags, source, "-o"]
             self.programs[pointers] = os.path.join(scratch, f"target-{pointers}")
@@ -130,12 +149,24 @@ class Bench:
         """The figures of each case. All cases take turns in each round, so that a burst of other
         work on the machine does not meet all rounds of one."""
         found = [{way: Times() for way in [*case.metrics, *case.others]} for case in cases]
-        for _ in range(rounds or self.rounds):
+        rounds = rounds or self.rounds
+        for turn in range(rounds * EXTRA):
+            loud = False
             for case, ways in zip(cases, found):
                 for way in case.metrics:
-                    self.under_ipath(case.pointers, case.shape, way, ways[way])
+                    times = ways[way]
+                    if turn < rounds or times.quiet(self.plains[case.kind()]) < min(QUIET, rounds):
+                        self.under_ipath(case.pointers, case.shape, way, times)
+                        least = self.plains.get(case.kind(), times.plain)
+                        self.plains[case.kind()] = min(least, times.plain)
+                        loud = loud or turn >= rounds
                 for way, shape in case.others.items():
-                    self.plain(case.pointers, shape, way, ways[way])
+                    if turn < rounds:
+                        self.plain(case.pointers, shape, way, ways[way])
+            if turn >= rounds:
+                if not loud:
+                    break
+                time.sleep(PAUSE)
         return found
 
 
