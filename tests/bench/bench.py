@@ -1,7 +1,7 @@
 """What calls of one tiny function cost under ipath, beside two reads of the time-stamp counter,
 libunwind, glibc's backtrace() and other tools, in several series. What counts are the multiples of
-two rdtsc of the same run: machines differ, and neighbours on a shared one add time in bursts. So the
-ways take turns, and each figure, the floor's too, is the least of its rounds.
+two rdtsc of the same run: machines differ, and neighbours on a shared one add time in bursts. So
+the ways take turns, and each figure, the floor's too, is the least of its rounds.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main():
     parser.add_argument("--ipath", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--source", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="FILE", help="write the figures here too")
-    parser.add_argument("--only", action="append", choices=SERIES, help="this series; may be repeated")
+    parser.add_argument("--only", action="append", choices=SERIES, help="may be repeated")
     parser.add_argument("--rounds", type=int, default=7, help="processes of each way")
     parser.add_argument("--peers", action="store_true", help="install the peers first (root)")
     arguments = parser.parse_args()
@@ -54,8 +54,8 @@ def main():
     }
     print(f"{figures['processor']}; Linux {figures['kernel']}; {figures['date']}")
     print(f"ns of processor time a call; rows and ways take turns; the least of {arguments.rounds}")
-    print("processes (peers, paths: 3), or more until some were undisturbed, of several rounds each, for")
-    print("two rdtsc as well")
+    print("processes (peers, paths: 3), or of more until some were undisturbed, each of several")
+    print("rounds, for two rdtsc as well")
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(arguments.ipath, arguments.source, scratch, arguments.rounds)
         for name, measure in SERIES.items():

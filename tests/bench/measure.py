@@ -9,9 +9,9 @@ import time
 
 FLAGS = {"without": ["-fomit-frame-pointer"], "with": ["-fno-omit-frame-pointer"]}
 METRICS = ["count", "count,wall"]
-# A neighbour on the same core makes the plain calls of a process slower by half, and its other calls
-# as well. Each figure shall come from at least QUIET processes whose plain calls were not slower
-# than the least by this factor; up to EXTRA times the rounds are tried for that, s apart.
+# A neighbour on the same core makes the plain calls of a process slower by half, and its other
+# calls as well. Each figure shall come from at least QUIET processes whose plain calls took at most
+# LOUD times the least; up to EXTRA times the rounds are tried for that, PAUSE seconds apart.
 LOUD = 1.2
 QUIET = 3
 EXTRA = 4

@@ -94,8 +94,8 @@ def paths(bench):
 
 
 def chain(bench):
-    print("\nchain: each call descends and returns through the frames, or comes from a loop at their")
-    print("end; added ns a call. Walking must not spoil the prediction of the returns.")
+    print("\nchain: each call descends and returns through the frames, or comes from a loop at")
+    print("their end; added ns a call. Walking must not spoil the prediction of the returns.")
     widths = [(way, 20) for way in METRICS]
     header(("depth", 6), ("calls", 8), ("plain", 8), ("two rdtsc", 11), *widths)
     rows = []
@@ -119,8 +119,8 @@ def many_functions(scratch):
             head = f"__attribute__((noipa)) void {name}(long x)"
             print(head, "{ sink = sink * 3 + x; }", file=file)
         print(f"static void (*const all[])(long) = {{ {', '.join(names)} }};", file=file)
-        print(f"int main(void) {{ for (;;) {{ for (int i = 0; i < {MANY}; i++) all[i](i);", file=file)
-        print("usleep(1000); } }", file=file)
+        print("int main(void) { for (;; usleep(1000))", file=file)
+        print(f"for (int i = 0; i < {MANY}; i++) all[i](i); }}", file=file)
     output(["gcc", "-O2", source, "-o", program])
     return program
 

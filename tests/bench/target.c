@@ -9,9 +9,9 @@
  *   CALLS    in each round and thread, after one untimed call on each path
  *   WAY      tiny, backtrace (glibc, before each call) or unwind (libunwind, before each call)
  *   wait     start when a line comes on standard input, end when the next one or its end comes
- * `twin` is as tiny but never instrumented. In each round all threads together call: twin from loop;
- * twin from loop between two reads of the time-stamp counter, the floor of any timer; twin on the
- * paths; and tiny on the paths in the WAY.
+ * `twin` is as tiny but never instrumented. In each round all threads together call: twin from
+ * loop; twin from loop between two reads of the time-stamp counter, the floor of any timer; twin on
+ * the paths; and tiny on the paths in the WAY.
  * Prints: these four, in ns of a thread's processor time a call, each the least of the rounds; and
  * the bytes in use of the ipath segment of this process, or -1.
  */

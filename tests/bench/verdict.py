@@ -28,9 +28,9 @@ def bounds(figures):
             size = row["segment_bytes_per_path"]
             if size is not None:
                 yield "segment, 100,000 paths", size, BYTES_PER_PATH, " bytes a path"
-    by_number = {row["threads"]: row["added_ns"]["count,wall"] for row in figures.get("threads", [])}
-    if 2 in by_number:
-        apart = abs(by_number[2] / by_number[1] - 1)
+    added = {row["threads"]: row["added_ns"]["count,wall"] for row in figures.get("threads", [])}
+    if 2 in added:
+        apart = abs(added[2] / added[1] - 1)
         yield "two threads against one", 100 * apart, 100 * THREADS_APART, " % apart"
 
 
