@@ -1,0 +1,44 @@
+"""Compares the figures with what ipath promises. A miss is printed, and fails nothing."""
+
+# Multiples of two rdtsc, by depth.
+WALL = {5: 1.5, 20: 1.9, 100: 5.0}
+COUNT = {5: 0.6, 20: 1.1, 100: 4.2}
+CYCLE_OF_8 = 2.5
+RANDOM_PATHS = 16
+BYTES_PER_PATH = 256
+# Two threads against one, in parts of one.
+THREADS_APART = 0.05
+
+
+def bounds(figures):
+    """(what, found, bound, unit) for each promise that the series which were run can tell."""
+    for row in figures.get("depths", []):
+        pointers = "with" if row["frame_pointers"] else "without"
+        for way, most in {"count": COUNT, "count,wall": WALL}.items():
+            what = f"{way}, depth {row['depth']}, {pointers} frame pointers"
+            yield what, row["ratio"][way], most[row["depth"]], "x"
+    for row in figures.get("cycles", []):
+        if row["paths"] == 8:
+            what = f"count,wall, 8 paths in a cycle, parting at the {row['part']} frames"
+            yield what, row["ratio"]["count,wall"], CYCLE_OF_8, "x"
+    for row in figures.get("paths", []):
+        if row["paths"] == 100_000:
+            what = "count,wall, 100,000 paths in random order"
+            yield what, row["ratio"]["count,wall"], RANDOM_PATHS, "x"
+            size = row["segment_bytes_per_path"]
+            if size is not None:
+                yield "segment, 100,000 paths", size, BYTES_PER_PATH, " bytes a path"
+    added = {row["threads"]: row["added_ns"]["count,wall"] for row in figures.get("threads", [])}
+    if 2 in added:
+        apart = abs(added[2] / added[1] - 1)
+        yield "two threads against one", 100 * apart, 100 * THREADS_APART, " % apart"
+
+
+def verdicts(figures):
+    found = []
+    print("\nverdict; multiples of two rdtsc where no unit is given")
+    for what, value, bound, unit in bounds(figures):
+        word = "met" if value <= bound else "MISSED"
+        found.append({"what": what, "value": value, "bound": bound, "met": value <= bound})
+        print(f"{what:65}{value:8.2f}{unit}, at most {bound:g}: {word}")
+    return found
