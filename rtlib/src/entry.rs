@@ -26,6 +26,8 @@ const ATTEMPTS: u64 = 2 * MOST_FRAMES;
 const AGAIN: *mut Thread = ptr::null_mut();
 /// See [`AGAIN`].
 pub const DONE: *mut Thread = ptr::without_provenance_mut(1);
+/// Added to a thread: record the call as [`Thread::found`] tells.
+pub const FOUND: usize = 2;
 
 /// Remembers the walk of a call of `function`, so that the stub can record it: what to do next.
 ///
@@ -156,8 +158,8 @@ unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run, rbp: u64, 
     }
 }
 
-/// Remembers the walk just made for this call and those like it, if its path has a record: what to do
-/// next. It takes all from the thread, so that its caller has left the stack before.
+/// Remembers the walk just made for calls like this one, if its path has a record, for which the stub is
+/// to record this call: what to do next. It takes all from the thread, so that its caller has left the stack before.
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
@@ -169,14 +171,12 @@ unsafe fn remember(thread: *mut Thread, function: u32) -> *mut Thread {
             return thread;
         };
         let reads = core::slice::from_raw_parts((*thread).reads, walk.reads as usize);
-        if !(*thread)
+        // Where there is no room for it, the next one like it comes here again.
+        (*thread)
             .memo
-            .remember(&(*thread).miss, reads, walk.stack, known)
-        {
-            return thread;
-        }
-        set_busy(thread, 0);
-        AGAIN
+            .remember(&(*thread).miss, reads, walk.stack, known);
+        (*thread).found = Run::of_nothing(walk.stack, known);
+        thread.wrapping_byte_add(FOUND)
     }
 }
 
@@ -322,14 +322,50 @@ unsafe fn find(thread: *mut Thread, function: u32, walk: &Walk) -> Option<&'stat
             if (*slot).path == 0 {
                 return None;
             }
-            if (*slot).hash == walk.hash {
-                let frames = core::slice::from_raw_parts((*thread).frames, walk.len as usize);
-                if tree::is_path((*slot).path, function, frames, walk.root) {
-                    return Some(segment::record((*slot).record));
-                }
+            if (*slot).hash == walk.hash
+                && (*slot).function == function
+                && PathSlot::shape(walk.len, walk.root) == Some((*slot).shape)
+                && are_equal((*thread).frames, (*slot).frames, walk.len)
+            {
+                return Some(segment::record((*slot).record));
             }
             at = (at + 1) & mask;
         }
+    }
+}
+
+/// Word by word: a call of `bcmp` would come of comparing slices, with vector registers.
+#[inline(always)]
+unsafe fn are_equal(a: *const u64, b: *const u64, len: u64) -> bool {
+    // SAFETY: both have `len` words.
+    unsafe {
+        let mut at = 0;
+        while at < len as usize {
+            if a.add(at).read_volatile() != b.add(at).read() {
+                return false;
+            }
+            at += 1;
+        }
+    }
+    true
+}
+
+/// A copy of the return addresses just walked, for as long as the session lasts.
+unsafe fn keep(thread: *mut Thread, len: u64) -> Option<*const u64> {
+    /// Bytes that are mapped at a time, at least.
+    const CHUNK: u64 = 1 << 18;
+    // SAFETY: the thread is the caller's; what is left of a chunk is used by nobody.
+    unsafe {
+        if (*thread).copies_left < len {
+            let bytes = (len * 8).max(CHUNK);
+            (*thread).copies = memory::map(bytes)? as *mut u64;
+            (*thread).copies_left = bytes / 8;
+        }
+        let copy = (*thread).copies;
+        ptr::copy_nonoverlapping((*thread).frames, copy, len as usize);
+        (*thread).copies = copy.add(len as usize);
+        (*thread).copies_left -= len;
+        Some(copy)
     }
 }
 
@@ -357,10 +393,21 @@ unsafe fn learn_path(
             grow_paths(thread)?;
         }
         let record = record::make((*thread).index, (*thread).tid, function, path)?;
+        let (frames, shape) = match PathSlot::shape(walk.len, walk.root) {
+            Some(shape) if !is_overflow => (keep(thread, walk.len)?, shape),
+            _ => (ptr::null(), 0),
+        };
         insert(
             (*thread).paths,
             (*thread).paths_mask,
-            PathSlot { hash, path, record },
+            PathSlot {
+                hash,
+                path,
+                record,
+                frames,
+                shape,
+                function,
+            },
         );
         (*thread).paths_used += 1;
         Some(segment::record(record))

@@ -16,6 +16,7 @@
 //! were equal, and then the walk itself would read it.
 
 use core::mem::size_of;
+use core::ptr;
 
 use abi::segment::RecordHead;
 
@@ -88,6 +89,17 @@ pub struct Miss {
     key: Key,
     /// Reads that were equal, and the one that was not.
     matched: usize,
+}
+
+impl Run {
+    /// One that has no word left to compare.
+    pub fn of_nothing(stack: u64, record: *const RecordHead) -> Self {
+        Self {
+            end: ptr::null(),
+            stack,
+            record,
+        }
+    }
 }
 
 impl Read {

@@ -201,7 +201,7 @@ macro_rules! exit {
     sub rdi, [r8 + {start}]
     jb 8f
     mov r9, [r8 + {record}]
-    test dword ptr [r9 + {closed}], {seldom}
+    test dword ptr [r9 + {closed}], {full}
     jz 8f
     cmp dword ptr [rip + {parameters} + {timers}], 1
     jne 8f
@@ -215,10 +215,10 @@ macro_rules! exit {
     cmp eax, {buckets}
     jae 40f
     inc dword ptr [r9 + {sequence}]
-    // They are four counts in two words. An address that came from the clock would hold up the next
+    // They are eight counts in two words. An address that came from the clock would hold up the next
     // reading of it: that waits for the addresses of all stores before.
     xor edx, edx
-    shl eax, 5
+    shl eax, 4
     bts rdx, rax
     cmp eax, 64
     sbb rax, rax

@@ -2,11 +2,11 @@
 //! another process go by the sequence number.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use abi::MAX_TIMERS;
 use abi::image::SCALE_SHIFT;
-use abi::segment::{FIRST_NODE, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer};
+use abi::segment::{FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead, RecordTimer};
 
 use crate::segment;
 use crate::state::ipath_parameters;
@@ -78,12 +78,19 @@ pub fn close(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
 /// The same where it takes no more memory; false where nothing has been done.
 #[inline(always)]
 pub fn try_close(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) -> bool {
-    let is_first = record.closed.load(Ordering::Relaxed) == 0;
-    if !is_first && (0..timers()).any(|number| must_grow(timer(record, number), number, ticks)) {
+    let closed = record.closed.load(Ordering::Relaxed);
+    let must_grow = |number| must_grow(timer(record, number), number, ticks);
+    if closed != 0 && (is_full(closed) || (0..timers()).any(must_grow)) {
         return false;
     }
     add_closed::<false>(record, ticks, nested, outermost);
     true
+}
+
+/// Whether the inline buckets are to be emptied before the next value.
+#[inline(always)]
+fn is_full(closed: u64) -> bool {
+    closed.is_multiple_of(u64::from(FULL))
 }
 
 #[inline(always)]
@@ -94,7 +101,8 @@ fn timers() -> usize {
 #[inline(always)]
 fn add_closed<const GROW: bool>(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
     begin(record);
-    let is_first = record.closed.load(Ordering::Relaxed) == 0;
+    let closed = record.closed.load(Ordering::Relaxed);
+    let is_first = closed == 0;
     add(&record.closed, 1);
     for number in 0..timers() {
         let timer = timer(record, number);
@@ -109,7 +117,13 @@ fn add_closed<const GROW: bool>(record: &RecordHead, ticks: u64, nested: u64, ou
         if ticks > timer.max.load(Ordering::Relaxed) {
             timer.max.store(ticks, Ordering::Relaxed);
         }
-        bucket::<GROW>(timer, exponent(number, ticks), is_first);
+        let exponent = exponent(number, ticks);
+        if is_first {
+            place(timer, exponent);
+        } else if GROW && is_full(closed) {
+            empty(timer);
+        }
+        bucket::<GROW>(timer, exponent);
     }
     end(record);
 }
@@ -136,88 +150,84 @@ fn exponent(number: usize, ticks: u64) -> u32 {
 /// Values in one bucket outside the inline ones, a power of two, after which it is seen whether those
 /// are the right ones.
 pub const OFTEN: u32 = 64;
-/// Most that an inline bucket counts before all of them are emptied into the pool.
-const MOST: u32 = u32::MAX / 2;
+/// Closed calls, a power of two, after which the inline buckets are emptied into the pool: none can have
+/// overflown by then.
+pub const FULL: u32 = 1 << 15;
 
 /// Whether counting the value may take a histogram of the pool, or change the inline buckets.
 #[inline(always)]
 fn must_grow(timer: &RecordTimer, number: usize, ticks: u64) -> bool {
     let exponent = exponent(number, ticks);
     let first = timer.first_bucket.load(Ordering::Relaxed);
-    match timer.buckets.get(exponent.wrapping_sub(first) as usize) {
-        Some(count) => count.load(Ordering::Relaxed) >= MOST,
-        None => match timer.histogram.load(Ordering::Relaxed).checked_sub(1) {
-            Some(index) => {
-                let count = &segment::histogram(index).buckets[exponent as usize % 64];
-                (count.load(Ordering::Relaxed) + 1).is_multiple_of(u64::from(OFTEN))
-            }
-            None => true,
-        },
+    let is_inside = (exponent.wrapping_sub(first) as usize) < INLINE_BUCKETS;
+    if is_inside || first >= NO_BUCKET {
+        return false;
+    }
+    match timer.histogram.load(Ordering::Relaxed).checked_sub(1) {
+        Some(index) => {
+            let count = &segment::histogram(index).buckets[exponent as usize % 64];
+            (count.load(Ordering::Relaxed) + 1).is_multiple_of(u64::from(OFTEN))
+        }
+        None => true,
     }
 }
 
-/// Counts a value in one of the inline buckets, which are around the first value until others turn out
-/// to be more frequent, or in the pool.
+/// Counts a value in one of the inline buckets or in the pool.
 #[inline(always)]
-fn bucket<const GROW: bool>(timer: &RecordTimer, exponent: u32, is_first: bool) {
-    if is_first {
-        timer
-            .first_bucket
-            .store(exponent.saturating_sub(1), Ordering::Relaxed);
-    }
+fn bucket<const GROW: bool>(timer: &RecordTimer, exponent: u32) {
     let first = timer.first_bucket.load(Ordering::Relaxed);
-    match timer.buckets.get(exponent.wrapping_sub(first) as usize) {
-        Some(count) => {
-            if GROW && count.load(Ordering::Relaxed) >= MOST {
-                empty(timer);
-            }
-            add_to(count);
-        }
-        None if GROW => outside(timer, exponent),
-        None => {
-            let index = timer.histogram.load(Ordering::Relaxed).wrapping_sub(1);
-            add(
-                &segment::histogram(index).buckets[exponent as usize % 64],
-                1,
-            );
-        }
+    if let Some(count) = timer.buckets.get(exponent.wrapping_sub(first) as usize) {
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    } else if GROW {
+        outside(timer, exponent);
+    } else if first < NO_BUCKET {
+        let index = timer.histogram.load(Ordering::Relaxed).wrapping_sub(1);
+        add(
+            &segment::histogram(index).buckets[exponent as usize % 64],
+            1,
+        );
     }
 }
 
+/// Puts the inline buckets where the first value is, which is slow as a rule: most are below it.
 #[inline(always)]
-fn add_to(count: &AtomicU32) {
-    let counted = count.load(Ordering::Relaxed);
-    count.store(counted.saturating_add(1), Ordering::Relaxed);
+fn place(timer: &RecordTimer, exponent: u32) {
+    const BELOW: u32 = INLINE_BUCKETS as u32 - 2;
+    let first = exponent.saturating_sub(BELOW);
+    timer.first_bucket.store(first, Ordering::Relaxed);
 }
 
-/// The timer's histogram in the pool.
+/// The timer's histogram in the pool. Where the pool is full all values are taken to be in one bucket
+/// from then on: the sum of the buckets stays the number of calls.
 fn pooled(timer: &RecordTimer) -> Option<&'static Histogram> {
     let known = timer.histogram.load(Ordering::Relaxed);
     if let Some(index) = known.checked_sub(1) {
         return Some(segment::histogram(index));
     }
-    let index = segment::take_histogram()?;
+    let Some(index) = segment::take_histogram() else {
+        let first = timer.first_bucket.load(Ordering::Relaxed) % NO_BUCKET;
+        timer
+            .first_bucket
+            .store(first + NO_BUCKET, Ordering::Relaxed);
+        return None;
+    };
     timer.histogram.store(index + 1, Ordering::Relaxed);
     Some(segment::histogram(index))
 }
 
-/// Counts a value outside the inline buckets. Where the pool is full the nearest of them has it: the
-/// sum of the buckets stays the number of calls.
+/// Counts a value outside the inline buckets.
 fn outside(timer: &RecordTimer, exponent: u32) {
-    if let Some(pooled) = pooled(timer) {
-        let count = &pooled.buckets[exponent as usize % 64];
-        add(count, 1);
-        if count
-            .load(Ordering::Relaxed)
-            .is_multiple_of(u64::from(OFTEN))
-        {
-            center(timer, pooled);
-        }
+    let Some(pooled) = pooled(timer) else {
         return;
+    };
+    let count = &pooled.buckets[exponent as usize % 64];
+    add(count, 1);
+    if count
+        .load(Ordering::Relaxed)
+        .is_multiple_of(u64::from(OFTEN))
+    {
+        center(timer, pooled);
     }
-    let is_below = exponent < timer.first_bucket.load(Ordering::Relaxed);
-    let nearest = if is_below { 0 } else { INLINE_BUCKETS - 1 };
-    add_to(&timer.buckets[nearest]);
 }
 
 /// Makes the inline buckets those that have counted most.

@@ -16,7 +16,7 @@ use abi::segment::{
 };
 
 use crate::activation::Activation;
-use crate::entry::{ipath_learn_walk, ipath_slow_entry, ipath_verify_walk};
+use crate::entry::{FOUND, ipath_learn_walk, ipath_slow_entry, ipath_verify_walk};
 use crate::exit::{ipath_fast_exit, ipath_slow_exit};
 use crate::memo::{self, Entry, Memo, Run};
 use crate::quick::{self, SLOT};
@@ -29,10 +29,6 @@ const PUSHED: usize = SLOT + 2 * 8;
 
 /// The direction flag in rflags.
 const DIRECTION: u32 = 1 << 10;
-
-/// Bits of a record's number of closed calls, all clear once in so many: compiled code sees then to
-/// the first of all, and that no inline bucket overflows.
-const SELDOM: u32 = (1 << 30) - 1;
 
 /// Bytes from the function id to the way back, which is behind the call that came here: it stands in
 /// the four last bytes of the hook's `mov eax, ID`, and the call has six.
@@ -47,7 +43,7 @@ macro_rules! timer {
 
 macro_rules! stub {
     (
-        $(#[$doc:meta])* $name:ident, $before:expr, $quick:expr, $third:expr, $fast:path, $slow:path,
+        $(#[$doc:meta])* $name:ident, $before:expr, $quick:expr, $third:expr, $resume:expr, $fast:path, $slow:path,
         { $($operand:ident = $kind:ident $value:expr,)* }
     ) => {
         $(#[$doc])*
@@ -87,6 +83,8 @@ macro_rules! stub {
             "mov edi, esi",
             "lea rsi, [rsp + {pushed}]", // the slot
             "call {fast}",
+            "test al, {found}",
+            "jnz 9f",
             "cmp rax, 1",
             "ja 2f",
             "je 4f",
@@ -116,6 +114,19 @@ macro_rules! stub {
             "pop rdx",
             "pop rcx",
             "ret",
+            // The thread has what the walk came to: on where a remembered one has been found.
+            "9:",
+            "lea rcx, [rax - {found}]",
+            "pop r11",
+            "pop r10",
+            "btr dword ptr [rsp], 30",
+            "jnc 36f",
+            "std",
+            "36:",
+            "mov rsi, [rsp + {way_back}]",
+            "mov esi, [rsi - {id}]",
+            "lea rax, [rcx + {run_found}]",
+            $resume,
             // The slow path, rax the thread. The callee-saved registers have their values from the
             // probe point again.
             "2:",
@@ -189,6 +200,8 @@ macro_rules! stub {
             direction = const DIRECTION,
             to_bit_30 = const 30 - DIRECTION.trailing_zeros(),
             id = const ID,
+            found = const FOUND,
+            run_found = const offset_of!(Thread, found),
             rbx = const offset_of!(Thread, saved) + offset_of!(Saved, rbx),
             rbp = const offset_of!(Thread, saved) + offset_of!(Saved, rbp),
             r12 = const offset_of!(Thread, saved) + offset_of!(Saved, r12_15),
@@ -211,6 +224,7 @@ macro_rules! entry_stub {
             $before,
             quick::entry!(),
             "mov rdx, rbp",
+            "jmp 27b",
             ipath_learn_walk,
             ipath_slow_entry,
     {
@@ -293,6 +307,7 @@ stub!(
     "",
     quick::exit!(),
     "mov rdx, rdi",
+    "ud2",
     ipath_fast_exit,
     ipath_slow_exit,
     {
@@ -325,7 +340,7 @@ stub!(
         scale = const offset_of!(Parameters, scale),
         sequence = const offset_of!(RecordHead, sequence),
         closed = const offset_of!(RecordHead, closed),
-        seldom = const SELDOM,
+        full = const record::FULL - 1,
         sum = const timer!(sum),
         min = const timer!(min),
         max = const timer!(max),

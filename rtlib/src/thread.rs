@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::{MAX_FUNCTIONS, MAX_THREADS};
 
 use crate::activation::{self, Activation};
-use crate::memo::{self, Memo, Miss, Read};
+use crate::memo::{self, Memo, Miss, Read, Run};
 use crate::state::{REGISTRY, ipath_parameters};
 use crate::sys::AlternateStack;
 use crate::walk::Walk;
@@ -46,7 +46,28 @@ pub struct PathSlot {
     pub path: u32,
     /// The record of this thread and path.
     pub record: u32,
+    /// The path's return addresses, in one piece where its nodes are all over the tree; null where the
+    /// path is one of those beyond the limit.
+    pub frames: *const u64,
+    /// How many, shifted by [`PathSlot::ROOT_BITS`], and the node they end in.
+    pub shape: u32,
+    /// The function's id.
+    pub function: u32,
 }
+
+impl PathSlot {
+    /// Bits of a root's node.
+    const ROOT_BITS: u32 = 3;
+
+    /// Length and end of a walk in a word; `None` where it is too long.
+    #[inline(always)]
+    pub fn shape(len: u64, root: u32) -> Option<u32> {
+        let len = u32::try_from(len).ok()?;
+        (len < 1 << (u32::BITS - Self::ROOT_BITS)).then_some(len << Self::ROOT_BITS | root)
+    }
+}
+
+const _: () = assert!(abi::segment::FIRST_NODE <= 1 << PathSlot::ROOT_BITS);
 
 /// A range of memory that a stack lies in.
 #[derive(Clone, Copy)]
@@ -104,6 +125,10 @@ pub struct Thread {
     pub paths_mask: u64,
     /// Slots in use.
     pub paths_used: u64,
+    /// Where the return addresses of the next path go, and how many there is room for.
+    pub copies: *mut u64,
+    /// See `copies`.
+    pub copies_left: u64,
     /// Return addresses of the walk under way.
     pub frames: *mut u64,
     /// How many fit.
@@ -114,6 +139,8 @@ pub struct Thread {
     pub walk: Walk,
     /// See `walk`.
     pub miss: Miss,
+    /// What it came to.
+    pub found: Run,
     /// Other stacks the thread has run on, and which of them is replaced next.
     pub stacks: [StackRange; STACKS],
     /// See `stacks`.

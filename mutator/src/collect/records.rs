@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 
-use abi::segment::{AREA_RECORDS, RecordTimer};
+use abi::segment::{AREA_RECORDS, NO_BUCKET, RecordTimer};
 
 use crate::segment::Segment;
 
@@ -120,7 +120,7 @@ fn read_once(segment: &Segment, index: u64) -> Option<Raw> {
         .map(|n| {
             segment
                 .record_timer(index, n)
-                .map(|t| read_timer(segment, t))
+                .map(|t| read_timer(segment, t, closed))
         })
         .collect::<Option<Vec<_>>>()?;
     Some(Raw {
@@ -134,7 +134,7 @@ fn read_once(segment: &Segment, index: u64) -> Option<Raw> {
     })
 }
 
-fn read_timer(segment: &Segment, timer: &RecordTimer) -> RawTimer {
+fn read_timer(segment: &Segment, timer: &RecordTimer, closed: u64) -> RawTimer {
     let mut histogram = BTreeMap::new();
     let mut put = |k: usize, n: u64| {
         if n != 0 {
@@ -148,12 +148,13 @@ fn read_timer(segment: &Segment, timer: &RecordTimer) -> RawTimer {
             .enumerate()
             .for_each(|(k, n)| put(k, n.load(Relaxed)));
     }
-    let first = timer.first_bucket.load(Relaxed) as usize % 64;
-    timer
-        .buckets
-        .iter()
-        .enumerate()
-        .for_each(|(k, n)| put(first + k, n.load(Relaxed).into()));
+    let first = timer.first_bucket.load(Relaxed);
+    if first >= NO_BUCKET {
+        histogram = BTreeMap::from([((first % NO_BUCKET) as u8, closed)]);
+    } else {
+        let inline = timer.buckets.iter().enumerate();
+        inline.for_each(|(k, n)| put(first as usize + k, n.load(Relaxed).into()));
+    }
     RawTimer {
         sum: timer.sum.load(Relaxed),
         min: timer.min.load(Relaxed),

@@ -4,7 +4,7 @@
 //! records, threads and modules; the command writes the rest.
 
 use core::mem::{offset_of, size_of};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::MAX_TIMERS;
 
@@ -250,7 +250,10 @@ pub struct RecordHead {
 }
 
 /// Buckets a record holds itself; values outside them are counted in a histogram of the pool.
-pub const INLINE_BUCKETS: usize = 4;
+pub const INLINE_BUCKETS: usize = 8;
+/// Added to [`RecordTimer::first_bucket`] where there was no memory for a histogram: all values are taken
+/// to be in that one bucket.
+pub const NO_BUCKET: u32 = 64;
 
 /// One timer of a record, in ticks of its source.
 #[repr(C)]
@@ -270,7 +273,7 @@ pub struct RecordTimer {
     /// Exponent of the first inline bucket.
     pub first_bucket: AtomicU32,
     /// Counts for `first_bucket` and the exponents that follow; more of them may be in the pool.
-    pub buckets: [AtomicU32; INLINE_BUCKETS],
+    pub buckets: [AtomicU16; INLINE_BUCKETS],
 }
 
 /// The part of a histogram that its record has no room for: entry k counts values in [2^k, 2^(k+1)).
