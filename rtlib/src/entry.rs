@@ -93,8 +93,7 @@ unsafe fn begin(function: u64, slot: u64) -> Result<*mut Thread, *mut Thread> {
             return Err(DONE);
         }
         if is_busy(thread, slot) {
-            let missed = &segment::thread((*thread).index).missed;
-            missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            count_missed(thread);
             return Err(DONE);
         }
         set_busy(thread, slot);
@@ -106,6 +105,14 @@ unsafe fn begin(function: u64, slot: u64) -> Result<*mut Thread, *mut Thread> {
 fn flags(function: u64) -> u32 {
     let state = &ipath_functions[function as usize % abi::MAX_FUNCTIONS];
     state.flags.load(Ordering::Relaxed)
+}
+
+/// Counts a call of the thread's that is not recorded.
+#[inline(always)]
+unsafe fn count_missed(thread: *mut Thread) {
+    // SAFETY: the thread is the caller's.
+    let missed = unsafe { &segment::thread((*thread).index).missed };
+    missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 /// Makes the calling thread known.
@@ -190,8 +197,7 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
     // SAFETY: the stub's promise; the thread is marked busy.
     unsafe {
         if record_slowly(thread, function as u32, slot).is_none() {
-            let missed = &segment::thread((*thread).index).missed;
-            missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            count_missed(thread);
         }
         set_busy(thread, 0);
     }

@@ -20,6 +20,8 @@ use core::ptr;
 
 use abi::segment::RecordHead;
 
+use crate::thread::HASH;
+
 /// Bytes for runs.
 const ARENA: u64 = 1 << 19;
 /// Reads that are compared in one turn: the last one of a run is repeated up to a multiple of it.
@@ -30,9 +32,7 @@ const SLOT_BITS: u32 = 13;
 /// Slots looked at for a key.
 pub const PROBES: u64 = 4;
 
-/// What a key is multiplied with, and how far to the right its first slot's number is then.
-pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
-/// See [`HASH`].
+/// How far to the right the number of a key's first slot is once it has been multiplied.
 pub const HASH_SHIFT: u32 = u64::BITS - SLOT_BITS;
 
 /// Bytes that a thread's remembered walks take.

@@ -22,7 +22,7 @@ use crate::memo::{self, Entry, Memo, Run};
 use crate::quick::{self, SLOT};
 use crate::record;
 use crate::state::{REGISTRY, ipath_alive, ipath_functions, ipath_parameters};
-use crate::thread::{self, Saved, StackRange, Thread};
+use crate::thread::{self, HASH, Saved, StackRange, Thread};
 
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
 const PUSHED: usize = SLOT + 2 * 8;
@@ -210,6 +210,29 @@ macro_rules! stub {
             signal_mask = const offset_of!(Thread, signal_mask),
             block_signals = sym block_signals,
             restore_signals = sym restore_signals,
+            slot = const SLOT,
+            // What every call looks at.
+            alive = sym ipath_alive,
+            alive_word = const ALIVE as i32,
+            parameters = sym ipath_parameters,
+            rdfsbase = const offset_of!(Parameters, rdfsbase),
+            registry = sym REGISTRY,
+            registry_shift = const thread::HASH_SHIFT,
+            hash = const HASH,
+            busy = const offset_of!(Thread, busy),
+            tid_at = const offset_of!(Thread, tid_at),
+            tid = const offset_of!(Thread, tid),
+            functions = sym ipath_functions,
+            // The activation.
+            top = const offset_of!(Thread, top),
+            depths = const offset_of!(Thread, depths),
+            at = const offset_of!(Activation, slot),
+            nested = const offset_of!(Activation, nested),
+            record = const offset_of!(Activation, record),
+            function = const offset_of!(Activation, function),
+            generation = const offset_of!(Activation, generation),
+            outermost = const offset_of!(Activation, outermost),
+            start = const offset_of!(Activation, start),
             $($operand = $kind $value,)*
             );
         }
@@ -228,19 +251,6 @@ macro_rules! entry_stub {
             ipath_learn_walk,
             ipath_slow_entry,
     {
-        slot = const SLOT,
-        // What every call looks at.
-        alive = sym ipath_alive,
-        alive_word = const ALIVE as i32,
-        parameters = sym ipath_parameters,
-        rdfsbase = const offset_of!(Parameters, rdfsbase),
-        registry = sym REGISTRY,
-        registry_shift = const thread::HASH_SHIFT,
-        hash = const thread::HASH,
-        busy = const offset_of!(Thread, busy),
-        tid_at = const offset_of!(Thread, tid_at),
-        tid = const offset_of!(Thread, tid),
-        functions = sym ipath_functions,
         flags = const offset_of!(FunctionSlot, flags),
         is_reaper = const FUNCTION_REAPER,
         has_exits = const FUNCTION_EXITS,
@@ -258,17 +268,8 @@ macro_rules! entry_stub {
         run_stack = const offset_of!(Run, stack),
         // The record and the activation.
         entered = const offset_of!(RecordHead, entered),
-        top = const offset_of!(Thread, top),
-        depths = const offset_of!(Thread, depths),
-        at = const offset_of!(Activation, slot),
         stack = const offset_of!(Activation, stack),
         next = const offset_of!(Activation, next),
-        nested = const offset_of!(Activation, nested),
-        record = const offset_of!(Activation, record),
-        function = const offset_of!(Activation, function),
-        generation = const offset_of!(Activation, generation),
-        outermost = const offset_of!(Activation, outermost),
-        start = const offset_of!(Activation, start),
         $($operand = $kind $value,)*
     }
         );
@@ -311,29 +312,6 @@ stub!(
     ipath_fast_exit,
     ipath_slow_exit,
     {
-        slot = const SLOT,
-        // What every call looks at.
-        alive = sym ipath_alive,
-        alive_word = const ALIVE as i32,
-        parameters = sym ipath_parameters,
-        rdfsbase = const offset_of!(Parameters, rdfsbase),
-        registry = sym REGISTRY,
-        registry_shift = const thread::HASH_SHIFT,
-        hash = const thread::HASH,
-        busy = const offset_of!(Thread, busy),
-        tid_at = const offset_of!(Thread, tid_at),
-        tid = const offset_of!(Thread, tid),
-        functions = sym ipath_functions,
-        // The activation.
-        top = const offset_of!(Thread, top),
-        depths = const offset_of!(Thread, depths),
-        at = const offset_of!(Activation, slot),
-        nested = const offset_of!(Activation, nested),
-        record = const offset_of!(Activation, record),
-        function = const offset_of!(Activation, function),
-        generation = const offset_of!(Activation, generation),
-        outermost = const offset_of!(Activation, outermost),
-        start = const offset_of!(Activation, start),
         prev = const offset_of!(Activation, prev),
         // The record.
         timers = const offset_of!(Parameters, timers),

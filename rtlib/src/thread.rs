@@ -175,9 +175,9 @@ struct Slot {
 
 const SLOTS: usize = 2 * MAX_THREADS;
 
-/// What an FS base is multiplied with, and how far to the right its first slot's number is then.
+/// What keys are multiplied with, here and in [`memo`]: the stubs do both.
 pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
-/// See [`HASH`].
+/// How far to the right the number of an FS base's first slot is then.
 pub const HASH_SHIFT: u32 = u64::BITS - SLOTS.trailing_zeros();
 
 /// Threads by FS base: open addressing, nothing is ever removed. A thread that gets the FS base of

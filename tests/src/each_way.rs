@@ -21,10 +21,11 @@ pub fn each_way(program: &Program, names: &[&str], mut judge: impl FnMut(&Finish
     for (metrics, is_verified) in WAYS {
         let scratch = Scratch::new("each-way");
         let file = scratch.file("p.json");
-        let mut program = program.clone();
-        if is_verified {
-            program = program.env("IPATH_VERIFY_WALKS", "1");
-        }
+        let program = if is_verified {
+            program.verified()
+        } else {
+            program.clone()
+        };
         let ours = program.under_ipath(names, metrics, &file);
         println!("{metrics}, verified: {is_verified}");
         assert!(file.exists(), "no profile\n{}", ours.report());

@@ -41,8 +41,9 @@ pub fn check(program: &Program, pattern: &str, sites: &[Site]) -> Profile {
 fn check_walks(program: &Program, plain: &Finished, profile: &Profile, pattern: &str) {
     let scratch = Scratch::new("verified");
     let file = scratch.file("p.json");
-    let verified = program.clone().env("IPATH_VERIFY_WALKS", "1");
-    let ours = verified.under_ipath(&[pattern], "count,wall", &file);
+    let ours = program
+        .verified()
+        .under_ipath(&[pattern], "count,wall", &file);
     assert_output_kept(plain, &ours);
     let again = Profile::read(&file);
     let calls = |profile: &Profile| {

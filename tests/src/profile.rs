@@ -172,6 +172,15 @@ impl Profile {
         self.function(name).map_or(0, |f| count(&f.totals))
     }
 
+    /// Checks that every path is complete, `why` it should be.
+    ///
+    /// # Panics
+    /// With the number of those that are not.
+    pub fn assert_complete(&self, why: &str) {
+        let incomplete = self.paths.iter().filter(|path| !path.complete).count();
+        assert_eq!(incomplete, 0, "{why}");
+    }
+
     /// Checks that nothing was lost.
     ///
     /// # Panics

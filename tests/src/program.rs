@@ -32,6 +32,12 @@ impl Program {
         self
     }
 
+    /// The same, with ipath told to make every remembered walk anew, which ends the program where the two
+    /// differ.
+    pub fn verified(&self) -> Self {
+        self.clone().env("IPATH_VERIFY_WALKS", "1")
+    }
+
     /// Runs it alone.
     pub fn plain(&self) -> Finished {
         self.environment(Run::new(&self.path).args(&self.args))

@@ -34,8 +34,7 @@ fn exact_c_position_dependent() {
 fn static_glibc() {
     let program = Program::new(&program_with("paths.c", &["-static"]), [""; 0]);
     let profile = check(&program, "work", &sites(&program.path, "work"));
-    let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
-    assert_eq!(incomplete, 0, "every path ends at _start");
+    profile.assert_complete("every path ends at _start");
 }
 
 /// musl's own functions have no unwind tables, and gdb loses its way there. The program's own frames are
@@ -50,8 +49,7 @@ fn static_musl() {
         program.under_ipath(&["work"], "count,wall", &file);
         let profile = Profile::read(&file);
         profile.assert_lossless();
-        let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
-        assert_eq!(incomplete, 0, "every path ends at _start or in clone");
+        profile.assert_complete("every path ends at _start or in clone");
         let mut paths: BTreeMap<Vec<String>, u64> = BTreeMap::new();
         for path in &profile.paths {
             let names = path.stack.iter().map(|&frame| {
@@ -85,8 +83,7 @@ fn no_cfi() {
     ];
     let program = Program::new(&program_with("paths.c", &flags), [""; 0]);
     let profile = check(&program, "work", &sites(&program.path, "work"));
-    let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
-    assert_eq!(incomplete, 0, "every path ends at _start");
+    profile.assert_complete("every path ends at _start");
 }
 
 /// No unwind tables, no libc, stacks that grow by moving: the program knows its own calls. A call that is
@@ -103,8 +100,7 @@ fn go_binary() {
         let profile = Profile::read(&file);
         assert_eq!(profile.calls(&function), calls, "{function}");
         profile.assert_lossless();
-        let incomplete = profile.paths.iter().filter(|p| !p.complete).count();
-        assert_eq!(incomplete, 0, "every path ends at a root of Go's");
+        profile.assert_complete("every path ends at a root of Go's");
     }
 }
 

@@ -190,7 +190,7 @@ fn rules(module: &Module, opened: &OpenImage, bias: Bias) -> Table {
 fn go_roots(opened: &OpenImage) -> impl Iterator<Item = Svma> {
     const NAMES: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
     let functions = opened.image.functions().iter();
-    let exits = functions.filter(|f| NAMES.contains(&f.name().as_str()));
+    let exits = functions.filter(|f| NAMES.contains(&f.linkage.as_str()));
     exits.map(|f| f.range.start.plus(1))
 }
 
