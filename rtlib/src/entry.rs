@@ -1,6 +1,6 @@
 //! What happens when a probed function is entered.
 
-use core::arch::x86_64::_rdtsc;
+use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch, _rdtsc};
 use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -10,8 +10,9 @@ use abi::segment::RecordHead;
 
 use crate::activation::{self, Activation};
 use crate::memo::Run;
+use crate::paths::Path;
 use crate::state::{ipath_functions, is_alive};
-use crate::thread::{self, ACTIVATIONS, PathSlot, StackRange, Thread};
+use crate::thread::{self, ACTIVATIONS, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
 use crate::{exit, maps, memory, record, segment, sys, tree};
 
@@ -53,21 +54,48 @@ pub unsafe extern "C" fn ipath_learn_walk(
         if is_reaper || !thread::is_same_thread(thread) || !(*thread).stack.holds(slot) {
             return thread;
         }
-        (*thread).entry_rbp = rbp;
-        // Where one is remembered, it is something else that the stub's code could not do.
-        let Err(miss) = (*thread).memo.find(function as u32, slot) else {
-            return thread;
-        };
         if has_tried {
             return thread;
         }
-        (*thread).miss = miss;
-        match walk::fast(thread, function as u32, slot, rbp) {
+        (*thread).entry_rbp = rbp;
+        learn_walk(thread, function, slot)
+    }
+}
+
+/// The second half of [`ipath_learn_walk`], apart from the first to use less of the stack.
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn learn_walk(thread: *mut Thread, function: u64, slot: u64) -> *mut Thread {
+    // SAFETY: the caller's promise; the thread is marked busy.
+    unsafe {
+        let is_resting = (*thread).memo.is_resting();
+        if !is_resting {
+            // Where one is remembered, it is something else that the stub's code could not do.
+            let Err(miss) = (*thread).memo.find(function as u32, slot) else {
+                return thread;
+            };
+            (*thread).miss = miss;
+        }
+        if walk(thread, function as u32, slot) {
+            remember(thread, function as u32, is_resting)
+        } else {
+            thread
+        }
+    }
+}
+
+/// Makes the walk of a call, to be found in the thread where the words read have determined it.
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match walk::fast(thread, function, slot, (*thread).entry_rbp) {
             Ok(walk) if walk.is_determined => {
                 (*thread).walk = walk;
-                remember(thread, function as u32)
+                true
             }
-            _ => thread,
+            _ => false,
         }
     }
 }
@@ -146,7 +174,7 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
         set_busy(thread, slot);
         (*thread).entry_rbp = rbp;
         if let Ok(run) = (*thread).memo.find(function as u32, slot)
-            && !is_same_walk(thread, function as u32, run, rbp, slot)
+            && !(walk(thread, function as u32, slot) && is_same_walk(thread, function as u32, run))
         {
             core::arch::asm!("ud2", options(noreturn, nomem, nostack));
         }
@@ -154,15 +182,12 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
     }
 }
 
-/// Whether a fresh walk comes to the same as a remembered one.
-unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run, rbp: u64, slot: u64) -> bool {
+/// Whether the walk just made came to the same as a remembered one.
+#[inline(never)]
+unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run) -> bool {
     // SAFETY: the caller's promise.
-    unsafe {
-        walk::fast(thread, function, slot, rbp).is_ok_and(|walk| {
-            let known = find(thread, function, &walk);
-            walk.stack == run.stack && known.is_some_and(|known| ptr::eq(known, run.record))
-        })
-    }
+    let (walk, known) = unsafe { (&(*thread).walk, find(thread, function, &(*thread).walk)) };
+    walk.stack == run.stack && known.is_some_and(|known| ptr::eq(known, run.record))
 }
 
 /// Remembers the walk just made for calls like this one, if its path has a record, for which the stub is
@@ -170,18 +195,26 @@ unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run, rbp: u64, 
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-unsafe fn remember(thread: *mut Thread, function: u32) -> *mut Thread {
+unsafe fn remember(thread: *mut Thread, function: u32, is_resting: bool) -> *mut Thread {
     // SAFETY: the thread is the caller's; the walk has just left its reads there.
     unsafe {
         let walk = &(*thread).walk;
         let Some(known) = find(thread, function, walk) else {
             return thread;
         };
-        let reads = core::slice::from_raw_parts((*thread).reads, walk.reads as usize);
-        // Where there is no room for it, the next one like it comes here again.
-        (*thread)
-            .memo
-            .remember(&(*thread).miss, reads, walk.stack, known);
+        if is_resting {
+            (*thread).memo.rest();
+        } else {
+            let reads = core::slice::from_raw_parts((*thread).reads, walk.reads as usize);
+            let (miss, calls) = (&(*thread).miss, (*thread).quick_calls);
+            // Where there is no room for it, the next one like it comes here again.
+            (*thread)
+                .memo
+                .remember(miss, reads, walk.stack, known, calls);
+        }
+        if (*thread).memo.is_resting() != is_resting {
+            (*thread).set_quick();
+        }
         (*thread).found = Run::of_nothing(walk.stack, known);
         thread.wrapping_byte_add(FOUND)
     }
@@ -278,6 +311,7 @@ unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
     let thread = unsafe { &mut *thread };
     if let Some(known) = thread.stacks.iter().find(|r| r.holds(slot)) {
         thread.stack = *known;
+        thread.set_quick();
         return Some(());
     }
     let mut found = None;
@@ -293,6 +327,7 @@ unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
     })?;
     let range = found?;
     thread.stack = range;
+    thread.set_quick();
     let at = thread.next_stack as usize % thread.stacks.len();
     thread.stacks[at] = range;
     thread.next_stack += 1;
@@ -308,71 +343,45 @@ unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
             return None;
         }
         let old = (*thread).frames as u64;
-        (*thread).frames = memory::map(thread::walk_bytes(capacity))? as *mut u64;
-        (*thread).reads = (*thread).frames.add(capacity as usize).cast();
-        (*thread).frames_capacity = capacity;
+        let new = memory::map(thread::walk_bytes(capacity))?;
+        (*thread).set_walk_buffers(new, capacity);
         memory::unmap(old);
         Some(())
+    }
+}
+
+/// The path just walked.
+#[inline(always)]
+unsafe fn path<'a>(thread: *mut Thread, function: u32, walk: &'a Walk) -> Path<'a> {
+    // SAFETY: the thread is the caller's.
+    let (frames, sites) = unsafe { ((*thread).frames, (*thread).sites) };
+    Path {
+        function,
+        walk,
+        frames,
+        sites: sites.cast(),
     }
 }
 
 /// The record of the path just walked, if this thread has one.
 #[inline(always)]
 unsafe fn find(thread: *mut Thread, function: u32, walk: &Walk) -> Option<&'static RecordHead> {
-    // SAFETY: the table is the thread's own, its mask one less than its length.
-    unsafe {
-        let (table, mask) = ((*thread).paths, (*thread).paths_mask);
-        let mut at = walk.hash & mask;
-        loop {
-            let slot = table.add(at as usize);
-            if (*slot).path == 0 {
-                return None;
-            }
-            if (*slot).hash == walk.hash
-                && (*slot).function == function
-                && PathSlot::shape(walk.len, walk.root) == Some((*slot).shape)
-                && are_equal((*thread).frames, (*slot).frames, walk.len)
-            {
-                return Some(segment::record((*slot).record));
-            }
-            at = (at + 1) & mask;
-        }
-    }
+    // SAFETY: the walk has left its frames and sites with the thread.
+    let number = unsafe {
+        let path = path(thread, function, walk);
+        (*thread)
+            .paths
+            .find(&path, |number| fetch(segment::record(number)))
+    };
+    number.map(segment::record)
 }
 
-/// Word by word: a call of `bcmp` would come of comparing slices, with vector registers.
+/// Has the line behind a record's head fetched, which is needed when the call ends.
 #[inline(always)]
-unsafe fn are_equal(a: *const u64, b: *const u64, len: u64) -> bool {
-    // SAFETY: both have `len` words.
-    unsafe {
-        let mut at = 0;
-        while at < len as usize {
-            if a.add(at).read_volatile() != b.add(at).read() {
-                return false;
-            }
-            at += 1;
-        }
-    }
-    true
-}
-
-/// A copy of the return addresses just walked, for as long as the session lasts.
-unsafe fn keep(thread: *mut Thread, len: u64) -> Option<*const u64> {
-    /// Bytes that are mapped at a time, at least.
-    const CHUNK: u64 = 1 << 18;
-    // SAFETY: the thread is the caller's; what is left of a chunk is used by nobody.
-    unsafe {
-        if (*thread).copies_left < len {
-            let bytes = (len * 8).max(CHUNK);
-            (*thread).copies = memory::map(bytes)? as *mut u64;
-            (*thread).copies_left = bytes / 8;
-        }
-        let copy = (*thread).copies;
-        ptr::copy_nonoverlapping((*thread).frames, copy, len as usize);
-        (*thread).copies = copy.add(len as usize);
-        (*thread).copies_left -= len;
-        Some(copy)
-    }
+fn fetch(record: &RecordHead) {
+    let head: *const RecordHead = record;
+    // SAFETY: a prefetch cannot fault. It is SSE's, but uses none of its registers.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(head.wrapping_add(1).cast()) };
 }
 
 /// Interns the path just walked and makes this thread's record of it.
@@ -383,85 +392,27 @@ unsafe fn learn_path(
 ) -> Option<&'static RecordHead> {
     // SAFETY: the thread is the caller's; `frames` holds `len` addresses.
     unsafe {
+        if walk.has_sites {
+            walk::fill_frames(thread, walk);
+        }
         let frames = core::slice::from_raw_parts((*thread).frames, walk.len as usize);
-        let path = tree::intern(function, frames, walk.root)?;
-        let is_overflow = !tree::is_path(path, function, frames, walk.root);
-        // Paths beyond the limit share a path; it is kept under a hash of its own.
-        let hash = if is_overflow {
-            u64::from(path)
+        let node = tree::intern(function, frames, walk.root)?;
+        let (index, tid) = ((*thread).index, (*thread).tid);
+        let paths = &mut (*thread).paths;
+        let record = if tree::is_path(node, function, frames, walk.root) {
+            let record = record::make(index, tid, function, node)?;
+            paths.add(&path(thread, function, walk), node, record)?;
+            record
         } else {
-            walk.hash
+            // Paths beyond the limit share a path.
+            if let Some(known) = paths.find_overflow(function, node) {
+                return Some(segment::record(known));
+            }
+            let record = record::make(index, tid, function, node)?;
+            paths.add_overflow(function, node, record)?;
+            record
         };
-        if is_overflow && let Some(known) = find_overflow(thread, hash, path) {
-            return Some(known);
-        }
-        if ((*thread).paths_used + 1) * 2 > (*thread).paths_mask {
-            grow_paths(thread)?;
-        }
-        let record = record::make((*thread).index, (*thread).tid, function, path)?;
-        let (frames, shape) = match PathSlot::shape(walk.len, walk.root) {
-            Some(shape) if !is_overflow => (keep(thread, walk.len)?, shape),
-            _ => (ptr::null(), 0),
-        };
-        insert(
-            (*thread).paths,
-            (*thread).paths_mask,
-            PathSlot {
-                hash,
-                path,
-                record,
-                frames,
-                shape,
-                function,
-            },
-        );
-        (*thread).paths_used += 1;
         Some(segment::record(record))
-    }
-}
-
-unsafe fn find_overflow(thread: *mut Thread, hash: u64, path: u32) -> Option<&'static RecordHead> {
-    // SAFETY: as for `find`.
-    unsafe {
-        let (table, mask) = ((*thread).paths, (*thread).paths_mask);
-        let mut at = hash & mask;
-        while (*table.add(at as usize)).path != 0 {
-            let slot = *table.add(at as usize);
-            if slot.hash == hash && slot.path == path {
-                return Some(segment::record(slot.record));
-            }
-            at = (at + 1) & mask;
-        }
-        None
-    }
-}
-
-unsafe fn insert(table: *mut PathSlot, mask: u64, new: PathSlot) {
-    // SAFETY: the table has `mask + 1` slots, some of them free.
-    unsafe {
-        let mut at = new.hash & mask;
-        while (*table.add(at as usize)).path != 0 {
-            at = (at + 1) & mask;
-        }
-        *table.add(at as usize) = new;
-    }
-}
-
-unsafe fn grow_paths(thread: *mut Thread) -> Option<()> {
-    // SAFETY: the old table is the thread's own; the new one is zeroed memory of twice its length.
-    unsafe {
-        let (old, slots) = ((*thread).paths, (*thread).paths_mask + 1);
-        let new = memory::map(2 * slots * size_of::<PathSlot>() as u64)? as *mut PathSlot;
-        for at in 0..slots {
-            let slot = *old.add(at as usize);
-            if slot.path != 0 {
-                insert(new, 2 * slots - 1, slot);
-            }
-        }
-        (*thread).paths = new;
-        (*thread).paths_mask = 2 * slots - 1;
-        memory::unmap(old as u64);
-        Some(())
     }
 }
 

@@ -29,6 +29,14 @@ const UNROLLED: usize = 4;
 /// Slots of the table of runs.
 const SLOTS: u64 = (1 << SLOT_BITS) + PROBES - 1;
 const SLOT_BITS: u32 = 13;
+/// Calls of which not more than one may have been missed between two times of forgetting, for remembering
+/// to be worth its price.
+const WORTH: u64 = 3;
+/// Calls for which nothing is remembered where it is not; twice as many each time in a row.
+const SHORTEST_REST: u64 = 1 << 14;
+const LONGEST_REST: u64 = 1 << 20;
+/// Part of the arena that is filled after a rest, to see whether it has become worth its price.
+const TRIAL: u64 = ARENA / 4;
 /// Slots looked at for a key.
 pub const PROBES: u64 = 4;
 
@@ -78,9 +86,16 @@ struct Key(u64, u64);
 pub struct Memo {
     /// Its slots.
     pub table: *mut Entry,
-    /// Where the next run goes, and where the arena ends.
+    /// Where the next run goes, up to where they may, and where the arena ends.
     free: u64,
+    limit: u64,
     end: u64,
+    /// Walks not found since all were forgotten, and the thread's calls by then.
+    misses: u64,
+    calls: u64,
+    /// Calls for which none is remembered nor looked for, and how many those were the last time.
+    rest: u64,
+    last_rest: u64,
 }
 
 /// Where a comparison has failed.
@@ -136,16 +151,15 @@ impl Key {
 }
 
 impl Memo {
-    /// Nothing remembered yet.
+    /// Makes zeroed memory a memo that remembers nothing: the runtime's is in the middle of a thread's.
     ///
     /// # Safety
     /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, that nobody else uses.
-    pub const unsafe fn new(base: u64) -> Self {
-        Self {
-            table: base as *mut Entry,
-            free: base + SLOTS * size_of::<Entry>() as u64,
-            end: base + BYTES,
-        }
+    pub const unsafe fn begin(&mut self, base: u64) {
+        self.table = base as *mut Entry;
+        self.free = base + BYTES - ARENA;
+        self.limit = base + BYTES;
+        self.end = base + BYTES;
     }
 
     /// The run whose reads are equal, for a call of `function` whose return address is at `slot`.
@@ -191,21 +205,35 @@ impl Memo {
         None
     }
 
+    /// Whether remembering is not worth its price now: too few walks have been found again.
+    #[inline(always)]
+    pub fn is_resting(&self) -> bool {
+        self.rest != 0
+    }
+
+    /// Counts a call in that time.
+    #[inline(always)]
+    pub fn rest(&mut self) {
+        self.rest -= 1;
+    }
+
     /// Remembers a walk that was not found: all its reads, and what it came to. False where there is no
-    /// room for it now.
+    /// room for it now. The thread has made `calls` in all.
     pub fn remember(
         &mut self,
         miss: &Miss,
         reads: &[Read],
         stack: u64,
         record: *const RecordHead,
+        calls: u64,
     ) -> bool {
+        self.misses += 1;
         let Some(reads) = reads.get(miss.matched..) else {
             return false;
         };
         let padded = reads.len().next_multiple_of(UNROLLED);
         let bytes = (size_of::<Run>() + padded * size_of::<Read>()) as u64;
-        if self.free + bytes > self.end && !self.forget(miss, bytes) {
+        if self.free + bytes > self.limit && !self.forget(miss, bytes, calls) {
             return false;
         }
         let first = miss.key.place(0);
@@ -239,8 +267,18 @@ impl Memo {
     /// Forgets all walks to have room; whether what was missed can be remembered then: a branch has
     /// nothing left to branch off.
     #[cold]
-    fn forget(&mut self, miss: &Miss, bytes: u64) -> bool {
+    fn forget(&mut self, miss: &Miss, bytes: u64, calls: u64) -> bool {
         let arena = self.end - ARENA;
+        let made = calls.wrapping_sub(self.calls);
+        let is_worth = self.misses < made / WORTH;
+        self.last_rest = if is_worth {
+            0
+        } else {
+            (self.last_rest * 2).clamp(SHORTEST_REST, LONGEST_REST)
+        };
+        self.rest = self.last_rest;
+        self.limit = arena + if is_worth { ARENA } else { TRIAL };
+        (self.misses, self.calls) = (0, calls);
         for place in 0..SLOTS as usize {
             // SAFETY: below SLOTS.
             unsafe {
@@ -248,7 +286,7 @@ impl Memo {
             }
         }
         self.free = arena;
-        miss.matched == 0 && bytes <= ARENA
+        miss.matched == 0 && bytes <= self.limit - arena
     }
 }
 
@@ -279,18 +317,34 @@ mod tests {
 
     fn memo() -> (Memo, Vec<u64>) {
         let mut memory = vec![0u64; BYTES as usize / 8];
+        let mut memo = Memo {
+            table: ptr::null_mut(),
+            free: 0,
+            limit: 0,
+            end: 0,
+            misses: 0,
+            calls: 0,
+            rest: 0,
+            last_rest: 0,
+        };
         // SAFETY: the memory is zeroed, aligned, and lives as long as the memo.
-        (unsafe { Memo::new(memory.as_mut_ptr() as u64) }, memory)
+        unsafe { memo.begin(memory.as_mut_ptr() as u64) };
+        (memo, memory)
     }
 
     /// The record that is remembered for what stands on the stack; it is remembered as `record` where
     /// there is none.
     fn call(memo: &mut Memo, stack: &Stack, record: u64) -> Option<u64> {
+        call_as(memo, stack, record, u64::MAX / 2)
+    }
+
+    /// The same after `calls` in all.
+    fn call_as(memo: &mut Memo, stack: &Stack, record: u64, calls: u64) -> Option<u64> {
         // SAFETY: the stack is the test's own.
         match unsafe { memo.find(FUNCTION, stack.slot()) } {
             Ok(run) => Some(run.record as u64),
             Err(miss) => {
-                memo.remember(&miss, &stack.reads(), 1, record as *const RecordHead);
+                memo.remember(&miss, &stack.reads(), 1, record as *const RecordHead, calls);
                 None
             }
         }
@@ -350,6 +404,35 @@ mod tests {
             }
         }
         assert!(found > 100_000, "{found}");
+    }
+
+    /// Calls that are made until the memo rests, of as many paths in turn, and how long it then does.
+    fn rests(memo: &mut Memo, paths: u64, calls: &mut u64) -> Option<u64> {
+        let mut stack = Stack(vec![0; 12]);
+        for call in 0..300_000 {
+            stack.0[0] = call % paths + 1;
+            *calls += 1;
+            call_as(memo, &stack, 1, *calls);
+            if memo.is_resting() {
+                return Some(memo.rest);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn it_rests_where_walks_are_not_found_again() {
+        let (mut memo, _memory) = memo();
+        let mut calls = 0;
+        assert_eq!(rests(&mut memo, 1000, &mut calls), None);
+        for expected in [SHORTEST_REST, 2 * SHORTEST_REST, 4 * SHORTEST_REST] {
+            assert_eq!(rests(&mut memo, 100_000, &mut calls), Some(expected));
+            for _ in 0..expected {
+                assert!(memo.is_resting());
+                memo.rest();
+            }
+        }
+        assert_eq!(rests(&mut memo, 100, &mut calls), None);
     }
 
     #[test]

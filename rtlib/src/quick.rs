@@ -123,7 +123,8 @@ macro_rules! entry {
     jne 26b
 
     // All are equal: rax is the run.
-27: lea rdi, [rip + {functions}]
+27: inc qword ptr [rcx + {quick_calls}]
+    lea rdi, [rip + {functions}]
     test byte ptr [rdi + 8*rsi + {flags}], {has_exits}
     mov rdx, [rax + {run_record}]
     jnz 29f

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::rule::Rule;
 
 /// Slots; a power of two. A program's call sites that reach a probe are far fewer.
-const SLOTS: usize = 1 << 16;
+const SLOTS: usize = 1 << u16::BITS;
 
 /// Slots looked at before the cache counts as full for an address.
 const PROBES: usize = 16;
@@ -36,24 +36,39 @@ impl Rules {
         }
     }
 
-    /// The rule for `address`, if it is known.
+    /// The word of the rule for `address`, 0 if it is not known, and the number of its slot, which is no
+    /// other address's for as long as the session lasts.
     #[inline(always)]
-    pub fn get(&self, address: u64) -> Option<Rule> {
+    pub fn get(&self, address: u64) -> (u64, u16) {
+        let first = slot_of(address);
+        let slot = &self.slots[first];
+        if slot.key.load(Ordering::Relaxed) == address {
+            return (slot.rule.load(Ordering::Acquire), first as u16);
+        }
+        self.search(address)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[unsafe(link_section = ".text.fast")]
+    fn search(&self, address: u64) -> (u64, u16) {
         let first = slot_of(address);
         for at in first..first + PROBES {
             let slot = &self.slots[at % SLOTS];
             let key = slot.key.load(Ordering::Relaxed);
             if key == address {
-                return match slot.rule.load(Ordering::Acquire) {
-                    0 => None,
-                    word => Some(Rule::decode(word)),
-                };
+                return (slot.rule.load(Ordering::Acquire), (at % SLOTS) as u16);
             }
             if key == 0 {
-                return None;
+                break;
             }
         }
-        None
+        (0, 0)
+    }
+
+    /// The address whose rule is in slot number `site`.
+    pub fn address(&self, site: u16) -> u64 {
+        self.slots[usize::from(site)].key.load(Ordering::Relaxed)
     }
 
     /// Remembers the rule for `address`; false where there is no room, and the rule must be found
@@ -98,14 +113,14 @@ mod tests {
             rbp_words: 0,
         };
         for n in 1..20_000u64 {
-            assert_eq!(RULES.get(n * 37), None);
+            assert_eq!(RULES.get(n * 37).0, 0);
             if RULES.insert(n * 37, rule(n)) {
-                assert_eq!(RULES.get(n * 37), Some(rule(n)));
+                let (word, site) = RULES.get(n * 37);
+                assert_eq!(Rule::decode(word), rule(n));
+                assert_eq!(RULES.address(site), n * 37);
             }
         }
-        let kept = (1..20_000)
-            .filter(|&n| RULES.get(n * 37) == Some(rule(n)))
-            .count();
+        let kept = (1..20_000).filter(|n| RULES.get(n * 37).0 != 0).count();
         assert!(kept > 19_900, "{kept} of 19999 kept");
     }
 }

@@ -254,8 +254,9 @@ macro_rules! entry_stub {
         flags = const offset_of!(FunctionSlot, flags),
         is_reaper = const FUNCTION_REAPER,
         has_exits = const FUNCTION_EXITS,
-        low = const offset_of!(Thread, stack) + offset_of!(StackRange, low),
-        high = const offset_of!(Thread, stack) + offset_of!(StackRange, high),
+        low = const offset_of!(Thread, quick) + offset_of!(StackRange, low),
+        high = const offset_of!(Thread, quick) + offset_of!(StackRange, high),
+        quick_calls = const offset_of!(Thread, quick_calls),
         entry_rbp = const offset_of!(Thread, entry_rbp),
         // Remembered walks.
         memo = const offset_of!(Thread, memo) + offset_of!(Memo, table),

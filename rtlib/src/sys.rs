@@ -76,6 +76,15 @@ pub fn populate(address: u64, len: u64) -> bool {
     }
 }
 
+/// Asks for large pages where memory is used all over; that it is not heeded does no harm.
+pub fn prefer_huge_pages(address: u64, len: u64) {
+    const MADV_HUGEPAGE: u64 = 14;
+    // SAFETY: changes no contents.
+    unsafe {
+        syscall(number::MADVISE, [address, len, MADV_HUGEPAGE, 0, 0, 0]);
+    }
+}
+
 /// The calling thread's id.
 pub fn gettid() -> u32 {
     // SAFETY: takes no argument and changes nothing.

@@ -9,6 +9,7 @@ use abi::{MAX_FUNCTIONS, MAX_THREADS};
 
 use crate::activation::{self, Activation};
 use crate::memo::{self, Memo, Miss, Read, Run};
+use crate::paths::{self, Paths};
 use crate::state::{REGISTRY, ipath_parameters};
 use crate::sys::AlternateStack;
 use crate::walk::Walk;
@@ -20,8 +21,6 @@ const STACK: u64 = 96 * 1024;
 const FRAMES: u64 = 512;
 /// Activations at first, and each time more are needed.
 pub const ACTIVATIONS: u64 = 256;
-/// Slots of the path table at first.
-const PATHS: u64 = 256;
 /// Stacks a thread is remembered to have run on.
 pub const STACKS: usize = 8;
 
@@ -35,39 +34,6 @@ pub struct Saved {
     /// r12 to r15.
     pub r12_15: [u64; 4],
 }
-
-/// An entry of a thread's table of paths.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct PathSlot {
-    /// Hash of function and frames; meaningful where `path` is not 0.
-    pub hash: u64,
-    /// The path's node; 0 while free.
-    pub path: u32,
-    /// The record of this thread and path.
-    pub record: u32,
-    /// The path's return addresses, in one piece where its nodes are all over the tree; null where the
-    /// path is one of those beyond the limit.
-    pub frames: *const u64,
-    /// How many, shifted by [`PathSlot::ROOT_BITS`], and the node they end in.
-    pub shape: u32,
-    /// The function's id.
-    pub function: u32,
-}
-
-impl PathSlot {
-    /// Bits of a root's node.
-    const ROOT_BITS: u32 = 3;
-
-    /// Length and end of a walk in a word; `None` where it is too long.
-    #[inline(always)]
-    pub fn shape(len: u64, root: u32) -> Option<u32> {
-        let len = u32::try_from(len).ok()?;
-        (len < 1 << (u32::BITS - Self::ROOT_BITS)).then_some(len << Self::ROOT_BITS | root)
-    }
-}
-
-const _: () = assert!(abi::segment::FIRST_NODE <= 1 << PathSlot::ROOT_BITS);
 
 /// A range of memory that a stack lies in.
 #[derive(Clone, Copy)]
@@ -93,8 +59,8 @@ impl StackRange {
 pub struct Thread {
     /// Address of the return address of the call being recorded; 0 while none is.
     pub busy: u64,
-    /// Stack the thread was last seen on.
-    pub stack: StackRange,
+    /// Where the stub looks for remembered walks: the stack the thread was last seen on, or nowhere.
+    pub quick: StackRange,
     /// Innermost activation.
     pub top: *mut Activation,
     /// Where the thread's id stands: in its control block, or where that is not known in `tid`.
@@ -107,32 +73,30 @@ pub struct Thread {
     pub entry_rbp: u64,
     /// Activations per function.
     pub depths: *mut u32,
-    /// Walks of earlier calls.
-    pub memo: Memo,
-    /// Top of the private stack, aligned to 16.
-    pub private_stack: u64,
+    /// Calls that the stub has recorded.
+    pub quick_calls: u64,
     /// The application's stack pointer while the slow path runs.
     pub saved_rsp: u64,
+    /// Top of the private stack, aligned to 16.
+    pub private_stack: u64,
+    /// Walks of earlier calls.
+    pub memo: Memo,
+    /// Stack the thread was last seen on.
+    pub stack: StackRange,
     /// The application's callee-saved registers while the slow path runs.
     pub saved: Saved,
     /// When the exit was reached that the slow path sees to, by the time-stamp counter.
     pub now: u64,
     /// The application's signal mask while the slow path runs.
     pub signal_mask: u64,
-    /// Table of paths, open addressing.
-    pub paths: *mut PathSlot,
-    /// Slots of the table minus one.
-    pub paths_mask: u64,
-    /// Slots in use.
-    pub paths_used: u64,
-    /// Where the return addresses of the next path go, and how many there is room for.
-    pub copies: *mut u64,
-    /// See `copies`.
-    pub copies_left: u64,
+    /// The paths it has been on.
+    pub paths: Paths,
     /// Return addresses of the walk under way.
     pub frames: *mut u64,
     /// How many fit.
     pub frames_capacity: u64,
+    /// The numbers of their rules, four more than that.
+    pub sites: *mut u16,
     /// Words that the walk under way has read: room for [`READS`] a frame and one.
     pub reads: *mut Read,
     /// The walk just made, and where it was missed, while it is being remembered.
@@ -152,9 +116,42 @@ pub struct Thread {
 /// A frame's return address and the frame pointer that leads to it.
 pub const READS: u64 = 2;
 
+/// More sites than frames: what fills up the last word.
+const MORE_SITES: u64 = 4;
+
 /// Bytes of the buffers for a walk of `frames` frames.
 pub const fn walk_bytes(frames: u64) -> u64 {
-    frames * 8 + (frames * READS + 1) * size_of::<Read>() as u64
+    frames * 8
+        + (frames * READS + 1) * size_of::<Read>() as u64
+        + ((frames + MORE_SITES) * size_of::<u16>() as u64).next_multiple_of(16)
+}
+
+impl Thread {
+    /// Tells the stub where to look for remembered walks.
+    #[inline(always)]
+    pub fn set_quick(&mut self) {
+        let StackRange { low, high } = self.stack;
+        let low = if self.memo.is_resting() {
+            u64::MAX
+        } else {
+            low
+        };
+        // Volatile: a vector register would do for both.
+        // SAFETY: two fields of our own.
+        unsafe {
+            (&raw mut self.quick.low).write_volatile(low);
+            (&raw mut self.quick.high).write_volatile(high);
+        }
+    }
+
+    /// Lays the buffers for a walk of `frames` frames into as much memory as [`walk_bytes`] says.
+    pub const fn set_walk_buffers(&mut self, base: u64, frames: u64) {
+        self.frames = base as *mut u64;
+        self.reads = (base + frames * 8) as *mut Read;
+        self.sites =
+            (base + frames * 8 + (frames * READS + 1) * size_of::<Read>() as u64) as *mut u16;
+        self.frames_capacity = frames;
+    }
 }
 
 /// Bytes before it in its mapping: what every call stores to shares no place in its page with what
@@ -290,11 +287,10 @@ pub fn register() -> *mut Thread {
     let fs = fs_base();
     let table = size_of::<Activation>() as u64 * ACTIVATIONS;
     let depths = size_of::<u32>() as u64 * MAX_FUNCTIONS as u64;
-    let paths = size_of::<PathSlot>() as u64 * PATHS;
     let frames = walk_bytes(FRAMES);
     let head = (size_of::<Thread>() as u64).next_multiple_of(64);
     let Some(base) =
-        memory::map(HEAD + head + table + depths + paths + frames + memo::BYTES + STACK)
+        memory::map(HEAD + head + table + depths + paths::BYTES + frames + memo::BYTES + STACK)
     else {
         return ptr::null_mut();
     };
@@ -317,14 +313,13 @@ pub fn register() -> *mut Thread {
             Err(_) => &raw const (*thread).tid,
         };
         (*thread).index = index;
-        (*thread).paths = (activations + table + depths) as *mut PathSlot;
-        (*thread).paths_mask = PATHS - 1;
         (*thread).depths = (activations + table) as *mut u32;
-        (*thread).frames = (activations + table + depths + paths) as *mut u64;
-        (*thread).frames_capacity = FRAMES;
-        (*thread).reads = (*thread).frames.add(FRAMES as usize).cast();
-        let memo = (*thread).frames as u64 + frames;
-        (*thread).memo = Memo::new(memo);
+        let paths = activations + table + depths;
+        (*thread).paths.begin(paths);
+        let buffers = paths + paths::BYTES;
+        (*thread).set_walk_buffers(buffers, FRAMES);
+        let memo = buffers + frames;
+        (*thread).memo.begin(memo);
         (*thread).private_stack = (memo + memo::BYTES + STACK) & !0xf;
         (*thread).top = activations as *mut Activation;
         activation::link((*thread).top, ACTIVATIONS as usize, ptr::null_mut());

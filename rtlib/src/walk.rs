@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use abi::rule::Rule;
+use abi::rule::{self, Rule};
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
 
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
@@ -16,7 +16,8 @@ use crate::segment;
 use crate::state::{MODULES, RULES, ipath_parameters};
 use crate::thread::Thread;
 
-/// What a walk came to; its return addresses are in the thread's `frames`.
+/// What a walk came to. Its return addresses are told by the thread's `sites`, the numbers of their
+/// rules, where those are known; else they are in its `frames`.
 #[derive(Clone, Copy)]
 pub struct Walk {
     /// Frames found.
@@ -31,6 +32,8 @@ pub struct Walk {
     pub reads: u64,
     /// Whether those words alone have led to all this, and not the bounds of the stack's mapping.
     pub is_determined: bool,
+    /// Whether `sites` tells its frames.
+    pub has_sites: bool,
 }
 
 impl Walk {
@@ -42,6 +45,7 @@ impl Walk {
             stack: high,
             reads: 0,
             is_determined: false,
+            has_sites: false,
         }
     }
 }
@@ -66,6 +70,20 @@ fn mix(hash: u64, value: u64) -> u64 {
     (hash.rotate_left(23) ^ value).wrapping_mul(HASH)
 }
 
+/// Puts the return addresses of a walk that has left sites into the thread's `frames`.
+///
+/// # Safety
+/// `thread` is the calling thread's, and the walk its last.
+pub unsafe fn fill_frames(thread: *mut Thread, walk: &Walk) {
+    for at in 0..walk.len as usize {
+        // SAFETY: there is room for as many frames as sites.
+        unsafe {
+            let site = (*thread).sites.add(at).read();
+            (*thread).frames.add(at).write(RULES.address(site));
+        }
+    }
+}
+
 /// Walks with cached rules. `slot` is the address of the probed function's return address, `rbp`
 /// the register at its entry.
 ///
@@ -85,78 +103,70 @@ pub unsafe fn fast(
         if slot < low || slot >= high {
             return Err(Obstacle::Stack);
         }
-        let capacity = (*thread).frames_capacity;
-        let frames = (*thread).frames;
         let limit = depth_limit();
+        let room = (*thread).frames_capacity.min(limit) as usize;
+        let mut site_at = (*thread).sites;
+        let sites_end = site_at.add(room);
         let mut sp = slot + 8;
         let mut pc = (slot as *const u64).read();
         let mut walk = Walk::begin(function, high);
         let mut reads = Reads {
             next: (*thread).reads,
-            bp: Read {
-                at: &raw const (*thread).entry_rbp as u64,
-                value: rbp,
-            },
-            is_noted: false,
+            bp_at: &raw const (*thread).entry_rbp as u64,
+            bp: rbp,
         };
         reads.note(slot, pc);
         walk.is_determined = true;
+        walk.has_sites = true;
         loop {
-            if walk.len == limit {
+            if site_at == sites_end {
+                if room as u64 != limit {
+                    return Err(Obstacle::Depth);
+                }
                 walk.root = ROOT_CUT;
                 break;
             }
-            if walk.len == capacity {
-                return Err(Obstacle::Depth);
-            }
-            frames.add(walk.len as usize).write(pc);
-            walk.len += 1;
+            let (word, site) = RULES.get(pc);
+            site_at.write(site);
+            site_at = site_at.add(1);
             walk.hash = mix(walk.hash, pc);
-            let (cfa, rbp_words) = match RULES.get(pc) {
-                Some(Rule::FromRsp {
-                    cfa_offset,
-                    rbp_words,
-                }) => (sp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
-                Some(Rule::FromRbp {
-                    cfa_offset,
-                    rbp_words,
-                }) => (reads.bp().wrapping_add(cfa_offset as i64 as u64), rbp_words),
-                Some(Rule::FramePointer) if reads.bp() == 0 => {
+            let base = match rule::kind(word) {
+                rule::FROM_RSP => sp,
+                rule::FROM_RBP => reads.bp(),
+                rule::FRAME_POINTER if reads.bp() != 0 => reads.bp,
+                rule::FRAME_POINTER | rule::ROOT => {
                     walk.root = ROOT_COMPLETE;
                     walk.stack = sp;
                     break;
                 }
-                Some(Rule::FramePointer) => (reads.bp().wrapping_add(16), -2),
-                Some(Rule::Root) => {
-                    walk.root = ROOT_COMPLETE;
-                    walk.stack = sp;
-                    break;
-                }
-                Some(Rule::Full) => return Err(Obstacle::Full),
-                Some(Rule::Stop) => {
+                rule::STOP => {
                     walk.root = ROOT_INCOMPLETE;
                     break;
                 }
-                None => return Err(Obstacle::Rule(pc)),
+                rule::FULL => return Err(Obstacle::Full),
+                _ => return Err(Obstacle::Rule(pc)),
             };
+            let cfa = base.wrapping_add(rule::cfa_offset(word) as u64);
+            let rbp_bytes = rule::rbp_bytes(word);
+            let saved_rbp = cfa.wrapping_add(rbp_bytes as u64);
             // A frame holds at least its return address, and the stack holds the frame.
-            let saved_rbp = cfa.wrapping_add((i64::from(rbp_words) * 8) as u64);
-            if cfa < sp.wrapping_add(8) || cfa > high || cfa % 8 != 0 || saved_rbp < sp {
+            if cfa < sp + 8 || cfa > high || cfa % 8 != 0 || saved_rbp < sp {
                 walk.root = ROOT_INCOMPLETE;
                 walk.is_determined = false;
                 break;
             }
-            pc = ((cfa - 8) as *const u64).read();
-            reads.note(cfa - 8, pc);
-            if rbp_words != 0 {
-                reads.bp = Read {
-                    at: saved_rbp,
-                    value: (saved_rbp as *const u64).read(),
-                };
-                reads.is_noted = false;
+            let at = reads.likely(cfa - 8);
+            pc = (at as *const u64).read();
+            reads.note(at, pc);
+            if rbp_bytes != 0 {
+                reads.bp_at = saved_rbp;
+                reads.bp = (saved_rbp as *const u64).read();
             }
             sp = cfa;
         }
+        // Sites are compared four at a time.
+        site_at.cast::<u64>().write_unaligned(0);
+        walk.len = site_at.offset_from((*thread).sites) as u64;
         walk.reads = reads.next.offset_from((*thread).reads) as u64;
         walk.hash = mix(walk.hash, u64::from(walk.root));
         Ok(walk)
@@ -167,13 +177,37 @@ pub unsafe fn fast(
 struct Reads {
     /// Where the next goes.
     next: *mut Read,
-    /// The frame pointer, and where it was read.
-    bp: Read,
-    /// Whether that is among them.
-    is_noted: bool,
+    /// Where the frame pointer was read; 0 where it is among them.
+    bp_at: u64,
+    /// The frame pointer.
+    bp: u64,
 }
 
 impl Reads {
+    /// `at`, from where the last walk has read at this turn if that is the same. A processor that
+    /// takes the branch before it knows reads on from there, while it still works `at` out, which
+    /// takes one frame after another.
+    #[inline(always)]
+    unsafe fn likely(&self, at: u64) -> u64 {
+        let last: u64;
+        // SAFETY: the next one to be noted has room; what stands there, an address or not, is only
+        // compared.
+        unsafe {
+            core::arch::asm!(
+                "mov {last}, [{next}]",
+                "cmp {last}, {at}",
+                "je 2f",
+                "mov {last}, {at}",
+                "2:",
+                at = in(reg) at,
+                next = in(reg) self.next,
+                last = out(reg) last,
+                options(pure, readonly, nostack),
+            );
+        }
+        last
+    }
+
     /// # Safety
     /// There is room for one more.
     #[inline(always)]
@@ -191,12 +225,12 @@ impl Reads {
     /// There is room for one more.
     #[inline(always)]
     unsafe fn bp(&mut self) -> u64 {
-        if !self.is_noted {
+        if self.bp_at != 0 {
             // SAFETY: the caller's promise.
-            unsafe { self.note(self.bp.at, self.bp.value) };
-            self.is_noted = true;
+            unsafe { self.note(self.bp_at, self.bp) };
+            self.bp_at = 0;
         }
-        self.bp.value
+        self.bp
     }
 }
 

@@ -73,7 +73,7 @@ pub const FUNCTION_REAPER: u32 = 2;
 
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.
-pub const THREAD_SAVED_RSP: usize = 1024 + 96;
+pub const THREAD_SAVED_RSP: usize = 1024 + 72;
 
 /// Length of the table of mappings.
 pub const MAP_SLOTS: usize = 16384;

@@ -27,19 +27,43 @@ pub enum Rule {
     Stop,
 }
 
-const FROM_RSP: u64 = 1;
-const FROM_RBP: u64 = 2;
-const ROOT: u64 = 3;
-const FRAME_POINTER: u64 = 4;
-const FULL: u64 = 5;
-const STOP: u64 = 6;
+/// Kind of [`Rule::FromRsp`].
+pub const FROM_RSP: u8 = 1;
+/// Kind of [`Rule::FromRbp`].
+pub const FROM_RBP: u8 = 2;
+/// Kind of [`Rule::Root`].
+pub const ROOT: u8 = 3;
+/// Kind of [`Rule::FramePointer`], whose word is else that of a [`Rule::FromRbp`].
+pub const FRAME_POINTER: u8 = 4;
+/// Kind of [`Rule::Full`].
+pub const FULL: u8 = 5;
+/// Kind of [`Rule::Stop`].
+pub const STOP: u8 = 6;
+
+/// The kind of an encoded rule.
+#[inline(always)]
+pub const fn kind(word: u64) -> u8 {
+    word as u8
+}
+
+/// `cfa_offset` of an encoded rule, bytes.
+#[inline(always)]
+pub const fn cfa_offset(word: u64) -> i64 {
+    word as i64 >> 32
+}
+
+/// Bytes from the canonical frame address to where rbp stands; 0 where it is unchanged.
+#[inline(always)]
+pub const fn rbp_bytes(word: u64) -> i64 {
+    (word >> 8) as i16 as i64 * 8
+}
 
 impl Rule {
     /// The rule as a word that is never 0: kind in bits 0 to 7, `rbp_words` in 8 to 23,
     /// `cfa_offset` in 32 to 63.
     pub const fn encode(self) -> u64 {
-        const fn frame(kind: u64, cfa_offset: i32, rbp_words: i16) -> u64 {
-            kind | (rbp_words as u16 as u64) << 8 | (cfa_offset as u32 as u64) << 32
+        const fn frame(kind: u8, cfa_offset: i32, rbp_words: i16) -> u64 {
+            kind as u64 | (rbp_words as u16 as u64) << 8 | (cfa_offset as u32 as u64) << 32
         }
         match self {
             Self::FromRsp {
@@ -50,19 +74,19 @@ impl Rule {
                 cfa_offset,
                 rbp_words,
             } => frame(FROM_RBP, cfa_offset, rbp_words),
-            Self::Root => ROOT,
-            Self::FramePointer => FRAME_POINTER,
-            Self::Full => FULL,
-            Self::Stop => STOP,
+            Self::Root => frame(ROOT, 0, 0),
+            Self::FramePointer => frame(FRAME_POINTER, 16, -2),
+            Self::Full => frame(FULL, 0, 0),
+            Self::Stop => frame(STOP, 0, 0),
         }
     }
 
     /// The rule that [`Rule::encode`] made `word` from; anything else is [`Rule::Stop`].
     #[inline(always)]
     pub const fn decode(word: u64) -> Self {
-        let cfa_offset = (word >> 32) as i32;
+        let cfa_offset = cfa_offset(word) as i32;
         let rbp_words = (word >> 8) as i16;
-        match word & 0xff {
+        match kind(word) {
             FROM_RSP => Self::FromRsp {
                 cfa_offset,
                 rbp_words,
