@@ -13,13 +13,13 @@ use crate::memo::Run;
 use crate::state::{ipath_functions, is_alive};
 use crate::thread::{self, ACTIVATIONS, PathSlot, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
-use crate::{exit, maps, memory, record, segment, sys, tree};
+use crate::{exit, maps, memory, reap, record, segment, sys, tree};
 
 /// Most frames a walk can hold after growing.
 const MOST_FRAMES: u64 = 1 << 20;
 
 /// Steps towards one walk: every rule of the deepest stack may have to be learnt.
-const ATTEMPTS: u64 = 2 * MOST_FRAMES;
+pub(crate) const ATTEMPTS: u64 = 2 * MOST_FRAMES;
 
 /// What the stub does next where its own code could not record a call, besides the slow path with a
 /// thread: try again, or nothing.
@@ -215,17 +215,18 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
                 .tid
                 .store((*thread).tid, Ordering::Relaxed);
         }
-        let walk = walk_slowly(thread, function, slot)?;
-        if state.flags.load(Ordering::Relaxed) & FUNCTION_REAPER != 0 {
-            exit::close_left_behind(thread, walk.stack, slot);
-            exit::close_overwritten(thread, walk.stack);
+        let flags = state.flags.load(Ordering::Relaxed);
+        if flags & FUNCTION_REAPER != 0 {
+            // What it cannot tell is found at a later call.
+            let _ = reap::reap(thread, flags, slot);
             return Some(());
         }
+        let walk = walk_slowly(thread, function, slot)?;
         let known = match find(thread, function, &walk) {
             Some(known) => known,
             None => learn_path(thread, function, &walk)?,
         };
-        if state.flags.load(Ordering::Relaxed) & FUNCTION_EXITS == 0 {
+        if flags & FUNCTION_EXITS == 0 {
             record::enter(known);
             return Some(());
         }
@@ -273,7 +274,7 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
 }
 
 /// Makes the stack that holds `slot` the thread's current one.
-unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
+pub(crate) unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
     // SAFETY: the caller's promise.
     let thread = unsafe { &mut *thread };
     if let Some(known) = thread.stacks.iter().find(|r| r.holds(slot)) {
@@ -299,7 +300,7 @@ unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
     Some(())
 }
 
-unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
+pub(crate) unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
     // SAFETY: the caller's promise; the old frames lie in the thread's own block or in memory that
     // only the thread uses.
     unsafe {

@@ -8,6 +8,7 @@ use crate::activation::Activation;
 use crate::entry::{DONE, is_busy, set_busy};
 use crate::record;
 use crate::state::{ipath_functions, is_alive};
+use crate::sys;
 use crate::thread::{self, Thread};
 
 /// Ends the activation of `function` whose return address is at `slot` where it is the innermost, at
@@ -169,6 +170,57 @@ pub(crate) unsafe fn close_overwritten(thread: *mut Thread, stack: u64) {
                 break;
             }
             leave(thread, top);
+        }
+    }
+}
+
+/// Closes, as unwound, the activations on the alternate signal stack where the thread goes on at `sp`,
+/// outside it: the handlers there have been left.
+///
+/// # Safety
+/// As for [`close_left_behind`], after which it is called for the `stack` that `sp` is on.
+pub(crate) unsafe fn close_handlers(thread: *mut Thread, stack: u64, sp: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let top = (*thread).top;
+        if (*top).slot == u64::MAX || (*top).stack == stack {
+            return;
+        }
+        sys::alternate_stack(&raw mut (*thread).alternate);
+        let (low, size) = ((*thread).alternate.low, (*thread).alternate.size);
+        let is_alternate = |at: u64| at.wrapping_sub(low) < size;
+        if is_alternate(sp) {
+            return;
+        }
+        close_where(thread, |activation| is_alternate(activation.slot));
+    }
+}
+
+/// Closes, as unwound, the activations of `stack` and all others in the memory that the thread's stack
+/// is in: there is more than one where a signal's frame could not be walked over.
+///
+/// # Safety
+/// As for [`close_left_behind`].
+pub(crate) unsafe fn close_within(thread: *mut Thread, stack: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let range = (*thread).stack;
+        close_where(thread, |activation| {
+            activation.stack == stack || range.holds(activation.slot)
+        });
+    }
+}
+
+unsafe fn close_where(thread: *mut Thread, is_left: impl Fn(&Activation) -> bool) {
+    // SAFETY: the thread is the caller's; the list ends at the bottom.
+    unsafe {
+        let mut at = (*thread).top;
+        while (*at).slot != u64::MAX {
+            let prev = (*at).prev;
+            if is_left(&*at) {
+                leave(thread, raise(thread, at));
+            }
+            at = prev;
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod maps;
 pub mod memo;
 pub mod memory;
 pub mod modules;
+pub mod reap;
 pub mod record;
 pub mod rules;
 pub mod segment;

@@ -163,6 +163,54 @@ pub unsafe fn fast(
     }
 }
 
+/// Which stack a frame is on: [`Walk::stack`] of what is called from there. `sp` is its stack pointer,
+/// `pc` where it goes on.
+///
+/// # Safety
+/// `thread` is the calling thread's; the frame is one that goes on.
+pub unsafe fn stack_of(
+    thread: *mut Thread,
+    mut pc: u64,
+    mut sp: u64,
+    mut rbp: u64,
+) -> Result<u64, Obstacle> {
+    // SAFETY: the thread is ours. Stack words are read between the stack pointer and the end of
+    // the mapping it lies in.
+    unsafe {
+        let high = (*thread).stack.high;
+        if !(*thread).stack.holds(sp) {
+            return Err(Obstacle::Stack);
+        }
+        loop {
+            let (cfa, rbp_words) = match RULES.get(pc) {
+                Some(Rule::FromRsp {
+                    cfa_offset,
+                    rbp_words,
+                }) => (sp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
+                Some(Rule::FromRbp {
+                    cfa_offset,
+                    rbp_words,
+                }) => (rbp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
+                Some(Rule::FramePointer) if rbp == 0 => return Ok(sp),
+                Some(Rule::FramePointer) => (rbp.wrapping_add(16), -2),
+                Some(Rule::Root) => return Ok(sp),
+                Some(Rule::Full) => return Err(Obstacle::Full),
+                Some(Rule::Stop) => return Ok(high),
+                None => return Err(Obstacle::Rule(pc)),
+            };
+            let saved_rbp = cfa.wrapping_add((i64::from(rbp_words) * 8) as u64);
+            if cfa < sp.wrapping_add(8) || cfa > high || cfa % 8 != 0 || saved_rbp < sp {
+                return Ok(high);
+            }
+            pc = ((cfa - 8) as *const u64).read();
+            if rbp_words != 0 {
+                rbp = (saved_rbp as *const u64).read();
+            }
+            sp = cfa;
+        }
+    }
+}
+
 /// The words that a walk has read, as far as something has depended on them.
 struct Reads {
     /// Where the next goes.
@@ -206,11 +254,8 @@ impl Reads {
 /// As for [`fast`]; the thread's saved registers are those at the function's entry, and `slot` lies
 /// on the thread's current stack.
 pub unsafe fn full(thread: *mut Thread, function: u32, slot: u64) -> Result<Walk, Obstacle> {
-    // SAFETY: the thread is ours; stack words are read inside the stack's bounds only.
+    // SAFETY: the caller's promise.
     unsafe {
-        let high = (*thread).stack.high;
-        let capacity = (*thread).frames_capacity;
-        let frames = (*thread).frames;
         let mut registers: Registers = [0; cfi::COLUMNS];
         registers[RBX] = (*thread).saved.rbx;
         registers[RBP] = (*thread).saved.rbp;
@@ -218,7 +263,25 @@ pub unsafe fn full(thread: *mut Thread, function: u32, slot: u64) -> Result<Walk
             registers[12 + index] = value;
         }
         registers[RSP] = slot + 8;
-        let mut pc = (slot as *const u64).read();
+        full_from(thread, function, registers, (slot as *const u64).read())
+    }
+}
+
+/// The same from a frame that goes on at `pc` with these registers.
+///
+/// # Safety
+/// The frame is on the thread's current stack.
+pub unsafe fn full_from(
+    thread: *mut Thread,
+    function: u32,
+    mut registers: Registers,
+    mut pc: u64,
+) -> Result<Walk, Obstacle> {
+    // SAFETY: the thread is ours; stack words are read inside the stack's bounds only.
+    unsafe {
+        let high = (*thread).stack.high;
+        let capacity = (*thread).frames_capacity;
+        let frames = (*thread).frames;
         let mut is_return = true;
         let mut walk = Walk::begin(function, high);
         loop {
@@ -455,6 +518,13 @@ fn is_context_start(range: &Range, pc: u64) -> bool {
             .tables
             .and_then(|t| t.find(pc))
             .is_some_and(|fde| fde.start == pc)
+}
+
+/// Whether `pc` is where a call returns to.
+pub fn is_return_address(pc: u64) -> bool {
+    MODULES
+        .find(pc.wrapping_sub(1))
+        .is_some_and(|range| is_after_call(&range, pc))
 }
 
 /// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths. A call at
