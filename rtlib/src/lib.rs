@@ -24,6 +24,7 @@ pub mod reap;
 pub mod record;
 pub mod rules;
 pub mod segment;
+pub mod stacks;
 pub mod state;
 pub mod sys;
 pub mod thread;

@@ -7,11 +7,13 @@ use core::arch::asm;
 use core::sync::atomic::Ordering;
 
 use abi::image::{FUNCTION_END, FUNCTION_JUMP};
+use abi::rule::Rule;
 
 use crate::cfi::{COLUMNS, RBP, RBX, RSP, Registers};
 use crate::entry::{ATTEMPTS, find_stack, grow_frames};
 use crate::exit::{close_handlers, close_left_behind, close_overwritten, close_within};
-use crate::state::ipath_parameters;
+use crate::stacks;
+use crate::state::{RULES, ipath_parameters};
 use crate::thread::Thread;
 use crate::walk::{self, Obstacle};
 
@@ -35,6 +37,10 @@ pub(crate) unsafe fn reap(thread: *mut Thread, flags: u32, slot: u64) -> Option<
         };
         let sp = frame.registers[RSP];
         let stack = stack_of(thread, &frame)?;
+        if !is_jump {
+            stacks::arrive(thread, stack);
+        }
+        stacks::lock_own(thread);
         // The return address of a call that the frame makes stands right below its stack pointer.
         let deepest = sp - 8;
         close_left_behind(thread, stack, deepest);
@@ -49,8 +55,18 @@ pub(crate) unsafe fn reap(thread: *mut Thread, flags: u32, slot: u64) -> Option<
             close_overwritten(thread, stack);
         }
         close_handlers(thread, stack, sp);
+        stacks::unlock(thread);
         Some(())
     }
+}
+
+/// Which stack a call is on whose return address is at `slot`, as [`walk::Walk::stack`] has it.
+///
+/// # Safety
+/// The thread is the caller's, marked busy, its callee-saved registers stored.
+pub(crate) unsafe fn stack_of_call(thread: *mut Thread, slot: u64) -> Option<u64> {
+    // SAFETY: the caller's promise.
+    unsafe { stack_of(thread, &Frame::of_caller(thread, slot)) }
 }
 
 /// A frame that goes on.
@@ -133,7 +149,7 @@ unsafe fn stack_of(thread: *mut Thread, frame: &Frame) -> Option<u64> {
             let result = if use_full {
                 walk::full_from(thread, 0, frame.registers, frame.pc).map(|walk| walk.stack)
             } else {
-                walk::stack_of(thread, frame.pc, sp, rbp)
+                stack_by_rules(thread, frame.pc, sp, rbp)
             };
             match result {
                 Ok(stack) => return Some(stack),
@@ -150,4 +166,52 @@ unsafe fn stack_of(thread: *mut Thread, frame: &Frame) -> Option<u64> {
         }
     }
     None
+}
+
+/// The same by the rules that are cached. `sp` is its stack pointer,
+/// `pc` where it goes on.
+///
+/// # Safety
+/// `thread` is the calling thread's; the frame is one that goes on.
+unsafe fn stack_by_rules(
+    thread: *mut Thread,
+    mut pc: u64,
+    mut sp: u64,
+    mut rbp: u64,
+) -> Result<u64, Obstacle> {
+    // SAFETY: the thread is ours. Stack words are read between the stack pointer and the end of
+    // the mapping it lies in.
+    unsafe {
+        let high = (*thread).stack.high;
+        if !(*thread).stack.holds(sp) {
+            return Err(Obstacle::Stack);
+        }
+        loop {
+            let (cfa, rbp_words) = match RULES.get(pc) {
+                Some(Rule::FromRsp {
+                    cfa_offset,
+                    rbp_words,
+                }) => (sp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
+                Some(Rule::FromRbp {
+                    cfa_offset,
+                    rbp_words,
+                }) => (rbp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
+                Some(Rule::FramePointer) if rbp == 0 => return Ok(sp),
+                Some(Rule::FramePointer) => (rbp.wrapping_add(16), -2),
+                Some(Rule::Root) => return Ok(sp),
+                Some(Rule::Full) => return Err(Obstacle::Full),
+                Some(Rule::Stop) => return Ok(high),
+                None => return Err(Obstacle::Rule(pc)),
+            };
+            let saved_rbp = cfa.wrapping_add((i64::from(rbp_words) * 8) as u64);
+            if cfa < sp.wrapping_add(8) || cfa > high || cfa % 8 != 0 || saved_rbp < sp {
+                return Ok(high);
+            }
+            pc = ((cfa - 8) as *const u64).read();
+            if rbp_words != 0 {
+                rbp = (saved_rbp as *const u64).read();
+            }
+            sp = cfa;
+        }
+    }
 }

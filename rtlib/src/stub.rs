@@ -22,6 +22,7 @@ use crate::memo::{self, Entry, Memo, Run};
 use crate::quick::{self, SLOT};
 use crate::reap;
 use crate::record;
+use crate::stacks::HAVE_COROUTINES;
 use crate::state::{REGISTRY, ipath_alive, ipath_functions, ipath_parameters};
 use crate::thread::{self, HASH, Saved, StackRange, Thread};
 
@@ -274,6 +275,7 @@ macro_rules! entry_stub {
         entered = const offset_of!(RecordHead, entered),
         stack = const offset_of!(Activation, stack),
         next = const offset_of!(Activation, next),
+        coroutines = sym HAVE_COROUTINES,
         $($operand = $kind $value,)*
     }
         );

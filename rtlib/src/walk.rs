@@ -13,6 +13,7 @@ use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
 use crate::memo::Read;
 use crate::modules::Range;
 use crate::segment;
+use crate::stacks;
 use crate::state::{MODULES, RULES, ipath_parameters};
 use crate::thread::Thread;
 
@@ -34,7 +35,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    fn begin(function: u32, high: u64) -> Self {
+    /// Nothing walked yet, on a stack in memory that ends at `high`.
+    pub fn begin(function: u32, high: u64) -> Self {
         Self {
             len: 0,
             hash: mix(HASH, u64::from(function)),
@@ -43,6 +45,18 @@ impl Walk {
             reads: 0,
             is_determined: false,
         }
+    }
+
+    /// Counts a frame in.
+    pub fn add(&mut self, frame: u64) {
+        self.len += 1;
+        self.hash = mix(self.hash, frame);
+    }
+
+    /// Ends at one of the segment's `ROOT_*` nodes.
+    pub fn end(&mut self, root: u32) {
+        self.root = root;
+        self.hash = mix(self.hash, u64::from(root));
     }
 }
 
@@ -160,54 +174,6 @@ pub unsafe fn fast(
         walk.reads = reads.next.offset_from((*thread).reads) as u64;
         walk.hash = mix(walk.hash, u64::from(walk.root));
         Ok(walk)
-    }
-}
-
-/// Which stack a frame is on: [`Walk::stack`] of what is called from there. `sp` is its stack pointer,
-/// `pc` where it goes on.
-///
-/// # Safety
-/// `thread` is the calling thread's; the frame is one that goes on.
-pub unsafe fn stack_of(
-    thread: *mut Thread,
-    mut pc: u64,
-    mut sp: u64,
-    mut rbp: u64,
-) -> Result<u64, Obstacle> {
-    // SAFETY: the thread is ours. Stack words are read between the stack pointer and the end of
-    // the mapping it lies in.
-    unsafe {
-        let high = (*thread).stack.high;
-        if !(*thread).stack.holds(sp) {
-            return Err(Obstacle::Stack);
-        }
-        loop {
-            let (cfa, rbp_words) = match RULES.get(pc) {
-                Some(Rule::FromRsp {
-                    cfa_offset,
-                    rbp_words,
-                }) => (sp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
-                Some(Rule::FromRbp {
-                    cfa_offset,
-                    rbp_words,
-                }) => (rbp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
-                Some(Rule::FramePointer) if rbp == 0 => return Ok(sp),
-                Some(Rule::FramePointer) => (rbp.wrapping_add(16), -2),
-                Some(Rule::Root) => return Ok(sp),
-                Some(Rule::Full) => return Err(Obstacle::Full),
-                Some(Rule::Stop) => return Ok(high),
-                None => return Err(Obstacle::Rule(pc)),
-            };
-            let saved_rbp = cfa.wrapping_add((i64::from(rbp_words) * 8) as u64);
-            if cfa < sp.wrapping_add(8) || cfa > high || cfa % 8 != 0 || saved_rbp < sp {
-                return Ok(high);
-            }
-            pc = ((cfa - 8) as *const u64).read();
-            if rbp_words != 0 {
-                rbp = (saved_rbp as *const u64).read();
-            }
-            sp = cfa;
-        }
     }
 }
 
@@ -451,7 +417,12 @@ fn rule_of(pc: u64) -> Option<Rule> {
         }
         // A root may be no address behind a call: goroutines return to one.
         return match segment::rule_of(pc) {
-            Some(Rule::Root) => Some(Rule::Root),
+            Some(Rule::Root) => {
+                if !is_after_call(&range, pc) {
+                    stacks::note_coroutines();
+                }
+                Some(Rule::Root)
+            }
             known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::FramePointer)),
             _ => None,
         };
@@ -512,12 +483,16 @@ fn is_context_start(range: &Range, pc: u64) -> bool {
     }
     // SAFETY: the bytes lie in a mapping that is executable and so readable.
     let bytes: [u8; 3] = unsafe { (pc as *const [u8; 3]).read() };
-    bytes == MOV_RSP_RBX
+    let is_start = bytes == MOV_RSP_RBX
         && !is_after_call(range, pc)
         && range
             .tables
             .and_then(|t| t.find(pc))
-            .is_some_and(|fde| fde.start == pc)
+            .is_some_and(|fde| fde.start == pc);
+    if is_start {
+        stacks::note_coroutines();
+    }
+    is_start
 }
 
 /// Whether `pc` is where a call returns to.

@@ -122,3 +122,12 @@ fn pthread_cancel_through() {
         all_unwound("thread_ends.c", flags, "main_cancel", 0);
     }
 }
+
+/// Calls that go on on another stack, and return on another thread than they were made on.
+#[test]
+fn ucontext_switch() {
+    for threads in ["1", "2", "5"] {
+        all_unwound("coroutines.c", &[], threads, 0);
+    }
+    all_unwound("coroutines.c", STATIC, "3", 0);
+}
