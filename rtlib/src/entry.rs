@@ -1,30 +1,28 @@
 //! What happens when a probed function is entered.
 
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch, _rdtsc};
-use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
 use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot};
-use abi::segment::RecordHead;
+use abi::segment::{ROOT_COMPLETE, RecordHead};
 
-use crate::activation::{self, Activation};
 use crate::memo::Run;
 use crate::paths::Path;
 use crate::state::{ipath_functions, is_alive};
-use crate::thread::{self, ACTIVATIONS, StackRange, Thread};
+use crate::thread::{self, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
-use crate::{exit, maps, memory, record, segment, sys, tree};
+use crate::{exit, maps, memory, reap, record, segment, stacks, sys, tree};
 
 /// Most frames a walk can hold after growing.
 const MOST_FRAMES: u64 = 1 << 20;
 
 /// Steps towards one walk: every rule of the deepest stack may have to be learnt.
-const ATTEMPTS: u64 = 2 * MOST_FRAMES;
+pub(crate) const ATTEMPTS: u64 = 2 * MOST_FRAMES;
 
 /// What the stub does next where its own code could not record a call, besides the slow path with a
 /// thread: try again, or nothing.
-const AGAIN: *mut Thread = ptr::null_mut();
+pub(crate) const AGAIN: *mut Thread = ptr::null_mut();
 /// See [`AGAIN`].
 pub const DONE: *mut Thread = ptr::without_provenance_mut(1);
 /// Added to a thread: record the call as [`Thread::found`] tells.
@@ -117,7 +115,8 @@ unsafe fn begin(function: u64, slot: u64) -> Result<*mut Thread, *mut Thread> {
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
-        if is_reaper && (is_busy(thread, slot) || (*(*thread).top).slot == u64::MAX) {
+        let is_empty = || (*(*thread).top).slot == u64::MAX && !stacks::have_coroutines();
+        if is_reaper && (is_busy(thread, slot) || is_empty()) {
             return Err(DONE);
         }
         if is_busy(thread, slot) {
@@ -242,37 +241,56 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
     unsafe {
         if !thread::is_same_thread(thread) {
             // The thread that had this FS base has ended, in the middle of these calls.
+            stacks::lock_own(thread);
             exit::close_all(thread);
+            stacks::unlock(thread);
+            (*thread).home = 0;
             (*thread).tid = sys::gettid();
             segment::thread((*thread).index)
                 .tid
                 .store((*thread).tid, Ordering::Relaxed);
         }
-        let walk = walk_slowly(thread, function, slot)?;
-        if state.flags.load(Ordering::Relaxed) & FUNCTION_REAPER != 0 {
-            exit::close_left_behind(thread, walk.stack, slot);
-            exit::close_overwritten(thread, walk.stack);
+        let flags = state.flags.load(Ordering::Relaxed);
+        if flags & FUNCTION_REAPER != 0 {
+            // What it cannot tell is found at a later call.
+            let _ = reap::reap(thread, flags, slot);
             return Some(());
         }
+        let walk = walk_slowly(thread, function, slot)?;
         let known = match find(thread, function, &walk) {
             Some(known) => known,
             None => learn_path(thread, function, &walk)?,
         };
-        if state.flags.load(Ordering::Relaxed) & FUNCTION_EXITS == 0 {
+        if flags & FUNCTION_EXITS == 0 {
             record::enter(known);
             return Some(());
         }
-        exit::close_left_behind(thread, walk.stack, slot);
-        if (*(*thread).top).next.is_null() {
-            let memory = memory::map(ACTIVATIONS * size_of::<Activation>() as u64)?;
-            activation::link(
-                memory as *mut Activation,
-                ACTIVATIONS as usize,
-                (*thread).top,
-            );
+        if walk.root == ROOT_COMPLETE {
+            note_stack(thread, walk.stack);
+            stacks::arrive(thread, walk.stack);
         }
-        push(thread, function, state, slot, walk.stack, known);
-        Some(())
+        stacks::lock_own(thread);
+        exit::close_left_behind(thread, walk.stack, slot);
+        let has_room = stacks::has_room(thread);
+        if has_room {
+            push(thread, function, state, slot, walk.stack, known);
+        }
+        stacks::unlock(thread);
+        has_room.then_some(())
+    }
+}
+
+/// Notes that there are coroutines where a thread has come to another stack than its first one.
+unsafe fn note_stack(thread: *mut Thread, stack: u64) {
+    /// What the loader calls has another root than `main`, a few words away.
+    const NEAR: u64 = 1024;
+    // SAFETY: the thread is the caller's.
+    let home = unsafe { &mut (*thread).home };
+    if *home == 0 {
+        *home = stack;
+    }
+    if home.abs_diff(stack) > NEAR {
+        stacks::note_coroutines();
     }
 }
 
@@ -306,7 +324,7 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
 }
 
 /// Makes the stack that holds `slot` the thread's current one.
-unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
+pub(crate) unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
     // SAFETY: the caller's promise.
     let thread = unsafe { &mut *thread };
     if let Some(known) = thread.stacks.iter().find(|r| r.holds(slot)) {
@@ -334,7 +352,7 @@ unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
     Some(())
 }
 
-unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
+pub(crate) unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
     // SAFETY: the caller's promise; the old frames lie in the thread's own block or in memory that
     // only the thread uses.
     unsafe {
@@ -365,7 +383,11 @@ unsafe fn path<'a>(thread: *mut Thread, function: u32, walk: &'a Walk) -> Path<'
 
 /// The record of the path just walked, if this thread has one.
 #[inline(always)]
-unsafe fn find(thread: *mut Thread, function: u32, walk: &Walk) -> Option<&'static RecordHead> {
+pub(crate) unsafe fn find(
+    thread: *mut Thread,
+    function: u32,
+    walk: &Walk,
+) -> Option<&'static RecordHead> {
     // SAFETY: the walk has left its frames and sites with the thread.
     let number = unsafe {
         let path = path(thread, function, walk);
@@ -385,7 +407,7 @@ fn fetch(record: &RecordHead) {
 }
 
 /// Interns the path just walked and makes this thread's record of it.
-unsafe fn learn_path(
+pub(crate) unsafe fn learn_path(
     thread: *mut Thread,
     function: u32,
     walk: &Walk,

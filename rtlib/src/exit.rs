@@ -5,9 +5,12 @@ use core::sync::atomic::Ordering;
 use abi::segment::RecordHead;
 
 use crate::activation::Activation;
-use crate::entry::{DONE, is_busy, set_busy};
+use crate::entry::{AGAIN, DONE, is_busy, set_busy};
+use crate::reap;
 use crate::record;
+use crate::stacks::{self, SEPARATOR};
 use crate::state::{ipath_functions, is_alive};
+use crate::sys;
 use crate::thread::{self, Thread};
 
 /// Ends the activation of `function` whose return address is at `slot` where it is the innermost, at
@@ -23,11 +26,12 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
     }
     let thread = thread::current();
     if thread.is_null() {
-        return DONE;
+        return meet();
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
-        if is_busy(thread, slot) || (*(*thread).top).slot == u64::MAX {
+        let is_empty = (*(*thread).top).slot == u64::MAX && !stacks::have_coroutines();
+        if is_empty || is_busy(thread, slot) {
             return DONE;
         }
         set_busy(thread, slot);
@@ -42,6 +46,17 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
     }
 }
 
+/// Makes a thread known that comes out of a call which another one may have begun.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+fn meet() -> *mut Thread {
+    if !stacks::have_coroutines() || thread::register().is_null() {
+        return DONE;
+    }
+    AGAIN
+}
+
 /// Ends an activation that is not the innermost, or whose record must grow, or none: the call may have
 /// begun before its function was instrumented.
 ///
@@ -51,7 +66,16 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
 pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slot: u64) {
     // SAFETY: the stub's promise; the list ends at the bottom activation.
     unsafe {
-        let found = find(thread, function, slot);
+        stacks::lock_own(thread);
+        let mut found = find(thread, function, slot);
+        if (*found).slot == u64::MAX && stacks::have_coroutines() {
+            stacks::unlock(thread);
+            if let Some(stack) = reap::stack_of_call(thread, slot) {
+                stacks::arrive(thread, stack);
+            }
+            stacks::lock_own(thread);
+            found = find(thread, function, slot);
+        }
         if (*found).slot != u64::MAX {
             close_left_behind(thread, (*found).stack, slot - 8);
             // What is still above runs on other stacks and stays.
@@ -66,6 +90,7 @@ pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slo
                 },
             );
         }
+        stacks::unlock(thread);
         set_busy(thread, 0);
     }
 }
@@ -116,8 +141,12 @@ unsafe fn is_current(activation: *mut Activation) -> bool {
     }
 }
 
+/// Takes the innermost activation off the list.
+///
+/// # Safety
+/// `top` is that, and not the bottom.
 #[inline(always)]
-unsafe fn pop(thread: *mut Thread, top: *mut Activation) {
+pub(crate) unsafe fn pop(thread: *mut Thread, top: *mut Activation) {
     // SAFETY: as for `end`.
     unsafe {
         let depth = (*thread)
@@ -161,7 +190,7 @@ pub(crate) unsafe fn close_overwritten(thread: *mut Thread, stack: u64) {
     unsafe {
         loop {
             let top = (*thread).top;
-            if (*top).slot == u64::MAX || (*top).stack != stack {
+            if (*top).slot >= SEPARATOR || (*top).stack != stack {
                 break;
             }
             let now = ((*top).slot as *const u64).read();
@@ -169,6 +198,57 @@ pub(crate) unsafe fn close_overwritten(thread: *mut Thread, stack: u64) {
                 break;
             }
             leave(thread, top);
+        }
+    }
+}
+
+/// Closes, as unwound, the activations on the alternate signal stack where the thread goes on at `sp`,
+/// outside it: the handlers there have been left.
+///
+/// # Safety
+/// As for [`close_left_behind`], after which it is called for the `stack` that `sp` is on.
+pub(crate) unsafe fn close_handlers(thread: *mut Thread, stack: u64, sp: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let top = (*thread).top;
+        if (*top).slot == u64::MAX || (*top).stack == stack {
+            return;
+        }
+        sys::alternate_stack(&raw mut (*thread).alternate);
+        let (low, size) = ((*thread).alternate.low, (*thread).alternate.size);
+        let is_alternate = |at: u64| at.wrapping_sub(low) < size;
+        if is_alternate(sp) {
+            return;
+        }
+        close_where(thread, |activation| is_alternate(activation.slot));
+    }
+}
+
+/// Closes, as unwound, the activations of `stack` and all others in the memory that the thread's stack
+/// is in: there is more than one where a signal's frame could not be walked over.
+///
+/// # Safety
+/// As for [`close_left_behind`].
+pub(crate) unsafe fn close_within(thread: *mut Thread, stack: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let range = (*thread).stack;
+        close_where(thread, |activation| {
+            activation.stack == stack || range.holds(activation.slot)
+        });
+    }
+}
+
+unsafe fn close_where(thread: *mut Thread, is_left: impl Fn(&Activation) -> bool) {
+    // SAFETY: the thread is the caller's; the list ends at the bottom.
+    unsafe {
+        let mut at = (*thread).top;
+        while (*at).slot != u64::MAX {
+            let prev = (*at).prev;
+            if is_left(&*at) {
+                leave(thread, raise(thread, at));
+            }
+            at = prev;
         }
     }
 }
@@ -193,6 +273,10 @@ pub(crate) unsafe fn close_all(thread: *mut Thread) {
 unsafe fn leave(thread: *mut Thread, top: *mut Activation) {
     // SAFETY: `top` is the thread's innermost activation and not the bottom.
     unsafe {
+        if (*top).slot == SEPARATOR {
+            (*thread).top = (*top).prev;
+            return;
+        }
         if is_current(top) {
             record::unwind(&*(*top).record);
         }
@@ -202,7 +286,10 @@ unsafe fn leave(thread: *mut Thread, top: *mut Activation) {
 
 /// Moves `wanted` to the top of the list, above those over it, whose order stays. The links between
 /// the places of the list never change, so what they hold is moved.
-unsafe fn raise(thread: *mut Thread, wanted: *mut Activation) -> *mut Activation {
+///
+/// # Safety
+/// `wanted` is on the thread's list, which the caller has locked.
+pub(crate) unsafe fn raise(thread: *mut Thread, wanted: *mut Activation) -> *mut Activation {
     // SAFETY: `wanted` is on the thread's list.
     unsafe {
         let mut at = wanted;

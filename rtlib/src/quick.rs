@@ -144,7 +144,7 @@ macro_rules! entry {
     mov rax, [rax + {run_stack}]
     lea r9, [rsp + {slot}]
     cmp [r8 + {stack}], rax
-    jne 30f
+    jne 34f
     cmp [r8 + {at}], r9
     jbe 7f
 30: mov r8, [r8 + {next}]
@@ -171,6 +171,11 @@ macro_rules! entry {
     mov [r8 + {start}], rax
     mov qword ptr [rcx + {busy}], 0
     jmp 5f
+
+    // Another stack than that of the last call.
+34: cmp dword ptr [rip + {coroutines}], 0
+    je 30b
+    jmp 7f
             ",
             $crate::quick::out_of_line!()
         )

@@ -20,12 +20,17 @@ use crate::entry::{FOUND, ipath_learn_walk, ipath_slow_entry, ipath_verify_walk}
 use crate::exit::{ipath_fast_exit, ipath_slow_exit};
 use crate::memo::{self, Entry, Memo, Run};
 use crate::quick::{self, SLOT};
+use crate::reap;
 use crate::record;
+use crate::stacks::HAVE_COROUTINES;
 use crate::state::{REGISTRY, ipath_alive, ipath_functions, ipath_parameters};
 use crate::thread::{self, HASH, Saved, StackRange, Thread};
 
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
 const PUSHED: usize = SLOT + 2 * 8;
+
+// rdi is the fourth of the stub's pushes.
+const _: () = assert!(reap::FIRST_ARGUMENT as usize == SLOT - 3 * 8);
 
 /// The direction flag in rflags.
 const DIRECTION: u32 = 1 << 10;
@@ -271,6 +276,7 @@ macro_rules! entry_stub {
         entered = const offset_of!(RecordHead, entered),
         stack = const offset_of!(Activation, stack),
         next = const offset_of!(Activation, next),
+        coroutines = sym HAVE_COROUTINES,
         $($operand = $kind $value,)*
     }
         );

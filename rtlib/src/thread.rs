@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::mem::size_of;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::{MAX_FUNCTIONS, MAX_THREADS};
 
@@ -111,6 +111,12 @@ pub struct Thread {
     pub next_stack: u64,
     /// The alternate signal stack when it was last asked for, here to save room on the application's.
     pub alternate: AlternateStack,
+    /// 1 while somebody changes the list of activations otherwise than at its top ([`crate::stacks`]).
+    pub lock: AtomicU32,
+    /// 1 where another thread has taken activations over.
+    pub has_taken: u32,
+    /// The first stack the thread was seen on.
+    pub home: u64,
 }
 
 /// A frame's return address and the frame pointer that leads to it.

@@ -13,6 +13,7 @@ use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
 use crate::memo::Read;
 use crate::modules::Range;
 use crate::segment;
+use crate::stacks;
 use crate::state::{MODULES, RULES, ipath_parameters};
 use crate::thread::Thread;
 
@@ -37,7 +38,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    fn begin(function: u32, high: u64) -> Self {
+    /// Nothing walked yet, on a stack in memory that ends at `high`.
+    pub fn begin(function: u32, high: u64) -> Self {
         Self {
             len: 0,
             hash: mix(HASH, u64::from(function)),
@@ -47,6 +49,18 @@ impl Walk {
             is_determined: false,
             has_sites: false,
         }
+    }
+
+    /// Counts a frame in.
+    pub fn add(&mut self, frame: u64) {
+        self.len += 1;
+        self.hash = mix(self.hash, frame);
+    }
+
+    /// Ends at one of the segment's `ROOT_*` nodes.
+    pub fn end(&mut self, root: u32) {
+        self.root = root;
+        self.hash = mix(self.hash, u64::from(root));
     }
 }
 
@@ -103,8 +117,7 @@ pub unsafe fn fast(
         if slot < low || slot >= high {
             return Err(Obstacle::Stack);
         }
-        let limit = depth_limit();
-        let room = (*thread).frames_capacity.min(limit) as usize;
+        let room = (*thread).frames_capacity.min(depth_limit()) as usize;
         let mut site_at = (*thread).sites;
         let sites_end = site_at.add(room);
         let mut sp = slot + 8;
@@ -120,7 +133,7 @@ pub unsafe fn fast(
         walk.has_sites = true;
         loop {
             if site_at == sites_end {
-                if room as u64 != limit {
+                if (site_at.offset_from((*thread).sites) as u64) < depth_limit() {
                     return Err(Obstacle::Depth);
                 }
                 walk.root = ROOT_CUT;
@@ -240,11 +253,8 @@ impl Reads {
 /// As for [`fast`]; the thread's saved registers are those at the function's entry, and `slot` lies
 /// on the thread's current stack.
 pub unsafe fn full(thread: *mut Thread, function: u32, slot: u64) -> Result<Walk, Obstacle> {
-    // SAFETY: the thread is ours; stack words are read inside the stack's bounds only.
+    // SAFETY: the caller's promise.
     unsafe {
-        let high = (*thread).stack.high;
-        let capacity = (*thread).frames_capacity;
-        let frames = (*thread).frames;
         let mut registers: Registers = [0; cfi::COLUMNS];
         registers[RBX] = (*thread).saved.rbx;
         registers[RBP] = (*thread).saved.rbp;
@@ -252,7 +262,25 @@ pub unsafe fn full(thread: *mut Thread, function: u32, slot: u64) -> Result<Walk
             registers[12 + index] = value;
         }
         registers[RSP] = slot + 8;
-        let mut pc = (slot as *const u64).read();
+        full_from(thread, function, registers, (slot as *const u64).read())
+    }
+}
+
+/// The same from a frame that goes on at `pc` with these registers.
+///
+/// # Safety
+/// The frame is on the thread's current stack.
+pub unsafe fn full_from(
+    thread: *mut Thread,
+    function: u32,
+    mut registers: Registers,
+    mut pc: u64,
+) -> Result<Walk, Obstacle> {
+    // SAFETY: the thread is ours; stack words are read inside the stack's bounds only.
+    unsafe {
+        let high = (*thread).stack.high;
+        let capacity = (*thread).frames_capacity;
+        let frames = (*thread).frames;
         let mut is_return = true;
         let mut walk = Walk::begin(function, high);
         loop {
@@ -422,7 +450,12 @@ fn rule_of(pc: u64) -> Option<Rule> {
         }
         // A root may be no address behind a call: goroutines return to one.
         return match segment::rule_of(pc) {
-            Some(Rule::Root) => Some(Rule::Root),
+            Some(Rule::Root) => {
+                if !is_after_call(&range, pc) {
+                    stacks::note_coroutines();
+                }
+                Some(Rule::Root)
+            }
             known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::FramePointer)),
             _ => None,
         };
@@ -483,12 +516,23 @@ fn is_context_start(range: &Range, pc: u64) -> bool {
     }
     // SAFETY: the bytes lie in a mapping that is executable and so readable.
     let bytes: [u8; 3] = unsafe { (pc as *const [u8; 3]).read() };
-    bytes == MOV_RSP_RBX
+    let is_start = bytes == MOV_RSP_RBX
         && !is_after_call(range, pc)
         && range
             .tables
             .and_then(|t| t.find(pc))
-            .is_some_and(|fde| fde.start == pc)
+            .is_some_and(|fde| fde.start == pc);
+    if is_start {
+        stacks::note_coroutines();
+    }
+    is_start
+}
+
+/// Whether `pc` is where a call returns to.
+pub fn is_return_address(pc: u64) -> bool {
+    MODULES
+        .find(pc.wrapping_sub(1))
+        .is_some_and(|range| is_after_call(&range, pc))
 }
 
 /// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths. A call at

@@ -80,11 +80,17 @@ impl Session {
 /// # Panics
 /// When there is none.
 pub fn own_counts(stdout: &str) -> BTreeMap<String, u64> {
-    let line = |line: &str| {
-        let (name, calls) = line.strip_prefix("calls ")?.split_once(' ')?;
-        Some((name.to_owned(), calls.parse().ok()?))
-    };
-    let counts: BTreeMap<_, _> = stdout.lines().filter_map(line).collect();
+    let counts = counts_of(stdout, "calls");
     assert!(!counts.is_empty(), "no line `calls NAME N` in:\n{stdout}");
     counts
+}
+
+/// The lines `WHAT NAME N` of a program that counts for itself.
+pub fn counts_of(stdout: &str, what: &str) -> BTreeMap<String, u64> {
+    let line = |line: &str| {
+        let (word, rest) = line.split_once(' ')?;
+        let (name, count) = rest.split_once(' ')?;
+        (word == what).then_some((name.to_owned(), count.parse().ok()?))
+    };
+    stdout.lines().filter_map(line).collect()
 }

@@ -114,7 +114,12 @@ fn read_once(segment: &Segment, index: u64) -> Option<Raw> {
     let head = segment.record(index)?;
     // Ends before entries: an entry that comes between the two reads is one still open.
     let (closed, unwound) = (head.closed.load(Acquire), head.unwound.load(Acquire));
-    let entered = head.entered.load(Acquire);
+    // A call that another thread has taken over counts there.
+    let entered = head
+        .entered
+        .load(Acquire)
+        .saturating_add(head.moved_in.load(Acquire))
+        .saturating_sub(head.moved_out.load(Acquire));
     let timers = segment.header().timers.load(Relaxed) as usize;
     let timers = (0..timers.min(abi::MAX_TIMERS))
         .map(|n| {

@@ -5,6 +5,7 @@ use std::mem::size_of;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use abi::image::{FUNCTION_END, FUNCTION_JUMP, FUNCTION_REAPER};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +90,29 @@ pub struct ModuleDoc {
     pub code: (u64, u64),
 }
 
+/// What the entry of a function that is not measured tells: that calls have ended without a return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reaper {
+    /// Those below its caller's frame.
+    Frames,
+    /// Those below the frame that the `jmp_buf` at its first argument belongs to.
+    Jump,
+    /// Those of the whole stack: the thread ends.
+    End,
+}
+
+impl Reaper {
+    /// As the runtime has it.
+    pub fn flags(self) -> u32 {
+        FUNCTION_REAPER
+            | match self {
+                Self::Frames => 0,
+                Self::Jump => FUNCTION_JUMP,
+                Self::End => FUNCTION_END,
+            }
+    }
+}
+
 /// An instrumented function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionDoc {
@@ -108,8 +132,8 @@ pub struct FunctionDoc {
     pub entry: String,
     /// Tactics of its exits; empty where they are not patched.
     pub exits: Vec<String>,
-    /// Whether it is not measured but tells of exceptions.
-    pub reaper: bool,
+    /// What it tells, where it is not measured.
+    pub reaper: Option<Reaper>,
     /// Whether its probes are in.
     pub active: bool,
     /// The runtime's count of its adds and removes.
@@ -175,7 +199,10 @@ pub struct RegionDoc {
 impl Document {
     /// The functions that are measured, with their ids.
     pub fn measured(&self) -> impl Iterator<Item = (usize, &FunctionDoc)> {
-        self.functions.iter().enumerate().filter(|(_, f)| !f.reaper)
+        self.functions
+            .iter()
+            .enumerate()
+            .filter(|(_, f)| f.reaper.is_none())
     }
 }
 

@@ -23,7 +23,8 @@ use crate::faults::step;
 use crate::process::Process;
 
 pub use document::{
-    Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, RefusedDoc, RegionDoc, SiteDoc, StopDoc,
+    Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc, SiteDoc,
+    StopDoc,
 };
 pub use journal::Journal;
 pub use layout::Shape;

@@ -12,7 +12,7 @@ use patcher::select::Pattern;
 
 use super::claims::Claims;
 use super::place::Places;
-use super::select::reapers;
+use super::reapers::reapers;
 use super::stack_scan::Stacks;
 use super::write::write;
 use super::{Candidate, Changed, Selection, Session, SessionError, select};
@@ -95,7 +95,7 @@ impl Session {
                 fresh.push(candidate);
                 continue;
             };
-            if !candidate.reaper {
+            if candidate.reaper.is_none() {
                 changed.functions.push(candidate.name);
             }
             if !self.document.functions[id].active {
@@ -167,7 +167,7 @@ impl Session {
             let mut of_place = functions
                 .iter()
                 .filter(|f| f.module == r.module && f.address == r.address);
-            of_place.any(|f| f.active && !f.reaper)
+            of_place.any(|f| f.active && f.reaper.is_none())
         };
         self.document.refused.retain(|r| !is_in(r));
         self.segment.write_document(&self.document)?;
@@ -178,7 +178,11 @@ impl Session {
     pub fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
         self.locked(|session| {
             let functions = &session.document.functions;
-            let is_in = |id: &usize| functions.get(*id).is_some_and(|f| f.active && !f.reaper);
+            let is_in = |id: &usize| {
+                functions
+                    .get(*id)
+                    .is_some_and(|f| f.active && f.reaper.is_none())
+            };
             let ids: Vec<usize> = ids.iter().copied().filter(is_in).collect();
             let memory = session.process.memory()?;
             session.take_out("remove", &memory, &ids)?;
@@ -249,7 +253,7 @@ impl Session {
         reason: String,
         changed: &mut Changed,
     ) {
-        if candidate.reaper {
+        if candidate.reaper.is_some() {
             return;
         }
         let refused = (candidate.name.clone(), reason.clone());
@@ -319,7 +323,7 @@ impl Session {
             match places.emit(&candidate, self.document.functions.len() as u32) {
                 Ok(emitted) => {
                     ids.push(self.enter(memory, modules, &candidate, emitted)?);
-                    if !candidate.reaper {
+                    if candidate.reaper.is_none() {
                         changed.functions.push(candidate.name);
                     }
                 }

@@ -10,6 +10,7 @@ mod end;
 mod indirect;
 mod map_in;
 mod place;
+mod reapers;
 mod recover;
 mod room;
 mod select;

@@ -70,7 +70,7 @@ impl Candidate {
 
     fn plan_without_puns(&mut self, wanted: Effects) {
         let want = Effects {
-            exits: wanted.exits && !self.reaper,
+            exits: wanted.exits && self.reaper.is_none(),
             ..wanted
         };
         let function = self.plan.function.clone();

@@ -14,6 +14,7 @@ use crate::error::Failure;
 use crate::images::{self, OpenImage};
 use crate::lines::{Lines, Places};
 use crate::process::modules::{Module, VDSO};
+use crate::segment::Reaper;
 
 /// A function of a loaded module that a pattern names.
 pub struct Candidate {
@@ -27,8 +28,8 @@ pub struct Candidate {
     pub plan: FunctionPlan,
     /// Its demangled name; `module+0xADDR` where it has none.
     pub name: String,
-    /// Whether it is not measured but tells of exceptions.
-    pub reaper: bool,
+    /// What it tells, where it is not measured.
+    pub reaper: Option<Reaper>,
     /// Whether breakpoints may lead to what nothing else can.
     pub traps: bool,
 }
@@ -163,37 +164,12 @@ fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Fo
                 bias,
                 plan,
                 name,
-                reaper: false,
+                reaper: None,
                 traps: false,
             });
         }
     }
     (selection, matched, opened)
-}
-
-/// The functions through which every caught exception comes: where a C++ handler begins, where a
-/// cleanup hands on, where Rust's `catch_unwind` takes over. Entered, they tell that the frames
-/// below their caller's are gone.
-const REAPERS: [&str; 3] = [
-    "__cxa_begin_catch",
-    "_Unwind_Resume",
-    "/__rust_panic_cleanup/",
-];
-
-/// The functions of the modules that tell of exceptions.
-pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
-    let patterns: Vec<Pattern> = REAPERS
-        .iter()
-        .filter_map(|p| Pattern::parse(p).ok())
-        .collect();
-    let want = Effects {
-        entry: true,
-        exits: false,
-    };
-    let mut found = look_up(modules, &patterns, want).0.candidates;
-    found.retain(|c| c.plan.refused().is_none());
-    found.iter_mut().for_each(|c| c.reaper = true);
-    found
 }
 
 fn is_meant(pattern: &Pattern, module: &Module) -> bool {

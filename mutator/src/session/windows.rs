@@ -95,7 +95,7 @@ impl Session {
         ids.retain(|id| !occupied.functions.contains(id));
         for &id in &given_up {
             let name = self.document.functions[id].name.clone();
-            if !self.document.functions[id].reaper {
+            if self.document.functions[id].reaper.is_none() {
                 changed.functions.retain(|n| *n != name);
                 changed.trapped.retain(|n| *n != name);
                 self.refuse_known(id, OCCUPIED);

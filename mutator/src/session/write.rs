@@ -1,6 +1,6 @@
 //! The bytes that change: in the target's text and in the runtime's table of functions.
 
-use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, SYMBOL_FUNCTIONS};
+use abi::image::{FUNCTION_EXITS, SYMBOL_FUNCTIONS};
 use patcher::Avma;
 use patcher::emit::Patch;
 
@@ -30,9 +30,9 @@ impl Session {
             }
             let generation = if on { function.generation } else { 0 };
             let flags = match (function.reaper, function.exits.is_empty()) {
-                (true, _) => FUNCTION_REAPER,
-                (false, true) => 0,
-                (false, false) => FUNCTION_EXITS,
+                (Some(reaper), _) => reaper.flags(),
+                (None, true) => 0,
+                (None, false) => FUNCTION_EXITS,
             };
             let mut slot = generation.to_le_bytes().to_vec();
             slot.extend(flags.to_le_bytes());

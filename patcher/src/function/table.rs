@@ -194,6 +194,13 @@ impl<'d> FunctionTable<'d> {
         Some(self.owners[found].1 as usize)
     }
 
+    /// The functions that have a linkage name for which `matches` is true, by address, each under its
+    /// first name.
+    pub fn with_name(&self, matches: impl Fn(&str) -> bool) -> Vec<Function> {
+        let found = self.named(matches).into_iter();
+        found.map(|(index, _)| self.function(index)).collect()
+    }
+
     /// Indexes of the functions that have a name for which `matches` is true, by address, with
     /// the first of those names.
     pub(crate) fn named(&self, matches: impl Fn(&str) -> bool) -> Vec<(usize, &'d str)> {

@@ -67,9 +67,16 @@ pub struct FunctionSlot {
 /// The function's exits are patched, so entries push activations.
 pub const FUNCTION_EXITS: u32 = 1;
 
-/// The function is not measured: its entry tells that frames below its caller's have been left by
-/// an exception.
+/// The function is not measured: its entry tells that frames below its caller's have been left, by an
+/// exception as a rule.
 pub const FUNCTION_REAPER: u32 = 2;
+
+/// With [`FUNCTION_REAPER`]: what is left is what lies below the frame that the `jmp_buf` at its first
+/// argument belongs to.
+pub const FUNCTION_JUMP: u32 = 4;
+
+/// With [`FUNCTION_REAPER`]: the whole stack is left, since its thread ends.
+pub const FUNCTION_END: u32 = 8;
 
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.

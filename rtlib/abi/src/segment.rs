@@ -245,8 +245,10 @@ pub struct RecordHead {
     pub unwound: AtomicU64,
     /// Thread id of the writer when the record was made.
     pub tid: AtomicU64,
-    /// Not used; zero: records of different threads share no cache line.
-    pub reserved: [AtomicU64; 2],
+    /// Activations entered on other threads that this one has taken over with their stack.
+    pub moved_in: AtomicU64,
+    /// Activations entered here or taken over that others have taken over: written by them.
+    pub moved_out: AtomicU64,
 }
 
 /// Buckets a record holds itself; values outside them are counted in a histogram of the pool.

@@ -1,0 +1,133 @@
+//! Calls that end without a return: by an exception, a jump, or with their thread. The programs count
+//! calls and returns of each function themselves; what did not return must be `unwound` as soon as it
+//! has ended, so each thread's last call ends in that way, and all live until the last has.
+
+use ipath_tests::compile::program_with;
+use ipath_tests::each_way::counts_kept;
+use ipath_tests::profile::Profile;
+use ipath_tests::program::Program;
+use ipath_tests::session::counts_of;
+
+const STATIC: &[&str] = &["-static"];
+const MUSL: &[&str] = &[
+    "-static",
+    "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs",
+];
+/// Has every jump go by `__longjmp_chk`.
+const FORTIFIED: &[&str] = &["-D_FORTIFY_SOURCE=2"];
+
+/// Runs a program in each way: every call that it has not counted as returned, or says to be open, has
+/// been unwound, for each function. What else is asked of the profile is the test's.
+fn unwound(program: &Program, code: i32, mut judge: impl FnMut(&Profile)) {
+    let plain = program.plain().expect(code);
+    let returns = counts_of(&plain.stdout, "returns");
+    let open = counts_of(&plain.stdout, "open");
+    counts_kept(program, code, |profile| {
+        judge(profile);
+        if profile.metrics.len() == 1 {
+            return;
+        }
+        for (index, function) in profile.functions.iter().enumerate() {
+            let paths = || profile.paths.iter().filter(|path| path.function == index);
+            let found = (
+                paths().filter_map(|path| path.unwound).sum::<u64>(),
+                paths().filter_map(|path| path.open).sum::<u64>(),
+            );
+            let name = &function.linkage;
+            let open = open.get(name).copied().unwrap_or(0);
+            let expected = (profile.calls(name) - returns[name] - open, open);
+            assert_eq!(found, expected, "{name}: unwound and open");
+        }
+    });
+}
+
+/// The same, and all paths are known to their roots.
+fn all_unwound(source: &str, flags: &[&str], what: &str, code: i32) {
+    println!("{source} {flags:?} {what}");
+    let program = Program::new(&program_with(source, flags), [what]);
+    unwound(&program, code, |profile| {
+        profile.assert_complete("every path is known to its root");
+    });
+}
+
+#[test]
+fn exception_through() {
+    all_unwound("exceptions.cc", &[], "through", 0);
+    all_unwound("exceptions.cc", STATIC, "through", 0);
+}
+
+#[test]
+fn exception_rethrow() {
+    all_unwound("exceptions.cc", &[], "rethrow", 0);
+}
+
+#[test]
+fn exception_in_dtor() {
+    all_unwound("exceptions.cc", &[], "dtor", 0);
+}
+
+#[test]
+fn noexcept_terminate() {
+    all_unwound("exceptions.cc", &[], "noexcept", 128 + 6);
+}
+
+#[test]
+fn longjmp_through() {
+    for flags in [&[], FORTIFIED, STATIC, MUSL] {
+        all_unwound("jumps.c", flags, "calls", 0);
+    }
+    all_unwound("jumps.c", &[], "stacks", 0);
+}
+
+#[test]
+fn siglongjmp_from_handler() {
+    all_unwound("jumps.c", &[], "handler", 0);
+    all_unwound("jumps.c", FORTIFIED, "handler", 0);
+    for flags in [&[], STATIC, MUSL] {
+        println!("alternate {flags:?}");
+        let program = Program::new(&program_with("jumps.c", flags), ["alternate"]);
+        unwound(&program, 0, |profile| {
+            // A path from another stack ends at the bottom of it, and says so.
+            assert_eq!(profile.losses.incomplete, 2 * profile.calls("handler"));
+        });
+    }
+}
+
+#[test]
+fn pthread_exit_through() {
+    for flags in [&[], STATIC, MUSL] {
+        all_unwound("thread_ends.c", flags, "exit", 0);
+    }
+    all_unwound("thread_ends_cpp.cc", &[], "exit", 0);
+    for flags in [&[], STATIC, MUSL] {
+        all_unwound("thread_ends.c", flags, "main_exit", 0);
+    }
+}
+
+#[test]
+fn pthread_cancel_through() {
+    for flags in [&[], STATIC, MUSL] {
+        all_unwound("thread_ends.c", flags, "cancel", 0);
+    }
+    for flags in [&[], STATIC] {
+        all_unwound("thread_ends.c", flags, "asynchronous", 0);
+    }
+    // musl has no tables for what a signal's handler returns to, on top of which cleanups run.
+    let program = Program::new(&program_with("thread_ends.c", MUSL), ["asynchronous"]);
+    unwound(&program, 0, |profile| {
+        assert_eq!(profile.losses.incomplete, 10, "two cleanups a thread");
+    });
+    all_unwound("thread_ends_cpp.cc", &[], "cancel", 0);
+    for flags in [STATIC, MUSL] {
+        all_unwound("thread_ends.c", flags, "main_cancel", 0);
+    }
+}
+
+/// Calls that go on on another stack, and return on another thread than they were made on.
+#[test]
+fn ucontext_switch() {
+    for threads in ["1", "2", "5"] {
+        all_unwound("coroutines.c", &[], threads, 0);
+    }
+    all_unwound("coroutines.c", STATIC, "3", 0);
+}
