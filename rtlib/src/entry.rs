@@ -13,9 +13,9 @@ use crate::memo::Run;
 use crate::state::{ipath_functions, is_alive};
 use crate::thread::{self, ACTIVATIONS, PathSlot, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
-use crate::{exit, maps, memory, record, segment, sys, tree};
+use crate::{exit, learn, maps, memory, record, segment, sys, tree};
 
-/// Most frames a walk can hold after growing.
+/// Most frames a walk can hold after growing, a power of two; deeper calls count as overflow.
 const MOST_FRAMES: u64 = 1 << 20;
 
 /// Steps towards one walk: every rule of the deepest stack may have to be learnt.
@@ -221,15 +221,28 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
             exit::close_overwritten(thread, walk.stack);
             return Some(());
         }
+        let has_exits = state.flags.load(Ordering::Relaxed) & FUNCTION_EXITS != 0;
+        if has_exits {
+            exit::close_left_behind(thread, walk.stack, slot);
+            grow_activations(thread)?;
+        }
         let known = match find(thread, function, &walk) {
             Some(known) => known,
-            None => learn_path(thread, function, &walk)?,
+            None => learn::path(thread, function, &walk)?,
         };
-        if state.flags.load(Ordering::Relaxed) & FUNCTION_EXITS == 0 {
+        if !has_exits {
             record::enter(known);
             return Some(());
         }
-        exit::close_left_behind(thread, walk.stack, slot);
+        push(thread, function, state, slot, walk.stack, known);
+        Some(())
+    }
+}
+
+/// Sees to it that there is room for one more activation.
+unsafe fn grow_activations(thread: *mut Thread) -> Option<()> {
+    // SAFETY: the thread is the caller's; the memory is new.
+    unsafe {
         if (*(*thread).top).next.is_null() {
             let memory = memory::map(ACTIVATIONS * size_of::<Activation>() as u64)?;
             activation::link(
@@ -238,7 +251,6 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
                 (*thread).top,
             );
         }
-        push(thread, function, state, slot, walk.stack, known);
         Some(())
     }
 }
@@ -265,7 +277,10 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
                     last = pc;
                 }
                 Err(Obstacle::Full) => use_full = true,
-                Err(Obstacle::Depth) => grow_frames(thread)?,
+                Err(Obstacle::Depth) if grow_frames(thread).is_some() => {}
+                Err(Obstacle::Depth) => {
+                    return Some(Walk::overflow(function, (*thread).stack.high));
+                }
             }
         }
         None
@@ -303,14 +318,13 @@ unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
     // SAFETY: the caller's promise; the old frames lie in the thread's own block or in memory that
     // only the thread uses.
     unsafe {
-        let capacity = (*thread).frames_capacity * 4;
-        if capacity > MOST_FRAMES {
+        let capacity = ((*thread).frames_capacity * 4).min(MOST_FRAMES);
+        if capacity == (*thread).frames_capacity {
             return None;
         }
         let old = (*thread).frames as u64;
-        (*thread).frames = memory::map(thread::walk_bytes(capacity))? as *mut u64;
-        (*thread).reads = (*thread).frames.add(capacity as usize).cast();
-        (*thread).frames_capacity = capacity;
+        let new = memory::map(thread::walk_bytes(capacity))?;
+        (*thread).use_for_walks(new, capacity);
         memory::unmap(old);
         Some(())
     }
@@ -331,12 +345,26 @@ unsafe fn find(thread: *mut Thread, function: u32, walk: &Walk) -> Option<&'stat
             if (*slot).hash == walk.hash
                 && (*slot).function == function
                 && PathSlot::shape(walk.len, walk.root) == Some((*slot).shape)
-                && are_equal((*thread).frames, (*slot).frames, walk.len)
+                && is_same_path(thread, &*slot, walk)
             {
                 return Some(segment::record((*slot).record));
             }
             at = (at + 1) & mask;
         }
+    }
+}
+
+/// Whether the frames just walked, as many as the slot's path has, are those.
+#[inline(always)]
+unsafe fn is_same_path(thread: *mut Thread, slot: &PathSlot, walk: &Walk) -> bool {
+    // SAFETY: the thread is the caller's; a copy is as long as the path.
+    unsafe {
+        let frames = (*thread).frames;
+        if !slot.frames.is_null() {
+            return are_equal(frames, slot.frames, walk.len);
+        }
+        let frames = core::slice::from_raw_parts(frames, walk.len as usize);
+        tree::is_path(slot.path, slot.function, frames, walk.root)
     }
 }
 
@@ -354,115 +382,6 @@ unsafe fn are_equal(a: *const u64, b: *const u64, len: u64) -> bool {
         }
     }
     true
-}
-
-/// A copy of the return addresses just walked, for as long as the session lasts.
-unsafe fn keep(thread: *mut Thread, len: u64) -> Option<*const u64> {
-    /// Bytes that are mapped at a time, at least.
-    const CHUNK: u64 = 1 << 18;
-    // SAFETY: the thread is the caller's; what is left of a chunk is used by nobody.
-    unsafe {
-        if (*thread).copies_left < len {
-            let bytes = (len * 8).max(CHUNK);
-            (*thread).copies = memory::map(bytes)? as *mut u64;
-            (*thread).copies_left = bytes / 8;
-        }
-        let copy = (*thread).copies;
-        ptr::copy_nonoverlapping((*thread).frames, copy, len as usize);
-        (*thread).copies = copy.add(len as usize);
-        (*thread).copies_left -= len;
-        Some(copy)
-    }
-}
-
-/// Interns the path just walked and makes this thread's record of it.
-unsafe fn learn_path(
-    thread: *mut Thread,
-    function: u32,
-    walk: &Walk,
-) -> Option<&'static RecordHead> {
-    // SAFETY: the thread is the caller's; `frames` holds `len` addresses.
-    unsafe {
-        let frames = core::slice::from_raw_parts((*thread).frames, walk.len as usize);
-        let path = tree::intern(function, frames, walk.root)?;
-        let is_overflow = !tree::is_path(path, function, frames, walk.root);
-        // Paths beyond the limit share a path; it is kept under a hash of its own.
-        let hash = if is_overflow {
-            u64::from(path)
-        } else {
-            walk.hash
-        };
-        if is_overflow && let Some(known) = find_overflow(thread, hash, path) {
-            return Some(known);
-        }
-        if ((*thread).paths_used + 1) * 2 > (*thread).paths_mask {
-            grow_paths(thread)?;
-        }
-        let record = record::make((*thread).index, (*thread).tid, function, path)?;
-        let (frames, shape) = match PathSlot::shape(walk.len, walk.root) {
-            Some(shape) if !is_overflow => (keep(thread, walk.len)?, shape),
-            _ => (ptr::null(), 0),
-        };
-        insert(
-            (*thread).paths,
-            (*thread).paths_mask,
-            PathSlot {
-                hash,
-                path,
-                record,
-                frames,
-                shape,
-                function,
-            },
-        );
-        (*thread).paths_used += 1;
-        Some(segment::record(record))
-    }
-}
-
-unsafe fn find_overflow(thread: *mut Thread, hash: u64, path: u32) -> Option<&'static RecordHead> {
-    // SAFETY: as for `find`.
-    unsafe {
-        let (table, mask) = ((*thread).paths, (*thread).paths_mask);
-        let mut at = hash & mask;
-        while (*table.add(at as usize)).path != 0 {
-            let slot = *table.add(at as usize);
-            if slot.hash == hash && slot.path == path {
-                return Some(segment::record(slot.record));
-            }
-            at = (at + 1) & mask;
-        }
-        None
-    }
-}
-
-unsafe fn insert(table: *mut PathSlot, mask: u64, new: PathSlot) {
-    // SAFETY: the table has `mask + 1` slots, some of them free.
-    unsafe {
-        let mut at = new.hash & mask;
-        while (*table.add(at as usize)).path != 0 {
-            at = (at + 1) & mask;
-        }
-        *table.add(at as usize) = new;
-    }
-}
-
-unsafe fn grow_paths(thread: *mut Thread) -> Option<()> {
-    // SAFETY: the old table is the thread's own; the new one is zeroed memory of twice its length.
-    unsafe {
-        let (old, slots) = ((*thread).paths, (*thread).paths_mask + 1);
-        let new = memory::map(2 * slots * size_of::<PathSlot>() as u64)? as *mut PathSlot;
-        for at in 0..slots {
-            let slot = *old.add(at as usize);
-            if slot.path != 0 {
-                insert(new, 2 * slots - 1, slot);
-            }
-        }
-        (*thread).paths = new;
-        (*thread).paths_mask = 2 * slots - 1;
-        memory::unmap(old as u64);
-        Some(())
-    }
 }
 
 /// Begins an activation; reads the clock last.

@@ -46,10 +46,11 @@ pub struct PathSlot {
     pub path: u32,
     /// The record of this thread and path.
     pub record: u32,
-    /// The path's return addresses, in one piece where its nodes are all over the tree; null where the
-    /// path is one of those beyond the limit.
+    /// The path's return addresses, in one piece where its nodes are all over the tree; null where only
+    /// those tell them.
     pub frames: *const u64,
-    /// How many, shifted by [`PathSlot::ROOT_BITS`], and the node they end in.
+    /// How many, shifted by [`PathSlot::ROOT_BITS`], and the node they end in; 0 where it stands for the
+    /// paths that there is no room for.
     pub shape: u32,
     /// The function's id.
     pub function: u32,
@@ -154,7 +155,23 @@ pub const READS: u64 = 2;
 
 /// Bytes of the buffers for a walk of `frames` frames.
 pub const fn walk_bytes(frames: u64) -> u64 {
-    frames * 8 + (frames * READS + 1) * size_of::<Read>() as u64
+    frames * 8 + reads_bytes(frames)
+}
+
+const fn reads_bytes(frames: u64) -> u64 {
+    (frames * READS + 1) * size_of::<Read>() as u64
+}
+
+impl Thread {
+    /// Takes the [`walk_bytes`] at `base` for walks.
+    ///
+    /// # Safety
+    /// They are the thread's alone, aligned to 8.
+    pub unsafe fn use_for_walks(&mut self, base: u64, frames: u64) {
+        self.frames = base as *mut u64;
+        self.frames_capacity = frames;
+        self.reads = (base + frames * 8) as *mut Read;
+    }
 }
 
 /// Bytes before it in its mapping: what every call stores to shares no place in its page with what
@@ -320,9 +337,7 @@ pub fn register() -> *mut Thread {
         (*thread).paths = (activations + table + depths) as *mut PathSlot;
         (*thread).paths_mask = PATHS - 1;
         (*thread).depths = (activations + table) as *mut u32;
-        (*thread).frames = (activations + table + depths + paths) as *mut u64;
-        (*thread).frames_capacity = FRAMES;
-        (*thread).reads = (*thread).frames.add(FRAMES as usize).cast();
+        (*thread).use_for_walks(activations + table + depths + paths, FRAMES);
         let memo = (*thread).frames as u64 + frames;
         (*thread).memo = Memo::new(memo);
         (*thread).private_stack = (memo + memo::BYTES + STACK) & !0xf;

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use abi::rule::Rule;
-use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE, ROOT_OVERFLOW};
 
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
 use crate::memo::Read;
@@ -42,6 +42,14 @@ impl Walk {
             stack: high,
             reads: 0,
             is_determined: false,
+        }
+    }
+
+    /// What a walk comes to that there is no room for.
+    pub fn overflow(function: u32, high: u64) -> Self {
+        Self {
+            root: ROOT_OVERFLOW,
+            ..Self::begin(function, high)
         }
     }
 }
