@@ -158,7 +158,8 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
 unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run, rbp: u64, slot: u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        walk::fast(thread, function, slot, rbp).is_ok_and(|walk| {
+        walk::fast(thread, function, slot, rbp).is_ok_and(|mut walk| {
+            walk.fold(thread, function);
             let known = find(thread, function, &walk);
             walk.stack == run.stack && known.is_some_and(|known| ptr::eq(known, run.record))
         })
@@ -173,7 +174,8 @@ unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run, rbp: u64, 
 unsafe fn remember(thread: *mut Thread, function: u32) -> *mut Thread {
     // SAFETY: the thread is the caller's; the walk has just left its reads there.
     unsafe {
-        let walk = &(*thread).walk;
+        let walk = &mut (*thread).walk;
+        walk.fold(thread, function);
         let Some(known) = find(thread, function, walk) else {
             return thread;
         };
@@ -215,7 +217,7 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
                 .tid
                 .store((*thread).tid, Ordering::Relaxed);
         }
-        let walk = walk_slowly(thread, function, slot)?;
+        let mut walk = walk_slowly(thread, function, slot)?;
         if state.flags.load(Ordering::Relaxed) & FUNCTION_REAPER != 0 {
             exit::close_left_behind(thread, walk.stack, slot);
             exit::close_overwritten(thread, walk.stack);
@@ -226,6 +228,7 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
             exit::close_left_behind(thread, walk.stack, slot);
             grow_activations(thread)?;
         }
+        walk.fold(thread, function);
         let known = match find(thread, function, &walk) {
             Some(known) => known,
             None => learn::path(thread, function, &walk)?,

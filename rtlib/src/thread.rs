@@ -12,7 +12,7 @@ use crate::memo::{self, Memo, Miss, Read, Run};
 use crate::state::{REGISTRY, ipath_parameters};
 use crate::sys::AlternateStack;
 use crate::walk::Walk;
-use crate::{memory, segment, sys};
+use crate::{fold, memory, segment, sys};
 
 /// Bytes of a thread's private stack.
 const STACK: u64 = 96 * 1024;
@@ -136,6 +136,8 @@ pub struct Thread {
     pub frames_capacity: u64,
     /// Words that the walk under way has read: room for [`READS`] a frame and one.
     pub reads: *mut Read,
+    /// Where recursion is folded: [`fold::slots`] for all frames that fit.
+    pub folding: *mut u32,
     /// The walk just made, and where it was missed, while it is being remembered.
     pub walk: Walk,
     /// See `walk`.
@@ -155,7 +157,7 @@ pub const READS: u64 = 2;
 
 /// Bytes of the buffers for a walk of `frames` frames.
 pub const fn walk_bytes(frames: u64) -> u64 {
-    frames * 8 + reads_bytes(frames)
+    frames * 8 + reads_bytes(frames) + fold::slots(frames) * size_of::<u32>() as u64
 }
 
 const fn reads_bytes(frames: u64) -> u64 {
@@ -166,11 +168,12 @@ impl Thread {
     /// Takes the [`walk_bytes`] at `base` for walks.
     ///
     /// # Safety
-    /// They are the thread's alone, aligned to 8.
+    /// They are the thread's alone, aligned to 8, and `frames` is a power of two.
     pub unsafe fn use_for_walks(&mut self, base: u64, frames: u64) {
         self.frames = base as *mut u64;
         self.frames_capacity = frames;
         self.reads = (base + frames * 8) as *mut Read;
+        self.folding = (base + frames * 8 + reads_bytes(frames)) as *mut u32;
     }
 }
 

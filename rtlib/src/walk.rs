@@ -12,9 +12,9 @@ use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE, ROOT_OVERFLOW};
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
 use crate::memo::Read;
 use crate::modules::Range;
-use crate::segment;
 use crate::state::{MODULES, RULES, ipath_parameters};
 use crate::thread::Thread;
+use crate::{fold, segment};
 
 /// What a walk came to; its return addresses are in the thread's `frames`.
 #[derive(Clone, Copy)]
@@ -50,6 +50,27 @@ impl Walk {
         Self {
             root: ROOT_OVERFLOW,
             ..Self::begin(function, high)
+        }
+    }
+
+    /// Folds recursion, where the user wants that.
+    ///
+    /// # Safety
+    /// They are the thread's, as the walk has left them there.
+    #[inline(always)]
+    pub unsafe fn fold(&mut self, thread: *mut Thread, function: u32) {
+        if ipath_parameters.folds.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise; the table is for as many as fit.
+        unsafe {
+            let frames = (*thread).frames;
+            self.len = fold::fold(frames, self.len, (*thread).folding);
+            self.hash = mix(HASH, u64::from(function));
+            for at in 0..self.len as usize {
+                self.hash = mix(self.hash, frames.add(at).read());
+            }
+            self.hash = mix(self.hash, u64::from(self.root));
         }
     }
 }

@@ -157,6 +157,7 @@ fn head(session: &Session) -> Profile {
             })
             .collect(),
         notes: document.notes.clone(),
+        collapsed: document.collapsed,
     };
     let metric = |m: &crate::segment::MetricDoc| Metric {
         name: m.name.clone(),

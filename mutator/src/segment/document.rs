@@ -26,6 +26,9 @@ pub struct Document {
     pub notes: Vec<String>,
     /// Innermost callers kept; 0 for all.
     pub depth: u64,
+    /// Whether recursion is folded.
+    #[serde(default)]
+    pub collapsed: bool,
     /// Whether paths are kept apart by thread.
     pub per_thread: bool,
     /// When the target was stopped.
