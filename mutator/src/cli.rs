@@ -177,6 +177,10 @@ pub struct Measure {
     /// Keep the K innermost callers
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub depth: Option<u64>,
+    /// Fold recursion: from the root on, a call site that stands on the path already takes it back
+    /// to there, so A→B→A→B→f counts as A→B→f, and deep recursion gives few paths
+    #[arg(long)]
+    pub collapse_recursion: bool,
     /// Keep paths apart by thread
     #[arg(long)]
     pub per_thread: bool,

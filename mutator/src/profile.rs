@@ -112,6 +112,9 @@ pub struct Session {
     /// What a reader of the numbers must know, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Whether recursion is folded: on no path does a call site stand twice.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub collapsed: bool,
 }
 
 /// One moment in which the target stood still for ipath.

@@ -12,9 +12,9 @@ use crate::paths::Path;
 use crate::state::{ipath_functions, is_alive};
 use crate::thread::{self, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
-use crate::{exit, maps, memory, reap, record, segment, stacks, sys, tree};
+use crate::{exit, learn, maps, memory, reap, record, segment, stacks, sys};
 
-/// Most frames a walk can hold after growing.
+/// Most frames a walk can hold after growing, a power of two; deeper calls count as overflow.
 const MOST_FRAMES: u64 = 1 << 20;
 
 /// Steps towards one walk: every rule of the deepest stack may have to be learnt.
@@ -66,18 +66,20 @@ pub unsafe extern "C" fn ipath_learn_walk(
 unsafe fn learn_walk(thread: *mut Thread, function: u64, slot: u64) -> *mut Thread {
     // SAFETY: the caller's promise; the thread is marked busy.
     unsafe {
-        let is_resting = (*thread).memo.is_resting();
-        if !is_resting {
+        if !(*thread).memo.is_resting() {
             // Where one is remembered, it is something else that the stub's code could not do.
             let Err(miss) = (*thread).memo.find(function as u32, slot) else {
                 return thread;
             };
             (*thread).miss = miss;
         }
-        if walk(thread, function as u32, slot) {
-            remember(thread, function as u32, is_resting)
-        } else {
-            thread
+        if !walk(thread, function as u32, slot) {
+            return thread;
+        }
+        (*thread).walk.fold(thread, function as u32);
+        match find(thread, function as u32, &(*thread).walk) {
+            Some(known) => remember(thread, known),
+            None => thread,
         }
     }
 }
@@ -173,7 +175,10 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
         set_busy(thread, slot);
         (*thread).entry_rbp = rbp;
         if let Ok(run) = (*thread).memo.find(function as u32, slot)
-            && !(walk(thread, function as u32, slot) && is_same_walk(thread, function as u32, run))
+            && !(walk(thread, function as u32, slot) && {
+                (*thread).walk.fold(thread, function as u32);
+                is_same_walk(thread, function as u32, run)
+            })
         {
             core::arch::asm!("ud2", options(noreturn, nomem, nostack));
         }
@@ -182,25 +187,23 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
 }
 
 /// Whether the walk just made came to the same as a remembered one.
-#[inline(never)]
+#[inline(always)]
 unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run) -> bool {
     // SAFETY: the caller's promise.
     let (walk, known) = unsafe { (&(*thread).walk, find(thread, function, &(*thread).walk)) };
     walk.stack == run.stack && known.is_some_and(|known| ptr::eq(known, run.record))
 }
 
-/// Remembers the walk just made for calls like this one, if its path has a record, for which the stub is
-/// to record this call: what to do next. It takes all from the thread, so that its caller has left the stack before.
-#[cold]
+/// Remembers the walk just made, whose path has the record `known`, for calls like this one, and has the
+/// stub record this call: what to do next. It takes all else from the thread, so that its caller has left
+/// the stack before.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-unsafe fn remember(thread: *mut Thread, function: u32, is_resting: bool) -> *mut Thread {
+unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thread {
     // SAFETY: the thread is the caller's; the walk has just left its reads there.
     unsafe {
         let walk = &(*thread).walk;
-        let Some(known) = find(thread, function, walk) else {
-            return thread;
-        };
+        let is_resting = (*thread).memo.is_resting();
         if is_resting {
             (*thread).memo.rest();
         } else {
@@ -256,12 +259,17 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
             let _ = reap::reap(thread, flags, slot);
             return Some(());
         }
-        let walk = walk_slowly(thread, function, slot)?;
+        let has_exits = flags & FUNCTION_EXITS != 0;
+        if has_exits {
+            grow_activations(thread)?;
+        }
+        let mut walk = walk_slowly(thread, function, slot)?;
+        walk.fold(thread, function);
         let known = match find(thread, function, &walk) {
             Some(known) => known,
-            None => learn_path(thread, function, &walk)?,
+            None => learn::path(thread, function, &walk)?,
         };
-        if flags & FUNCTION_EXITS == 0 {
+        if !has_exits {
             record::enter(known);
             return Some(());
         }
@@ -275,6 +283,17 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
         if has_room {
             push(thread, function, state, slot, walk.stack, known);
         }
+        stacks::unlock(thread);
+        has_room.then_some(())
+    }
+}
+
+/// Sees to it that there is room for one more activation, before anything is learnt of its call.
+unsafe fn grow_activations(thread: *mut Thread) -> Option<()> {
+    // SAFETY: the thread is the caller's.
+    unsafe {
+        stacks::lock_own(thread);
+        let has_room = stacks::has_room(thread);
         stacks::unlock(thread);
         has_room.then_some(())
     }
@@ -316,7 +335,10 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
                     last = pc;
                 }
                 Err(Obstacle::Full) => use_full = true,
-                Err(Obstacle::Depth) => grow_frames(thread)?,
+                Err(Obstacle::Depth) if grow_frames(thread).is_some() => {}
+                Err(Obstacle::Depth) => {
+                    return Some(Walk::overflow(function, (*thread).stack.high));
+                }
             }
         }
         None
@@ -356,13 +378,13 @@ pub(crate) unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
     // SAFETY: the caller's promise; the old frames lie in the thread's own block or in memory that
     // only the thread uses.
     unsafe {
-        let capacity = (*thread).frames_capacity * 4;
-        if capacity > MOST_FRAMES {
+        let capacity = ((*thread).frames_capacity * 4).min(MOST_FRAMES);
+        if capacity == (*thread).frames_capacity {
             return None;
         }
         let old = (*thread).frames as u64;
         let new = memory::map(thread::walk_bytes(capacity))?;
-        (*thread).set_walk_buffers(new, capacity);
+        (*thread).use_for_walks(new, capacity);
         memory::unmap(old);
         Some(())
     }
@@ -370,7 +392,7 @@ pub(crate) unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {
 
 /// The path just walked.
 #[inline(always)]
-unsafe fn path<'a>(thread: *mut Thread, function: u32, walk: &'a Walk) -> Path<'a> {
+pub(crate) unsafe fn path<'a>(thread: *mut Thread, function: u32, walk: &'a Walk) -> Path<'a> {
     // SAFETY: the thread is the caller's.
     let (frames, sites) = unsafe { ((*thread).frames, (*thread).sites) };
     Path {
@@ -382,7 +404,8 @@ unsafe fn path<'a>(thread: *mut Thread, function: u32, walk: &'a Walk) -> Path<'
 }
 
 /// The record of the path just walked, if this thread has one.
-#[inline(always)]
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
 pub(crate) unsafe fn find(
     thread: *mut Thread,
     function: u32,
@@ -404,38 +427,6 @@ fn fetch(record: &RecordHead) {
     let head: *const RecordHead = record;
     // SAFETY: a prefetch cannot fault. It is SSE's, but uses none of its registers.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(head.wrapping_add(1).cast()) };
-}
-
-/// Interns the path just walked and makes this thread's record of it.
-pub(crate) unsafe fn learn_path(
-    thread: *mut Thread,
-    function: u32,
-    walk: &Walk,
-) -> Option<&'static RecordHead> {
-    // SAFETY: the thread is the caller's; `frames` holds `len` addresses.
-    unsafe {
-        if walk.has_sites {
-            walk::fill_frames(thread, walk);
-        }
-        let frames = core::slice::from_raw_parts((*thread).frames, walk.len as usize);
-        let node = tree::intern(function, frames, walk.root)?;
-        let (index, tid) = ((*thread).index, (*thread).tid);
-        let paths = &mut (*thread).paths;
-        let record = if tree::is_path(node, function, frames, walk.root) {
-            let record = record::make(index, tid, function, node)?;
-            paths.add(&path(thread, function, walk), node, record)?;
-            record
-        } else {
-            // Paths beyond the limit share a path.
-            if let Some(known) = paths.find_overflow(function, node) {
-                return Some(segment::record(known));
-            }
-            let record = record::make(index, tid, function, node)?;
-            paths.add_overflow(function, node, record)?;
-            record
-        };
-        Some(segment::record(record))
-    }
 }
 
 /// Begins an activation; reads the clock last.

@@ -16,6 +16,8 @@ pub mod activation;
 pub mod cfi;
 pub mod entry;
 pub mod exit;
+pub mod fold;
+pub mod learn;
 pub mod maps;
 pub mod memo;
 pub mod memory;

@@ -7,10 +7,13 @@
 
 use core::mem::size_of;
 use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::MAX_FUNCTIONS;
 use abi::segment::FIRST_NODE;
 
+use crate::segment::For;
+use crate::state::RULES;
 use crate::walk::Walk;
 use crate::{memory, sys, tree};
 
@@ -22,6 +25,11 @@ const SPARSE: u64 = 2;
 const PER_WORD: u64 = 4;
 /// Words of sites that a slot holds itself.
 const INLINE: usize = 6;
+/// Words of the longest path that is copied.
+const LONGEST_COPY: u64 = (1 << 12) / PER_WORD + 1;
+/// Words that are copied at most, and how many have been, of all threads.
+const MOST_COPIED: u64 = 1 << 23;
+static COPIED: AtomicU64 = AtomicU64::new(0);
 
 /// One path; a line of memory.
 #[repr(C, align(64))]
@@ -32,7 +40,7 @@ struct Slot {
     path: u32,
     _padding: u32,
     /// Its sites from the innermost on, the last word filled up with zeros. Where there is no room for
-    /// all, the address of their number and a copy of them.
+    /// all, the address of their number and a copy of them, or null where only the nodes tell them.
     sites: [u64; INLINE],
 }
 
@@ -168,12 +176,14 @@ impl Slot {
         // SAFETY: slots hold the sites that their key tells, or the address of a copy of them. Word by
         // word: a call of `bcmp` would come of comparing slices, with vector registers.
         unsafe {
-            if !self.key.has_sites() {
-                return self.is_by_nodes(path);
-            }
+            let is_inline = words <= INLINE && self.key.has_sites();
             let mut own = self.sites.as_ptr();
-            if words > INLINE {
+            if !is_inline {
                 own = self.sites[0] as *const u64;
+                if own.is_null() {
+                    let sites = path.sites.cast();
+                    return is_by_nodes(self.path, path.function, path.walk, path.frames, sites);
+                }
                 if own.read() != len {
                     return false;
                 }
@@ -189,15 +199,31 @@ impl Slot {
         }
         true
     }
+}
 
-    #[cold]
-    #[inline(never)]
-    #[unsafe(link_section = ".text.fast")]
-    unsafe fn is_by_nodes(&self, path: &Path) -> bool {
-        // SAFETY: the walk has left as many frames.
-        let frames = unsafe { core::slice::from_raw_parts(path.frames, path.walk.len as usize) };
-        tree::is_path(self.path, path.function, frames, path.walk.root)
-    }
+/// Whether the nodes under `node` tell the path of `function` as a walk has left it. It takes little of
+/// the stack, which is why its arguments are the parts of a [`Path`].
+#[cold]
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+unsafe fn is_by_nodes(
+    node: u32,
+    function: u32,
+    walk: &Walk,
+    frames: *const u64,
+    sites: *const u16,
+) -> bool {
+    let frame = |at: usize| {
+        // SAFETY: the walk has left as many frames, or sites.
+        unsafe {
+            if walk.has_sites {
+                RULES.address(sites.add(at).read())
+            } else {
+                frames.add(at).read()
+            }
+        }
+    };
+    tree::is_path(node, function, walk.len as usize, frame, walk.root)
 }
 
 impl Paths {
@@ -249,7 +275,21 @@ impl Paths {
         }
     }
 
-    /// Adds the record `number` of `path`, whose node is `node`. `None` where there is no memory for it.
+    /// Sees to it that there is room for one more. A quarter is kept for overflow paths where there is no
+    /// memory for more.
+    pub fn reserve(&mut self, what: For) -> Option<()> {
+        let room = match what {
+            For::Path => self.room - self.room / 4,
+            For::Overflow => self.room,
+        };
+        if self.used < room {
+            return Some(());
+        }
+        self.grow()
+    }
+
+    /// Adds the record `number` of `path`, whose node is `node`, for which room has been reserved. `None`
+    /// where the numbers are too large.
     ///
     /// # Safety
     /// As for [`Paths::find`], which has not found it.
@@ -263,9 +303,11 @@ impl Paths {
             if key.has_sites() && words <= INLINE {
                 ptr::copy_nonoverlapping(path.sites, sites.as_mut_ptr(), words);
             } else if key.has_sites() {
-                let copy = self.room(words as u64 + 1)?;
-                copy.write(len);
-                ptr::copy_nonoverlapping(path.sites, copy.add(1), words);
+                let copy = self.room(words as u64 + 1);
+                if !copy.is_null() {
+                    copy.write(len);
+                    ptr::copy_nonoverlapping(path.sites, copy.add(1), words);
+                }
                 sites[0] = copy as u64;
             }
         }
@@ -278,7 +320,7 @@ impl Paths {
         self.add_slot(slot, number)
     }
 
-    /// Adds the record `number` of the overflow path of a function.
+    /// Adds the record `number` of the overflow path of a function in the same way.
     pub fn add_overflow(&mut self, function: u32, path: u32, number: u32) -> Option<()> {
         let slot = Slot {
             key: Key::of_overflow(function, path),
@@ -289,28 +331,30 @@ impl Paths {
         self.add_slot(slot, number)
     }
 
-    /// Room for a copy that stays as long as the session.
-    fn room(&mut self, words: u64) -> Option<*mut u64> {
-        /// Bytes that are mapped at a time, at least.
+    /// Room for a copy that stays as long as the session; null where there is none.
+    fn room(&mut self, words: u64) -> *mut u64 {
+        /// Bytes that are mapped at a time.
         const CHUNK: u64 = 1 << 18;
+        if words > LONGEST_COPY || COPIED.fetch_add(words, Ordering::Relaxed) > MOST_COPIED {
+            return ptr::null_mut();
+        }
         if self.copies_left < words {
-            let bytes = (words * 8).max(CHUNK);
-            self.copies = memory::map(bytes)? as *mut u64;
-            self.copies_left = bytes / 8;
+            let Some(chunk) = memory::map(CHUNK) else {
+                return ptr::null_mut();
+            };
+            self.copies = chunk as *mut u64;
+            self.copies_left = CHUNK / 8;
         }
         let copy = self.copies;
         // SAFETY: inside the chunk, or at its end.
         self.copies = unsafe { copy.add(words as usize) };
         self.copies_left -= words;
-        Some(copy)
+        copy
     }
 
     fn add_slot(&mut self, new: Slot, record: u32) -> Option<()> {
         let link = Link::new(self.used, record, new.key)?;
-        if self.used == self.room {
-            self.grow()?;
-        }
-        // SAFETY: below the number there is room for.
+        // SAFETY: below the number that room has been reserved for.
         unsafe { *self.slots.add(self.used as usize) = new };
         self.put(link, new.key);
         self.used += 1;

@@ -8,12 +8,12 @@ use abi::MAX_TIMERS;
 use abi::image::SCALE_SHIFT;
 use abi::segment::{FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead, RecordTimer};
 
-use crate::segment;
+use crate::segment::{self, For};
 use crate::state::ipath_parameters;
 
 /// A record for a thread and a path.
-pub fn make(thread: u32, tid: u32, function: u32, path: u32) -> Option<u32> {
-    let index = segment::take_record()?;
+pub fn make(thread: u32, tid: u32, function: u32, path: u32, what: For) -> Option<u32> {
+    let index = segment::take_record(what)?;
     let record = segment::record(index);
     record.thread.store(thread, Ordering::Relaxed);
     record.tid.store(u64::from(tid), Ordering::Relaxed);

@@ -125,56 +125,73 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
     })
 }
 
+/// What a node or a record is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum For {
+    /// A path of its own.
+    Path,
+    /// What the further paths of a function share, for which [`SPARE`] is kept.
+    Overflow,
+}
+
+/// Bytes of nodes and of records that are kept for paths that calls beyond all room share.
+const SPARE: u64 = CHUNK;
+
+impl For {
+    fn spare(self) -> u64 {
+        match self {
+            Self::Path => SPARE,
+            Self::Overflow => 0,
+        }
+    }
+}
+
 /// The index of a new node; `None` where the area or the memory behind it is used up.
-pub fn take_node() -> Option<u32> {
-    take(AREA_NODES, &header().nodes_used, size_of::<Node>() as u64)
+pub fn take_node(what: For) -> Option<u32> {
+    let stride = size_of::<Node>() as u64;
+    take(AREA_NODES, &header().nodes_used, stride, what.spare())
 }
 
 /// The index of a new record.
-pub fn take_record() -> Option<u32> {
-    take(
-        AREA_RECORDS,
-        &header().records_used,
-        header().record_stride.load(Ordering::Relaxed),
-    )
+pub fn take_record(what: For) -> Option<u32> {
+    let stride = header().record_stride.load(Ordering::Relaxed);
+    take(AREA_RECORDS, &header().records_used, stride, what.spare())
 }
 
 /// The index of a new thread entry.
 pub fn take_thread() -> Option<u32> {
-    take(
-        AREA_THREADS,
-        &header().threads_used,
-        size_of::<ThreadEntry>() as u64,
-    )
+    let stride = size_of::<ThreadEntry>() as u64;
+    take(AREA_THREADS, &header().threads_used, stride, 0)
 }
 
 /// The index of a new histogram.
 pub fn take_histogram() -> Option<u32> {
-    take(
-        AREA_HISTOGRAMS,
-        &header().histograms_used,
-        size_of::<Histogram>() as u64,
-    )
+    let stride = size_of::<Histogram>() as u64;
+    take(AREA_HISTOGRAMS, &header().histograms_used, stride, 0)
 }
 
 /// The index of a new module entry.
 pub fn take_module() -> Option<u32> {
-    take(
-        AREA_MODULES,
-        &header().modules_used,
-        size_of::<ModuleEntry>() as u64,
-    )
+    let stride = size_of::<ModuleEntry>() as u64;
+    take(AREA_MODULES, &header().modules_used, stride, 0)
 }
 
-fn take(area: usize, used: &AtomicU64, stride: u64) -> Option<u32> {
-    let capacity = header().areas[area].capacity;
-    let index = used
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-            (n < capacity).then_some(n + 1)
-        })
-        .ok()?;
-    populate(area, (index + 1) * stride)?;
-    u32::try_from(index).ok()
+/// The next item, with `spare` bytes behind it that are backed by memory too. An item counts as used
+/// only then: the command reads all that do, and reading a page that cannot be had is SIGBUS as well.
+fn take(area: usize, used: &AtomicU64, stride: u64, spare: u64) -> Option<u32> {
+    let bytes = header().areas[area].capacity * stride;
+    let mut index = used.load(Ordering::Relaxed);
+    loop {
+        let end = (index + 1) * stride + spare;
+        if end > bytes {
+            return None;
+        }
+        populate(area, end)?;
+        match used.compare_exchange_weak(index, index + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return u32::try_from(index).ok(),
+            Err(seen) => index = seen,
+        }
+    }
 }
 
 /// Sees to it that the first `bytes` of an area are backed by memory.

@@ -12,11 +12,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use abi::segment::{FIRST_NODE, RecordHead};
 
 use crate::activation::{self, Activation};
-use crate::entry::{find, grow_frames, learn_path};
+use crate::entry::{find, grow_frames};
 use crate::exit::{pop, raise};
 use crate::thread::{ACTIVATIONS, HASH, Thread};
 use crate::walk::Walk;
-use crate::{memory, segment, sys};
+use crate::{learn, memory, segment, sys};
 
 /// Slot of what stands in a list between the activations of two stacks, above every address. Calls of
 /// the stack that it bears find it as what encloses them.
@@ -295,6 +295,6 @@ unsafe fn record_of(thread: *mut Thread, other: &RecordHead) -> Option<&'static 
             at = site.parent.load(Ordering::Relaxed);
         }
         walk.end(at);
-        find(thread, function, &walk).or_else(|| learn_path(thread, function, &walk))
+        find(thread, function, &walk).or_else(|| learn::path(thread, function, &walk))
     }
 }

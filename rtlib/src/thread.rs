@@ -13,7 +13,7 @@ use crate::paths::{self, Paths};
 use crate::state::{REGISTRY, ipath_parameters};
 use crate::sys::AlternateStack;
 use crate::walk::Walk;
-use crate::{memory, segment, sys};
+use crate::{fold, memory, segment, sys};
 
 /// Bytes of a thread's private stack.
 const STACK: u64 = 96 * 1024;
@@ -99,6 +99,8 @@ pub struct Thread {
     pub sites: *mut u16,
     /// Words that the walk under way has read: room for [`READS`] a frame and one.
     pub reads: *mut Read,
+    /// Where recursion is folded: [`fold::slots`] for all frames that fit.
+    pub folding: *mut u32,
     /// The walk just made, and where it was missed, while it is being remembered.
     pub walk: Walk,
     /// See `walk`.
@@ -128,8 +130,13 @@ const MORE_SITES: u64 = 4;
 /// Bytes of the buffers for a walk of `frames` frames.
 pub const fn walk_bytes(frames: u64) -> u64 {
     frames * 8
-        + (frames * READS + 1) * size_of::<Read>() as u64
+        + reads_bytes(frames)
+        + fold::slots(frames) * size_of::<u32>() as u64
         + ((frames + MORE_SITES) * size_of::<u16>() as u64).next_multiple_of(16)
+}
+
+const fn reads_bytes(frames: u64) -> u64 {
+    (frames * READS + 1) * size_of::<Read>() as u64
 }
 
 impl Thread {
@@ -150,13 +157,18 @@ impl Thread {
         }
     }
 
-    /// Lays the buffers for a walk of `frames` frames into as much memory as [`walk_bytes`] says.
-    pub const fn set_walk_buffers(&mut self, base: u64, frames: u64) {
+    /// Takes the [`walk_bytes`] at `base` for walks.
+    ///
+    /// # Safety
+    /// They are the thread's alone, aligned to 8, and `frames` is a power of two.
+    pub unsafe fn use_for_walks(&mut self, base: u64, frames: u64) {
         self.frames = base as *mut u64;
-        self.reads = (base + frames * 8) as *mut Read;
-        self.sites =
-            (base + frames * 8 + (frames * READS + 1) * size_of::<Read>() as u64) as *mut u16;
         self.frames_capacity = frames;
+        let reads = base + frames * 8;
+        self.reads = reads as *mut Read;
+        let folding = reads + reads_bytes(frames);
+        self.folding = folding as *mut u32;
+        self.sites = (folding + fold::slots(frames) * size_of::<u32>() as u64) as *mut u16;
     }
 }
 
@@ -323,7 +335,7 @@ pub fn register() -> *mut Thread {
         let paths = activations + table + depths;
         (*thread).paths.begin(paths);
         let buffers = paths + paths::BYTES;
-        (*thread).set_walk_buffers(buffers, FRAMES);
+        (*thread).use_for_walks(buffers, FRAMES);
         let memo = buffers + frames;
         (*thread).memo.begin(memo);
         (*thread).private_stack = (memo + memo::BYTES + STACK) & !0xf;

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW};
 
-use crate::segment::{header, node, take_node};
+use crate::segment::{For, header, node, take_node};
 use crate::state::{BUCKETS, ipath_parameters};
 
 /// Number of hash buckets; a power of two.
@@ -32,35 +32,54 @@ impl Default for Buckets {
 }
 
 /// The path of function `function` under call sites `frames` (caller first) that end in `root`,
-/// made if it is new; the function's overflow path where the limit on paths is reached or the
-/// tree is full. `None` only where not even that can be made.
+/// made if it is new; `None` where the limit on paths is reached or the tree is full.
 pub fn intern(function: u32, frames: &[u64], root: u32) -> Option<u32> {
-    if let Some(path) = find(function, frames, root) {
-        return Some(path);
-    }
-    let limit = ipath_parameters.max_paths.load(Ordering::Relaxed);
-    if header().paths_used.load(Ordering::Relaxed) < limit
-        && let Some(path) = make(function, frames, root)
+    let (known, missing) = descend(frames, root);
+    if missing == 0
+        && let Some(path) = look_up(known, path_key(function))
     {
         return Some(path);
     }
-    child(ROOT_OVERFLOW, path_key(function)).map(|(path, _)| path)
+    let limit = ipath_parameters.max_paths.load(Ordering::Relaxed);
+    if header().paths_used.load(Ordering::Relaxed) >= limit {
+        return None;
+    }
+    let mut at = known;
+    for &frame in frames.get(..missing)?.iter().rev() {
+        at = child(at, frame, For::Path)?.0;
+    }
+    let (path, is_new) = child(at, path_key(function), For::Path)?;
+    if is_new {
+        header().paths_used.fetch_add(1, Ordering::Relaxed);
+    }
+    Some(path)
 }
 
-/// Whether `path` is the one of `function` under `frames` and `root`.
+/// What all paths of a function share that there is no room for.
+pub fn overflow(function: u32) -> Option<u32> {
+    child(ROOT_OVERFLOW, path_key(function), For::Overflow).map(|(path, _)| path)
+}
+
+/// Whether `path` is the one of `function` under `len` frames, the innermost first, and `root`.
 #[inline(always)]
-pub fn is_path(path: u32, function: u32, frames: &[u64], root: u32) -> bool {
+pub fn is_path(
+    path: u32,
+    function: u32,
+    len: usize,
+    frame: impl Fn(usize) -> u64,
+    root: u32,
+) -> bool {
     let leaf = node(path);
     if leaf.key.load(Ordering::Relaxed) != path_key(function) {
         return false;
     }
     let mut at = leaf.parent.load(Ordering::Relaxed);
-    for &frame in frames {
+    for index in 0..len {
         if at < FIRST_NODE {
             return false;
         }
         let site = node(at);
-        if site.key.load(Ordering::Relaxed) != frame {
+        if site.key.load(Ordering::Relaxed) != frame(index) {
             return false;
         }
         at = site.parent.load(Ordering::Relaxed);
@@ -74,12 +93,16 @@ pub fn path_key(function: u32) -> u64 {
     u64::from(function) | NODE_IS_PATH
 }
 
-fn find(function: u32, frames: &[u64], root: u32) -> Option<u32> {
+/// The node of as many of the outer frames as are in the tree, and how many of the inner ones are not.
+fn descend(frames: &[u64], root: u32) -> (u32, usize) {
     let mut at = root;
-    for &frame in frames.iter().rev() {
-        at = look_up(at, frame)?;
+    for (index, &frame) in frames.iter().enumerate().rev() {
+        match look_up(at, frame) {
+            Some(next) => at = next,
+            None => return (at, index + 1),
+        }
     }
-    look_up(at, path_key(function))
+    (at, 0)
 }
 
 fn look_up(parent: u32, key: u64) -> Option<u32> {
@@ -106,26 +129,14 @@ fn search(from: u32, until: u32, parent: u32, key: u64) -> Option<u32> {
     None
 }
 
-fn make(function: u32, frames: &[u64], root: u32) -> Option<u32> {
-    let mut at = root;
-    for &frame in frames.iter().rev() {
-        at = child(at, frame)?.0;
-    }
-    let (path, is_new) = child(at, path_key(function))?;
-    if is_new {
-        header().paths_used.fetch_add(1, Ordering::Relaxed);
-    }
-    Some(path)
-}
-
 /// The child of `parent` with this key, and whether it was made just now.
-fn child(parent: u32, key: u64) -> Option<(u32, bool)> {
+fn child(parent: u32, key: u64, what: For) -> Option<(u32, bool)> {
     let bucket = BUCKETS.of(parent, key);
     let mut head = bucket.load(Ordering::Acquire);
     if let Some(found) = search(head, 0, parent, key) {
         return Some((found, false));
     }
-    let new = take_node()?;
+    let new = take_node(what)?;
     let depth = if parent < FIRST_NODE {
         0
     } else {

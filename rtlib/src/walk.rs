@@ -7,15 +7,14 @@
 use core::sync::atomic::Ordering;
 
 use abi::rule::{self, Rule};
-use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE, ROOT_OVERFLOW};
 
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
 use crate::memo::Read;
 use crate::modules::Range;
-use crate::segment;
-use crate::stacks;
 use crate::state::{MODULES, RULES, ipath_parameters};
 use crate::thread::Thread;
+use crate::{fold, segment, stacks};
 
 /// What a walk came to. Its return addresses are told by the thread's `sites`, the numbers of their
 /// rules, where those are known; else they are in its `frames`.
@@ -62,6 +61,54 @@ impl Walk {
         self.root = root;
         self.hash = mix(self.hash, u64::from(root));
     }
+
+    /// What a walk comes to that there is no room for.
+    pub fn overflow(function: u32, high: u64) -> Self {
+        Self {
+            root: ROOT_OVERFLOW,
+            ..Self::begin(function, high)
+        }
+    }
+
+    /// Folds recursion, where the user wants that.
+    ///
+    /// # Safety
+    /// It is the thread's last, and not folded yet.
+    #[inline(always)]
+    pub unsafe fn fold(&mut self, thread: *mut Thread, function: u32) {
+        if ipath_parameters.folds.load(Ordering::Relaxed) != 0 {
+            // SAFETY: the caller's promise; the table is for as many frames as fit. One after the other
+            // instead of one inside the other, to use less of the stack.
+            unsafe {
+                if self.has_sites {
+                    fill_frames(thread, self);
+                }
+                self.len = fold::fold((*thread).frames, self.len, (*thread).folding);
+                self.tell_folded(thread, function);
+            }
+        }
+    }
+
+    /// Makes hash and sites those of the frames.
+    #[cold]
+    #[inline(never)]
+    #[unsafe(link_section = ".text.fast")]
+    unsafe fn tell_folded(&mut self, thread: *mut Thread, function: u32) {
+        // SAFETY: there is room for as many sites as frames.
+        unsafe {
+            let (frames, sites) = ((*thread).frames, (*thread).sites);
+            self.hash = mix(HASH, u64::from(function));
+            for at in 0..self.len as usize {
+                let frame = frames.add(at).read();
+                self.hash = mix(self.hash, frame);
+                if self.has_sites {
+                    sites.add(at).write_volatile(RULES.get(frame).1);
+                }
+            }
+            self.hash = mix(self.hash, u64::from(self.root));
+            end_sites(sites.add(self.len as usize));
+        }
+    }
 }
 
 /// Why the fast walk could not go on.
@@ -88,6 +135,8 @@ fn mix(hash: u64, value: u64) -> u64 {
 ///
 /// # Safety
 /// `thread` is the calling thread's, and the walk its last.
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
 pub unsafe fn fill_frames(thread: *mut Thread, walk: &Walk) {
     for at in 0..walk.len as usize {
         // SAFETY: there is room for as many frames as sites.
@@ -177,13 +226,19 @@ pub unsafe fn fast(
             }
             sp = cfa;
         }
-        // Sites are compared four at a time.
-        site_at.cast::<u64>().write_unaligned(0);
+        end_sites(site_at);
         walk.len = site_at.offset_from((*thread).sites) as u64;
         walk.reads = reads.next.offset_from((*thread).reads) as u64;
         walk.hash = mix(walk.hash, u64::from(walk.root));
         Ok(walk)
     }
+}
+
+/// Fills up the last word of the sites before `end`: they are compared four at a time.
+#[inline(always)]
+unsafe fn end_sites(end: *mut u16) {
+    // SAFETY: there is room for four more sites than frames.
+    unsafe { end.cast::<u64>().write_unaligned(0) };
 }
 
 /// The words that a walk has read, as far as something has depended on them.

@@ -41,6 +41,8 @@ pub struct Session {
     pub elapsed_ns: u64,
     pub clock_hz: u64,
     pub stops: Vec<Stop>,
+    #[serde(default)]
+    pub collapsed: bool,
 }
 
 /// One stop of the target.

@@ -80,22 +80,15 @@ impl Collector {
     }
 
     fn add_paths(&mut self, profile: &mut Profile, segment: &Segment, document: &Document) {
-        let mut merged: BTreeMap<(u32, u32, Option<u32>), Raw> = BTreeMap::new();
-        for raw in records::read_all(segment) {
-            let thread = document.per_thread.then_some(raw.tid);
-            let key = (raw.function, raw.path, thread);
-            merged
-                .entry(key)
-                .and_modify(|sum| sum.add(&raw))
-                .or_insert(raw);
-        }
+        let merged = records::merged(segment, document.per_thread);
         // Ids count functions that are not measured too.
         let indexes: BTreeMap<usize, usize> = document
             .measured()
             .enumerate()
             .map(|(index, (id, _))| (id, index))
             .collect();
-        for ((function, path, thread), raw) in merged {
+        for (key, raw) in records::within_reason(segment, merged) {
+            let (function, path, thread) = key;
             let Some(in_document) = document.functions.get(function as usize) else {
                 continue;
             };
@@ -164,6 +157,7 @@ fn head(session: &Session) -> Profile {
             })
             .collect(),
         notes: document.notes.clone(),
+        collapsed: document.collapsed,
     };
     let metric = |m: &crate::segment::MetricDoc| Metric {
         name: m.name.clone(),
@@ -193,6 +187,9 @@ fn labels() -> BTreeMap<String, String> {
 /// Return addresses from the caller outwards, and the root they end in. `None` for a node that is
 /// not the end of a path.
 fn stack_of(segment: &Segment, path: u32) -> Option<(Vec<u64>, u32)> {
+    if path == records::SHARED {
+        return Some((Vec::new(), ROOT_OVERFLOW));
+    }
     let leaf = segment.node(path)?;
     if leaf.key.load(Relaxed) & NODE_IS_PATH == 0 {
         return None;

@@ -1,10 +1,11 @@
 //! Records as one consistent reading each.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 
-use abi::segment::{AREA_RECORDS, NO_BUCKET, RecordTimer};
+use abi::segment::{AREA_RECORDS, NO_BUCKET, ROOT_OVERFLOW, RecordTimer};
 
 use crate::segment::Segment;
 
@@ -76,8 +77,61 @@ impl Raw {
     }
 }
 
+/// Function, path and thread, that where threads are kept apart.
+pub(super) type Key = (u32, u32, Option<u32>);
+
+/// Stands for all the paths of a function that there is no room for.
+pub(super) const SHARED: u32 = 0;
+
+/// Every record in use, those of one path added up.
+pub(super) fn merged(segment: &Segment, per_thread: bool) -> BTreeMap<Key, Raw> {
+    let mut merged = BTreeMap::new();
+    for raw in read_all(segment) {
+        let parent = segment.node(raw.path).map(|leaf| leaf.parent.load(Relaxed));
+        let is_shared = parent == Some(ROOT_OVERFLOW);
+        let path = if is_shared { SHARED } else { raw.path };
+        add_to(
+            &mut merged,
+            (raw.function, path, per_thread.then_some(raw.tid)),
+            raw,
+        );
+    }
+    merged
+}
+
+fn add_to(merged: &mut BTreeMap<Key, Raw>, key: Key, raw: Raw) {
+    match merged.entry(key) {
+        Entry::Vacant(place) => drop(place.insert(raw)),
+        Entry::Occupied(mut sum) => sum.get_mut().add(&raw),
+    }
+}
+
+/// Frames of all the paths of a profile. The tree holds far more: of a recursion as deep as a stack can be,
+/// each call has a path as long as it is deep, and one node more than the call before it.
+const MOST_FRAMES: u64 = 1 << 24;
+
+/// The same with no more paths than a profile has room for, those that were seen first. The further ones of
+/// a function share one.
+pub(super) fn within_reason(segment: &Segment, merged: BTreeMap<Key, Raw>) -> BTreeMap<Key, Raw> {
+    let depth = |path| {
+        segment
+            .node(path)
+            .map_or(0, |leaf| leaf.depth.load(Relaxed))
+    };
+    let mut by_age: Vec<(Key, Raw)> = merged.into_iter().collect();
+    by_age.sort_by_key(|(key, _)| key.1);
+    let mut frames = 0u64;
+    let mut kept = BTreeMap::new();
+    for ((function, path, thread), raw) in by_age {
+        frames += u64::from(depth(path));
+        let path = if frames > MOST_FRAMES { SHARED } else { path };
+        add_to(&mut kept, (function, path, thread), raw);
+    }
+    kept
+}
+
 /// Every record in use.
-pub(super) fn read_all(segment: &Segment) -> Vec<Raw> {
+fn read_all(segment: &Segment) -> Vec<Raw> {
     let header = segment.header();
     let used = header.records_used.load(Acquire);
     let capacity = header.areas[AREA_RECORDS].capacity;

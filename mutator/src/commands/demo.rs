@@ -31,6 +31,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         metrics: vec![Metric::Wall],
         max_paths: 65536,
         depth: 0,
+        collapse_recursion: false,
         per_thread: false,
     };
     let selection = select(&modules, &patterns, options.wanted());

@@ -39,6 +39,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         metrics,
         max_paths: measure.max_paths,
         depth: measure.depth.unwrap_or(0),
+        collapse_recursion: measure.collapse_recursion,
         per_thread: measure.per_thread,
     })
 }

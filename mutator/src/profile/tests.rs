@@ -105,7 +105,7 @@ pub(crate) fn sample() -> Profile {
                     ns: 400_000,
                 },
             ],
-            notes: Vec::new(),
+            ..Session::default()
         },
         vec![metric(COUNT, "calls"), metric("wall", "ns")],
     );

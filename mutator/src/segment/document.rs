@@ -1,7 +1,6 @@
 //! The session document: what commands tell each other, as JSON in two slots of the segment, of
 //! which one is always whole.
 
-use std::mem::size_of;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -9,6 +8,7 @@ use abi::image::{FUNCTION_END, FUNCTION_JUMP, FUNCTION_REAPER};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use serde::{Deserialize, Serialize};
 
+use super::layout::DOCUMENT_SPARE;
 use super::{Segment, SegmentError};
 use crate::faults::step;
 
@@ -27,6 +27,9 @@ pub struct Document {
     pub notes: Vec<String>,
     /// Innermost callers kept; 0 for all.
     pub depth: u64,
+    /// Whether recursion is folded.
+    #[serde(default)]
+    pub collapsed: bool,
     /// Whether paths are kept apart by thread.
     pub per_thread: bool,
     /// When the target was stopped.
@@ -227,12 +230,13 @@ impl Segment {
         if text.len() as u64 > room {
             return Err(SegmentError::Full);
         }
-        for (index, &byte) in text.iter().enumerate() {
-            let to: &AtomicU8 = self
-                .item(area, index as u64, size_of::<u8>() as u64, 0)
-                .ok_or(SegmentError::Corrupt("document"))?;
-            to.store(byte, Relaxed);
+        if !self.write_bytes(area, 0, &text)? {
+            return Err(SegmentError::Full);
         }
+        // Room to take the session out again, whatever takes all memory meanwhile: what is not to be had
+        // now is looked for then.
+        let spare = (text.len() as u64 + DOCUMENT_SPARE).min(room) - text.len() as u64;
+        let _ = self.write_bytes(area, text.len() as u64, &vec![0; spare as usize])?;
         let len = &self.header().document_len[(turn & 1) as usize];
         len.store(text.len() as u64, Relaxed);
         step("document");

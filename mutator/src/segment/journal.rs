@@ -27,6 +27,12 @@ impl Journal<'_> {
     pub fn add(&self, patch: &Patch) -> Result<u32, SegmentError> {
         let used = &self.0.header().journal_used;
         let index = u32::try_from(used.load(Relaxed)).map_err(|_| SegmentError::Full)?;
+        if !self
+            .0
+            .clear_item::<JournalEntry>(AREA_JOURNAL, index.into())?
+        {
+            return Err(SegmentError::Full);
+        }
         let entry = self.entry(index)?;
         if patch.old.len() > JOURNAL_BYTES || patch.old.len() != patch.new.len() {
             return Err(SegmentError::Corrupt("patch length"));

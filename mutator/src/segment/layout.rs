@@ -25,6 +25,8 @@ pub struct Shape {
 const JOURNAL: u64 = 1 << 18;
 /// Bytes of each slot of the document.
 const DOCUMENT: u64 = 64 << 20;
+/// Bytes that are kept for a document to grow.
+pub(super) const DOCUMENT_SPARE: u64 = 64 << 10;
 const MODULES: u64 = 1 << 14;
 /// Bytes of unwind tables: for two million functions.
 const TABLES: u64 = 32 << 20;
@@ -61,6 +63,14 @@ impl Shape {
             offset = (offset + stride * count).next_multiple_of(PAGE);
         }
         (areas, offset)
+    }
+
+    /// Ranges without which there is no session: the header and room for a document, the next one too.
+    pub(super) fn least(&self) -> [std::ops::Range<u64>; 3] {
+        let (areas, _) = self.areas();
+        let document = |area: usize| areas[area].offset..areas[area].offset + DOCUMENT_SPARE;
+        let documents = [AREA_DOCUMENT_0, AREA_DOCUMENT_1].map(document);
+        [0..PAGE, documents[0].clone(), documents[1].clone()]
     }
 
     /// Bytes of the whole segment.

@@ -65,7 +65,10 @@ impl std::fmt::Display for SegmentError {
             }
             Self::Corrupt(what) => write!(f, "the session's segment is corrupt: {what}"),
             Self::Busy => write!(f, "another ipath is changing the session"),
-            Self::Full => write!(f, "the session has no room for more functions"),
+            Self::Full => write!(
+                f,
+                "there is no room for more functions in the session, or no memory in {FOLDER}"
+            ),
         }
     }
 }
@@ -103,7 +106,7 @@ pub fn all() -> Vec<(i32, u64)> {
 impl Segment {
     /// Creates the named segment of a process, owned by the process's owner.
     pub fn create(process: &Process, shape: &Shape) -> Result<Self, SegmentError> {
-        use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+        use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
         let path = path_for(process);
         let io = |error| SegmentError::Io(path.clone(), error);
         let file = File::options()
@@ -119,7 +122,16 @@ impl Segment {
             // Not root: the owner is the same already.
             let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
         }
-        file.set_len(shape.size()).map_err(io)?;
+        let fill = |range: std::ops::Range<u64>| {
+            // By a system call, see `write_at`.
+            file.write_all_at(&vec![0; (range.end - range.start) as usize], range.start)
+        };
+        let begun = file.set_len(shape.size());
+        let begun = begun.and_then(|()| shape.least().into_iter().try_for_each(fill));
+        if let Err(error) = begun {
+            let _ = std::fs::remove_file(&path);
+            return Err(io(error));
+        }
         let segment = Self::map(file, Some(path.clone()))?;
         segment.lock()?;
         shape.write(segment.raw_header(), process);
@@ -297,15 +309,32 @@ impl Segment {
 
     /// Writes bytes into an area of bytes; false where it, or the memory behind it, has no room.
     pub fn write_bytes(&self, area: usize, at: u64, bytes: &[u8]) -> Result<bool, SegmentError> {
-        use std::os::unix::fs::FileExt;
         let area = self.header().areas.get(area);
         let area = area.ok_or(SegmentError::Corrupt("areas"))?;
         let end = at.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > area.capacity) {
             return Ok(false);
         }
-        // By a system call, which returns an error where touching the map would raise SIGBUS.
-        match self.file.write_all_at(bytes, area.offset + at) {
+        self.write_at(area.offset.saturating_add(at), bytes)
+    }
+
+    /// Makes an item of an area zeroes, so that it can be written through the map; false where it, or
+    /// the memory behind it, has no room.
+    fn clear_item<T>(&self, area: usize, index: u64) -> Result<bool, SegmentError> {
+        let stride = size_of::<T>() as u64;
+        if self.item::<T>(area, index, stride, 0).is_none() {
+            return Ok(false);
+        }
+        let area = self.header().areas.get(area);
+        let start = area.map_or(0, |area| area.offset) + index * stride;
+        self.write_at(start, &vec![0; size_of::<T>()])
+    }
+
+    /// Writes by a system call, which returns an error where touching the map would raise SIGBUS; false
+    /// where there is no memory.
+    fn write_at(&self, at: u64, bytes: &[u8]) -> Result<bool, SegmentError> {
+        use std::os::unix::fs::FileExt;
+        match self.file.write_all_at(bytes, at) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
             Err(error) => {

@@ -37,6 +37,8 @@ pub struct Options {
     pub max_paths: u64,
     /// Innermost callers kept; 0 for all.
     pub depth: u64,
+    /// Fold recursion.
+    pub collapse_recursion: bool,
     /// Keep paths apart by thread.
     pub per_thread: bool,
 }
@@ -183,6 +185,7 @@ impl Session {
             segment: self.document.segment.0.into(),
             max_paths: options.max_paths.into(),
             depth: options.depth.into(),
+            folds: u64::from(options.collapse_recursion).into(),
             tid_offset: control_block.tid_offset.unwrap_or(-1).into(),
             rdfsbase: u32::from(!control_block.has_self_pointer && hwcap2 & FSGSBASE != 0).into(),
             system_calls: 1.into(),
@@ -202,6 +205,9 @@ fn document(process: &Process, options: &Options, hz: u64) -> Document {
         shift: 0,
     }];
     let mut notes = Vec::new();
+    if options.collapse_recursion {
+        notes.push("recursion is collapsed: each call site stands once on a path".to_owned());
+    }
     for metric in &options.metrics {
         let (name, unit, (mult, shift)) = match metric {
             Metric::Wall => ("wall", "ns", clock::scale_to_ns(hz)),
@@ -228,6 +234,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Document {
         metrics,
         notes,
         depth: options.depth,
+        collapsed: options.collapse_recursion,
         per_thread: options.per_thread,
         ..Document::default()
     }

@@ -1,0 +1,327 @@
+//! Calls that leave no frame and calls that leave very many, and what becomes of calls that there is no
+//! room for: each is counted, and the program runs on.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::program;
+use ipath_tests::each_way::{all_kept, counts_kept};
+use ipath_tests::exact::{assert_output_kept, check};
+use ipath_tests::fold::{assert_folded, paths};
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::program::{Program, ipath_arguments};
+use ipath_tests::session::{Session, own_counts};
+use ipath_tests::symbols::sites;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::process::Command;
+use std::time::Duration;
+
+fn recursion(mode: &str, n: u32) -> Program {
+    Program::new(&program("recursion.c"), [mode.to_owned(), n.to_string()])
+}
+
+/// Runs it plainly and under ipath with further options of its own; its output is as ever.
+fn with_options(program: &Program, names: &[&str], options: &[&str]) -> (Finished, Profile) {
+    let scratch = Scratch::new("recursion");
+    let file = scratch.file("p.json");
+    let plain = program.plain().expect(0);
+    let mut arguments = ipath_arguments(names, "count,wall", &file);
+    let end = arguments.len() - 1;
+    arguments.splice(end..end, options.iter().map(|&o| o.to_owned()));
+    let ours = program.under_ipath_as(arguments);
+    assert_output_kept(&plain, &ours);
+    (plain, Profile::read(&file))
+}
+
+fn longest(profile: &Profile) -> usize {
+    let lengths = profile.paths.iter().map(|path| path.stack.len());
+    lengths.max().unwrap_or(0)
+}
+
+#[test]
+fn tail_call() {
+    let program = recursion("tail", 60);
+    all_kept(&program);
+    for function in ["landed", "hop", "ping", "pong"] {
+        let profile = check(&program, function, &sites(&program.path, function));
+        assert!(longest(&profile) <= 4, "what has left has no frame");
+    }
+}
+
+#[test]
+fn mutual_recursion() {
+    let program = recursion("mutual", 60);
+    all_kept(&program);
+    for function in ["even", "odd", "seen"] {
+        let profile = check(&program, function, &sites(&program.path, function));
+        assert!(longest(&profile) > 60, "{}", longest(&profile));
+    }
+}
+
+#[test]
+fn deep_recursion() {
+    const FRAMES: u32 = 100_000;
+    for (mode, function) in [("deep", "bottom"), ("self", "descend")] {
+        let program = recursion(mode, 300);
+        check(&program, function, &sites(&program.path, function));
+    }
+    // Called at the bottom, and in the middle on the way down and up.
+    counts_kept(&recursion("deep", FRAMES), 0, |profile| {
+        profile.assert_complete("every frame is walked");
+        assert_eq!(profile.losses.open.unwrap_or(0), 0);
+        let long = |path: &&_| -> bool {
+            let path: &ipath_tests::profile::CallPath = path;
+            path.stack.len() > FRAMES as usize
+        };
+        assert_eq!(profile.paths.iter().filter(long).count(), 4);
+        assert_eq!(profile.paths.len(), 8);
+    });
+    // As many activations at a time.
+    let program = recursion("self", FRAMES);
+    let (_, profile) = with_options(&program, &["descend"], &["--depth", "50"]);
+    assert_eq!(profile.calls("descend"), u64::from(FRAMES));
+    profile.assert_lossless();
+    let ended = (profile.losses.open, profile.losses.unwound);
+    assert_eq!(ended, (Some(0), Some(0)));
+    assert_eq!(longest(&profile), 50);
+}
+
+/// Paths of a depth of their own each: those of a profile have so many frames that not all have room.
+#[test]
+fn deep_paths() {
+    const CALLS: u32 = 12_000;
+    let program = recursion("self", CALLS);
+    let (_, profile) = with_options(&program, &["descend"], &[]);
+    assert_eq!(profile.calls("descend"), u64::from(CALLS));
+    let losses = &profile.losses;
+    assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
+    assert!(losses.overflow > 1000, "{losses:?}");
+    assert_eq!(
+        losses.overflow + profile.paths.len() as u64 - 1,
+        u64::from(CALLS)
+    );
+    assert!(longest(&profile) > 3000, "{}", longest(&profile));
+}
+
+#[test]
+fn path_explosion() {
+    let program = recursion("fib", 27);
+    let own = own_counts(&program.plain().stdout)["fib"];
+    for (options, limit) in [(&[][..], 65536), (&["--max-paths", "100"][..], 100)] {
+        let (_, profile) = with_options(&program, &["fib"], options);
+        assert_eq!(profile.calls("fib"), own, "as many paths as calls");
+        let losses = &profile.losses;
+        assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
+        assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
+        assert_eq!(losses.overflow, own - limit);
+        let shared: Vec<_> = profile.paths.iter().filter(|path| !path.complete).collect();
+        let [shared] = shared[..] else {
+            panic!("{} paths for what has no room", shared.len());
+        };
+        assert_eq!(count(&shared.metrics), losses.overflow);
+        assert_eq!(profile.paths.len() as u64, limit + 1);
+    }
+}
+
+/// Folded paths are those that come of folding the paths of a run without it, with the sum of their calls.
+#[test]
+fn collapse_recursion() {
+    let own = program("paths.c");
+    for (program, function) in [
+        (recursion("mutual", 60), "seen"),
+        (recursion("mutual", 60), "odd"),
+        (recursion("self", 1000), "descend"),
+        (recursion("fib", 15), "fib"),
+        (recursion("tail", 30), "landed"),
+        (Program::new(&own, [""; 0]), "work"),
+        (
+            Program::new(&program("paths.cc"), [""; 0]),
+            "geometry::area",
+        ),
+    ] {
+        assert_folded(&program, function);
+    }
+    let program = recursion("fib", 27);
+    let own = own_counts(&program.plain().stdout)["fib"];
+    let (_, profile) = with_options(&program, &["fib"], &["--collapse-recursion"]);
+    assert_eq!(profile.calls("fib"), own);
+    profile.assert_lossless();
+    // None, one, or both of its call sites in itself, in either order.
+    assert_eq!(paths(&profile).len(), 5);
+    let program = recursion("self", 20_000);
+    let (_, profile) = with_options(&program, &["descend"], &["--collapse-recursion"]);
+    assert_eq!(profile.calls("descend"), 20_000);
+    profile.assert_lossless();
+    assert_eq!(paths(&profile).len(), 2);
+}
+
+/// A target in mount namespace of its own, whose /dev/shm has this much room; and ipath in that
+/// namespace.
+struct Confined(Target);
+
+impl Confined {
+    fn start(program: &Program, size: &str) -> Self {
+        let mut command = Command::new("unshare");
+        let script = format!("mount -t tmpfs -o size={size} tmpfs /dev/shm && exec \"$0\" \"$@\"");
+        command.args(["-m", "sh", "-c", &script]).arg(&program.path);
+        command.args(&program.args);
+        Self(Target::spawn(command).await_output("ready"))
+    }
+
+    fn run(&self, name: &str, arguments: &[&str]) -> Finished {
+        Run::new("nsenter")
+            .args(["-m", "-t", &self.0.pid().to_string(), name])
+            .args(arguments)
+            .run()
+    }
+
+    fn ipath(&self, command: &str, arguments: &[&str]) -> Finished {
+        let pid = self.0.pid().to_string();
+        let name = ipath().display().to_string();
+        self.run(&name, &[&[command, &pid], arguments].concat())
+    }
+}
+
+/// Lets a program that waits go on, until it has printed a line that begins so.
+fn go_on(target: &mut Target, start: &str) {
+    target.signal(Signal::SIGUSR1);
+    target.until(Duration::from_secs(60), "gone on", |target| {
+        target.stdout().lines().any(|line| line.starts_with(start))
+    });
+}
+
+/// A program that does a little first, and waits before that and after it; what it prints otherwise, and
+/// how often it calls the only function it counts.
+fn in_two_steps(mode: &str, n: u32) -> (Program, String, u64) {
+    let mut program = recursion(mode, n);
+    program.args.push("twice".to_owned());
+    let plain = program.plain().expect(0);
+    program.args.push("wait".to_owned());
+    let own = own_counts(&plain.stdout);
+    (program, plain.stdout, own.into_values().sum())
+}
+
+const ATTACH: [&str; 6] = [
+    "--keep",
+    "--no-tui",
+    "--duration",
+    "1ms",
+    "-m",
+    "count,wall",
+];
+
+const FILLING: [&str; 3] = ["if=/dev/zero", "of=/dev/shm/filling", "bs=4k"];
+
+/// It grows until there is no more, or something else takes the rest.
+#[test]
+fn dev_shm_full() {
+    let (program, plain, own) = in_two_steps("fib", 20);
+    let scratch = Scratch::new("shm");
+    let file = scratch.file("p.json").display().to_string();
+    for is_filled in [false, true] {
+        let mut target = Confined::start(&program, "1m");
+        let options = [&ATTACH[..], &["-f", "fib"]].concat();
+        target.ipath("attach", &options).expect(0);
+        go_on(&mut target.0, "begun");
+        if is_filled {
+            target.run("dd", &FILLING).expect(1);
+        }
+        go_on(&mut target.0, "sum ");
+        target.ipath("snapshot", &["-o", &file]).expect(0);
+        if is_filled {
+            // None of many, or all: what is in stays as it is.
+            let added = target.ipath("add", &["-f", "libc.so.6!*", "--yes"]);
+            let cause = added.expect_error();
+            assert!(
+                cause.contains("no memory in /dev/shm"),
+                "{}",
+                added.report()
+            );
+        }
+        target.ipath("detach", &["-o", &file]).expect(0);
+        let profile = Profile::read(file.as_ref());
+        let losses = &profile.losses;
+        assert_eq!(profile.calls("fib"), own);
+        assert!(losses.overflow > own / 4, "{losses:?}");
+        assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
+        assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
+        let printed = target.0.stdout();
+        assert!(printed.ends_with(&plain), "{printed}");
+        target.0.finish("sum ");
+    }
+}
+
+/// Without room for a session it is elsewhere; with little, calls are missed.
+#[test]
+fn dev_shm_full_at_first() {
+    let (program, plain, own) = in_two_steps("fib", 10);
+    let scratch = Scratch::new("shm");
+    let file = scratch.file("p.json").display().to_string();
+    for (room, is_here) in [("4k", false), ("64k", false), ("200k", true)] {
+        let mut target = Confined::start(&program, room);
+        let options = [&ATTACH[..], &["-f", "fib"]].concat();
+        target.ipath("attach", &options).expect(0);
+        let left = target.run("ls", &["/dev/shm"]).expect(0).stdout;
+        assert_eq!(left.starts_with("ipath-"), is_here, "{room}: {left}");
+        go_on(&mut target.0, "begun");
+        go_on(&mut target.0, "sum ");
+        target.ipath("detach", &["-o", &file]).expect(0);
+        let profile = Profile::read(file.as_ref());
+        assert_eq!(profile.calls("fib") + profile.losses.missed, own, "{room}");
+        assert_eq!(profile.losses.missed > 0, is_here, "{:?}", profile.losses);
+        let left = target.run("ls", &["/dev/shm"]).expect(0).stdout;
+        assert_eq!(left, "", "{room}");
+        let printed = target.0.stdout();
+        assert!(printed.ends_with(&plain), "{printed}");
+        target.0.finish("sum ");
+    }
+}
+
+/// Takes all memory from a program, but what it has by then; calls by its own count, and the profile.
+fn starved(mode: &str, n: u32, metrics: &str) -> (u64, Profile) {
+    let (program, plain, own) = in_two_steps(mode, n);
+    let scratch = Scratch::new("starved");
+    let file = scratch.file("p.json").display().to_string();
+    let mut target = Target::start(&program.path, &program.args).await_output("ready");
+    let pid = target.pid().to_string();
+    let function = own_counts(&plain).into_keys().next().expect("one");
+    let (_, attached) = Session::try_attach(target.pid(), &[&function], metrics);
+    attached.expect(0);
+    go_on(&mut target, "begun");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let size = size.and_then(|size| size.trim().strip_suffix(" kB"));
+    let size: u64 = size.and_then(|size| size.parse().ok()).expect("KiB");
+    let limit = format!("--as={}", size << 10);
+    let limited = Run::new("prlimit").args(["--pid", &pid, &limit]);
+    limited.run().expect(0);
+    go_on(&mut target, "sum ");
+    Run::ipath(["detach", &pid, "-o", &file]).run().expect(0);
+    let printed = target.stdout();
+    assert!(printed.ends_with(&plain), "{printed}");
+    target.finish("sum ");
+    (own, Profile::read(file.as_ref()))
+}
+
+#[test]
+fn rlimit_as() {
+    // No more paths than the table has room for.
+    let (own, profile) = starved("fib", 18, "count,wall");
+    assert_eq!(profile.calls("fib"), own);
+    let losses = &profile.losses;
+    assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
+    assert!(losses.overflow > own / 2, "{losses:?}");
+    assert!(profile.paths.len() > 90, "{}", profile.paths.len());
+    // No walk longer than there was room for.
+    let (own, profile) = starved("self", 3000, "count");
+    assert_eq!(profile.calls("descend"), own);
+    let losses = &profile.losses;
+    assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
+    assert!(losses.overflow > own / 2, "{losses:?}");
+    // No more activations at a time.
+    let (own, profile) = starved("self", 3000, "count,wall");
+    let losses = &profile.losses;
+    assert_eq!(profile.calls("descend") + losses.missed, own, "{losses:?}");
+    assert!(losses.missed > own / 2, "{losses:?}");
+    assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
+}
