@@ -16,6 +16,7 @@ pub mod activation;
 pub mod cfi;
 pub mod entry;
 pub mod exit;
+pub mod frame_pointer;
 pub mod maps;
 pub mod memo;
 pub mod memory;

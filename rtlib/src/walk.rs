@@ -10,6 +10,7 @@ use abi::rule::Rule;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
 
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
+use crate::frame_pointer::{self, Evidence};
 use crate::memo::Read;
 use crate::modules::Range;
 use crate::segment;
@@ -85,9 +86,8 @@ pub unsafe fn fast(
         if slot < low || slot >= high {
             return Err(Obstacle::Stack);
         }
-        let capacity = (*thread).frames_capacity;
+        let most = depth_limit().min((*thread).frames_capacity);
         let frames = (*thread).frames;
-        let limit = depth_limit();
         let mut sp = slot + 8;
         let mut pc = (slot as *const u64).read();
         let mut walk = Walk::begin(function, high);
@@ -102,12 +102,12 @@ pub unsafe fn fast(
         reads.note(slot, pc);
         walk.is_determined = true;
         loop {
-            if walk.len == limit {
+            if walk.len == most {
+                if most < depth_limit() {
+                    return Err(Obstacle::Depth);
+                }
                 walk.root = ROOT_CUT;
                 break;
-            }
-            if walk.len == capacity {
-                return Err(Obstacle::Depth);
             }
             frames.add(walk.len as usize).write(pc);
             walk.len += 1;
@@ -121,12 +121,6 @@ pub unsafe fn fast(
                     cfa_offset,
                     rbp_words,
                 }) => (reads.bp().wrapping_add(cfa_offset as i64 as u64), rbp_words),
-                Some(Rule::FramePointer) if reads.bp() == 0 => {
-                    walk.root = ROOT_COMPLETE;
-                    walk.stack = sp;
-                    break;
-                }
-                Some(Rule::FramePointer) => (reads.bp().wrapping_add(16), -2),
                 Some(Rule::Root) => {
                     walk.root = ROOT_COMPLETE;
                     walk.stack = sp;
@@ -304,7 +298,8 @@ fn try_step(
             return Some(Step::Root);
         }
         let rule = segment::rule_of(pc).filter(|_| is_return);
-        return by_rule(registers, rule.unwrap_or(Rule::FramePointer), load);
+        let rule = rule.or_else(|| frame_pointer(registers, pc, is_return, load))?;
+        return by_rule(registers, rule, load);
     };
     if is_return && !fde.signal_frame && !is_after_call(&range, pc) {
         return None;
@@ -340,6 +335,28 @@ fn try_step(
     })
 }
 
+/// The rule of code without tables or recipes, where rbp proves to be its frame pointer. What is shown
+/// once of the code before a return address holds for it: its rule is remembered.
+fn frame_pointer(
+    registers: &Registers,
+    pc: u64,
+    is_return: bool,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Rule> {
+    let rule = match frame_pointer::judge(registers[RSP], registers[RBP], load) {
+        Evidence::FramePointer => Rule::FromRbp {
+            cfa_offset: 16,
+            rbp_words: -2,
+        },
+        Evidence::Other => Rule::Stop,
+        Evidence::Doubtful => return None,
+    };
+    if is_return {
+        RULES.insert(pc, rule);
+    }
+    Some(rule)
+}
+
 /// Takes the registers to the caller's without unwind tables.
 fn by_rule(
     registers: &mut Registers,
@@ -355,8 +372,7 @@ fn by_rule(
             cfa_offset,
             rbp_words,
         } => (RBP, cfa_offset, rbp_words),
-        Rule::FramePointer if registers[RBP] != 0 => (RBP, 16, -2),
-        Rule::FramePointer | Rule::Root => return Some(Step::Root),
+        Rule::Root => return Some(Step::Root),
         Rule::Full | Rule::Stop => return None,
     };
     let cfa = registers[from].wrapping_add(i64::from(cfa_offset) as u64);
@@ -376,7 +392,8 @@ pub fn learn(pc: u64) {
     RULES.insert(pc, rule_of(pc).unwrap_or(Rule::Stop));
 }
 
-fn rule_of(pc: u64) -> Option<Rule> {
+/// The rule of a return address by tables and recipes.
+pub fn rule_of(pc: u64) -> Option<Rule> {
     let range = MODULES.find(pc.wrapping_sub(1))?;
     let look_up = pc.wrapping_sub(1);
     if is_context_start(&range, pc) {
@@ -389,7 +406,8 @@ fn rule_of(pc: u64) -> Option<Rule> {
         // A root may be no address behind a call: goroutines return to one.
         return match segment::rule_of(pc) {
             Some(Rule::Root) => Some(Rule::Root),
-            known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::FramePointer)),
+            // Whether there is a frame pointer the full walk finds out.
+            known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::Full)),
             _ => None,
         };
     };
@@ -442,7 +460,7 @@ fn is_entry_code(pc: u64) -> bool {
 /// to. That return address stands at the end of the context's stack, and no call has put it there: it
 /// is the first address of a function, whose first instruction takes the stack pointer from rbx
 /// (sysdeps/unix/sysv/linux/x86_64/__start_context.S).
-fn is_context_start(range: &Range, pc: u64) -> bool {
+pub fn is_context_start(range: &Range, pc: u64) -> bool {
     const MOV_RSP_RBX: [u8; 3] = [0x48, 0x89, 0xdc];
     if pc < range.start || range.end - pc < MOV_RSP_RBX.len() as u64 {
         return false;
@@ -459,7 +477,7 @@ fn is_context_start(range: &Range, pc: u64) -> bool {
 
 /// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths. A call at
 /// the end of a patched window has become a jump, or lies under the breakpoints that fill it.
-fn is_after_call(range: &Range, pc: u64) -> bool {
+pub fn is_after_call(range: &Range, pc: u64) -> bool {
     const LONGEST: u64 = 7;
     if pc < range.start + LONGEST || pc > range.end {
         return false;

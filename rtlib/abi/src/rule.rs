@@ -19,8 +19,6 @@ pub enum Rule {
     },
     /// The outermost frame: the path is complete.
     Root,
-    /// No unwind information: `(sp, rbp) = (rbp + 16, *rbp)` if rbp proves to be a frame pointer.
-    FramePointer,
     /// Rules that need more registers than sp and rbp, or an expression.
     Full,
     /// The walk cannot go on: the path is incomplete.
@@ -30,9 +28,8 @@ pub enum Rule {
 const FROM_RSP: u64 = 1;
 const FROM_RBP: u64 = 2;
 const ROOT: u64 = 3;
-const FRAME_POINTER: u64 = 4;
-const FULL: u64 = 5;
-const STOP: u64 = 6;
+const FULL: u64 = 4;
+const STOP: u64 = 5;
 
 impl Rule {
     /// The rule as a word that is never 0: kind in bits 0 to 7, `rbp_words` in 8 to 23,
@@ -51,7 +48,6 @@ impl Rule {
                 rbp_words,
             } => frame(FROM_RBP, cfa_offset, rbp_words),
             Self::Root => ROOT,
-            Self::FramePointer => FRAME_POINTER,
             Self::Full => FULL,
             Self::Stop => STOP,
         }
@@ -72,7 +68,6 @@ impl Rule {
                 rbp_words,
             },
             ROOT => Self::Root,
-            FRAME_POINTER => Self::FramePointer,
             FULL => Self::Full,
             _ => Self::Stop,
         }
@@ -97,7 +92,6 @@ mod tests {
                         rbp_words,
                     },
                     Rule::Root,
-                    Rule::FramePointer,
                     Rule::Full,
                     Rule::Stop,
                 ] {
