@@ -47,6 +47,36 @@ fn non_pie() {
     }
 }
 
+/// Unwind entries in `.debug_frame` alone, which is not loaded: with symbols, and as the only thing that is
+/// left of them.
+#[test]
+fn debug_frame() {
+    let assembly = source("debug_frame.S").display().to_string();
+    let flags = [
+        &assembly,
+        "-g",
+        "-rdynamic",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+    ];
+    for more in [None, Some("-gz")] {
+        let flags: Vec<&str> = flags.into_iter().chain(more).collect();
+        let whole = program_with("debug_frame.c", &flags);
+        let scratch = Scratch::new("debug-frame");
+        let bare = scratch.file("bare");
+        Run::new("objcopy")
+            .args(["--strip-all", "--keep-section=.debug_frame"])
+            .args([&whole, &bare])
+            .run()
+            .expect(0);
+        for path in [whole, bare] {
+            let program = Program::new(&path, [""; 0]);
+            let profile = check(&program, "work", &sites(&path, "work"));
+            profile.assert_complete("every path ends at _start");
+        }
+    }
+}
+
 #[test]
 fn rust_binary() {
     const RELEASE: &[&str] = &["-C", "lto=fat", "-C", "codegen-units=1"];
