@@ -35,18 +35,19 @@ pub fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)> {
         };
         // Code that the linker has left out is described at address 0.
         let start = Svma(fde.initial_address());
+        if !image.is_code(start) || image.fde(start).is_some() {
+            continue;
+        }
         let Some(rest) = left.checked_sub(fde.len()) else {
             break;
         };
         left = rest;
-        if image.is_code(start) && image.fde(start).is_none() {
-            let rows = |after: Svma| {
-                let at = after.0.checked_sub(1)?;
-                let row = fde.unwind_info_for_address(&frames, &bases, &mut context, at);
-                recipe(row.ok()?)
-            };
-            found.extend(of_calls(image, &fde, rows));
-        }
+        let row = |after: Svma| {
+            let at = after.0.checked_sub(1)?;
+            let row = fde.unwind_info_for_address(&frames, &bases, &mut context, at);
+            recipe(row.ok()?)
+        };
+        found.extend(of_calls(image, &fde, row));
     }
     found
 }
