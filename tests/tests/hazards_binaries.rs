@@ -2,9 +2,10 @@
 //! complete.
 
 use ipath_tests::command::Run;
+use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::{build, program, program_with, source};
 use ipath_tests::each_way::{all_kept, counts_kept};
-use ipath_tests::exact::check;
+use ipath_tests::exact::{assert_output_kept, check};
 use ipath_tests::oracle;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
@@ -33,6 +34,42 @@ fn stripped() {
         let pattern = format!("{}+{:#x}", site.module, site.address);
         let profile = check(&program, &pattern, &[site]);
         profile.assert_complete("every path ends at _start or in clone");
+    }
+}
+
+/// Neither symbols nor unwind tables nor frame pointers: only the instructions are left. gdb is given the same
+/// code with what `-g` puts into `.debug_frame`. The probed function is exported; it leaves by a jump to one
+/// that nothing tells, so its exits are not to be had.
+#[test]
+fn stripped_no_cfi() {
+    const FLAGS: [&str; 4] = [
+        "-rdynamic",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+        "-fomit-frame-pointer",
+    ];
+    let with = |flag| FLAGS.into_iter().chain([flag]).collect::<Vec<_>>();
+    for position in ["-no-pie", "-pie"] {
+        let described = program_with("paths.c", &[with("-g"), vec![position]].concat());
+        let bare = program_with("paths.c", &[with("-s"), vec![position]].concat());
+        assert_eq!(site(&bare, "work"), site(&described, "work"));
+        let found = oracle::run(
+            &Program::new(&described, [""; 0]),
+            &sites(&described, "work"),
+        );
+        println!("{position}: {}", found.summary());
+        for program in [
+            Program::new(&bare, [""; 0]),
+            Program::new(&bare, [""; 0]).verified(),
+        ] {
+            let file = Scratch::new("bare");
+            let plain = program.plain();
+            let ours = program.under_ipath(&["work"], "count", &file.file("p.json"));
+            assert_output_kept(&plain, &ours);
+            let profile = Profile::read(&file.file("p.json"));
+            assert_equal(&profile, &found);
+            profile.assert_lossless();
+        }
     }
 }
 

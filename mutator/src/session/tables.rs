@@ -2,7 +2,6 @@
 //! without `.eh_frame_hdr`; other code has no unwind entries that are loaded with it, but may have some
 //! in `.debug_frame`.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use abi::rule::Rule;
@@ -11,7 +10,7 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use goblin::container::Ctx;
 use goblin::elf::program_header::{PF_X, PT_GNU_EH_FRAME, PT_LOAD};
 use goblin::elf::{Elf, ProgramHeader};
-use patcher::flow::{Recipe, described, recipes};
+use patcher::flow::{Recipe, described, recipes, unnamed_recipes};
 use patcher::function::FunctionKind;
 use patcher::{Avma, Bias, Svma};
 
@@ -187,10 +186,12 @@ fn rules(module: &Module, opened: &OpenImage, bias: Bias) -> Table {
     let bare = functions.filter(|function| {
         function.kind != FunctionKind::Ifunc && image.fde(function.range.start).is_none()
     });
-    let mut found: BTreeMap<Svma, Recipe> = bare
+    let named = bare
         .take(FUNCTIONS)
-        .flat_map(|function| recipes(image, context, &function))
-        .collect();
+        .flat_map(|function| recipes(image, context, &function));
+    let mut found = unnamed_recipes(image, context);
+    found.extend(named);
+    // What the compiler says goes before what its code seems to do.
     if let Some(section) = lines::section(image.data(), DEBUG_FRAME) {
         found.extend(described(image, &section));
     }

@@ -1,6 +1,8 @@
 //! Control flow of one function: its instructions, where branches land, where it is left.
 
 mod address_set;
+mod bounds;
+mod continued;
 mod described;
 mod foreign;
 mod height;
@@ -21,6 +23,7 @@ use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
 
+pub use bounds::unnamed_recipes;
 pub use described::described;
 pub(crate) use foreign::foreign_short_branch;
 pub use leave::{Leave, LeaveKind};
