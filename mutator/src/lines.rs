@@ -19,6 +19,7 @@ use gimli::{EndianReader, LittleEndian};
 use patcher::Svma;
 use sections::{Debug, Sections};
 use std::cell::OnceCell;
+use std::ops::Deref;
 
 type Reader<'d> = EndianReader<LittleEndian, Bytes<'d>>;
 
@@ -39,6 +40,12 @@ pub struct Lines<'d> {
     debug: Debug<'d>,
     supplement: Option<Debug<'d>>,
     context: OnceCell<Option<addr2line::Context<Reader<'d>>>>,
+}
+
+/// The contents of a section of the ELF file `data`, decompressed where needed; none where it has no such
+/// section or none with contents.
+pub fn section<'d>(data: &'d [u8], name: &str) -> Option<impl Deref<Target = [u8]> + use<'d>> {
+    Sections::parse(Bytes::Borrowed(data))?.get(name)
 }
 
 impl<'d> Lines<'d> {

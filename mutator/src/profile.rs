@@ -74,6 +74,11 @@ impl Profile {
     pub fn timers(&self) -> impl Iterator<Item = &Metric> {
         self.metrics.iter().filter(|m| m.name != COUNT)
     }
+
+    /// The calls of all functions.
+    pub fn calls(&self) -> u64 {
+        self.functions.iter().map(|f| f.totals.counts.count).sum()
+    }
 }
 
 /// The name of the metric that is always there.

@@ -52,6 +52,7 @@ struct Numbers<'p> {
     count: u64,
     unwound: u64,
     open: u64,
+    incomplete: u64,
     stats: &'p dyn Fn(&str) -> Option<&'p TimerStats>,
     measured: &'p dyn Fn(&str) -> u64,
 }
@@ -176,6 +177,7 @@ impl<'p> Report<'p> {
             count: totals.counts.count,
             unwound: totals.unwound.unwrap_or(0),
             open: totals.open.unwrap_or(0),
+            incomplete: paths.iter().map(|p| p.incomplete()).sum(),
             stats: &|name| totals.counts.timers.get(name),
             measured: &|name| totals.measured(name),
         };
@@ -189,6 +191,8 @@ impl<'p> Report<'p> {
                 count: path.metrics.count,
                 unwound: path.unwound.unwrap_or(0),
                 open: path.open.unwrap_or(0),
+                // The end of its stack says so.
+                incomplete: 0,
                 stats: &|name| path.metrics.timers.get(name),
                 measured: &|name| path.measured(name),
             };
@@ -227,6 +231,7 @@ impl<'p> Report<'p> {
                 remarks.push(format!("{n} {what}"));
             }
         }
+        remarks.extend(human::incomplete(part.incomplete, part.count));
         let remark = remarks.join(", ");
         if self.timers.is_empty() {
             let share = human::share(part.count.into(), whole.count.into());
@@ -359,7 +364,15 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
     ]
     .into_iter()
     .filter(|&(n, _)| n > 0)
-    .map(|(n, what)| format!("{n} {} {what}", if n == 1 { "call" } else { "calls" }))
+    .map(|(n, what)| {
+        // Those not recorded are in no total.
+        let all = profile.calls() + losses.missed;
+        let share = human::share(n.into(), all.into());
+        format!(
+            "{n} {} {what} ({share})",
+            if n == 1 { "call" } else { "calls" }
+        )
+    })
     .collect()
 }
 

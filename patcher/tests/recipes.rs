@@ -4,9 +4,11 @@
 mod libraries;
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, LittleEndian, RegisterRule, UnwindContext, UnwindSection,
-    X86_64,
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian,
+    ParsedEhFrameHdr, RegisterRule, UnwindContext, UnwindSection, X86_64,
 };
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use patcher::Svma;
 use patcher::flow::{Frame, ModuleContext, Recipe, recipes};
 use patcher::function::FunctionKind;
 use patcher::image::Image;
@@ -44,19 +46,63 @@ struct Found {
     missing: usize,
 }
 
+impl Found {
+    fn add(&mut self, after: Svma, ours: Recipe, theirs: Recipe, name: &str) {
+        match (ours, theirs) {
+            _ if ours == theirs => self.same += 1,
+            (Recipe::FromStackPointer(a), Recipe::FromFramePointer(b))
+                if a.caller_frame_pointer == b.caller_frame_pointer =>
+            {
+                self.by_other_register += 1;
+            }
+            _ => self.different.push(format!(
+                "{name} {:#x}: {ours:?}, the compiler: {theirs:?}",
+                after.0
+            )),
+        }
+    }
+}
+
+/// What the compiler says of the code before an address.
+struct Compiler<'d> {
+    frames: EhFrame<EndianSlice<'d, LittleEndian>>,
+    bases: BaseAddresses,
+    header: ParsedEhFrameHdr<EndianSlice<'d, LittleEndian>>,
+    unwind: UnwindContext<usize>,
+}
+
+impl<'d> Compiler<'d> {
+    fn new(image: &Image<'d>) -> Self {
+        let (start, bytes) = image.section(".eh_frame").expect("unwind tables");
+        let (header_start, header) = image.section(".eh_frame_hdr").expect("an index");
+        let bases = BaseAddresses::default().set_eh_frame(start.0);
+        let bases = bases.set_eh_frame_hdr(header_start.0);
+        let header = EhFrameHdr::new(header, LittleEndian).parse(&bases, 8);
+        Self {
+            frames: EhFrame::new(bytes, LittleEndian),
+            bases,
+            header: header.expect("a sound index"),
+            unwind: UnwindContext::new(),
+        }
+    }
+
+    fn says(&mut self, after: Svma) -> Option<Recipe> {
+        let table = self.header.table().expect("a table");
+        let row = table.unwind_info_for_address(
+            &self.frames,
+            &self.bases,
+            &mut self.unwind,
+            after.0 - 1,
+            EhFrame::cie_from_offset,
+        );
+        row.ok().and_then(said)
+    }
+}
+
 fn compare(data: &[u8]) -> Found {
     let image = Image::parse(data).expect("an ELF image");
     let context = ModuleContext::new(&image);
-    let (start, bytes) = image.section(".eh_frame").expect("unwind tables");
-    let frames = EhFrame::new(bytes, LittleEndian);
-    let bases = BaseAddresses::default().set_eh_frame(start.0);
-    let (header_start, header) = image.section(".eh_frame_hdr").expect("an index");
-    let bases = bases.set_eh_frame_hdr(header_start.0);
-    let header = gimli::EhFrameHdr::new(header, LittleEndian)
-        .parse(&bases, 8)
-        .expect("a sound index");
-    let table = header.table().expect("a table");
-    let mut unwind = UnwindContext::new();
+    let mut compiler = Compiler::new(&image);
     let mut found = Found::default();
     for function in image.functions().iter() {
         // Those without a name are known by their unwind entries alone, and may be parts of others.
@@ -64,33 +110,117 @@ fn compare(data: &[u8]) -> Found {
             continue;
         }
         for (after, ours) in recipes(&image, &context, &function) {
-            let row = table.unwind_info_for_address(
-                &frames,
-                &bases,
-                &mut unwind,
-                after.0 - 1,
-                EhFrame::cie_from_offset,
-            );
-            let Some(theirs) = row.ok().and_then(said) else {
-                found.missing += 1;
-                continue;
-            };
-            match (ours, theirs) {
-                _ if ours == theirs => found.same += 1,
-                (Recipe::FromStackPointer(a), Recipe::FromFramePointer(b))
-                    if a.caller_frame_pointer == b.caller_frame_pointer =>
-                {
-                    found.by_other_register += 1;
-                }
-                _ => found.different.push(format!(
-                    "{} {:#x}: {ours:?}, the compiler: {theirs:?}",
-                    function.name(),
-                    after.0
-                )),
+            match compiler.says(after) {
+                Some(theirs) => found.add(after, ours, theirs, &function.name()),
+                None => found.missing += 1,
             }
         }
     }
     found
+}
+
+/// The file without its symbols and unwind tables, as if they had never been made: no sections, and no
+/// segment for the tables.
+fn blind(data: &[u8]) -> Vec<u8> {
+    const PT_NULL: [u8; 4] = [0; 4];
+    const PT_GNU_EH_FRAME: [u8; 4] = 0x6474_e550_u32.to_le_bytes();
+    const SECTIONS: [std::ops::Range<usize>; 2] = [0x28..0x30, 0x3c..0x40];
+    let mut data = data.to_owned();
+    for field in SECTIONS {
+        data[field].fill(0);
+    }
+    let word = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"));
+    let (table, count) = (word(0x20) as usize, usize::from(data[0x38]));
+    for header in (0..count).map(|i| table + i * 56) {
+        if data[header..header + 4] == PT_GNU_EH_FRAME {
+            data[header..header + 4].copy_from_slice(&PT_NULL);
+        }
+    }
+    data
+}
+
+/// All code with unwind entries.
+fn described(image: &Image<'_>) -> Vec<(Svma, Svma)> {
+    let (start, bytes) = image.section(".eh_frame").expect("unwind tables");
+    let bases = BaseAddresses::default().set_eh_frame(start.0);
+    let frames = EhFrame::new(bytes, LittleEndian);
+    let mut entries = frames.entries(&bases);
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next().expect("a sound section") {
+        if let CieOrFde::Fde(partial) = entry {
+            let fde = partial
+                .parse(EhFrame::cie_from_offset)
+                .expect("a sound entry");
+            let start = Svma(fde.initial_address());
+            found.push((start, start.plus(fde.len())));
+        }
+    }
+    found
+}
+
+/// Of a library without symbols and tables, compared with what its tables say.
+fn compare_blind(data: &[u8]) -> (Found, usize) {
+    let blind = blind(data);
+    let image = Image::parse(&blind).expect("an ELF image");
+    assert!(image.functions().is_empty(), "nothing is known");
+    let ours = patcher::flow::unnamed_recipes(&image, &ModuleContext::new(&image));
+    let seeing = Image::parse(data).expect("an ELF image");
+    let mut compiler = Compiler::new(&seeing);
+    let mut found = Found::default();
+    let mut calls = 0;
+    for (start, end) in described(&seeing) {
+        let len = end.0 - start.0;
+        let code = seeing.bytes(start, len).unwrap_or_default();
+        for insn in Decoder::with_ip(64, code, start.0, DecoderOptions::NONE) {
+            let is_call = matches!(
+                insn.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            );
+            let after = Svma(insn.next_ip());
+            let Some(theirs) = compiler.says(after).filter(|_| is_call) else {
+                continue;
+            };
+            calls += 1;
+            match ours.get(&after) {
+                Some(&ours) => found.add(after, ours, theirs, ""),
+                None => found.missing += 1,
+            }
+        }
+    }
+    (found, calls)
+}
+
+/// From the instructions alone; what is missing makes paths incomplete. `--nocapture` shows how much.
+#[test]
+fn recipes_of_stripped_code_are_never_wrong() {
+    let mut all = 0;
+    for name in [
+        "libc.so.6",
+        "libm.so.6",
+        "libstdc++.so.6",
+        "libcrypto.so.3",
+        "libgfortran.so.5",
+        "libmpi.so.40",
+        "libpython3.11.so.1.0",
+    ] {
+        let Some(data) = libraries::library(name) else {
+            continue;
+        };
+        let (found, calls) = compare_blind(&data);
+        println!(
+            "{name}: {calls} calls, {} the same, {} by the other register, {} different, {} missing",
+            found.same,
+            found.by_other_register,
+            found.different.len(),
+            found.missing
+        );
+        for line in found.different.iter().take(20) {
+            println!("  {line}");
+        }
+        all += found.same;
+        assert!(found.different.is_empty(), "{name}");
+    }
+    assert!(all > 10_000, "{all}");
 }
 
 #[test]

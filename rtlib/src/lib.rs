@@ -17,6 +17,7 @@ pub mod cfi;
 pub mod entry;
 pub mod exit;
 pub mod fold;
+pub mod frame_pointer;
 pub mod learn;
 pub mod maps;
 pub mod memo;

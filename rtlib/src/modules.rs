@@ -127,6 +127,16 @@ impl Modules {
         })
     }
 
+    /// The same among those seen so far.
+    pub fn known(&self, address: u64) -> Option<Range> {
+        self.with(|list| list.find(address))
+    }
+
+    /// Reads the maps again.
+    pub fn read_again(&self) {
+        self.with(List::refresh);
+    }
+
     fn with<R>(&self, work: impl FnOnce(&mut List) -> R) -> R {
         while self.lock.swap(1, Ordering::Acquire) != 0 {
             sys::sched_yield();

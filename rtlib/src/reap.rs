@@ -200,8 +200,6 @@ unsafe fn stack_by_rules(
                     cfa_offset,
                     rbp_words,
                 } => (rbp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
-                Rule::FramePointer if rbp == 0 => return Ok(sp),
-                Rule::FramePointer => (rbp.wrapping_add(16), -2),
                 Rule::Root => return Ok(sp),
                 Rule::Full => return Err(Obstacle::Full),
                 Rule::Stop => return Ok(high),

@@ -10,6 +10,7 @@ use abi::rule::{self, Rule};
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE, ROOT_OVERFLOW};
 
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
+use crate::frame_pointer::{self, Evidence};
 use crate::memo::Read;
 use crate::modules::Range;
 use crate::state::{MODULES, RULES, ipath_parameters};
@@ -195,8 +196,7 @@ pub unsafe fn fast(
             let base = match rule::kind(word) {
                 rule::FROM_RSP => sp,
                 rule::FROM_RBP => reads.bp(),
-                rule::FRAME_POINTER if reads.bp() != 0 => reads.bp,
-                rule::FRAME_POINTER | rule::ROOT => {
+                rule::ROOT => {
                     walk.root = ROOT_COMPLETE;
                     walk.stack = sp;
                     break;
@@ -421,7 +421,8 @@ fn try_step(
             return Some(Step::Root);
         }
         let rule = segment::rule_of(pc).filter(|_| is_return);
-        return by_rule(registers, rule.unwrap_or(Rule::FramePointer), load);
+        let rule = rule.or_else(|| frame_pointer(registers, pc, is_return, load))?;
+        return by_rule(registers, rule, load);
     };
     if is_return && !fde.signal_frame && !is_after_call(&range, pc) {
         return None;
@@ -457,6 +458,28 @@ fn try_step(
     })
 }
 
+/// The rule of code without tables or recipes, where rbp proves to be its frame pointer. What is shown
+/// once of the code before a return address holds for it: its rule is remembered.
+fn frame_pointer(
+    registers: &Registers,
+    pc: u64,
+    is_return: bool,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Rule> {
+    let rule = match frame_pointer::judge(registers[RSP], registers[RBP], load) {
+        Evidence::FramePointer => Rule::FromRbp {
+            cfa_offset: 16,
+            rbp_words: -2,
+        },
+        Evidence::Other => Rule::Stop,
+        Evidence::Doubtful => return None,
+    };
+    if is_return {
+        RULES.insert(pc, rule);
+    }
+    Some(rule)
+}
+
 /// Takes the registers to the caller's without unwind tables.
 fn by_rule(
     registers: &mut Registers,
@@ -472,8 +495,7 @@ fn by_rule(
             cfa_offset,
             rbp_words,
         } => (RBP, cfa_offset, rbp_words),
-        Rule::FramePointer if registers[RBP] != 0 => (RBP, 16, -2),
-        Rule::FramePointer | Rule::Root => return Some(Step::Root),
+        Rule::Root => return Some(Step::Root),
         Rule::Full | Rule::Stop => return None,
     };
     let cfa = registers[from].wrapping_add(i64::from(cfa_offset) as u64);
@@ -493,7 +515,8 @@ pub fn learn(pc: u64) {
     RULES.insert(pc, rule_of(pc).unwrap_or(Rule::Stop));
 }
 
-fn rule_of(pc: u64) -> Option<Rule> {
+/// The rule of a return address by tables and recipes.
+pub fn rule_of(pc: u64) -> Option<Rule> {
     let range = MODULES.find(pc.wrapping_sub(1))?;
     let look_up = pc.wrapping_sub(1);
     if is_context_start(&range, pc) {
@@ -511,7 +534,8 @@ fn rule_of(pc: u64) -> Option<Rule> {
                 }
                 Some(Rule::Root)
             }
-            known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::FramePointer)),
+            // Whether there is a frame pointer the full walk finds out.
+            known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::Full)),
             _ => None,
         };
     };
@@ -564,7 +588,7 @@ fn is_entry_code(pc: u64) -> bool {
 /// to. That return address stands at the end of the context's stack, and no call has put it there: it
 /// is the first address of a function, whose first instruction takes the stack pointer from rbx
 /// (sysdeps/unix/sysv/linux/x86_64/__start_context.S).
-fn is_context_start(range: &Range, pc: u64) -> bool {
+pub fn is_context_start(range: &Range, pc: u64) -> bool {
     const MOV_RSP_RBX: [u8; 3] = [0x48, 0x89, 0xdc];
     if pc < range.start || range.end - pc < MOV_RSP_RBX.len() as u64 {
         return false;
@@ -592,7 +616,7 @@ pub fn is_return_address(pc: u64) -> bool {
 
 /// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths. A call at
 /// the end of a patched window has become a jump, or lies under the breakpoints that fill it.
-fn is_after_call(range: &Range, pc: u64) -> bool {
+pub fn is_after_call(range: &Range, pc: u64) -> bool {
     const LONGEST: u64 = 7;
     if pc < range.start + LONGEST || pc > range.end {
         return false;

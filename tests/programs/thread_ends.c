@@ -7,6 +7,7 @@
 #include "ends.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@ static sem_t ready, never;
 static pthread_barrier_t all_there;
 static pthread_t first;
 static long cleaned;
+static int turning;
 
 static int is(const char *name) { return strcmp(what, name) == 0; }
 
@@ -35,16 +37,16 @@ PROBED long leaves(long x)
     if (x == 0)
         return leave(LEAVES, cleans(x));
     pthread_barrier_wait(&all_there);
-    /* Before it can be cancelled: the change itself is where a cancelled thread would end. */
-    if (is("asynchronous"))
-        pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-    sem_post(&ready);
-    if (is("exit") || is("main_exit"))
-        pthread_exit((void *)x);
     if (is("asynchronous")) {
+        pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+        /* Only from here on can it be cancelled, and so always in this function. */
+        __atomic_fetch_add(&turning, 1, __ATOMIC_RELEASE);
         for (volatile long i = 0;; i++)
             ;
     }
+    sem_post(&ready);
+    if (is("exit") || is("main_exit"))
+        pthread_exit((void *)x);
     while (sem_wait(&never) == 0)
         ;
     return leave(LEAVES, x);
@@ -113,8 +115,12 @@ int main(int argc, char **argv)
     }
     for (long i = 0; i < THREADS; i++)
         pthread_create(&ids[i], NULL, thread, (void *)(i + 1));
-    for (long i = 0; i < THREADS; i++)
-        sem_wait(&ready);
+    if (is("asynchronous"))
+        while (__atomic_load_n(&turning, __ATOMIC_ACQUIRE) < THREADS)
+            sched_yield();
+    else
+        for (long i = 0; i < THREADS; i++)
+            sem_wait(&ready);
     long sum = 0;
     for (long i = 0; i < THREADS; i++) {
         if (!is("exit"))

@@ -16,6 +16,16 @@ const C_FLAGS: &[&str] = &[
     "-pthread",
 ];
 
+/// Functions of their own are what the programs are about; the compiler has no attribute for them.
+const FORTRAN_FLAGS: &[&str] = &[
+    "-O2",
+    "-fomit-frame-pointer",
+    "-fno-inline",
+    "-fno-ipa-cp",
+    "-Wall",
+    "-Werror",
+];
+
 /// `tests/programs/NAME`, compiled the usual way of its language: -O2 without frame pointers.
 pub fn program(name: &str) -> PathBuf {
     program_with(name, &[])
@@ -31,7 +41,7 @@ pub fn source(name: &str) -> PathBuf {
     workspace().join("tests/programs").join(name)
 }
 
-/// Any C, C++, assembly, Rust or Go source; the result is named like the source. A flag that is an
+/// Any C, C++, assembly, Rust, Go or Fortran source; the result is named like the source. A flag that is an
 /// absolute path names another source or object of the same program.
 ///
 /// # Panics
@@ -46,6 +56,7 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
         "cc" => ("g++", C_FLAGS),
         "rs" => ("rustc", &["--edition", "2024", "-O"]),
         "go" => ("go", &["build"]),
+        "f90" => ("gfortran", FORTRAN_FLAGS),
         _ => panic!("no compiler for {}", source.display()),
     };
     let mut key = DefaultHasher::new();
@@ -75,6 +86,8 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
         .arg(source)
         .args(flags)
         .env("GOCACHE", work_dir("go-cache"))
+        // Fortran's modules are left where the compiler runs.
+        .current_dir(&dir)
         .output()
         .unwrap_or_else(|e| panic!("start {compiler}: {e}"));
     assert!(

@@ -85,6 +85,15 @@ impl PathEntry {
     pub fn measured(&self, metric: &str) -> u64 {
         measured(metric, self.metrics.count, self.unwound, self.open)
     }
+
+    /// The activations, where the walk has come to no root. What has no frame at all is not such a path, but
+    /// holds the calls of all paths beyond the limit.
+    pub fn incomplete(&self) -> u64 {
+        match self.complete || self.stack.is_empty() {
+            true => 0,
+            false => self.metrics.count,
+        }
+    }
 }
 
 impl FunctionTotals {

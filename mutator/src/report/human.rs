@@ -46,6 +46,12 @@ pub fn share(part: i128, whole: i128) -> String {
     }
 }
 
+/// `4 incomplete (0.4 %)`: how many of a function's calls stand on incomplete paths, if any.
+pub fn incomplete(part: u64, whole: u64) -> Option<String> {
+    let share = || share(part.into(), whole.into());
+    (part > 0).then(|| format!("{part} incomplete ({})", share()))
+}
+
 /// A number with a decimal prefix where it is long: `12`, `1.50`, `1200`, `45.2 k`, `3.10 M`.
 pub fn number(value: f64) -> String {
     if value.abs() < 10_000.0 {

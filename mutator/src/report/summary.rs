@@ -1,7 +1,7 @@
 //! The short summary of an interval, for where there is no terminal.
 
 use super::{human, loss_lines};
-use crate::profile::{COUNT, Counts, Delta, Profile, printable};
+use crate::profile::{COUNT, Delta, PathEntry, Profile, printable};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
@@ -16,6 +16,7 @@ struct Change {
     calls: u64,
     sum: i128,
     measured: u64,
+    incomplete: u64,
 }
 
 /// Writes a few lines: per function its calls, calls a second, total and mean, and the costliest
@@ -34,10 +35,10 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
     let mut functions = vec![Change::default(); profile.functions.len()];
     let mut paths: Vec<Vec<(usize, Change)>> = vec![Vec::new(); profile.functions.len()];
     for (i, path) in profile.paths.iter().enumerate() {
-        let now = change(&path.metrics, path.measured(metric), metric);
+        let now = change(path, metric);
         let before = delta.as_ref().and_then(|(prev, delta)| {
             let was = &prev.paths[delta.path(i)?];
-            Some(change(&was.metrics, was.measured(metric), metric))
+            Some(change(was, metric))
         });
         let change = now.since(before.unwrap_or_default());
         functions[path.function].add(change);
@@ -70,6 +71,9 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
                 human::mean(whole.sum, whole.measured, unit)
             )?;
         }
+        if let Some(incomplete) = human::incomplete(whole.incomplete, whole.calls) {
+            write!(out, ", {incomplete}")?;
+        }
         writeln!(out)?;
         paths[f].sort_by_key(|(_, change)| Reverse(change.cost(timer.is_some())));
         for &(path, change) in paths[f].iter().take(PATHS) {
@@ -96,12 +100,13 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
     Ok(())
 }
 
-fn change(counts: &Counts, measured: u64, metric: &str) -> Change {
-    let sum = counts.timers.get(metric).map_or(0, |stats| stats.sum);
+fn change(path: &PathEntry, metric: &str) -> Change {
+    let stats = path.metrics.timers.get(metric);
     Change {
-        calls: counts.count,
-        sum,
-        measured,
+        calls: path.metrics.count,
+        sum: stats.map_or(0, |stats| stats.sum),
+        measured: path.measured(metric),
+        incomplete: path.incomplete(),
     }
 }
 
@@ -111,6 +116,7 @@ impl Change {
             calls: self.calls.saturating_sub(before.calls),
             sum: self.sum - before.sum,
             measured: self.measured.saturating_sub(before.measured),
+            incomplete: self.incomplete.saturating_sub(before.incomplete),
         }
     }
 
@@ -118,6 +124,7 @@ impl Change {
         self.calls += other.calls;
         self.sum += other.sum;
         self.measured += other.measured;
+        self.incomplete += other.incomplete;
     }
 
     fn cost(self, timed: bool) -> (i128, u64) {

@@ -1,5 +1,6 @@
 //! Unwind tables for code whose file has none that the runtime can search. Static programs are linked
-//! without `.eh_frame_hdr`; other code has no unwind entries at all.
+//! without `.eh_frame_hdr`; other code has no unwind entries that are loaded with it, but may have some
+//! in `.debug_frame`.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -9,16 +10,19 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use goblin::container::Ctx;
 use goblin::elf::program_header::{PF_X, PT_GNU_EH_FRAME, PT_LOAD};
 use goblin::elf::{Elf, ProgramHeader};
-use patcher::flow::{Recipe, recipes};
+use patcher::flow::{Recipe, described, recipes, unnamed_recipes};
 use patcher::function::FunctionKind;
 use patcher::{Avma, Bias, Svma};
 
 use super::{Session, SessionError};
 use crate::images::{self, OpenImage};
+use crate::lines;
 use crate::process::modules::Module;
 
 /// Most functions without unwind entries that are looked at in a module: a second's work.
 const FUNCTIONS: usize = 50_000;
+
+const DEBUG_FRAME: &str = ".debug_frame";
 
 impl Session {
     /// Publishes tables for those of these modules that need them and have none yet.
@@ -69,12 +73,12 @@ impl Session {
 struct Lacks {
     /// A sorted table of its unwind entries.
     index: bool,
-    /// Unwind entries for most of its code.
+    /// Loaded unwind entries for most of its code, or for some that is described in `.debug_frame`.
     entries: bool,
 }
 
 impl Lacks {
-    /// By the program headers alone. Nothing where they cannot be read.
+    /// By the headers alone. Nothing where they cannot be read.
     fn of(module: &Module) -> Self {
         /// Bytes of the sorted table's head, and for each function.
         const HEAD: u64 = 12;
@@ -89,7 +93,10 @@ impl Lacks {
             let (at, count) = (header.e_phoff as usize, usize::from(header.e_phnum));
             ProgramHeader::parse(bytes, at, count, context).ok()
         };
-        let Some(headers) = module.open().ok().and_then(|b| parse(b.bytes())) else {
+        let Ok(bytes) = module.open() else {
+            return Self::default();
+        };
+        let Some(headers) = parse(bytes.bytes()) else {
             return Self::default();
         };
         let size = |kind, flags| -> u64 {
@@ -102,7 +109,8 @@ impl Lacks {
         let many = if code < SMALL { MANY.0 } else { MANY.1 };
         Self {
             index: index == 0,
-            entries: index.saturating_sub(HEAD) / ENTRY * many < code,
+            entries: index.saturating_sub(HEAD) / ENTRY * many < code
+                || lines::section(bytes.bytes(), DEBUG_FRAME).is_some(),
         }
     }
 }
@@ -170,17 +178,26 @@ fn index(module: &Module, opened: &OpenImage, bias: Bias) -> Table {
     }
 }
 
-/// How the frames of functions without unwind entries are left, from their instructions.
+/// How the frames of functions without loaded unwind entries are left: as the compiler says, else from
+/// their instructions.
 fn rules(module: &Module, opened: &OpenImage, bias: Bias) -> Table {
     let (image, context) = (&opened.image, &opened.context);
     let functions = image.functions().iter();
     let bare = functions.filter(|function| {
         function.kind != FunctionKind::Ifunc && image.fde(function.range.start).is_none()
     });
-    let found = bare
+    let named = bare
         .take(FUNCTIONS)
         .flat_map(|function| recipes(image, context, &function));
-    let rows = found.map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
+    let mut found = unnamed_recipes(image, context);
+    found.extend(named);
+    // What the compiler says goes before what its code seems to do.
+    if let Some(section) = lines::section(image.data(), DEBUG_FRAME) {
+        found.extend(described(image, &section));
+    }
+    let rows = found
+        .into_iter()
+        .map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
     let roots = go_roots(opened).map(|at| (bias.to_avma(at), Rule::Root.encode()));
     Table::new(TABLE_OF_RULES, module, rows.chain(roots).collect())
 }

@@ -37,6 +37,8 @@ pub(super) struct Numbers {
     pub(super) sum: i128,
     /// The share of `sum` of outermost activations.
     pub(super) outermost: i128,
+    /// The calls whose paths come to no root.
+    pub(super) incomplete: u64,
 }
 
 pub(super) struct Node {
@@ -361,20 +363,23 @@ impl Numbers {
         self.measured += other.measured;
         self.sum += other.sum;
         self.outermost += other.outermost;
+        self.incomplete += other.incomplete;
     }
 }
 
 fn numbers(path: &PathEntry, metric: &str) -> Numbers {
-    let calls = path.metrics.count;
+    let (calls, incomplete) = (path.metrics.count, path.incomplete());
     match path.metrics.timers.get(metric) {
         Some(stats) if metric != COUNT => Numbers {
             calls,
             measured: path.measured(metric),
             sum: stats.sum,
             outermost: stats.outermost.unwrap_or(stats.sum),
+            incomplete,
         },
         _ => Numbers {
             calls,
+            incomplete,
             ..Numbers::default()
         },
     }

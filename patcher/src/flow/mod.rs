@@ -1,6 +1,9 @@
 //! Control flow of one function: its instructions, where branches land, where it is left.
 
 mod address_set;
+mod bounds;
+mod continued;
+mod described;
 mod foreign;
 mod height;
 mod leave;
@@ -20,6 +23,8 @@ use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
 
+pub use bounds::unnamed_recipes;
+pub use described::described;
 pub(crate) use foreign::foreign_short_branch;
 pub use leave::{Leave, LeaveKind};
 pub(crate) use leave::{is_fragment, runs_on};

@@ -3,8 +3,7 @@
 //! attribution of program performance" (PLDI 2009), section 3; only for return addresses, as nothing
 //! else is looked up.
 
-use iced_x86::FlowControl;
-
+use super::continued::is_call;
 use super::height::{CallerFramePointer, Calls, Heights};
 use super::{Flow, ModuleContext};
 use crate::addr::Svma;
@@ -43,15 +42,22 @@ pub fn recipes(
 }
 
 fn of_flow(flow: &Flow) -> Vec<(Svma, Recipe)> {
-    let heights = Heights::of(flow, Calls::Keep);
-    let calls = flow.insns.iter().enumerate().filter(|(_, insn)| {
-        matches!(
-            insn.flow_control(),
-            FlowControl::Call | FlowControl::IndirectCall
-        )
-    });
+    of_heights(flow, &Heights::of(flow, Calls::Keep), |_| true)
+}
+
+/// The recipes of those calls of `flow` whose index is wanted; its stack heights are these.
+pub(super) fn of_heights(
+    flow: &Flow,
+    heights: &Heights,
+    is_wanted: impl Fn(usize) -> bool,
+) -> Vec<(Svma, Recipe)> {
+    let calls = flow
+        .insns
+        .iter()
+        .enumerate()
+        .filter(|(index, insn)| is_call(insn) && is_wanted(*index));
     calls
-        .filter_map(|(index, insn)| Some((Svma(insn.next_ip()), recipe(&heights, index)?)))
+        .filter_map(|(index, insn)| Some((Svma(insn.next_ip()), recipe(heights, index)?)))
         .collect()
 }
 

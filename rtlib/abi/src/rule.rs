@@ -19,8 +19,6 @@ pub enum Rule {
     },
     /// The outermost frame: the path is complete.
     Root,
-    /// No unwind information: `(sp, rbp) = (rbp + 16, *rbp)` if rbp proves to be a frame pointer.
-    FramePointer,
     /// Rules that need more registers than sp and rbp, or an expression.
     Full,
     /// The walk cannot go on: the path is incomplete.
@@ -33,12 +31,10 @@ pub const FROM_RSP: u8 = 1;
 pub const FROM_RBP: u8 = 2;
 /// Kind of [`Rule::Root`].
 pub const ROOT: u8 = 3;
-/// Kind of [`Rule::FramePointer`], whose word is else that of a [`Rule::FromRbp`].
-pub const FRAME_POINTER: u8 = 4;
 /// Kind of [`Rule::Full`].
-pub const FULL: u8 = 5;
+pub const FULL: u8 = 4;
 /// Kind of [`Rule::Stop`].
-pub const STOP: u8 = 6;
+pub const STOP: u8 = 5;
 
 /// The kind of an encoded rule.
 #[inline(always)]
@@ -75,7 +71,6 @@ impl Rule {
                 rbp_words,
             } => frame(FROM_RBP, cfa_offset, rbp_words),
             Self::Root => frame(ROOT, 0, 0),
-            Self::FramePointer => frame(FRAME_POINTER, 16, -2),
             Self::Full => frame(FULL, 0, 0),
             Self::Stop => frame(STOP, 0, 0),
         }
@@ -96,7 +91,6 @@ impl Rule {
                 rbp_words,
             },
             ROOT => Self::Root,
-            FRAME_POINTER => Self::FramePointer,
             FULL => Self::Full,
             _ => Self::Stop,
         }
@@ -121,7 +115,6 @@ mod tests {
                         rbp_words,
                     },
                     Rule::Root,
-                    Rule::FramePointer,
                     Rule::Full,
                     Rule::Stop,
                 ] {

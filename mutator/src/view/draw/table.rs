@@ -134,7 +134,7 @@ fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'sta
 
     let inlined = if node.label.inlined { " (inlined)" } else { "" };
     let name = fit(&format!("{}{inlined}", node.label.name), room);
-    let left = room.saturating_sub(name.width() + 2);
+    let mut left = room.saturating_sub(name.width() + 2);
     let style = if node.parent.is_none() {
         BOLD
     } else {
@@ -145,8 +145,16 @@ fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'sta
         Span::raw(format!("  {indent}{marker}")),
         Span::styled(name, style),
     ];
-    if node.label.place.width() <= left {
-        spans.push(Span::styled(format!("  {}", node.label.place), DIM));
+    let incomplete = match node.parent {
+        None => human::incomplete(node.now.incomplete, node.now.calls),
+        Some(_) => None,
+    };
+    let place = Some(node.label.place.clone());
+    for remark in [incomplete, place].into_iter().flatten() {
+        if remark.width() <= left {
+            left = left.saturating_sub(remark.width() + 2);
+            spans.push(Span::styled(format!("  {remark}"), DIM));
+        }
     }
     Line::from(spans)
 }

@@ -1,0 +1,232 @@
+//! Recipes for code that has neither symbols nor unwind entries: where its functions start is found by a
+//! sweep of the text.
+//!
+//! A start is where a call goes, or what has its address taken. The second may as well be a label. What
+//! is followed from a wrong start shows: at some return the stack would not be as it was at the entry. So
+//! a start counts where a return is reached with the stack as it was, and none otherwise; functions
+//! without a return count where such a function calls them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
+
+use super::continued::{Own, is_as_at_entry, is_call};
+use super::height::{Calls, Heights};
+use super::recipe::{self, Recipe};
+use super::{Flow, ModuleContext, ends_block, is_jump};
+use crate::addr::Svma;
+use crate::function::{Function, FunctionKind};
+use crate::image::Image;
+
+/// Most starts that are followed in a module: a few seconds' work.
+const MOST: usize = 20_000;
+
+/// Most bytes of code of a module that is swept.
+const LARGEST: u64 = 64 << 20;
+
+/// Most bytes up to the next start that are taken for one function.
+const LONGEST: u64 = 256 << 10;
+
+/// What following a start shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It leads to a return with the stack as it was.
+    Sound,
+    /// No return shows anything.
+    Unproven,
+    /// This is no start, or what is behind it is not all one function.
+    Wrong,
+}
+
+/// A start that has been followed.
+struct Followed {
+    verdict: Verdict,
+    recipes: Vec<(Svma, Recipe)>,
+    /// Where its calls go.
+    calls: Vec<Svma>,
+}
+
+/// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
+pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeMap<Svma, Recipe> {
+    let code = image.segments().iter().filter(|s| s.execute);
+    if code.map(|s| s.file_size).sum::<u64>() > LARGEST {
+        return BTreeMap::new();
+    }
+    let known = Known::of(image);
+    let mut starts = starts(image, context, &known);
+    let followed = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
+        let each = starts.iter().enumerate().take(MOST);
+        each.filter_map(|(index, &start)| {
+            let end = known.next(image, start)?;
+            let end = starts.get(index + 1).map_or(end, |&next| next.min(end));
+            let is_short = end.0 - start.0 <= LONGEST;
+            Some((
+                start,
+                is_short.then(|| follow(image, context, start..end))??,
+            ))
+        })
+        .collect()
+    };
+    let first = followed(&starts);
+    // What is behind a label is its function's.
+    starts.retain(|start| {
+        first
+            .get(start)
+            .is_some_and(|f| f.verdict != Verdict::Wrong)
+    });
+    let second = followed(&starts);
+    let mut found = BTreeMap::new();
+    let mut vouched: Vec<Svma> = vec![image.entry()];
+    for sound in second.values().filter(|f| f.verdict == Verdict::Sound) {
+        found.extend(sound.recipes.iter().copied());
+        vouched.extend(&sound.calls);
+    }
+    while let Some(at) = vouched.pop() {
+        let called = second.get(&at).filter(|f| f.verdict == Verdict::Unproven);
+        let Some(called) = called else { continue };
+        let before = found.len();
+        found.extend(called.recipes.iter().copied());
+        if found.len() > before {
+            vouched.extend(&called.calls);
+        }
+    }
+    found
+}
+
+/// Code of which the bounds are known.
+struct Known(Vec<Range<Svma>>);
+
+impl Known {
+    fn of(image: &Image<'_>) -> Self {
+        let named = image.functions().iter();
+        let mut ranges: Vec<Range<Svma>> = named
+            .flat_map(|f| std::iter::once(f.range).chain(f.cold))
+            .chain(image.unwind().ranges())
+            .collect();
+        ranges.sort_by_key(|r| (r.start, r.end));
+        // So that the one before an address tells whether one of those before covers it.
+        let mut end = Svma(0);
+        for range in &mut ranges {
+            end = end.max(range.end);
+            range.end = end;
+        }
+        Self(ranges)
+    }
+
+    fn covers(&self, at: Svma) -> bool {
+        let after = self.0.partition_point(|r| r.start <= at);
+        after.checked_sub(1).is_some_and(|i| at < self.0[i].end)
+    }
+
+    /// Where the code from `at` on is known again, or ends.
+    fn next(&self, image: &Image<'_>, at: Svma) -> Option<Svma> {
+        let end = image.segment_at(at)?.file_end();
+        let after = self.0.partition_point(|r| r.start <= at);
+        Some(self.0.get(after).map_or(end, |r| r.start.min(end)))
+    }
+}
+
+/// Where functions may start, ascending.
+fn starts(image: &Image<'_>, context: &ModuleContext<'_>, known: &Known) -> Vec<Svma> {
+    let mut found = vec![image.entry()];
+    for segment in image.segments().iter().filter(|s| s.execute) {
+        let range = segment.range.start..segment.file_end();
+        let len = range.end.0.saturating_sub(range.start.0);
+        let bytes = image.bytes(range.start, len).unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, range.start.0, DecoderOptions::NONE);
+        let mut insn = Instruction::default();
+        while decoder.can_decode() {
+            decoder.decode_out(&mut insn);
+            found.extend(taken(image, &insn));
+        }
+        found.extend(context.words.within(range));
+    }
+    found.retain(|&at| image.is_code(at) && !known.covers(at));
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The code that an instruction calls, or whose address it forms.
+fn taken(image: &Image<'_>, insn: &Instruction) -> Option<Svma> {
+    if insn.flow_control() == FlowControl::Call && insn.op0_kind() == OpKind::NearBranch64 {
+        return Some(Svma(insn.near_branch_target()));
+    }
+    if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
+        return Some(Svma(insn.ip_rel_memory_address()));
+    }
+    let is_address = insn.mnemonic() == Mnemonic::Mov
+        && !image.is_position_independent()
+        && matches!(
+            insn.op1_kind(),
+            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+        );
+    is_address.then(|| Svma(insn.immediate(1)))
+}
+
+fn follow(image: &Image<'_>, context: &ModuleContext<'_>, range: Range<Svma>) -> Option<Followed> {
+    let function = Function {
+        range,
+        linkage: String::new(),
+        aliases: Vec::new(),
+        kind: FunctionKind::UnwindOnly,
+        cold: Vec::new(),
+    };
+    let flow = Flow::of(image, context, &function)?;
+    let heights = Heights::of(&flow, Calls::Keep);
+    let own = Own::of(&flow, &heights);
+    let is_own = |at: u64| flow.index_of(at).is_some_and(|index| own.is_own[index]);
+    let calls = flow
+        .insns
+        .iter()
+        .filter(|insn| insn.flow_control() == FlowControl::Call && is_own(insn.ip()));
+    let calls = calls.map(|call| Svma(call.near_branch_target())).collect();
+    let mut recipes = recipe::of_heights(&flow, &heights, |index| own.is_own[index]);
+    let is_start = function.range.start == image.entry();
+    recipes.retain(|(after, recipe)| {
+        *recipe != Recipe::Outermost || is_start || ends_thread(&flow, *after)
+    });
+    Some(Followed {
+        verdict: verdict(&flow, &heights, &own),
+        recipes,
+        calls,
+    })
+}
+
+/// Does the code at `after` end the thread? That the caller's frame pointer is gone is not enough: some code
+/// has conventions of its own.
+fn ends_thread(flow: &Flow, after: Svma) -> bool {
+    /// More than a call of exit(2) takes.
+    const LONGEST: usize = 8;
+    let first = flow.insns.partition_point(|insn| insn.ip() < after.0);
+    let rest = flow.insns.iter().skip(first).take(LONGEST);
+    let mut until = rest.take_while(|insn| {
+        matches!(insn.flow_control(), FlowControl::Next | FlowControl::Call)
+            || insn.code() == Code::Hlt
+    });
+    until.any(|insn| insn.code() == Code::Hlt)
+}
+
+fn verdict(flow: &Flow, heights: &Heights, own: &Own) -> Verdict {
+    for (index, insn) in flow.insns.iter().enumerate() {
+        if !own.is_own[index] {
+            continue;
+        }
+        // Nothing but a call that does not return can be the last of a function without leaving it.
+        if !ends_block(insn) && !is_call(insn) && !flow.contains(insn.next_ip()) {
+            return Verdict::Wrong;
+        }
+        let is_return = insn.flow_control() == FlowControl::Return;
+        let is_out = is_jump(insn) && !flow.contains(insn.near_branch_target());
+        // A jump to a part elsewhere can be with a frame.
+        let is_wrong = |height: i64| height > 0 || is_return && !is_as_at_entry(heights, index);
+        if (is_return || is_out) && heights.before(index).is_some_and(is_wrong) {
+            return Verdict::Wrong;
+        }
+    }
+    match own.returns {
+        true => Verdict::Sound,
+        false => Verdict::Unproven,
+    }
+}

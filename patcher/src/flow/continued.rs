@@ -1,0 +1,98 @@
+//! Which instructions belong to a function of which only the start is known. Behind a call that does not
+//! return another function may begin, or a part of one.
+//!
+//! What is behind a call is its function's where that leads to a return at which the stack is as it was at
+//! the entry: another function's return would have it as it was at the call, where it is lower.
+
+use iced_x86::{FlowControl, Instruction};
+
+use super::height::{CallerFramePointer, Heights};
+use super::{Flow, ends_block, is_jump};
+
+/// The instructions of a function, by index.
+pub struct Own {
+    /// Those that are sure to be the function's, if it starts where it is said to.
+    pub is_own: Vec<bool>,
+    /// Does the start?
+    pub returns: bool,
+}
+
+impl Own {
+    /// Follows `flow`, whose stack heights these are if every call returns.
+    pub fn of(flow: &Flow, heights: &Heights) -> Self {
+        let leads_back = leads_back(flow, heights);
+        let mut is_own = vec![false; flow.insns.len()];
+        let start = flow.index_of(flow.ranges[0].start.0);
+        let mut work: Vec<usize> = start.into_iter().collect();
+        while let Some(index) = work.pop() {
+            if std::mem::replace(&mut is_own[index], true) {
+                continue;
+            }
+            let insn = &flow.insns[index];
+            let next = successors(flow, index).filter(|&to| {
+                let is_behind = is_call(insn) && flow.insns[to].ip() == insn.next_ip();
+                !is_behind || is_aligned(heights, index) && leads_back[to]
+            });
+            work.extend(next);
+        }
+        let returns = start.is_some_and(|index| leads_back[index]);
+        Self { is_own, returns }
+    }
+}
+
+/// Whether each instruction leads to a return with the stack as it was.
+fn leads_back(flow: &Flow, heights: &Heights) -> Vec<bool> {
+    let mut before = vec![Vec::new(); flow.insns.len()];
+    let mut found = vec![false; flow.insns.len()];
+    let mut work = Vec::new();
+    for (index, insn) in flow.insns.iter().enumerate() {
+        if insn.flow_control() == FlowControl::Return && is_as_at_entry(heights, index) {
+            work.push(index);
+        }
+        if !is_call(insn) || is_aligned(heights, index) {
+            for to in successors(flow, index) {
+                before[to].push(index);
+            }
+        }
+    }
+    while let Some(index) = work.pop() {
+        if !std::mem::replace(&mut found[index], true) {
+            work.extend(&before[index]);
+        }
+    }
+    found
+}
+
+/// Are the stack pointer and the caller's frame pointer before the instruction of this index those of the
+/// entry?
+pub fn is_as_at_entry(heights: &Heights, index: usize) -> bool {
+    let caller = heights.caller_frame_pointer_before(index);
+    heights.before(index) == Some(0) && caller == CallerFramePointer::InPlace
+}
+
+/// Is the stack at the call of this index lower than at the entry, and aligned as at every call (psABI
+/// 3.2.2)? From a wrong start it would seem not to be.
+fn is_aligned(heights: &Heights, index: usize) -> bool {
+    const ALIGNMENT: i64 = 16;
+    const RETURN_ADDRESS: i64 = 8;
+    let height = heights.before(index);
+    height.is_some_and(|h| h < 0 && (h - RETURN_ADDRESS) % ALIGNMENT == 0)
+}
+
+fn successors(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {
+    let insn = &flow.insns[index];
+    let to = is_jump(insn).then(|| insn.near_branch_target());
+    let on = (!ends_block(insn)).then(|| insn.next_ip());
+    [to, on]
+        .into_iter()
+        .flatten()
+        .filter_map(|at| flow.index_of(at))
+}
+
+/// Is it a call, direct or not?
+pub fn is_call(insn: &Instruction) -> bool {
+    matches!(
+        insn.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    )
+}

@@ -1,0 +1,104 @@
+//! What `.debug_frame` says of the frames of calls (DWARF 5, section 6.4): for code that has no unwind
+//! entries which are loaded with it.
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, DebugFrame, FrameDescriptionEntry, LittleEndian, Reader,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,
+};
+use iced_x86::FlowControl;
+
+use super::recipe::{Frame, Recipe};
+use super::sweep;
+use crate::addr::Svma;
+use crate::image::Image;
+
+/// The recipes of all calls that the contents of a section `.debug_frame` describe, by return address, in
+/// code without loaded unwind entries. Calls whose frames need other registers have none.
+pub fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)> {
+    const ADDRESS_SIZE: u8 = 8;
+    let mut frames = DebugFrame::new(section, LittleEndian);
+    frames.set_address_size(ADDRESS_SIZE);
+    let bases = BaseAddresses::default();
+    let mut context = UnwindContext::new();
+    let mut entries = frames.entries(&bases);
+    let mut found = Vec::new();
+    // Each byte of code is described once: what claims more is not believed.
+    let code = image.segments().iter().filter(|s| s.execute);
+    let mut left: u64 = code.map(|s| s.range.end.0 - s.range.start.0).sum();
+    // An entry that cannot be read ends the list: what follows cannot be found.
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let Ok(fde) = partial.parse(DebugFrame::cie_from_offset) else {
+            continue;
+        };
+        // Code that the linker has left out is described at address 0.
+        let start = Svma(fde.initial_address());
+        if !image.is_code(start) || image.fde(start).is_some() {
+            continue;
+        }
+        let Some(rest) = left.checked_sub(fde.len()) else {
+            break;
+        };
+        left = rest;
+        let row = |after: Svma| {
+            let at = after.0.checked_sub(1)?;
+            let row = fde.unwind_info_for_address(&frames, &bases, &mut context, at);
+            recipe(row.ok()?)
+        };
+        found.extend(of_calls(image, &fde, row));
+    }
+    found
+}
+
+fn of_calls<R: Reader<Offset = usize>>(
+    image: &Image<'_>,
+    fde: &FrameDescriptionEntry<R>,
+    mut recipe: impl FnMut(Svma) -> Option<Recipe>,
+) -> Vec<(Svma, Recipe)> {
+    let start = Svma(fde.initial_address());
+    let Some(swept) = sweep::linear(image, &[start..start.plus(fde.len())]) else {
+        return Vec::new();
+    };
+    let calls = swept.insns.iter().filter(|insn| {
+        matches!(
+            insn.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        )
+    });
+    calls
+        .map(|insn| Svma(insn.next_ip()))
+        .filter_map(|after| Some((after, recipe(after)?)))
+        .collect()
+}
+
+/// The row as a recipe, where it is one: the return address below the canonical frame address, which
+/// hangs on rsp or rbp.
+fn recipe(row: &UnwindTableRow<usize>) -> Option<Recipe> {
+    const WORD: i64 = 8;
+    match row.register(X86_64::RA) {
+        Some(RegisterRule::Undefined) => return Some(Recipe::Outermost),
+        Some(RegisterRule::Offset(at)) if at == -WORD => {}
+        _ => return None,
+    }
+    let caller_frame_pointer = match row.register(X86_64::RBP) {
+        None | Some(RegisterRule::SameValue) => 0,
+        Some(RegisterRule::Offset(at)) if at < 0 && at % WORD == 0 => {
+            i16::try_from(at / WORD).ok()?
+        }
+        _ => return None,
+    };
+    let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else {
+        return None;
+    };
+    let frame = Frame {
+        cfa: i32::try_from(offset).ok()?,
+        caller_frame_pointer,
+    };
+    match register {
+        X86_64::RSP => Some(Recipe::FromStackPointer(frame)),
+        X86_64::RBP => Some(Recipe::FromFramePointer(frame)),
+        _ => None,
+    }
+}

@@ -1,0 +1,288 @@
+//! Binaries of every kind: every call is counted on the path that gdb finds, or on one that says it is not
+//! complete.
+
+use ipath_tests::command::Run;
+use ipath_tests::compare::assert_equal;
+use ipath_tests::compile::{build, program, program_with, source};
+use ipath_tests::each_way::{all_kept, counts_kept};
+use ipath_tests::exact::{assert_output_kept, check};
+use ipath_tests::oracle;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{CallPath, Profile, count};
+use ipath_tests::program::Program;
+use ipath_tests::session::own_counts;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::symbols::{Site, sites};
+use ipath_tests::target::Target;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The one place where a function is.
+fn site(file: &Path, name: &str) -> Site {
+    let found = sites(file, name);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+/// No symbols: the function is named by its address, which is that of the twin that has them.
+#[test]
+fn stripped() {
+    for (source, name) in [("paths.c", "work"), ("paths.cc", "geometry::area")] {
+        let program = Program::new(&program_with(source, &["-s"]), [""; 0]);
+        let site = site(&program_with(source, &[]), name);
+        let pattern = format!("{}+{:#x}", site.module, site.address);
+        let profile = check(&program, &pattern, &[site]);
+        profile.assert_complete("every path ends at _start or in clone");
+    }
+}
+
+/// Neither symbols nor unwind tables nor frame pointers: only the instructions are left. gdb is given the same
+/// code with what `-g` puts into `.debug_frame`. The probed function is exported; it leaves by a jump to one
+/// that nothing tells, so its exits are not to be had.
+#[test]
+fn stripped_no_cfi() {
+    const FLAGS: [&str; 4] = [
+        "-rdynamic",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+        "-fomit-frame-pointer",
+    ];
+    let with = |flag| FLAGS.into_iter().chain([flag]).collect::<Vec<_>>();
+    for position in ["-no-pie", "-pie"] {
+        let described = program_with("paths.c", &[with("-g"), vec![position]].concat());
+        let bare = program_with("paths.c", &[with("-s"), vec![position]].concat());
+        assert_eq!(site(&bare, "work"), site(&described, "work"));
+        let found = oracle::run(
+            &Program::new(&described, [""; 0]),
+            &sites(&described, "work"),
+        );
+        println!("{position}: {}", found.summary());
+        for program in [
+            Program::new(&bare, [""; 0]),
+            Program::new(&bare, [""; 0]).verified(),
+        ] {
+            let file = Scratch::new("bare");
+            let plain = program.plain();
+            let ours = program.under_ipath(&["work"], "count", &file.file("p.json"));
+            assert_output_kept(&plain, &ours);
+            let profile = Profile::read(&file.file("p.json"));
+            assert_equal(&profile, &found);
+            profile.assert_lossless();
+        }
+    }
+}
+
+/// The function named by its address in the process, which is the file's.
+#[test]
+fn non_pie() {
+    for (source, name) in [("paths.c", "work"), ("paths.cc", "geometry::area")] {
+        let program = Program::new(&program_with(source, &["-no-pie"]), [""; 0]);
+        let site = site(&program.path, name);
+        let profile = check(&program, &format!("{:#x}", site.address), &[site]);
+        profile.assert_complete("every path ends at _start or in clone");
+    }
+}
+
+/// Unwind entries in `.debug_frame` alone, which is not loaded: with symbols, and as the only thing that is
+/// left of them.
+#[test]
+fn debug_frame() {
+    let assembly = source("debug_frame.S").display().to_string();
+    let flags = [
+        &assembly,
+        "-g",
+        "-rdynamic",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+    ];
+    for more in [None, Some("-gz")] {
+        let flags: Vec<&str> = flags.into_iter().chain(more).collect();
+        let whole = program_with("debug_frame.c", &flags);
+        let scratch = Scratch::new("debug-frame");
+        let bare = scratch.file("bare");
+        Run::new("objcopy")
+            .args(["--strip-all", "--keep-section=.debug_frame"])
+            .args([&whole, &bare])
+            .run()
+            .expect(0);
+        for path in [whole, bare] {
+            let program = Program::new(&path, [""; 0]);
+            let profile = check(&program, "work", &sites(&path, "work"));
+            profile.assert_complete("every path ends at _start");
+        }
+    }
+}
+
+#[test]
+fn rust_binary() {
+    const RELEASE: &[&str] = &["-C", "lto=fat", "-C", "codegen-units=1"];
+    let name = "release::work";
+    let program = Program::new(&program_with("release.rs", RELEASE), [""; 0]);
+    let profile = check(&program, name, &sites(&program.path, name));
+    assert!(profile.paths.len() > 20, "{} paths", profile.paths.len());
+    profile.assert_complete("every path ends at _start or in clone");
+}
+
+#[test]
+fn fortran() {
+    let program = Program::new(&program("paths.f90"), [""; 0]);
+    for name in ["work", "apply", "down", "visit"] {
+        let linkage = format!("__paths_MOD_{name}");
+        let profile = check(&program, &linkage, &sites(&program.path, &linkage));
+        profile.assert_complete("every path ends at _start");
+    }
+}
+
+/// Names of the functions on a path; where there is no file, none.
+fn names(profile: &Profile, path: &CallPath) -> Vec<Option<String>> {
+    let frames = path.stack.iter().map(|&index| &profile.frames[index]);
+    frames.map(|frame| frame.function.clone()).collect()
+}
+
+/// Code without file, symbols and tables. It is walked where it keeps frame pointers. Where it does not,
+/// the path ends there and says so, whatever rbp holds.
+#[test]
+fn jit_on_path() {
+    let program = Program::new(
+        &program_with("jit.c", &["-fno-omit-frame-pointer"]),
+        [""; 0],
+    );
+    let plain = program.plain().expect(0);
+    let times = |name: &str| -> u64 {
+        let of = plain.stdout.lines().find_map(|line| {
+            let (kind, times) = line.split_once(' ')?;
+            (kind == name).then(|| times.parse().expect("a number"))
+        });
+        of.expect("each kind is named")
+    };
+    counts_kept(&program, 0, |profile| {
+        let mut complete: BTreeMap<_, u64> = BTreeMap::new();
+        let mut incomplete = 0;
+        for path in &profile.paths {
+            let calls = count(&path.metrics);
+            if path.complete {
+                let names = names(profile, path);
+                *complete
+                    .entry(names[..names.len() - 3].to_vec())
+                    .or_default() += calls;
+            } else {
+                assert_eq!(names(profile, path), [None], "ends at the code itself");
+                incomplete += calls;
+            }
+        }
+        let own = |generated: usize| {
+            let mut names = vec![None; generated];
+            names.extend(["enter", "main"].map(|name| Some(name.to_owned())));
+            names
+        };
+        let expected = [(own(1), times("framed")), (own(2), times("nested"))];
+        assert_eq!(complete, BTreeMap::from(expected));
+        let others = ["bare", "zeroed", "stale"].map(times);
+        assert_eq!(incomplete, others.iter().sum::<u64>());
+        assert_eq!(profile.losses.incomplete, incomplete);
+    });
+}
+
+fn luajit(mode: &str) -> Program {
+    let script = source("ffi.lua").display().to_string();
+    Program::new(Path::new("/usr/bin/luajit"), [mode, &script])
+}
+
+fn libc_of(program: &Path) -> PathBuf {
+    let list = Run::new("ldd").arg(program).run().expect(0).stdout;
+    let mut words = list.split_whitespace();
+    let libc = words.find(|w| w.starts_with('/') && w.contains("libc.so"));
+    PathBuf::from(libc.expect("it is linked with libc"))
+}
+
+type Stacks = BTreeSet<Vec<(String, u64)>>;
+
+/// A compiler of traces that uses rbp like any register. What its code calls has a path of one frame. All
+/// other paths are those of the interpreter.
+#[test]
+fn jit_on_path_luajit() {
+    let interpreted = luajit("-joff");
+    let site = site(&libc_of(&interpreted.path), "ffs");
+    let profile = check(&interpreted, "ffs", std::slice::from_ref(&site));
+    profile.assert_complete("the interpreter has unwind tables");
+    let found = oracle::run(&interpreted, &[site]);
+    let stacks: Stacks = found.paths.into_iter().map(|path| path.stack).collect();
+    counts_kept(&luajit("-jon"), 0, |profile| {
+        let mut compiled = 0;
+        for path in &profile.paths {
+            let frames = path.stack.iter().map(|&index| &profile.frames[index]);
+            if !path.complete {
+                assert!(frames.map(|f| f.module).eq([None]), "{path:?}");
+                compiled += count(&path.metrics);
+                continue;
+            }
+            let stack: Option<Vec<_>> = frames
+                .map(|frame| {
+                    let file = Path::new(&profile.modules[frame.module?].path).file_name()?;
+                    Some((file.to_str()?.to_owned(), frame.address))
+                })
+                .collect();
+            assert!(stack.is_some_and(|s| stacks.contains(&s)), "{path:?}");
+        }
+        assert!(compiled > 1000, "{compiled} calls by compiled code");
+        assert_eq!(profile.losses.incomplete, compiled);
+    });
+}
+
+/// The program of `huge.c` with its library, which is linked for an address that is not 0.
+fn huge() -> PathBuf {
+    let flags = ["-shared", "-fPIC", "-Wl,-Ttext-segment=0x3000000000"];
+    let library = program_with("huge.S", &flags);
+    build(&source("huge.c"), &[library.to_str().expect("a text")])
+}
+
+/// A library of 150 MB. It is looked at while the program runs, and stops nothing.
+#[test]
+fn prelinked_huge() {
+    let program = Program::new(&huge(), [""; 0]);
+    all_kept(&program);
+    let library = program_with(
+        "huge.S",
+        &["-shared", "-fPIC", "-Wl,-Ttext-segment=0x3000000000"],
+    );
+    assert!(std::fs::metadata(&library).expect("it is built").len() > 150_000_000);
+    check(&program, "huge_work", &sites(&library, "huge_work"));
+    check(&program, "huge_149999", &sites(&library, "huge_149999"));
+
+    let scratch = Scratch::new("huge");
+    let file = scratch.file("p.json");
+    let target = Target::start(&program.path, ["on"]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let ours = Run::ipath(["attach", &target.pid().to_string(), "--no-tui"])
+        .args([
+            "-f",
+            "huge_work",
+            "-f",
+            "huge_299999",
+            "--duration",
+            "200ms",
+            "-o",
+        ])
+        .arg(&file)
+        .run()
+        .expect(0);
+    before.assert_unchanged(target.pid());
+    let last = target.finish("calls huge_work");
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    let all = own_counts(&last)["huge_work"];
+    let calls = profile.calls("huge_work");
+    assert!(
+        0 < calls && calls < all,
+        "{calls} of {all}\n{}",
+        ours.report()
+    );
+    // Analysing the library takes seconds: far more than what a busy machine adds to a stop.
+    let (longest, stops) = profile.stops();
+    println!("{stops}; {:?}", ours.cost.cpu);
+    assert!(
+        Duration::from_nanos(longest) < Duration::from_millis(500),
+        "{stops}"
+    );
+}
