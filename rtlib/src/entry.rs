@@ -12,7 +12,7 @@ use crate::paths::Path;
 use crate::state::{ipath_functions, is_alive};
 use crate::thread::{self, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
-use crate::{exit, learn, maps, memory, reap, record, segment, stacks, sys};
+use crate::{exit, learn, maps, memory, reap, record, return_address, segment, stacks, sys};
 
 /// Most frames a walk can hold after growing, a power of two; deeper calls count as overflow.
 const MOST_FRAMES: u64 = 1 << 20;
@@ -331,7 +331,7 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
                 // Where the cache has no room left for the rule, only the full walk is left.
                 Err(Obstacle::Rule(pc)) if pc == last => use_full = true,
                 Err(Obstacle::Rule(pc)) => {
-                    walk::learn(pc);
+                    return_address::learn(pc);
                     last = pc;
                 }
                 Err(Obstacle::Full) => use_full = true,

@@ -8,8 +8,8 @@
 
 use abi::rule::Rule;
 
+use crate::return_address::{is_after_call, is_context_start, rule_of};
 use crate::state::MODULES;
-use crate::walk::{is_after_call, is_context_start, rule_of};
 
 /// Bytes between the two that are looked at: in a larger frame it stays in doubt.
 const LARGEST: u64 = 64 << 10;

@@ -26,6 +26,7 @@ pub mod modules;
 mod paths;
 pub mod reap;
 pub mod record;
+pub mod return_address;
 pub mod rules;
 pub mod segment;
 pub mod stacks;

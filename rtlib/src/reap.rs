@@ -12,10 +12,10 @@ use abi::rule::Rule;
 use crate::cfi::{COLUMNS, RBP, RBX, RSP, Registers};
 use crate::entry::{ATTEMPTS, find_stack, grow_frames};
 use crate::exit::{close_handlers, close_left_behind, close_overwritten, close_within};
-use crate::stacks;
 use crate::state::{RULES, ipath_parameters};
 use crate::thread::Thread;
 use crate::walk::{self, Obstacle};
+use crate::{return_address, stacks};
 
 /// Bytes below the slot where the stub has stored rdi.
 pub const FIRST_ARGUMENT: u64 = 48;
@@ -109,7 +109,7 @@ impl Frame {
                 let decode = |word: u64| word.rotate_right(rotation) ^ guard;
                 let (pc, rsp) = (decode(pc), decode(rsp));
                 let is_frame = pc < USER && rsp < USER && rsp % 8 == 0;
-                (is_frame && walk::is_return_address(pc))
+                (is_frame && return_address::is_return_address(pc))
                     .then(|| Self::new(pc, [rbx, decode(rbp), r12, r13, r14, r15, rsp]))
             })
     }
@@ -157,7 +157,7 @@ unsafe fn stack_of(thread: *mut Thread, frame: &Frame) -> Option<u64> {
                 // Where the cache has no room left for the rule, only the full walk is left.
                 Err(Obstacle::Rule(pc)) if pc == last => use_full = true,
                 Err(Obstacle::Rule(pc)) => {
-                    walk::learn(pc);
+                    return_address::learn(pc);
                     last = pc;
                 }
                 Err(Obstacle::Full) => use_full = true,
@@ -201,7 +201,7 @@ unsafe fn stack_by_rules(
                     rbp_words,
                 } => (rbp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
                 Rule::Root => return Ok(sp),
-                Rule::Full => return Err(Obstacle::Full),
+                Rule::Realigned { .. } | Rule::Full => return Err(Obstacle::Full),
                 Rule::Stop => return Ok(high),
             };
             let saved_rbp = cfa.wrapping_add((i64::from(rbp_words) * 8) as u64);

@@ -121,8 +121,9 @@ pub struct Thread {
     pub home: u64,
 }
 
-/// A frame's return address and the frame pointer that leads to it.
-pub const READS: u64 = 2;
+/// A frame's return address, the frame pointer that leads to it, and where the frame was realigned its
+/// canonical frame address.
+pub const READS: u64 = 3;
 
 /// More sites than frames: what fills up the last word.
 const MORE_SITES: u64 = 4;

@@ -12,10 +12,10 @@ use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE, ROOT_OVERFLOW};
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
 use crate::frame_pointer::{self, Evidence};
 use crate::memo::Read;
-use crate::modules::Range;
+use crate::return_address::{is_after_call, is_context_start, is_entry_code};
 use crate::state::{MODULES, RULES, ipath_parameters};
 use crate::thread::Thread;
-use crate::{fold, segment, stacks};
+use crate::{fold, segment};
 
 /// What a walk came to. Its return addresses are told by the thread's `sites`, the numbers of their
 /// rules, where those are known; else they are in its `frames`.
@@ -189,13 +189,22 @@ pub unsafe fn fast(
                 walk.root = ROOT_CUT;
                 break;
             }
-            let (word, site) = RULES.get(pc);
+            let (mut word, site) = RULES.get(pc);
             site_at.write(site);
             site_at = site_at.add(1);
             walk.hash = mix(walk.hash, pc);
             let base = match rule::kind(word) {
                 rule::FROM_RSP => sp,
                 rule::FROM_RBP => reads.bp(),
+                rule::REALIGNED => {
+                    let Some(cfa) = reads.realigned(word, sp, high) else {
+                        walk.root = ROOT_INCOMPLETE;
+                        walk.is_determined = false;
+                        break;
+                    };
+                    word = 0;
+                    cfa
+                }
                 rule::ROOT => {
                     walk.root = ROOT_COMPLETE;
                     walk.stack = sp;
@@ -284,6 +293,30 @@ impl Reads {
         unsafe {
             self.next.write(Read { at, value });
             self.next = self.next.add(1);
+        }
+    }
+
+    /// The canonical frame address by a rule of [`Rule::Realigned`], on a stack from `sp` to `high`, and the
+    /// caller's frame pointer; `None` where they do not lie there.
+    ///
+    /// # Safety
+    /// There is room for two more.
+    #[inline(always)]
+    unsafe fn realigned(&mut self, word: u64, sp: u64, high: u64) -> Option<u64> {
+        // SAFETY: the caller's promise; words are read inside the stack's bounds only.
+        unsafe {
+            let bp = self.bp();
+            let at = bp.wrapping_add(rule::cfa_offset(word) as u64);
+            let saved = bp.wrapping_add(rule::rbp_bytes(word) as u64);
+            let is_inside = |at: u64| at >= sp && at < high && at.is_multiple_of(8);
+            if !is_inside(at) || !is_inside(saved) {
+                return None;
+            }
+            let cfa = (at as *const u64).read();
+            self.note(at, cfa);
+            self.bp_at = saved;
+            self.bp = (saved as *const u64).read();
+            Some(cfa)
         }
     }
 
@@ -496,7 +529,8 @@ fn by_rule(
             rbp_words,
         } => (RBP, cfa_offset, rbp_words),
         Rule::Root => return Some(Step::Root),
-        Rule::Full | Rule::Stop => return None,
+        // No recipe is one of these.
+        Rule::Realigned { .. } | Rule::Full | Rule::Stop => return None,
     };
     let cfa = registers[from].wrapping_add(i64::from(cfa_offset) as u64);
     let caller = load(cfa.wrapping_sub(8))?;
@@ -508,176 +542,4 @@ fn by_rule(
         pc: caller,
         signal_frame: false,
     })
-}
-
-/// The rule of a return address, found in the unwind tables and remembered.
-pub fn learn(pc: u64) {
-    RULES.insert(pc, rule_of(pc).unwrap_or(Rule::Stop));
-}
-
-/// The rule of a return address by tables and recipes.
-pub fn rule_of(pc: u64) -> Option<Rule> {
-    let range = MODULES.find(pc.wrapping_sub(1))?;
-    let look_up = pc.wrapping_sub(1);
-    if is_context_start(&range, pc) {
-        return Some(Rule::Root);
-    }
-    let Some(fde) = range.tables.and_then(|t| t.find(look_up)) else {
-        if is_entry_code(pc) {
-            return Some(Rule::Root);
-        }
-        // A root may be no address behind a call: goroutines return to one.
-        return match segment::rule_of(pc) {
-            Some(Rule::Root) => {
-                if !is_after_call(&range, pc) {
-                    stacks::note_coroutines();
-                }
-                Some(Rule::Root)
-            }
-            // Whether there is a frame pointer the full walk finds out.
-            known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::Full)),
-            _ => None,
-        };
-    };
-    if fde.signal_frame {
-        return Some(Rule::Full);
-    }
-    let row = cfi::row_at(&fde, look_up)?;
-    let is_root = matches!(row.registers[cfi::RA], RegisterRule::Undefined);
-    if is_root {
-        return Some(Rule::Root);
-    }
-    if !is_after_call(&range, pc) {
-        return None;
-    }
-    Some(compact(&row).unwrap_or(Rule::Full))
-}
-
-/// The row as a rule over sp and rbp alone, where it is one.
-fn compact(row: &cfi::Row) -> Option<Rule> {
-    let RegisterRule::Offset(-8) = row.registers[cfi::RA] else {
-        return None;
-    };
-    let rbp_words = match row.registers[RBP] {
-        RegisterRule::Same | RegisterRule::Undefined => 0,
-        RegisterRule::Offset(offset) if offset < 0 && offset % 8 == 0 => {
-            i16::try_from(offset / 8).ok()?
-        }
-        _ => return None,
-    };
-    match row.cfa {
-        Cfa::Register(RSP, offset) => Some(Rule::FromRsp {
-            cfa_offset: i32::try_from(offset).ok()?,
-            rbp_words,
-        }),
-        Cfa::Register(RBP, offset) => Some(Rule::FromRbp {
-            cfa_offset: i32::try_from(offset).ok()?,
-            rbp_words,
-        }),
-        _ => None,
-    }
-}
-
-/// Whether `pc` lies in the loader's entry code, which calls constructors and has no tables.
-fn is_entry_code(pc: u64) -> bool {
-    let (start, end) = (&ipath_parameters.root_start, &ipath_parameters.root_end);
-    start.load(Ordering::Relaxed) < pc && pc < end.load(Ordering::Relaxed)
-}
-
-/// Whether `pc` is glibc's `__start_context`, where a function that makecontext(3) has set up returns
-/// to. That return address stands at the end of the context's stack, and no call has put it there: it
-/// is the first address of a function, whose first instruction takes the stack pointer from rbx
-/// (sysdeps/unix/sysv/linux/x86_64/__start_context.S).
-pub fn is_context_start(range: &Range, pc: u64) -> bool {
-    const MOV_RSP_RBX: [u8; 3] = [0x48, 0x89, 0xdc];
-    if pc < range.start || range.end - pc < MOV_RSP_RBX.len() as u64 {
-        return false;
-    }
-    // SAFETY: the bytes lie in a mapping that is executable and so readable.
-    let bytes: [u8; 3] = unsafe { (pc as *const [u8; 3]).read() };
-    let is_start = bytes == MOV_RSP_RBX
-        && !is_after_call(range, pc)
-        && range
-            .tables
-            .and_then(|t| t.find(pc))
-            .is_some_and(|fde| fde.start == pc);
-    if is_start {
-        stacks::note_coroutines();
-    }
-    is_start
-}
-
-/// Whether `pc` is where a call returns to.
-pub fn is_return_address(pc: u64) -> bool {
-    MODULES
-        .find(pc.wrapping_sub(1))
-        .is_some_and(|range| is_after_call(&range, pc))
-}
-
-/// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths. A call at
-/// the end of a patched window has become a jump, or lies under the breakpoints that fill it.
-pub fn is_after_call(range: &Range, pc: u64) -> bool {
-    const LONGEST: u64 = 7;
-    if pc < range.start + LONGEST || pc > range.end {
-        return false;
-    }
-    // SAFETY: the seven bytes before `pc` lie in a mapping that is executable and so, on x86-64
-    // without protection keys for execute-only memory, readable.
-    let bytes: [u8; 7] = unsafe { ((pc - LONGEST) as *const [u8; 7]).read() };
-    let is_indirect = |at: usize, len: usize| {
-        bytes[at] == 0xff
-            && bytes[at + 1] >> 3 & 7 == 2
-            && indirect_len(bytes[at + 1], bytes.get(at + 2).copied()) == len
-    };
-    let is_patched = bytes[2] == 0xe9 || bytes[6] == 0xcc;
-    bytes[2] == 0xe8 || is_patched || (2..=7).any(|len| is_indirect(7 - len, len))
-}
-
-/// Length of `ff` with this ModRM and SIB byte (Intel SDM volume 2, tables 2-2 and 2-3).
-fn indirect_len(modrm: u8, sib: Option<u8>) -> usize {
-    let (mode, rm) = (modrm >> 6, modrm & 7);
-    if mode == 3 {
-        return 2;
-    }
-    let has_sib = rm == 4;
-    let displacement = match mode {
-        1 => 1,
-        2 => 4,
-        _ if rm == 5 => 4,
-        _ if has_sib && sib.is_some_and(|s| s & 7 == 5) => 4,
-        _ => 0,
-    };
-    2 + usize::from(has_sib) + displacement
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The address its call returns to.
-    #[unsafe(naked)]
-    extern "C" fn own_return_address() -> u64 {
-        core::arch::naked_asm!("mov rax, [rsp]", "ret");
-    }
-
-    #[inline(never)]
-    extern "C" fn through_a_pointer(function: extern "C" fn() -> u64) -> u64 {
-        core::hint::black_box(function)() + 1
-    }
-
-    #[test]
-    fn return_addresses_have_rules() {
-        let direct = own_return_address();
-        let indirect = through_a_pointer(own_return_address) - 1;
-        for pc in [direct, indirect] {
-            let range = MODULES.find(pc).expect("code is mapped executable");
-            assert!(is_after_call(&range, pc));
-            assert!(!is_after_call(&range, pc + 1));
-            let rule = rule_of(pc).expect("Rust programs have tables");
-            assert!(
-                matches!(rule, Rule::FromRsp { .. } | Rule::FromRbp { .. }),
-                "{rule:?}"
-            );
-        }
-    }
 }

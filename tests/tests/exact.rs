@@ -29,6 +29,23 @@ fn exact_c_position_dependent() {
     check(&program, "work", &sites(&program.path, "work"));
 }
 
+/// Frames whose callers are found through a pointer in the frame: an expression in their unwind tables.
+#[test]
+fn realigned_frames() {
+    let program = Program::new(&program("realigned.c"), [""; 0]);
+    let tables = Command::new("readelf")
+        .arg("-wf")
+        .arg(&program.path)
+        .output();
+    let tables = String::from_utf8(tables.expect("readelf runs").stdout).expect("text");
+    assert!(
+        tables.contains("DW_OP_deref"),
+        "no frame is realigned\n{tables}"
+    );
+    let profile = check(&program, "work", &sites(&program.path, "work"));
+    profile.assert_complete("every path ends at _start");
+}
+
 /// Linked without `.eh_frame_hdr`.
 #[test]
 fn static_glibc() {

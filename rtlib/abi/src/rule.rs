@@ -17,6 +17,14 @@ pub enum Rule {
         /// Words, negative; 0 where rbp is unchanged.
         rbp_words: i16,
     },
+    /// `cfa = *(rbp + cfa_at)`, `rbp = *(rbp + 8 * rbp_words)`: how GCC leaves a frame that it has aligned
+    /// and that has arguments on the stack.
+    Realigned {
+        /// Bytes.
+        cfa_at: i32,
+        /// Words.
+        rbp_words: i16,
+    },
     /// The outermost frame: the path is complete.
     Root,
     /// Rules that need more registers than sp and rbp, or an expression.
@@ -35,6 +43,8 @@ pub const ROOT: u8 = 3;
 pub const FULL: u8 = 4;
 /// Kind of [`Rule::Stop`].
 pub const STOP: u8 = 5;
+/// Kind of [`Rule::Realigned`].
+pub const REALIGNED: u8 = 6;
 
 /// The kind of an encoded rule.
 #[inline(always)]
@@ -42,13 +52,13 @@ pub const fn kind(word: u64) -> u8 {
     word as u8
 }
 
-/// `cfa_offset` of an encoded rule, bytes.
+/// `cfa_offset` or `cfa_at` of an encoded rule, bytes.
 #[inline(always)]
 pub const fn cfa_offset(word: u64) -> i64 {
     word as i64 >> 32
 }
 
-/// Bytes from the canonical frame address to where rbp stands; 0 where it is unchanged.
+/// `rbp_words` of an encoded rule in bytes.
 #[inline(always)]
 pub const fn rbp_bytes(word: u64) -> i64 {
     (word >> 8) as i16 as i64 * 8
@@ -56,7 +66,7 @@ pub const fn rbp_bytes(word: u64) -> i64 {
 
 impl Rule {
     /// The rule as a word that is never 0: kind in bits 0 to 7, `rbp_words` in 8 to 23,
-    /// `cfa_offset` in 32 to 63.
+    /// `cfa_offset` or `cfa_at` in 32 to 63.
     pub const fn encode(self) -> u64 {
         const fn frame(kind: u8, cfa_offset: i32, rbp_words: i16) -> u64 {
             kind as u64 | (rbp_words as u16 as u64) << 8 | (cfa_offset as u32 as u64) << 32
@@ -70,6 +80,7 @@ impl Rule {
                 cfa_offset,
                 rbp_words,
             } => frame(FROM_RBP, cfa_offset, rbp_words),
+            Self::Realigned { cfa_at, rbp_words } => frame(REALIGNED, cfa_at, rbp_words),
             Self::Root => frame(ROOT, 0, 0),
             Self::Full => frame(FULL, 0, 0),
             Self::Stop => frame(STOP, 0, 0),
@@ -88,6 +99,10 @@ impl Rule {
             },
             FROM_RBP => Self::FromRbp {
                 cfa_offset,
+                rbp_words,
+            },
+            REALIGNED => Self::Realigned {
+                cfa_at: cfa_offset,
                 rbp_words,
             },
             ROOT => Self::Root,
@@ -112,6 +127,10 @@ mod tests {
                     },
                     Rule::FromRbp {
                         cfa_offset,
+                        rbp_words,
+                    },
+                    Rule::Realigned {
+                        cfa_at: cfa_offset,
                         rbp_words,
                     },
                     Rule::Root,

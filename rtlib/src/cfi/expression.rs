@@ -59,6 +59,28 @@ pub fn evaluate(
     None
 }
 
+/// The offset, bytes, of an expression that is a register (numbered as in tables, below 32) plus that.
+pub fn register_plus(mut c: Cursor, register: usize) -> Option<i64> {
+    let offset = base_register(&mut c, register)?;
+    c.is_empty().then_some(offset)
+}
+
+/// The same of one that is the word at a register plus an offset.
+pub fn load_at_register_plus(mut c: Cursor, register: usize) -> Option<i64> {
+    let offset = base_register(&mut c, register)?;
+    let is_load = c.u8()? == DEREF;
+    (is_load && c.is_empty()).then_some(offset)
+}
+
+fn base_register(c: &mut Cursor, register: usize) -> Option<i64> {
+    (usize::from(c.u8()?) == usize::from(BREG0) + register).then(|| c.sleb())?
+}
+
+/// `DW_OP_deref`.
+const DEREF: u8 = 0x06;
+/// `DW_OP_breg0`.
+const BREG0: u8 = 0x70;
+
 fn step(
     c: &mut Cursor,
     stack: &mut Stack,
@@ -68,7 +90,7 @@ fn step(
     let opcode = c.u8()?;
     let value = match opcode {
         0x03 => c.u64()?,
-        0x06 => load(stack.pop()?)?,
+        DEREF => load(stack.pop()?)?,
         0x08 => u64::from(c.u8()?),
         0x09 => i64::from(c.i8()?) as u64,
         0x0a => u64::from(c.u16()?),
@@ -116,10 +138,10 @@ fn step(
             return jump(c, by);
         }
         0x30..=0x4f => u64::from(opcode - 0x30),
-        0x70..=0x8f => {
+        BREG0..=0x8f => {
             let offset = c.sleb()?;
             registers
-                .get(usize::from(opcode - 0x70))?
+                .get(usize::from(opcode - BREG0))?
                 .wrapping_add(offset as u64)
         }
         0x92 => {

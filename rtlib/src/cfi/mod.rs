@@ -10,7 +10,7 @@ mod table;
 mod tests;
 
 pub use cursor::{Cursor, Region};
-pub use expression::{Registers, evaluate};
+pub use expression::{Registers, evaluate, load_at_register_plus, register_plus};
 pub use program::{Cfa, RegisterRule, Row, row_at};
 pub use table::{Fde, find_fde, find_fde_in};
 
