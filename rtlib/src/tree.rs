@@ -106,6 +106,12 @@ fn descend(frames: &[u64], root: u32) -> (u32, usize) {
 }
 
 fn look_up(parent: u32, key: u64) -> Option<u32> {
+    // Of a deep path, whose nodes lie one behind the other, this finds them in that order, where the hash
+    // table leads all over memory.
+    let likely = node(parent).likely.load(Ordering::Acquire);
+    if likely != 0 && node(likely).key.load(Ordering::Relaxed) == key {
+        return Some(likely);
+    }
     search(
         BUCKETS.of(parent, key).load(Ordering::Acquire),
         0,
@@ -149,7 +155,12 @@ fn child(parent: u32, key: u64, what: For) -> Option<(u32, bool)> {
     loop {
         fresh.next.store(head, Ordering::Relaxed);
         match bucket.compare_exchange_weak(head, new, Ordering::Release, Ordering::Acquire) {
-            Ok(_) => return Some((new, true)),
+            Ok(_) => {
+                if key & NODE_IS_PATH == 0 {
+                    node(parent).likely.store(new, Ordering::Release);
+                }
+                return Some((new, true));
+            }
             Err(seen) => {
                 // Another thread came first: only what it added needs a look. The node taken here
                 // stays unused; its key is cleared so that no reader takes it for a path.

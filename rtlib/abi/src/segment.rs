@@ -219,8 +219,8 @@ pub struct Node {
     pub next: AtomicU32,
     /// Frames from here to the root.
     pub depth: AtomicU32,
-    /// Not used; zero.
-    pub reserved: AtomicU32,
+    /// The call site last made under this one, which is likely to be looked up next; 0 without one.
+    pub likely: AtomicU32,
 }
 
 /// Bit of [`Node::key`] that tells the end of a path from a call site.
