@@ -185,7 +185,9 @@ impl Session {
             };
             let ids: Vec<usize> = ids.iter().copied().filter(is_in).collect();
             let memory = session.process.memory()?;
-            session.take_out("remove", &memory, &ids)?;
+            let mut taken = ids.clone();
+            taken.extend(session.idle_reapers(&ids));
+            session.take_out("remove", &memory, &taken)?;
             session.segment.write_document(&session.document)?;
             let name = |&id: &usize| session.document.functions[id].name.clone();
             Ok(Changed {
@@ -193,6 +195,17 @@ impl Session {
                 ..Changed::default()
             })
         })
+    }
+
+    /// The reapers, where nothing stays in that they serve once `leaving` is out.
+    fn idle_reapers(&self, leaving: &[usize]) -> Vec<usize> {
+        let functions = self.document.functions.iter().enumerate();
+        let active = functions.filter(|(id, f)| f.active && !leaving.contains(id));
+        let (reapers, others): (Vec<_>, Vec<_>) = active.partition(|(_, f)| f.reaper.is_some());
+        match others.is_empty() {
+            true => reapers.into_iter().map(|(id, _)| id).collect(),
+            false => Vec::new(),
+        }
     }
 
     pub(super) fn take_out(
