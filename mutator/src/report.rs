@@ -204,7 +204,9 @@ impl<'p> Report<'p> {
             self.stack(&mut table, path);
         }
         if shown < paths.len() {
-            table.text(more(paths.len() - shown, "path") + ", not shown");
+            table.text(
+                more(paths.len() - shown, "path") + ", not shown; a profile (-o FILE) has them",
+            );
         }
         table.write(out)
     }

@@ -191,8 +191,14 @@ fn summary(profile: &Profile, last: Option<&Profile>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// The costliest paths of each function: all of them are in a profile.
 fn final_text(profile: &Profile) -> String {
+    const PATHS: usize = 100;
+    let options = report::Options {
+        paths: Some(PATHS),
+        ..report::Options::default()
+    };
     let mut text = Vec::new();
-    let _ = report::text(profile, &report::Options::default(), &mut text);
+    let _ = report::text(profile, &options, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
