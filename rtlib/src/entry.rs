@@ -5,14 +5,16 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot};
-use abi::segment::{ROOT_COMPLETE, RecordHead};
+use abi::segment::{ROOT_COMPLETE, ROOT_INCOMPLETE, RecordHead};
 
 use crate::memo::Run;
 use crate::paths::Path;
-use crate::state::{ipath_functions, is_alive};
+use crate::state::{ipath_functions, ipath_parameters, is_alive};
 use crate::thread::{self, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
-use crate::{exit, learn, maps, memory, reap, record, return_address, segment, stacks, sys};
+use crate::{
+    exit, learn, maps, memory, modules, reap, record, return_address, segment, stacks, sys,
+};
 
 /// Most frames a walk can hold after growing, a power of two; deeper calls count as overflow.
 const MOST_FRAMES: u64 = 1 << 20;
@@ -67,11 +69,16 @@ unsafe fn learn_walk(thread: *mut Thread, function: u64, slot: u64) -> *mut Thre
     // SAFETY: the caller's promise; the thread is marked busy.
     unsafe {
         if !(*thread).memo.is_resting() {
-            // Where one is remembered, it is something else that the stub's code could not do.
-            let Err(miss) = (*thread).memo.find(function as u32, slot) else {
-                return thread;
-            };
-            (*thread).miss = miss;
+            match (*thread).memo.find(function as u32, slot) {
+                Err(miss) => (*thread).miss = miss,
+                // The thread's place among all is one that the stub does not look at, or it is something
+                // else that the stub's code could not do; then it comes here again.
+                Ok(run) => {
+                    let (stack, record) = (run.stack, run.record);
+                    (*thread).found.set(stack, record);
+                    return thread.wrapping_byte_add(FOUND);
+                }
+            }
         }
         if !walk(thread, function as u32, slot) {
             return thread;
@@ -191,7 +198,8 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
 unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run) -> bool {
     // SAFETY: the caller's promise.
     let (walk, known) = unsafe { (&(*thread).walk, find(thread, function, &(*thread).walk)) };
-    walk.stack == run.stack && known.is_some_and(|known| ptr::eq(known, run.record))
+    let is_trusted = ipath_parameters.distrust.load(Ordering::Relaxed) == 0;
+    is_trusted && walk.stack == run.stack && known.is_some_and(|known| ptr::eq(known, run.record))
 }
 
 /// Remembers the walk just made, whose path has the record `known`, for calls like this one, and has the
@@ -217,7 +225,7 @@ unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thre
         if (*thread).memo.is_resting() != is_resting {
             (*thread).set_quick();
         }
-        (*thread).found = Run::of_nothing(walk.stack, known);
+        (*thread).found.set(walk.stack, known);
         thread.wrapping_byte_add(FOUND)
     }
 }
@@ -326,6 +334,7 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
                 walk::fast(thread, function, slot, rbp)
             };
             match result {
+                Ok(walk) if is_at_bounds(&walk) && renew_stack(thread, slot) => {}
                 Ok(walk) => return Some(walk),
                 Err(Obstacle::Stack) => find_stack(thread, slot)?,
                 // Where the cache has no room left for the rule, only the full walk is left.
@@ -342,6 +351,30 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
             }
         }
         None
+    }
+}
+
+/// Whether it may be the bounds of the stack's mapping where a walk ended.
+fn is_at_bounds(walk: &Walk) -> bool {
+    walk.root == ROOT_INCOMPLETE && !walk.is_determined
+}
+
+/// Has a look at the bounds of the thread's stack again, if that was a while ago: whether they are others.
+unsafe fn renew_stack(thread: *mut Thread, slot: u64) -> bool {
+    // SAFETY: the thread is the caller's; the counter is only read.
+    unsafe {
+        let now = _rdtsc();
+        if now.wrapping_sub((*thread).renewed) < modules::A_WHILE {
+            return false;
+        }
+        (*thread).renewed = now;
+        let before = (*thread).stack;
+        for known in &mut (*thread).stacks {
+            if known.holds(slot) {
+                *known = StackRange { low: 0, high: 0 };
+            }
+        }
+        find_stack(thread, slot).is_some() && (*thread).stack != before
     }
 }
 

@@ -37,7 +37,7 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
         set_busy(thread, slot);
         let top = (*thread).top;
         let is_innermost = (*top).slot == slot && u64::from((*top).function) == function;
-        if !is_innermost || !end(thread, top, now, record::try_close) {
+        if !is_innermost || !end(thread, top, (*top).prev, now, record::try_close) {
             (*thread).now = now;
             return thread;
         }
@@ -79,10 +79,13 @@ pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slo
         if (*found).slot != u64::MAX {
             close_left_behind(thread, (*found).stack, slot - 8);
             // What is still above runs on other stacks and stays.
-            let top = raise(thread, find(thread, function, slot));
+            let found = find(thread, function, slot);
+            let caller = enclosing(thread, found);
+            let top = raise(thread, found);
             end(
                 thread,
                 top,
+                caller,
                 (*thread).now,
                 |record, ticks, nested, outermost| {
                     record::close(record, ticks, nested, outermost);
@@ -109,11 +112,28 @@ unsafe fn find(thread: *mut Thread, function: u64, slot: u64) -> *mut Activation
     }
 }
 
-/// Ends the innermost activation, which `top` is, as returned; false where `close` does not.
+/// What encloses an activation: the next one below it, where it is not the innermost of all the next one
+/// on the same stack, or the bottom.
+unsafe fn enclosing(thread: *mut Thread, activation: *mut Activation) -> *mut Activation {
+    // SAFETY: both are in the list, which ends at the bottom.
+    unsafe {
+        let mut at = (*activation).prev;
+        if activation != (*thread).top {
+            while (*at).slot != u64::MAX && (*at).stack != (*activation).stack {
+                at = (*at).prev;
+            }
+        }
+        at
+    }
+}
+
+/// Ends the innermost activation, which `top` is, as returned, within `caller`; false where `close` does
+/// not.
 #[inline(always)]
 unsafe fn end(
     thread: *mut Thread,
     top: *mut Activation,
+    caller: *mut Activation,
     now: u64,
     close: impl FnOnce(&RecordHead, u64, u64, bool) -> bool,
 ) -> bool {
@@ -125,7 +145,7 @@ unsafe fn end(
             return false;
         }
         pop(thread, top);
-        (*(*top).prev).nested += ticks;
+        (*caller).nested += ticks;
         true
     }
 }

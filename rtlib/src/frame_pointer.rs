@@ -27,6 +27,8 @@ pub enum Evidence {
 
 /// Judges `rbp` where the stack pointer is `sp`. `load` reads a word of the stack above it.
 pub fn judge(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
+    // Code may have been mapped since the maps were last read, or unmapped, which may not be read.
+    MODULES.read_again();
     let is_place = rbp >= sp && rbp.is_multiple_of(8);
     let caller = rbp.checked_add(8).filter(|_| is_place).and_then(load);
     let is_caller = caller.is_some_and(|pc| {
@@ -39,12 +41,7 @@ pub fn judge(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
     if rbp - sp > LARGEST || is_another_frame_between(sp, rbp, load) {
         return Evidence::Doubtful;
     }
-    // Code may have been mapped since the maps were last read.
-    MODULES.read_again();
-    match is_another_frame_between(sp, rbp, load) {
-        true => Evidence::Doubtful,
-        false => Evidence::FramePointer,
-    }
+    Evidence::FramePointer
 }
 
 /// Whether a word between the two may be a return address in use, as far as code is known.

@@ -107,12 +107,14 @@ pub struct Miss {
 }
 
 impl Run {
-    /// One that has no word left to compare.
-    pub fn of_nothing(stack: u64, record: *const RecordHead) -> Self {
-        Self {
-            end: ptr::null(),
-            stack,
-            record,
+    /// Makes it one that has no word left to compare.
+    #[inline(always)]
+    pub fn set(&mut self, stack: u64, record: *const RecordHead) {
+        // Volatile, see `Entry::set_key`.
+        // SAFETY: fields of our own.
+        unsafe {
+            (&raw mut self.stack).write_volatile(stack);
+            (&raw mut self.record).write_volatile(record);
         }
     }
 }
@@ -131,13 +133,15 @@ impl Read {
 
 impl Entry {
     /// Volatile: the compiler would take a vector register for two words at once, and those are the
-    /// application's where this runs.
+    /// application's where this runs. A jump out in between leaves a key that nothing has: its first word
+    /// is 0, which is no slot.
     #[inline(always)]
     fn set_key(&mut self, key: Key) {
         // SAFETY: two fields of our own.
         unsafe {
-            (&raw mut self.key.0).write_volatile(key.0);
+            (&raw mut self.key.0).write_volatile(0);
             (&raw mut self.key.1).write_volatile(key.1);
+            (&raw mut self.key.0).write_volatile(key.0);
         }
     }
 }

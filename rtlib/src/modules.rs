@@ -1,5 +1,6 @@
 //! Executable memory of the process and the unwind tables that describe it.
 
+use core::arch::x86_64::_rdtsc;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -75,11 +76,17 @@ impl Tables {
     }
 }
 
+/// Ticks of the time-stamp counter, some 20 ms.
+pub const A_WHILE: u64 = 1 << 26;
+
 struct List {
     ranges: [Range; RANGES],
     len: usize,
     /// Bytes of published tables at that time.
     tables: u64,
+    /// Whether all could be read the last time, and when that was, by the time-stamp counter.
+    is_whole: bool,
+    read_at: u64,
 }
 
 /// The executable mappings, as far as they have been seen.
@@ -105,6 +112,8 @@ impl Modules {
                 ranges: [NONE; RANGES],
                 len: 0,
                 tables: 0,
+                is_whole: false,
+                read_at: 0,
             }),
         }
     }
@@ -137,6 +146,21 @@ impl Modules {
         self.with(List::refresh);
     }
 
+    /// The same if they were last read some time ago: what was there then may have been unloaded.
+    pub fn read_sometimes(&self) {
+        self.with(|list| {
+            // SAFETY: reads a counter.
+            if unsafe { _rdtsc() }.wrapping_sub(list.read_at) > A_WHILE {
+                list.refresh();
+            }
+        });
+    }
+
+    /// Whether the maps could be read the last time.
+    pub fn are_whole(&self) -> bool {
+        self.with(|list| list.is_whole)
+    }
+
     fn with<R>(&self, work: impl FnOnce(&mut List) -> R) -> R {
         while self.lock.swap(1, Ordering::Acquire) != 0 {
             sys::sched_yield();
@@ -164,15 +188,21 @@ impl List {
     }
 
     fn refresh(&mut self) {
-        self.len = 0;
+        let mut is_begun = false;
         // The mapping at offset 0 of the file last seen: the file's ELF header, if it is one.
         let mut head: Option<Mapping> = None;
-        let _ = maps::for_each(|mapping, path| {
+        let read = maps::for_each(|mapping, path| {
+            if !is_begun {
+                // Where the maps cannot be read, what was known stays.
+                is_begun = true;
+                self.len = 0;
+            }
             let is_file = path.first() == Some(&b'/') || path == b"[vdso]";
             if is_file && mapping.offset == 0 && mapping.read {
                 head = Some(mapping);
             }
-            if !mapping.execute {
+            // What cannot be read, like vsyscall, is nobody's code here.
+            if !mapping.execute || !mapping.read {
                 return true;
             }
             let own_head = head.filter(|h| is_file && h.inode == mapping.inode);
@@ -193,6 +223,9 @@ impl List {
             }
             true
         });
+        self.is_whole = read.is_some();
+        // SAFETY: reads a counter.
+        self.read_at = unsafe { _rdtsc() };
     }
 }
 

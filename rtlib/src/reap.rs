@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 
 use abi::image::{FUNCTION_END, FUNCTION_JUMP};
 use abi::rule::Rule;
+use abi::segment::ROOT_COMPLETE;
 
 use crate::cfi::{COLUMNS, RBP, RBX, RSP, Registers};
 use crate::entry::{ATTEMPTS, find_stack, grow_frames};
@@ -36,8 +37,11 @@ pub(crate) unsafe fn reap(thread: *mut Thread, flags: u32, slot: u64) -> Option<
             Frame::of_caller(thread, slot)
         };
         let sp = frame.registers[RSP];
-        let stack = stack_of(thread, &frame)?;
-        if !is_jump {
+        let Stack {
+            id: stack,
+            is_whole,
+        } = stack_of(thread, &frame)?;
+        if !is_jump && is_whole {
             stacks::arrive(thread, stack);
         }
         stacks::lock_own(thread);
@@ -60,13 +64,22 @@ pub(crate) unsafe fn reap(thread: *mut Thread, flags: u32, slot: u64) -> Option<
     }
 }
 
-/// Which stack a call is on whose return address is at `slot`, as [`walk::Walk::stack`] has it.
+/// Which stack a call is on whose return address is at `slot`, as [`walk::Walk::stack`] has it; `None`
+/// where that is only known by the end of its mapping, which it may share with others.
 ///
 /// # Safety
 /// The thread is the caller's, marked busy, its callee-saved registers stored.
 pub(crate) unsafe fn stack_of_call(thread: *mut Thread, slot: u64) -> Option<u64> {
     // SAFETY: the caller's promise.
-    unsafe { stack_of(thread, &Frame::of_caller(thread, slot)) }
+    let stack = unsafe { stack_of(thread, &Frame::of_caller(thread, slot)) };
+    stack.filter(|stack| stack.is_whole).map(|stack| stack.id)
+}
+
+/// A stack as [`walk::Walk::stack`] has it.
+struct Stack {
+    id: u64,
+    /// Whether its root was reached; else it is the end of its mapping.
+    is_whole: bool,
 }
 
 /// A frame that goes on.
@@ -139,7 +152,7 @@ fn pointer_guard() -> u64 {
 ///
 /// # Safety
 /// As for [`reap`].
-unsafe fn stack_of(thread: *mut Thread, frame: &Frame) -> Option<u64> {
+unsafe fn stack_of(thread: *mut Thread, frame: &Frame) -> Option<Stack> {
     let (sp, rbp) = (frame.registers[RSP], frame.registers[RBP]);
     let mut use_full = false;
     let mut last = 0;
@@ -147,7 +160,10 @@ unsafe fn stack_of(thread: *mut Thread, frame: &Frame) -> Option<u64> {
     unsafe {
         for _ in 0..ATTEMPTS {
             let result = if use_full {
-                walk::full_from(thread, 0, frame.registers, frame.pc).map(|walk| walk.stack)
+                walk::full_from(thread, 0, frame.registers, frame.pc).map(|walk| Stack {
+                    id: walk.stack,
+                    is_whole: walk.root == ROOT_COMPLETE,
+                })
             } else {
                 stack_by_rules(thread, frame.pc, sp, rbp)
             };
@@ -178,7 +194,8 @@ unsafe fn stack_by_rules(
     mut pc: u64,
     mut sp: u64,
     mut rbp: u64,
-) -> Result<u64, Obstacle> {
+) -> Result<Stack, Obstacle> {
+    let stack = |id, is_whole| Ok(Stack { id, is_whole });
     // SAFETY: the thread is ours. Stack words are read between the stack pointer and the end of
     // the mapping it lies in.
     unsafe {
@@ -200,13 +217,13 @@ unsafe fn stack_by_rules(
                     cfa_offset,
                     rbp_words,
                 } => (rbp.wrapping_add(cfa_offset as i64 as u64), rbp_words),
-                Rule::Root => return Ok(sp),
+                Rule::Root => return stack(sp, true),
                 Rule::Realigned { .. } | Rule::Full => return Err(Obstacle::Full),
-                Rule::Stop => return Ok(high),
+                Rule::Stop => return stack(high, false),
             };
             let saved_rbp = cfa.wrapping_add((i64::from(rbp_words) * 8) as u64);
             if cfa < sp.wrapping_add(8) || cfa > high || cfa % 8 != 0 || saved_rbp < sp {
-                return Ok(high);
+                return stack(high, false);
             }
             pc = ((cfa - 8) as *const u64).read();
             if rbp_words != 0 {

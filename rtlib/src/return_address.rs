@@ -11,7 +11,13 @@ use crate::{segment, stacks};
 
 /// The rule of a return address, found in the unwind tables and remembered.
 pub fn learn(pc: u64) {
-    RULES.insert(pc, rule_of(pc).unwrap_or(Rule::Stop));
+    MODULES.read_sometimes();
+    match rule_of(pc) {
+        Some(rule) => RULES.insert(pc, rule),
+        None if MODULES.are_whole() => RULES.insert(pc, Rule::Stop),
+        // The maps could not be read, for want of a descriptor: the next one like it asks again.
+        None => false,
+    };
 }
 
 /// The rule of a return address by tables and recipes.

@@ -74,6 +74,10 @@ impl Rules {
     /// Remembers the rule for `address`; false where there is no room, and the rule must be found
     /// anew each time.
     pub fn insert(&self, address: u64, rule: Rule) -> bool {
+        if address == 0 {
+            // A free slot has that key.
+            return false;
+        }
         let first = slot_of(address);
         for at in first..first + PROBES {
             let slot = &self.slots[at % SLOTS];

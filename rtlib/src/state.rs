@@ -28,6 +28,7 @@ pub static ipath_parameters: Parameters = Parameters {
     max_paths: AtomicU64::new(0),
     depth: AtomicU64::new(0),
     folds: AtomicU64::new(0),
+    distrust: AtomicU64::new(0),
     tid_offset: AtomicI32::new(0),
     rdfsbase: AtomicU32::new(0),
     system_calls: AtomicU32::new(0),

@@ -299,7 +299,7 @@ entry_stub!(
     pushfq
     cld
     mov edi, esi
-    lea rsi, [rsp + {pushed} + 8]
+    lea rsi, [rsp + {pushed} + 16]
     mov rdx, rbp
     call {verify}
     popfq

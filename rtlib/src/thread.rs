@@ -36,7 +36,7 @@ pub struct Saved {
 }
 
 /// A range of memory that a stack lies in.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackRange {
     /// First address.
@@ -117,6 +117,8 @@ pub struct Thread {
     pub lock: AtomicU32,
     /// 1 where another thread has taken activations over.
     pub has_taken: u32,
+    /// When the bounds of a stack were last looked at again.
+    pub renewed: u64,
     /// The first stack the thread was seen on.
     pub home: u64,
 }

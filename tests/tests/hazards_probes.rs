@@ -3,7 +3,10 @@
 
 use ipath_tests::compile::program;
 use ipath_tests::each_way::{all_kept, counts_kept};
+use ipath_tests::place::Scratch;
 use ipath_tests::program::Program;
+use ipath_tests::session::own_counts;
+use nix::sys::signal::Signal;
 
 fn compiled(name: &str, args: &[&str]) -> Program {
     Program::new(&program(name), args.iter().copied())
@@ -78,4 +81,19 @@ fn never_returns() {
     unreturned("quick", 6, 1, 0);
     unreturned("loop", 0, 0, 2);
     unreturned("killed", 128 + 14, 1, 0);
+}
+
+/// The verified way of the other tests does find remembered walks, and ends the program where one differs.
+#[test]
+fn verifying_remembered_walks_can_fail() {
+    let program = compiled("own_backtrace.c", &[]).env("IPATH_VERIFY_WALKS", "distrust");
+    let plain = program.plain().expect(0);
+    let own = own_counts(&plain.stdout);
+    let names: Vec<&str> = own.keys().map(String::as_str).collect();
+    let scratch = Scratch::new("distrust");
+    let file = scratch.file("p.json");
+    let killed = 128 + Signal::SIGILL as i32;
+    program
+        .under_ipath(&names, "count,wall", &file)
+        .expect(killed);
 }

@@ -10,7 +10,7 @@ use patcher::plan::Effects;
 
 use super::map_in::{ControlBlock, Placed, Ready, map_in};
 use super::write::write;
-use super::{Changed, Selection, Session, SessionError};
+use super::{Changed, Selection, Session, SessionError, VERIFY};
 use crate::clock;
 use crate::faults::step;
 use crate::process::modules::Module;
@@ -186,6 +186,7 @@ impl Session {
             max_paths: options.max_paths.into(),
             depth: options.depth.into(),
             folds: u64::from(options.collapse_recursion).into(),
+            distrust: u64::from(std::env::var_os(VERIFY).is_some_and(|v| v == "distrust")).into(),
             tid_offset: control_block.tid_offset.unwrap_or(-1).into(),
             rdfsbase: u32::from(!control_block.has_self_pointer && hwcap2 & FSGSBASE != 0).into(),
             system_calls: 1.into(),

@@ -40,7 +40,7 @@ pub use select::{Candidate, Selection, Unmatched, copies_of, display_name, selec
 pub use windows::Occupied;
 
 /// In the environment, has the runtime walk the stack at every call even where it remembers the walk,
-/// and end the program where the two differ: for tests.
+/// and end the program where the two differ: for tests. With the value `distrust` they always do.
 const VERIFY: &str = "IPATH_VERIFY_WALKS";
 
 /// What can go wrong with a session.

@@ -100,7 +100,7 @@ impl WayBack {
         let below = thread.sp().0 - RED_ZONE;
         let at_state = (below - state.len() as u64) & !63;
         let sp = (at_state - FRAME) & !15;
-        if !is_own_stack(maps, thread, sp - SPARE) {
+        if !is_own_stack(memory, maps, thread, sp - SPARE) {
             return None;
         }
         let mut bytes = frame(code.restorer, &thread.restarting(), mask, at_state);
@@ -119,8 +119,9 @@ impl WayBack {
 
 /// Whether `lowest` and everything from there to the stack pointer is stack of this thread's own
 /// and nobody else's: the main thread's, or one at whose upper end the C library has put the
-/// thread's control block. A coroutine's stack may end anywhere.
-fn is_own_stack(maps: &[Mapping], thread: &StoppedThread, lowest: u64) -> bool {
+/// thread's control block, which points at itself (psABI 3.4.6). A coroutine's stack may end anywhere: Go's
+/// lie in one mapping, and what the FS base is for there as well.
+fn is_own_stack(memory: &Memory, maps: &[Mapping], thread: &StoppedThread, lowest: u64) -> bool {
     let Some(stack) = maps.iter().find(|m| m.contains(thread.sp())) else {
         return false;
     };
@@ -129,7 +130,9 @@ fn is_own_stack(maps: &[Mapping], thread: &StoppedThread, lowest: u64) -> bool {
         // It grows down as it is written to.
         return true;
     }
-    roomy && stack.contains(thread.fs_base()) && thread.sp() < thread.fs_base()
+    let block = thread.fs_base();
+    let is_block = || memory.read_word(block).is_ok_and(|word| word == block.0);
+    roomy && stack.contains(block) && thread.sp() < block && is_block()
 }
 
 /// Whether returns of the thread are checked against a shadow stack, which would have to hold the

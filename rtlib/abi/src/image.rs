@@ -36,6 +36,8 @@ pub struct Parameters {
     pub depth: AtomicU64,
     /// 1 where recursion is folded.
     pub folds: AtomicU64,
+    /// 1 where verifying finds every remembered walk wrong, to see that it does verify.
+    pub distrust: AtomicU64,
     /// Bytes behind the FS base where the thread id stands (32 bit), or -1 where it is not known.
     pub tid_offset: AtomicI32,
     /// 0 where the word at %fs:0 is the FS base, 1 where `rdfsbase` must tell it (AT_HWCAP2 bit 1).
@@ -140,7 +142,7 @@ pub struct TrapActions {
 const _: () = {
     assert!(size_of::<TrapSlot>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 48 + 8 * MAX_TIMERS + 16);
+    assert!(size_of::<Parameters>() == 56 + 8 * MAX_TIMERS + 16);
     assert!(size_of::<FunctionSlot>() == 8);
     assert!(size_of::<MapSlot>() == 16);
 };
