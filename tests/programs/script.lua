@@ -1,8 +1,9 @@
 -- A fixed run of the interpreter: a thousand calls deep, through C and back, errors that are thrown
 -- through many frames, coroutines. It prints a checksum, and how often it has called functions of the
--- interpreter (`calls NAME N`) and left them by a jump (`unwound NAME N`).
+-- interpreter (`calls NAME N`), left them by a jump (`unwound NAME N`) and caught an error
+-- (`caught BY N`).
 
-local calls, unwound = {}, {}
+local calls, unwound, caught = {}, {}, {}
 
 local function note(counts, name, n)
   counts[name] = (counts[name] or 0) + (n or 1)
@@ -48,12 +49,10 @@ local function through_c(f)
   return (gsub("a", "a", function() return f() end))
 end
 
-local failed = 0
-
 local function fails(f, ...)
   local ok, what = try(f, ...)
   assert(not ok)
-  failed = failed + 1
+  note(caught, "pcall")
   return what
 end
 
@@ -158,6 +157,9 @@ local inner = coroutine.create(function()
 end)
 while coroutine.status(inner) ~= "dead" do
   local ok, value = resume(inner)
+  if not ok then
+    note(caught, "resume")
+  end
   results[#results + 1] = tostring(ok) .. tostring(value)
 end
 
@@ -165,21 +167,17 @@ end
 local odd = setmetatable({}, { __index = function(_, key) throw("no " .. key) end })
 note(calls, "lua_pcallk")
 local _, what = xpcall(function() return odd.field end, function(e) return e .. "!" end)
-failed = failed + 1
+note(caught, "xpcall")
 results[#results + 1] = what
 
 for i = 1, #results do
   print(results[i])
 end
-print("failed " .. failed)
-for word, counts in pairs { calls = calls, unwound = unwound } do
-  for name, n in pairs(counts) do
-    sorted[#sorted + 1] = word .. " " .. name .. " " .. n
-  end
-end
 local lines = {}
-for i = 61, #sorted do
-  lines[#lines + 1] = sorted[i]
+for word, counts in pairs { calls = calls, unwound = unwound, caught = caught } do
+  for name, n in pairs(counts) do
+    lines[#lines + 1] = word .. " " .. name .. " " .. n
+  end
 end
 sort(lines)
 print(table.concat(lines, "\n"))
