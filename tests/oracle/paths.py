@@ -4,10 +4,11 @@ Run inside gdb (`gdb -batch -x paths.py`). The job comes as JSON in the file nam
 environment variable IPATH_ORACLE:
 
     {"program": "...", "args": [...], "stdin": "...", "stdout": "...", "stderr": "...",
-     "sites": [{"module": "libmpi.so.40", "address": 616096}], "result": "..."}
+     "sites": [{"module": "libmpi.so.40", "address": 616096}], "paths": true, "result": "..."}
 
 `address` is the virtual address in the module's file. The breakpoint sits on the function's very
 first instruction, so a caller's return address is found by the unwind rules of the callers alone.
+Without `paths` calls are only counted, by gdb's own count of how often a breakpoint was met.
 """
 
 import json
@@ -95,6 +96,7 @@ class Modules:
 
 
 SYNTHETIC = (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME)
+FOREVER = 2**31 - 1
 ENDS = (gdb.FRAME_UNWIND_NO_REASON, gdb.FRAME_UNWIND_OUTERMOST, gdb.FRAME_UNWIND_NULL_ID)
 
 
@@ -136,6 +138,16 @@ class Site(gdb.Breakpoint):
         complete = frame.unwind_stop_reason() in ENDS
         key = (self.index, gdb.selected_thread().num, complete, tuple(stack))
         self.counts[key] = self.counts.get(key, 0) + 1
+
+
+class Counter(gdb.Breakpoint):
+    """A breakpoint that counts for itself and stops the program so late that it never does."""
+
+    def __init__(self, index, at):
+        super().__init__("*%#x" % at, internal=True)
+        self.ignore_count = FOREVER
+        self.index = index
+        self.error = None
 
 
 def quote(text):
@@ -192,13 +204,16 @@ def main():
         for index, site in list(waiting.items()):
             at = modules.absolute(site["module"], site["address"])
             if at is not None:
-                placed.append(Site(index, at, modules, counts))
+                own = Site(index, at, modules, counts) if job["paths"] else Counter(index, at)
+                placed.append(own)
                 del waiting[index]
         # The loader's own hook stops the program after each change of its list of libraries,
         # before a constructor of the new ones runs.
         gdb.execute("set stop-on-solib-events %d" % (1 if waiting else 0))
         gdb.execute("continue", to_string=True)
 
+    if not job["paths"]:
+        counts = {(own.index, 0, True, ()): own.hit_count for own in placed}
     paths = [
         {
             "site": index,

@@ -15,35 +15,50 @@ use crate::symbols::Site;
 /// # Panics
 /// With the differences.
 pub fn check(program: &Program, pattern: &str, sites: &[Site]) -> Profile {
+    check_all(program, &[pattern], sites)
+}
+
+/// The same for several functions at once.
+///
+/// # Panics
+/// With the differences.
+pub fn check_all(program: &Program, patterns: &[&str], sites: &[Site]) -> Profile {
     let scratch = Scratch::new("exact");
     let plain = program.plain();
     let found = oracle::run(program, sites);
     found.assert_like(&plain);
-    println!("{pattern}: {}", found.summary());
+    println!("{}: {}", patterns.join(", "), found.summary());
     let file = scratch.file("p.json");
-    let ours = program.under_ipath(&[pattern], "count,wall", &file);
+    let ours = program.under_ipath(patterns, "count,wall", &file);
     assert_output_kept(&plain, &ours);
     let profile = Profile::read(&file);
     assert_equal(&profile, &found);
     profile.assert_lossless();
     assert_eq!(profile.losses.open.unwrap_or(0), 0, "every call has ended");
+    for function in &profile.functions {
+        let (returned, unwound) = profile.ends(&function.linkage);
+        if !function.exits.is_empty() {
+            let ended = returned + unwound;
+            assert_eq!(count(&function.totals), ended, "{}", function.name);
+        }
+    }
     let metrics: Vec<_> = profile
         .metrics
         .iter()
         .map(|m| (m.name.as_str(), m.unit.as_str()))
         .collect();
     assert_eq!(metrics, [("count", "calls"), ("wall", "ns")]);
-    check_walks(program, &plain, &profile, pattern);
+    check_walks(program, &plain, &profile, patterns);
     profile
 }
 
 /// Runs it again with every remembered walk made anew, which ends it where the two differ.
-fn check_walks(program: &Program, plain: &Finished, profile: &Profile, pattern: &str) {
+fn check_walks(program: &Program, plain: &Finished, profile: &Profile, patterns: &[&str]) {
     let scratch = Scratch::new("verified");
     let file = scratch.file("p.json");
     let ours = program
         .verified()
-        .under_ipath(&[pattern], "count,wall", &file);
+        .under_ipath(patterns, "count,wall", &file);
     assert_output_kept(plain, &ours);
     let again = Profile::read(&file);
     let calls = |profile: &Profile| {

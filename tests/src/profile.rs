@@ -174,6 +174,19 @@ impl Profile {
         self.function(name).map_or(0, |f| count(&f.totals))
     }
 
+    /// Calls of the functions with this linkage name that have returned, by the histograms of their times, and
+    /// those that were left by a jump or an exception.
+    pub fn ends(&self, linkage: &str) -> (u64, u64) {
+        let paths = self.paths.iter();
+        let own = paths.filter(|path| self.functions[path.function].linkage == linkage);
+        own.fold((0, 0), |(returned, unwound), path| {
+            let times = path.metrics["wall"]["hist"].as_array();
+            let times = times.into_iter().flatten();
+            let more: u64 = times.map(|bucket| bucket[1].as_u64().unwrap_or(0)).sum();
+            (returned + more, unwound + path.unwound.unwrap_or(0))
+        })
+    }
+
     /// Checks that every path is complete, `why` it should be.
     ///
     /// # Panics

@@ -1,8 +1,8 @@
-//! `ipath run` counts exactly what gdb finds, on own programs, Debian's Python and redis, and MPI.
+//! `ipath run` counts exactly what gdb finds, on own programs, Debian's redis, and MPI.
 
 use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
-use ipath_tests::compile::{build, program, program_with, source};
+use ipath_tests::compile::{build, program, program_with};
 use ipath_tests::exact::{assert_output_kept, check};
 use ipath_tests::oracle::Job;
 use ipath_tests::place::{Scratch, ipath, workspace};
@@ -169,31 +169,6 @@ fn exact_rust() {
         Some(2),
         "two panics pass through it"
     );
-}
-
-const PYTHON: &str = "/usr/bin/python3.11";
-
-fn python() -> Program {
-    let script = source("script.py").display().to_string();
-    Program::new(Path::new(PYTHON), ["-I", "-S", "-B", &script]).env("PYTHONHASHSEED", "0")
-}
-
-#[test]
-fn exact_python_getattr() {
-    let profile = check(
-        &python(),
-        "PyObject_GetAttr",
-        &sites(Path::new(PYTHON), "PyObject_GetAttr"),
-    );
-    assert!(profile.paths.len() > 200, "{} paths", profile.paths.len());
-}
-
-#[test]
-fn exact_python_eval() {
-    let name = "_PyEval_EvalFrameDefault";
-    let profile = check(&python(), name, &sites(Path::new(PYTHON), name));
-    let deepest = profile.paths.iter().map(|path| path.stack.len()).max();
-    assert!(deepest >= Some(80), "{deepest:?} frames");
 }
 
 #[test]

@@ -116,8 +116,12 @@ pub(super) fn is_argument(metric: &str) -> bool {
     metric.starts_with("arg")
 }
 
-/// Activations that closed normally; none where more ended otherwise than there were.
+/// Activations that were seen to close normally: 0 where no exit is patched, and none where more ended
+/// otherwise than there were.
 pub(super) fn closed(count: u64, unwound: Option<u64>, open: Option<u64>) -> Option<u64> {
+    if unwound.or(open).is_none() {
+        return Some(0);
+    }
     count
         .checked_sub(unwound.unwrap_or(0))?
         .checked_sub(open.unwrap_or(0))

@@ -5,6 +5,7 @@ use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
+use super::tables::is_indirect_jump;
 use super::{Flow, ends_block};
 
 /// What is known before an instruction, relative to the stack pointer at the function's entry.
@@ -68,7 +69,8 @@ pub struct Heights(Vec<Option<State>>);
 
 impl Heights {
     /// Follows every path of `flow` from its entry. Where control arrives by other ways than a
-    /// direct branch nothing is known.
+    /// direct branch nothing is known, but for jump tables: any of the function's may lead to any
+    /// place that one of them names.
     pub fn of(flow: &Flow, calls: Calls) -> Self {
         let mut states: Vec<Option<State>> = vec![None; flow.insns.len()];
         let mut work = Vec::new();
@@ -83,7 +85,11 @@ impl Heights {
                 work.push(index);
             }
         };
-        for &mark in flow.marks.iter().filter(|&&mark| !flow.is_entry(mark)) {
+        let is_unknown = |mark: &u64| {
+            let is_switched = calls == Calls::Keep && flow.switched.binary_search(mark).is_ok();
+            !flow.is_entry(*mark) && !is_switched
+        };
+        for &mark in flow.marks.iter().filter(|mark| is_unknown(mark)) {
             arrive(&mut states, &mut work, mark, State::default());
         }
         arrive(&mut states, &mut work, flow.ranges[0].start.0, State::ENTRY);
@@ -99,6 +105,11 @@ impl Heights {
             );
             if jumps {
                 arrive(&mut states, &mut work, insn.near_branch_target(), after);
+            }
+            if is_indirect_jump(insn) && !is_tail_call(flow, insn, after) {
+                for &at in &flow.switched {
+                    arrive(&mut states, &mut work, at, after);
+                }
             }
             if !ends_block(insn) {
                 arrive(&mut states, &mut work, insn.next_ip(), after);
@@ -128,6 +139,11 @@ impl Heights {
     fn state(&self, index: usize) -> Option<State> {
         self.0.get(index).copied().flatten()
     }
+}
+
+/// Is it a jump by a pointer with nothing of the function's own left on the stack?
+fn is_tail_call(flow: &Flow, insn: &Instruction, after: State) -> bool {
+    after.rsp == Some(0) && flow.by_pointer.binary_search(&insn.ip()).is_ok()
 }
 
 fn after(
@@ -298,6 +314,8 @@ mod tests {
             entry: Svma(0x1000),
             branches: Vec::new(),
             marks: Vec::new(),
+            switched: Vec::new(),
+            by_pointer: Vec::new(),
             insns,
             leaves: Vec::new(),
             has_labels: false,
@@ -316,6 +334,34 @@ mod tests {
     fn last(code: &mut CodeAssembler) -> Option<i64> {
         let flow = flow(code);
         Heights::of(&flow, Calls::MayMove).before(flow.insns.len() - 1)
+    }
+
+    /// What a jump table names has the height at the jump. One by a pointer with nothing left on the stack
+    /// leaves the function.
+    #[test]
+    fn a_jump_table_keeps_the_height() {
+        let mut code = assembler();
+        let mut gone = code.create_label();
+        code.test(edi, edi).unwrap();
+        code.je(gone).unwrap();
+        code.sub(rsp, 40).unwrap();
+        code.jmp(rax).unwrap();
+        code.call(rcx).unwrap();
+        code.add(rsp, 40).unwrap();
+        code.ret().unwrap();
+        code.set_label(&mut gone).unwrap();
+        code.jmp(rdx).unwrap();
+        let mut flow = flow(&mut code);
+        const CALL: usize = 4;
+        let target = flow.insns[CALL].ip();
+        let height = |flow: &Flow, calls| Heights::of(flow, calls).before(CALL);
+        flow.marks = vec![target];
+        assert_eq!(height(&flow, Calls::Keep), None, "from anywhere");
+        flow.switched = vec![target];
+        assert_eq!(height(&flow, Calls::Keep), None, "from both jumps");
+        flow.by_pointer = vec![flow.insns.last().expect("a jump").ip()];
+        assert_eq!(height(&flow, Calls::Keep), Some(-40));
+        assert_eq!(height(&flow, Calls::MayMove), None);
     }
 
     #[test]

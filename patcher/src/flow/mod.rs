@@ -65,6 +65,10 @@ pub struct Flow {
     /// Other addresses that control can arrive at: jump tables, landing pads, address-taken labels,
     /// `endbr64`. Sorted.
     pub marks: Vec<u64>,
+    /// Those of them where control arrives from the function's own jump tables alone. Sorted.
+    switched: Vec<u64>,
+    /// Indirect jumps by a pointer, ascending: tail calls, or to a label.
+    by_pointer: Vec<u64>,
     /// Where the function is left, ascending.
     pub leaves: Vec<Leave>,
     /// Is the address of some instruction inside the function taken, by a `lea` or in data?
@@ -127,6 +131,8 @@ impl Flow {
             entry,
             branches: Vec::new(),
             marks: reached.marks,
+            switched: reached.switched,
+            by_pointer: reached.by_pointer,
             insns,
             leaves: Vec::new(),
             has_labels: reached.has_labels,
@@ -149,6 +155,7 @@ impl Flow {
             }
             if is_landing_marker(insn) {
                 self.marks.push(insn.ip());
+                self.switched.retain(|&at| at != insn.ip());
             }
         }
         self.marks.sort_unstable();

@@ -30,6 +30,10 @@ pub struct Reached {
     pub desync: Option<u64>,
     /// Is there an indirect jump whose targets are not among the marks?
     pub unexplained: bool,
+    /// Those of the marks where control arrives from the function's own jump tables alone.
+    pub switched: Vec<u64>,
+    /// Indirect jumps by a pointer, ascending.
+    pub by_pointer: Vec<u64>,
 }
 
 /// Follows all paths of the function in `ranges`.
@@ -125,6 +129,11 @@ pub fn from(
         doubting.get_or_insert(!found.by_label);
         work.extend(later.drain(..).filter(|at| !reached.visited.contains(at)));
         if work.is_empty() {
+            if !found.unexplained {
+                let only = |at: &u64| !reached.marks.contains(at);
+                reached.switched = found.landing.iter().copied().filter(only).collect();
+            }
+            reached.by_pointer = found.by_pointer;
             reached.marks.extend(found.landing);
             break;
         }

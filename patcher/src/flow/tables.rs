@@ -29,6 +29,8 @@ pub struct Targets {
     pub unexplained: bool,
     /// Is there one that may go to a label whose address is taken?
     pub by_label: bool,
+    /// Indirect jumps by a pointer: tail calls, or to a label.
+    pub by_pointer: Vec<u64>,
 }
 
 /// How the target of an indirect jump is computed.
@@ -75,6 +77,9 @@ pub fn targets(image: &Image<'_>, insns: &[Instruction], starts: &impl Fn(u64) -
     found.landing.dedup();
     for &jump in &jumps {
         let shape = shape(insns, &branches, jump);
+        if shape == Shape::Pointer {
+            found.by_pointer.push(insns[jump].ip());
+        }
         found.by_label |= shape != Shape::Offsets || !offsets;
         found.unexplained |= match shape {
             Shape::Offsets => !offsets,
