@@ -16,7 +16,6 @@
 //! were equal, and then the walk itself would read it.
 
 use core::mem::size_of;
-use core::ptr;
 
 use abi::segment::RecordHead;
 
@@ -114,7 +113,9 @@ impl Run {
         // SAFETY: fields of our own.
         unsafe {
             (&raw mut self.stack).write_volatile(stack);
-            (&raw mut self.record).write_volatile(record);
+            (&raw mut self.record)
+                .cast::<u64>()
+                .write_volatile(record as u64);
         }
     }
 }
@@ -297,6 +298,7 @@ impl Memo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::ptr;
     use std::vec;
     use std::vec::Vec;
 

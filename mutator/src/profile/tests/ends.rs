@@ -1,0 +1,28 @@
+//! Calls whose ends are not known.
+
+use super::{contract, read};
+use serde_json::json;
+
+/// A function that never returns has no exit to be patched: no end of its calls is known, nor any time.
+#[test]
+fn calls_without_exits_have_no_times() {
+    let mut value = contract();
+    let none = json!({"sum": 0, "min": 0, "max": 0, "outermost": 0, "exclusive": 0});
+    for place in ["/paths/0/metrics", "/functions/0/totals"] {
+        value.pointer_mut(place).unwrap()["wall"] = none.clone();
+    }
+    let wrong = read(&value).check().unwrap_err().to_string();
+    assert_eq!(
+        wrong,
+        "paths[0].metrics.wall.hist is 0, but the paths give 10"
+    );
+    for place in ["/paths/0", "/functions/0/totals"] {
+        for ends in ["unwound", "open"] {
+            value.pointer_mut(place).unwrap()[ends] = json!(null);
+        }
+    }
+    let profile = read(&value);
+    profile.check().unwrap();
+    assert_eq!(profile.paths[0].measured("wall"), 0);
+    assert_eq!(profile.functions[0].totals.measured("wall"), 0);
+}
