@@ -1,11 +1,16 @@
 //! `run`: a program under observation from its first instruction.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{IsTerminal, Seek, SeekFrom, copy};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Seek, SeekFrom, copy};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 
 use super::measure::{check, options, patterns, tell_refused};
 use super::source::Live;
@@ -78,12 +83,34 @@ pub(super) fn run(
         .resume()
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
     let watched = watch(&output, show, Live::new(session, false), &signals);
-    let status = child.wait();
+    let status = wait(&mut child);
     spool.replay();
     watched?;
     let status =
         status.map_err(|e| Failure::new(OPERATION, &subject, crate::error::io_text(&e)))?;
     Ok(exit_code(status))
+}
+
+/// Waits for the program's end. A thread that was stopped when the program was killed is this process's to
+/// collect, and before it is the program has not ended.
+fn wait(child: &mut Child) -> io::Result<ExitStatus> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let pid = child.id();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        let threads = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten();
+        let tids = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        for tid in tids.filter(|&tid: &i32| tid as u32 != pid) {
+            // One that is nobody's to collect is no child.
+            let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+            let _ = waitpid(Pid::from_raw(tid), Some(flags));
+        }
+        sleep(PAUSE);
+    }
 }
 
 /// The program's own status; 128 + N for signal N, as shells have it.

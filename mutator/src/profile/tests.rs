@@ -1,7 +1,6 @@
 //! The format against the example of the contract, and profiles that do not fit together.
 
 mod ends;
-
 use super::*;
 use serde_json::{Value, json};
 
