@@ -176,12 +176,14 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
     }
     // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
     unsafe {
-        if is_busy(thread, slot) || !(*thread).stack.holds(slot) {
+        if is_busy(thread, slot) {
             return;
         }
         set_busy(thread, slot);
         (*thread).entry_rbp = rbp;
-        if let Ok(run) = (*thread).memo.find(function as u32, slot)
+        // Only from here on does the stack stay the thread's current one, whatever handler comes.
+        if (*thread).stack.holds(slot)
+            && let Ok(run) = (*thread).memo.find(function as u32, slot)
             && !(walk(thread, function as u32, slot) && {
                 (*thread).walk.fold(thread, function as u32);
                 is_same_walk(thread, function as u32, run)
