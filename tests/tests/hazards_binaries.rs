@@ -198,6 +198,15 @@ fn libc_of(program: &Path) -> PathBuf {
 
 type Stacks = BTreeSet<Vec<(String, u64)>>;
 
+/// Words in frames of unknown code are no reason to read what they point at.
+#[test]
+fn jit_words_that_lead_nowhere() {
+    all_kept(&Program::new(
+        &program_with("jit_words.c", &["-fno-omit-frame-pointer"]),
+        [""; 0],
+    ));
+}
+
 /// A compiler of traces that uses rbp like any register. What its code calls has a path of one frame. All
 /// other paths are those of the interpreter.
 #[test]
