@@ -6,6 +6,8 @@
 #ifndef BODY_H
 #define BODY_H
 
+#include "function.h"
+
 #include <stdio.h>
 
 #ifndef PADDING
@@ -19,16 +21,6 @@ __asm__(".text\n"
         ".if " TEXT(PADDING) "\n"
         ".skip " TEXT(PADDING) ", 0x90\n"
         ".endif\n"
-        ".endm\n"
-        ".macro function name\n"
-        ".globl \\name\n"
-        ".type \\name, @function\n"
-        "\\name:\n"
-        ".cfi_startproc\n"
-        ".endm\n"
-        ".macro end name\n"
-        ".cfi_endproc\n"
-        ".size \\name, . - \\name\n"
         ".endm\n"
         ".macro body name\n"
         "function \\name\n"

@@ -2,6 +2,8 @@
 #ifndef IN_WINDOW_H
 #define IN_WINDOW_H
 
+#define END_WITH "ret\n"
+#include "function.h"
 #include "gate.h"
 
 /* long f(long x, const char *from, long unused, long bytes): 3 * x + the last byte read + 7. */
@@ -10,18 +12,6 @@ long in_exit(long x, const char *from, long unused, long bytes);
 long at_entry(long x, const char *from, long unused, long bytes);
 
 __asm__(".text\n"
-        ".macro function name\n"
-        ".globl \\name\n"
-        ".type \\name, @function\n"
-        "\\name:\n"
-        ".cfi_startproc\n"
-        ".endm\n"
-        ".macro end name\n"
-        "ret\n"
-        ".cfi_endproc\n"
-        ".size \\name, . - \\name\n"
-        ".endm\n"
-
         "function in_entry\n"
         "  mov %edi, %eax\n"
         "  rep lodsb\n" /* at +2 */

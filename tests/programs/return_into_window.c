@@ -4,6 +4,7 @@
  * Prints `ready` when all sleep. Each SIGUSR1 lets them return, make CALLS further calls and sleep
  * again: `calls NAME N` counts the calls that ended so far, then comes `again` and, the second
  * time, `ok`. */
+#include "function.h"
 #include "gate.h"
 #include <semaphore.h>
 
@@ -20,17 +21,6 @@ long call_before_pop(long x, long (*callee)(long));
 __attribute__((noinline, force_align_arg_pointer)) long sleeper(long x);
 
 __asm__(".text\n"
-        ".macro function name\n"
-        ".globl \\name\n"
-        ".type \\name, @function\n"
-        "\\name:\n"
-        ".cfi_startproc\n"
-        ".endm\n"
-        ".macro end name\n"
-        ".cfi_endproc\n"
-        ".size \\name, . - \\name\n"
-        ".endm\n"
-
         "function call_first\n"
         "  call passed_on\n" /* return address at +5: the window's end */
         "  lea 1(%rax), %rax\n"

@@ -6,6 +6,9 @@
  *     ones switched to by hand and by swapcontext(3), each for the first time on a path.
  * signal: a handler on the smallest alternate stack that has 256 bytes to spare. */
 #define _GNU_SOURCE
+#define FOLLOWED_BY ".skip 16, 0x90\n"
+#include "function.h"
+
 #include <alloca.h>
 #include <pthread.h>
 #include <signal.h>
@@ -33,17 +36,6 @@ static void expect(const char *name, long got, long expected)
 /* Leaves that fill their red zone from -128 to -8 and read it again right before each end: a return,
  * a tail call with a condition, one without. */
 __asm__(".text\n"
-        ".macro function name\n"
-        ".globl \\name\n"
-        ".type \\name, @function\n"
-        "\\name:\n"
-        ".cfi_startproc\n"
-        ".endm\n"
-        ".macro end name\n"
-        ".cfi_endproc\n"
-        ".size \\name, . - \\name\n"
-        ".skip 16, 0x90\n"
-        ".endm\n"
         ".macro fill\n"
         "offset = -128\n"
         ".rept 16\n"

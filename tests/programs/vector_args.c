@@ -3,6 +3,10 @@
  * most that the processor has. On new paths and on new threads, each of which makes its first probed
  * call here. */
 #define _GNU_SOURCE
+#define END_WITH "ret\n"
+#define FOLLOWED_BY ".skip 16, 0x90\n"
+#include "function.h"
+
 #include <cpuid.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -170,18 +174,6 @@ __asm__(".text\n"
         "ret\n"
         ".cfi_endproc\n"
         ".size call_with, . - call_with\n"
-        ".macro function name\n"
-        ".globl \\name\n"
-        ".type \\name, @function\n"
-        "\\name:\n"
-        ".cfi_startproc\n"
-        ".endm\n"
-        ".macro end name\n"
-        "ret\n"
-        ".cfi_endproc\n"
-        ".size \\name, . - \\name\n"
-        ".skip 16, 0x90\n"
-        ".endm\n"
         "function passes\n"
         "nopl 0(%rax, %rax)\n"
         "end passes\n"

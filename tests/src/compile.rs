@@ -100,16 +100,14 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// A source's bytes, with those of the headers beside it that it names.
+/// A source's bytes, with those of the headers beside it that it names, and those that these name.
 fn text(source: &Path) -> Vec<u8> {
-    let read =
-        |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
-    let mut text = read(source);
+    let mut text = fs::read(source).unwrap_or_else(|e| panic!("read {}: {e}", source.display()));
     let own = String::from_utf8_lossy(&text).into_owned();
     for line in own.lines() {
         let name = line.strip_prefix("#include \"");
         if let Some(name) = name.and_then(|n| n.strip_suffix('"')) {
-            text.extend(read(&source.with_file_name(name)));
+            text.extend(self::text(&source.with_file_name(name)));
         }
     }
     text
