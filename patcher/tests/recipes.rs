@@ -47,6 +47,21 @@ struct Found {
 }
 
 impl Found {
+    fn print(&self, what: &str, missing: &str) {
+        println!(
+            "{what}: {} the same, {} by the other register, {} different, {} {missing}",
+            self.same,
+            self.by_other_register,
+            self.different.len(),
+            self.missing
+        );
+        for line in self.different.iter().take(20) {
+            println!("  {line}");
+        }
+    }
+}
+
+impl Found {
     fn add(&mut self, after: Svma, ours: Recipe, theirs: Recipe, name: &str) {
         match (ours, theirs) {
             _ if ours == theirs => self.same += 1,
@@ -207,16 +222,7 @@ fn recipes_of_stripped_code_are_never_wrong() {
             continue;
         };
         let (found, calls) = compare_blind(&data);
-        println!(
-            "{name}: {calls} calls, {} the same, {} by the other register, {} different, {} missing",
-            found.same,
-            found.by_other_register,
-            found.different.len(),
-            found.missing
-        );
-        for line in found.different.iter().take(20) {
-            println!("  {line}");
-        }
+        found.print(&format!("{name}: {calls} calls"), "missing");
         all += found.same;
         assert!(found.different.is_empty(), "{name}");
     }
@@ -231,16 +237,7 @@ fn recipes_are_what_the_compiler_says() {
             continue;
         };
         let found = compare(&data);
-        println!(
-            "{name}: {} the same, {} by the other register, {} different, {} without the compiler's word",
-            found.same,
-            found.by_other_register,
-            found.different.len(),
-            found.missing
-        );
-        for line in found.different.iter().take(20) {
-            println!("  {line}");
-        }
+        found.print(name, "without the compiler's word");
         all += found.same;
         assert!(found.different.len() * 10_000 <= found.same, "{name}");
     }
