@@ -1,7 +1,7 @@
 //! `run`: a program under observation from its first instruction.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IsTerminal, Seek, SeekFrom, copy};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
+use nix::unistd;
 
 use super::measure::{check, options, patterns, tell_refused};
 use super::source::Live;
@@ -19,6 +19,7 @@ use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::launch::{Launched, launch};
 use crate::process::modules::modules;
+use crate::process::{Pid, tids};
 use crate::session::{Session, SessionError, Where, resolve, select};
 
 /// Starts a program, instruments it, watches it, and ends as it ends.
@@ -95,19 +96,16 @@ pub(super) fn run(
 /// collect, and before it is the program has not ended.
 fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     const PAUSE: Duration = Duration::from_millis(20);
-    let pid = child.id();
+    let pid = Pid(child.id() as i32);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        let threads = fs::read_dir(format!("/proc/{pid}/task"))
-            .into_iter()
-            .flatten();
-        let tids = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        for tid in tids.filter(|&tid: &i32| tid as u32 != pid) {
+        let others = tids(pid).into_iter().flatten().filter(|tid| tid.0 != pid.0);
+        for tid in others {
             // One that is nobody's to collect is no child.
             let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
-            let _ = waitpid(Pid::from_raw(tid), Some(flags));
+            let _ = waitpid(unistd::Pid::from_raw(tid.0), Some(flags));
         }
         sleep(PAUSE);
     }

@@ -223,9 +223,7 @@ impl Process {
 
     /// The ids of its threads.
     pub fn tids(&self) -> Option<Vec<Tid>> {
-        let entries = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
-        let tids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok().map(Tid));
-        Some(tids.collect())
+        tids(self.pid)
     }
 
     /// A value of /proc/PID/status.
@@ -300,6 +298,13 @@ fn parse_stat(stat: &str) -> Option<(char, u64)> {
 fn stat_field(stat: &str, place: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(place - 3)?.parse().ok()
+}
+
+/// The ids of a process's threads, those included that have ended and nobody has collected.
+pub fn tids(pid: Pid) -> Option<Vec<Tid>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let tids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok().map(Tid));
+    Some(tids.collect())
 }
 
 fn status_field(path: &str, key: &str) -> Option<String> {
