@@ -51,10 +51,8 @@ pub unsafe extern "C" fn ipath_learn_walk(
             Err(next) => return next,
         };
         let is_reaper = flags(function) & FUNCTION_REAPER != 0;
-        if is_reaper || !thread::is_same_thread(thread) || !(*thread).stack.holds(slot) {
-            return thread;
-        }
-        if has_tried {
+        if has_tried || is_reaper || !thread::is_same_thread(thread) || !(*thread).stack.holds(slot)
+        {
             return thread;
         }
         (*thread).entry_rbp = rbp;
@@ -327,10 +325,9 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
     // SAFETY: the caller's promise.
     unsafe {
         let rbp = (*thread).saved.rbp;
-        let mut use_full = false;
-        let mut last = 0;
+        let mut way = Way::default();
         for _ in 0..ATTEMPTS {
-            let result = if use_full {
+            let result = if way.use_full {
                 walk::full(thread, function, slot)
             } else {
                 walk::fast(thread, function, slot, rbp)
@@ -338,21 +335,52 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
             match result {
                 Ok(walk) if is_at_bounds(&walk) && renew_stack(thread, slot) => {}
                 Ok(walk) => return Some(walk),
-                Err(Obstacle::Stack) => find_stack(thread, slot)?,
-                // Where the cache has no room left for the rule, only the full walk is left.
-                Err(Obstacle::Rule(pc)) if pc == last => use_full = true,
-                Err(Obstacle::Rule(pc)) => {
-                    return_address::learn(pc);
-                    last = pc;
-                }
-                Err(Obstacle::Full) => use_full = true,
-                Err(Obstacle::Depth) if grow_frames(thread).is_some() => {}
+                Err(obstacle) if way.clear(thread, slot, obstacle).is_some() => {}
                 Err(Obstacle::Depth) => {
                     return Some(Walk::overflow(function, (*thread).stack.high));
                 }
+                Err(_) => return None,
             }
         }
         None
+    }
+}
+
+/// The way of a walk that is tried again and again, with what was in it cleared.
+#[derive(Default)]
+pub(crate) struct Way {
+    /// Whether only the full walk is left.
+    pub use_full: bool,
+    /// The return address whose rule was last learnt.
+    learnt: u64,
+}
+
+impl Way {
+    /// Clears what was in the way of a walk from `slot` on; `None` where that cannot be.
+    ///
+    /// # Safety
+    /// The thread is the caller's, and runs on its private stack.
+    pub(crate) unsafe fn clear(
+        &mut self,
+        thread: *mut Thread,
+        slot: u64,
+        obstacle: Obstacle,
+    ) -> Option<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match obstacle {
+                Obstacle::Stack => find_stack(thread, slot)?,
+                // The cache has no room left for the rule.
+                Obstacle::Rule(pc) if pc == self.learnt => self.use_full = true,
+                Obstacle::Rule(pc) => {
+                    return_address::learn(pc);
+                    self.learnt = pc;
+                }
+                Obstacle::Full => self.use_full = true,
+                Obstacle::Depth => grow_frames(thread)?,
+            }
+        }
+        Some(())
     }
 }
 
@@ -381,7 +409,7 @@ unsafe fn renew_stack(thread: *mut Thread, slot: u64) -> bool {
 }
 
 /// Makes the stack that holds `slot` the thread's current one.
-pub(crate) unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
+unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
     // SAFETY: the caller's promise.
     let thread = unsafe { &mut *thread };
     if let Some(known) = thread.stacks.iter().find(|r| r.holds(slot)) {

@@ -19,6 +19,7 @@ pub mod exit;
 pub mod fold;
 pub mod frame_pointer;
 pub mod learn;
+pub mod lock;
 pub mod maps;
 pub mod memo;
 pub mod memory;

@@ -2,13 +2,14 @@
 
 use core::arch::x86_64::_rdtsc;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::segment::{MODULE_PATH, TABLE_OF_ENTRIES, TableRow};
 
 use crate::cfi::{self, Fde, Region};
+use crate::lock::Lock;
 use crate::maps::{self, Mapping};
-use crate::{segment, sys};
+use crate::segment;
 
 /// Executable mappings that are told apart; code in further ones has no unwind tables.
 const RANGES: usize = 2048;
@@ -91,7 +92,7 @@ struct List {
 
 /// The executable mappings, as far as they have been seen.
 pub struct Modules {
-    lock: AtomicU32,
+    lock: Lock,
     list: UnsafeCell<List>,
 }
 
@@ -107,7 +108,7 @@ impl Modules {
             tables: None,
         };
         Self {
-            lock: AtomicU32::new(0),
+            lock: Lock::new(),
             list: UnsafeCell::new(List {
                 ranges: [NONE; RANGES],
                 len: 0,
@@ -162,12 +163,10 @@ impl Modules {
     }
 
     fn with<R>(&self, work: impl FnOnce(&mut List) -> R) -> R {
-        while self.lock.swap(1, Ordering::Acquire) != 0 {
-            sys::sched_yield();
-        }
+        self.lock.lock();
         // SAFETY: the lock is held.
         let result = work(unsafe { &mut *self.list.get() });
-        self.lock.store(0, Ordering::Release);
+        self.lock.unlock();
         result
     }
 }

@@ -11,7 +11,7 @@ use abi::rule::Rule;
 use abi::segment::ROOT_COMPLETE;
 
 use crate::cfi::{COLUMNS, RBP, RBX, RSP, Registers};
-use crate::entry::{ATTEMPTS, find_stack, grow_frames};
+use crate::entry::{ATTEMPTS, Way};
 use crate::exit::{close_handlers, close_left_behind, close_overwritten, close_within};
 use crate::state::{RULES, ipath_parameters};
 use crate::thread::Thread;
@@ -154,12 +154,11 @@ fn pointer_guard() -> u64 {
 /// As for [`reap`].
 unsafe fn stack_of(thread: *mut Thread, frame: &Frame) -> Option<Stack> {
     let (sp, rbp) = (frame.registers[RSP], frame.registers[RBP]);
-    let mut use_full = false;
-    let mut last = 0;
+    let mut way = Way::default();
     // SAFETY: the caller's promise.
     unsafe {
         for _ in 0..ATTEMPTS {
-            let result = if use_full {
+            let result = if way.use_full {
                 walk::full_from(thread, 0, frame.registers, frame.pc).map(|walk| Stack {
                     id: walk.stack,
                     is_whole: walk.root == ROOT_COMPLETE,
@@ -169,15 +168,7 @@ unsafe fn stack_of(thread: *mut Thread, frame: &Frame) -> Option<Stack> {
             };
             match result {
                 Ok(stack) => return Some(stack),
-                Err(Obstacle::Stack) => find_stack(thread, sp)?,
-                // Where the cache has no room left for the rule, only the full walk is left.
-                Err(Obstacle::Rule(pc)) if pc == last => use_full = true,
-                Err(Obstacle::Rule(pc)) => {
-                    return_address::learn(pc);
-                    last = pc;
-                }
-                Err(Obstacle::Full) => use_full = true,
-                Err(Obstacle::Depth) => grow_frames(thread)?,
+                Err(obstacle) => way.clear(thread, sp, obstacle)?,
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::entry::{find, grow_frames};
 use crate::exit::{pop, raise};
 use crate::thread::{ACTIVATIONS, HASH, Thread};
 use crate::walk::Walk;
-use crate::{learn, memory, segment, sys};
+use crate::{learn, memory, segment};
 
 /// Slot of what stands in a list between the activations of two stacks, above every address. Calls of
 /// the stack that it bears find it as what encloses them.
@@ -86,11 +86,7 @@ impl Owners {
 /// The thread is known; its lock is not held by the caller.
 pub(crate) unsafe fn lock(thread: *mut Thread) {
     // SAFETY: the caller's promise; the lock is an atomic.
-    unsafe {
-        while (*thread).lock.swap(1, Ordering::Acquire) != 0 {
-            sys::sched_yield();
-        }
-    }
+    unsafe { (*thread).lock.lock() };
 }
 
 /// Ends what [`lock`] began.
@@ -99,7 +95,7 @@ pub(crate) unsafe fn lock(thread: *mut Thread) {
 /// The caller holds the lock.
 pub(crate) unsafe fn unlock(thread: *mut Thread) {
     // SAFETY: the caller's promise.
-    unsafe { (*thread).lock.store(0, Ordering::Release) };
+    unsafe { (*thread).lock.unlock() };
 }
 
 /// Locks the caller's list and drops from it what others have taken over.

@@ -3,11 +3,12 @@
 use core::arch::asm;
 use core::mem::size_of;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::{MAX_FUNCTIONS, MAX_THREADS};
 
 use crate::activation::{self, Activation};
+use crate::lock::Lock;
 use crate::memo::{self, Memo, Miss, Read, Run};
 use crate::paths::{self, Paths};
 use crate::state::{REGISTRY, ipath_parameters};
@@ -114,7 +115,7 @@ pub struct Thread {
     /// The alternate signal stack when it was last asked for, here to save room on the application's.
     pub alternate: AlternateStack,
     /// 1 while somebody changes the list of activations otherwise than at its top ([`crate::stacks`]).
-    pub lock: AtomicU32,
+    pub lock: Lock,
     /// 1 where another thread has taken activations over.
     pub has_taken: u32,
     /// When the bounds of a stack were last looked at again.
