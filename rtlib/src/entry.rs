@@ -484,12 +484,15 @@ pub(crate) unsafe fn find(
     number.map(segment::record)
 }
 
-/// Has the line behind a record's head fetched, which is needed when the call ends.
+/// Has a record fetched: its head, and the line behind it, which is needed when the call ends.
 #[inline(always)]
 fn fetch(record: &RecordHead) {
     let head: *const RecordHead = record;
     // SAFETY: a prefetch cannot fault. It is SSE's, but uses none of its registers.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(head.wrapping_add(1).cast()) };
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(head.cast());
+        _mm_prefetch::<_MM_HINT_T0>(head.wrapping_add(1).cast());
+    }
 }
 
 /// Begins an activation; reads the clock last.

@@ -24,12 +24,14 @@ pub mod maps;
 pub mod memo;
 pub mod memory;
 pub mod modules;
+
 mod paths;
 pub mod reap;
 pub mod record;
 pub mod return_address;
 pub mod rules;
 pub mod segment;
+mod slots;
 pub mod stacks;
 pub mod state;
 pub mod sys;

@@ -1,9 +1,8 @@
 //! The paths that a thread has been on, with its record of each.
 //!
-//! An index with open addressing leads by the path's hash to its number among the thread's paths and to
-//! its record. The two lines of memory that these name are then fetched at once: what the path is, and
-//! the record. A return address is told by the number of its unwind rule, which has two bytes where the
-//! address has eight.
+//! An index with open addressing leads by the path's hash to the record's number. The lines of memory that
+//! it names are then fetched at once: the record, and the slot that tells what its path is. A return
+//! address is told by the number of its unwind rule, which has two bytes where the address has eight.
 
 use core::mem::size_of;
 use core::ptr;
@@ -13,14 +12,12 @@ use abi::MAX_FUNCTIONS;
 use abi::segment::FIRST_NODE;
 
 use crate::segment::For;
-use crate::state::RULES;
+use crate::state::{RULES, SLOTS};
 use crate::walk::Walk;
 use crate::{memory, sys, tree};
 
-/// Room for so many paths at first.
-const ROOM: u64 = 128;
-/// Words of the index for each of them: at most half of it is in use.
-const SPARSE: u64 = 2;
+/// Words of the index at first, a power of two.
+const WORDS: u64 = 256;
 /// Sites in a word.
 const PER_WORD: u64 = 4;
 /// Words of sites that a slot holds itself.
@@ -34,7 +31,7 @@ static COPIED: AtomicU64 = AtomicU64::new(0);
 /// One path; a line of memory.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-struct Slot {
+pub struct Slot {
     key: Key,
     /// The path's node.
     path: u32,
@@ -52,11 +49,11 @@ struct Slot {
 #[repr(transparent)]
 struct Key(u64);
 
-/// A word of the index: from the lowest bit on the number of a slot plus one, the number of the record,
-/// and the uppermost bits of the hash. 0 where it is free.
+/// A word of the index: the number of a record plus one, above it the uppermost bits of the hash. 0 where it
+/// is free. It is as short as can be, for the more of the index stays in the processor's caches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-struct Link(u64);
+struct Link(u32);
 
 /// A path as a walk has left it.
 #[derive(Clone, Copy)]
@@ -77,19 +74,17 @@ pub struct Paths {
     index: *mut Link,
     /// Its words less one.
     mask: u64,
-    slots: *mut Slot,
     used: u64,
-    room: u64,
     /// Where the next copy of sites goes, and how many words there is room for.
     copies: *mut u64,
     copies_left: u64,
 }
 
 /// Bytes of a new table.
-pub const BYTES: u64 = bytes(ROOM);
+pub const BYTES: u64 = bytes(WORDS);
 
-const fn bytes(room: u64) -> u64 {
-    room * (size_of::<Slot>() as u64 + SPARSE * size_of::<Link>() as u64)
+const fn bytes(words: u64) -> u64 {
+    words * size_of::<Link>() as u64
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
@@ -135,35 +130,28 @@ impl Key {
 
 impl Link {
     const FREE: Self = Self(0);
-    /// Bits of either number.
+    /// Bits of the number.
     const NUMBER: u32 = 26;
-    const HASH: u32 = 2 * Self::NUMBER;
 
-    /// `None` where a number is too large.
-    fn new(slot: u64, record: u32, key: Key) -> Option<Self> {
-        let (slot, record) = (slot + 1, u64::from(record));
-        let fits = slot >> Self::NUMBER == 0 && record >> Self::NUMBER == 0;
-        fits.then_some(Self(slot | record << Self::NUMBER | Self::hash(key)))
+    /// `None` where the number is too large.
+    fn new(record: u32, key: Key) -> Option<Self> {
+        let number = record.checked_add(1)?;
+        (number >> Self::NUMBER == 0).then_some(Self(number | Self::hash(key)))
     }
 
     #[inline(always)]
-    fn hash(key: Key) -> u64 {
-        key.0 >> Self::HASH << Self::HASH
+    fn hash(key: Key) -> u32 {
+        (key.0 >> u32::BITS) as u32 >> Self::NUMBER << Self::NUMBER
     }
 
     #[inline(always)]
     fn may_be(self, key: Key) -> bool {
-        (self.0 ^ key.0) >> Self::HASH == 0
-    }
-
-    #[inline(always)]
-    fn slot(self) -> u64 {
-        (self.0 & ((1 << Self::NUMBER) - 1)) - 1
+        (self.0 ^ Self::hash(key)) >> Self::NUMBER == 0
     }
 
     #[inline(always)]
     fn record(self) -> u32 {
-        (self.0 >> Self::NUMBER & ((1 << Self::NUMBER) - 1)) as u32
+        (self.0 & ((1 << Self::NUMBER) - 1)) - 1
     }
 }
 
@@ -230,12 +218,10 @@ impl Paths {
     /// Makes zeroed memory a table without paths: the runtime's is in the middle of a thread's.
     ///
     /// # Safety
-    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 64, that nobody else uses.
+    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 4, that nobody else uses.
     pub const unsafe fn begin(&mut self, base: u64) {
-        self.index = (base + ROOM * size_of::<Slot>() as u64) as *mut Link;
-        self.mask = ROOM * SPARSE - 1;
-        self.slots = base as *mut Slot;
-        self.room = ROOM;
+        self.index = base as *mut Link;
+        self.mask = WORDS - 1;
     }
 
     /// The record of a path, if it has one. It is told to `fetch` as soon as it is likely.
@@ -265,8 +251,8 @@ impl Paths {
             }
             if link.may_be(key) {
                 fetch(link.record());
-                // SAFETY: links lead to slots in use.
-                let slot = unsafe { &*self.slots.add(link.slot() as usize) };
+                // SAFETY: links lead to slots in use, of this thread's records.
+                let slot = unsafe { &*SLOTS.slot(link.record()) };
                 if slot.key == key && is(slot) {
                     return Some(link.record());
                 }
@@ -275,12 +261,13 @@ impl Paths {
         }
     }
 
-    /// Sees to it that there is room for one more. A quarter is kept for overflow paths where there is no
+    /// Sees to it that there is room for one more. An eighth is kept for overflow paths where there is no
     /// memory for more.
     pub fn reserve(&mut self, what: For) -> Option<()> {
+        let words = self.mask + 1;
         let room = match what {
-            For::Path => self.room - self.room / 4,
-            For::Overflow => self.room,
+            For::Path => words - words / 16 * 3,
+            For::Overflow => words - words / 16,
         };
         if self.used < room {
             return Some(());
@@ -288,8 +275,8 @@ impl Paths {
         self.grow()
     }
 
-    /// Adds the record `number` of `path`, whose node is `node`, for which room has been reserved. `None`
-    /// where the numbers are too large.
+    /// Adds the record `number` of `path`, whose node is `node`, for which room has been reserved, in the slots
+    /// as well. `None` where the number is too large.
     ///
     /// # Safety
     /// As for [`Paths::find`], which has not found it.
@@ -353,9 +340,9 @@ impl Paths {
     }
 
     fn add_slot(&mut self, new: Slot, record: u32) -> Option<()> {
-        let link = Link::new(self.used, record, new.key)?;
-        // SAFETY: below the number that room has been reserved for.
-        unsafe { *self.slots.add(self.used as usize) = new };
+        let link = Link::new(record, new.key)?;
+        // SAFETY: there is memory for the slot, which is this thread's with the record.
+        unsafe { *SLOTS.slot(record) = new };
         self.put(link, new.key);
         self.used += 1;
         Some(())
@@ -373,24 +360,22 @@ impl Paths {
     }
 
     fn grow(&mut self) -> Option<()> {
-        let (old, words) = (Self { ..*self }, self.mask + 1);
-        let room = 2 * self.room;
-        let base = memory::map(bytes(room))?;
-        sys::prefer_huge_pages(base, bytes(room));
-        self.slots = base as *mut Slot;
-        self.index = (base + room * size_of::<Slot>() as u64) as *mut Link;
-        (self.mask, self.room) = (room * SPARSE - 1, room);
-        // SAFETY: places are below the old lengths, and the new ones are no shorter. Nothing is left in
-        // the old table then; where it is no mapping of its own it stays.
+        let (old, words) = (self.index, self.mask + 1);
+        let bytes = bytes(2 * words);
+        let base = memory::map(bytes)?;
+        sys::prefer_huge_pages(base, bytes);
+        self.index = base as *mut Link;
+        self.mask = 2 * words - 1;
+        // SAFETY: places are below the old length, and links lead to slots in use. Nothing is left in the old
+        // index then; where it is no mapping of its own it stays.
         unsafe {
-            ptr::copy_nonoverlapping(old.slots, self.slots, old.used as usize);
             for at in 0..words as usize {
-                let link = *old.index.add(at);
+                let link = *old.add(at);
                 if link != Link::FREE {
-                    self.put(link, (*self.slots.add(link.slot() as usize)).key);
+                    self.put(link, (*SLOTS.slot(link.record())).key);
                 }
             }
-            memory::unmap(old.slots as u64);
+            memory::unmap(old as u64);
         }
         Some(())
     }
@@ -399,19 +384,21 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::ipath_parameters;
     use abi::segment::{ROOT_COMPLETE, ROOT_INCOMPLETE};
     use std::vec;
     use std::vec::Vec;
 
+    /// A table for a test whose records have numbers that no other's have: the slots are one for all.
     fn paths() -> (Paths, Vec<u64>) {
-        let mut memory = vec![0; BYTES as usize / 8 + 8];
-        let base = (memory.as_mut_ptr() as u64).next_multiple_of(64);
+        ipath_parameters.system_calls.store(1, Ordering::Relaxed);
+        SLOTS.reserve(0).expect("memory");
+        let mut memory = vec![0; BYTES as usize / 8];
+        let base = memory.as_mut_ptr() as u64;
         let mut paths = Paths {
             index: ptr::null_mut(),
             mask: 0,
-            slots: ptr::null_mut(),
             used: 0,
-            room: 0,
             copies: ptr::null_mut(),
             copies_left: 0,
         };
@@ -475,21 +462,40 @@ mod tests {
     #[test]
     fn overflow_paths_are_found_by_function_and_node() {
         let (mut paths, _memory) = paths();
-        paths.add_overflow(3, 9, 1).expect("room");
-        paths.add_overflow(4, 10, 2).expect("room");
-        assert_eq!(paths.find_overflow(3, 9), Some(1));
-        assert_eq!(paths.find_overflow(4, 10), Some(2));
+        paths.add_overflow(3, 9, 100).expect("room");
+        paths.add_overflow(4, 10, 101).expect("room");
+        assert_eq!(paths.find_overflow(3, 9), Some(100));
+        assert_eq!(paths.find_overflow(4, 10), Some(101));
         assert_eq!(paths.find_overflow(3, 10), None);
     }
 
     #[test]
     fn numbers_beyond_a_link_are_refused() {
         let key = Key(u64::MAX);
-        let most = (1 << Link::NUMBER) - 1;
-        let link = Link::new(most - 1, most as u32, key).expect("the largest");
-        assert_eq!((link.slot(), link.record()), (most - 1, most as u32));
+        let most = (1 << Link::NUMBER) - 2;
+        let link = Link::new(most, key).expect("the largest");
+        assert_eq!(link.record(), most);
         assert!(link.may_be(key) && !link.may_be(Key(0)));
-        assert!(Link::new(most, 0, key).is_none());
-        assert!(Link::new(0, most as u32 + 1, key).is_none());
+        assert!(Link::new(most + 1, key).is_none());
+        assert!(Link::new(u32::MAX, key).is_none());
+    }
+
+    #[test]
+    fn an_index_grows_with_its_paths() {
+        let (mut paths, _memory) = paths();
+        let mut all: Vec<_> = (0..5000).map(|_| walk(20, ROOT_COMPLETE)).collect();
+        for (number, (walk, sites)) in all.iter_mut().enumerate() {
+            walk.hash = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let number = 10_000 + number as u32;
+            paths.reserve(For::Path).expect("memory");
+            SLOTS.reserve(number.into()).expect("memory");
+            let path = path(7, walk, sites);
+            // SAFETY: there are as many sites as the walk says.
+            unsafe { paths.add(&path, 5, number) }.expect("room");
+        }
+        assert_eq!(paths.mask + 1, 8192);
+        for (number, walk) in all.iter().enumerate() {
+            assert_eq!(find(&paths, 7, walk), Some(10_000 + number as u32));
+        }
     }
 }

@@ -10,7 +10,7 @@ use abi::segment::{
     ThreadEntry,
 };
 
-use crate::state::ipath_parameters;
+use crate::state::{SLOTS, ipath_parameters};
 use crate::sys;
 
 /// Bytes of each area that are known to be backed by memory, so that a write cannot raise SIGBUS.
@@ -149,36 +149,70 @@ impl For {
 /// The index of a new node; `None` where the area or the memory behind it is used up.
 pub fn take_node(what: For) -> Option<u32> {
     let stride = size_of::<Node>() as u64;
-    take(AREA_NODES, &header().nodes_used, stride, what.spare())
+    take(
+        AREA_NODES,
+        &header().nodes_used,
+        stride,
+        what.spare(),
+        |_| Some(()),
+    )
 }
 
-/// The index of a new record.
+/// The index of a new record, for which there is a slot.
 pub fn take_record(what: For) -> Option<u32> {
     let stride = header().record_stride.load(Ordering::Relaxed);
-    take(AREA_RECORDS, &header().records_used, stride, what.spare())
+    let used = &header().records_used;
+    take(AREA_RECORDS, used, stride, what.spare(), |end| {
+        SLOTS.reserve(end / stride)
+    })
 }
 
 /// The index of a new thread entry.
 pub fn take_thread() -> Option<u32> {
     let stride = size_of::<ThreadEntry>() as u64;
-    take(AREA_THREADS, &header().threads_used, stride, 0)
+    take(
+        AREA_THREADS,
+        &header().threads_used,
+        stride,
+        0,
+        |_| Some(()),
+    )
 }
 
 /// The index of a new histogram.
 pub fn take_histogram() -> Option<u32> {
     let stride = size_of::<Histogram>() as u64;
-    take(AREA_HISTOGRAMS, &header().histograms_used, stride, 0)
+    take(
+        AREA_HISTOGRAMS,
+        &header().histograms_used,
+        stride,
+        0,
+        |_| Some(()),
+    )
 }
 
 /// The index of a new module entry.
 pub fn take_module() -> Option<u32> {
     let stride = size_of::<ModuleEntry>() as u64;
-    take(AREA_MODULES, &header().modules_used, stride, 0)
+    take(
+        AREA_MODULES,
+        &header().modules_used,
+        stride,
+        0,
+        |_| Some(()),
+    )
 }
 
-/// The next item, with `spare` bytes behind it that are backed by memory too. An item counts as used
-/// only then: the command reads all that do, and reading a page that cannot be had is SIGBUS as well.
-fn take(area: usize, used: &AtomicU64, stride: u64, spare: u64) -> Option<u32> {
+/// The next item, with `spare` bytes behind it that are backed by memory too, and what `prepare` gets
+/// ready up to the byte where those end. An item counts as used only then: the command reads all that do, and reading
+/// a page that cannot be had is SIGBUS as well.
+fn take(
+    area: usize,
+    used: &AtomicU64,
+    stride: u64,
+    spare: u64,
+    prepare: impl Fn(u64) -> Option<()>,
+) -> Option<u32> {
     let bytes = header().areas[area].capacity * stride;
     let mut index = used.load(Ordering::Relaxed);
     loop {
@@ -187,6 +221,7 @@ fn take(area: usize, used: &AtomicU64, stride: u64, spare: u64) -> Option<u32> {
             return None;
         }
         populate(area, end)?;
+        prepare(end)?;
         match used.compare_exchange_weak(index, index + 1, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return u32::try_from(index).ok(),
             Err(seen) => index = seen,

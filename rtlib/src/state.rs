@@ -8,6 +8,7 @@ use abi::{MAX_FUNCTIONS, MAX_TIMERS};
 
 use crate::modules::Modules;
 use crate::rules::Rules;
+use crate::slots::Slots;
 use crate::thread::Registry;
 use crate::tree::Buckets;
 
@@ -64,6 +65,8 @@ pub static RULES: Rules = Rules::new();
 pub static REGISTRY: Registry = Registry::new();
 /// Executable memory and its unwind tables.
 pub static MODULES: Modules = Modules::new();
+/// What the records are for.
+pub static SLOTS: Slots = Slots::new();
 /// Hash buckets of the calling-context tree.
 pub static BUCKETS: Buckets = Buckets::new();
 
