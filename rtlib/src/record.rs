@@ -215,8 +215,36 @@ fn pooled(timer: &RecordTimer) -> Option<&'static Histogram> {
     Some(segment::histogram(index))
 }
 
+/// Moves the inline buckets so far that they have one for a value outside them; false where those in use
+/// would not stay among them, or there is a histogram in the pool.
+fn slide(timer: &RecordTimer, exponent: u32) -> bool {
+    let first = timer.first_bucket.load(Ordering::Relaxed);
+    if first >= NO_BUCKET || timer.histogram.load(Ordering::Relaxed) != 0 {
+        return false;
+    }
+    let counts = timer.buckets.each_ref();
+    let counts = counts.map(|count| count.load(Ordering::Relaxed));
+    let used = || (first..).zip(counts).filter(|&(_, count)| count != 0);
+    let lowest = used().next().map_or(exponent, |(at, _)| at.min(exponent));
+    let highest = used().last().map_or(exponent, |(at, _)| at.max(exponent));
+    const LAST: u32 = INLINE_BUCKETS as u32 - 1;
+    if highest - lowest > LAST {
+        return false;
+    }
+    let new = first.clamp(highest.saturating_sub(LAST), lowest);
+    for (at, count) in (new..).zip(&timer.buckets) {
+        let old = counts.get(at.wrapping_sub(first) as usize);
+        count.store(old.copied().unwrap_or(0), Ordering::Relaxed);
+    }
+    timer.first_bucket.store(new, Ordering::Relaxed);
+    true
+}
+
 /// Counts a value outside the inline buckets.
 fn outside(timer: &RecordTimer, exponent: u32) {
+    if slide(timer, exponent) {
+        return bucket::<false>(timer, exponent);
+    }
     let Some(pooled) = pooled(timer) else {
         return;
     };
@@ -253,5 +281,59 @@ fn empty(timer: &RecordTimer) {
     for (offset, count) in timer.buckets.iter().enumerate() {
         let counted = count.swap(0, Ordering::Relaxed);
         add(&pooled.buckets[(first + offset) % 64], u64::from(counted));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicU16, AtomicU32};
+    use std::vec::Vec;
+
+    /// A timer whose inline buckets from `first` on have counted so many.
+    fn timer(first: u32, counts: [u16; INLINE_BUCKETS]) -> RecordTimer {
+        RecordTimer {
+            sum: AtomicU64::new(0),
+            min: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+            outermost: AtomicU64::new(0),
+            exclusive: AtomicU64::new(0),
+            histogram: AtomicU32::new(0),
+            first_bucket: AtomicU32::new(first),
+            buckets: counts.map(AtomicU16::new),
+        }
+    }
+
+    /// The exponents that have counted something, and how much.
+    fn counted(timer: &RecordTimer) -> Vec<(u32, u16)> {
+        let first = timer.first_bucket.load(Ordering::Relaxed);
+        let counts = timer.buckets.iter().map(|c| c.load(Ordering::Relaxed));
+        (first..).zip(counts).filter(|&(_, c)| c != 0).collect()
+    }
+
+    #[test]
+    fn inline_buckets_slide_to_a_value_as_far_as_those_in_use_allow() {
+        let above = timer(5, [0, 3, 0, 7, 0, 0, 0, 0]);
+        outside(&above, 13);
+        assert_eq!(counted(&above), [(6, 3), (8, 7), (13, 1)]);
+        assert!(!slide(&above, 14));
+        assert_eq!(counted(&above), [(6, 3), (8, 7), (13, 1)]);
+
+        let below = timer(5, [0, 0, 0, 0, 0, 0, 2, 0]);
+        outside(&below, 4);
+        assert_eq!(counted(&below), [(4, 1), (11, 2)]);
+        assert!(!slide(&below, 3));
+
+        let unused = timer(20, [0; INLINE_BUCKETS]);
+        outside(&unused, 0);
+        assert_eq!(counted(&unused), [(0, 1)]);
+    }
+
+    #[test]
+    fn inline_buckets_stay_beside_a_histogram_or_where_there_is_none_left() {
+        let beside = timer(5, [1; INLINE_BUCKETS]);
+        beside.histogram.store(1, Ordering::Relaxed);
+        assert!(!slide(&beside, 4));
+        assert!(!slide(&timer(NO_BUCKET + 5, [0; INLINE_BUCKETS]), 4));
     }
 }
