@@ -213,7 +213,7 @@ unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thre
         let walk = &(*thread).walk;
         let is_resting = (*thread).memo.is_resting();
         if is_resting {
-            (*thread).memo.rest();
+            (*thread).memo.rest((*thread).quick_calls);
         } else {
             let reads = core::slice::from_raw_parts((*thread).reads, walk.reads as usize);
             let (miss, calls) = (&(*thread).miss, (*thread).quick_calls);

@@ -216,10 +216,12 @@ impl Memo {
         self.rest != 0
     }
 
-    /// Counts a call in that time.
+    /// Counts a call in that time, before which the thread has made `calls`: they tell nothing of what
+    /// remembering is worth.
     #[inline(always)]
-    pub fn rest(&mut self) {
+    pub fn rest(&mut self, calls: u64) {
         self.rest -= 1;
+        self.calls = calls;
     }
 
     /// Remembers a walk that was not found: all its reads, and what it came to. False where there is no
@@ -435,7 +437,8 @@ mod tests {
             assert_eq!(rests(&mut memo, 100_000, &mut calls), Some(expected));
             for _ in 0..expected {
                 assert!(memo.is_resting());
-                memo.rest();
+                memo.rest(calls);
+                calls += 1;
             }
         }
         assert_eq!(rests(&mut memo, 100, &mut calls), None);
