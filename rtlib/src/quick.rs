@@ -245,11 +245,17 @@ macro_rules! exit {
     cmp dword ptr [r8 + {outermost}], 0
     je 42f
     add [r9 + {sum_outermost}], rdi
-42: cmp rdi, [r9 + {min}]
-    jb 43f
-44: cmp rdi, [r9 + {max}]
-    ja 45f
-46: inc dword ptr [r9 + {sequence}]
+    // Without branches: one that turns out wrong only when the record has come from memory would hold up
+    // all that follows.
+42: mov rax, [r9 + {min}]
+    cmp rdi, rax
+    cmovb rax, rdi
+    mov [r9 + {min}], rax
+    mov rax, [r9 + {max}]
+    cmp rdi, rax
+    cmova rax, rdi
+    mov [r9 + {max}], rax
+    inc dword ptr [r9 + {sequence}]
 
     mov rax, [rcx + {depths}]
     sub dword ptr [rax + 4*rsi], 1
@@ -260,10 +266,6 @@ macro_rules! exit {
     mov qword ptr [rcx + {busy}], 0
     jmp 5f
 
-43: mov [r9 + {min}], rdi
-    jmp 44b
-45: mov [r9 + {max}], rdi
-    jmp 46b
     // A value outside them: the histogram in the pool.
 40: add eax, [r9 + {first_bucket}]
     mov edx, [r9 + {histogram}]
