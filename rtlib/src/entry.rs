@@ -4,7 +4,7 @@ use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch, _rdtsc};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use abi::image::{FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot};
+use abi::image::{FUNCTION_EXITS, FUNCTION_MOVES, FUNCTION_REAPER, FunctionSlot};
 use abi::segment::{ROOT_COMPLETE, ROOT_INCOMPLETE, RecordHead};
 
 use crate::memo::Run;
@@ -13,7 +13,7 @@ use crate::state::{ipath_functions, ipath_parameters, is_alive};
 use crate::thread::{self, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
 use crate::{
-    exit, learn, maps, memory, modules, reap, record, return_address, segment, stacks, sys,
+    exit, learn, maps, memory, modules, moving, reap, record, return_address, segment, stacks, sys,
 };
 
 /// Most frames a walk can hold after growing, a power of two; deeper calls count as overflow.
@@ -112,7 +112,8 @@ unsafe fn begin(function: u64, slot: u64) -> Result<*mut Thread, *mut Thread> {
     if !is_alive() || state.generation.load(Ordering::Relaxed) == 0 {
         return Err(DONE);
     }
-    let is_reaper = flags(function) & FUNCTION_REAPER != 0;
+    // One that moves stacks may move those of other threads' calls.
+    let is_reaper = flags(function) & (FUNCTION_REAPER | FUNCTION_MOVES) == FUNCTION_REAPER;
     let thread = thread::current();
     if thread.is_null() && is_reaper {
         return Err(DONE);
@@ -135,8 +136,9 @@ unsafe fn begin(function: u64, slot: u64) -> Result<*mut Thread, *mut Thread> {
     Ok(thread)
 }
 
+/// What the command has set of a function.
 #[inline(always)]
-fn flags(function: u64) -> u32 {
+pub(crate) fn flags(function: u64) -> u32 {
     let state = &ipath_functions[function as usize % abi::MAX_FUNCTIONS];
     state.flags.load(Ordering::Relaxed)
 }
@@ -262,6 +264,10 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
                 .store((*thread).tid, Ordering::Relaxed);
         }
         let flags = state.flags.load(Ordering::Relaxed);
+        if flags & FUNCTION_MOVES != 0 {
+            moving::begin(thread, slot);
+            return Some(());
+        }
         if flags & FUNCTION_REAPER != 0 {
             // What it cannot tell is found at a later call.
             let _ = reap::reap(thread, flags, slot);
@@ -518,6 +524,7 @@ unsafe fn push(
         (*new).function = function;
         (*new).generation = state.generation.load(Ordering::Relaxed);
         (*new).outermost = u32::from(*depth == 0);
+        (*new).uncounted = 0;
         *depth += 1;
         (*thread).top = new;
         (*new).start = _rdtsc();

@@ -2,10 +2,12 @@
 
 use core::sync::atomic::Ordering;
 
+use abi::image::FUNCTION_MOVES;
 use abi::segment::RecordHead;
 
 use crate::activation::Activation;
-use crate::entry::{AGAIN, DONE, is_busy, set_busy};
+use crate::entry::{AGAIN, DONE, flags, is_busy, set_busy};
+use crate::moving;
 use crate::reap;
 use crate::record;
 use crate::stacks::{self, SEPARATOR};
@@ -30,11 +32,15 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
+        let moves = moves(function);
         let is_empty = (*(*thread).top).slot == u64::MAX && !stacks::have_coroutines();
-        if is_empty || is_busy(thread, slot) {
+        if (is_empty && !moves) || is_busy(thread, slot) {
             return DONE;
         }
         set_busy(thread, slot);
+        if moves {
+            return thread;
+        }
         let top = (*thread).top;
         let is_innermost = (*top).slot == slot && u64::from((*top).function) == function;
         if !is_innermost || !end(thread, top, (*top).prev, now, record::try_close) {
@@ -44,6 +50,12 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
         set_busy(thread, 0);
         DONE
     }
+}
+
+/// Whether a function is one that moves stacks.
+#[inline(always)]
+fn moves(function: u64) -> bool {
+    flags(function) & FUNCTION_MOVES != 0
 }
 
 /// Makes a thread known that comes out of a call which another one may have begun.
@@ -66,6 +78,11 @@ fn meet() -> *mut Thread {
 pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slot: u64) {
     // SAFETY: the stub's promise; the list ends at the bottom activation.
     unsafe {
+        if moves(function) {
+            moving::end(thread);
+            set_busy(thread, 0);
+            return;
+        }
         stacks::lock_own(thread);
         let mut found = find(thread, function, slot);
         if (*found).slot == u64::MAX && stacks::have_coroutines() {
@@ -169,10 +186,12 @@ unsafe fn is_current(activation: *mut Activation) -> bool {
 pub(crate) unsafe fn pop(thread: *mut Thread, top: *mut Activation) {
     // SAFETY: as for `end`.
     unsafe {
-        let depth = (*thread)
-            .depths
-            .add((*top).function as usize % abi::MAX_FUNCTIONS);
-        *depth = (*depth).saturating_sub(1);
+        if (*top).uncounted == 0 {
+            let depth = (*thread)
+                .depths
+                .add((*top).function as usize % abi::MAX_FUNCTIONS);
+            *depth = (*depth).saturating_sub(1);
+        }
         (*thread).top = (*top).prev;
     }
 }

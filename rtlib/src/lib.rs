@@ -24,7 +24,7 @@ pub mod maps;
 pub mod memo;
 pub mod memory;
 pub mod modules;
-
+pub mod moving;
 mod paths;
 pub mod reap;
 pub mod record;

@@ -16,7 +16,7 @@ use crate::entry::{find, grow_frames};
 use crate::exit::{pop, raise};
 use crate::thread::{ACTIVATIONS, HASH, Thread};
 use crate::walk::Walk;
-use crate::{learn, memory, segment};
+use crate::{learn, memory, moving, segment};
 
 /// Slot of what stands in a list between the activations of two stacks, above every address. Calls of
 /// the stack that it bears find it as what encloses them.
@@ -33,9 +33,24 @@ pub fn have_coroutines() -> bool {
     HAVE_COROUTINES.load(Ordering::Relaxed) != 0
 }
 
-/// Notes that there are.
+/// Notes that there are, and whose the calls on each are. The caller holds no lock.
 pub fn note_coroutines() {
-    HAVE_COROUTINES.store(1, Ordering::Relaxed);
+    if HAVE_COROUTINES.swap(1, Ordering::Relaxed) != 0 {
+        return;
+    }
+    for owner in moving::threads() {
+        // SAFETY: a known thread's list stays valid; with its lock held only its owner's quick way changes
+        // it, at its top.
+        unsafe {
+            lock(owner);
+            let mut at = (&raw const (*owner).top).read_volatile();
+            while (*at).slot != u64::MAX {
+                own((*at).stack, owner);
+                at = (*at).prev;
+            }
+            unlock(owner);
+        }
+    }
 }
 
 const BITS: u32 = 14;
@@ -77,6 +92,11 @@ impl Owners {
         }
         ptr::null_mut()
     }
+}
+
+/// Notes whose list the activations of a stack are in.
+pub(crate) fn own(stack: u64, owner: *mut Thread) {
+    OWNERS.hand_over(stack, owner);
 }
 
 /// Keeps others out of a thread's list, but for its own calls that need none of this; signals are
@@ -129,7 +149,8 @@ pub(crate) unsafe fn lock_own(thread: *mut Thread) {
 pub(crate) unsafe fn arrive(thread: *mut Thread, stack: u64) {
     // SAFETY: the caller's promise.
     unsafe {
-        if !have_coroutines() || (*(*thread).top).stack == stack {
+        let is_there = (*thread).current == stack && (*(*thread).top).stack == stack;
+        if !have_coroutines() || is_there {
             return;
         }
         let before = OWNERS.hand_over(stack, thread);
@@ -138,6 +159,7 @@ pub(crate) unsafe fn arrive(thread: *mut Thread, stack: u64) {
         while (*(*thread).top).slot == SEPARATOR {
             (*thread).top = (*(*thread).top).prev;
         }
+        separate(thread, stack);
         if is_owner {
             gather(thread, stack);
         }
@@ -145,20 +167,18 @@ pub(crate) unsafe fn arrive(thread: *mut Thread, stack: u64) {
         if !is_owner {
             take_over(thread, before, stack);
         }
-        if (*(*thread).top).stack != stack {
-            lock(thread);
-            separate(thread, stack);
-            unlock(thread);
-        }
+        lock(thread);
+        recount(thread, stack);
+        unlock(thread);
     }
 }
 
-/// Brings what the thread's list has of a stack to its top, in its order.
+/// Brings what the thread's list has of a stack to its top, in its order, above the separator that is there.
 unsafe fn gather(thread: *mut Thread, stack: u64) {
     // SAFETY: the list is locked and the caller's; it ends at the bottom.
     unsafe {
         let mut left = 0;
-        let mut at = (*thread).top;
+        let mut at = (*(*thread).top).prev;
         while (*at).slot != u64::MAX {
             left += usize::from((*at).stack == stack);
             at = (*at).prev;
@@ -166,17 +186,44 @@ unsafe fn gather(thread: *mut Thread, stack: u64) {
         // Each goes to the top from below: the outermost first.
         at = (*at).next;
         while left != 0 {
-            if (*at).stack == stack {
-                raise(thread, at);
-                left -= 1;
-            } else {
+            if (*at).stack != stack {
                 at = (*at).next;
+                continue;
             }
+            let top = raise(thread, at);
+            if (*top).slot == SEPARATOR {
+                (*thread).top = (*top).prev;
+            }
+            left -= 1;
         }
     }
 }
 
-/// Has the next calls of a stack that has no activation find one that encloses them.
+/// Has the thread's `depths` be of `stack`.
+unsafe fn recount(thread: *mut Thread, stack: u64) {
+    // SAFETY: as for `gather`; function ids are below MAX_FUNCTIONS, as many as `depths` has.
+    unsafe {
+        (*thread).current = stack;
+        let for_each = |work: &dyn Fn(&mut Activation, &mut u32)| {
+            let mut at = (*thread).top;
+            while (*at).slot != u64::MAX {
+                if (*at).slot != SEPARATOR {
+                    let function = (*at).function as usize % abi::MAX_FUNCTIONS;
+                    work(&mut *at, &mut *(*thread).depths.add(function));
+                }
+                at = (*at).prev;
+            }
+        };
+        for_each(&|_, depth| *depth = 0);
+        for_each(&|activation, depth| {
+            let is_current = activation.stack == stack;
+            activation.uncounted = u32::from(!is_current);
+            *depth += u32::from(is_current);
+        });
+    }
+}
+
+/// Has the next calls of a stack find something that encloses them, and not what another stack has below.
 unsafe fn separate(thread: *mut Thread, stack: u64) {
     // SAFETY: as for `gather`.
     unsafe {
@@ -258,10 +305,7 @@ unsafe fn take_over(thread: *mut Thread, from: *mut Thread, stack: u64) {
             (*new).function = (*at).function;
             (*new).generation = (*at).generation;
             (*new).outermost = (*at).outermost;
-            let depth = (*thread)
-                .depths
-                .add((*at).function as usize % abi::MAX_FUNCTIONS);
-            *depth += 1;
+            (*new).uncounted = 1;
             (*thread).top = new;
             (*at).slot = TAKEN;
             (*at).stack = 0;

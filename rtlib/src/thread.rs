@@ -10,6 +10,7 @@ use abi::{MAX_FUNCTIONS, MAX_THREADS};
 use crate::activation::{self, Activation};
 use crate::lock::Lock;
 use crate::memo::{self, Memo, Miss, Read, Run};
+use crate::moving::{self, Moving};
 use crate::paths::{self, Paths};
 use crate::state::{REGISTRY, ipath_parameters};
 use crate::sys::AlternateStack;
@@ -72,7 +73,7 @@ pub struct Thread {
     pub index: u32,
     /// rbp at the entry of the call being recorded: a word that walks read, like those of the stack.
     pub entry_rbp: u64,
-    /// Activations per function.
+    /// Activations per function, of those that are on the stack it is on.
     pub depths: *mut u32,
     /// Calls that the stub has recorded.
     pub quick_calls: u64,
@@ -122,6 +123,12 @@ pub struct Thread {
     pub renewed: u64,
     /// The first stack the thread was seen on.
     pub home: u64,
+    /// The stack that `depths` is of; 0 while it is of all.
+    pub current: u64,
+    /// The stack that it is copying.
+    pub moving: Moving,
+    /// The thread that was listed before it.
+    pub listed_before: *mut Thread,
 }
 
 /// A frame's return address, the frame pointer that leads to it, and where the frame was realigned its
@@ -350,6 +357,8 @@ pub fn register() -> *mut Thread {
         (*(*thread).top).function = u32::MAX;
     }
     if REGISTRY.insert(fs, thread) {
+        // SAFETY: it is complete, and listed by the one that has inserted it.
+        unsafe { moving::list(thread) };
         return thread;
     }
     // SAFETY: never published.

@@ -2,7 +2,7 @@
 //! calls and returns of each function themselves; what did not return must be `unwound` as soon as it
 //! has ended, so each thread's last call ends in that way, and all live until the last has.
 
-use ipath_tests::compile::program_with;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::each_way::counts_kept;
 use ipath_tests::profile::Profile;
 use ipath_tests::program::Program;
@@ -122,6 +122,37 @@ fn pthread_cancel_through() {
     for flags in [STATIC, MUSL] {
         all_unwound("thread_ends.c", flags, "main_cancel", 0);
     }
+}
+
+/// Calls that are under way while their goroutine's stack is copied to other memory, by itself or by the
+/// collector on another thread: each is one call with its own time.
+#[test]
+fn goroutine_stacks_move() {
+    /// What the program sleeps in each call of `main.wide`.
+    const NAP: u64 = 2_000_000;
+    let program = Program::new(&program("moving.go"), [""; 0]);
+    counts_kept(&program, 0, |profile| {
+        let losses = &profile.losses;
+        let left = (losses.open.unwrap_or(0), losses.unwound.unwrap_or(0));
+        assert_eq!((left, losses.incomplete), ((0, 0), 0), "{losses:?}");
+        if profile.metrics.len() == 1 {
+            return;
+        }
+        let wall = |name: &str, part: &str| {
+            let function = profile.function(name).expect("it has been called");
+            function.totals["wall"][part].as_u64().expect(part)
+        };
+        let shortest = wall("main.wide", "min");
+        assert!(shortest >= NAP, "{shortest} ns");
+        // All that runs in `main.deep` runs in `main.wide`, each path's times rounded to ns.
+        let parts = wall("main.wide", "exclusive") + wall("main.deep", "outermost");
+        let difference = wall("main.wide", "sum").abs_diff(parts);
+        assert!(
+            difference <= 2 * profile.paths.len() as u64,
+            "{difference} ns"
+        );
+        assert_eq!(wall("main.wide", "sum"), wall("main.wide", "outermost"));
+    });
 }
 
 /// Calls that go on on another stack, and return on another thread than they were made on.

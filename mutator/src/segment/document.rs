@@ -4,8 +4,9 @@
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use abi::image::{FUNCTION_END, FUNCTION_JUMP, FUNCTION_REAPER};
+use abi::image::{FUNCTION_END, FUNCTION_JUMP, FUNCTION_MOVES, FUNCTION_REAPER};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
+use patcher::plan::Effects;
 use serde::{Deserialize, Serialize};
 
 use super::layout::DOCUMENT_SPARE;
@@ -102,9 +103,19 @@ pub enum Reaper {
     Jump,
     /// Those of the whole stack: the thread ends.
     End,
+    /// None: a stack is moved, from the entry to the exits.
+    Moves,
 }
 
 impl Reaper {
+    /// Which of its probe points are needed.
+    pub fn effects(self) -> Effects {
+        Effects {
+            entry: true,
+            exits: self == Self::Moves,
+        }
+    }
+
     /// As the runtime has it.
     pub fn flags(self) -> u32 {
         FUNCTION_REAPER
@@ -112,6 +123,7 @@ impl Reaper {
                 Self::Frames => 0,
                 Self::Jump => FUNCTION_JUMP,
                 Self::End => FUNCTION_END,
+                Self::Moves => FUNCTION_MOVES,
             }
     }
 }

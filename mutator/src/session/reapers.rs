@@ -1,11 +1,11 @@
 //! Functions that are probed besides those asked for, because calls that end without a return come
-//! through them.
+//! through them, or stacks that are moved.
 
 use std::iter::once;
 
 use patcher::function::Function;
 use patcher::image::Image;
-use patcher::plan::{Effects, plan};
+use patcher::plan::plan;
 
 use super::select::{Candidate, display_name};
 use crate::images;
@@ -13,7 +13,7 @@ use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
 
 /// Linkage names, and what their entry tells.
-const REAPERS: [(&str, Reaper); 12] = [
+const REAPERS: [(&str, Reaper); 13] = [
     // Where a C++ handler begins, and where a cleanup hands on.
     ("__cxa_begin_catch", Reaper::Frames),
     ("_Unwind_Resume", Reaper::Frames),
@@ -31,6 +31,8 @@ const REAPERS: [(&str, Reaper); 12] = [
     ("__libc_longjmp", Reaper::Jump),
     ("__libc_siglongjmp", Reaper::Jump),
     ("__longjmp", Reaper::Jump),
+    // Where Go copies a goroutine's stack to a larger or smaller one.
+    ("runtime.copystack", Reaper::Moves),
 ];
 
 /// Where Rust's `catch_unwind` takes over, part of the mangled name.
@@ -40,6 +42,10 @@ const RUST_CATCH: &str = "__rust_panic_cleanup";
 /// something else.
 const OF_LIBC: &str = "__libc_start_main";
 
+/// What Go programs have whose functions take their arguments in registers, since 1.17: by one name or, where
+/// it is told what convention it follows itself, the other.
+const OF_GO: [&str; 2] = ["runtime.spillArgs", "runtime.spillArgs.abi0"];
+
 fn reaper_of(name: &str) -> Option<Reaper> {
     let known = REAPERS.iter().find(|(known, _)| *known == name);
     let rust = || name.contains(RUST_CATCH).then_some(Reaper::Frames);
@@ -48,10 +54,6 @@ fn reaper_of(name: &str) -> Option<Reaper> {
 
 /// The functions of the modules that tell of such ends, as far as their entry can be had.
 pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
-    let want = Effects {
-        entry: true,
-        exits: false,
-    };
     let mut found = Vec::new();
     let own = modules.iter().enumerate().filter(|(_, m)| m.path != VDSO);
     for (index, module) in own {
@@ -62,7 +64,7 @@ pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
             continue;
         };
         for (function, reaper) in functions(&image.image) {
-            let plan = plan(&image.image, &image.context, &function, want);
+            let plan = plan(&image.image, &image.context, &function, reaper.effects());
             if plan.refused().is_some() {
                 continue;
             }
@@ -83,11 +85,19 @@ pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
 fn functions(image: &Image<'_>) -> Vec<(Function, Reaper)> {
     let table = image.functions();
     let known = table.with_name(|name| reaper_of(name).is_some());
-    let has_libc = !known.is_empty() && !table.with_name(|name| name == OF_LIBC).is_empty();
+    let has = |names: &[&str]| {
+        !known.is_empty() && !table.with_name(|name| names.contains(&name)).is_empty()
+    };
+    let (has_libc, has_go) = (has(&[OF_LIBC]), has(&OF_GO));
     let with_reaper = known.into_iter().filter_map(|function| {
         let mut names = once(&function.linkage).chain(&function.aliases);
         let reaper = names.find_map(|name| reaper_of(name))?;
-        (reaper != Reaper::Jump || has_libc).then_some((function, reaper))
+        let is_meant = match reaper {
+            Reaper::Jump => has_libc,
+            Reaper::Moves => has_go,
+            Reaper::Frames | Reaper::End => true,
+        };
+        is_meant.then_some((function, reaper))
     });
     with_reaper.collect()
 }

@@ -7,6 +7,7 @@ use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan_without_puns};
 use super::claims::Claims;
 use super::place::Places;
 use super::{Candidate, Session, SessionError};
+use crate::segment::Reaper;
 
 impl Session {
     /// Leaves puns out of the plans whose punned jumps have nowhere to lead, and where breakpoints
@@ -69,10 +70,7 @@ impl Candidate {
     }
 
     fn plan_without_puns(&mut self, wanted: Effects) {
-        let want = Effects {
-            exits: wanted.exits && self.reaper.is_none(),
-            ..wanted
-        };
+        let want = self.reaper.map_or(wanted, Reaper::effects);
         let function = self.plan.function.clone();
         self.plan = plan_without_puns(&self.image.image, &self.image.context, &function, want);
         self.try_traps();

@@ -82,6 +82,10 @@ pub const FUNCTION_JUMP: u32 = 4;
 /// With [`FUNCTION_REAPER`]: the whole stack is left, since its thread ends.
 pub const FUNCTION_END: u32 = 8;
 
+/// With [`FUNCTION_REAPER`]: nothing is left, but a stack has another place when the function returns. Its
+/// exits are patched, too.
+pub const FUNCTION_MOVES: u32 = 16;
+
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.
 pub const THREAD_SAVED_RSP: usize = 1024 + 72;

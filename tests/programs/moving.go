@@ -1,0 +1,65 @@
+// Goroutines whose stacks are moved while calls are under way: to larger ones, as they go deeper, and to
+// smaller ones, by the garbage collector, while they wait.
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+)
+
+const (
+	workers = 16
+	rounds  = 20
+	depth   = 300
+	nap     = 2 * time.Millisecond
+)
+
+//go:noinline
+func deep(n int) int {
+	var room [16]int
+	room[n%16] = n
+	if n == 0 {
+		return room[0]
+	}
+	return deep(n-1) + room[n%16]
+}
+
+// Its stack grows below it, shrinks while it waits for the collections, and grows again.
+//
+//go:noinline
+func wide(collected chan bool) int {
+	sum := deep(depth)
+	<-collected
+	time.Sleep(nap)
+	return sum + deep(depth/2)
+}
+
+func main() {
+	total := 0
+	for i := 0; i < rounds; i++ {
+		collected := make(chan bool)
+		sums := make(chan int, workers)
+		var begun sync.WaitGroup
+		for w := 0; w < workers; w++ {
+			begun.Add(1)
+			go func() {
+				begun.Done()
+				sums <- wide(collected)
+			}()
+		}
+		begun.Wait()
+		for j := 0; j < 3; j++ {
+			runtime.GC()
+		}
+		close(collected)
+		for w := 0; w < workers; w++ {
+			total += <-sums
+		}
+	}
+	calls := workers * rounds
+	fmt.Println("sum", total)
+	fmt.Println("calls main.wide", calls)
+	fmt.Println("calls main.deep", calls*(depth+1+depth/2+1))
+}
