@@ -5,48 +5,14 @@
 //! still, its activations are in no memory at all but where no address is; then in the new one, as far
 //! from its end as they were. Another thread may have them than the one that copies.
 
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::stacks::{self, SEPARATOR};
-use crate::thread::Thread;
+use crate::thread::{self, Thread};
 
 /// Bytes below the slot where the trampoline has stored rax, in which Go's functions have their first
 /// argument since 1.17 (its ABIInternal).
 const FIRST_ARGUMENT: u64 = 8;
-
-/// Threads the runtime has met, the last one first.
-static THREADS: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
-
-/// Lists a thread that will never end.
-///
-/// # Safety
-/// The thread is complete and not listed.
-pub(crate) unsafe fn list(thread: *mut Thread) {
-    let mut first = THREADS.load(Ordering::Relaxed);
-    loop {
-        // SAFETY: the caller's promise.
-        unsafe { (*thread).listed_before = first };
-        match THREADS.compare_exchange_weak(first, thread, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => first = now,
-        }
-    }
-}
-
-/// The threads the runtime has met.
-pub(crate) fn threads() -> impl Iterator<Item = *mut Thread> {
-    let mut next = THREADS.load(Ordering::Acquire);
-    core::iter::from_fn(move || {
-        let thread = next;
-        if thread.is_null() {
-            return None;
-        }
-        // SAFETY: listed threads stay valid, as does what they say was listed before them.
-        next = unsafe { (*thread).listed_before };
-        Some(thread)
-    })
-}
 
 /// A goroutine's stack on its way, kept by the thread that copies it.
 #[repr(C)]
@@ -134,7 +100,7 @@ pub(crate) unsafe fn end(thread: *mut Thread) {
 unsafe fn rebase(thread: *mut Thread, from: Stack, to: u64, memory: Stack) -> bool {
     let moved = |at: u64| at.wrapping_sub(from.high).wrapping_add(to);
     let mut has_calls = false;
-    for owner in threads() {
+    for owner in thread::all() {
         // SAFETY: listed threads stay valid. With its list locked a thread changes nothing but its top, for
         // calls on the stack that it runs on, which is not this one; what it may read of this one's meanwhile
         // is a place on no stack of its own either way.

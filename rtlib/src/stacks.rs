@@ -16,7 +16,7 @@ use crate::entry::{find, grow_frames};
 use crate::exit::{pop, raise};
 use crate::thread::{ACTIVATIONS, HASH, Thread};
 use crate::walk::Walk;
-use crate::{learn, memory, moving, segment};
+use crate::{learn, memory, segment, thread};
 
 /// Slot of what stands in a list between the activations of two stacks, above every address. Calls of
 /// the stack that it bears find it as what encloses them.
@@ -38,7 +38,7 @@ pub fn note_coroutines() {
     if HAVE_COROUTINES.swap(1, Ordering::Relaxed) != 0 {
         return;
     }
-    for owner in moving::threads() {
+    for owner in thread::all() {
         // SAFETY: a known thread's list stays valid; with its lock held only its owner's quick way changes
         // it, at its top.
         unsafe {
@@ -55,7 +55,7 @@ pub fn note_coroutines() {
 
 const BITS: u32 = 14;
 const SLOTS: usize = 1 << BITS;
-/// Slots that are looked at for one stack. Where none is free its activations stay where they are.
+/// Slots that are looked at for one stack. Where none is free all threads are asked.
 const PROBES: usize = 64;
 
 struct Slot {
@@ -78,8 +78,9 @@ static OWNERS: Owners = Owners(
 );
 
 impl Owners {
-    /// Makes a thread the owner of a stack; the one before, null where there was none or is no room.
-    fn hand_over(&self, stack: u64, to: *mut Thread) -> *mut Thread {
+    /// Makes a thread the owner of a stack; the one before, null where there was none. `None` where there is
+    /// no room.
+    fn hand_over(&self, stack: u64, to: *mut Thread) -> Option<*mut Thread> {
         let first = (stack.wrapping_mul(HASH) >> (u64::BITS - BITS)) as usize;
         for at in first..first + PROBES {
             let slot = &self.0[at % SLOTS];
@@ -87,11 +88,34 @@ impl Owners {
                 .stack
                 .compare_exchange(0, stack, Ordering::Relaxed, Ordering::Relaxed);
             if free.is_ok() || free == Err(stack) {
-                return slot.thread.swap(to as u64, Ordering::AcqRel) as *mut Thread;
+                return Some(slot.thread.swap(to as u64, Ordering::AcqRel) as *mut Thread);
             }
         }
-        ptr::null_mut()
+        None
     }
+}
+
+/// The thread whose list has activations of a stack, besides `but`; null where none has. The others are no
+/// longer on it.
+unsafe fn search(stack: u64, but: *mut Thread) -> *mut Thread {
+    let mut found = ptr::null_mut();
+    for owner in thread::all().filter(|&owner| owner != but) {
+        // SAFETY: as for `note_coroutines`.
+        unsafe {
+            lock(owner);
+            let mut at = (&raw const (*owner).top).read_volatile();
+            while (*at).slot != u64::MAX {
+                if (*at).stack == stack && (*at).slot == SEPARATOR {
+                    (*at).stack = 0;
+                } else if (*at).stack == stack {
+                    found = owner;
+                }
+                at = (*at).prev;
+            }
+            unlock(owner);
+        }
+    }
+    found
 }
 
 /// Notes whose list the activations of a stack are in.
@@ -153,7 +177,10 @@ pub(crate) unsafe fn arrive(thread: *mut Thread, stack: u64) {
         if !have_coroutines() || is_there {
             return;
         }
-        let before = OWNERS.hand_over(stack, thread);
+        let before = match OWNERS.hand_over(stack, thread) {
+            Some(before) => before,
+            None => search(stack, thread),
+        };
         let is_owner = before.is_null() || before == thread;
         lock_own(thread);
         while (*(*thread).top).slot == SEPARATOR {

@@ -3,14 +3,14 @@
 use core::arch::asm;
 use core::mem::size_of;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use abi::{MAX_FUNCTIONS, MAX_THREADS};
 
 use crate::activation::{self, Activation};
 use crate::lock::Lock;
 use crate::memo::{self, Memo, Miss, Read, Run};
-use crate::moving::{self, Moving};
+use crate::moving::Moving;
 use crate::paths::{self, Paths};
 use crate::state::{REGISTRY, ipath_parameters};
 use crate::sys::AlternateStack;
@@ -273,6 +273,39 @@ fn place(fs: u64) -> usize {
     (fs.wrapping_mul(HASH) >> HASH_SHIFT) as usize
 }
 
+/// Threads the runtime has met, the last one first.
+static THREADS: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
+
+/// Lists a thread that will never end.
+///
+/// # Safety
+/// The thread is complete and not listed.
+unsafe fn list(thread: *mut Thread) {
+    let mut first = THREADS.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: the caller's promise.
+        unsafe { (*thread).listed_before = first };
+        match THREADS.compare_exchange_weak(first, thread, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => first = now,
+        }
+    }
+}
+
+/// The threads the runtime has met.
+pub fn all() -> impl Iterator<Item = *mut Thread> {
+    let mut next = THREADS.load(Ordering::Acquire);
+    core::iter::from_fn(move || {
+        let thread = next;
+        if thread.is_null() {
+            return None;
+        }
+        // SAFETY: listed threads stay valid, as does what they say was listed before them.
+        next = unsafe { (*thread).listed_before };
+        Some(thread)
+    })
+}
+
 /// The FS base: the word at %fs:0, where glibc and musl keep it (psABI 3.4.6, variant II thread
 /// pointers point at themselves), else by `rdfsbase`, which costs several times as much next to
 /// `rdtsc`.
@@ -358,7 +391,7 @@ pub fn register() -> *mut Thread {
     }
     if REGISTRY.insert(fs, thread) {
         // SAFETY: it is complete, and listed by the one that has inserted it.
-        unsafe { moving::list(thread) };
+        unsafe { list(thread) };
         return thread;
     }
     // SAFETY: never published.
