@@ -24,9 +24,7 @@ pub struct Activation {
     pub generation: u32,
     /// 1 where no activation of the same function encloses this one.
     pub outermost: u32,
-    /// 1 where the thread's `depths` does not count it: the thread was last seen on another stack. The stub
-    /// stores both at once.
-    pub uncounted: u32,
+    _padding: u32,
     /// The enclosing activation.
     pub prev: *mut Activation,
     /// The one to take next; null where more must be made first.

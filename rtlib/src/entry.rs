@@ -258,6 +258,8 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
             exit::close_all(thread);
             stacks::unlock(thread);
             (*thread).home = 0;
+            (*thread).current = 0;
+            (*(*thread).bottom).stack = 0;
             (*thread).tid = sys::gettid();
             segment::thread((*thread).index)
                 .tid
@@ -524,7 +526,6 @@ unsafe fn push(
         (*new).function = function;
         (*new).generation = state.generation.load(Ordering::Relaxed);
         (*new).outermost = u32::from(*depth == 0);
-        (*new).uncounted = 0;
         *depth += 1;
         (*thread).top = new;
         (*new).start = _rdtsc();

@@ -186,13 +186,21 @@ unsafe fn is_current(activation: *mut Activation) -> bool {
 pub(crate) unsafe fn pop(thread: *mut Thread, top: *mut Activation) {
     // SAFETY: as for `end`.
     unsafe {
-        if (*top).uncounted == 0 {
-            let depth = (*thread)
-                .depths
-                .add((*top).function as usize % abi::MAX_FUNCTIONS);
-            *depth = (*depth).saturating_sub(1);
-        }
+        uncount(thread, (*top).function);
         (*thread).top = (*top).prev;
+    }
+}
+
+/// Has the thread's `depths` count an activation of a function less.
+///
+/// # Safety
+/// The thread is the caller's.
+#[inline(always)]
+pub(crate) unsafe fn uncount(thread: *mut Thread, function: u32) {
+    // SAFETY: function ids are below MAX_FUNCTIONS, as many as `depths` has.
+    unsafe {
+        let depth = (*thread).depths.add(function as usize % abi::MAX_FUNCTIONS);
+        *depth = (*depth).saturating_sub(1);
     }
 }
 
@@ -245,7 +253,7 @@ pub(crate) unsafe fn close_overwritten(thread: *mut Thread, stack: u64) {
 /// outside it: the handlers there have been left.
 ///
 /// # Safety
-/// As for [`close_left_behind`], after which it is called for the `stack` that `sp` is on.
+/// As for [`close_left_behind`]; `sp` is on `stack`.
 pub(crate) unsafe fn close_handlers(thread: *mut Thread, stack: u64, sp: u64) {
     // SAFETY: the caller's promise.
     unsafe {

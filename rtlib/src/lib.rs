@@ -20,6 +20,7 @@ pub mod fold;
 pub mod frame_pointer;
 pub mod learn;
 pub mod lock;
+pub mod lot;
 pub mod maps;
 pub mod memo;
 pub mod memory;

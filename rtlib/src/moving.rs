@@ -2,12 +2,11 @@
 //! far less (runtime/stack.go, `copystack`).
 //!
 //! That function carries a probe at its entry and its exit. Between the two, while the goroutine stands
-//! still, its activations are in no memory at all but where no address is; then in the new one, as far
-//! from its end as they were. Another thread may have them than the one that copies.
+//! still, its activations are in no list: the old memory may be another goroutine's before all is copied.
+//! Then they are parked as of the new one, as far from its end as they were.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
-use crate::stacks::{self, SEPARATOR};
+use crate::lot::Chain;
+use crate::stacks::{self, LOT};
 use crate::thread::{self, Thread};
 
 /// Bytes below the slot where the trampoline has stored rax, in which Go's functions have their first
@@ -18,40 +17,40 @@ const FIRST_ARGUMENT: u64 = 8;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Moving {
-    /// The goroutine; 0 while there is none whose calls must be moved.
+    /// The goroutine; 0 while there is none.
     goroutine: u64,
-    /// What is the end of its stack meanwhile: no address.
-    end: u64,
+    /// Where it was.
+    from: Memory,
+    /// What it was known by, as [`crate::walk::Walk::stack`] has it.
+    stack: u64,
+    /// Its activations.
+    chain: Chain,
 }
 
-/// A stack, by the first words of its goroutine (runtime/runtime2.go, `type g struct`).
+/// The memory of a stack, by the first words of its goroutine (runtime/runtime2.go, `type g struct`).
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Stack {
+struct Memory {
     low: u64,
     high: u64,
 }
 
-impl Stack {
+impl Memory {
     fn holds(&self, slot: u64) -> bool {
         self.low <= slot && slot < self.high
     }
 
-    /// Whether a stack known by this address, as [`crate::walk::Walk::stack`] has it, lies there.
-    fn is_known_by(&self, address: u64) -> bool {
-        self.low < address && address <= self.high
+    /// Whether a stack that is known by this address lies there.
+    fn is_of(&self, stack: u64) -> bool {
+        self.low < stack && stack <= self.high
     }
 }
 
-/// No stack is larger.
-const MOST: u64 = 1 << 40;
-/// Stacks on their way are above this, where the processor has no addresses for programs.
-const NOWHERE: u64 = 1 << 63;
+/// Words between the end of a goroutine's stack and what it is known by, at most: `newproc1` leaves four
+/// (runtime/proc.go).
+const WORDS_ABOVE_ROOT: u64 = 32;
 
-/// The next place for a stack on its way, each used once as a rule.
-static NEXT: AtomicU64 = AtomicU64::new(0);
-
-/// Takes a goroutine's activations out of its stack's memory, which is about to be another's. Runs on the
+/// Takes a goroutine's activations out of all lists: its stack's memory is about to be another's. Runs on the
 /// private stack, with signals blocked.
 ///
 /// # Safety
@@ -61,76 +60,69 @@ pub(crate) unsafe fn begin(thread: *mut Thread, slot: u64) {
     // goroutine that it points to, which stands still while its stack is copied.
     unsafe {
         let goroutine = ((slot - FIRST_ARGUMENT) as *const u64).read();
-        let stack = (goroutine as *const Stack).read();
-        let turn = NEXT.fetch_add(1, Ordering::Relaxed) % (NOWHERE / MOST - 1);
-        let end = NOWHERE + (turn + 1) * MOST;
-        let has_calls = rebase(thread, stack, end, stack);
-        let goroutine = if has_calls { goroutine } else { 0 };
-        (*thread).moving = Moving { goroutine, end };
+        let from = (goroutine as *const Memory).read();
+        let (stack, chain) = gather(from);
+        (*thread).moving = Moving {
+            goroutine,
+            from,
+            stack,
+            chain,
+        };
     }
 }
 
-/// Puts them where the stack is now.
+/// What is known of a stack that nobody runs on; from now on no thread is on it.
+unsafe fn gather(memory: Memory) -> (u64, Chain) {
+    for known in thread::all() {
+        // SAFETY: listed threads stay valid; the caller's promise.
+        unsafe {
+            if memory.is_of((&raw const (*known).current).read_volatile()) {
+                stacks::park(known, |stack| memory.is_of(stack));
+            }
+        }
+    }
+    let mut stacks = (0..=WORDS_ABOVE_ROOT).map(|words| memory.high.saturating_sub(words * 8));
+    let found = stacks.find_map(|stack| {
+        let chain = LOT.remove(stack);
+        (!chain.is_empty()).then_some((stack, chain))
+    });
+    found.unwrap_or((0, Chain::EMPTY))
+}
+
+/// Parks them as of where the stack is now.
 ///
 /// # Safety
 /// The thread is the caller's, which has come to the end of `copystack`.
 pub(crate) unsafe fn end(thread: *mut Thread) {
     // SAFETY: the goroutine is the one that `begin` was told; goroutines are never freed.
     unsafe {
-        let Moving { goroutine, end } = (*thread).moving;
+        let Moving {
+            goroutine,
+            from,
+            stack,
+            chain,
+        } = (*thread).moving;
         if goroutine == 0 {
             return;
         }
         (*thread).moving.goroutine = 0;
-        let nowhere = Stack {
-            low: end - MOST,
-            high: end,
-        };
-        let stack = (goroutine as *const Stack).read();
-        rebase(thread, nowhere, stack.high, stack);
-    }
-}
-
-/// Moves the activations on stack `from`, whosever they are, to where it ends at `to`; whether there are any.
-/// What else threads know of the `memory` of a stack, they forget: it is of goroutines that have ended or
-/// moved.
-///
-/// # Safety
-/// The thread is the caller's; nobody runs on the stack.
-unsafe fn rebase(thread: *mut Thread, from: Stack, to: u64, memory: Stack) -> bool {
-    let moved = |at: u64| at.wrapping_sub(from.high).wrapping_add(to);
-    let mut has_calls = false;
-    for owner in thread::all() {
-        // SAFETY: listed threads stay valid. With its list locked a thread changes nothing but its top, for
-        // calls on the stack that it runs on, which is not this one; what it may read of this one's meanwhile
-        // is a place on no stack of its own either way.
-        unsafe {
-            if owner == thread {
-                stacks::lock_own(owner);
-            } else {
-                stacks::lock(owner);
-            }
-            if memory.is_known_by((*owner).current) {
-                (*owner).current = 0;
-            }
-            let mut at = (&raw const (*owner).top).read_volatile();
-            while (*at).slot != u64::MAX {
-                if from.holds((*at).slot) {
-                    (*at).slot = moved((*at).slot);
-                    if from.is_known_by((*at).stack) {
-                        (*at).stack = moved((*at).stack);
-                        if to < NOWHERE {
-                            stacks::own((*at).stack, owner);
-                        }
-                    }
-                    has_calls = true;
-                } else if (*at).slot == SEPARATOR && memory.is_known_by((*at).stack) {
-                    (*at).stack = 0;
-                }
-                at = (*at).prev;
-            }
-            stacks::unlock(owner);
+        let to = (goroutine as *const Memory).read();
+        let moved = |at: u64| at.wrapping_sub(from.high).wrapping_add(to.high);
+        for activation in chain.activations() {
+            (*activation).slot = moved((*activation).slot);
+            (*activation).stack = moved((*activation).stack);
         }
+        // What is known of the new memory is of goroutines that have ended.
+        let (_, ended) = gather(to);
+        LOT.free(ended);
+        LOT.insert(moved(stack), chain);
+        // Calls on paths to no known root are in the list of the thread that made them.
+        stacks::lock_own(thread);
+        for activation in stacks::listed(thread) {
+            if from.holds((*activation).slot) {
+                (*activation).slot = moved((*activation).slot);
+            }
+        }
+        stacks::unlock(thread);
     }
-    has_calls
 }

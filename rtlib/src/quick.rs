@@ -162,7 +162,7 @@ macro_rules! entry {
     xor eax, eax
     cmp dword ptr [rdx + 4*rsi], 1
     adc eax, 0
-    mov [r8 + {outermost}], rax
+    mov [r8 + {outermost}], eax
     inc dword ptr [rdx + 4*rsi]
     mov [rcx + {top}], r8
     rdtsc

@@ -41,7 +41,10 @@ pub(crate) unsafe fn reap(thread: *mut Thread, flags: u32, slot: u64) -> Option<
             id: stack,
             is_whole,
         } = stack_of(thread, &frame)?;
-        if !is_jump && is_whole {
+        stacks::lock_own(thread);
+        close_handlers(thread, stack, sp);
+        stacks::unlock(thread);
+        if is_whole {
             stacks::arrive(thread, stack);
         }
         stacks::lock_own(thread);
@@ -58,7 +61,6 @@ pub(crate) unsafe fn reap(thread: *mut Thread, flags: u32, slot: u64) -> Option<
         if !is_jump {
             close_overwritten(thread, stack);
         }
-        close_handlers(thread, stack, sp);
         stacks::unlock(thread);
         Some(())
     }

@@ -1,9 +1,10 @@
 //! Stacks that are left and come back to, on the same thread or on another one: those of coroutines.
 //!
-//! The activations of one stack are all in the list of one thread, its owner: the one that has made the
-//! last call there, or returned from one. Where another thread comes to the stack it takes them over, and
-//! becomes the writer of their records. Nothing here happens in a program whose threads keep to one
-//! stack each.
+//! A thread's list has the activations of the stack it was last seen on. When it comes to another one it
+//! parks them ([`crate::lot`]), and takes what that one has: from there, or from the list of the thread that
+//! was last there and has not yet been seen elsewhere. So it becomes the writer of their records. What no
+//! root is known of, such as a handler on an alternate stack, stays in the thread's list. Nothing here happens
+//! in a program whose threads keep to one stack each.
 
 use core::mem::size_of;
 use core::ptr;
@@ -13,13 +14,14 @@ use abi::segment::{FIRST_NODE, RecordHead};
 
 use crate::activation::{self, Activation};
 use crate::entry::{find, grow_frames};
-use crate::exit::{pop, raise};
+use crate::exit::{pop, raise, uncount};
+use crate::lot::Lot;
 use crate::thread::{ACTIVATIONS, HASH, Thread};
 use crate::walk::Walk;
 use crate::{learn, memory, segment, thread};
 
-/// Slot of what stands in a list between the activations of two stacks, above every address. Calls of
-/// the stack that it bears find it as what encloses them.
+/// Slot of what stands in a list above what stays in it when the thread comes to another stack, above every
+/// address. Calls of the stack that it bears find it as what encloses them.
 pub const SEPARATOR: u64 = u64::MAX - 7;
 /// Slot of an activation that another thread has taken over.
 const TAKEN: u64 = 0;
@@ -43,10 +45,8 @@ pub fn note_coroutines() {
         // it, at its top.
         unsafe {
             lock(owner);
-            let mut at = (&raw const (*owner).top).read_volatile();
-            while (*at).slot != u64::MAX {
-                own((*at).stack, owner);
-                at = (*at).prev;
+            for at in listed(owner) {
+                OWNERS.hand_over((*at).stack, owner);
             }
             unlock(owner);
         }
@@ -67,6 +67,9 @@ struct Slot {
 
 /// The owner of each stack.
 struct Owners([Slot; SLOTS]);
+
+/// What has been left.
+pub(crate) static LOT: Lot = Lot::new();
 
 static OWNERS: Owners = Owners(
     [const {
@@ -93,34 +96,6 @@ impl Owners {
         }
         None
     }
-}
-
-/// The thread whose list has activations of a stack, besides `but`; null where none has. The others are no
-/// longer on it.
-unsafe fn search(stack: u64, but: *mut Thread) -> *mut Thread {
-    let mut found = ptr::null_mut();
-    for owner in thread::all().filter(|&owner| owner != but) {
-        // SAFETY: as for `note_coroutines`.
-        unsafe {
-            lock(owner);
-            let mut at = (&raw const (*owner).top).read_volatile();
-            while (*at).slot != u64::MAX {
-                if (*at).stack == stack && (*at).slot == SEPARATOR {
-                    (*at).stack = 0;
-                } else if (*at).stack == stack {
-                    found = owner;
-                }
-                at = (*at).prev;
-            }
-            unlock(owner);
-        }
-    }
-    found
-}
-
-/// Notes whose list the activations of a stack are in.
-pub(crate) fn own(stack: u64, owner: *mut Thread) {
-    OWNERS.hand_over(stack, owner);
 }
 
 /// Keeps others out of a thread's list, but for its own calls that need none of this; signals are
@@ -165,99 +140,112 @@ pub(crate) unsafe fn lock_own(thread: *mut Thread) {
     }
 }
 
-/// Makes the calling thread, which has come to `stack`, its owner, and its activations the innermost
-/// ones of the list. Runs on the private stack, with signals blocked.
+/// Makes the list of the calling thread, which has come to `stack`, that of its calls. Runs on the private
+/// stack, with signals blocked.
 ///
 /// # Safety
 /// The thread is the caller's and runs on that stack; it holds no lock.
 pub(crate) unsafe fn arrive(thread: *mut Thread, stack: u64) {
     // SAFETY: the caller's promise.
     unsafe {
-        let is_there = (*thread).current == stack && (*(*thread).top).stack == stack;
-        if !have_coroutines() || is_there {
+        if !have_coroutines() || (*thread).current == stack && (*(*thread).top).stack == stack {
             return;
         }
-        let before = match OWNERS.hand_over(stack, thread) {
-            Some(before) => before,
-            None => search(stack, thread),
-        };
-        let is_owner = before.is_null() || before == thread;
         lock_own(thread);
-        while (*(*thread).top).slot == SEPARATOR {
-            (*thread).top = (*(*thread).top).prev;
+        let is_there = (*thread).current == stack;
+        if !is_there {
+            leave(thread);
+            (*thread).current = stack;
         }
         separate(thread, stack);
-        if is_owner {
-            gather(thread, stack);
-        }
         unlock(thread);
-        if !is_owner {
-            take_over(thread, before, stack);
-        }
-        lock(thread);
-        recount(thread, stack);
-        unlock(thread);
-    }
-}
-
-/// Brings what the thread's list has of a stack to its top, in its order, above the separator that is there.
-unsafe fn gather(thread: *mut Thread, stack: u64) {
-    // SAFETY: the list is locked and the caller's; it ends at the bottom.
-    unsafe {
-        let mut left = 0;
-        let mut at = (*(*thread).top).prev;
-        while (*at).slot != u64::MAX {
-            left += usize::from((*at).stack == stack);
-            at = (*at).prev;
-        }
-        // Each goes to the top from below: the outermost first.
-        at = (*at).next;
-        while left != 0 {
-            if (*at).stack != stack {
-                at = (*at).next;
-                continue;
-            }
-            let top = raise(thread, at);
-            if (*top).slot == SEPARATOR {
-                (*thread).top = (*top).prev;
-            }
-            left -= 1;
-        }
-    }
-}
-
-/// Has the thread's `depths` be of `stack`.
-unsafe fn recount(thread: *mut Thread, stack: u64) {
-    // SAFETY: as for `gather`; function ids are below MAX_FUNCTIONS, as many as `depths` has.
-    unsafe {
-        (*thread).current = stack;
-        let for_each = |work: &dyn Fn(&mut Activation, &mut u32)| {
-            let mut at = (*thread).top;
-            while (*at).slot != u64::MAX {
-                if (*at).slot != SEPARATOR {
-                    let function = (*at).function as usize % abi::MAX_FUNCTIONS;
-                    work(&mut *at, &mut *(*thread).depths.add(function));
-                }
-                at = (*at).prev;
-            }
-        };
-        for_each(&|_, depth| *depth = 0);
-        for_each(&|activation, depth| {
-            let is_current = activation.stack == stack;
-            activation.uncounted = u32::from(!is_current);
-            *depth += u32::from(is_current);
-        });
-    }
-}
-
-/// Has the next calls of a stack find something that encloses them, and not what another stack has below.
-unsafe fn separate(thread: *mut Thread, stack: u64) {
-    // SAFETY: as for `gather`.
-    unsafe {
-        if !has_room(thread) {
+        if is_there {
             return;
         }
-        let new = (*(*thread).top).next;
+        // Whoever was there last may be about to park what it has: its lock comes first.
+        match OWNERS.hand_over(stack, thread) {
+            Some(before) if before.is_null() || before == thread => {}
+            Some(before) => take_from(before, thread, stack),
+            None => {
+                for other in thread::all().filter(|&other| other != thread) {
+                    take_from(other, thread, stack);
+                }
+            }
+        }
+        let parked = LOT.remove(stack);
+        for activation in parked.activations() {
+            take(thread, activation);
+        }
+        LOT.free(parked);
+    }
+}
+
+/// Parks the activations of the stack that the thread was last seen on.
+///
+/// # Safety
+/// The thread is the caller's, and its list locked, without any that others have taken over.
+pub(crate) unsafe fn leave(thread: *mut Thread) {
+    // SAFETY: the list is the caller's; it ends at the bottom.
+    unsafe {
+        let stack = match (*thread).current {
+            0 => (*thread).home,
+            current => current,
+        };
+        let chain = {
+            let listed =
+                listed(thread).filter(|&at| (*at).stack == stack && (*at).slot < SEPARATOR);
+            LOT.copy(listed.map(<*mut Activation>::cast_const))
+        };
+        LOT.insert(stack, chain);
+        // What stays goes to the places that have become free.
+        let mut last = (*thread).bottom;
+        for at in listed(thread) {
+            if (*at).slot == SEPARATOR {
+                continue;
+            }
+            if (*at).stack == stack {
+                uncount(thread, (*at).function);
+                continue;
+            }
+            let place = (*last).next;
+            if place != at {
+                let links = ((*place).prev, (*place).next);
+                ptr::copy_nonoverlapping(at, place, 1);
+                ((*place).prev, (*place).next) = links;
+            }
+            last = place;
+        }
+        (*thread).top = last;
+    }
+}
+
+/// What is in a thread's list, the outermost first; it may come to lie elsewhere in it or be left out once it
+/// has been told.
+pub(crate) unsafe fn listed(thread: *mut Thread) -> impl Iterator<Item = *mut Activation> {
+    // SAFETY: the list is locked; the links between its places never change.
+    unsafe {
+        let last = (&raw const (*thread).top).read_volatile();
+        let mut at = (*thread).bottom;
+        core::iter::from_fn(move || {
+            if at == last {
+                return None;
+            }
+            at = (*at).next;
+            Some(at)
+        })
+    }
+}
+
+/// Has the next calls of a stack find something that encloses them, and not what stays in the list of others.
+unsafe fn separate(thread: *mut Thread, stack: u64) {
+    // SAFETY: as for `leave`.
+    unsafe {
+        (*(*thread).bottom).stack = stack;
+        let top = (*thread).top;
+        if (*top).stack == stack || !has_room(thread) {
+            return;
+        }
+        let new = (*top).next;
         (*new).slot = SEPARATOR;
         (*new).stack = stack;
         (*new).nested = 0;
@@ -291,54 +279,103 @@ pub(crate) unsafe fn has_room(thread: *mut Thread) -> bool {
     }
 }
 
-/// Takes the activations of a stack from the list of the thread that had it before, which may be making
-/// calls on another stack meanwhile: those change neither these activations nor any link.
-unsafe fn take_over(thread: *mut Thread, from: *mut Thread, stack: u64) {
+/// Takes the activations of a stack from the list of another thread, which may be making calls on another stack
+/// meanwhile: those change neither these activations nor any link.
+unsafe fn take_from(from: *mut Thread, thread: *mut Thread, stack: u64) {
     // SAFETY: a known thread's list stays valid, and with its lock held only its owner's quick way
     // changes it, at its top, where activations of another stack are.
     unsafe {
         lock(from);
-        let last = (&raw const (*from).top).read_volatile();
-        let mut at = last;
-        while (*at).slot != u64::MAX {
-            at = (*at).prev;
+        for at in listed(from) {
+            if (*at).stack == stack && (*at).slot < SEPARATOR {
+                take(thread, at);
+                give_up(from, at);
+            }
         }
-        while at != last {
-            at = (*at).next;
-            if (*at).stack != stack {
-                continue;
+        forget(from, |known| known == stack);
+        unlock(from);
+    }
+}
+
+/// Parks the activations that a thread still has of a stack that it is no longer on, told by what it is known
+/// by.
+///
+/// # Safety
+/// The thread is known. The caller holds no lock, and the stack is nobody's who runs.
+pub(crate) unsafe fn park(from: *mut Thread, is_stack: impl Fn(u64) -> bool) {
+    // SAFETY: as for `take_from`.
+    unsafe {
+        lock(from);
+        let stack = (*from).current;
+        if is_stack(stack) {
+            let is_parked = |at: *mut Activation| (*at).stack == stack && (*at).slot < SEPARATOR;
+            let parked = listed(from).filter(|&at| is_parked(at));
+            let chain = LOT.copy(parked.map(<*mut Activation>::cast_const));
+            LOT.insert(stack, chain);
+            for at in listed(from).filter(|&at| is_parked(at)) {
+                give_up(from, at);
             }
-            if (*at).slot == SEPARATOR {
-                // Calls there find no longer that it encloses them.
-                (*at).stack = 0;
-                continue;
-            }
-            if !has_room(thread) {
-                continue;
-            }
-            let Some(record) = record_of(thread, &*(*at).record) else {
-                continue;
-            };
-            let given = &(*(*at).record).moved_out;
-            given.fetch_add(1, Ordering::Relaxed);
-            let got = &record.moved_in;
-            got.store(got.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            let new = (*(*thread).top).next;
-            (*new).slot = (*at).slot;
-            (*new).stack = stack;
-            (*new).start = (*at).start;
-            (*new).nested = (*at).nested;
-            (*new).record = record;
-            (*new).function = (*at).function;
-            (*new).generation = (*at).generation;
-            (*new).outermost = (*at).outermost;
-            (*new).uncounted = 1;
-            (*thread).top = new;
-            (*at).slot = TAKEN;
-            (*at).stack = 0;
-            (*from).has_taken = 1;
+            forget(from, &is_stack);
         }
         unlock(from);
+    }
+}
+
+/// Has a thread drop an activation from its list, which is locked, when it next locks it itself.
+unsafe fn give_up(from: *mut Thread, activation: *mut Activation) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*activation).slot = TAKEN;
+        (*activation).stack = 0;
+        (*from).has_taken = 1;
+    }
+}
+
+/// Has a thread, whose list is locked, come to a stack as if it had never been there.
+unsafe fn forget(from: *mut Thread, is_stack: impl Fn(u64) -> bool) {
+    // SAFETY: the caller's promise; calls there find no longer what encloses them, and go the slow way.
+    unsafe {
+        if is_stack((*from).current) {
+            (*from).current = 0;
+        }
+        if is_stack((*(*from).bottom).stack) {
+            (*(*from).bottom).stack = 0;
+        }
+        for at in listed(from) {
+            if (*at).slot == SEPARATOR && is_stack((*at).stack) {
+                (*at).stack = 0;
+            }
+        }
+    }
+}
+
+/// Adds a copy of an activation to the calling thread's list, with a record of its own; it is lost where there
+/// is no memory for it.
+unsafe fn take(thread: *mut Thread, activation: *const Activation) {
+    // SAFETY: the thread is the caller's; the activation is valid and nobody else's.
+    unsafe {
+        if !has_room(thread) {
+            return;
+        }
+        let other = &*(*activation).record;
+        let mut record = other;
+        if other.thread.load(Ordering::Relaxed) != (*thread).index {
+            let Some(own) = record_of(thread, other) else {
+                return;
+            };
+            other.moved_out.fetch_add(1, Ordering::Relaxed);
+            let got = &own.moved_in;
+            got.store(got.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            record = own;
+        }
+        let new = (*(*thread).top).next;
+        let links = ((*new).prev, (*new).next);
+        ptr::copy_nonoverlapping(activation, new, 1);
+        ((*new).prev, (*new).next) = links;
+        (*new).record = record;
+        let function = (*activation).function as usize % abi::MAX_FUNCTIONS;
+        *(*thread).depths.add(function) += 1;
+        (*thread).top = new;
     }
 }
 

@@ -29,9 +29,6 @@ use crate::thread::{self, HASH, Saved, StackRange, Thread};
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
 const PUSHED: usize = SLOT + 2 * 8;
 
-// One store is for both.
-const _: () = assert!(offset_of!(Activation, uncounted) == offset_of!(Activation, outermost) + 4);
-
 // rdi is the fourth of the stub's pushes.
 const _: () = assert!(reap::FIRST_ARGUMENT as usize == SLOT - 3 * 8);
 

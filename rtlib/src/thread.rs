@@ -73,7 +73,7 @@ pub struct Thread {
     pub index: u32,
     /// rbp at the entry of the call being recorded: a word that walks read, like those of the stack.
     pub entry_rbp: u64,
-    /// Activations per function, of those that are on the stack it is on.
+    /// Activations per function, of those in its list.
     pub depths: *mut u32,
     /// Calls that the stub has recorded.
     pub quick_calls: u64,
@@ -123,8 +123,10 @@ pub struct Thread {
     pub renewed: u64,
     /// The first stack the thread was seen on.
     pub home: u64,
-    /// The stack that `depths` is of; 0 while it is of all.
+    /// The stack that its list is of; 0 where that is its first one, or not known.
     pub current: u64,
+    /// The bottom of the list, which has no activation.
+    pub bottom: *mut Activation,
     /// The stack that it is copying.
     pub moving: Moving,
     /// The thread that was listed before it.
@@ -386,6 +388,7 @@ pub fn register() -> *mut Thread {
         (*thread).top = activations as *mut Activation;
         activation::link((*thread).top, ACTIVATIONS as usize, ptr::null_mut());
         // The bottom of the list encloses every call.
+        (*thread).bottom = (*thread).top;
         (*(*thread).top).slot = u64::MAX;
         (*(*thread).top).function = u32::MAX;
     }

@@ -1,20 +1,19 @@
 // Goroutines whose stacks are moved while calls are under way: to larger ones, as they go deeper, and to
 // smaller ones, by the garbage collector, while they wait.
+//
+// usage: moving GOROUTINES ROUNDS DEPTH: so many at once, each round anew
 package main
 
 import (
 	"fmt"
+	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 )
 
-const (
-	workers = 16
-	rounds  = 20
-	depth   = 300
-	nap     = 2 * time.Millisecond
-)
+const nap = 2 * time.Millisecond
 
 //go:noinline
 func deep(n int) int {
@@ -29,14 +28,23 @@ func deep(n int) int {
 // Its stack grows below it, shrinks while it waits for the collections, and grows again.
 //
 //go:noinline
-func wide(collected chan bool) int {
+func wide(collected chan bool, depth int) int {
 	sum := deep(depth)
 	<-collected
 	time.Sleep(nap)
 	return sum + deep(depth/2)
 }
 
+func number(at int) int {
+	n, err := strconv.Atoi(os.Args[at])
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
 func main() {
+	workers, rounds, depth := number(1), number(2), number(3)
 	total := 0
 	for i := 0; i < rounds; i++ {
 		collected := make(chan bool)
@@ -46,7 +54,7 @@ func main() {
 			begun.Add(1)
 			go func() {
 				begun.Done()
-				sums <- wide(collected)
+				sums <- wide(collected, depth)
 			}()
 		}
 		begun.Wait()

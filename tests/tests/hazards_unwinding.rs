@@ -124,17 +124,29 @@ fn pthread_cancel_through() {
     }
 }
 
+fn assert_all_returned(profile: &Profile) {
+    let losses = &profile.losses;
+    let left = (losses.open.unwrap_or(0), losses.unwound.unwrap_or(0));
+    assert_eq!((left, losses.incomplete), ((0, 0), 0), "{losses:?}");
+}
+
+/// More goroutines wait in a probed call at once than there are places for owners of stacks; coming back to one
+/// must not cost its time for each of the others.
+#[test]
+fn parked_goroutines() {
+    let program = Program::new(&program("moving.go"), ["20000", "2", "20"]);
+    counts_kept(&program, 0, assert_all_returned);
+}
+
 /// Calls that are under way while their goroutine's stack is copied to other memory, by itself or by the
 /// collector on another thread: each is one call with its own time.
 #[test]
 fn goroutine_stacks_move() {
     /// What the program sleeps in each call of `main.wide`.
     const NAP: u64 = 2_000_000;
-    let program = Program::new(&program("moving.go"), [""; 0]);
+    let program = Program::new(&program("moving.go"), ["16", "20", "300"]);
     counts_kept(&program, 0, |profile| {
-        let losses = &profile.losses;
-        let left = (losses.open.unwrap_or(0), losses.unwound.unwrap_or(0));
-        assert_eq!((left, losses.incomplete), ((0, 0), 0), "{losses:?}");
+        assert_all_returned(profile);
         if profile.metrics.len() == 1 {
             return;
         }
