@@ -52,3 +52,16 @@ pub unsafe fn link(first: *mut Activation, count: usize, prev: *mut Activation) 
         }
     }
 }
+
+/// Makes the activation at `place` the same as `activation` but for its links.
+///
+/// # Safety
+/// Both are valid.
+pub unsafe fn copy(activation: *const Activation, place: *mut Activation) {
+    // SAFETY: the caller's promise; they may be one.
+    unsafe {
+        let (prev, next) = ((*place).prev, (*place).next);
+        ptr::copy(activation, place, 1);
+        ((*place).prev, (*place).next) = (prev, next);
+    }
+}

@@ -191,12 +191,7 @@ pub(crate) unsafe fn leave(thread: *mut Thread) {
             0 => (*thread).home,
             current => current,
         };
-        let chain = {
-            let listed =
-                listed(thread).filter(|&at| (*at).stack == stack && (*at).slot < SEPARATOR);
-            LOT.copy(listed.map(<*mut Activation>::cast_const))
-        };
-        LOT.insert(stack, chain);
+        park_copies(thread, stack);
         // What stays goes to the places that have become free.
         let mut last = (*thread).bottom;
         for at in listed(thread) {
@@ -207,13 +202,8 @@ pub(crate) unsafe fn leave(thread: *mut Thread) {
                 uncount(thread, (*at).function);
                 continue;
             }
-            let place = (*last).next;
-            if place != at {
-                let links = ((*place).prev, (*place).next);
-                ptr::copy_nonoverlapping(at, place, 1);
-                ((*place).prev, (*place).next) = links;
-            }
-            last = place;
+            last = (*last).next;
+            activation::copy(at, last);
         }
         (*thread).top = last;
     }
@@ -234,6 +224,19 @@ pub(crate) unsafe fn listed(thread: *mut Thread) -> impl Iterator<Item = *mut Ac
             Some(at)
         })
     }
+}
+
+/// The calls of a stack that are in a thread's list.
+unsafe fn calls(thread: *mut Thread, stack: u64) -> impl Iterator<Item = *mut Activation> {
+    // SAFETY: as for `listed`; what that tells of is valid.
+    unsafe { listed(thread).filter(move |&at| (*at).stack == stack && (*at).slot < SEPARATOR) }
+}
+
+/// Parks copies of a stack's calls that are in a thread's list.
+unsafe fn park_copies(thread: *mut Thread, stack: u64) {
+    // SAFETY: as for `listed`.
+    let calls = unsafe { calls(thread, stack) };
+    LOT.insert(stack, LOT.copy(calls.map(<*mut Activation>::cast_const)));
 }
 
 /// Has the next calls of a stack find something that encloses them, and not what stays in the list of others.
@@ -286,11 +289,9 @@ unsafe fn take_from(from: *mut Thread, thread: *mut Thread, stack: u64) {
     // changes it, at its top, where activations of another stack are.
     unsafe {
         lock(from);
-        for at in listed(from) {
-            if (*at).stack == stack && (*at).slot < SEPARATOR {
-                take(thread, at);
-                give_up(from, at);
-            }
+        for at in calls(from, stack) {
+            take(thread, at);
+            give_up(from, at);
         }
         forget(from, |known| known == stack);
         unlock(from);
@@ -308,11 +309,8 @@ pub(crate) unsafe fn park(from: *mut Thread, is_stack: impl Fn(u64) -> bool) {
         lock(from);
         let stack = (*from).current;
         if is_stack(stack) {
-            let is_parked = |at: *mut Activation| (*at).stack == stack && (*at).slot < SEPARATOR;
-            let parked = listed(from).filter(|&at| is_parked(at));
-            let chain = LOT.copy(parked.map(<*mut Activation>::cast_const));
-            LOT.insert(stack, chain);
-            for at in listed(from).filter(|&at| is_parked(at)) {
+            park_copies(from, stack);
+            for at in calls(from, stack) {
                 give_up(from, at);
             }
             forget(from, &is_stack);
@@ -369,9 +367,7 @@ unsafe fn take(thread: *mut Thread, activation: *const Activation) {
             record = own;
         }
         let new = (*(*thread).top).next;
-        let links = ((*new).prev, (*new).next);
-        ptr::copy_nonoverlapping(activation, new, 1);
-        ((*new).prev, (*new).next) = links;
+        activation::copy(activation, new);
         (*new).record = record;
         let function = (*activation).function as usize % abi::MAX_FUNCTIONS;
         *(*thread).depths.add(function) += 1;
