@@ -79,12 +79,18 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
     let thread = format!("{:?}", std::thread::current().id());
     let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
     let own = dir.join(format!("{}-{thread}.building", std::process::id()));
+    // Libraries stand behind what needs them, but Go's flags first.
+    let (before, behind): (&[&str], &[&str]) = match compiler {
+        "go" => (flags, &[]),
+        _ => (&[], flags),
+    };
     let result = Command::new(compiler)
         .args(usual)
         .arg("-o")
         .arg(&own)
+        .args(before)
         .arg(source)
-        .args(flags)
+        .args(behind)
         .env("GOCACHE", work_dir("go-cache"))
         // Fortran's modules are left where the compiler runs.
         .current_dir(&dir)

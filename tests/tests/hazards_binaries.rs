@@ -15,6 +15,7 @@ use ipath_tests::snapshot::ProcessState;
 use ipath_tests::symbols::{Site, sites};
 use ipath_tests::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +36,48 @@ fn stripped() {
         let profile = check(&program, &pattern, &[site]);
         profile.assert_complete("every path ends at _start or in clone");
     }
+}
+
+/// Go without symbols, with C beside it and without, at a fixed place and at any: its functions are those of the
+/// twin that has symbols, known from the table that its runtime has of them.
+#[test]
+fn stripped_go() {
+    for source in ["paths.go", "paths_cgo.go"] {
+        for mode in ["-buildmode=exe", "-buildmode=pie"] {
+            let full = program_with(source, &[mode]);
+            let bare = program_with(source, &[mode, "-ldflags=-s -w"]);
+            let listed = |file: &Path| {
+                let list = Run::ipath([OsStr::new("list"), file.as_os_str(), OsStr::new("*")]);
+                functions_of_go(&list.run().expect(0).stdout)
+            };
+            let (expected, found) = (listed(&full), listed(&bare));
+            assert!(expected.len() > 1000, "{source} {mode}: {expected:?}");
+            assert_eq!(found, expected, "{source} {mode}");
+            all_kept(&Program::new(&bare, [""; 0]));
+        }
+    }
+}
+
+/// The functions of Go's that `ipath list` has printed, in the order of their addresses, which linking without
+/// symbols changes.
+fn functions_of_go(listed: &str) -> Vec<String> {
+    let address = |line: &str| {
+        let hex = line.split("+0x").nth(1)?.split(' ').next()?;
+        u64::from_str_radix(hex, 16).ok()
+    };
+    let mut lines: Vec<_> = listed
+        .lines()
+        .filter_map(|l| Some((address(l)?, l)))
+        .collect();
+    lines.sort_unstable();
+    let names = lines
+        .into_iter()
+        .filter_map(|(_, line)| line.split("  ").next());
+    // What is in brackets the table leaves out.
+    let of_go = names.filter(|name| name.contains('.') && !name.contains('['));
+    of_go
+        .map(|name| name.trim_end_matches(".abi0").to_owned())
+        .collect()
 }
 
 /// Neither symbols nor unwind tables nor frame pointers: only the instructions are left. gdb is given the same

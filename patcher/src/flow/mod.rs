@@ -30,6 +30,7 @@ pub use leave::{Leave, LeaveKind};
 pub(crate) use leave::{is_fragment, runs_on};
 pub use module::ModuleContext;
 pub use recipe::{Frame, Recipe, recipes};
+pub(crate) use scan::relocated_words;
 pub(crate) use sweep::one;
 
 /// Why the code of a function is not known well enough to move anything but its exits.

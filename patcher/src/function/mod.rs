@@ -2,6 +2,7 @@
 //! more.
 
 mod demangle;
+mod go;
 mod names;
 mod nesting;
 mod parts;

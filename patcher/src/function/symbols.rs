@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB};
 
+use super::go;
 use super::names::name_in;
 use crate::addr::Svma;
 use crate::image::{Image, Section, file_range};
@@ -28,6 +29,21 @@ pub(super) struct Symbol {
 }
 
 impl Symbol {
+    /// Code of `size` bytes whose name, of so many bytes, stands at `name` in the file.
+    pub(super) fn new(start: Svma, size: u64, name: u64, name_len: usize) -> Option<Self> {
+        let name_len = u32::try_from(name_len).ok().filter(|&len| len != 0)?;
+        Some(Self {
+            start,
+            size,
+            name,
+            name_len,
+            file: 0,
+            rank: 0,
+            is_ifunc: false,
+            is_label: false,
+        })
+    }
+
     /// Its name; `data` is the file.
     pub(super) fn name<'d>(&self, data: &'d [u8]) -> &'d str {
         let bytes = file_range(data, self.name, self.name_len.into()).unwrap_or_default();
@@ -40,6 +56,11 @@ impl Symbol {
 pub(super) fn symbols(image: &Image<'_>) -> Vec<Symbol> {
     let data = image.data();
     let mut symbols = Vec::new();
+    // Of the names that a stripped program has lost it may still know some itself.
+    let mut kinds = image.sections().iter().map(|s| s.header.sh_type);
+    if !kinds.any(|kind| kind == SHT_SYMTAB) {
+        symbols = go::functions(image);
+    }
     let mut seen = HashSet::new();
     for section in image.sections() {
         let table = (section.header.sh_offset, section.header.sh_size);
@@ -120,7 +141,7 @@ fn symbol(image: &Image<'_>, names: &Section<'_>, entry: &[u8], file: u32) -> Op
     }
     let name = names.header.sh_offset.checked_add(name.into())?;
     let text = name_in(image.data().get(usize::try_from(name).ok()?..)?);
-    if text.is_empty() || is_label && is_mark(text) {
+    if text.is_empty() || is_label && is_mark(text) || is_mark_of_go(text) {
         return None;
     }
     let rank = match bind {
@@ -158,6 +179,11 @@ fn is_in_code(image: &Image<'_>, index: u16, start: Svma) -> bool {
         }
         None => true,
     }
+}
+
+/// Names that Go's linker gives to the ends of the text, in the likeness of functions.
+fn is_mark_of_go(name: &str) -> bool {
+    matches!(name, "runtime.text" | "runtime.etext")
 }
 
 /// Names that the linker gives to places, not to functions.
