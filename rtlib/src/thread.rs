@@ -314,15 +314,32 @@ pub fn all() -> impl Iterator<Item = *mut Thread> {
 #[inline(always)]
 fn fs_base() -> u64 {
     let base: u64;
-    // SAFETY: both read a register or the thread's own control block.
-    unsafe {
-        if ipath_parameters.rdfsbase.load(Ordering::Relaxed) != 0 {
-            asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags));
-        } else {
-            asm!("mov {}, fs:0", out(reg) base, options(readonly, nostack, preserves_flags));
-        }
+    if ipath_parameters.rdfsbase.load(Ordering::Relaxed) != 0 {
+        return rdfsbase();
     }
+    // SAFETY: reads the thread's own control block.
+    unsafe { asm!("mov {}, fs:0", out(reg) base, options(readonly, nostack, preserves_flags)) };
     base
+}
+
+/// The FS base by its register; the parameters say whether it may be asked so.
+#[inline(always)]
+fn rdfsbase() -> u64 {
+    let base: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base
+}
+
+/// The FS base of a thread that is not known yet. A program may have begun with a loader's control blocks, and then
+/// have its own without self-pointers, as Go's do: from then on the register tells.
+fn new_fs_base() -> u64 {
+    let parameters = &ipath_parameters;
+    if parameters.has_rdfsbase.load(Ordering::Relaxed) != 0 && fs_base() != rdfsbase() {
+        parameters.tid_offset.store(-1, Ordering::Relaxed);
+        parameters.rdfsbase.store(1, Ordering::Relaxed);
+    }
+    fs_base()
 }
 
 /// The calling thread; null where it is not known yet.
@@ -348,7 +365,7 @@ pub unsafe fn is_same_thread(thread: *mut Thread) -> bool {
 #[cold]
 #[inline(never)]
 pub fn register() -> *mut Thread {
-    let fs = fs_base();
+    let fs = new_fs_base();
     let table = size_of::<Activation>() as u64 * ACTIVATIONS;
     let depths = size_of::<u32>() as u64 * MAX_FUNCTIONS as u64;
     let frames = walk_bytes(FRAMES);

@@ -173,7 +173,7 @@ impl Session {
             metric.map_or(0, |m| m.mult).into()
         };
         let process = &self.process;
-        let hwcap2 = process.auxiliary(AT_HWCAP2).unwrap_or(0);
+        let has_rdfsbase = process.auxiliary(AT_HWCAP2).unwrap_or(0) & FSGSBASE != 0;
         // The loader itself is the program where there is no other.
         let loader = process.auxiliary(AT_BASE).filter(|&a| a != 0);
         let root = loader.and_then(|base| {
@@ -188,9 +188,11 @@ impl Session {
             folds: u64::from(options.collapse_recursion).into(),
             distrust: u64::from(std::env::var_os(VERIFY).is_some_and(|v| v == "distrust")).into(),
             tid_offset: control_block.tid_offset.unwrap_or(-1).into(),
-            rdfsbase: u32::from(!control_block.has_self_pointer && hwcap2 & FSGSBASE != 0).into(),
+            rdfsbase: u32::from(!control_block.has_self_pointer && has_rdfsbase).into(),
+            has_rdfsbase: u32::from(has_rdfsbase).into(),
             system_calls: 1.into(),
             timers: (options.metrics.len() as u32).into(),
+            reserved: 0.into(),
             scale: std::array::from_fn(scale),
             root_start: root.unwrap_or(0).into(),
             root_end: root.map_or(0, |r| r + ENTRY_CODE).into(),

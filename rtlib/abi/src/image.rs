@@ -40,12 +40,16 @@ pub struct Parameters {
     pub distrust: AtomicU64,
     /// Bytes behind the FS base where the thread id stands (32 bit), or -1 where it is not known.
     pub tid_offset: AtomicI32,
-    /// 0 where the word at %fs:0 is the FS base, 1 where `rdfsbase` must tell it (AT_HWCAP2 bit 1).
+    /// 0 where the word at %fs:0 is the FS base, 1 where `rdfsbase` must tell it.
     pub rdfsbase: AtomicU32,
+    /// 1 where that instruction may be used (AT_HWCAP2 bit 1).
+    pub has_rdfsbase: AtomicU32,
     /// 1 where the runtime may make system calls.
     pub system_calls: AtomicU32,
     /// Timers in use.
     pub timers: AtomicU32,
+    /// Not used; zero.
+    pub reserved: AtomicU32,
     /// Ticks to the timer's unit: `(ticks * scale) >> SCALE_SHIFT`, over 128 bits.
     pub scale: [AtomicU64; MAX_TIMERS],
     /// First address of the loader's entry code, which has no unwind information: a return
@@ -146,7 +150,7 @@ pub struct TrapActions {
 const _: () = {
     assert!(size_of::<TrapSlot>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 56 + 8 * MAX_TIMERS + 16);
+    assert!(size_of::<Parameters>() == 64 + 8 * MAX_TIMERS + 16);
     assert!(size_of::<FunctionSlot>() == 8);
     assert!(size_of::<MapSlot>() == 16);
 };
