@@ -84,10 +84,16 @@ pub(super) fn functions(image: &Image<'_>) -> Vec<Symbol> {
 }
 
 fn symbol(image: &Image<'_>, start: Svma, room: u64, name: &str) -> Option<Symbol> {
-    /// What the linker fills up with between functions.
+    /// What the linker fills up with between functions, and how much of it.
     const INT3: u8 = 0xcc;
+    const MOST: usize = 64;
     let code = image.is_code(start).then(|| image.bytes(start, room))??;
-    let len = code.iter().rposition(|&byte| byte != INT3)? + 1;
+    let from_end = code.iter().rev().take(MOST);
+    let padding = from_end.take_while(|&&byte| byte == INT3).count();
+    let len = code.len() - padding;
+    if len == 0 {
+        return None;
+    }
     let name_at = name.as_ptr().addr() - image.data().as_ptr().addr();
     Symbol::new(start, len as u64, name_at as u64, name.len())
 }
