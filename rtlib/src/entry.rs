@@ -5,15 +5,15 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use abi::image::{FUNCTION_EXITS, FUNCTION_MOVES, FUNCTION_REAPER, FunctionSlot};
-use abi::segment::{ROOT_COMPLETE, ROOT_INCOMPLETE, RecordHead};
+use abi::segment::{ROOT_COMPLETE, RecordHead};
 
 use crate::memo::Run;
 use crate::paths::Path;
-use crate::state::{ipath_functions, ipath_parameters, is_alive};
+use crate::state::{RULES, ipath_functions, ipath_parameters, is_alive};
 use crate::thread::{self, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
 use crate::{
-    exit, learn, maps, memory, modules, moving, reap, record, return_address, segment, stacks, sys,
+    bounds, exit, learn, memory, moving, reap, record, return_address, segment, stacks, sys,
 };
 
 /// Most frames a walk can hold after growing, a power of two; deeper calls count as overflow.
@@ -112,23 +112,28 @@ unsafe fn begin(function: u64, slot: u64) -> Result<*mut Thread, *mut Thread> {
     if !is_alive() || state.generation.load(Ordering::Relaxed) == 0 {
         return Err(DONE);
     }
-    // One that moves stacks may move those of other threads' calls.
-    let is_reaper = flags(function) & (FUNCTION_REAPER | FUNCTION_MOVES) == FUNCTION_REAPER;
-    let thread = thread::current();
-    if thread.is_null() && is_reaper {
+    let is_reaper = flags(function) & FUNCTION_REAPER != 0;
+    let moves = flags(function) & FUNCTION_MOVES != 0;
+    // SAFETY: the stub's promise, of a call of `copystack`.
+    if moves && !unsafe { moving::is_known(slot) } {
         return Err(DONE);
     }
+    let thread = thread::current();
     if thread.is_null() {
-        return Err(meet());
+        // One that moves stacks may move those of other threads' calls.
+        return Err(match is_reaper && !moves {
+            true => DONE,
+            false => meet(is_reaper),
+        });
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
         let is_empty = || (*(*thread).top).slot == u64::MAX && !stacks::have_coroutines();
-        if is_reaper && (is_busy(thread, slot) || is_empty()) {
-            return Err(DONE);
-        }
-        if is_busy(thread, slot) {
+        let is_busy = is_busy(thread, slot);
+        if is_busy && !is_reaper {
             count_missed(thread);
+        }
+        if is_busy || is_reaper && !moves && is_empty() {
             return Err(DONE);
         }
         set_busy(thread, slot);
@@ -151,13 +156,16 @@ unsafe fn count_missed(thread: *mut Thread) {
     missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// Makes the calling thread known.
+/// Makes the calling thread known, at a call of the program's or a reaper's.
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-fn meet() -> *mut Thread {
+fn meet(is_reaper: bool) -> *mut Thread {
     if thread::register().is_null() {
-        segment::header().missed.fetch_add(1, Ordering::Relaxed);
+        let missed = u64::from(!is_reaper);
+        segment::header()
+            .missed
+            .fetch_add(missed, Ordering::Relaxed);
         return DONE;
     }
     AGAIN
@@ -253,21 +261,11 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
     // SAFETY: the caller's promise.
     unsafe {
         if !thread::is_same_thread(thread) {
-            // The thread that had this FS base has ended, in the middle of these calls.
-            stacks::lock_own(thread);
-            exit::close_all(thread);
-            stacks::unlock(thread);
-            (*thread).home = 0;
-            (*thread).current = 0;
-            (*(*thread).bottom).stack = 0;
-            (*thread).tid = sys::gettid();
-            segment::thread((*thread).index)
-                .tid
-                .store((*thread).tid, Ordering::Relaxed);
+            stacks::renew(thread);
         }
         let flags = state.flags.load(Ordering::Relaxed);
         if flags & FUNCTION_MOVES != 0 {
-            moving::begin(thread, slot);
+            moving::begin(thread, slot, state.generation.load(Ordering::Relaxed));
             return Some(());
         }
         if flags & FUNCTION_REAPER != 0 {
@@ -290,7 +288,7 @@ unsafe fn record_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option
             return Some(());
         }
         if walk.root == ROOT_COMPLETE {
-            note_stack(thread, walk.stack);
+            note_stack(thread, &walk);
             stacks::arrive(thread, walk.stack);
         }
         stacks::lock_own(thread);
@@ -316,16 +314,24 @@ unsafe fn grow_activations(thread: *mut Thread) -> Option<()> {
 }
 
 /// Notes that there are coroutines where a thread has come to another stack than its first one.
-unsafe fn note_stack(thread: *mut Thread, stack: u64) {
+unsafe fn note_stack(thread: *mut Thread, walk: &Walk) {
     /// What the loader calls has another root than `main`, a few words away.
     const NEAR: u64 = 1024;
-    // SAFETY: the thread is the caller's.
-    let home = unsafe { &mut (*thread).home };
-    if *home == 0 {
-        *home = stack;
-    }
-    if home.abs_diff(stack) > NEAR {
-        stacks::note_coroutines();
+    // SAFETY: the thread is the caller's, and the walk has left its frames or sites with it.
+    unsafe {
+        let home = (*thread).home;
+        if home == 0 {
+            let last = walk.len as usize - 1;
+            let root = match walk.has_sites {
+                true => RULES.address((*thread).sites.add(last).read()),
+                false => (*thread).frames.add(last).read(),
+            };
+            if !return_address::begins_coroutine(root) {
+                (*thread).home = walk.stack;
+            }
+        } else if home.abs_diff(walk.stack) > NEAR {
+            stacks::note_coroutines();
+        }
     }
 }
 
@@ -341,7 +347,7 @@ unsafe fn walk_slowly(thread: *mut Thread, function: u32, slot: u64) -> Option<W
                 walk::fast(thread, function, slot, rbp)
             };
             match result {
-                Ok(walk) if is_at_bounds(&walk) && renew_stack(thread, slot) => {}
+                Ok(walk) if bounds::is_at(&walk) && bounds::renew(thread, slot) => {}
                 Ok(walk) => return Some(walk),
                 Err(obstacle) if way.clear(thread, slot, obstacle).is_some() => {}
                 Err(Obstacle::Depth) => {
@@ -377,7 +383,7 @@ impl Way {
         // SAFETY: the caller's promise.
         unsafe {
             match obstacle {
-                Obstacle::Stack => find_stack(thread, slot)?,
+                Obstacle::Stack => bounds::find(thread, slot)?,
                 // The cache has no room left for the rule.
                 Obstacle::Rule(pc) if pc == self.learnt => self.use_full = true,
                 Obstacle::Rule(pc) => {
@@ -390,59 +396,6 @@ impl Way {
         }
         Some(())
     }
-}
-
-/// Whether it may be the bounds of the stack's mapping where a walk ended.
-fn is_at_bounds(walk: &Walk) -> bool {
-    walk.root == ROOT_INCOMPLETE && !walk.is_determined
-}
-
-/// Has a look at the bounds of the thread's stack again, if that was a while ago: whether they are others.
-unsafe fn renew_stack(thread: *mut Thread, slot: u64) -> bool {
-    // SAFETY: the thread is the caller's; the counter is only read.
-    unsafe {
-        let now = _rdtsc();
-        if now.wrapping_sub((*thread).renewed) < modules::A_WHILE {
-            return false;
-        }
-        (*thread).renewed = now;
-        let before = (*thread).stack;
-        for known in &mut (*thread).stacks {
-            if known.holds(slot) {
-                *known = StackRange { low: 0, high: 0 };
-            }
-        }
-        find_stack(thread, slot).is_some() && (*thread).stack != before
-    }
-}
-
-/// Makes the stack that holds `slot` the thread's current one.
-unsafe fn find_stack(thread: *mut Thread, slot: u64) -> Option<()> {
-    // SAFETY: the caller's promise.
-    let thread = unsafe { &mut *thread };
-    if let Some(known) = thread.stacks.iter().find(|r| r.holds(slot)) {
-        thread.stack = *known;
-        thread.set_quick();
-        return Some(());
-    }
-    let mut found = None;
-    maps::for_each(|mapping, _| {
-        let range = StackRange {
-            low: mapping.start,
-            high: mapping.end,
-        };
-        if range.holds(slot) && mapping.read {
-            found = Some(range);
-        }
-        found.is_none()
-    })?;
-    let range = found?;
-    thread.stack = range;
-    thread.set_quick();
-    let at = thread.next_stack as usize % thread.stacks.len();
-    thread.stacks[at] = range;
-    thread.next_stack += 1;
-    Some(())
 }
 
 pub(crate) unsafe fn grow_frames(thread: *mut Thread) -> Option<()> {

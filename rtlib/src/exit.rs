@@ -33,8 +33,11 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
         let moves = moves(function);
-        let is_empty = (*(*thread).top).slot == u64::MAX && !stacks::have_coroutines();
-        if (is_empty && !moves) || is_busy(thread, slot) {
+        let is_empty = match moves {
+            true => !moving::is_begun(thread),
+            false => (*(*thread).top).slot == u64::MAX && !stacks::have_coroutines(),
+        };
+        if is_empty || is_busy(thread, slot) {
             return DONE;
         }
         set_busy(thread, slot);
@@ -42,7 +45,9 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
             return thread;
         }
         let top = (*thread).top;
-        let is_innermost = (*top).slot == slot && u64::from((*top).function) == function;
+        let is_innermost = (*top).slot == slot
+            && u64::from((*top).function) == function
+            && thread::is_same_thread(thread);
         if !is_innermost || !end(thread, top, (*top).prev, now, record::try_close) {
             (*thread).now = now;
             return thread;
@@ -79,9 +84,13 @@ pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slo
     // SAFETY: the stub's promise; the list ends at the bottom activation.
     unsafe {
         if moves(function) {
-            moving::end(thread);
+            let state = &ipath_functions[function as usize % abi::MAX_FUNCTIONS];
+            moving::end(thread, state.generation.load(Ordering::Relaxed));
             set_busy(thread, 0);
             return;
+        }
+        if !thread::is_same_thread(thread) {
+            stacks::renew(thread);
         }
         stacks::lock_own(thread);
         let mut found = find(thread, function, slot);
@@ -317,7 +326,11 @@ pub(crate) unsafe fn close_all(thread: *mut Thread) {
     }
 }
 
-unsafe fn leave(thread: *mut Thread, top: *mut Activation) {
+/// Closes the innermost activation as unwound.
+///
+/// # Safety
+/// As for [`close_left_behind`].
+pub(crate) unsafe fn leave(thread: *mut Thread, top: *mut Activation) {
     // SAFETY: `top` is the thread's innermost activation and not the bottom.
     unsafe {
         if (*top).slot == SEPARATOR {

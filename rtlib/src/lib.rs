@@ -13,6 +13,7 @@
 extern crate std;
 
 pub mod activation;
+mod bounds;
 pub mod cfi;
 pub mod entry;
 pub mod exit;

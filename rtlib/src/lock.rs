@@ -1,5 +1,6 @@
 //! A lock for what only slow paths touch. It is taken with signals blocked, so that nobody waits for a
-//! holder underneath.
+//! holder underneath. Its holder may be a thread that does not run as long as this one wants to, of a lower
+//! real-time priority on the same processor (sched(7)): to yield is not enough then.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,8 +18,16 @@ impl Lock {
 
     /// Waits until it is free and takes it.
     pub fn lock(&self) {
+        /// After so many yields the holder is let run whatever its priority.
+        const YIELDS: u32 = 16;
+        let mut yields = 0;
         while self.0.swap(1, Ordering::Acquire) != 0 {
-            sys::sched_yield();
+            if yields < YIELDS {
+                sys::sched_yield();
+                yields += 1;
+            } else {
+                sys::sleep_briefly();
+            }
         }
     }
 

@@ -70,6 +70,10 @@ impl Lot {
 
     /// Copies activations, the outermost first, into a chain; those that there is no memory for are left out.
     pub fn copy(&self, activations: impl Iterator<Item = *const Activation>) -> Chain {
+        let mut activations = activations.peekable();
+        if activations.peek().is_none() {
+            return Chain::EMPTY;
+        }
         self.lock.lock();
         let (mut first, mut last) = (ptr::null_mut(), ptr::null_mut::<Activation>());
         for activation in activations {
@@ -99,9 +103,15 @@ impl Lot {
         }
         self.lock.lock();
         // SAFETY: the chain is the caller's, and ends at its last activation.
-        unsafe { (*chain.last()).next = self.free.load(Ordering::Relaxed) };
-        self.free.store(chain.0, Ordering::Relaxed);
+        unsafe { self.give_back(chain.0, chain.last()) };
         self.lock.unlock();
+    }
+
+    /// Makes linked activations free. The lock is held.
+    unsafe fn give_back(&self, first: *mut Activation, last: *mut Activation) {
+        // SAFETY: the caller's promise: they are in use by nobody.
+        unsafe { (*last).next = self.free.load(Ordering::Relaxed) };
+        self.free.store(first, Ordering::Relaxed);
     }
 
     /// Puts a chain where [`Lot::remove`] finds it, behind what is there already; one that there is no memory
@@ -125,16 +135,23 @@ impl Lot {
                 (*new).next = chain.0;
                 (*new).prev = bucket.load(Ordering::Relaxed);
                 bucket.store(new, Ordering::Relaxed);
+            } else {
+                self.give_back(chain.0, chain.last());
             }
         }
         self.lock.unlock();
+    }
+
+    /// Whether a stack may be parked here.
+    pub fn may_have(&self, stack: u64) -> bool {
+        !self.bucket(stack).load(Ordering::Relaxed).is_null()
     }
 
     /// Takes out what a stack has.
     pub fn remove(&self, stack: u64) -> Chain {
         let bucket = self.bucket(stack);
         // What the caller is to find has been put there before it got here.
-        if bucket.load(Ordering::Relaxed).is_null() {
+        if !self.may_have(stack) {
             return Chain::EMPTY;
         }
         self.lock.lock();
@@ -154,8 +171,7 @@ impl Lot {
                     (*before).prev = (*head).prev;
                 }
                 chain = Chain((*head).next);
-                (*head).next = self.free.load(Ordering::Relaxed);
-                self.free.store(head, Ordering::Relaxed);
+                self.give_back(head, head);
             }
         }
         self.lock.unlock();

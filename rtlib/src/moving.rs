@@ -17,8 +17,10 @@ const FIRST_ARGUMENT: u64 = 8;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Moving {
-    /// The goroutine; 0 while there is none.
+    /// The goroutine; 0 while there is none whose calls must be moved.
     goroutine: u64,
+    /// The generation of the probe that was told: the exits of another one are not this one's.
+    generation: u32,
     /// Where it was.
     from: Memory,
     /// What it was known by, as [`crate::walk::Walk::stack`] has it.
@@ -48,22 +50,53 @@ impl Memory {
 
 /// Words between the end of a goroutine's stack and what it is known by, at most: `newproc1` leaves four
 /// (runtime/proc.go).
-const WORDS_ABOVE_ROOT: u64 = 32;
+const WORDS_ABOVE_ROOT: u64 = 8;
+
+/// What a stack in this memory may be known by.
+fn stacks_in(memory: Memory) -> impl Iterator<Item = u64> {
+    (0..=WORDS_ABOVE_ROOT).map(move |words| memory.high.saturating_sub(words * 8))
+}
+
+/// The goroutine that a call of `copystack` is about.
+///
+/// # Safety
+/// `slot` is the address of the call's return address, and Go's own code is about to read the goroutine.
+unsafe fn goroutine_at(slot: u64) -> u64 {
+    // SAFETY: the stub's trampoline has stored the register there.
+    unsafe { ((slot - FIRST_ARGUMENT) as *const u64).read() }
+}
+
+/// Whether anything may be known of the stack that a call of `copystack` is about: most have no calls that are
+/// measured.
+///
+/// # Safety
+/// As for [`begin`], but for the stack and the signals.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+pub(crate) unsafe fn is_known(slot: u64) -> bool {
+    // SAFETY: Go's own code is about to read the goroutine; listed threads stay valid.
+    let memory = unsafe { (goroutine_at(slot) as *const Memory).read() };
+    // SAFETY: as above.
+    let current = |thread: *mut Thread| unsafe { (&raw const (*thread).current).read_volatile() };
+    thread::all().any(|thread| memory.is_of(current(thread)))
+        || stacks_in(memory).any(|stack| LOT.may_have(stack))
+}
 
 /// Takes a goroutine's activations out of all lists: its stack's memory is about to be another's. Runs on the
 /// private stack, with signals blocked.
 ///
 /// # Safety
 /// The thread is the caller's, `slot` the address of the return address of a call of `copystack`.
-pub(crate) unsafe fn begin(thread: *mut Thread, slot: u64) {
-    // SAFETY: the stub's trampoline has stored the register there; Go's own code is about to read the
-    // goroutine that it points to, which stands still while its stack is copied.
+pub(crate) unsafe fn begin(thread: *mut Thread, slot: u64, generation: u32) {
+    // SAFETY: Go's own code is about to read the goroutine, which stands still while its stack is copied.
     unsafe {
-        let goroutine = ((slot - FIRST_ARGUMENT) as *const u64).read();
+        let goroutine = goroutine_at(slot);
         let from = (goroutine as *const Memory).read();
         let (stack, chain) = gather(from);
         (*thread).moving = Moving {
             goroutine,
+            generation,
             from,
             stack,
             chain,
@@ -81,31 +114,41 @@ unsafe fn gather(memory: Memory) -> (u64, Chain) {
             }
         }
     }
-    let mut stacks = (0..=WORDS_ABOVE_ROOT).map(|words| memory.high.saturating_sub(words * 8));
-    let found = stacks.find_map(|stack| {
+    let found = stacks_in(memory).find_map(|stack| {
         let chain = LOT.remove(stack);
         (!chain.is_empty()).then_some((stack, chain))
     });
     found.unwrap_or((0, Chain::EMPTY))
 }
 
+/// Whether a thread has begun to copy a stack whose calls must be moved.
+///
+/// # Safety
+/// The thread is the caller's.
+#[inline(always)]
+pub(crate) unsafe fn is_begun(thread: *mut Thread) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { (*thread).moving.goroutine != 0 }
+}
+
 /// Parks them as of where the stack is now.
 ///
 /// # Safety
 /// The thread is the caller's, which has come to the end of `copystack`.
-pub(crate) unsafe fn end(thread: *mut Thread) {
+pub(crate) unsafe fn end(thread: *mut Thread, generation: u32) {
     // SAFETY: the goroutine is the one that `begin` was told; goroutines are never freed.
     unsafe {
         let Moving {
             goroutine,
+            generation: begun,
             from,
             stack,
             chain,
         } = (*thread).moving;
-        if goroutine == 0 {
+        (*thread).moving.goroutine = 0;
+        if goroutine == 0 || begun != generation {
             return;
         }
-        (*thread).moving.goroutine = 0;
         let to = (goroutine as *const Memory).read();
         let moved = |at: u64| at.wrapping_sub(from.high).wrapping_add(to.high);
         for activation in chain.activations() {
@@ -114,7 +157,7 @@ pub(crate) unsafe fn end(thread: *mut Thread) {
         }
         // What is known of the new memory is of goroutines that have ended.
         let (_, ended) = gather(to);
-        LOT.free(ended);
+        stacks::close(thread, ended);
         LOT.insert(moved(stack), chain);
         // Calls on paths to no known root are in the list of the thread that made them.
         stacks::lock_own(thread);

@@ -126,6 +126,13 @@ pub fn is_return_address(pc: u64) -> bool {
         .is_some_and(|range| is_after_call(&range, pc))
 }
 
+/// Whether the root at `pc` is a coroutine's: no call has put it there.
+pub fn begins_coroutine(pc: u64) -> bool {
+    MODULES
+        .find(pc.wrapping_sub(1))
+        .is_some_and(|range| !is_after_call(&range, pc))
+}
+
 /// Whether a call instruction ends at `pc`: `e8 rel32`, or `ff /2` in any of its lengths. A call at
 /// the end of a patched window has become a jump, or lies under the breakpoints that fill it.
 pub fn is_after_call(range: &Range, pc: u64) -> bool {

@@ -38,7 +38,10 @@ impl Slots {
             return Some(());
         }
         let before = (FIRST << chunk) * size_of::<Slot>() as u64;
-        let base = memory::map(before)?;
+        let Some(base) = memory::map(before) else {
+            // Where there is room for it once, another thread may have been first.
+            return (known.load(Ordering::Relaxed) != 0).then_some(());
+        };
         sys::prefer_huge_pages(base, before);
         let new = base.wrapping_sub(before);
         if known

@@ -14,11 +14,11 @@ use abi::segment::{FIRST_NODE, RecordHead};
 
 use crate::activation::{self, Activation};
 use crate::entry::{find, grow_frames};
-use crate::exit::{pop, raise, uncount};
-use crate::lot::Lot;
+use crate::exit::{self, pop, raise, uncount};
+use crate::lot::{Chain, Lot};
 use crate::thread::{ACTIVATIONS, HASH, Thread};
 use crate::walk::Walk;
-use crate::{learn, memory, segment, thread};
+use crate::{learn, memory, segment, sys, thread};
 
 /// Slot of what stands in a list above what stays in it when the thread comes to another stack, above every
 /// address. Calls of the stack that it bears find it as what encloses them.
@@ -372,6 +372,49 @@ unsafe fn take(thread: *mut Thread, activation: *const Activation) {
         let function = (*activation).function as usize % abi::MAX_FUNCTIONS;
         *(*thread).depths.add(function) += 1;
         (*thread).top = new;
+    }
+}
+
+/// Closes calls that have ended with their stack, as unwound, and frees them.
+///
+/// # Safety
+/// The thread is the caller's, which holds no lock; the chain is the caller's.
+pub(crate) unsafe fn close(thread: *mut Thread, ended: Chain) {
+    // SAFETY: the caller's promise. The innermost activation of the list is the one just taken.
+    unsafe {
+        for activation in ended.activations() {
+            lock_own(thread);
+            let before = (*thread).top;
+            take(thread, activation);
+            if (*thread).top != before {
+                exit::leave(thread, (*thread).top);
+            }
+            unlock(thread);
+        }
+    }
+    LOT.free(ended);
+}
+
+/// Makes what is known of the thread that had the calling one's FS base that of this one. Its calls have ended
+/// with it, but those of a coroutine that it was on.
+///
+/// # Safety
+/// The thread is the caller's, which holds no lock, but has another id; signals are blocked.
+pub(crate) unsafe fn renew(thread: *mut Thread) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        lock_own(thread);
+        let current = (*thread).current;
+        if current != 0 && current != (*thread).home {
+            leave(thread);
+        }
+        exit::close_all(thread);
+        forget(thread, |_| true);
+        (*thread).home = 0;
+        (*thread).tid = sys::gettid();
+        let tid = &segment::thread((*thread).index).tid;
+        tid.store((*thread).tid, Ordering::Relaxed);
+        unlock(thread);
     }
 }
 

@@ -11,6 +11,7 @@ mod number {
     pub const MUNMAP: u64 = 11;
     pub const SCHED_YIELD: u64 = 24;
     pub const MADVISE: u64 = 28;
+    pub const NANOSLEEP: u64 = 35;
     pub const SIGALTSTACK: u64 = 131;
     pub const GETTID: u64 = 186;
 }
@@ -109,6 +110,15 @@ pub struct AlternateStack {
 pub unsafe fn alternate_stack(to: *mut AlternateStack) {
     // SAFETY: nothing is set; the rest is the caller's promise.
     unsafe { syscall(number::SIGALTSTACK, [0, to as u64, 0, 0, 0, 0]) };
+}
+
+/// Sleeps for 50 microseconds, or what the system makes of them.
+pub fn sleep_briefly() {
+    const TIME: [u64; 2] = [0, 50_000];
+    // SAFETY: reads a timespec.
+    unsafe {
+        syscall(number::NANOSLEEP, [TIME.as_ptr() as u64, 0, 0, 0, 0, 0]);
+    }
 }
 
 /// Lets another thread run.

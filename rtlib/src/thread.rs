@@ -121,6 +121,8 @@ pub struct Thread {
     pub has_taken: u32,
     /// When the bounds of a stack were last looked at again.
     pub renewed: u64,
+    /// Where they ended then.
+    pub renewed_end: u64,
     /// The first stack the thread was seen on.
     pub home: u64,
     /// The stack that its list is of; 0 where that is its first one, or not known.

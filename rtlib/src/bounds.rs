@@ -1,0 +1,79 @@
+//! Where the memory of a thread's stack ends: no word beyond is read.
+
+use core::arch::x86_64::_rdtsc;
+
+use abi::segment::ROOT_INCOMPLETE;
+
+use crate::thread::{StackRange, Thread};
+use crate::walk::Walk;
+use crate::{maps, modules};
+
+/// Whether it may be the bounds of the stack's memory where a walk ended.
+pub(crate) fn is_at(walk: &Walk) -> bool {
+    walk.root == ROOT_INCOMPLETE && !walk.is_determined
+}
+
+/// Has a look at the bounds of the thread's stack again, if these were not looked at just before: whether
+/// they are others.
+///
+/// # Safety
+/// The thread is the caller's.
+pub(crate) unsafe fn renew(thread: *mut Thread, slot: u64) -> bool {
+    // SAFETY: the thread is the caller's; the counter is only read.
+    unsafe {
+        let now = _rdtsc();
+        let before = (*thread).stack;
+        let is_known = (*thread).renewed_end == before.high;
+        if is_known && now.wrapping_sub((*thread).renewed) < modules::A_WHILE {
+            return false;
+        }
+        for known in &mut (*thread).stacks {
+            if known.holds(slot) {
+                *known = StackRange { low: 0, high: 0 };
+            }
+        }
+        let found = find(thread, slot);
+        (*thread).renewed = now;
+        (*thread).renewed_end = (*thread).stack.high;
+        found.is_some() && (*thread).stack != before
+    }
+}
+
+/// Makes the stack that holds `slot` the thread's current one. It may lie across several mappings, as a
+/// goroutine's does where the heap that it is in has grown or has been given advice.
+///
+/// # Safety
+/// The thread is the caller's.
+pub(crate) unsafe fn find(thread: *mut Thread, slot: u64) -> Option<()> {
+    // SAFETY: the caller's promise.
+    let thread = unsafe { &mut *thread };
+    if let Some(known) = thread.stacks.iter().find(|r| r.holds(slot)) {
+        thread.stack = *known;
+        thread.set_quick();
+        return Some(());
+    }
+    let mut found: Option<StackRange> = None;
+    maps::for_each(|mapping, path| {
+        let is_anonymous = path.is_empty() || path.starts_with(b"[anon");
+        let range = StackRange {
+            low: mapping.start,
+            high: mapping.end,
+        };
+        match &mut found {
+            None if range.holds(slot) => found = mapping.read.then_some(range),
+            None => return true,
+            Some(below) if below.high == range.low && mapping.read && is_anonymous => {
+                below.high = range.high;
+            }
+            Some(_) => return false,
+        }
+        found.is_some()
+    })?;
+    let range = found?;
+    thread.stack = range;
+    thread.set_quick();
+    let at = thread.next_stack as usize % thread.stacks.len();
+    thread.stacks[at] = range;
+    thread.next_stack += 1;
+    Some(())
+}
