@@ -3,7 +3,7 @@
 //! has ended, so each thread's last call ends in that way, and all live until the last has.
 
 use ipath_tests::compile::{program, program_with};
-use ipath_tests::each_way::counts_kept;
+use ipath_tests::each_way::{all_kept, counts_kept};
 use ipath_tests::profile::Profile;
 use ipath_tests::program::Program;
 use ipath_tests::session::counts_of;
@@ -122,6 +122,34 @@ fn pthread_cancel_through() {
     for flags in [STATIC, MUSL] {
         all_unwound("thread_ends.c", flags, "main_cancel", 0);
     }
+}
+
+/// A fiber's calls are its own whichever thread goes on with it, and a thread with the control block of one that
+/// has ended ends none of them.
+#[test]
+fn fibers_of_short_threads() {
+    all_kept(&Program::new(&program("fibers.c"), ["threads"]));
+}
+
+/// A thread that waits for another one's lock lets it run whatever its priority.
+#[test]
+fn realtime_fibers() {
+    counts_kept(
+        &Program::new(&program("fibers.c"), ["realtime"]),
+        0,
+        |profile| {
+            let losses = &profile.losses;
+            let waiting = if profile.metrics.len() == 1 { 0 } else { 2 };
+            assert_eq!(losses.open.unwrap_or(0), waiting, "{losses:?}");
+            assert_eq!((losses.unwound.unwrap_or(0), losses.incomplete), (0, 0));
+        },
+    );
+}
+
+/// A stack that lies across two mappings.
+#[test]
+fn stack_of_two_mappings() {
+    all_kept(&Program::new(&program("fibers.c"), ["mappings"]));
 }
 
 fn assert_all_returned(profile: &Profile) {
