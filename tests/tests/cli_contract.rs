@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const COMMANDS: &[&str] = &[
     "attach", "run", "list", "status", "top", "add", "remove", "snapshot", "detach", "report",
@@ -386,56 +387,69 @@ fn closed_stdout() {
     target.finish("ok calls ");
 }
 
-#[test]
-fn terminal_resize() {
-    let target = Target::start(program("busy.c"), ["1", "120"]).await_output("ready");
-    let server = format!("ipath-tests-{}", target.pid());
-    let tmux = |args: &[&str]| {
+/// A terminal of its own for one command line, which ends with it.
+struct Terminal {
+    server: String,
+}
+
+impl Terminal {
+    fn start(name: u32, command: &str) -> Self {
+        let terminal = Self {
+            server: format!("ipath-tests-{name}"),
+        };
+        let size = ["-x", "120", "-y", "40"];
+        let session = ["new-session", "-d", "-s", "view"];
+        terminal.tmux(&[&session[..], &size, &[command]].concat());
+        terminal
+    }
+
+    fn tmux(&self, args: &[&str]) -> String {
         let output = Command::new("tmux")
-            .args(["-L", &server, "-f", "/dev/null"])
+            .args(["-L", &self.server, "-f", "/dev/null"])
             .args(args)
             .output();
         String::from_utf8_lossy(&output.expect("start tmux").stdout).into_owned()
-    };
+    }
+
+    /// The screen, as soon as it shows all the words, or after some seconds.
+    fn shows(&self, words: &[&str]) -> String {
+        let end = Instant::now() + Duration::from_secs(15);
+        loop {
+            let text = self.tmux(&["capture-pane", "-p", "-t", "view"]);
+            if words.iter().all(|word| text.contains(word)) || Instant::now() > end {
+                return text;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+#[test]
+fn terminal_resize() {
+    let target = Target::start(program("busy.c"), ["1", "120"]).await_output("ready");
     let command = format!(
         "{} attach {} -f step; echo left=$?; sleep 60",
         ipath().display(),
         target.pid()
     );
-    tmux(&[
-        "new-session",
-        "-d",
-        "-x",
-        "120",
-        "-y",
-        "40",
-        "-s",
-        "view",
-        &command,
-    ]);
-    let screen = || tmux(&["capture-pane", "-p", "-t", "view"]);
-    let shows = |words: &[&str]| {
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(15);
-        loop {
-            let text = screen();
-            if words.iter().all(|word| text.contains(word)) || std::time::Instant::now() > end {
-                return text;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-    };
+    let terminal = Terminal::start(target.pid(), &command);
     // Which caller is heaviest, and so expanded, is a matter of nanoseconds.
     let words = ["step", "down", "q quit"];
-    let live = shows(&words);
+    let live = terminal.shows(&words);
     // Smaller than anything fits in, then as it was, then wider.
     for (width, height) in [("20", "4"), ("120", "40"), ("200", "50")] {
-        tmux(&["resize-window", "-t", "view", "-x", width, "-y", height]);
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        terminal.tmux(&["resize-window", "-t", "view", "-x", width, "-y", height]);
+        std::thread::sleep(Duration::from_millis(300));
     }
-    let resized = shows(&words);
-    tmux(&["send-keys", "-t", "view", "q"]);
-    let left = shows(&["left=0"]);
-    tmux(&["kill-server"]);
+    let resized = terminal.shows(&words);
+    terminal.tmux(&["send-keys", "-t", "view", "q"]);
+    let left = terminal.shows(&["left=0"]);
     for word in words {
         assert!(live.contains(word), "{word} is not on the screen:\n{live}");
         assert!(
@@ -445,4 +459,19 @@ fn terminal_resize() {
     }
     assert!(left.contains("left=0"), "{left}");
     target.finish("ok calls ");
+}
+
+/// A job in the background, like what a launcher of parallel programs starts, has a terminal to write to and none
+/// to control: it prints, and is not stopped for trying more.
+#[test]
+fn a_job_in_the_background_prints() {
+    // The terminal's own program ignores what stops jobs.
+    let command = format!(
+        "env --default-signal bash -c 'set -m; {} run -f step -- {} 1 3 & wait %1; echo left=$?; sleep 60'",
+        ipath().display(),
+        program("busy.c").display()
+    );
+    let terminal = Terminal::start(std::process::id(), &command);
+    let left = terminal.shows(&["left="]);
+    assert!(left.contains("left=0"), "{left}");
 }

@@ -1,6 +1,5 @@
 //! Watching a session to its end: in the live view, or as summaries on standard output.
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -91,10 +90,13 @@ impl Watch {
     }
 }
 
-/// Whether there is a terminal to draw on and to read keys from: launchers of parallel programs give
-/// their children one to write to that is not theirs to control.
+/// Whether there is a terminal to draw on and to read keys from. Launchers of parallel programs give their
+/// children one to write to that is not theirs to control, and the kernel stops a job in the background that
+/// changes how its terminal works, with all that it has started (termios(3), SIGTTOU).
 fn has_terminal() -> bool {
-    std::io::stdout().is_terminal() && std::fs::File::open("/dev/tty").is_ok()
+    // SAFETY: asks for a number by one.
+    let in_front = unsafe { libc::tcgetpgrp(libc::STDOUT_FILENO) };
+    in_front == nix::unistd::getpgrp().as_raw()
 }
 
 /// Refuses an output that could not be written at the end, when the profile would be lost.
