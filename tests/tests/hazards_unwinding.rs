@@ -167,6 +167,29 @@ fn goroutine_stacks_move() {
     });
 }
 
+/// A Go function that has recovered from a panic returns, by a way of its own; what the panic has come through
+/// does not.
+#[test]
+fn go_recover() {
+    const STRIPPED: &[&str] = &["-ldflags=-s -w"];
+    for (flags, numbers) in [
+        (&[][..], ["1", "7", "3"]),
+        (&[], ["8", "300", "40"]),
+        (STRIPPED, ["8", "300", "40"]),
+    ] {
+        println!("{flags:?} {numbers:?}");
+        let program = Program::new(&program_with("recover.go", flags), numbers);
+        unwound(&program, 0, |profile| {
+            profile.assert_complete("every path is known to its root");
+            if profile.metrics.len() > 1 {
+                for name in ["main.recovers", "main.nests", "main.loops"] {
+                    assert_eq!(profile.ends(name), (profile.calls(name), 0), "{name}");
+                }
+            }
+        });
+    }
+}
+
 /// Calls that go on on another stack, and return on another thread than they were made on.
 #[test]
 fn ucontext_switch() {
