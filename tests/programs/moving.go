@@ -1,15 +1,17 @@
 // Goroutines whose stacks are moved while calls are under way: to larger ones, as they go deeper, and to
 // smaller ones, by the garbage collector, while they wait.
 //
-// usage: moving GOROUTINES ROUNDS DEPTH: so many at once, each round anew
+// usage: moving GOROUTINES ROUNDS DEPTH [wait]: so many at once, each round anew; with `wait` not before SIGUSR1
 package main
 
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -45,6 +47,12 @@ func number(at int) int {
 
 func main() {
 	workers, rounds, depth := number(1), number(2), number(3)
+	if len(os.Args) > 4 {
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGUSR1)
+		fmt.Println("ready")
+		<-told
+	}
 	total := 0
 	for i := 0; i < rounds; i++ {
 		collected := make(chan bool)

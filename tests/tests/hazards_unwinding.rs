@@ -2,11 +2,17 @@
 //! calls and returns of each function themselves; what did not return must be `unwound` as soon as it
 //! has ended, so each thread's last call ends in that way, and all live until the last has.
 
+use ipath_tests::command::Finished;
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::each_way::{all_kept, counts_kept};
+use ipath_tests::exact::assert_output_kept;
+use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::program::Program;
-use ipath_tests::session::counts_of;
+use ipath_tests::session::{Session, counts_of, own_counts};
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::time::Duration;
 
 const STATIC: &[&str] = &["-static"];
 const MUSL: &[&str] = &[
@@ -166,33 +172,172 @@ fn parked_goroutines() {
     counts_kept(&program, 0, assert_all_returned);
 }
 
+/// The times of `moving.go`, whose calls are each one with its own time.
+fn assert_own_times(profile: &Profile) {
+    /// What the program sleeps in each call of `main.wide`.
+    const NAP: u64 = 2_000_000;
+    let wall = |name: &str, part: &str| {
+        let function = profile.function(name).expect("it has been called");
+        function.totals["wall"][part].as_u64().expect(part)
+    };
+    let shortest = wall("main.wide", "min");
+    assert!(shortest >= NAP, "{shortest} ns");
+    // All that runs in `main.deep` runs in `main.wide`, each path's times rounded to ns.
+    let parts = wall("main.wide", "exclusive") + wall("main.deep", "outermost");
+    let difference = wall("main.wide", "sum").abs_diff(parts);
+    assert!(
+        difference <= 2 * profile.paths.len() as u64,
+        "{difference} ns"
+    );
+    assert_eq!(wall("main.wide", "sum"), wall("main.wide", "outermost"));
+}
+
 /// Calls that are under way while their goroutine's stack is copied to other memory, by itself or by the
 /// collector on another thread: each is one call with its own time.
 #[test]
 fn goroutine_stacks_move() {
-    /// What the program sleeps in each call of `main.wide`.
-    const NAP: u64 = 2_000_000;
     let program = Program::new(&program("moving.go"), ["16", "20", "300"]);
     counts_kept(&program, 0, |profile| {
         assert_all_returned(profile);
-        if profile.metrics.len() == 1 {
-            return;
+        if profile.metrics.len() > 1 {
+            assert_own_times(profile);
         }
-        let wall = |name: &str, part: &str| {
-            let function = profile.function(name).expect("it has been called");
-            function.totals["wall"][part].as_u64().expect(part)
-        };
-        let shortest = wall("main.wide", "min");
-        assert!(shortest >= NAP, "{shortest} ns");
-        // All that runs in `main.deep` runs in `main.wide`, each path's times rounded to ns.
-        let parts = wall("main.wide", "exclusive") + wall("main.deep", "outermost");
-        let difference = wall("main.wide", "sum").abs_diff(parts);
-        assert!(
-            difference <= 2 * profile.paths.len() as u64,
-            "{difference} ns"
-        );
-        assert_eq!(wall("main.wide", "sum"), wall("main.wide", "outermost"));
     });
+}
+
+const COPYSTACK: &str = "runtime.copystack";
+const USED: &str = "used-by-ipath";
+/// What is said where nothing follows goroutine stacks that move.
+const UNFOLLOWED: &str = "goroutine stacks that move cannot be followed";
+
+fn assert_refused(profile: &Profile) {
+    let refused = &profile.refused;
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(
+        (&refused[0]["name"], &refused[0]["reason"]),
+        (&COPYSTACK.into(), &USED.into())
+    );
+}
+
+/// The function by which stacks that move are followed is not to be had for another probe, or the times of all
+/// others would be wrong. Where only calls are counted it is like any.
+#[test]
+fn goroutine_stacks_are_followed_first() {
+    let program = Program::new(&program("moving.go"), ["16", "20", "300"]);
+    let plain = program.plain().expect(0);
+    let scratch = Scratch::new("copystack");
+    let file = scratch.file("p.json");
+    let all = ["main.deep", "main.wide", COPYSTACK];
+    for names in [all, ["runtime.copystac?", "main.wide", "main.deep"]] {
+        let ours = program.under_ipath(&names, "count,wall", &file);
+        assert_output_kept(&plain, &ours);
+        let line = format!("ipath: {COPYSTACK}: not instrumented: {USED}\n");
+        assert_eq!(ours.stderr, line, "{}", ours.report());
+        let profile = Profile::read(&file);
+        assert_refused(&profile);
+        assert_all_returned(&profile);
+        assert_own_times(&profile);
+        std::fs::remove_file(&file).expect("a profile");
+    }
+    let alone = program.under_ipath(&[COPYSTACK], "count,wall", &file);
+    let line = alone.expect_error();
+    assert!(line.contains(&format!("{COPYSTACK} ({USED})")), "{line}");
+    assert!(alone.hints().contains("-m count"), "{}", alone.report());
+    assert!(
+        !file.exists() && alone.stdout.is_empty(),
+        "{}",
+        alone.report()
+    );
+    let counted = program.under_ipath(&all, "count", &file);
+    assert_output_kept(&plain, &counted);
+    let profile = Profile::read(&file);
+    assert!(profile.refused.is_empty(), "{:?}", profile.refused);
+    assert!(profile.calls(COPYSTACK) > 0, "{}", counted.report());
+}
+
+/// The same in a session that is there, and where it is asked for before any other.
+#[test]
+fn goroutine_stacks_are_followed_later() {
+    let target = Target::start(program("moving.go"), ["16", "20", "300", "wait"]);
+    let mut target = target.await_output("ready");
+    let refused = |finished: Finished| {
+        let line = finished.expect_error();
+        assert!(line.contains(&format!("{COPYSTACK} ({USED})")), "{line}");
+    };
+    let (_, finished) = Session::try_attach(target.pid(), &[COPYSTACK], "count,wall");
+    refused(finished);
+    let session = Session::attach(target.pid(), &["main.deep"]);
+    refused(session.add(&[COPYSTACK]));
+    let added = session.add(&["main.wide", COPYSTACK]).expect(0);
+    assert!(
+        added.stdout.contains("added main.wide\n"),
+        "{}",
+        added.report()
+    );
+    refused(session.add(&[COPYSTACK]));
+    target.signal(Signal::SIGUSR1);
+    let status = target.wait(Duration::from_secs(60));
+    assert!(status.success(), "{}", target.report());
+    let profile = session.detach();
+    for (name, calls) in own_counts(&target.stdout()) {
+        assert_eq!(profile.calls(&name), calls, "{name}");
+    }
+    assert_refused(&profile);
+    assert_all_returned(&profile);
+    assert_own_times(&profile);
+}
+
+/// A program of Go before 1.17, as far as ipath can tell, is measured with a word of warning.
+#[test]
+fn goroutine_stacks_unfollowed() {
+    let program = Program::new(&program("copystack.c"), [""; 0]);
+    let plain = program.plain().expect(0);
+    let scratch = Scratch::new("unfollowed");
+    for (metrics, lines) in [("count,wall", 1), ("count", 0)] {
+        let file = scratch.file("p.json");
+        let ours = program.under_ipath(&["work"], metrics, &file);
+        assert_output_kept(&plain, &ours);
+        let warnings = ours.stderr.matches(UNFOLLOWED).count();
+        assert_eq!(
+            (warnings, ours.stderr.lines().count()),
+            (lines, lines),
+            "{}",
+            ours.report()
+        );
+        assert_eq!(
+            Profile::read(&file).calls("work"),
+            counts_of(&plain.stdout, "calls")["work"]
+        );
+    }
+    let target = Target::start(program.path.clone(), ["wait"]).await_output("ready");
+    let (session, attached) = Session::try_attach(target.pid(), &["work"], "count,wall");
+    assert!(attached.expect(0).stderr.contains(UNFOLLOWED));
+    let added = session.add(&["more"]).expect(0);
+    assert!(added.stderr.contains(UNFOLLOWED), "{}", added.report());
+    session.detach();
+}
+
+/// A Go function that has recovered from a panic returns, by a way of its own; what the panic has come through
+/// does not.
+#[test]
+fn go_recover() {
+    const STRIPPED: &[&str] = &["-ldflags=-s -w"];
+    for (flags, numbers) in [
+        (&[][..], ["1", "7", "3"]),
+        (&[], ["8", "300", "40"]),
+        (STRIPPED, ["8", "300", "40"]),
+    ] {
+        println!("{flags:?} {numbers:?}");
+        let program = Program::new(&program_with("recover.go", flags), numbers);
+        unwound(&program, 0, |profile| {
+            profile.assert_complete("every path is known to its root");
+            if profile.metrics.len() > 1 {
+                for name in ["main.recovers", "main.nests", "main.loops"] {
+                    assert_eq!(profile.ends(name), (profile.calls(name), 0), "{name}");
+                }
+            }
+        });
+    }
 }
 
 /// Calls that go on on another stack, and return on another thread than they were made on.

@@ -88,4 +88,14 @@ pub(super) fn tell_refused(changed: &Changed) {
             "{name}: instrumented by breakpoints, a microsecond or more each"
         ));
     }
+    for path in &changed.unfollowed {
+        super::warn(&unfollowed(path));
+    }
+}
+
+/// What it means for the functions of this file that Go may move the stacks they run on.
+pub(super) fn unfollowed(path: &str) -> String {
+    format!(
+        "{path}: goroutine stacks that move cannot be followed: times may be wrong, counts are not"
+    )
 }

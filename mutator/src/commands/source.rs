@@ -107,10 +107,13 @@ impl Source for Live {
             .refused
             .first()
             .map(|(name, reason)| format!("; refused {name}: {reason}"));
+        let unfollowed = changed.unfollowed.first();
+        let unfollowed = unfollowed.map(|path| format!("; {}", super::measure::unfollowed(path)));
         Ok(format!(
-            "added {}{}",
+            "added {}{}{}",
             changed.functions.join(", "),
-            refused.unwrap_or_default()
+            refused.unwrap_or_default(),
+            unfollowed.unwrap_or_default()
         ))
     }
 

@@ -12,7 +12,7 @@ use patcher::select::Pattern;
 
 use super::claims::Claims;
 use super::place::Places;
-use super::reapers::reapers;
+use super::reapers::{put_moves_first, reapers};
 use super::stack_scan::Stacks;
 use super::write::write;
 use super::{Candidate, Changed, Selection, Session, SessionError, select};
@@ -80,6 +80,7 @@ impl Session {
         self.plan_for_room(&mut candidates)?;
         // What a pun depends on had better be changed by the function whose it is.
         candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));
+        put_moves_first(&mut candidates);
         for mut candidate in candidates {
             let known = self.known(&candidate);
             let refusal = match candidate.plan.refused() {
@@ -170,6 +171,7 @@ impl Session {
             of_place.any(|f| f.active && f.reaper.is_none())
         };
         self.document.refused.retain(|r| !is_in(r));
+        changed.unfollowed = self.unfollowed(modules);
         self.segment.write_document(&self.document)?;
         Ok(changed)
     }

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_VERIFIED_ENTRY_STUB};
 use patcher::Avma;
+use patcher::plan::RefuseReason;
 
 use crate::error::Failure;
 use crate::process::{Process, ProcessError};
@@ -137,6 +138,7 @@ impl SessionError {
                     "watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"
                 ))
             }
+            Self::Refused(functions) => used_by_ipath(functions),
             _ => None,
         };
         let failure = match &self {
@@ -170,6 +172,15 @@ pub fn none_patched(refused: &[(String, String)]) -> String {
     format!("none of the functions can be patched: {}", list.join(", "))
 }
 
+/// What to do about functions that ipath has for itself.
+fn used_by_ipath(refused: &[(String, String)]) -> Option<String> {
+    let reason = RefuseReason::UsedByIpath.to_string();
+    let (name, _) = refused.iter().find(|(_, why)| *why == reason)?;
+    Some(format!(
+        "where times are measured ipath follows stacks that move by {name}; a session with `-m count` can count its calls"
+    ))
+}
+
 /// A session of a process.
 pub struct Session {
     process: Process,
@@ -186,6 +197,8 @@ pub struct Changed {
     pub refused: Vec<(String, String)>,
     /// Names of functions with breakpoints.
     pub trapped: Vec<String>,
+    /// Files of Go programs whose stacks that move cannot be followed.
+    pub unfollowed: Vec<String>,
 }
 
 impl Session {

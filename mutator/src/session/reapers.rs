@@ -1,12 +1,14 @@
 //! Functions that are probed besides those asked for, because calls that end without a return come
 //! through them, or stacks that are moved.
 
+use std::collections::BTreeSet;
 use std::iter::once;
 
 use patcher::function::Function;
 use patcher::image::Image;
-use patcher::plan::plan;
+use patcher::plan::{FunctionPlan, RefuseReason, plan};
 
+use super::Session;
 use super::select::{Candidate, display_name};
 use crate::images;
 use crate::process::modules::{Module, VDSO};
@@ -32,7 +34,7 @@ const REAPERS: [(&str, Reaper); 13] = [
     ("__libc_siglongjmp", Reaper::Jump),
     ("__longjmp", Reaper::Jump),
     // Where Go copies a goroutine's stack to a larger or smaller one.
-    ("runtime.copystack", Reaper::Moves),
+    (MOVER, Reaper::Moves),
 ];
 
 /// Where Rust's `catch_unwind` takes over, part of the mangled name.
@@ -45,6 +47,9 @@ const OF_LIBC: &str = "__libc_start_main";
 /// What Go programs have whose functions take their arguments in registers, since 1.17: by one name or, where
 /// it is told what convention it follows itself, the other.
 const OF_GO: [&str; 2] = ["runtime.spillArgs", "runtime.spillArgs.abi0"];
+
+/// What Go has that a stack is moved by.
+const MOVER: &str = "runtime.copystack";
 
 fn reaper_of(name: &str) -> Option<Reaper> {
     let known = REAPERS.iter().find(|(known, _)| *known == name);
@@ -80,6 +85,48 @@ pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
         }
     }
     found
+}
+
+/// The candidates that follow stacks which are moved come first, and refuse the user's for the same functions: no
+/// bytes have two probes, and without these ones the times of others are wrong.
+pub(super) fn put_moves_first(candidates: &mut [Candidate]) {
+    let place = |c: &Candidate| (c.module, c.plan.function.range.start);
+    let is_had = |c: &&Candidate| follows(c) && c.plan.refused().is_none();
+    let moves: Vec<_> = candidates.iter().filter(is_had).map(place).collect();
+    let taken = |c: &&mut Candidate| c.reaper.is_none() && moves.contains(&place(c));
+    for candidate in candidates.iter_mut().filter(taken) {
+        let function = candidate.plan.function.clone();
+        candidate.plan = FunctionPlan::refusal(&function, RefuseReason::UsedByIpath);
+    }
+    candidates.sort_by_key(|c| !follows(c));
+}
+
+fn follows(candidate: &Candidate) -> bool {
+    candidate.reaper == Some(Reaper::Moves)
+}
+
+impl Session {
+    /// The files of modules with functions that are measured whose stacks Go may move, without a probe that
+    /// follows them.
+    pub(super) fn unfollowed(&self, modules: &[Module]) -> Vec<String> {
+        if !self.wanted().exits {
+            return Vec::new();
+        }
+        let active = |reaper: Option<Reaper>| {
+            let functions = self.document.functions.iter();
+            let found = functions.filter(move |f| f.active && f.reaper == reaper);
+            found.map(|f| f.module).collect::<BTreeSet<usize>>()
+        };
+        let followed = active(Some(Reaper::Moves));
+        let left = active(None).into_iter().filter(|id| !followed.contains(id));
+        let docs = left.filter_map(|id| self.document.modules.get(id));
+        let of_go = docs.filter_map(|doc| {
+            let module = modules.iter().find(|m| m.path == doc.path)?;
+            let table = images::of_module(module).ok()?.image.functions();
+            (!table.with_name(|name| name == MOVER).is_empty()).then(|| doc.path.clone())
+        });
+        of_go.collect()
+    }
 }
 
 fn functions(image: &Image<'_>) -> Vec<(Function, Reaper)> {

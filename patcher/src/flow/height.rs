@@ -5,6 +5,7 @@ use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
+use super::continued::is_call;
 use super::tables::is_indirect_jump;
 use super::{Flow, ends_block};
 
@@ -70,7 +71,7 @@ pub struct Heights(Vec<Option<State>>);
 impl Heights {
     /// Follows every path of `flow` from its entry. Where control arrives by other ways than a
     /// direct branch nothing is known, but for jump tables: any of the function's may lead to any
-    /// place that one of them names.
+    /// place that one of them names. Where Go recovers the frame is as at the function's other calls.
     pub fn of(flow: &Flow, calls: Calls) -> Self {
         let mut states: Vec<Option<State>> = vec![None; flow.insns.len()];
         let mut work = Vec::new();
@@ -79,6 +80,10 @@ impl Heights {
             let Some(index) = flow.index_of(at) else {
                 return;
             };
+            // What calls that never return seem to run on into is where the stack is grown.
+            if flow.is_go && at == flow.ranges[0].start.0 && states[index].is_some() {
+                return;
+            }
             let joined = states[index].map_or(state, |known| known.or(state));
             if states[index] != Some(joined) {
                 states[index] = Some(joined);
@@ -87,33 +92,42 @@ impl Heights {
         };
         let is_unknown = |mark: &u64| {
             let is_switched = calls == Calls::Keep && flow.switched.binary_search(mark).is_ok();
-            !flow.is_entry(*mark) && !is_switched
+            let is_recovered = flow.recovered.binary_search(mark).is_ok();
+            !flow.is_entry(*mark) && !is_switched && !is_recovered
         };
         for &mark in flow.marks.iter().filter(|mark| is_unknown(mark)) {
             arrive(&mut states, &mut work, mark, State::default());
         }
         arrive(&mut states, &mut work, flow.ranges[0].start.0, State::ENTRY);
-        while let Some(index) = work.pop() {
-            let insn = &flow.insns[index];
-            let Some(before) = states[index] else {
-                continue;
-            };
-            let after = after(&mut factory, insn, before, calls);
-            let jumps = matches!(
-                insn.flow_control(),
-                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-            );
-            if jumps {
-                arrive(&mut states, &mut work, insn.near_branch_target(), after);
-            }
-            if is_indirect_jump(insn) && !is_tail_call(flow, insn, after) {
-                for &at in &flow.switched {
-                    arrive(&mut states, &mut work, at, after);
+        let mut recovered = flow.recovered.iter();
+        loop {
+            while let Some(index) = work.pop() {
+                let insn = &flow.insns[index];
+                let Some(before) = states[index] else {
+                    continue;
+                };
+                let after = after(&mut factory, insn, before, calls);
+                let jumps = matches!(
+                    insn.flow_control(),
+                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                );
+                if jumps {
+                    arrive(&mut states, &mut work, insn.near_branch_target(), after);
+                }
+                if is_indirect_jump(insn) && !is_tail_call(flow, insn, after) {
+                    for &at in &flow.switched {
+                        arrive(&mut states, &mut work, at, after);
+                    }
+                }
+                if !ends_block(insn) {
+                    arrive(&mut states, &mut work, insn.next_ip(), after);
                 }
             }
-            if !ends_block(insn) {
-                arrive(&mut states, &mut work, insn.next_ip(), after);
-            }
+            let Some(&at) = recovered.next() else {
+                break;
+            };
+            let state = at_calls(flow, &states);
+            arrive(&mut states, &mut work, at, state);
         }
         Self(states)
     }
@@ -139,6 +153,18 @@ impl Heights {
     fn state(&self, index: usize) -> Option<State> {
         self.0.get(index).copied().flatten()
     }
+}
+
+/// What holds at all those calls at which the stack is largest, as far as `states` knows. Go's compiler gives a
+/// function all of its frame at once; only what has the stack grow is called before that.
+fn at_calls(flow: &Flow, states: &[Option<State>]) -> State {
+    let calls = flow.insns.iter().zip(states).filter(|(i, _)| is_call(i));
+    let known: Vec<State> = calls.filter_map(|(_, state)| *state).collect();
+    let lowest = known.iter().filter_map(|state| state.rsp).min();
+    let there = known
+        .into_iter()
+        .filter(|s| lowest.is_some() && s.rsp == lowest);
+    there.reduce(State::or).unwrap_or_default()
 }
 
 /// Is it a jump by a pointer with nothing of the function's own left on the stack?
@@ -316,6 +342,8 @@ mod tests {
             marks: Vec::new(),
             switched: Vec::new(),
             by_pointer: Vec::new(),
+            recovered: Vec::new(),
+            is_go: false,
             insns,
             leaves: Vec::new(),
             has_labels: false,
@@ -362,6 +390,59 @@ mod tests {
         flow.by_pointer = vec![flow.insns.last().expect("a jump").ip()];
         assert_eq!(height(&flow, Calls::Keep), Some(-40));
         assert_eq!(height(&flow, Calls::MayMove), None);
+    }
+
+    /// Where Go recovers the frame stands as at the calls before it, but not as where the stack is grown.
+    #[test]
+    fn a_recovered_function_has_its_frame() {
+        let mut code = assembler();
+        let mut grow = code.create_label();
+        code.cmp(rsp, rax).unwrap();
+        code.jbe(grow).unwrap();
+        code.sub(rsp, 40).unwrap();
+        code.call(rcx).unwrap();
+        code.add(rsp, 40).unwrap();
+        code.ret().unwrap();
+        code.call(rdx).unwrap();
+        code.add(rsp, 40).unwrap();
+        code.ret().unwrap();
+        code.set_label(&mut grow).unwrap();
+        code.call(rbx).unwrap();
+        code.ud2().unwrap();
+        let mut flow = flow(&mut code);
+        const TAIL: usize = 6;
+        const RET: usize = 8;
+        let heights = |flow: &Flow| {
+            let heights = Heights::of(flow, Calls::Keep);
+            (heights.before(TAIL), heights.before(RET))
+        };
+        let tail = flow.insns[TAIL].ip();
+        assert_eq!(heights(&flow), (None, None), "nothing leads there");
+        flow.marks = vec![tail];
+        assert_eq!(heights(&flow), (None, None), "from anywhere");
+        flow.recovered = vec![tail];
+        assert_eq!(heights(&flow), (Some(-40), Some(0)));
+    }
+
+    /// `runtime.throw` does not return, but the call looks as if it did, to where the stack is grown.
+    #[test]
+    fn a_go_function_has_its_stack_grown_before_its_frame() {
+        let mut code = assembler();
+        let (mut entry, mut grow) = (code.create_label(), code.create_label());
+        code.set_label(&mut entry).unwrap();
+        code.cmp(rsp, rax).unwrap();
+        code.jbe(grow).unwrap();
+        code.sub(rsp, 40).unwrap();
+        code.call(rcx).unwrap();
+        code.set_label(&mut grow).unwrap();
+        code.call(rbx).unwrap();
+        code.jmp(entry).unwrap();
+        let mut flow = flow(&mut code);
+        const THROW: usize = 3;
+        let height = |flow: &Flow| Heights::of(flow, Calls::Keep).before(THROW);
+        assert_eq!(height(&flow), None);
+        flow.is_go = true;
+        assert_eq!(height(&flow), Some(-40));
     }
 
     #[test]

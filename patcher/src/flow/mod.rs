@@ -10,6 +10,7 @@ mod leave;
 mod module;
 mod reach;
 mod recipe;
+mod recovery;
 mod scan;
 mod sweep;
 mod tables;
@@ -64,12 +65,17 @@ pub struct Flow {
     /// Direct branches, sorted by where they land.
     pub branches: Vec<Branch>,
     /// Other addresses that control can arrive at: jump tables, landing pads, address-taken labels,
-    /// `endbr64`. Sorted.
+    /// `endbr64`, where Go recovers. Sorted.
     pub marks: Vec<u64>,
     /// Those of them where control arrives from the function's own jump tables alone. Sorted.
     switched: Vec<u64>,
     /// Indirect jumps by a pointer, ascending: tail calls, or to a label.
     by_pointer: Vec<u64>,
+    /// Those of the marks where it goes on after a panic that it has recovered from, ascending.
+    recovered: Vec<u64>,
+    /// Is it a function of a Go program? Then it jumps to its entry only when its stack has been grown, with
+    /// nothing done before.
+    is_go: bool,
     /// Where the function is left, ascending.
     pub leaves: Vec<Leave>,
     /// Is the address of some instruction inside the function taken, by a `lea` or in data?
@@ -134,6 +140,8 @@ impl Flow {
             marks: reached.marks,
             switched: reached.switched,
             by_pointer: reached.by_pointer,
+            recovered: reached.recovered,
+            is_go: !context.deferreturns(image).is_empty(),
             insns,
             leaves: Vec::new(),
             has_labels: reached.has_labels,

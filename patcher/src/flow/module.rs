@@ -30,6 +30,8 @@ pub struct ModuleContext<'d> {
     text_fields: Vec<Svma>,
     /// The target of each branch to a crowded address, sorted.
     arrivals: OnceLock<Vec<u64>>,
+    /// Where Go's runtime has what runs deferred functions before a return.
+    deferreturns: OnceLock<Vec<u64>>,
 }
 
 impl<'d> ModuleContext<'d> {
@@ -66,6 +68,7 @@ impl<'d> ModuleContext<'d> {
             relocated,
             text_fields: scan::text_fields(image),
             arrivals: OnceLock::new(),
+            deferreturns: OnceLock::new(),
         }
     }
 
@@ -80,6 +83,15 @@ impl<'d> ModuleContext<'d> {
             .get_or_init(|| scan::arrivals(image, &self.crowded));
         let first = all.partition_point(|at| *at < to.0);
         all[first..].iter().take_while(|at| **at == to.0).count()
+    }
+
+    /// The addresses of Go's `runtime.deferreturn`, by either of its names; none in what is not written in Go.
+    pub(crate) fn deferreturns(&self, image: &Image<'_>) -> &[u64] {
+        const NAMES: [&str; 2] = ["runtime.deferreturn", "runtime.deferreturn.abi0"];
+        self.deferreturns.get_or_init(|| {
+            let found = image.functions().with_name(|name| NAMES.contains(&name));
+            found.iter().map(|f| f.range.start.0).collect()
+        })
     }
 
     /// The word at `at` once the module is loaded, without the bias.

@@ -10,7 +10,7 @@ use crate::image::Image;
 
 use super::module::ModuleContext;
 use super::sweep::{self, Swept};
-use super::{ends_block, is_jump, tables};
+use super::{ends_block, is_jump, recovery, tables};
 
 /// What following every path from the entry found.
 #[derive(Debug, Default)]
@@ -34,6 +34,8 @@ pub struct Reached {
     pub switched: Vec<u64>,
     /// Indirect jumps by a pointer, ascending.
     pub by_pointer: Vec<u64>,
+    /// Those of the marks where Go's runtime lets the function go on that has recovered from a panic.
+    pub recovered: Vec<u64>,
 }
 
 /// Follows all paths of the function in `ranges`.
@@ -122,6 +124,10 @@ pub fn from(
                 .iter()
                 .filter(|&at| !reached.visited.contains(at)),
         );
+        if work.is_empty() && reached.desync.is_none() {
+            work = recovery::tails(image, context, swept, &reached.visited);
+            reached.recovered.extend(&work);
+        }
         if !work.is_empty() {
             continue;
         }
@@ -135,6 +141,7 @@ pub fn from(
             }
             reached.by_pointer = found.by_pointer;
             reached.marks.extend(found.landing);
+            reached.marks.extend(&reached.recovered);
             break;
         }
     }

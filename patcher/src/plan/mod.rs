@@ -126,6 +126,8 @@ pub enum RefuseReason {
     Vdso,
     /// No instruction of the function begins at the address given.
     NotAnInstruction,
+    /// What measures needs the function for itself, to follow the program by it.
+    UsedByIpath,
 }
 
 impl fmt::Display for RefuseReason {
@@ -150,6 +152,7 @@ impl fmt::Display for RefuseReason {
             Self::RedZone => "red-zone",
             Self::Vdso => "vdso",
             Self::NotAnInstruction => "not-an-instruction",
+            Self::UsedByIpath => "used-by-ipath",
         })
     }
 }

@@ -1,0 +1,45 @@
+//! Where a Go function goes on that has recovered from a panic: at a call of `runtime.deferreturn`, which runs
+//! what else it has deferred, and then returns. Where deferred functions are called in line, the compiler puts
+//! one more such call behind the function's code, with the return, for the runtime alone to go there
+//! (cmd/compile/internal/ssagen/ssa.go, `genssa`; runtime/panic.go, `recovery`).
+
+use std::collections::HashSet;
+
+use iced_x86::{Code, Instruction, Mnemonic};
+
+use super::module::ModuleContext;
+use super::sweep::Swept;
+use super::{ends_block, is_jump};
+use crate::image::Image;
+
+/// The calls of `runtime.deferreturn` that no path has come to and nothing runs or branches to, ascending;
+/// none where it is not certain that they are instructions.
+pub fn tails(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    swept: &Swept,
+    visited: &HashSet<u64>,
+) -> Vec<u64> {
+    let returns = context.deferreturns(image);
+    if returns.is_empty() || !swept.complete {
+        return Vec::new();
+    }
+    let is_it = |insn: &Instruction| {
+        insn.code() == Code::Call_rel32_64 && returns.contains(&insn.near_branch_target())
+    };
+    let pads = |insn: &&Instruction| insn.mnemonic() == Mnemonic::Nop || insn.code() == Code::Int3;
+    let stands_apart = |index: usize| {
+        let mut before = swept.insns[..index].iter().rev().skip_while(pads);
+        before.next().is_some_and(ends_block)
+    };
+    let is_target = |at: u64| {
+        let mut insns = swept.insns.iter();
+        insns.any(|insn| is_jump(insn) && insn.near_branch_target() == at)
+    };
+    let calls = swept.insns.iter().enumerate();
+    let unreached = calls.filter(|(_, insn)| !visited.contains(&insn.ip()) && is_it(insn));
+    unreached
+        .filter(|(index, insn)| stands_apart(*index) && !is_target(insn.ip()))
+        .map(|(_, insn)| insn.ip())
+        .collect()
+}

@@ -1,0 +1,40 @@
+// A function has the name by which Go's runtime moves stacks, and nothing else is there that Go has.
+//
+// usage: copystack [wait]: with `wait` it goes on until it is killed
+#include <stdio.h>
+#include <unistd.h>
+
+#define PROBED __attribute__((noinline, noclone))
+
+static int volatile sink;
+
+PROBED void copystack(int x) __asm__("runtime.copystack");
+
+PROBED void copystack(int x)
+{
+    sink += x;
+}
+
+PROBED void more(int x)
+{
+    copystack(x);
+    sink += 2;
+}
+
+PROBED void work(int x)
+{
+    more(x);
+    sink += 3;
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    for (int i = 0; i < 500; i++)
+        work(i);
+    puts(argc > 1 ? "ready" : "calls work 500");
+    fflush(stdout);
+    while (argc > 1)
+        pause();
+    return sink == 0;
+}
