@@ -134,14 +134,14 @@ fn pthread_cancel_through() {
 /// has ended ends none of them.
 #[test]
 fn fibers_of_short_threads() {
-    all_kept(&Program::new(&program("fibers.c"), ["threads"]));
+    all_kept(&Program::new(&program("fibers_elsewhere.c"), ["threads"]));
 }
 
 /// A thread that waits for another one's lock lets it run whatever its priority.
 #[test]
 fn realtime_fibers() {
     counts_kept(
-        &Program::new(&program("fibers.c"), ["realtime"]),
+        &Program::new(&program("fibers_elsewhere.c"), ["realtime"]),
         0,
         |profile| {
             let losses = &profile.losses;
@@ -155,7 +155,7 @@ fn realtime_fibers() {
 /// A stack that lies across two mappings.
 #[test]
 fn stack_of_two_mappings() {
-    all_kept(&Program::new(&program("fibers.c"), ["mappings"]));
+    all_kept(&Program::new(&program("fibers_elsewhere.c"), ["mappings"]));
 }
 
 fn assert_all_returned(profile: &Profile) {
