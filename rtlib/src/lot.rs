@@ -26,7 +26,7 @@ pub struct Lot {
 }
 
 /// The activations of one parked stack, which are the holder's.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Chain(*mut Activation);
 

@@ -7,7 +7,7 @@
 
 use crate::lot::Chain;
 use crate::stacks::{self, LOT};
-use crate::thread::{self, Thread};
+use crate::thread::{self, StackRange, Thread};
 
 /// Bytes below the slot where the trampoline has stored rax, in which Go's functions have their first
 /// argument since 1.17 (its ABIInternal).
@@ -22,30 +22,25 @@ pub struct Moving {
     /// The generation of the probe that was told: the exits of another one are not this one's.
     generation: u32,
     /// Where it was.
-    from: Memory,
+    from: StackRange,
     /// What it was known by, as [`crate::walk::Walk::stack`] has it.
     stack: u64,
     /// Its activations.
     chain: Chain,
 }
 
-/// The memory of a stack, by the first words of its goroutine (runtime/runtime2.go, `type g struct`).
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Memory {
-    low: u64,
-    high: u64,
+/// The memory of a goroutine's stack: its first words (runtime/runtime2.go, `type g struct`).
+///
+/// # Safety
+/// It is a goroutine that Go's own code is about to read, or has just read.
+unsafe fn stack_of(goroutine: u64) -> StackRange {
+    // SAFETY: the caller's promise; the words are where the stack begins and ends.
+    unsafe { (goroutine as *const StackRange).read() }
 }
 
-impl Memory {
-    fn holds(&self, slot: u64) -> bool {
-        self.low <= slot && slot < self.high
-    }
-
-    /// Whether a stack that is known by this address lies there.
-    fn is_of(&self, stack: u64) -> bool {
-        self.low < stack && stack <= self.high
-    }
+/// Whether a stack that is known by this address, at its end or a few words below, lies there.
+fn is_of(memory: StackRange, stack: u64) -> bool {
+    memory.low < stack && stack <= memory.high
 }
 
 /// Words between the end of a goroutine's stack and what it is known by, at most: `newproc1` leaves four
@@ -53,7 +48,7 @@ impl Memory {
 const WORDS_ABOVE_ROOT: u64 = 8;
 
 /// What a stack in this memory may be known by.
-fn stacks_in(memory: Memory) -> impl Iterator<Item = u64> {
+fn stacks_in(memory: StackRange) -> impl Iterator<Item = u64> {
     (0..=WORDS_ABOVE_ROOT).map(move |words| memory.high.saturating_sub(words * 8))
 }
 
@@ -76,10 +71,10 @@ unsafe fn goroutine_at(slot: u64) -> u64 {
 #[unsafe(link_section = ".text.fast")]
 pub(crate) unsafe fn is_known(slot: u64) -> bool {
     // SAFETY: Go's own code is about to read the goroutine; listed threads stay valid.
-    let memory = unsafe { (goroutine_at(slot) as *const Memory).read() };
+    let memory = unsafe { stack_of(goroutine_at(slot)) };
     // SAFETY: as above.
     let current = |thread: *mut Thread| unsafe { (&raw const (*thread).current).read_volatile() };
-    thread::all().any(|thread| memory.is_of(current(thread)))
+    thread::all().any(|thread| is_of(memory, current(thread)))
         || stacks_in(memory).any(|stack| LOT.may_have(stack))
 }
 
@@ -92,7 +87,7 @@ pub(crate) unsafe fn begin(thread: *mut Thread, slot: u64, generation: u32) {
     // SAFETY: Go's own code is about to read the goroutine, which stands still while its stack is copied.
     unsafe {
         let goroutine = goroutine_at(slot);
-        let from = (goroutine as *const Memory).read();
+        let from = stack_of(goroutine);
         let (stack, chain) = gather(from);
         (*thread).moving = Moving {
             goroutine,
@@ -105,12 +100,12 @@ pub(crate) unsafe fn begin(thread: *mut Thread, slot: u64, generation: u32) {
 }
 
 /// What is known of a stack that nobody runs on; from now on no thread is on it.
-unsafe fn gather(memory: Memory) -> (u64, Chain) {
+unsafe fn gather(memory: StackRange) -> (u64, Chain) {
     for known in thread::all() {
         // SAFETY: listed threads stay valid; the caller's promise.
         unsafe {
-            if memory.is_of((&raw const (*known).current).read_volatile()) {
-                stacks::park(known, |stack| memory.is_of(stack));
+            if is_of(memory, (&raw const (*known).current).read_volatile()) {
+                stacks::park(known, |stack| is_of(memory, stack));
             }
         }
     }
@@ -149,7 +144,7 @@ pub(crate) unsafe fn end(thread: *mut Thread, generation: u32) {
         if goroutine == 0 || begun != generation {
             return;
         }
-        let to = (goroutine as *const Memory).read();
+        let to = stack_of(goroutine);
         let moved = |at: u64| at.wrapping_sub(from.high).wrapping_add(to.high);
         for activation in chain.activations() {
             (*activation).slot = moved((*activation).slot);

@@ -184,7 +184,7 @@ pub(crate) unsafe fn arrive(thread: *mut Thread, stack: u64) {
 ///
 /// # Safety
 /// The thread is the caller's, and its list locked, without any that others have taken over.
-pub(crate) unsafe fn leave(thread: *mut Thread) {
+unsafe fn leave(thread: *mut Thread) {
     // SAFETY: the list is the caller's; it ends at the bottom.
     unsafe {
         let stack = match (*thread).current {
