@@ -42,17 +42,18 @@ fn stripped() {
 /// twin that has symbols, known from the table that its runtime has of them.
 #[test]
 fn stripped_go() {
-    for source in ["paths.go", "paths_cgo.go"] {
+    let with_c = source("paths_cgo.go").display().to_string();
+    for others in [&[][..], &[with_c.as_str()]] {
         for mode in ["-buildmode=exe", "-buildmode=pie"] {
-            let full = program_with(source, &[mode]);
-            let bare = program_with(source, &[mode, "-ldflags=-s -w"]);
+            let built = |flags: &[&str]| program_with("paths.go", &[flags, others].concat());
+            let (full, bare) = (built(&[mode]), built(&[mode, "-ldflags=-s -w"]));
             let listed = |file: &Path| {
                 let list = Run::ipath([OsStr::new("list"), file.as_os_str(), OsStr::new("*")]);
                 functions_of_go(&list.run().expect(0).stdout)
             };
             let (expected, found) = (listed(&full), listed(&bare));
-            assert!(expected.len() > 1000, "{source} {mode}: {expected:?}");
-            assert_eq!(found, expected, "{source} {mode}");
+            assert!(expected.len() > 1000, "{others:?} {mode}: {expected:?}");
+            assert_eq!(found, expected, "{others:?} {mode}");
             all_kept(&Program::new(&bare, [""; 0]));
         }
     }
