@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -19,7 +20,7 @@ use patcher::{Avma, Svma};
 
 use crate::images;
 use crate::process::modules::modules;
-use crate::process::{Memory, Pid, Process, ProcessError};
+use crate::process::{Pid, Process, ProcessError, Space};
 use crate::tracee::{Stopped, TraceeError};
 
 /// A program that has been loaded and has not begun.
@@ -112,10 +113,11 @@ fn to_start(child: &Child) -> Result<(Process, Stopped), LaunchError> {
     wait_for_trap(raw)?;
     let process = Process::find(pid)?;
     process.check_program()?;
-    if let Some(loader) = Loader::of(&process)? {
+    let space = Arc::new(Space::open(&process)?);
+    if let Some(loader) = Loader::of(&space)? {
         loader.run_until_loaded(raw)?;
     }
-    Ok((process, Stopped::adopt(pid)?))
+    Ok((process, Stopped::adopt(&space)?))
 }
 
 /// Waits for SIGTRAP; other signals are passed on.
@@ -140,7 +142,7 @@ fn wait_for_trap(raw: unistd::Pid) -> Result<(), LaunchError> {
 
 /// The loader of a program that has just been executed.
 struct Loader {
-    memory: Memory,
+    space: Arc<Space>,
     /// Where it reports.
     report: Avma,
     /// `r_state` of its report, where that is known.
@@ -148,14 +150,15 @@ struct Loader {
 }
 
 impl Loader {
-    fn of(process: &Process) -> Result<Option<Self>, LaunchError> {
+    fn of(space: &Arc<Space>) -> Result<Option<Self>, LaunchError> {
+        let process = space.process();
         const AT_BASE: u64 = 7;
         /// Offset of `r_state` in `struct r_debug`.
         const R_STATE: u64 = 24;
         let Some(base) = process.auxiliary(AT_BASE).filter(|&base| base != 0) else {
             return Ok(None);
         };
-        let maps = process.maps()?;
+        let maps = space.maps()?;
         let modules = modules(process, &maps);
         let loader = modules.iter().find(|m| m.range.start.0 == base);
         let Some((module, image)) = loader.and_then(|m| Some((m, images::of_module(m).ok()?)))
@@ -178,10 +181,21 @@ impl Loader {
         };
         let state = symbol("_r_debug").map(|at| at.plus(R_STATE));
         Ok(Some(Self {
-            memory: process.memory()?,
+            space: Arc::clone(space),
             report,
             state,
         }))
+    }
+
+    /// Writes where the loader reports, while the program is stopped.
+    fn write(&self, bytes: &[u8]) -> Result<(), TraceeError> {
+        let mut stopped = Stopped::adopt(&self.space)?;
+        let written = stopped.text().write(self.report, bytes);
+        stopped.leave();
+        let tid = crate::process::Tid(self.space.process().pid.0);
+        written.map_err(|e| {
+            TraceeError::Unexpected(tid, format!("loader: {}", crate::error::io_text(&e)))
+        })
     }
 
     /// Runs the program to the loader's report that everything is loaded.
@@ -194,12 +208,12 @@ impl Loader {
             TraceeError::Unexpected(tid, format!("loader: {}", crate::error::io_text(&error)))
         };
         let mut original = [0];
-        self.memory.read(self.report, &mut original).map_err(io)?;
+        self.space.memory().read(self.report, &mut original).map_err(io)?;
         loop {
-            self.memory.write(self.report, &[BREAKPOINT]).map_err(io)?;
+            self.write(&[BREAKPOINT])?;
             ptrace::cont(raw, None).map_err(|e| TraceeError::Resume(tid, e))?;
             wait_for_trap(raw)?;
-            self.memory.write(self.report, &original).map_err(io)?;
+            self.write(&original)?;
             let mut at = ptrace::getregs(raw).map_err(registers)?;
             if at.rip != self.report.0 + 1 {
                 // A trap of the program's own; what it means is for the program to say.
@@ -209,7 +223,7 @@ impl Loader {
             ptrace::setregs(raw, at).map_err(registers)?;
             let mut state = [CONSISTENT];
             if let Some(place) = self.state {
-                self.memory.read(place, &mut state).map_err(io)?;
+                self.space.memory().read(place, &mut state).map_err(io)?;
             }
             if state[0] == CONSISTENT {
                 return Ok(());

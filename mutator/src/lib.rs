@@ -12,6 +12,7 @@ pub mod launch;
 pub mod lines;
 pub mod process;
 pub mod profile;
+pub(crate) mod random;
 pub mod report;
 pub mod runtime_image;
 pub mod segment;

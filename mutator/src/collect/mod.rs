@@ -9,6 +9,7 @@ use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_COMPLETE, ROOT_CUT, ROOT_OVERF
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::clock;
+use crate::process::Presence;
 use crate::profile;
 use crate::profile::{
     Counts, Function, FunctionTotals, Losses, Metric, PathEntry, Profile, Refused, Stop, Target,
@@ -31,7 +32,7 @@ impl Collector {
     /// The profile of a session as it is now.
     pub fn profile(&mut self, session: &Session) -> Profile {
         let (segment, document) = (session.segment(), session.document());
-        if session.is_in_target() {
+        if session.presence() == Presence::Here {
             self.frames.learn_maps(session.process());
         }
         self.frames.learn_published(segment);

@@ -7,8 +7,7 @@ use super::{find, open_session};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::process::Pid;
-use crate::process::modules::modules;
-use crate::session::{Session, Where, resolve, select};
+use crate::session::{Session, Where, select_in};
 
 /// Instruments a running process, shows what happens, and takes everything out again.
 pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {
@@ -19,19 +18,15 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let process = find(OPERATION, pid)?;
     let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
     process.check().map_err(|e| failure(e.into()))?;
-    let maps = process.maps().map_err(|e| failure(e.into()))?;
-    let modules = modules(&process, &maps);
-    let mut selection = select(&modules, &patterns, options.wanted());
-    resolve(&process, &modules, &mut selection, options.wanted(), None).map_err(failure)?;
+    let mut selected = select_in(&process, &patterns, options.wanted()).map_err(failure)?;
     if measure.patterns.allow_trap {
-        selection.allow_traps();
+        selected.selection.allow_traps();
     }
-    check(OPERATION, &pid.to_string(), &measure.patterns, &selection)?;
+    check(OPERATION, &pid.to_string(), &measure.patterns, &selected.selection)?;
     // Signals are held from before the first byte changes until everything is out again.
     let signals = super::watch::Signals::hold();
     let (session, changed) =
-        Session::create(&process, &options, &modules, selection, Where::Running)
-            .map_err(failure)?;
+        Session::create(&process, &options, selected, Where::Running).map_err(failure)?;
     tell_refused(&changed);
     watch(&watch_output, show, Live::new(session, keep), &signals).map(drop)
 }

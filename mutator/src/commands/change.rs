@@ -28,14 +28,12 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     changeable(OPERATION, &session)?;
     let process = session.process().clone();
     let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
-    let (modules, mut selection) = session.select(&patterns).map_err(failure)?;
+    let mut selected = session.select(&patterns).map_err(failure)?;
     if given.allow_trap {
-        selection.allow_traps();
+        selected.selection.allow_traps();
     }
-    check(OPERATION, &pid.to_string(), given, &selection)?;
-    let changed = session
-        .add(OPERATION, &modules, selection)
-        .map_err(failure)?;
+    check(OPERATION, &pid.to_string(), given, &selected.selection)?;
+    let changed = session.add(OPERATION, selected).map_err(failure)?;
     tell_refused(&changed);
     print(&format!("added {}\n", changed.functions.join(", ")))
 }
@@ -84,7 +82,7 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     }
     let mut session = open_session(OPERATION, pid)?;
     let process = session.process().clone();
-    if process.is_alive() {
+    if !process.has_ended() {
         changeable(OPERATION, &session)?;
     }
     let ended = session

@@ -11,9 +11,8 @@ use super::source::Live;
 use super::watch::{Signals, Watch, watch};
 use crate::cli::{Patterns, Show};
 use crate::error::{Failure, io_text};
-use crate::process::modules::modules;
 use crate::process::{Pid, Process};
-use crate::session::{Metric, Options, Session, SessionError, Where, select};
+use crate::session::{Metric, Options, Session, SessionError, Where, select_in};
 
 const OPERATION: &str = "demo";
 const FUNCTION: &str = "demo_find";
@@ -24,8 +23,6 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     let signals = Signals::hold();
     let started = start()?;
     let failure = |e: SessionError| e.failure(OPERATION, &started.process);
-    let maps = started.process.maps().map_err(|e| failure(e.into()))?;
-    let modules = modules(&started.process, &maps);
     let patterns = super::measure::patterns(OPERATION, &[FUNCTION.to_owned()])?;
     let options = Options {
         metrics: vec![Metric::Wall],
@@ -34,21 +31,15 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         collapse_recursion: false,
         per_thread: false,
     };
-    let selection = select(&modules, &patterns, options.wanted());
+    let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;
     let given = Patterns {
         func: Vec::new(),
         yes: false,
         allow_trap: false,
     };
-    check(OPERATION, FUNCTION, &given, &selection)?;
-    let (session, _) = Session::create(
-        &started.process,
-        &options,
-        &modules,
-        selection,
-        Where::Running,
-    )
-    .map_err(failure)?;
+    check(OPERATION, FUNCTION, &given, &selected.selection)?;
+    let (session, _) =
+        Session::create(&started.process, &options, selected, Where::Running).map_err(failure)?;
     watch(&output, show, Live::new(session, false), &signals).map(drop)
 }
 

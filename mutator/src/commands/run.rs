@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Seek, SeekFrom, copy};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -18,9 +19,8 @@ use super::watch::{Signals, Watch, watch};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::launch::{Launched, launch};
-use crate::process::modules::modules;
 use crate::process::{Pid, tids};
-use crate::session::{Session, SessionError, Where, resolve, select};
+use crate::session::{Session, SessionError, Where, select_stopped};
 
 /// Starts a program, instruments it, watches it, and ends as it ends.
 pub(super) fn run(
@@ -50,24 +50,16 @@ pub(super) fn run(
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
     let prepared = (|| {
         let failure = |e: SessionError| e.failure(OPERATION, &process);
-        let maps = process.maps().map_err(|e| failure(e.into()))?;
-        let modules = modules(&process, &maps);
-        let wanted = options.wanted();
-        let mut selection = select(&modules, &patterns, wanted);
+        let space = Arc::clone(stopped.space());
         let held = Some(&mut stopped);
-        resolve(&process, &modules, &mut selection, wanted, held).map_err(failure)?;
+        let wanted = options.wanted();
+        let mut selected = select_stopped(space, &patterns, wanted, held).map_err(failure)?;
         if measure.patterns.allow_trap {
-            selection.allow_traps();
+            selected.selection.allow_traps();
         }
-        check(OPERATION, &subject, &measure.patterns, &selection)?;
-        Session::create(
-            &process,
-            &options,
-            &modules,
-            selection,
-            Where::Stopped(&mut stopped),
-        )
-        .map_err(failure)
+        check(OPERATION, &subject, &measure.patterns, &selected.selection)?;
+        let held = Where::Stopped(&mut stopped);
+        Session::create(&process, &options, selected, held).map_err(failure)
     })();
     let (session, changed) = match prepared {
         Ok(prepared) => prepared,

@@ -3,7 +3,9 @@
 use patcher::select::Pattern;
 
 use crate::collect::Collector;
+use crate::process::Presence;
 use crate::profile::Profile;
+use crate::segment::SegmentError;
 use crate::session::{Changed, Ended, Session, SessionError};
 use crate::view::{Sample, Source};
 
@@ -49,26 +51,25 @@ impl Live {
             .header()
             .state
             .load(std::sync::atomic::Ordering::Relaxed);
-        if !self.session.process().is_alive() {
-            self.session.close();
-            return Some("the program has ended".to_owned());
-        }
         if state == abi::segment::STATE_ENDED {
             return Some("the session has been detached".to_owned());
         }
-        if !self.session.is_in_target() {
-            self.session.close();
-            return Some("the program has become another (exec)".to_owned());
+        match self.session.presence() {
+            Presence::Here | Presence::Unknown(_) => {}
+            Presence::Ended => return Some("the program has ended".to_owned()),
+            Presence::OtherProgram => {
+                return Some("the program has become another (exec)".to_owned());
+            }
         }
         None
     }
 
     /// Ends the watching: the final profile.
     pub(super) fn finish(&mut self) -> Result<Profile, SessionError> {
-        let result = if self.keep || self.over.is_some() {
-            Ok(Ended::Detached)
-        } else {
-            self.session.detach()
+        // Who only looks leaves even the name of a session whose program has ended.
+        let result = match self.keep {
+            true => Ok(Ended::Detached),
+            false => self.session.detach().or_else(missing_is_ended),
         };
         // What was measured is shown even where something stays in the target.
         self.session.refresh()?;
@@ -85,6 +86,14 @@ impl Live {
     }
 }
 
+/// A session that another command has taken out needs nothing more.
+fn missing_is_ended(error: SessionError) -> Result<Ended, SessionError> {
+    match error {
+        SessionError::Segment(SegmentError::Missing) => Ok(Ended::Detached),
+        other => Err(other),
+    }
+}
+
 impl Source for Live {
     fn sample(&mut self) -> Result<Sample, String> {
         self.look().map_err(|e| e.to_string())
@@ -92,8 +101,8 @@ impl Source for Live {
 
     fn add(&mut self, pattern: &str) -> Result<String, String> {
         let patterns = [Pattern::parse(pattern).map_err(|e| e.to_string())?];
-        let (modules, selection) = self.session.select(&patterns).map_err(|e| e.to_string())?;
-        if let Some(unmatched) = selection.unmatched.first() {
+        let selected = self.session.select(&patterns).map_err(|e| e.to_string())?;
+        if let Some(unmatched) = selected.selection.unmatched.first() {
             let near = &unmatched.near;
             let hint = if near.is_empty() {
                 String::new()
@@ -102,7 +111,7 @@ impl Source for Live {
             };
             return Err(format!("{unmatched}{hint}"));
         }
-        let changed = self.change(|session| session.add("add", &modules, selection))?;
+        let changed = self.change(|session| session.add("add", selected))?;
         let refused = changed
             .refused
             .first()

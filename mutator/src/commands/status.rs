@@ -41,10 +41,10 @@ fn describe(session: &Session) -> String {
     let ticks = clock::tsc().saturating_sub(header.started_tsc.load(Relaxed));
     let seconds = ticks / header.clock_hz.load(Relaxed).max(1);
     let metrics: Vec<&str> = document.metrics.iter().map(|m| m.name.as_str()).collect();
-    let state = if process.is_alive() {
-        ""
-    } else {
+    let state = if process.has_ended() {
         "  the process has ended"
+    } else {
+        ""
     };
     let mut text = format!(
         "{}  {}  {}  {seconds} s{state}\n",

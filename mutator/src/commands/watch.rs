@@ -163,7 +163,7 @@ fn print_until_end(
             return Ok(());
         }
         let is_due = Instant::now() >= next;
-        if !is_due && live.session().process().is_alive() {
+        if !is_due && !live.session().process().has_ended() {
             continue;
         }
         let sample = live.look().map_err(|e| e.failure("watch", &process))?;

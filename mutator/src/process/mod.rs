@@ -1,7 +1,9 @@
 //! A process as /proc shows it, before and between the moments it is stopped.
 
 pub mod maps;
+pub mod memory;
 pub mod modules;
+mod space;
 
 use std::fmt;
 use std::fs;
@@ -9,9 +11,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-use patcher::Avma;
-
 pub use maps::Mapping;
+pub use memory::{Memory, Own, Text};
+pub use space::{Presence, Space};
 
 /// A process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +54,8 @@ pub enum ProcessError {
     Traced(Pid, Tid, i32, String),
     /// A file of /proc cannot be read.
     Proc(Pid, &'static str, io::Error),
+    /// It has become another program since it was looked at.
+    OtherProgram(Pid),
 }
 
 impl fmt::Display for ProcessError {
@@ -66,7 +70,14 @@ impl fmt::Display for ProcessError {
             Self::Traced(pid, tid, by, name) => {
                 write!(f, "{pid}: thread {tid} is traced by {by} ({name})")
             }
-            Self::Proc(pid, file, error) => write!(f, "{pid}: /proc/{pid}/{file}: {error}"),
+            Self::Proc(pid, file, error) => write!(
+                f,
+                "{pid}: /proc/{pid}/{file}: {}",
+                crate::error::io_text(error)
+            ),
+            Self::OtherProgram(pid) => {
+                write!(f, "{pid}: it has become another program (exec) meanwhile")
+            }
         }
     }
 }
@@ -101,8 +112,11 @@ impl Process {
         if pid.0 <= 0 {
             return Err(ProcessError::Gone(pid));
         }
-        let stat =
-            fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|_| ProcessError::Gone(pid))?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        let stat = stat.map_err(|e| match is_no_process(&e) {
+            true => ProcessError::Gone(pid),
+            false => ProcessError::Proc(pid, "stat", e),
+        })?;
         let (state, start_time) = parse_stat(&stat).ok_or(ProcessError::Gone(pid))?;
         let process = Self { pid, start_time };
         // A thread's id has a /proc entry too; the process is what owns the memory.
@@ -120,9 +134,32 @@ impl Process {
         Ok(process)
     }
 
-    /// Whether it still runs, under the same start time.
-    pub fn is_alive(&self) -> bool {
-        Self::find(self.pid).is_ok_and(|p| p.start_time == self.start_time)
+    /// Whether the process still runs, under the same start time; a zombie does not.
+    pub fn life(&self) -> Presence {
+        let path = format!("/proc/{}/stat", self.pid);
+        let stat = match fs::read_to_string(path) {
+            Ok(stat) => stat,
+            Err(error) if is_no_process(&error) => return Presence::Ended,
+            Err(error) => return Presence::Unknown(crate::error::io_text(&error)),
+        };
+        match parse_stat(&stat) {
+            None => Presence::Unknown("/proc/PID/stat is not readable".to_owned()),
+            Some((_, start_time)) if start_time != self.start_time => Presence::Ended,
+            Some(('X', _)) => Presence::Ended,
+            // A leader that has ended stays while others of its threads run.
+            Some(('Z', _)) => match self.list_tids() {
+                Ok(tids) if tids.len() > 1 => Presence::Here,
+                Ok(_) => Presence::Ended,
+                Err(error) if is_no_process(&error) => Presence::Ended,
+                Err(error) => Presence::Unknown(crate::error::io_text(&error)),
+            },
+            Some(_) => Presence::Here,
+        }
+    }
+
+    /// Whether it is known to have ended: what cannot be told is not.
+    pub fn has_ended(&self) -> bool {
+        self.life() == Presence::Ended
     }
 
     /// What of it has entries in /proc: itself, or where its first thread has ended, one that has
@@ -203,22 +240,12 @@ impl Process {
         ProcessError::Denied(self.pid, whose)
     }
 
-    /// Its mappings, ordered by address.
+    /// Its mappings, ordered by address, as they are now: see [`Space`] for what must not change
+    /// unnoticed.
     pub fn maps(&self) -> Result<Vec<Mapping>, ProcessError> {
         let path = format!("/proc/{}/maps", self.entry());
         let text = fs::read(path).map_err(|e| self.proc_error("maps", e))?;
         Ok(maps::parse(&String::from_utf8_lossy(&text)))
-    }
-
-    /// The same for choosing free addresses: a program without a heap has an empty one where it will
-    /// begin.
-    pub fn maps_with_heap(&self) -> Result<Vec<Mapping>, ProcessError> {
-        let mut maps = self.maps()?;
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.entry()));
-        if let Some(start) = stat.ok().and_then(|stat| stat_field(&stat, 47)) {
-            maps::expect_heap(&mut maps, Avma(start));
-        }
-        Ok(maps)
     }
 
     /// The ids of its threads.
@@ -226,9 +253,20 @@ impl Process {
         tids(self.pid)
     }
 
+    /// The same, or why they are not known.
+    pub fn list_tids(&self) -> io::Result<Vec<Tid>> {
+        list_tids(self.pid)
+    }
+
     /// A value of /proc/PID/status.
     pub fn status(&self, key: &str) -> Option<String> {
         status_field(&format!("/proc/{}/status", self.pid), key)
+    }
+
+    /// Whether it has memory locked, and may so have all locked that it maps from now on (mlockall(2)).
+    pub fn locks_memory(&self) -> bool {
+        let locked = status_field(&format!("/proc/{}/status", self.entry()), "VmLck");
+        locked.is_some_and(|size| !size.starts_with("0 "))
     }
 
     /// Its id in its own pid namespace.
@@ -265,11 +303,11 @@ impl Process {
         })
     }
 
-    /// Its memory, for reading and, where the right is there, writing.
-    pub fn memory(&self) -> Result<Memory, ProcessError> {
+    /// Its memory as it is now.
+    fn open_memory(&self) -> Result<Memory, ProcessError> {
         let path = format!("/proc/{}/mem", self.entry());
         let file = fs::File::options().read(true).write(true).open(path);
-        file.map(Memory).map_err(|e| match e.kind() {
+        file.map(Memory::new).map_err(|e| match e.kind() {
             io::ErrorKind::PermissionDenied => self.denied(),
             io::ErrorKind::NotFound => ProcessError::Gone(self.pid),
             _ => self.proc_error("mem", e),
@@ -284,6 +322,11 @@ impl Process {
             _ => ProcessError::Proc(self.pid, file, error),
         }
     }
+}
+
+/// Is this what /proc answers for a process that is not there?
+fn is_no_process(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// State letter and start time: fields 3 and 22 of /proc/PID/stat, behind the command's name, which
@@ -302,9 +345,13 @@ fn stat_field(stat: &str, place: usize) -> Option<u64> {
 
 /// The ids of a process's threads, those included that have ended and nobody has collected.
 pub fn tids(pid: Pid) -> Option<Vec<Tid>> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    list_tids(pid).ok()
+}
+
+fn list_tids(pid: Pid) -> io::Result<Vec<Tid>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
     let tids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok().map(Tid));
-    Some(tids.collect())
+    Ok(tids.collect())
 }
 
 fn status_field(path: &str, key: &str) -> Option<String> {
@@ -313,39 +360,6 @@ fn status_field(path: &str, key: &str) -> Option<String> {
         .lines()
         .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
     Some(line.trim().to_owned())
-}
-
-/// The memory of a process through /proc/PID/mem, which reads and writes whatever the protection
-/// of the pages.
-#[derive(Debug)]
-pub struct Memory(fs::File);
-
-impl Memory {
-    /// Fills `buffer` from `at`.
-    pub fn read(&self, at: Avma, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(buffer, at.0)
-    }
-
-    /// `len` bytes from `at`.
-    pub fn read_vec(&self, at: Avma, len: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; len];
-        self.read(at, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// The word at `at`.
-    pub fn read_word(&self, at: Avma) -> io::Result<u64> {
-        let mut bytes = [0; 8];
-        self.read(at, &mut bytes)?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    /// Writes `bytes` at `at`.
-    pub fn write(&self, at: Avma, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, at.0)?;
-        crate::faults::step("write memory");
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -362,7 +376,7 @@ mod tests {
     #[test]
     fn finds_itself() {
         let own = Process::find(Pid(std::process::id() as i32)).expect("we run");
-        assert!(own.is_alive() && !own.args().is_empty());
+        assert!(own.life() == Presence::Here && !own.args().is_empty());
         assert!(matches!(own.check(), Err(ProcessError::Own(_))));
         assert!(
             own.maps()

@@ -1,8 +1,9 @@
 //! The session document: what commands tell each other, as JSON in two slots of the segment, of
 //! which one is always whole.
 
-use std::sync::atomic::AtomicU8;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
 
 use abi::image::{FUNCTION_END, FUNCTION_JUMP, FUNCTION_MOVES, FUNCTION_REAPER};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
@@ -236,6 +237,7 @@ impl Segment {
 
     /// Replaces the document. A command that is killed meanwhile leaves the old one.
     pub fn write_document(&self, document: &Document) -> Result<(), SegmentError> {
+        self.check_whole()?;
         let text = serde_json::to_vec(document).map_err(|_| SegmentError::Corrupt("document"))?;
         let turn = self.header().document_turn.load(Acquire).wrapping_add(1);
         let (area, room) = self.document_area(turn & 1);
@@ -267,16 +269,17 @@ impl Segment {
             if turn == 0 || len > room {
                 return Err(SegmentError::Corrupt("document"));
             }
-            let bytes: Option<Vec<u8>> = (0..len)
-                .map(|i| {
-                    self.item::<AtomicU8>(area, i, 1, 0)
-                        .map(|b| b.load(Relaxed))
-                })
-                .collect();
-            let bytes = bytes.ok_or(SegmentError::Corrupt("document"))?;
-            if self.header().document_turn.load(Acquire) != turn {
+            // By a system call: what is not there is an error, and takes no memory.
+            let mut bytes = vec![0; len as usize];
+            let start = self.header().areas.get(area).map_or(0, |a| a.offset);
+            let read = self.file.read_exact_at(&mut bytes, start);
+            // The bytes have been read before the turn is looked at again.
+            fence(Acquire);
+            if self.header().document_turn.load(Relaxed) != turn {
                 continue;
             }
+            self.check_whole()?;
+            read.map_err(|_| SegmentError::Corrupt("document"))?;
             return serde_json::from_slice(&bytes).map_err(|_| SegmentError::Corrupt("document"));
         }
         Err(SegmentError::Busy)

@@ -100,6 +100,18 @@ impl Shape {
         header.magic.store(MAGIC, Release);
     }
 
+    /// Bytes of an item of an area, where records have `record_stride`.
+    pub(super) fn stride(area: usize, record_stride: u64) -> u64 {
+        let shape = Self {
+            max_paths: 0,
+            timers: 0,
+        };
+        match area {
+            AREA_RECORDS => record_stride,
+            _ => shape.items().get(area).map_or(1, |item| item.0),
+        }
+    }
+
     /// Whether the areas of a header that anyone may have written lie in a map of `len` bytes.
     pub(super) fn check(header: &Header, len: u64) -> Result<(), &'static str> {
         if header.size.load(Relaxed) != len {
@@ -109,15 +121,16 @@ impl Shape {
         if timers > MAX_TIMERS || header.record_stride.load(Relaxed) != record_stride(timers) {
             return Err("timers");
         }
-        let strides = Self {
-            max_paths: 0,
+        let items = Self {
+            max_paths: u64::MAX,
             timers,
         }
         .items();
-        for (area, (stride, _)) in header.areas.iter().zip(strides) {
+        for (area, (stride, most)) in header.areas.iter().zip(items) {
             let bytes = area.capacity.checked_mul(stride);
             let end = bytes.and_then(|b| b.checked_add(area.offset));
-            if area.offset < PAGE || area.offset % 8 != 0 || end.is_none_or(|e| e > len) {
+            let fits = area.capacity <= most && end.is_some_and(|e| e <= len);
+            if area.offset < PAGE || area.offset % 8 != 0 || !fits {
                 return Err("areas");
             }
         }

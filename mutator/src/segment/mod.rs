@@ -2,8 +2,10 @@
 //! can write to it, so every offset, index and length is checked against the size of the map.
 
 mod document;
+mod guard;
 mod journal;
 mod layout;
+mod trust;
 
 #[cfg(test)]
 mod tests;
@@ -12,15 +14,20 @@ use std::fs::File;
 use std::io;
 use std::mem::{align_of, size_of};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
 
 use abi::segment as layout_of;
 use abi::segment::{Header, RecordHead, RecordTimer};
 use memmap2::MmapRaw;
 
 use crate::faults::step;
-use crate::process::Process;
+use crate::process::{Mapping, Presence, Process};
+
+use guard::Guarded;
 
 pub use document::{
     Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc, SiteDoc,
@@ -28,6 +35,7 @@ pub use document::{
 };
 pub use journal::Journal;
 pub use layout::Shape;
+pub use trust::{Claim, FileId, file_id, is_segment_name};
 
 /// Where named segments are.
 const FOLDER: &str = "/dev/shm";
@@ -78,145 +86,159 @@ impl std::error::Error for SegmentError {}
 /// A mapped segment.
 #[derive(Debug)]
 pub struct Segment {
-    file: File,
-    map: MmapRaw,
+    file: Arc<File>,
+    map: Guarded,
     /// Its name in [`FOLDER`]; `None` for one that lives in the target alone.
     path: Option<PathBuf>,
 }
 
-/// The name of the segment of a process.
-pub fn path_for(process: &Process) -> PathBuf {
-    Path::new(FOLDER).join(format!("ipath-{}-{}", process.pid, process.start_time))
+/// A segment's lock: no other command changes the session while this lives. It is the kernel's
+/// (flock(2)), so that it ends with the command however that ends.
+#[derive(Debug)]
+pub struct Lock(Arc<File>);
+
+impl Lock {
+    /// Takes the lock. Another command's change takes milliseconds, so a while of waiting is enough.
+    fn take(file: &Arc<File>, patience: Duration) -> Result<Self, SegmentError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            // SAFETY: the descriptor is open.
+            if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                step("lock");
+                return Ok(Self(Arc::clone(file)));
+            }
+            if Instant::now() > deadline {
+                return Err(SegmentError::Busy);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
 }
 
-/// Pid and start time of every named segment.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is open.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
+/// How long another command is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Pid and start time of every named segment that can be one, by who may write to it.
 pub fn all() -> Vec<(i32, u64)> {
-    let entries = std::fs::read_dir(FOLDER).into_iter().flatten();
-    let mut found: Vec<(i32, u64)> = entries
-        .filter_map(|entry| {
-            let name = entry.ok()?.file_name().into_string().ok()?;
-            let (pid, start) = name.strip_prefix("ipath-")?.split_once('-')?;
-            Some((pid.parse().ok()?, start.parse().ok()?))
-        })
-        .collect();
+    let trusted = |(path, (pid, start_time)): (PathBuf, (i32, u64))| {
+        let process = Process {
+            pid: crate::process::Pid(pid),
+            start_time,
+        };
+        let metadata = std::fs::symlink_metadata(path).ok()?;
+        trust::is_trusted(&metadata, trust::owner_of(&process)).then_some((pid, start_time))
+    };
+    let mut found: Vec<(i32, u64)> = trust::names().into_iter().filter_map(trusted).collect();
     found.sort_unstable();
+    found.dedup();
     found
 }
 
 impl Segment {
-    /// Creates the named segment of a process, owned by the process's owner.
-    pub fn create(process: &Process, shape: &Shape) -> Result<Self, SegmentError> {
-        use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
-        let path = path_for(process);
+    /// Creates the named segment of a process, owned by the process's owner, and takes its lock.
+    /// `AlreadyExists` where another command is faster.
+    pub fn create(process: &Process, shape: &Shape) -> Result<(Self, Lock), SegmentError> {
+        use std::os::unix::fs::fchown;
+        let (file, path) = new_file(process)?;
         let io = |error| SegmentError::Io(path.clone(), error);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .map_err(io)?;
+        let give_up = |error: SegmentError| {
+            let _ = std::fs::remove_file(&path);
+            Err(error)
+        };
         step("segment file");
-        if let Ok(owner) = std::fs::metadata(format!("/proc/{}", process.pid)) {
+        let file = Arc::new(file);
+        let lock = match Lock::take(&file, PATIENCE) {
+            Ok(lock) => lock,
+            Err(error) => return give_up(error),
+        };
+        // Who took the lock in between has found a file without a size, and removed the name.
+        if file.metadata().map_err(io)?.nlink() == 0 {
+            return Err(io(io::ErrorKind::AlreadyExists.into()));
+        }
+        if let Some(owner) = trust::owner_of(process) {
             // Not root: the owner is the same already.
-            let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
+            let _ = fchown(&*file, Some(owner), None);
         }
         let fill = |range: std::ops::Range<u64>| {
             // By a system call, see `write_at`.
-            file.write_all_at(&vec![0; (range.end - range.start) as usize], range.start)
+            std::os::unix::fs::FileExt::write_all_at(
+                &*file,
+                &vec![0; (range.end - range.start) as usize],
+                range.start,
+            )
         };
         let begun = file.set_len(shape.size());
         let begun = begun.and_then(|()| shape.least().into_iter().try_for_each(fill));
         if let Err(error) = begun {
-            let _ = std::fs::remove_file(&path);
-            return Err(io(error));
+            return give_up(io(error));
         }
-        let segment = Self::map(file, Some(path.clone()))?;
-        segment.lock()?;
-        shape.write(segment.raw_header(), process);
-        step("segment header");
-        Ok(segment)
-    }
-
-    /// Takes a file that the target made, for targets that cannot open the named one.
-    pub fn from_target(file: File, process: &Process, shape: &Shape) -> Result<Self, SegmentError> {
-        let segment = Self::map(file, None)?;
-        segment.lock()?;
-        shape.write(segment.raw_header(), process);
-        Ok(segment)
-    }
-
-    /// Opens the segment of a process's session.
-    pub fn open(process: &Process) -> Result<Self, SegmentError> {
-        let path = path_for(process);
-        match File::options().read(true).write(true).open(&path) {
-            Ok(file) if Self::is_abandoned(&file) => {
-                let _ = std::fs::remove_file(&path);
-                Err(SegmentError::Missing)
-            }
-            Ok(file) => Self::checked(file, Some(path)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::open_in_target(process),
-            Err(error) => Err(SegmentError::Io(path, error)),
-        }
-    }
-
-    /// Whether the file's maker was killed before it had a size.
-    fn is_abandoned(file: &File) -> bool {
-        const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
-        let is_empty = || file.metadata().is_ok_and(|m| m.len() == 0);
-        is_empty() && {
-            std::thread::sleep(PATIENCE);
-            is_empty()
-        }
-    }
-
-    /// Opens a segment that has no name, through the target's own mapping of it.
-    fn open_in_target(process: &Process) -> Result<Self, SegmentError> {
-        let maps = process.maps().map_err(|_| SegmentError::Missing)?;
-        let mapping = maps
-            .iter()
-            .find(|m| m.name.starts_with("/memfd:ipath"))
-            .ok_or(SegmentError::Missing)?;
-        let (start, end) = (mapping.range.start.0, mapping.range.end.0);
-        let path = PathBuf::from(format!(
-            "/proc/{}/map_files/{start:x}-{end:x}",
-            process.entry()
-        ));
-        let file = File::options().read(true).write(true).open(&path);
-        Self::checked(file.map_err(|e| SegmentError::Io(path, e))?, None)
-    }
-
-    fn checked(file: File, path: Option<PathBuf>) -> Result<Self, SegmentError> {
-        let segment = Self::map(file, path)?;
-        let header = segment.raw_header();
-        let is_begun = || {
-            header.magic.load(Acquire) == layout_of::MAGIC
-                && header.document_turn.load(Acquire) != 0
+        let segment = match Self::map(file, Some(path.clone())) {
+            Ok(segment) => segment,
+            Err(error) => return give_up(error),
         };
-        match header.magic.load(Acquire) {
-            layout_of::MAGIC if is_begun() => {}
-            // Its maker holds the lock until there is a session, or was killed before it had
-            // touched the target.
-            0 | layout_of::MAGIC if segment.lock().is_ok() => {
-                segment.unlock();
-                if !is_begun() {
-                    segment.remove_name();
-                    return Err(SegmentError::Missing);
-                }
-            }
-            0 | layout_of::MAGIC => return Err(SegmentError::Busy),
-            _ => return Err(SegmentError::Corrupt("magic")),
+        shape.write(segment.header(), process);
+        step("segment header");
+        Ok((segment, lock))
+    }
+
+    /// Takes a file that the target made, for targets that cannot open the named one, and its lock.
+    pub fn from_target(
+        file: File,
+        process: &Process,
+        shape: &Shape,
+    ) -> Result<(Self, Lock), SegmentError> {
+        let segment = Self::map(Arc::new(file), None)?;
+        let lock = segment.lock()?;
+        shape.write(segment.header(), process);
+        Ok((segment, lock))
+    }
+
+    /// Opens the segment of a process's session for reading. Nothing is changed, whatever there is.
+    pub fn open(process: &Process) -> Result<Self, SegmentError> {
+        // Without maps what has a name is found all the same.
+        let maps = match process.life() {
+            Presence::Here => process.maps().unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let claim = Claim::find(process, &maps)?.ok_or(SegmentError::Missing)?;
+        match claim.is_begun()? {
+            true => Self::of(claim, process),
+            // Its maker holds the lock, or was killed before it had touched the target.
+            false => match Lock::take(&claim.file, Duration::ZERO) {
+                Ok(_) => Err(SegmentError::Missing),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Takes a file for the segment of a process, if it is one.
+    pub fn of(claim: Claim, process: &Process) -> Result<Self, SegmentError> {
+        let segment = Self::map(claim.file, claim.path)?;
+        let header = segment.header();
+        if header.magic.load(Acquire) != layout_of::MAGIC {
+            return Err(SegmentError::Corrupt("magic"));
         }
         let version = header.version.load(Relaxed);
         if version != abi::ABI_VERSION {
             return Err(SegmentError::Version(version));
         }
-        Shape::check(header, segment.map.len() as u64).map_err(SegmentError::Corrupt)?;
+        let (pid, start) = (header.pid.load(Relaxed), header.start_time.load(Relaxed));
+        if pid as i32 != process.pid.0 || start != process.start_time {
+            return Err(SegmentError::Corrupt("process"));
+        }
+        Shape::check(header, segment.size()).map_err(SegmentError::Corrupt)?;
+        segment.check_whole()?;
         Ok(segment)
     }
 
-    fn map(file: File, path: Option<PathBuf>) -> Result<Self, SegmentError> {
+    fn map(file: Arc<File>, path: Option<PathBuf>) -> Result<Self, SegmentError> {
         let name = || path.clone().unwrap_or_else(|| PathBuf::from("segment"));
         let len = file
             .metadata()
@@ -225,37 +247,61 @@ impl Segment {
         if len < abi::PAGE || len % abi::PAGE != 0 {
             return Err(SegmentError::Corrupt("size"));
         }
-        let map = MmapRaw::map_raw(&file).map_err(|e| SegmentError::Io(name(), e))?;
+        let map = MmapRaw::map_raw(&*file).and_then(Guarded::new);
+        let map = map.map_err(|e| SegmentError::Io(name(), e))?;
         Ok(Self { file, map, path })
     }
 
-    /// Takes the session's lock, for as long as this value lives. Another command's change takes
-    /// milliseconds, so a while of waiting is enough.
-    pub fn lock(&self) -> Result<(), SegmentError> {
-        const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-        let deadline = std::time::Instant::now() + PATIENCE;
-        loop {
-            // SAFETY: the descriptor is open.
-            if unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-                step("lock");
-                return Ok(());
-            }
-            if std::time::Instant::now() > deadline {
-                return Err(SegmentError::Busy);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(2));
+    /// Takes the session's lock.
+    pub fn lock(&self) -> Result<Lock, SegmentError> {
+        Lock::take(&self.file, PATIENCE)
+    }
+
+    /// The file as maps name it.
+    pub fn file_id(&self) -> Result<FileId, SegmentError> {
+        let metadata = self.file.metadata();
+        metadata.map(|m| file_id(&m)).map_err(|e| self.io(e))
+    }
+
+    /// Whether a mapping is one of this very file.
+    pub fn is_in(&self, mapping: &Mapping) -> bool {
+        self.file_id().is_ok_and(|id| id == mapping.file)
+    }
+
+    /// Whether its name still leads to it; true for one without.
+    pub fn is_named(&self) -> bool {
+        let Some(path) = &self.path else { return true };
+        let there = std::fs::symlink_metadata(path).map(|m| file_id(&m));
+        matches!((there, self.file_id()), (Ok(a), Ok(b)) if a == b)
+    }
+
+    /// An error where somebody has made the file shorter than it was.
+    pub fn check_whole(&self) -> Result<(), SegmentError> {
+        match self.map.is_broken() {
+            true => Err(SegmentError::Corrupt("made shorter")),
+            false => Ok(()),
         }
     }
 
-    /// Gives the lock back.
-    pub fn unlock(&self) {
-        // SAFETY: the descriptor is open.
-        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+    fn io(&self, error: io::Error) -> SegmentError {
+        let name = self.path.clone();
+        SegmentError::Io(name.unwrap_or_else(|| PathBuf::from("segment")), error)
+    }
+
+    /// How many items of an area there can be of `claimed`: no more than it has room for, and than
+    /// there is memory for that has ever been written.
+    pub fn used(&self, area: usize, claimed: u64) -> u64 {
+        /// Bytes of a block of stat(2).
+        const BLOCK: u64 = 512;
+        let stride = Shape::stride(area, self.header().record_stride.load(Relaxed));
+        let capacity = self.header().areas.get(area).map_or(0, |a| a.capacity);
+        let written = self.file.metadata().map_or(0, |m| m.blocks() * BLOCK);
+        claimed.min(capacity).min(written / stride.max(1))
     }
 
     /// Removes its name: nobody finds it any more, those who have it mapped keep it.
     pub fn remove_name(&self) {
-        if let Some(path) = &self.path {
+        if let Some(path) = self.path.as_ref().filter(|_| self.is_named()) {
             // Gone already: another command was as fast.
             let _ = std::fs::remove_file(path);
             step("segment name");
@@ -277,15 +323,11 @@ impl Segment {
         self.map.len() as u64
     }
 
-    fn raw_header(&self) -> &Header {
+    /// The header.
+    pub fn header(&self) -> &Header {
         // SAFETY: the map is at least a page long and page-aligned; a header is all atomics, so
         // any bytes are a valid value and others may write meanwhile.
         unsafe { &*self.map.as_ptr().cast() }
-    }
-
-    /// The header.
-    pub fn header(&self) -> &Header {
-        self.raw_header()
     }
 
     /// Item `index` of an area, of which `stride` bytes belong to each; `None` outside the area or
@@ -337,13 +379,7 @@ impl Segment {
         match self.file.write_all_at(bytes, at) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
-            Err(error) => {
-                let name = self
-                    .path
-                    .clone()
-                    .unwrap_or_else(|| PathBuf::from("segment"));
-                Err(SegmentError::Io(name, error))
-            }
+            Err(error) => Err(self.io(error)),
         }
     }
 
@@ -388,4 +424,46 @@ impl Segment {
         let fits = (offset + size_of::<RecordTimer>()) as u64 <= stride;
         fits.then(|| self.item(layout_of::AREA_RECORDS, index, stride, offset as u64))?
     }
+}
+
+/// Whether there is room for more than the beginnings of a segment where named ones are: with less, calls
+/// would soon be lost that a segment in the target alone has room for.
+pub fn has_room() -> bool {
+    const ENOUGH: u64 = 4 << 20;
+    let stat = nix::sys::statvfs::statvfs(FOLDER);
+    stat.is_ok_and(|s| s.blocks_available().saturating_mul(s.fragment_size()) >= ENOUGH)
+}
+
+/// A new file for the segment of a process: under its usual name, under another where that is taken by
+/// something that no command of ours has made and that cannot be removed.
+fn new_file(process: &Process) -> Result<(File, PathBuf), SegmentError> {
+    let path = trust::path_for(process, None);
+    match make(&path) {
+        Ok(file) => return Ok((file, path)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(SegmentError::Io(path, error));
+        }
+        Err(error) => {
+            let there = std::fs::symlink_metadata(&path);
+            let owner = trust::owner_of(process);
+            if there.is_ok_and(|m| trust::is_trusted(&m, owner)) {
+                // A segment that was made this moment: to be found, not to be passed by.
+                return Err(SegmentError::Io(path, error));
+            }
+        }
+    }
+    let path = trust::path_for(process, Some(crate::random::number()));
+    let file = make(&path).map_err(|e| SegmentError::Io(path.clone(), e))?;
+    Ok((file, path))
+}
+
+fn make(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(trust::MODE)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
 }

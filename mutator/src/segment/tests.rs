@@ -9,20 +9,22 @@ fn create(start_time: u64) -> (Process, Segment) {
         pid: Pid(std::process::id() as i32),
         start_time,
     };
-    let segment = Segment::create(
-        &process,
-        &Shape {
-            max_paths: 100,
-            timers: 1,
-        },
-    )
-    .expect("created");
+    let shape = Shape {
+        max_paths: 100,
+        timers: 1,
+    };
+    let (segment, lock) = Segment::create(&process, &shape).expect("created");
+    drop(lock);
     (process, segment)
 }
 
 #[test]
 fn what_is_written_is_read_by_another() {
     let (process, segment) = create(1);
+    assert!(matches!(
+        Segment::open(&process),
+        Err(SegmentError::Missing)
+    ));
     assert!(matches!(
         segment.read_document(),
         Err(SegmentError::Corrupt(_))
@@ -71,6 +73,12 @@ fn a_hostile_header_is_refused() {
         Err(SegmentError::Version(99))
     ));
     segment.header().version.store(abi::ABI_VERSION, Relaxed);
+    segment.header().pid.store(1, Relaxed);
+    assert!(matches!(
+        Segment::open(&process),
+        Err(SegmentError::Corrupt("process"))
+    ));
+    segment.header().pid.store(process.pid.0 as u32, Relaxed);
     segment.header().document_len[1].store(u64::MAX, Relaxed);
     let open = Segment::open(&process).expect("sound");
     assert!(matches!(

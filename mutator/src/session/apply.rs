@@ -1,6 +1,7 @@
 //! Putting probes in and taking them out: the moments the target is stopped.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -14,13 +15,14 @@ use super::claims::Claims;
 use super::place::Places;
 use super::reapers::{put_moves_first, reapers};
 use super::stack_scan::Stacks;
-use super::write::write;
-use super::{Candidate, Changed, Selection, Session, SessionError, select};
+use super::{Candidate, Changed, Locked, Selected, Selection, Session, SessionError, select_in};
 use crate::images;
 use crate::process::modules::{Module, modules};
-use crate::process::{Mapping, Memory};
-use crate::segment::{FunctionDoc, Journal, ModuleDoc, RefusedDoc, RegionDoc, SiteDoc};
-use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
+use crate::process::{Mapping, Space};
+use crate::segment::{
+    FunctionDoc, Journal, ModuleDoc, RefusedDoc, RegionDoc, SegmentError, SiteDoc,
+};
+use crate::tracee::{CallCode, Priority, Remote, Stopped, TraceeError, tracing};
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
 const ATTEMPTS: usize = 200;
@@ -37,28 +39,78 @@ impl Session {
     }
 
     /// Looks patterns up in the process as it is now.
-    pub fn select(&self, patterns: &[Pattern]) -> Result<(Vec<Module>, Selection), SessionError> {
-        let maps = self.process.maps()?;
-        let modules = modules(&self.process, &maps);
-        let wanted = self.wanted();
-        let mut selection = select(&modules, patterns, wanted);
-        super::resolve(&self.process, &modules, &mut selection, wanted, None)?;
-        Ok((modules, selection))
+    pub fn select(&self, patterns: &[Pattern]) -> Result<Selected, SessionError> {
+        select_in(&self.process, patterns, self.wanted())
     }
 
     /// Instruments what was selected.
-    pub fn add(
-        &mut self,
-        why: &str,
-        modules: &[Module],
-        selection: Selection,
-    ) -> Result<Changed, SessionError> {
-        self.locked(|session| session.add_locked(why, modules, selection, None))
+    pub fn add(&mut self, why: &str, selected: Selected) -> Result<Changed, SessionError> {
+        let Selected {
+            space,
+            modules,
+            selection,
+        } = selected;
+        self.change(Some(space), |locked| {
+            locked.add(why, &modules, selection, None)
+        })
     }
 
+    /// Takes out the probes of functions by id.
+    pub fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
+        self.change(None, |locked| locked.remove(ids))
+    }
+
+    /// Does a change under the lock, by a thread that traces.
+    fn change<R: Send>(
+        &mut self,
+        space: Option<Arc<Space>>,
+        change: impl FnOnce(&mut Locked<'_>) -> Result<R, SessionError> + Send,
+    ) -> Result<R, SessionError> {
+        tracing(|| {
+            let _priority = Priority::raise();
+            self.locked(space, change)
+        })
+    }
+
+    /// Ids of the functions of the session that patterns name.
+    pub fn matching(&self, patterns: &[Pattern]) -> Result<Vec<usize>, SessionError> {
+        let maps = self.process.maps()?;
+        let modules = modules(&self.process, &maps);
+        let mut ids = BTreeSet::new();
+        for (id, function) in self.document.measured() {
+            let Some(doc) = self.document.modules.get(function.module) else {
+                continue;
+            };
+            let Some(module) = modules.iter().find(|m| m.path == doc.path) else {
+                continue;
+            };
+            let Ok(image) = images::of_module(module) else {
+                continue;
+            };
+            let names = |pattern: &Pattern| match pattern.absolute_address() {
+                Some(at) => {
+                    let at = at.0.wrapping_sub(doc.bias);
+                    function.address <= at && at < function.address + function.size
+                }
+                None => {
+                    pattern.module_matches(module.file_name())
+                        && pattern
+                            .select(&image.image)
+                            .iter()
+                            .any(|f| f.range.start.0 == function.address)
+                }
+            };
+            if patterns.iter().any(names) {
+                ids.insert(id);
+            }
+        }
+        Ok(ids.into_iter().collect())
+    }}
+
+impl Locked<'_> {
     /// Instruments what was selected; `stopped` are the threads of a process that is stopped
     /// already and stays so.
-    pub(super) fn add_locked(
+    pub(super) fn add(
         &mut self,
         why: &str,
         modules: &[Module],
@@ -103,15 +155,8 @@ impl Session {
                 ids.push(id);
             }
         }
-        let memory = self.process.memory()?;
         let mut stopped = stopped;
-        let prepared = self.prepare(
-            &memory,
-            modules,
-            fresh,
-            stopped.as_deref_mut(),
-            &mut changed,
-        )?;
+        let prepared = self.prepare(modules, fresh, stopped.as_deref_mut(), &mut changed)?;
         ids.extend(prepared);
         if changed.functions.is_empty() && !changed.refused.is_empty() {
             self.segment.write_document(&self.document)?;
@@ -128,74 +173,97 @@ impl Session {
         let trapped = ids.iter().filter(has_trap);
         let name = |&id: &usize| self.document.functions[id].name.clone();
         changed.trapped = trapped.map(name).collect();
-        self.fill_traps(&memory, &ids)?;
-        let maps = self.process.maps()?;
-        let code = CallCode::find(&self.process, &maps, &memory)?;
-        self.switch(&memory, &ids, true)?;
+        self.fill_traps(&ids)?;
+        self.switch(&ids, true)?;
         // Written down before the first byte changes: whoever finds this session half done can
         // take the bytes out again.
         self.segment.write_document(&self.document)?;
-        let mut put_in = |session: &mut Self, ids: &[usize]| match stopped.as_deref_mut() {
-            Some(stopped) => {
-                let mut stacks = session.stacks(&memory)?;
-                session.handle_traps(&memory, &code, stopped, ids)?;
-                session.write_in(&memory, stopped, &mut stacks, ids)
-            }
-            None => session.in_stop(why, &memory, |session, stopped, stacks| {
-                session.handle_traps(&memory, &code, stopped, ids)?;
-                session.write_in(&memory, stopped, stacks, ids)
-            }),
-        };
-        let result = loop {
-            match put_in(self, &ids) {
-                Err(SessionError::Occupied(occupied)) => {
-                    let rest = self.give_up(&memory, occupied, &mut ids, &mut changed);
-                    if let Err(error) = rest {
-                        break Err(error);
-                    }
-                }
-                other => break other,
-            }
-        };
-        if let Err(error) = result {
-            self.switch(&memory, &ids, false)?;
+        if let Err(error) = self.put_in(why, ids.clone(), stopped, &mut changed) {
+            // What is in of it comes out again, and nothing is counted that would be half.
+            let _ = self.take_out(why, &ids);
             self.segment.write_document(&self.document)?;
             return Err(error);
         }
         // What was in the way of some of them before is not any more.
-        let functions = &self.document.functions;
+        let document = &mut self.document;
+        let functions = &document.functions;
         let is_in = |r: &RefusedDoc| {
             let mut of_place = functions
                 .iter()
                 .filter(|f| f.module == r.module && f.address == r.address);
             of_place.any(|f| f.active && f.reaper.is_none())
         };
-        self.document.refused.retain(|r| !is_in(r));
+        document.refused.retain(|r| !is_in(r));
         changed.unfollowed = self.unfollowed(modules);
         self.segment.write_document(&self.document)?;
         Ok(changed)
     }
 
-    /// Takes out the probes of functions by id.
-    pub fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
-        self.locked(|session| {
-            let functions = &session.document.functions;
-            let is_in = |id: &usize| {
-                functions
-                    .get(*id)
-                    .is_some_and(|f| f.active && f.reaper.is_none())
-            };
-            let ids: Vec<usize> = ids.iter().copied().filter(is_in).collect();
-            let memory = session.process.memory()?;
-            let mut taken = ids.clone();
-            taken.extend(session.idle_reapers(&ids));
-            session.take_out("remove", &memory, &taken)?;
-            session.segment.write_document(&session.document)?;
-            let name = |&id: &usize| session.document.functions[id].name.clone();
-            Ok(Changed {
-                functions: ids.iter().map(name).collect(),
-                ..Changed::default()
-            })
+    /// Puts the probes of functions in, in stops of which each is short; those that something is in the way
+    /// of are refused.
+    fn put_in(
+        &mut self,
+        why: &str,
+        mut ids: Vec<usize>,
+        mut stopped: Option<&mut Stopped>,
+        changed: &mut Changed,
+    ) -> Result<(), SessionError> {
+        let space = Arc::clone(&self.space);
+        let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
+        // Who tells of calls that end without a return comes before those whose calls can.
+        ids.sort_by_key(|&id| self.document.functions[id].reaper.is_none());
+        while !ids.is_empty() {
+            let rest = ids.split_off(self.in_one_stop(ids.iter()));
+            let mut batch = std::mem::replace(&mut ids, rest);
+            while !batch.is_empty() {
+                let done = match stopped.as_deref_mut() {
+                    Some(stopped) => {
+                        let mut stacks = self.stacks(space.memory())?;
+                        self.handle_traps(&code, stopped, &batch)?;
+                        self.write_in(stopped, &mut stacks, &batch)
+                    }
+                    None => self.in_stop(why, |locked, stopped, stacks| {
+                        locked.handle_traps(&code, stopped, &batch)?;
+                        locked.write_in(stopped, stacks, &batch)
+                    }),
+                };
+                match done {
+                    Ok(()) => break,
+                    Err(SessionError::InTheWay(what)) => self.give_up(what, &mut batch, changed)?,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of these functions are patched in one stop, which lasts some microseconds for each site.
+    fn in_one_stop<'i>(&self, ids: impl Iterator<Item = &'i usize>) -> usize {
+        const SITES: usize = 1000;
+        let mut sites = 0;
+        let fits = |id: &&usize| {
+            sites += self.document.functions[**id].sites.len();
+            sites <= SITES
+        };
+        ids.take_while(fits).count().max(1)
+    }
+
+    fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
+        let functions = &self.document.functions;
+        let is_in = |id: &usize| {
+            functions
+                .get(*id)
+                .is_some_and(|f| f.active && f.reaper.is_none())
+        };
+        let ids: Vec<usize> = ids.iter().copied().filter(is_in).collect();
+        let mut taken = ids.clone();
+        taken.extend(self.idle_reapers(&ids));
+        self.take_out("remove", &taken)?;
+        self.segment.write_document(&self.document)?;
+        let name = |&id: &usize| self.document.functions[id].name.clone();
+        Ok(Changed {
+            functions: ids.iter().map(name).collect(),
+            ..Changed::default()
         })
     }
 
@@ -210,20 +278,19 @@ impl Session {
         }
     }
 
-    pub(super) fn take_out(
-        &mut self,
-        why: &str,
-        memory: &Memory,
-        ids: &[usize],
-    ) -> Result<(), SessionError> {
+    pub(super) fn take_out(&mut self, why: &str, ids: &[usize]) -> Result<(), SessionError> {
         if ids.is_empty() {
             return Ok(());
         }
         // From here on no call is counted that would be seen to enter and not to return.
-        self.switch(memory, ids, false)?;
-        self.in_stop(why, memory, |session, stopped, _| {
-            session.write_out(memory, stopped, ids)
-        })
+        self.switch(ids, false)?;
+        let mut ids = ids.to_vec();
+        ids.sort_by_key(|&id| (self.document.functions[id].reaper.is_none(), id));
+        while !ids.is_empty() {
+            let batch = ids.split_off(ids.len() - self.in_one_stop(ids.iter().rev()));
+            self.in_stop(why, |locked, stopped, _| locked.write_out(stopped, &batch))?;
+        }
+        Ok(())
     }
 
     /// Runs `work` with all threads stopped, and again after a while as long as it answers that a
@@ -231,19 +298,21 @@ impl Session {
     fn in_stop(
         &mut self,
         why: &str,
-        memory: &Memory,
         mut work: impl FnMut(&mut Self, &mut Stopped, &mut Stacks) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
+        let space = Arc::clone(&self.space);
         let mut attempts = 0;
         loop {
-            let mut stacks = self.stacks(memory)?;
+            let mut stacks = self.stacks(space.memory())?;
             let mut stopped = self.stop_all()?;
             let result = work(self, &mut stopped, &mut stacks);
             let duration = stopped.resume()?;
             self.note_stop(why, duration);
             attempts += 1;
             match result {
-                Err(SessionError::Occupied(_)) if attempts < ATTEMPTS => sleep(PAUSE),
+                Err(SessionError::InTheWay(what)) if what.passes() && attempts < ATTEMPTS => {
+                    sleep(PAUSE);
+                }
                 other => return other,
             }
         }
@@ -320,7 +389,6 @@ impl Session {
     /// Lays out and writes the trampolines of functions that are new to the session; their ids.
     fn prepare(
         &mut self,
-        memory: &Memory,
         modules: &[Module],
         fresh: Vec<Candidate>,
         stopped: Option<&mut Stopped>,
@@ -332,12 +400,13 @@ impl Session {
         if self.document.functions.len() + fresh.len() > abi::MAX_FUNCTIONS {
             return Err(SessionError::TooMany);
         }
-        let mut places = self.regions_for(memory, modules, &fresh, stopped)?;
+        let mut places = self.regions_for(modules, &fresh, stopped)?;
         let mut ids = Vec::new();
+        let mut writes = Vec::new();
         for candidate in fresh {
             match places.emit(&candidate, self.document.functions.len() as u32) {
                 Ok(emitted) => {
-                    ids.push(self.enter(memory, modules, &candidate, emitted)?);
+                    ids.push(self.enter(modules, &candidate, emitted, &mut writes)?);
                     if candidate.reaper.is_none() {
                         changed.functions.push(candidate.name);
                     }
@@ -346,13 +415,13 @@ impl Session {
             }
         }
         self.document.regions = places.regions;
+        self.write_own(&writes)?;
         Ok(ids)
     }
 
     /// Room for the trampolines of these functions.
     fn regions_for(
         &mut self,
-        memory: &Memory,
         modules: &[Module],
         fresh: &[Candidate],
         mut stopped: Option<&mut Stopped>,
@@ -362,7 +431,7 @@ impl Session {
         let used: BTreeSet<usize> = fresh.iter().map(|c| c.module).collect();
         let mut tries = 0;
         loop {
-            let maps = self.process.maps_with_heap()?;
+            let maps = self.space.maps_with_heap()?;
             let mut places = Places::new(&self.document, maps.clone());
             places.reserve_stones(fresh);
             for &index in &used {
@@ -371,7 +440,7 @@ impl Session {
                 places.reserve(index, &modules[index], &of_module);
             }
             let new = places.new_regions().to_vec();
-            match self.map_regions(&maps, memory, &new, stopped.as_deref_mut()) {
+            match self.map_regions(&maps, &new, stopped.as_deref_mut()) {
                 Ok(()) => {
                     places.regions.iter_mut().for_each(|r| r.ready = true);
                     return Ok(places);
@@ -398,7 +467,6 @@ impl Session {
     fn map_regions(
         &mut self,
         maps: &[Mapping],
-        memory: &Memory,
         regions: &[RegionDoc],
         stopped: Option<&mut Stopped>,
     ) -> Result<(), SessionError> {
@@ -408,13 +476,16 @@ impl Session {
         // Noted down before: what is mapped must be found again.
         self.document.regions.extend_from_slice(regions);
         self.segment.write_document(&self.document)?;
-        let code = CallCode::find(&self.process, maps, memory)?;
+        let space = Arc::clone(&self.space);
+        let code = CallCode::find(&self.process, maps, space.memory())?;
+        let locks = self.process.locks_memory();
         let map = |stopped: &mut Stopped| {
-            let mut remote = Remote::new(&code, memory, stopped)?;
+            let mut remote = Remote::new(&code, stopped)?;
             for region in regions {
                 let protection = libc::PROT_READ | libc::PROT_EXEC;
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-                remote.map(Some(Avma(region.start)), region.len, protection, flags, -1)?;
+                let at = Avma(region.start);
+                remote.map_lazily(locks, at, region.len, protection, flags, -1)?;
             }
             Ok::<(), SessionError>(())
         };
@@ -428,11 +499,15 @@ impl Session {
                 result?;
             }
         }
-        let image = Self::image()?;
-        let cells = Self::cells(&image, Avma(self.document.image.0))?;
+        let maps = space.maps()?;
         for region in regions {
-            write(memory, Avma(region.start), &cells)?;
+            if !self.own.admit(&maps, Avma(region.start), region.len) {
+                return Err(SegmentError::Corrupt("mappings").into());
+            }
         }
+        let cells = Session::cells(&Session::image()?, Avma(self.document.image.0))?;
+        let starts = regions.iter().map(|r| (Avma(r.start), cells.clone()));
+        self.write_own(&starts.collect::<Vec<_>>())?;
         self.document
             .regions
             .iter_mut()
@@ -441,21 +516,21 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the trampolines of a function and takes it into the document; its id.
+    /// Takes a function into the document, and what is to be written for it into `writes`; its id.
     fn enter(
         &mut self,
-        memory: &Memory,
         modules: &[Module],
         candidate: &Candidate,
         emitted: Vec<(Place, Emitted)>,
+        writes: &mut Vec<(Avma, Vec<u8>)>,
     ) -> Result<usize, SessionError> {
         let id = self.document.functions.len();
         let module = self.module_id(modules, candidate);
         let mut sites = Vec::new();
         for (site, (place, emitted)) in candidate.plan.sites.iter().zip(emitted) {
-            write(memory, place.trampoline, &emitted.code)?;
+            writes.push((place.trampoline, emitted.code.clone()));
             if let Some(stone) = place.stone {
-                write(memory, stone, &emitted.stone)?;
+                writes.push((stone, emitted.stone.clone()));
             }
             let journal = Journal(&self.segment);
             let patches: Result<Vec<u32>, _> =
@@ -497,40 +572,5 @@ impl Session {
             sites,
         });
         Ok(id)
-    }
-
-    /// Ids of the functions of the session that patterns name.
-    pub fn matching(&self, patterns: &[Pattern]) -> Result<Vec<usize>, SessionError> {
-        let maps = self.process.maps()?;
-        let modules = modules(&self.process, &maps);
-        let mut ids = BTreeSet::new();
-        for (id, function) in self.document.measured() {
-            let Some(doc) = self.document.modules.get(function.module) else {
-                continue;
-            };
-            let Some(module) = modules.iter().find(|m| m.path == doc.path) else {
-                continue;
-            };
-            let Ok(image) = images::of_module(module) else {
-                continue;
-            };
-            let names = |pattern: &Pattern| match pattern.absolute_address() {
-                Some(at) => {
-                    let at = at.0.wrapping_sub(doc.bias);
-                    function.address <= at && at < function.address + function.size
-                }
-                None => {
-                    pattern.module_matches(module.file_name())
-                        && pattern
-                            .select(&image.image)
-                            .iter()
-                            .any(|f| f.range.start.0 == function.address)
-                }
-            };
-            if patterns.iter().any(names) {
-                ids.insert(id);
-            }
-        }
-        Ok(ids.into_iter().collect())
     }
 }

@@ -9,15 +9,14 @@ use patcher::Avma;
 use patcher::plan::Effects;
 
 use super::map_in::{ControlBlock, Placed, Ready, map_in};
-use super::write::write;
-use super::{Changed, Selection, Session, SessionError, VERIFY};
+use super::{Changed, Locked, Selected, Session, SessionError, VERIFY};
 use crate::clock;
 use crate::faults::step;
+use crate::process::Process;
 use crate::process::modules::Module;
-use crate::process::{Memory, Process};
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{Document, MetricDoc, Shape};
-use crate::tracee::{Priority, Stopped};
+use crate::segment::{Document, MetricDoc, SegmentError, Shape};
+use crate::tracee::{Priority, Stopped, tracing};
 
 /// What is measured beside the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,18 +66,28 @@ impl Session {
     pub fn create(
         process: &Process,
         options: &Options,
-        modules: &[Module],
-        selection: Selection,
+        selected: Selected,
         state: Where<'_>,
     ) -> Result<(Self, Changed), SessionError> {
-        Self::make_way(process)?;
-        let mut stopped = match state {
-            Where::Running => None,
-            Where::Stopped(stopped) => Some(stopped),
-        };
+        match state {
+            Where::Running => tracing(|| Self::make(process, options, selected, None)),
+            Where::Stopped(stopped) => Self::make(process, options, selected, Some(stopped)),
+        }
+    }
+
+    fn make(
+        process: &Process,
+        options: &Options,
+        selected: Selected,
+        mut stopped: Option<&mut Stopped>,
+    ) -> Result<(Self, Changed), SessionError> {
+        let Selected {
+            space,
+            modules,
+            selection,
+        } = selected;
         let hz = clock::frequency();
         let _priority = Priority::raise();
-        let memory = process.memory()?;
         let shape = Shape {
             max_paths: options.max_paths,
             timers: options.metrics.len(),
@@ -87,66 +96,59 @@ impl Session {
         let mut document = document(process, options, hz);
         let ready = Ready {
             process,
-            memory: &memory,
+            space: &space,
             image: &image,
             shape: &shape,
         };
-        let placed = map_in(&ready, &mut document, stopped.as_deref_mut())?;
         let Placed {
             segment,
+            lock,
             draft,
-            base,
             control_block,
             stop,
-        } = placed;
-        let mut session = Self {
-            process: process.clone(),
-            segment,
-            document,
-        };
+        } = map_in(&ready, &mut document, stopped.as_deref_mut())?;
+        let mut session = Self::begun(process, segment, document);
+        let mut locked = Locked::new(&mut session, space, lock);
         if let Some(duration) = stop {
-            session.note_stop("attach", duration);
+            locked.note_stop("attach", duration);
         }
-        let parameters = session.parameters(options, modules, control_block);
-        let result = session
-            .fill(&memory, &image, base, hz, &parameters)
-            .and_then(|()| {
-                if let Some(draft) = &draft {
-                    draft.remove_name();
-                }
-                session.add_locked("attach", modules, selection, stopped.as_deref_mut())
-            });
-        match result {
-            Ok(changed) => {
-                session.segment.unlock();
-                Ok((session, changed))
+        let parameters = locked.parameters(options, &modules, control_block);
+        let result = locked.fill(&image, hz, &parameters).and_then(|()| {
+            if let Some((draft, _lock)) = &draft {
+                draft.remove_name();
             }
-            Err(error) => {
-                // The first error is the one to report.
-                let _ = match stopped {
-                    Some(stopped) => session.unmap_in(stopped),
-                    None => session.end().map(drop),
-                };
-                Err(error)
-            }
-        }
+            locked.add("attach", &modules, selection, stopped.as_deref_mut())
+        });
+        let result = result.inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = match stopped {
+                Some(stopped) => locked.unmap_in(stopped),
+                None => locked.end().map(drop),
+            };
+        });
+        drop(locked);
+        result.map(|changed| (session, changed))
     }
+}
 
+impl Locked<'_> {
     /// Writes the runtime and its parameters; nothing of it runs yet.
     fn fill(
         &mut self,
-        memory: &Memory,
         image: &RuntimeImage,
-        base: Avma,
         hz: u64,
         parameters: &Parameters,
     ) -> Result<(), SessionError> {
-        for (at, bytes) in image.writes(base) {
-            write(memory, at, &bytes)?;
+        let (start, len) = self.document.image;
+        let (base, maps) = (Avma(start), self.space.maps()?);
+        if !self.own.admit(&maps, base, len) {
+            return Err(SegmentError::Corrupt("mappings").into());
         }
         let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);
-        write(memory, at(SYMBOL_PARAMETERS)?, &bytes_of(parameters))?;
-        write(memory, at(SYMBOL_ALIVE)?, &ALIVE.to_le_bytes())?;
+        let mut writes = image.writes(base);
+        writes.push((at(SYMBOL_PARAMETERS)?, bytes_of(parameters)));
+        writes.push((at(SYMBOL_ALIVE)?, ALIVE.to_le_bytes().to_vec()));
+        self.write_own(&writes)?;
         let header = self.segment.header();
         header.started_tsc.store(clock::tsc(), Relaxed);
         header.started_unix_ns.store(clock::unix_ns(), Relaxed);
@@ -156,7 +158,9 @@ impl Session {
         step("state active");
         Ok(())
     }
+}
 
+impl Session {
     fn parameters(
         &self,
         options: &Options,

@@ -2,22 +2,21 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use abi::image::{MAP_SLOTS, SYMBOL_MAPS};
-use abi::segment::STATE_ENDED;
 use patcher::Avma;
-use std::sync::atomic::Ordering::Relaxed;
 
+use super::locked::{Found, close};
 use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::read;
-use super::{Session, SessionError};
-use crate::clock;
-use crate::process::{Memory, Pid, Tid};
+use super::{Locked, Session, SessionError};
+use crate::process::{Memory, Pid, Presence, Text, Tid};
 use crate::segment::Journal;
-use crate::tracee::{CallCode, Priority, Stopped, StoppedThread};
+use crate::tracee::{CallCode, Priority, Stopped, StoppedThread, tracing};
 
 /// What became of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,67 +33,65 @@ const PATIENCE: Duration = Duration::from_secs(30);
 impl Session {
     /// Takes everything out of the target and ends the session. The segment stays readable here.
     pub fn detach(&mut self) -> Result<Ended, SessionError> {
-        self.segment.lock()?;
-        let _priority = Priority::raise();
-        let result = self.refresh().and_then(|()| match self.is_half() {
-            true => self.clear_half().map(|()| Ended::Detached),
-            false => self.recover().and_then(|()| self.end()),
-        });
-        self.segment.unlock();
-        result
+        tracing(|| {
+            let _priority = Priority::raise();
+            match self.take(None)? {
+                Found::Half(mut locked) => locked.clear_half().map(|()| Ended::Detached),
+                Found::Here(mut locked) => {
+                    let ended = locked.recover().and_then(|()| locked.end());
+                    locked.or_gone(ended)
+                }
+                Found::Gone(_, lock) => {
+                    close(&self.segment, &lock);
+                    Ok(Ended::TargetGone)
+                }
+            }
+        })
+    }
+}
+
+impl Locked<'_> {
+    pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
+        self.take_everything_out()?;
+        self.close();
+        self.segment.write_document(&self.document)?;
+        Ok(Ended::Detached)
     }
 
-    pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
-        if !self.is_in_target() {
-            self.close();
-            return Ok(Ended::TargetGone);
-        }
-        match self.take_everything_out() {
-            Ok(()) => {
-                self.close();
-                self.segment.write_document(&self.document)?;
-                Ok(Ended::Detached)
-            }
-            Err(_) if !self.is_in_target() => {
+    /// An error that came of the target's having ended, or having become another program, is none.
+    fn or_gone(&self, ended: Result<Ended, SessionError>) -> Result<Ended, SessionError> {
+        match (&ended, self.presence()) {
+            (Err(_), Presence::Ended | Presence::OtherProgram) => {
                 self.close();
                 Ok(Ended::TargetGone)
             }
-            Err(error) => Err(error),
+            _ => ended,
         }
-    }
-
-    /// Marks the session as over and takes its name away.
-    pub fn close(&mut self) {
-        let header = self.segment.header();
-        if header.ended_tsc.load(Relaxed) == 0 {
-            header.ended_tsc.store(clock::tsc(), Relaxed);
-        }
-        header.state.store(STATE_ENDED, Relaxed);
-        self.segment.remove_name();
     }
 
     fn take_everything_out(&mut self) -> Result<(), SessionError> {
-        let memory = self.process.memory()?;
         let functions = &self.document.functions;
         let active: Vec<usize> = (0..functions.len())
             .filter(|&i| functions[i].active)
             .collect();
-        self.take_out("detach", &memory, &active)?;
+        self.take_out("detach", &active)?;
         // What a command that was killed has left half done.
         let left = Journal(&self.segment).standing()?;
         if !left.is_empty() {
-            let stopped = self.stop_all()?;
-            let result = self.restore_entries(&memory, &left);
+            let mut stopped = self.stop_all()?;
+            let result = self.restore_entries(stopped.text(), &left);
             let duration = stopped.resume()?;
             self.note_stop("detach", duration);
             result?;
         }
+        let space = Arc::clone(&self.space);
+        let memory = space.memory();
         // The runtime maps memory for itself, so its list is whole only when nobody is in it.
-        self.wait_until_left(&memory)?;
-        self.unhandle_traps(&memory)?;
-        let mappings = self.mappings(&memory)?;
-        self.mark_leaving(&memory, &mappings)?;
-        self.unmap_now("detach", &memory, &self.in_order(&mappings))
+        self.wait_until_left(memory)?;
+        self.unhandle_traps()?;
+        let mappings = self.mappings(memory)?;
+        self.mark_leaving(&mappings)?;
+        self.unmap_now("detach", &self.in_order(&mappings))
     }
 
     /// The mappings as they are taken out: the segment last, which tells of the others.
@@ -122,13 +119,13 @@ impl Session {
         Ok(())
     }
 
-    fn restore_entries(&self, memory: &Memory, indexes: &[u32]) -> Result<(), SessionError> {
+    fn restore_entries(&self, text: Text<'_>, indexes: &[u32]) -> Result<(), SessionError> {
         let journal = Journal(&self.segment);
         let patches: Result<Vec<_>, _> = indexes
             .iter()
             .map(|&i| journal.patch(i).map(|p| (i, p)))
             .collect();
-        self.restore(memory, &patches?)
+        self.restore(text, &patches?)
     }
 
     /// Everything the session has mapped but the segment, what the runtime mapped for itself
@@ -144,13 +141,13 @@ impl Session {
     pub(super) fn stacks(&self, memory: &Memory) -> Result<Stacks, SessionError> {
         // In this order: what a thread maps meanwhile may be listed and not among the maps, and then
         // they are read again, but not the other way round.
-        let maps = self.process.maps()?;
+        let maps = self.space.maps()?;
         Ok(Stacks::of(maps, self.own_mappings(memory)?))
     }
 
     /// What the runtime has mapped for itself.
     fn own_mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
-        let image = Self::image()?;
+        let image = Session::image()?;
         let table = image
             .address(Avma(self.document.image.0), SYMBOL_MAPS)
             .map_err(SessionError::Image)?;
@@ -254,13 +251,12 @@ impl Session {
 
     /// Takes the mappings of a session whose target is stopped and has not run since out again.
     pub(super) fn unmap_in(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
-        let memory = self.process.memory()?;
+        let space = Arc::clone(&self.space);
         let left = Journal(&self.segment).standing()?;
-        self.restore_entries(&memory, &left)?;
-        let mappings = self.mappings(&memory)?;
-        let maps = self.process.maps()?;
-        let code = CallCode::find(&self.process, &maps, &memory)?;
-        unmap(&code, &memory, stopped, &self.in_order(&mappings))?;
+        self.restore_entries(stopped.text(), &left)?;
+        let mappings = self.mappings(space.memory())?;
+        let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
+        unmap(&code, stopped, &self.in_order(&mappings))?;
         self.close();
         Ok(())
     }

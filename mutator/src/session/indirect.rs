@@ -6,6 +6,7 @@
 //! wait for the first call, a thread of the program calls the resolver, as gdb has it called.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use goblin::elf::reloc::{R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT};
 use goblin::elf::{Elf, Reloc};
@@ -17,13 +18,13 @@ use patcher::{Avma, Bias};
 use super::{Candidate, Selection, SessionError};
 use crate::images;
 use crate::process::modules::{Module, VDSO};
-use crate::process::{Memory, Process};
+use crate::process::{Memory, Process, Space};
 use crate::tracee::{CallCode, Remote, Stopped, tracing};
 
 /// Puts the implementations in the place of the resolvers that patterns have named. What cannot
 /// be resolved stays, refused.
 pub fn resolve(
-    process: &Process,
+    space: &Arc<Space>,
     modules: &[Module],
     selection: &mut Selection,
     want: Effects,
@@ -33,15 +34,14 @@ pub fn resolve(
     if !selection.candidates.iter().any(is_indirect) {
         return Ok(());
     }
-    let memory = process.memory()?;
-    let slots = Slots::read(modules, &memory);
+    let slots = Slots::read(modules, space.memory());
     // Of several versions of a name, the ones that the program has not bound are not meant.
     let indirect = selection.candidates.iter().filter(|c| is_indirect(c));
     let bound: HashSet<(usize, String)> = indirect
         .filter(|c| !inside(modules, c, &slots.values(c)).is_empty())
         .map(|c| (c.module, c.name.clone()))
         .collect();
-    let may_ask = is_initialized(process, stopped.is_some());
+    let may_ask = is_initialized(space.process(), stopped.is_some());
     let mut resolved: Vec<Candidate> = Vec::new();
     for candidate in std::mem::take(&mut selection.candidates) {
         if !is_indirect(&candidate) {
@@ -54,7 +54,7 @@ pub fn resolve(
             continue;
         }
         if targets.is_empty() && may_ask {
-            values.extend(ask(process, &memory, &candidate, stopped.as_deref_mut())?);
+            values.extend(ask(space, &candidate, stopped.as_deref_mut())?);
             targets = inside(modules, &candidate, &values);
         }
         let mut in_vdso = modules.iter().filter(|m| m.path == VDSO);
@@ -222,19 +222,17 @@ fn inside(modules: &[Module], candidate: &Candidate, values: &HashSet<Avma>) -> 
 
 /// Has a thread of the program call the resolver; `None` where none can.
 fn ask(
-    process: &Process,
-    memory: &Memory,
+    space: &Arc<Space>,
     candidate: &Candidate,
     stopped: Option<&mut Stopped>,
 ) -> Result<Option<Avma>, SessionError> {
     let resolver = candidate.bias.to_avma(candidate.plan.function.range.start);
-    let maps = process.maps()?;
-    let code = CallCode::find(process, &maps, memory)?;
-    let call = |stopped: &mut Stopped| Ok(Remote::new(&code, memory, stopped)?.resolve(resolver)?);
+    let code = CallCode::find(space.process(), &space.maps()?, space.memory())?;
+    let call = |stopped: &mut Stopped| Ok(Remote::new(&code, stopped)?.resolve(resolver)?);
     match stopped {
         Some(stopped) => call(stopped),
         None => tracing(|| {
-            let mut stopped = Stopped::all(process)?;
+            let mut stopped = Stopped::all(space)?;
             let answer = call(&mut stopped);
             stopped.resume()?;
             answer

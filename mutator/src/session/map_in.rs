@@ -5,24 +5,28 @@
 //! take out what there is of it.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use patcher::Avma;
 
 use super::SessionError;
-use super::write::write;
+use super::locked::make_way;
 use crate::process::maps::free_range;
-use crate::process::{Memory, Process};
+use crate::process::{Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{Document, Segment, SegmentError, Shape};
+use crate::segment::{
+    Document, Lock, Segment, SegmentError, Shape, file_id, has_room, is_segment_name,
+};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// What is needed for it.
 pub(super) struct Ready<'r> {
     pub(super) process: &'r Process,
-    pub(super) memory: &'r Memory,
+    pub(super) space: &'r Arc<Space>,
     pub(super) image: &'r RuntimeImage,
     pub(super) shape: &'r Shape,
 }
@@ -30,10 +34,9 @@ pub(super) struct Ready<'r> {
 /// A session in the target, before its first function is in.
 pub(super) struct Placed {
     pub(super) segment: Segment,
+    pub(super) lock: Lock,
     /// The named segment that tells of this session until one without a name has a document.
-    pub(super) draft: Option<Segment>,
-    /// Where the image is.
-    pub(super) base: Avma,
+    pub(super) draft: Option<(Segment, Lock)>,
     /// What threads have there.
     pub(super) control_block: ControlBlock,
     /// How long the target was stopped for it.
@@ -49,89 +52,111 @@ pub(super) struct ControlBlock {
     pub(super) tid_offset: Option<i32>,
 }
 
-/// Maps the runtime's pages and the segment, and says in the document where.
+/// A segment of a name and its lock, if there can be one.
+type Named = Option<(Segment, Lock)>;
+
+/// Maps the runtime's pages and the segment, and says in the document where. Makes way before for it, and
+/// is an error where there is a session.
 pub(super) fn map_in(
     ready: &Ready<'_>,
     document: &mut Document,
-    mut stopped: Option<&mut Stopped>,
+    stopped: Option<&mut Stopped>,
 ) -> Result<Placed, SessionError> {
+    let named = named_segment(ready)?;
+    match map_with(ready, document, stopped, &named) {
+        Ok((own, control_block, stop)) => {
+            let (main, draft) = match own {
+                Some(own) => (own, named),
+                None => (named.ok_or(SegmentError::Missing)?, None),
+            };
+            Ok(Placed {
+                segment: main.0,
+                lock: main.1,
+                draft,
+                control_block,
+                stop,
+            })
+        }
+        Err(error) => {
+            if let Some((segment, _)) = named {
+                segment.remove_name();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The named segment; none without a place for it here, or where that is full: then the target makes one
+/// of its own.
+fn named_segment(ready: &Ready<'_>) -> Result<Named, SessionError> {
+    /// Other commands may be faster, and be ended.
+    const TRIES: usize = 16;
+    for _ in 0..TRIES {
+        make_way(ready.process, ready.space)?;
+        match Segment::create(ready.process, ready.shape) {
+            Ok((segment, _)) if !has_room() => {
+                segment.remove_name();
+                return Ok(None);
+            }
+            Ok(made) => return Ok(Some(made)),
+            Err(SegmentError::Io(_, error)) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(SegmentError::Io(path, error)) => match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE) => {
+                    return Err(SegmentError::Io(path, error).into());
+                }
+                _ => return Ok(None),
+            },
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(SegmentError::Busy.into())
+}
+
+/// What came of the mapping: a segment of the target's own where it cannot open the named one, what threads
+/// have at their FS base, and how long the stop was.
+type Mapped = (Named, ControlBlock, Option<Duration>);
+
+fn map_with(
+    ready: &Ready<'_>,
+    document: &mut Document,
+    mut stopped: Option<&mut Stopped>,
+    named: &Named,
+) -> Result<Mapped, SessionError> {
     /// The program may map something of its own where the session was to go, before it is stopped.
     const TRIES: usize = 8;
     let Ready {
         process,
-        memory,
+        space,
         image,
         shape,
     } = *ready;
-    // Without a place for it here, or where that is full, the target makes one of its own.
-    let named = match Segment::create(process, shape) {
-        Ok(segment) => Some(segment),
-        Err(SegmentError::Io(..)) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let give_up = |named: Option<Segment>, error: SessionError| {
-        if let Some(segment) = named {
-            segment.remove_name();
-        }
-        Err(error)
-    };
     let mut tries = 0;
     loop {
-        let maps = match process.maps() {
-            Ok(maps) => maps,
-            Err(error) => return give_up(named, error.into()),
-        };
+        let maps = space.maps()?;
         let whole = image.size + shape.size();
-        let Some(start) = free_range(&maps, whole) else {
-            return give_up(named, SessionError::NoSpace(whole));
-        };
+        let start = free_range(&maps, whole).ok_or(SessionError::NoSpace(whole))?;
         let base = start.plus(shape.size());
         document.segment = (start.0, shape.size());
         document.image = (base.0, image.size);
-        if let Some(segment) = &named
-            && let Err(error) = segment.write_document(document)
-        {
-            return give_up(named, error.into());
+        if let Some((segment, _)) = named {
+            segment.write_document(document)?;
         }
-        let code = match CallCode::find(process, &maps, memory) {
-            Ok(code) => code,
-            Err(error) => return give_up(named, error.into()),
-        };
+        let code = CallCode::find(process, &maps, space.memory())?;
         let (result, stop) = match stopped.as_deref_mut() {
-            Some(stopped) => (map_parts(ready, document, &code, stopped, &named), None),
+            Some(stopped) => (map_parts(ready, document, &code, stopped, named), None),
             None => {
                 // All threads, though one makes the calls: it would wait for a processor otherwise.
-                let mut all = match Stopped::all(process) {
-                    Ok(all) => all,
-                    Err(error) => return give_up(named, error.into()),
-                };
-                let result = map_parts(ready, document, &code, &mut all, &named);
-                let duration = match all.resume() {
-                    Ok(duration) => duration,
-                    Err(error) => return give_up(named, error.into()),
-                };
-                (result, Some(duration))
+                let mut all = Stopped::all(space)?;
+                let result = map_parts(ready, document, &code, &mut all, named);
+                (result, Some(all.resume()?))
             }
         };
         match result {
-            Ok((own, control_block)) => {
-                let (segment, draft) = match own {
-                    Some(own) => (Some(own), named),
-                    None => (named, None),
-                };
-                let segment = segment.ok_or(SegmentError::Missing)?;
-                return Ok(Placed {
-                    segment,
-                    draft,
-                    base,
-                    control_block,
-                    stop,
-                });
-            }
+            Ok((own, control_block)) => return Ok((own, control_block, stop)),
             Err(SessionError::Tracee(TraceeError::Call(_, Errno::EEXIST))) if tries < TRIES => {
                 tries += 1;
             }
-            Err(error) => return give_up(named, error),
+            Err(error) => return Err(error),
         }
     }
 }
@@ -143,27 +168,35 @@ fn map_parts(
     document: &Document,
     code: &CallCode,
     stopped: &mut Stopped,
-    named: &Option<Segment>,
-) -> Result<(Option<Segment>, ControlBlock), SessionError> {
+    named: &Named,
+) -> Result<(Named, ControlBlock), SessionError> {
     let Ready {
         process,
-        memory,
+        space,
         image,
         ..
     } = *ready;
+    let memory = space.memory();
+    // Only one command can have the process stopped: what it finds now nobody adds to.
+    let is_ours = |m: &_| named.as_ref().is_some_and(|(segment, _)| segment.is_in(m));
+    let maps = space.maps()?;
+    if maps.iter().any(|m| is_segment_name(&m.name) && !is_ours(m)) {
+        return Err(SessionError::Exists);
+    }
     let base = Avma(document.image.0);
     let has_self_pointer = stopped.threads().all(|thread| {
         let base = thread.fs_base();
         base != Avma(0) && memory.read_word(base).is_ok_and(|word| word == base.0)
     });
-    let mut remote = Remote::new(code, memory, stopped)?;
+    let mut remote = Remote::new(code, stopped)?;
     let control_block = ControlBlock {
         has_self_pointer,
         tid_offset: tid_offset(process, memory, &remote),
     };
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let executable = libc::PROT_READ | libc::PROT_EXEC;
-    remote.map(Some(base), image.size, executable, anonymous, -1)?;
+    let locks = process.locks_memory();
+    remote.map_lazily(locks, base, image.size, executable, anonymous, -1)?;
     match map_segment(ready, document, &mut remote, named) {
         Ok(own) => Ok((own, control_block)),
         Err(error) => {
@@ -177,13 +210,13 @@ fn map_segment(
     ready: &Ready<'_>,
     document: &Document,
     remote: &mut Remote<'_>,
-    named: &Option<Segment>,
-) -> Result<Option<Segment>, SessionError> {
+    named: &Named,
+) -> Result<Named, SessionError> {
     let Ready {
         process,
-        memory,
         image,
         shape,
+        ..
     } = *ready;
     let (base, at) = (Avma(document.image.0), Avma(document.segment.0));
     let writable = &image.writable;
@@ -197,27 +230,23 @@ fn map_segment(
     let scratch = base.plus(writable.start);
     let opened = named
         .as_ref()
-        .and_then(|segment| open_named(process, memory, remote, scratch, segment));
+        .and_then(|(segment, _)| open_named(process, remote, scratch, segment));
     let (own, fd) = match opened {
         Some(fd) => (None, fd),
         None => {
-            let (segment, fd) = own_file(process, memory, remote, scratch, shape)?;
-            (Some(segment), fd)
+            let (own, fd) = own_file(process, remote, scratch, shape)?;
+            (Some(own), fd)
         }
     };
-    let mapped = remote.map(
-        Some(at),
-        shape.size(),
-        protection,
-        libc::MAP_SHARED,
-        fd as i64,
-    );
-    let closed = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+    let locks = process.locks_memory();
+    let shared = libc::MAP_SHARED;
+    let mapped = remote.map_lazily(locks, at, shape.size(), protection, shared, fd as i64);
+    let closed = close(remote, fd);
     mapped?;
     let rest = || {
         closed?;
         // Zeroes again, as the image expects.
-        write(memory, scratch, &[0; 128])?;
+        pass(remote, scratch, &[0; 128])?;
         let alive = image
             .address(base, abi::image::SYMBOL_ALIVE)
             .map_err(SessionError::Image)?;
@@ -234,26 +263,35 @@ fn map_segment(
     }
 }
 
+/// Puts what a call is to be passed where the target can read it.
+fn pass(remote: &Remote<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
+    let written = remote.text().write(at, bytes);
+    written.map_err(|e| SessionError::Memory("write", at, e))
+}
+
+fn close(remote: &mut Remote<'_>, fd: u64) -> Result<(), TraceeError> {
+    let closed = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+    closed.map(drop)
+}
+
 /// Opens the named segment in the target; `None` where the target sees another file system.
 fn open_named(
     process: &Process,
-    memory: &Memory,
     remote: &mut Remote<'_>,
     scratch: Avma,
     segment: &Segment,
 ) -> Option<u64> {
     let mut name = segment.path()?.to_str()?.as_bytes().to_vec();
     name.push(0);
-    memory.write(scratch, &name).ok()?;
+    pass(remote, scratch, &name).ok()?;
     let flags = (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64;
     let arguments = [libc::AT_FDCWD as u64, scratch.0, flags, 0, 0, 0];
     let fd = remote.call("open", libc::SYS_openat, arguments).ok()?;
     let theirs = fs::metadata(format!("/proc/{}/fd/{fd}", process.entry()));
-    let ours = segment.file().metadata();
-    match (theirs, ours) {
-        (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino() => Some(fd),
+    match (theirs, segment.file_id()) {
+        (Ok(theirs), Ok(ours)) if file_id(&theirs) == ours => Some(fd),
         _ => {
-            let _ = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+            let _ = close(remote, fd);
             None
         }
     }
@@ -262,12 +300,11 @@ fn open_named(
 /// Makes a file of the target's own, without a name, and opens it here too.
 fn own_file(
     process: &Process,
-    memory: &Memory,
     remote: &mut Remote<'_>,
     scratch: Avma,
     shape: &Shape,
-) -> Result<(Segment, u64), SessionError> {
-    write(memory, scratch, b"ipath\0")?;
+) -> Result<((Segment, Lock), u64), SessionError> {
+    pass(remote, scratch, b"ipath\0")?;
     let flags = u64::from(libc::MFD_CLOEXEC);
     let fd = remote.call(
         "memfd_create",
@@ -280,15 +317,19 @@ fn own_file(
         let file = fs::File::options()
             .read(true)
             .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
             .open(&path)
             .map_err(io)?;
+        if !file.metadata().map_err(io)?.is_file() {
+            return Err(io(io::Error::other("not a regular file")));
+        }
         file.set_len(shape.size()).map_err(io)?;
         Segment::from_target(file, process, shape)
     };
     match open() {
-        Ok(segment) => Ok((segment, fd)),
+        Ok(own) => Ok((own, fd)),
         Err(error) => {
-            let _ = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+            let _ = close(remote, fd);
             Err(error.into())
         }
     }

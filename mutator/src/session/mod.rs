@@ -8,6 +8,7 @@ mod claims;
 mod create;
 mod end;
 mod indirect;
+mod locked;
 mod map_in;
 mod place;
 mod reapers;
@@ -22,23 +23,27 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
 
 use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_VERIFIED_ENTRY_STUB};
 use patcher::Avma;
-use patcher::plan::RefuseReason;
+use patcher::plan::{Effects, RefuseReason};
+use patcher::select::Pattern;
 
 use crate::error::Failure;
-use crate::process::{Process, ProcessError};
+use crate::process::modules::{Module, modules};
+use crate::process::{Presence, Process, ProcessError, Space};
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{Document, Segment, SegmentError, StopDoc};
-use crate::tracee::{Priority, Stopped, TraceeError, tracing};
+use crate::segment::{Document, Segment, SegmentError};
+use crate::tracee::{Stopped, TraceeError};
+
+use locked::Locked;
 
 pub use create::{Metric, Options, Where};
 pub use end::Ended;
-pub use indirect::resolve;
-pub use select::{Candidate, Selection, Unmatched, copies_of, display_name, select};
-pub use windows::Occupied;
+pub use select::{Candidate, Selection, Unmatched, copies_of, display_name};
+use select::select;
+pub use windows::InTheWay;
 
 /// In the environment, has the runtime walk the stack at every call even where it remembers the walk,
 /// and end the program where the two differ: for tests. With the value `distrust` they always do.
@@ -55,14 +60,12 @@ pub enum SessionError {
     Segment(SegmentError),
     /// Reading or writing its memory.
     Memory(&'static str, Avma, std::io::Error),
-    /// The text is not what was analysed.
-    TextChanged(Avma),
     /// None of the functions can be instrumented: their names and why.
     Refused(Vec<(String, String)>),
     /// No free range of addresses of that many bytes.
     NoSpace(u64),
-    /// A thread stays where bytes would be overwritten.
-    Occupied(Occupied),
+    /// Something is in the way of all functions there were.
+    InTheWay(InTheWay),
     /// The process has a session already.
     Exists,
     /// More functions than a session holds.
@@ -71,6 +74,10 @@ pub enum SessionError {
     Image(String),
     /// Something in the target keeps the runtime from being taken out.
     Held(String),
+    /// The target has ended, or become another program.
+    Gone(Presence),
+    /// It cannot be told what the target is now.
+    Unknown(String),
 }
 
 impl fmt::Display for SessionError {
@@ -82,19 +89,13 @@ impl fmt::Display for SessionError {
             Self::Memory(what, at, error) => {
                 write!(f, "{what} at {at}: {}", crate::error::io_text(error))
             }
-            Self::TextChanged(at) => {
-                write!(
-                    f,
-                    "the code at {at} is not what its file says: something else has patched it"
-                )
-            }
             Self::Refused(functions) => f.write_str(&none_patched(functions)),
             Self::NoSpace(bytes) => write!(
                 f,
                 "no free range of {} MiB in its address space",
                 bytes.div_ceil(1 << 20)
             ),
-            Self::Occupied(what) => what.fmt(f),
+            Self::InTheWay(what) => what.fmt(f),
             Self::Exists => write!(f, "the process has a session already"),
             Self::TooMany => write!(
                 f,
@@ -103,6 +104,11 @@ impl fmt::Display for SessionError {
             ),
             Self::Image(what) => what.fmt(f),
             Self::Held(what) => write!(f, "{what}"),
+            Self::Gone(Presence::OtherProgram) => {
+                f.write_str("it has become another program (exec) since the session was made")
+            }
+            Self::Gone(_) => f.write_str("the process has ended"),
+            Self::Unknown(cause) => write!(f, "what the process is now cannot be told: {cause}"),
         }
     }
 }
@@ -188,6 +194,43 @@ pub struct Session {
     document: Document,
 }
 
+/// Functions selected in a process, with the address space they were found in: a change is made in no other.
+pub struct Selected {
+    /// Where they were found.
+    pub space: Arc<Space>,
+    /// The modules they are in.
+    pub modules: Vec<Module>,
+    /// The functions.
+    pub selection: Selection,
+}
+
+/// Looks patterns up in a process as it is now.
+pub fn select_in(
+    process: &Process,
+    patterns: &[Pattern],
+    wanted: Effects,
+) -> Result<Selected, SessionError> {
+    let space = Arc::new(Space::open(process)?);
+    select_stopped(space, patterns, wanted, None)
+}
+
+/// The same in an address space that is known, of a process that may be stopped.
+pub fn select_stopped(
+    space: Arc<Space>,
+    patterns: &[Pattern],
+    wanted: Effects,
+    stopped: Option<&mut Stopped>,
+) -> Result<Selected, SessionError> {
+    let modules = modules(space.process(), &space.maps()?);
+    let mut selection = select(&modules, patterns, wanted);
+    indirect::resolve(&space, &modules, &mut selection, wanted, stopped)?;
+    Ok(Selected {
+        space,
+        modules,
+        selection,
+    })
+}
+
 /// What a change did.
 #[derive(Clone, Debug, Default)]
 pub struct Changed {
@@ -213,12 +256,6 @@ impl Session {
         })
     }
 
-    /// Reads again what other commands may have changed.
-    pub fn refresh(&mut self) -> Result<(), SessionError> {
-        self.document = self.segment.read_document()?;
-        Ok(())
-    }
-
     /// The process.
     pub fn process(&self) -> &Process {
         &self.process
@@ -234,39 +271,29 @@ impl Session {
         &self.document
     }
 
-    /// Whether the process runs and still is the program the session was made in: exec(2) replaces
-    /// everything, the session too, and keeps the process.
-    pub fn is_in_target(&self) -> bool {
-        let (start, _) = self.document.segment;
-        self.process.is_alive()
-            && self.process.maps().is_ok_and(|maps| {
-                maps.iter()
-                    .any(|m| m.range.start.0 == start && m.name.contains("ipath"))
-            })
-    }
-
-    /// Does a change under the session's lock, on the document as it is by then.
-    fn locked<R: Send>(
-        &mut self,
-        change: impl FnOnce(&mut Self) -> Result<R, SessionError> + Send,
-    ) -> Result<R, SessionError> {
-        self.segment.lock()?;
-        let result = tracing(|| {
-            let _priority = Priority::raise();
-            self.refresh()
-                .and_then(|()| self.recover())
-                .and_then(|()| change(self))
-        });
-        self.segment.unlock();
-        result
-    }
-
-    fn note_stop(&mut self, why: &str, stopped: Duration) {
-        let ns = u64::try_from(stopped.as_nanos()).unwrap_or(u64::MAX);
-        self.document.stops.push(StopDoc {
-            why: why.to_owned(),
-            ns,
-        });
+    /// Whether the session is in its process: exec(2) replaces everything, the session too, and keeps the
+    /// process.
+    pub fn presence(&self) -> Presence {
+        match self.process.life() {
+            Presence::Here => {}
+            other => return other,
+        }
+        let maps = match self.process.maps() {
+            Ok(maps) => maps,
+            Err(ProcessError::Gone(_)) => return Presence::Ended,
+            Err(error) => return Presence::Unknown(error.to_string()),
+        };
+        let start = self.document.segment.0;
+        if maps.is_empty() {
+            return Presence::Unknown("it has no memory at this moment".to_owned());
+        }
+        match maps
+            .iter()
+            .any(|m| m.range.start.0 == start && self.segment.is_in(m))
+        {
+            true => Presence::Here,
+            false => Presence::OtherProgram,
+        }
     }
 
     fn image() -> Result<RuntimeImage, SessionError> {
@@ -286,10 +313,5 @@ impl Session {
             cells.extend(stub.0.to_le_bytes());
         }
         Ok(cells)
-    }
-
-    /// Stops all threads.
-    fn stop_all(&self) -> Result<Stopped, SessionError> {
-        Ok(Stopped::all(&self.process)?)
     }
 }

@@ -8,7 +8,7 @@ use patcher::function::Function;
 use patcher::image::Image;
 use patcher::plan::{FunctionPlan, RefuseReason, plan};
 
-use super::Session;
+use super::Locked;
 use super::select::{Candidate, display_name};
 use crate::images;
 use crate::process::modules::{Module, VDSO};
@@ -105,7 +105,7 @@ fn follows(candidate: &Candidate) -> bool {
     candidate.reaper == Some(Reaper::Moves)
 }
 
-impl Session {
+impl Locked<'_> {
     /// The files of modules with functions that are measured whose stacks Go may move, without a probe that
     /// follows them.
     pub(super) fn unfollowed(&self, modules: &[Module]) -> Vec<String> {

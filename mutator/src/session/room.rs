@@ -6,17 +6,17 @@ use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan_without_puns};
 
 use super::claims::Claims;
 use super::place::Places;
-use super::{Candidate, Session, SessionError};
+use super::{Candidate, Locked, SessionError};
 use crate::segment::Reaper;
 
-impl Session {
+impl Locked<'_> {
     /// Leaves puns out of the plans whose punned jumps have nowhere to lead, and where breakpoints
     /// may serve instead, of those that depend on bytes of other candidates.
     pub(super) fn plan_for_room(&self, candidates: &mut [Candidate]) -> Result<(), SessionError> {
         if !candidates.iter().any(Candidate::is_punned) {
             return Ok(());
         }
-        let places = Places::new(&self.document, self.process.maps_with_heap()?);
+        let places = Places::new(&self.document, self.space.maps_with_heap()?);
         let taken = candidates.iter().filter(|c| c.plan.refused().is_none());
         let taken: BTreeMap<u64, u64> = taken.map(Candidate::range).collect();
         let wanted = self.wanted();

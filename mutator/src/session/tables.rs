@@ -14,7 +14,7 @@ use patcher::flow::{Recipe, described, recipes, unnamed_recipes};
 use patcher::function::FunctionKind;
 use patcher::{Avma, Bias, Svma};
 
-use super::{Session, SessionError};
+use super::{Locked, SessionError};
 use crate::images::{self, OpenImage};
 use crate::lines;
 use crate::process::modules::Module;
@@ -24,7 +24,7 @@ const FUNCTIONS: usize = 50_000;
 
 const DEBUG_FRAME: &str = ".debug_frame";
 
-impl Session {
+impl Locked<'_> {
     /// Publishes tables for those of these modules that need them and have none yet.
     pub(super) fn publish_tables(&mut self, modules: &[Module]) -> Result<(), SessionError> {
         for module in modules {

@@ -4,6 +4,7 @@
 //! The handler stays for as long as the session does, and so does every entry of the table: a
 //! thread that has met a breakpoint may come to the handler after the breakpoint is gone.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use abi::image::{
@@ -12,9 +13,8 @@ use abi::image::{
 };
 use patcher::Avma;
 
-use super::write::{read, write};
-use super::{Candidate, Selection, Session, SessionError};
-use crate::process::Memory;
+use super::write::read;
+use super::{Candidate, Locked, Selection, Session, SessionError};
 use crate::segment::SiteDoc;
 use crate::tracee::{CallCode, Remote, Stopped};
 
@@ -42,15 +42,15 @@ impl Candidate {
     }
 }
 
-impl Session {
+impl Locked<'_> {
     fn trap_address(&self, symbol: &str) -> Result<Avma, SessionError> {
         let base = Avma(self.document.image.0);
-        let address = Self::image()?.address(base, symbol);
+        let address = Session::image()?.address(base, symbol);
         address.map_err(SessionError::Image)
     }
 
     /// Tells the handler where breakpoints lead.
-    pub(super) fn fill_traps(&self, memory: &Memory, ids: &[usize]) -> Result<(), SessionError> {
+    pub(super) fn fill_traps(&mut self, ids: &[usize]) -> Result<(), SessionError> {
         let functions = ids.iter().map(|&id| &self.document.functions[id]);
         let traps: Vec<&SiteDoc> = functions
             .flat_map(|f| &f.sites)
@@ -60,7 +60,7 @@ impl Session {
             return Ok(());
         }
         let table = self.trap_address(SYMBOL_TRAPS)?;
-        let bytes = read(memory, table, TRAP_SLOTS * 16)?;
+        let bytes = read(self.space.memory(), table, TRAP_SLOTS * 16)?;
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
         let slots = bytes.chunks_exact(16);
         let mut addresses: Vec<u64> = slots.map(|slot| word(&slot[..8])).collect();
@@ -69,6 +69,7 @@ impl Session {
         if used + traps.len() > TRAP_SLOTS * 3 / 4 {
             return Err(SessionError::TooMany);
         }
+        let mut writes = Vec::new();
         for site in traps {
             let address = site.window.0;
             let mut slot = trap_slot(address);
@@ -77,16 +78,16 @@ impl Session {
             }
             addresses[slot] = address;
             let at = table.plus(slot as u64 * 16);
-            write(memory, at.plus(ADDRESS), &site.trampoline.0.to_le_bytes())?;
-            write(memory, at, &address.to_le_bytes())?;
+            let leads_to = site.trampoline.0.to_le_bytes();
+            writes.push((at.plus(ADDRESS), leads_to.to_vec()));
+            writes.push((at, address.to_le_bytes().to_vec()));
         }
-        Ok(())
+        self.write_own(&writes)
     }
 
     /// Has breakpoints handled, if any of these functions has one and they are not yet.
     pub(super) fn handle_traps(
         &mut self,
-        memory: &Memory,
         code: &CallCode,
         stopped: &mut Stopped,
         ids: &[usize],
@@ -115,24 +116,26 @@ impl Session {
         let new = self.trap_address(SYMBOL_TRAP_ACTIONS)?;
         let words = [handler.0, flags, restorer.0, u64::MAX];
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        write(memory, new, &bytes)?;
+        let written = self.own.write(self.space.memory(), new, &bytes);
+        written.map_err(|e| SessionError::Memory("write", new, e))?;
         self.document.trap_handler = true;
         self.segment.write_document(&self.document)?;
-        let mut remote = Remote::new(code, memory, stopped)?;
+        let mut remote = Remote::new(code, stopped)?;
         sigaction(&mut remote, new, new.plus(ACTION))
     }
 
     /// Puts back what SIGTRAP did before, unless the program has changed it since.
-    pub(super) fn unhandle_traps(&mut self, memory: &Memory) -> Result<(), SessionError> {
+    pub(super) fn unhandle_traps(&mut self) -> Result<(), SessionError> {
         if !self.document.trap_handler {
             return Ok(());
         }
         let handler = self.trap_address(SYMBOL_TRAP_HANDLER)?;
         let actions = self.trap_address(SYMBOL_TRAP_ACTIONS)?;
-        let maps = self.process.maps()?;
-        let code = CallCode::find(&self.process, &maps, memory)?;
+        let space = Arc::clone(&self.space);
+        let memory = space.memory();
+        let code = CallCode::find(&self.process, &space.maps()?, memory)?;
         let put_back = |stopped: &mut Stopped| {
-            let mut remote = Remote::new(&code, memory, stopped)?;
+            let mut remote = Remote::new(&code, stopped)?;
             sigaction(&mut remote, Avma(0), actions)?;
             let now = read(memory, actions, MASK_BYTES as usize)?;
             if now == handler.0.to_le_bytes() {

@@ -6,35 +6,72 @@ use std::fmt;
 use patcher::Avma;
 
 use super::stack_scan::Stacks;
-use super::{Changed, Session, SessionError};
+use super::{Changed, Locked, SessionError};
 use crate::process::{Memory, Tid};
 use crate::segment::SiteDoc;
 use crate::tracee::Stopped;
 
-/// Why a function is refused that somebody stays in: see [`Session::give_up`].
+/// Why a function is refused that somebody stays in: see [`Locked::give_up`].
 const OCCUPIED: &str = "occupied";
+/// Why a function is refused whose code something else has changed: a debugger's breakpoint, a uprobe.
+const CHANGED: &str = "text-changed";
 
-/// The functions in whose windows threads are that cannot be moved.
+/// The functions that cannot be patched at this moment, while others can.
 #[derive(Debug)]
-pub struct Occupied {
+pub struct InTheWay {
     /// Ids of the functions.
     functions: BTreeSet<usize>,
-    /// One of them, and the thread in it.
-    example: (String, Tid),
+    /// What is in the way of one of them.
+    what: What,
 }
 
-impl fmt::Display for Occupied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, tid) = &self.example;
-        write!(
-            f,
-            "thread {tid} stays inside the code of {name} that would be overwritten"
-        )
+#[derive(Debug)]
+enum What {
+    /// A thread that cannot be moved is in the window of this function.
+    Thread(String, Tid),
+    /// The code here is not the file's.
+    Text(Avma),
+}
+
+impl InTheWay {
+    /// Code that something else has changed.
+    pub(super) fn text(functions: BTreeSet<usize>, at: Avma) -> Self {
+        Self {
+            functions,
+            what: What::Text(at),
+        }
+    }
+
+    /// Whether it may go away by itself within a moment.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self.what, What::Thread(..))
+    }
+
+    fn reason(&self) -> &'static str {
+        match self.what {
+            What::Thread(..) => OCCUPIED,
+            What::Text(_) => CHANGED,
+        }
     }
 }
 
-impl Session {
-    /// Moves threads out of the windows; `Occupied` where one cannot be moved.
+impl fmt::Display for InTheWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            What::Thread(name, tid) => write!(
+                f,
+                "thread {tid} stays inside the code of {name} that would be overwritten"
+            ),
+            What::Text(at) => write!(
+                f,
+                "the code at {at} is not what its file says: something else has patched it"
+            ),
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Moves threads out of the windows; `InTheWay` where one cannot be moved.
     pub(super) fn clear_windows(
         &self,
         memory: &Memory,
@@ -68,9 +105,9 @@ impl Session {
             staying.extend(saved.filter_map(|pc| Some((inside(pc)?.0, thread.tid()))));
         }
         if let Some(&(id, tid)) = staying.first() {
-            return Err(SessionError::Occupied(Occupied {
+            return Err(SessionError::InTheWay(InTheWay {
                 functions: staying.iter().map(|(id, _)| *id).collect(),
-                example: (self.document.functions[id].name.clone(), tid),
+                what: What::Thread(self.document.functions[id].name.clone(), tid),
             }));
         }
         for thread in stopped.threads() {
@@ -81,29 +118,28 @@ impl Session {
         Ok(())
     }
 
-    /// Goes on without the functions that threads stay in, which are refused by name; gives the
+    /// Goes on without the functions that something is in the way of, which are refused by name; gives the
     /// error back where none is left then.
     pub(super) fn give_up(
         &mut self,
-        memory: &Memory,
-        occupied: Occupied,
+        in_the_way: InTheWay,
         ids: &mut Vec<usize>,
         changed: &mut Changed,
     ) -> Result<(), SessionError> {
-        let given_up: Vec<usize> = occupied.functions.iter().copied().collect();
-        self.switch(memory, &given_up, false)?;
-        ids.retain(|id| !occupied.functions.contains(id));
+        let given_up: Vec<usize> = in_the_way.functions.iter().copied().collect();
+        self.switch(&given_up, false)?;
+        ids.retain(|id| !in_the_way.functions.contains(id));
         for &id in &given_up {
             let name = self.document.functions[id].name.clone();
             if self.document.functions[id].reaper.is_none() {
                 changed.functions.retain(|n| *n != name);
                 changed.trapped.retain(|n| *n != name);
-                self.refuse_known(id, OCCUPIED);
-                changed.refused.push((name, OCCUPIED.to_owned()));
+                self.refuse_known(id, in_the_way.reason());
+                changed.refused.push((name, in_the_way.reason().to_owned()));
             }
         }
         match changed.functions.is_empty() {
-            true => Err(SessionError::Occupied(occupied)),
+            true => Err(SessionError::InTheWay(in_the_way)),
             false => Ok(()),
         }
     }

@@ -1,24 +1,24 @@
 //! The bytes that change: in the target's text and in the runtime's table of functions.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use abi::image::{FUNCTION_EXITS, SYMBOL_FUNCTIONS};
 use patcher::Avma;
 use patcher::emit::Patch;
 
 use super::stack_scan::Stacks;
-use super::{Session, SessionError};
-use crate::process::Memory;
+use super::windows::InTheWay;
+use super::{Locked, Session, SessionError};
+use crate::process::{Memory, Text};
 use crate::segment::{Journal, SiteDoc};
 use crate::tracee::Stopped;
 
-impl Session {
+impl Locked<'_> {
     /// Tells the runtime that functions are in, or no longer.
-    pub(super) fn switch(
-        &mut self,
-        memory: &Memory,
-        ids: &[usize],
-        on: bool,
-    ) -> Result<(), SessionError> {
-        let image = Self::image()?;
+    pub(super) fn switch(&mut self, ids: &[usize], on: bool) -> Result<(), SessionError> {
+        let image = Session::image()?;
+        let mut writes = Vec::new();
         let table = image
             .address(Avma(self.document.image.0), SYMBOL_FUNCTIONS)
             .map_err(SessionError::Image)?;
@@ -36,54 +36,77 @@ impl Session {
             };
             let mut slot = generation.to_le_bytes().to_vec();
             slot.extend(flags.to_le_bytes());
-            write(memory, table.plus(8 * id as u64), &slot)?;
+            writes.push((table.plus(8 * id as u64), slot));
         }
-        Ok(())
+        self.write_own(&writes)
     }
 
     /// Puts the probes of functions in while all threads are stopped.
     pub(super) fn write_in(
         &mut self,
-        memory: &Memory,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        let sites = self.sites_of(ids);
-        let patches = self.patches(&sites)?;
-        for (_, patch) in &patches {
-            let now = read(memory, patch.at, patch.old.len())?;
-            if now != patch.old && now != patch.new {
-                return Err(SessionError::TextChanged(patch.at));
-            }
-        }
-        for (at, bytes) in sites.iter().map(|s| &s.kept) {
-            if read(memory, Avma(*at), bytes.len())? != *bytes {
-                return Err(SessionError::TextChanged(Avma(*at)));
-            }
-        }
+        let space = Arc::clone(&self.space);
+        let memory = space.memory();
+        self.check_text(memory, ids)?;
         self.clear_windows(memory, stopped, stacks, ids)?;
+        let text = stopped.text();
+        let patches = self.patches(&self.sites_of(ids))?;
         let journal = Journal(&self.segment);
         for &(index, _) in &patches {
             journal.intend(index)?;
         }
         for (index, patch) in &patches {
-            write(memory, patch.at, &patch.new)?;
+            write(text, patch.at, &patch.new)?;
             journal.written(*index)?;
         }
         Ok(())
     }
 
+    /// An error where the text of functions is not what it was analysed as: a debugger or another tool has
+    /// changed it, or it is another file's by now.
+    fn check_text(&self, memory: &Memory, ids: &[usize]) -> Result<(), SessionError> {
+        let journal = Journal(&self.segment);
+        let is_ours = |site: &SiteDoc| {
+            for &index in &site.patches {
+                let patch = journal.patch(index)?;
+                let now = memory.read_vec(patch.at, patch.old.len());
+                if !now.is_ok_and(|now| now == patch.old || now == patch.new) {
+                    return Ok(Some(patch.at));
+                }
+            }
+            let (at, bytes) = &site.kept;
+            let now = memory.read_vec(Avma(*at), bytes.len());
+            let is_kept = bytes.is_empty() || now.is_ok_and(|now| now == *bytes);
+            Ok::<_, SessionError>((!is_kept).then_some(Avma(*at)))
+        };
+        let mut changed = BTreeSet::new();
+        let mut example = None;
+        for &id in ids {
+            for site in &self.document.functions[id].sites {
+                if let Some(at) = is_ours(site)? {
+                    changed.insert(id);
+                    example.get_or_insert(at);
+                }
+            }
+        }
+        match example {
+            Some(at) => Err(SessionError::InTheWay(InTheWay::text(changed, at))),
+            None => Ok(()),
+        }
+    }
+
     /// Puts the original bytes of functions back while all threads are stopped.
     pub(super) fn write_out(
         &mut self,
-        memory: &Memory,
         stopped: &mut Stopped,
         ids: &[usize],
     ) -> Result<(), SessionError> {
         let sites = self.sites_of(ids);
         let patches = self.patches(&sites)?;
-        self.restore(memory, &patches)?;
+        self.restore(stopped.text(), &patches)?;
         // Only now: until its bytes stand again, the middle of a window is no place to go on at.
         // A thread in a trampoline may run on there; one about to execute what a hook precedes
         // is spared the hook.
@@ -104,7 +127,7 @@ impl Session {
     /// making; what somebody else has written there since stays.
     pub(super) fn restore(
         &self,
-        memory: &Memory,
+        text: Text<'_>,
         patches: &[(u32, Patch)],
     ) -> Result<(), SessionError> {
         let journal = Journal(&self.segment);
@@ -116,8 +139,8 @@ impl Session {
                         .into_iter()
                         .all(|((now, old), new)| now == new || now == old)
             };
-            if read(memory, patch.at, patch.new.len()).is_ok_and(ours) {
-                write(memory, patch.at, &patch.old)?;
+            if read(text.memory(), patch.at, patch.new.len()).is_ok_and(ours) {
+                write(text, patch.at, &patch.old)?;
             }
             journal.undone(*index)?;
         }
@@ -144,8 +167,7 @@ pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, Ses
         .map_err(|e| SessionError::Memory("read", at, e))
 }
 
-pub(super) fn write(memory: &Memory, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
-    memory
-        .write(at, bytes)
+fn write(text: Text<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
+    text.write(at, bytes)
         .map_err(|e| SessionError::Memory("write", at, e))
 }

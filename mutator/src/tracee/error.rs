@@ -33,6 +33,12 @@ pub enum TraceeError {
     NoSyscall(Pid),
     /// Every thread is about to handle a signal.
     NoThread(Pid),
+    /// The process has become another program since it was looked at.
+    OtherProgram(Pid),
+    /// It cannot be told whether it still is what was looked at.
+    Unknown(Pid, String),
+    /// A system call made for the target was trapped by its seccomp filter.
+    Filtered(&'static str),
 }
 
 impl TraceeError {
@@ -86,6 +92,15 @@ impl fmt::Display for TraceeError {
             Self::Call(call, errno) => write!(f, "{call} in the target: {}", errno.desc()),
             Self::NoSyscall(pid) => {
                 write!(f, "{pid}: no system-call instruction found in its code")
+            }
+            Self::OtherProgram(pid) => {
+                write!(f, "{pid}: it has become another program (exec) meanwhile")
+            }
+            Self::Unknown(pid, cause) => {
+                write!(f, "{pid}: what it is now cannot be told: {cause}")
+            }
+            Self::Filtered(call) => {
+                write!(f, "{call} in the target: its seccomp filter forbids it")
             }
             Self::NoThread(pid) => {
                 write!(

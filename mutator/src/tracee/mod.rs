@@ -4,22 +4,27 @@
 //! [`Stopped`] holds threads in ptrace-stop. It is the only way to their registers, and dropping
 //! or [`Stopped::resume`]-ing it lets every one of them go on exactly as it would have.
 
+mod calls;
 mod error;
 mod priority;
 mod remote;
 mod sequence;
 mod sys;
+mod wait;
 mod thread;
 mod way_back;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::process::{Pid, Process, Tid};
+use crate::process::memory::WholeProcess;
+use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid};
 
 use sys::Change;
+use wait::{Waited, wait_for_stop};
 
 pub use error::TraceeError;
 pub use priority::Priority;
@@ -50,22 +55,41 @@ pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// Threads of one process in ptrace-stop.
+/// The threads of one process in ptrace-stop, all of them.
 #[derive(Debug)]
 pub struct Stopped {
     pid: Pid,
+    hold: Hold,
     threads: BTreeMap<Tid, StoppedThread>,
     since: Instant,
     _priority: Priority,
 }
 
+/// What a [`Text`] of a [`Stopped`] is made from.
+#[derive(Debug)]
+struct Hold {
+    space: Arc<Space>,
+    thread: Option<Tid>,
+}
+
+impl WholeProcess for Hold {
+    fn any_thread(&self) -> Option<Tid> {
+        self.thread
+    }
+
+    fn memory(&self) -> &Memory {
+        self.space.memory()
+    }
+}
+
 impl Stopped {
     /// Stops every thread of the process, at least one of them where system calls can be made, if
-    /// such a moment comes.
-    pub fn all(process: &Process) -> Result<Self, TraceeError> {
+    /// such a moment comes. It is an error where the process is in another address space by then.
+    pub fn all(space: &Arc<Space>) -> Result<Self, TraceeError> {
+        let process = space.process();
         let deadline = Instant::now() + PATIENCE;
         let mut at_once = AT_ONCE;
-        let mut stopped = Self::none(process.pid);
+        let mut stopped = Self::none(space);
         let mut kept = BTreeSet::new();
         loop {
             let slow = stopped.try_all(process, at_once)?;
@@ -84,9 +108,15 @@ impl Stopped {
             kept.extend(slow);
             at_once = (2 * at_once).min(LONGEST);
         }
-        match stopped.threads.is_empty() {
-            true => Err(TraceeError::Gone(process.pid)),
-            false => Ok(stopped),
+        if stopped.threads.is_empty() {
+            return Err(TraceeError::Gone(process.pid));
+        }
+        // Nobody can call exec from here on.
+        match space.is_current() {
+            Presence::Here => Ok(stopped),
+            Presence::Ended => Err(TraceeError::Gone(process.pid)),
+            Presence::OtherProgram => Err(TraceeError::OtherProgram(process.pid)),
+            Presence::Unknown(cause) => Err(TraceeError::Unknown(process.pid, cause)),
         }
     }
 
@@ -95,7 +125,10 @@ impl Stopped {
         // Threads that have ended: the leader stays listed. Others may have made one before that.
         let mut ended: Vec<Tid> = Vec::new();
         for _ in 0..ROUNDS {
-            let tids = process.tids().ok_or(TraceeError::Gone(process.pid))?;
+            let tids = process.list_tids().map_err(|e| match process.life() {
+                Presence::Ended => TraceeError::Gone(process.pid),
+                _ => TraceeError::Unknown(process.pid, crate::error::io_text(&e)),
+            })?;
             let new: Vec<Tid> = tids
                 .into_iter()
                 .filter(|t| !self.threads.contains_key(t))
@@ -141,17 +174,22 @@ impl Stopped {
     }
 
     /// Takes over a child that has stopped itself and is traced by this process already.
-    pub fn adopt(pid: Pid) -> Result<Self, TraceeError> {
-        let mut stopped = Self::none(pid);
+    pub fn adopt(space: &Arc<Space>) -> Result<Self, TraceeError> {
+        let pid = space.process().pid;
+        let mut stopped = Self::none(space);
         let tid = Tid(pid.0);
         sys::set_options(tid).map_err(|e| TraceeError::seize(pid, tid, e))?;
         stopped.threads.insert(tid, StoppedThread::at_stop(tid, 0)?);
         Ok(stopped)
     }
 
-    fn none(pid: Pid) -> Self {
+    fn none(space: &Arc<Space>) -> Self {
         Self {
-            pid,
+            pid: space.process().pid,
+            hold: Hold {
+                space: Arc::clone(space),
+                thread: None,
+            },
             threads: BTreeMap::new(),
             since: Instant::now(),
             _priority: Priority::raise(),
@@ -204,6 +242,32 @@ impl Stopped {
         self.threads.values_mut()
     }
 
+    /// The address space they are in.
+    pub fn space(&self) -> &Arc<Space> {
+        &self.hold.space
+    }
+
+    /// The right to write into the process.
+    pub fn text(&mut self) -> Text<'_> {
+        self.parts().1
+    }
+
+    /// The threads, and the right to write into the process.
+    pub fn parts(&mut self) -> (impl Iterator<Item = &mut StoppedThread>, Text<'_>) {
+        self.hold.thread = self.threads.keys().next().copied();
+        (self.threads.values_mut(), Text::of(&self.hold))
+    }
+
+    /// Leads threads back that a command which has been killed since had pointed at system calls; from
+    /// here on none is made that nobody waits for.
+    pub fn withdraw_calls(&mut self) -> Result<(), TraceeError> {
+        let (threads, text) = self.parts();
+        for thread in threads {
+            way_back::withdraw(text.memory(), thread)?;
+        }
+        Ok(())
+    }
+
     /// Lets these threads run for `time` while all others stay stopped, even where a signal has
     /// stopped the process: they leave a short piece of code behind them.
     pub fn let_run(&mut self, tids: &[Tid], time: Duration) -> Result<(), TraceeError> {
@@ -220,7 +284,7 @@ impl Stopped {
         // stopped already when that came.
         let mut again = false;
         for &tid in &running {
-            let change = sys::change(tid, false).map_err(|e| TraceeError::Wait(tid, e))?;
+            let change = sys::change(tid).map_err(|e| TraceeError::Wait(tid, e))?;
             if change == Change::Stopped {
                 again = true;
                 match sys::cont(tid, 0) {
@@ -243,7 +307,14 @@ impl Stopped {
         self.wait_for(&interrupted, Instant::now() + PATIENCE)
     }
 
-    /// Lets all threads go on; how long they were stopped.
+    /// Leaves the threads stopped and traced, for who has adopted them and goes on otherwise.
+    pub fn leave(mut self) {
+        for (_, thread) in std::mem::take(&mut self.threads) {
+            thread.leave();
+        }
+    }
+
+    /// Lets all threads go on; how long they were stopped. One that has ended needs nothing.
     pub fn resume(mut self) -> Result<Duration, TraceeError> {
         let mut first_error = None;
         for (_, thread) in std::mem::take(&mut self.threads) {
@@ -252,15 +323,6 @@ impl Stopped {
             }
         }
         first_error.map_or_else(|| Ok(self.since.elapsed()), Err)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        for (_, thread) in std::mem::take(&mut self.threads) {
-            // Nothing can be done for a thread that cannot be resumed; it is gone.
-            let _ = thread.resume();
-        }
     }
 }
 
@@ -280,41 +342,4 @@ fn is_dead(pid: Pid, tid: Tid) -> bool {
 fn runs(pid: Pid, tid: Tid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
     stat.is_ok_and(|s| s.rsplit_once(") ").is_some_and(|(_, r)| r.starts_with('R')))
-}
-
-/// What came of waiting for a thread that has been interrupted.
-enum Waited {
-    Stopped(Box<StoppedThread>),
-    Ended,
-    /// Time is over.
-    Running,
-}
-
-/// Waits until a thread that has been interrupted stops.
-fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, TraceeError> {
-    let at_stop = |signal| {
-        let thread = StoppedThread::at_stop(tid, signal)
-            .map(Some)
-            .or_else(TraceeError::if_gone)?;
-        Ok(thread.map_or(Waited::Ended, |t| Waited::Stopped(Box::new(t))))
-    };
-    let mut pause = Duration::from_micros(5);
-    loop {
-        match sys::change(tid, false).map_err(|e| TraceeError::Wait(tid, e))? {
-            Change::None => {}
-            Change::Stopped => return at_stop(0),
-            // Stopped by a signal on its way in before the interrupt: it is delivered on resuming,
-            // and the interrupt's own stop would come after that.
-            Change::Signal(signal) => return at_stop(signal),
-            Change::Ended => return Ok(Waited::Ended),
-            Change::Call | Change::Other(_) => {
-                sys::cont(tid, 0).map_err(|e| TraceeError::Resume(tid, e))?
-            }
-        }
-        if Instant::now() > deadline {
-            return Ok(Waited::Running);
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_micros(200));
-    }
 }

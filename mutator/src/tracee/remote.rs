@@ -1,6 +1,5 @@
 //! System calls made by a stopped thread for us.
 
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -8,12 +7,28 @@ use patcher::Avma;
 
 use super::sys::Change;
 use super::way_back::{Code, WayBack, is_lasting};
-use super::{Stopped, StoppedThread, TraceeError, sequence, sys};
+use super::{Stopped, StoppedThread, TraceeError, sequence, sys, wait};
 use crate::faults::step;
-use crate::process::{Mapping, Memory, Process, Tid};
+use crate::process::{Mapping, Memory, Pid, Process, Text, Tid};
 
 /// Bytes of the `syscall` instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// Signals that the kernel sends a thread for what the thread does: blocked, they would end the process or
+/// have their handler forgotten (kernel/signal.c `force_sig_info_to_task`).
+const FAULTS: [i32; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// The signals a thread blocks while it works for us: all but those.
+fn blocked() -> u64 {
+    FAULTS.iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)))
+}
 
 /// What of a process's code system calls can be made with, looked for before it is stopped.
 #[derive(Debug)]
@@ -22,6 +37,7 @@ pub struct CallCode {
     instruction: Avma,
     /// What lets a thread come back from it by itself.
     way_back: Option<Code>,
+    pid: Pid,
     maps: Vec<Mapping>,
 }
 
@@ -36,8 +52,30 @@ impl CallCode {
         Ok(Self {
             instruction,
             way_back,
+            pid: process.pid,
             maps: maps.to_vec(),
         })
+    }
+
+    /// Where calls are made.
+    pub fn instruction(&self) -> Avma {
+        self.instruction
+    }
+
+    /// Looks again, while nothing runs, whether what was found is still there: a library may have been
+    /// unmapped since.
+    fn check(&self, memory: &Memory) -> Result<(), TraceeError> {
+        let is_there = match self.way_back {
+            Some(code) => code.is_there(memory),
+            None => {
+                let now = memory.read_vec(self.instruction, SYSCALL.len());
+                now.is_ok_and(|now| now == SYSCALL)
+            }
+        };
+        match is_there {
+            true => Ok(()),
+            false => Err(TraceeError::NoSyscall(self.pid)),
+        }
     }
 }
 
@@ -58,26 +96,26 @@ fn find_syscall(maps: &[Mapping], memory: &Memory) -> Option<Avma> {
 #[derive(Debug)]
 pub struct Remote<'t> {
     thread: &'t mut StoppedThread,
-    memory: &'t Memory,
+    text: Text<'t>,
     instruction: Avma,
     way_back: Option<WayBack>,
     mask: u64,
     begun: bool,
+    /// Whether the thread's seccomp filters do not act.
+    unfiltered: bool,
 }
 
 impl<'t> Remote<'t> {
     /// Prepares the thread that suits best: one that finds its way back, and best is not asleep
     /// for a time that it would then sleep from the beginning.
-    pub fn new(
-        code: &CallCode,
-        memory: &'t Memory,
-        stopped: &'t mut Stopped,
-    ) -> Result<Self, TraceeError> {
+    pub fn new(code: &CallCode, stopped: &'t mut Stopped) -> Result<Self, TraceeError> {
         /// Threads that are tried for a way back.
         const TRIED: usize = 16;
         let pid = stopped.pid();
-        let mut candidates: Vec<&mut StoppedThread> =
-            stopped.threads().filter(|t| t.is_usable()).collect();
+        let (threads, text) = stopped.parts();
+        let memory = text.memory();
+        code.check(memory)?;
+        let mut candidates: Vec<&mut StoppedThread> = threads.filter(|t| t.is_usable()).collect();
         candidates.sort_by_key(|t| t.is_in_timed_call());
         let mut found = None;
         for (index, thread) in candidates.iter_mut().enumerate().take(TRIED) {
@@ -85,7 +123,7 @@ impl<'t> Remote<'t> {
             let mask = mask_of(thread)?;
             let way_back = code
                 .way_back
-                .and_then(|c| WayBack::lay(c, &code.maps, memory, thread, mask));
+                .and_then(|c| WayBack::lay(c, &code.maps, text, thread, mask));
             if way_back.is_some() {
                 found = Some((index, mask, way_back));
                 break;
@@ -99,14 +137,23 @@ impl<'t> Remote<'t> {
             }
         };
         step("way back");
+        let thread = candidates.swap_remove(index);
+        // Without the right to it the filters act, and their answers are taken as what they are.
+        let unfiltered = sys::suspend_seccomp(thread.tid()).is_ok();
         Ok(Self {
-            thread: candidates.swap_remove(index),
-            memory,
+            thread,
+            text,
             instruction: code.instruction,
             way_back,
             mask,
             begun: false,
+            unfiltered,
         })
+    }
+
+    /// The right to write into the process, which stays stopped but for the calls of this thread.
+    pub fn text(&self) -> Text<'t> {
+        self.text
     }
 
     /// The thread.
@@ -147,17 +194,21 @@ impl<'t> Remote<'t> {
         self.thread.borrow(&registers)?;
         if !self.begun {
             // Behind the registers: with them the thread gives itself the mask it had.
-            sys::set_signal_mask(tid, u64::MAX).map_err(failed)?;
+            sys::set_signal_mask(tid, blocked()).map_err(failed)?;
             self.begun = true;
         }
         // To the call's beginning, and to its end.
-        to_call(tid)?;
-        to_call(tid)?;
+        self.to_call(name)?;
+        self.to_call(name)?;
         step(name);
         let after = sys::registers(tid).map_err(failed)?;
         if after.rip != self.instruction.0 + SYSCALL.len() as u64 {
             let what = format!("{name}: stopped at {:#x}", after.rip);
             return Err(TraceeError::Unexpected(tid, what));
+        }
+        if !self.unfiltered && after.rax == number as u64 && sys::is_trapped(tid).map_err(failed)? {
+            self.swallow_trap(name)?;
+            return Err(TraceeError::Filtered(name));
         }
         let result = after.rax as i64;
         if (-4095..0).contains(&result) {
@@ -179,11 +230,8 @@ impl<'t> Remote<'t> {
         let state = sys::extended_state(tid).map_err(failed)?;
         // Below the way back: what it returns to, and with that the stack is aligned for a call.
         let sp = Avma(way_back.sp.0 - 8);
-        if self
-            .memory
-            .write(sp, &self.instruction.0.to_le_bytes())
-            .is_err()
-        {
+        let returns_to = self.instruction.0.to_le_bytes();
+        if self.text.write(sp, &returns_to).is_err() {
             return Ok(None);
         }
         let mut registers = *self.thread.registers();
@@ -191,12 +239,12 @@ impl<'t> Remote<'t> {
         registers.rsp = sp.0;
         registers.orig_rax = u64::MAX;
         self.thread.borrow(&registers)?;
-        sys::set_signal_mask(tid, u64::MAX).map_err(failed)?;
+        sys::set_signal_mask(tid, blocked()).map_err(failed)?;
         self.begun = true;
         sys::to_call(tid, 0).map_err(failed)?;
         let deadline = Instant::now() + PATIENCE;
         let answer = loop {
-            match sys::change(tid, false).map_err(|e| TraceeError::Wait(tid, e))? {
+            match wait::change(tid, deadline)? {
                 Change::Call => {
                     let mut at = sys::registers(tid).map_err(failed)?;
                     let there = at.rip == self.instruction.0 + SYSCALL.len() as u64;
@@ -204,23 +252,101 @@ impl<'t> Remote<'t> {
                     // No call is made, and the thread is at its end.
                     at.orig_rax = u64::MAX;
                     self.thread.borrow(&at)?;
-                    to_call(tid)?;
+                    self.to_call("ifunc")?;
                     break there.then_some(answer);
                 }
-                Change::None if Instant::now() < deadline => sleep(Duration::from_micros(50)),
                 Change::None => {
                     sys::interrupt(tid).map_err(failed)?;
+                    match wait::next(tid)? {
+                        Change::Signal(signal) => self.hold_up(signal)?,
+                        Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+                        Change::None => return Err(self.stuck()),
+                        Change::Stopped | Change::Call | Change::Other(_) => {}
+                    }
+                    break None;
                 }
                 Change::Ended => return Err(TraceeError::ThreadGone(tid)),
-                Change::Stopped if Instant::now() < deadline => {
-                    sys::to_call(tid, 0).map_err(failed)?;
+                Change::Stopped => sys::to_call(tid, 0).map_err(failed)?,
+                Change::Signal(signal) => {
+                    // A fault of the resolver's, of which the program does not hear; else something
+                    // for the program, which hears of it later.
+                    self.hold_up(signal)?;
+                    break None;
                 }
-                // Too late, or a fault of the resolver's, of which the program does not hear.
-                Change::Stopped | Change::Signal(_) | Change::Other(_) => break None,
+                Change::Other(_) => break None,
             }
         };
         sys::set_extended_state(tid, &state).map_err(failed)?;
         Ok(answer)
+    }
+
+    /// Lets the thread go on to the beginning or the end of a system call.
+    fn to_call(&mut self, name: &'static str) -> Result<(), TraceeError> {
+        let tid = self.thread.tid();
+        let go = |signal| sys::to_call(tid, signal).map_err(|e| TraceeError::registers(tid, e));
+        go(0)?;
+        loop {
+            match wait::next(tid)? {
+                Change::Call => return Ok(()),
+                // SIGSTOP cannot be blocked: with it the thread stops with its group, and goes on.
+                Change::Signal(libc::SIGSTOP) => go(libc::SIGSTOP)?,
+                Change::Signal(signal) => {
+                    self.hold_up(signal)?;
+                    go(0)?;
+                }
+                // The stop of an interrupt or of the group: the call is still to come.
+                Change::Stopped => go(0)?,
+                Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+                Change::Other(event) => {
+                    return Err(TraceeError::Unexpected(tid, format!("event {event}")));
+                }
+                Change::None => {
+                    // It waits in the call, for a supervisor of its filter for instance. Interrupted, it
+                    // can be given its own registers back.
+                    sys::interrupt(tid).map_err(|e| TraceeError::registers(tid, e))?;
+                    return match wait::next(tid)? {
+                        Change::Ended => Err(TraceeError::ThreadGone(tid)),
+                        Change::None => Err(self.stuck()),
+                        _ => Err(TraceeError::Call(name, Errno::EINTR)),
+                    };
+                }
+            }
+        }
+    }
+
+    fn stuck(&self) -> TraceeError {
+        let tid = self.thread.tid();
+        TraceeError::Stuck(crate::process::Pid(tid.0), tid, false)
+    }
+
+    /// Keeps a signal back that came while the thread works for us, unless it came of that work.
+    fn hold_up(&mut self, signal: i32) -> Result<(), TraceeError> {
+        let tid = self.thread.tid();
+        let failed = |e| TraceeError::registers(tid, e);
+        let is_ours = FAULTS.contains(&signal) && sys::is_of_kernel(tid).map_err(failed)?;
+        if !is_ours {
+            self.thread.keep(signal);
+        }
+        Ok(())
+    }
+
+    /// Lets the thread go on to the delivery of the SIGSYS that is under way, from where it is not
+    /// delivered.
+    fn swallow_trap(&mut self, name: &'static str) -> Result<(), TraceeError> {
+        let tid = self.thread.tid();
+        loop {
+            sys::cont(tid, 0).map_err(|e| TraceeError::registers(tid, e))?;
+            match wait::next(tid)? {
+                Change::Signal(libc::SIGSYS) => return Ok(()),
+                Change::Signal(signal) => self.hold_up(signal)?,
+                Change::Stopped | Change::Call => {}
+                Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+                Change::None | Change::Other(_) => {
+                    let what = format!("{name}: trapped, and no signal comes");
+                    return Err(TraceeError::Unexpected(tid, what));
+                }
+            }
+        }
     }
 
     /// mmap(2).
@@ -247,6 +373,27 @@ impl<'t> Remote<'t> {
             0,
         ];
         self.call("mmap", libc::SYS_mmap, arguments).map(Avma)
+    }
+
+    /// The same at a given place, without having memory for all of it at once where the process has all it
+    /// maps locked into memory (mlockall(2), MCL_FUTURE).
+    pub fn map_lazily(
+        &mut self,
+        locks: bool,
+        at: Avma,
+        len: u64,
+        protection: i32,
+        flags: i32,
+        fd: i64,
+    ) -> Result<(), TraceeError> {
+        if !locks {
+            return self.map(Some(at), len, protection, flags, fd).map(drop);
+        }
+        // What cannot be accessed is not populated, and what is not locked later not either.
+        self.map(Some(at), len, libc::PROT_NONE, flags, fd)?;
+        let arguments = [at.0, len, 0, 0, 0, 0];
+        let unlocked = self.call("munlock", libc::SYS_munlock, arguments);
+        unlocked.and_then(|_| self.protect(at, len, protection))
     }
 
     /// munmap(2).
@@ -277,31 +424,15 @@ impl Drop for Remote<'_> {
             let _ = sys::set_signal_mask(self.thread.tid(), self.mask);
             let _ = self.thread.flush();
         }
+        if self.unfiltered {
+            let _ = sys::set_options(self.thread.tid());
+        }
         if let Some(way_back) = &self.way_back {
-            way_back.clear(self.memory);
+            way_back.clear(self.text);
         }
     }
 }
 
 fn mask_of(thread: &StoppedThread) -> Result<u64, TraceeError> {
     sys::signal_mask(thread.tid()).map_err(|e| TraceeError::registers(thread.tid(), e))
-}
-
-fn to_call(tid: Tid) -> Result<(), TraceeError> {
-    let go = |signal| sys::to_call(tid, signal).map_err(|e| TraceeError::registers(tid, e));
-    go(0)?;
-    loop {
-        match sys::change(tid, true).map_err(|e| TraceeError::Wait(tid, e))? {
-            Change::Call => return Ok(()),
-            // SIGSTOP cannot be blocked: with it the thread stops with its group, and goes on.
-            Change::Signal(signal) => go(signal)?,
-            // The stop of an interrupt or of the group: the call is still to come.
-            Change::Stopped => go(0)?,
-            Change::None => {}
-            Change::Ended => return Err(TraceeError::ThreadGone(tid)),
-            Change::Other(event) => {
-                return Err(TraceeError::Unexpected(tid, format!("event {event}")));
-            }
-        }
-    }
 }

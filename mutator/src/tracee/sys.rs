@@ -18,6 +18,8 @@ const OPTIONS: usize = libc::PTRACE_O_TRACESYSGOOD as usize;
 const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 /// The event of a stop by PTRACE_INTERRUPT or of the group.
 const EVENT_STOP: i32 = 128;
+/// PTRACE_O_SUSPEND_SECCOMP: the thread's filters do not act while it is traced by this tracer.
+const SUSPEND_SECCOMP: usize = libc::PTRACE_O_SUSPEND_SECCOMP as usize;
 /// The register set with the extended state, linux/elf.h.
 const NT_X86_XSTATE: usize = 0x202;
 
@@ -73,6 +75,38 @@ pub fn seize(tid: Tid) -> Result<(), Errno> {
 /// What PTRACE_SEIZE does beside tracing, for a thread that has had itself traced.
 pub fn set_options(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).map(drop)
+}
+
+/// Has the thread's seccomp filters not act until [`set_options`]; EPERM without CAP_SYS_ADMIN.
+pub fn suspend_seccomp(tid: Tid) -> Result<(), Errno> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS | SUSPEND_SECCOMP).map(drop)
+}
+
+/// Whether the thread is about to be sent the SIGSYS by which a seccomp filter has answered a call
+/// (SECCOMP_RET_TRAP). Nothing of the queue is taken.
+pub fn is_trapped(tid: Tid) -> Result<bool, Errno> {
+    const SYS_SECCOMP: i32 = 1;
+    const MOST: i32 = 32;
+    // SAFETY: plain integers and pointers, for which zero is a value.
+    let mut queued: [libc::siginfo_t; MOST as usize] = unsafe { std::mem::zeroed() };
+    let arguments = libc::ptrace_peeksiginfo_args {
+        off: 0,
+        flags: 0,
+        nr: MOST,
+    };
+    let (which, to) = (&raw const arguments as usize, &raw mut queued as usize);
+    let found = request(libc::PTRACE_PEEKSIGINFO, tid, which, to)?;
+    let mut queued = queued.iter().take(found as usize);
+    Ok(queued.any(|s| s.si_signo == libc::SIGSYS && s.si_code == SYS_SECCOMP))
+}
+
+/// Of the signal whose delivery the thread has stopped at: whether the kernel sent it for something the
+/// thread did, rather than somebody.
+pub fn is_of_kernel(tid: Tid) -> Result<bool, Errno> {
+    // SAFETY: plain integers and pointers, for which zero is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    request(libc::PTRACE_GETSIGINFO, tid, 0, &raw mut info as usize)?;
+    Ok(info.si_code > 0)
 }
 
 /// PTRACE_INTERRUPT.
@@ -162,11 +196,11 @@ pub fn set_signal_mask(tid: Tid, mask: u64) -> Result<(), Errno> {
 
 /// What the thread has done since it was last let go. A stop is only looked at, not collected: a
 /// signal it is on the way to is lost with its tracer otherwise, should that be killed.
-pub fn change(tid: Tid, wait: bool) -> Result<Change, Errno> {
+pub fn change(tid: Tid) -> Result<Change, Errno> {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let nohang = if wait { 0 } else { libc::WNOHANG };
-    let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | nohang;
+    let flags =
+        libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | libc::WNOHANG;
     // SAFETY: `info` is live and of the type that waitid fills.
     if unsafe { libc::waitid(libc::P_PID, tid.0 as libc::id_t, &raw mut info, flags) } < 0 {
         return match Errno::last() {

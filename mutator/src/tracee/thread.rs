@@ -3,6 +3,7 @@
 use nix::errno::Errno;
 use patcher::Avma;
 
+use super::calls::can_be_made_again;
 use super::{TraceeError, sys};
 use crate::process::Tid;
 
@@ -17,6 +18,8 @@ pub struct StoppedThread {
     borrowed: bool,
     /// A signal whose delivery the stop held up, or 0.
     signal: i32,
+    /// Whether it still is in the stop that this value stands for.
+    held: bool,
 }
 
 /// Errors by which the kernel marks a system call to be restarted (include/linux/errno.h).
@@ -35,16 +38,25 @@ impl StoppedThread {
             registers,
             borrowed: false,
             signal,
+            held: true,
         };
         thread.mend_interrupted_call()?;
         Ok(thread)
+    }
+
+    /// Has a signal delivered that came while it worked for us, when it goes on.
+    pub(super) fn keep(&mut self, signal: i32) {
+        self.signal = signal;
     }
 
     /// Some calls (epoll_wait, semop, sigtimedwait and others, signal(7)) return EINTR after any
     /// stop, even where no signal came. At the stop the number of the call still stands in
     /// orig_rax; ERESTARTNOHAND in rax makes the kernel restart it, unless a handler really runs.
     fn mend_interrupted_call(&mut self) -> Result<(), TraceeError> {
-        if self.is_in_call() && self.registers.rax as i64 == -i64::from(libc::EINTR) {
+        if self.is_in_call()
+            && self.registers.rax as i64 == -i64::from(libc::EINTR)
+            && can_be_made_again(self.registers.orig_rax)
+        {
             self.registers.rax = -ERESTARTNOHAND as u64;
             self.flush()?;
         }
@@ -115,6 +127,14 @@ impl StoppedThread {
         self.flush()
     }
 
+    /// Lets it go on elsewhere, out of any system call, with another stack pointer.
+    pub(super) fn go_to(&mut self, pc: Avma, sp: Avma) -> Result<(), TraceeError> {
+        self.registers.rip = pc.0;
+        self.registers.rsp = sp.0;
+        self.registers.orig_rax = u64::MAX;
+        self.flush()
+    }
+
     pub(super) fn registers(&self) -> &libc::user_regs_struct {
         &self.registers
     }
@@ -138,6 +158,7 @@ impl StoppedThread {
         if self.borrowed {
             self.flush()?;
         }
+        self.held = false;
         match sys::cont(self.tid, self.signal) {
             Ok(()) => Ok(true),
             Err(Errno::ESRCH) => Ok(false),
@@ -145,17 +166,39 @@ impl StoppedThread {
         }
     }
 
-    /// Lets it go on, with the signal whose delivery was held up.
+    /// Lets it go on, with the signal whose delivery was held up. One that has ended is collected.
     pub(super) fn resume(mut self) -> Result<(), TraceeError> {
-        if self.borrowed
-            && let Err(error) = self.flush()
-        {
-            let _ = sys::detach(self.tid, self.signal);
-            return error.if_gone::<()>().map(drop);
-        }
+        self.release()
+    }
+
+    /// Leaves it in its stop.
+    pub(super) fn leave(mut self) {
+        self.held = false;
+    }
+
+    fn release(&mut self) -> Result<(), TraceeError> {
+        self.held = false;
+        let flushed = match self.borrowed {
+            true => self.flush().or_else(|e| e.if_gone::<()>().map(drop)),
+            false => Ok(()),
+        };
         match sys::detach(self.tid, self.signal) {
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Ok(()) => flushed,
+            Err(Errno::ESRCH) => {
+                // Nobody else can collect it while we trace it. What it answers does not matter.
+                let _ = sys::change(self.tid);
+                Ok(())
+            }
             Err(errno) => Err(TraceeError::Resume(self.tid, errno)),
+        }
+    }
+}
+
+impl Drop for StoppedThread {
+    fn drop(&mut self) {
+        if self.held {
+            // Nothing can be done for a thread that cannot be resumed; it is gone.
+            let _ = self.release();
         }
     }
 }

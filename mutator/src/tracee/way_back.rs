@@ -11,8 +11,8 @@ use std::arch::x86_64::__cpuid_count;
 
 use patcher::Avma;
 
-use super::{StoppedThread, sys};
-use crate::process::{Mapping, Memory};
+use super::{StoppedThread, TraceeError, sys};
+use crate::process::{Mapping, Memory, Text};
 
 /// `syscall; ret`.
 const CALL: [u8; 3] = [0x0f, 0x05, 0xc3];
@@ -25,6 +25,10 @@ const SHORT_RESTORER: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 const RED_ZONE: u64 = 128;
 /// Bytes of a frame without the extended state.
 const FRAME: u64 = 440;
+/// No flags of sigaltstack(2), in the place of such: refused, and with it any change of the alternate stack.
+const NO_STACK: u64 = 0x77;
+/// Where in a frame they are: after the return address, `uc_flags`, `uc_link` and `ss_sp`.
+const NO_STACK_AT: u64 = 32;
 /// Room that must be left below it on its stack.
 const SPARE: u64 = 16 * 1024;
 
@@ -68,6 +72,13 @@ impl Code {
             restorer: restorer?,
         })
     }
+
+    /// Whether it still is where it was found.
+    pub fn is_there(&self, memory: &Memory) -> bool {
+        let starts = |at, code: &[u8]| memory.read_vec(at, code.len()).is_ok_and(|now| now == code);
+        let restores = [&RESTORER[..], &SHORT_RESTORER[..]];
+        starts(self.call, &CALL) && restores.iter().any(|code| starts(self.restorer, code))
+    }
 }
 
 /// Whether the mapping is code of the process's own files, or the kernel's for it.
@@ -89,10 +100,11 @@ impl WayBack {
     pub fn lay(
         code: Code,
         maps: &[Mapping],
-        memory: &Memory,
+        text: Text<'_>,
         thread: &StoppedThread,
         mask: u64,
     ) -> Option<Self> {
+        let memory = text.memory();
         if has_shadow_stack(thread) {
             return None;
         }
@@ -106,15 +118,35 @@ impl WayBack {
         let mut bytes = frame(code.restorer, &thread.restarting(), mask, at_state);
         bytes.resize((at_state - sp) as usize, 0);
         bytes.extend(state);
-        memory.write(Avma(sp), &bytes).ok()?;
+        text.write(Avma(sp), &bytes).ok()?;
         Some(Self { sp: Avma(sp) })
     }
 
     /// Makes the frame one that nobody takes for a signal's any more.
-    pub fn clear(&self, memory: &Memory) {
+    pub fn clear(&self, text: Text<'_>) {
         // Where it cannot be written the process has ended.
-        let _ = memory.write(self.sp, &[0; 8]);
+        let _ = text.write(self.sp, &[0; 8]);
     }
+}
+
+/// Leads a thread back that was pointed at a call by a command that has been killed since, and has not made
+/// it: without the call, as if that had returned. False for any other thread.
+pub fn withdraw(memory: &Memory, thread: &mut StoppedThread) -> Result<bool, TraceeError> {
+    let starts = |at, code: &[u8]| memory.read_vec(at, code.len()).is_ok_and(|now| now == code);
+    let word = |offset: u64| memory.read_word(thread.sp().plus(offset)).ok();
+    let registers = thread.restarting();
+    if !starts(Avma(registers.rip), &CALL) || word(NO_STACK_AT) != Some(NO_STACK) {
+        return Ok(false);
+    }
+    let restores = [&RESTORER[..], &SHORT_RESTORER[..]];
+    let Some(restorer) = word(0).map(Avma) else {
+        return Ok(false);
+    };
+    if !restores.iter().any(|code| starts(restorer, code)) {
+        return Ok(false);
+    }
+    thread.go_to(restorer, thread.sp().plus(size_of::<u64>() as u64))?;
+    Ok(true)
 }
 
 /// Whether `lowest` and everything from there to the stack pointer is stack of this thread's own
@@ -195,8 +227,6 @@ fn frame(
 ) -> Vec<u8> {
     /// UC_FP_XSTATE, UC_SIGCONTEXT_SS and UC_STRICT_RESTORE_SS.
     const FLAGS: u64 = 7;
-    /// No flags of sigaltstack(2): refused, and with it any change of the alternate stack.
-    const NO_STACK: u64 = 0x77;
     const CS: u64 = 0x33;
     const SS: u64 = 0x2b;
     let r = registers;
@@ -229,6 +259,7 @@ mod tests {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         // Offsets by offsetof() on the kernel's structures.
         assert_eq!(word(0), 0x3333);
+        assert_eq!(word(NO_STACK_AT as usize), NO_STACK);
         assert_eq!(word(48), 0x2222);
         assert_eq!(word(176), 0x1111);
         assert_eq!(word(232), 0x5555);

@@ -1,0 +1,218 @@
+//! The memory of a process through /proc/PID/mem, which reads and writes whatever the protection of
+//! the pages.
+//!
+//! Reading is free. Writing needs a right that a value stands for: [`Text`], which exists only while
+//! every thread of the process is held in stop, or [`Own`], which knows the ranges that a session has
+//! mapped for itself and writes nowhere else.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use patcher::Avma;
+
+use super::{Mapping, Tid};
+use crate::faults::step;
+
+/// The memory of one address space, for reading.
+#[derive(Debug)]
+pub struct Memory(File);
+
+impl Memory {
+    pub(super) fn new(file: File) -> Self {
+        Self(file)
+    }
+
+    /// Fills `buffer` from `at`.
+    pub fn read(&self, at: Avma, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(buffer, at.0)
+    }
+
+    /// `len` bytes from `at`.
+    pub fn read_vec(&self, at: Avma, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.read(at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The word at `at`.
+    pub fn read_word(&self, at: Avma) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.read(at, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// The only way to the write(2) of /proc/PID/mem.
+    fn write(&self, at: Avma, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, at.0)
+    }
+}
+
+/// What holds every thread of a process in ptrace-stop for as long as it lives; nothing else may
+/// implement this.
+pub trait WholeProcess {
+    /// One of the threads.
+    fn any_thread(&self) -> Option<Tid>;
+    /// The memory of the address space they are in.
+    fn memory(&self) -> &Memory;
+}
+
+/// The right to write anywhere in a process, text included, while the whole of it is stopped.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'s> {
+    memory: &'s Memory,
+    thread: Option<Tid>,
+}
+
+impl<'s> Text<'s> {
+    /// The right that lasts as long as the stop does.
+    pub fn of(stopped: &'s impl WholeProcess) -> Self {
+        Self {
+            memory: stopped.memory(),
+            thread: stopped.any_thread(),
+        }
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &'s Memory {
+        self.memory
+    }
+
+    /// Writes `bytes` at `at`, whatever the protection of the pages. Where the kernel refuses that through
+    /// /proc/PID/mem (`proc_mem.force_override`, fs/proc/base.c), it is done by PTRACE_POKEDATA.
+    pub fn write(&self, at: Avma, bytes: &[u8]) -> io::Result<()> {
+        let written = match self.memory.write(at, bytes) {
+            Err(error) if is_refusal(&error) => match self.thread {
+                Some(thread) => self.poke(thread, at, bytes).map_err(|_| error),
+                None => Err(error),
+            },
+            other => other,
+        };
+        step("write memory");
+        written
+    }
+
+    fn poke(&self, thread: Tid, at: Avma, bytes: &[u8]) -> io::Result<()> {
+        const WORD: u64 = size_of::<u64>() as u64;
+        let end = at.0 + bytes.len() as u64;
+        let mut word_at = at.0 & !(WORD - 1);
+        while word_at < end {
+            let mut word = self.memory.read_word(Avma(word_at))?.to_le_bytes();
+            for (index, byte) in word.iter_mut().enumerate() {
+                let place = word_at + index as u64;
+                if let Some(new) = place.checked_sub(at.0).and_then(|i| bytes.get(i as usize)) {
+                    *byte = *new;
+                }
+            }
+            poke_word(thread, Avma(word_at), u64::from_le_bytes(word))?;
+            word_at += WORD;
+        }
+        Ok(())
+    }
+}
+
+fn poke_word(thread: Tid, at: Avma, word: u64) -> io::Result<()> {
+    // SAFETY: the request takes an address of the tracee's and a number; the kernel checks both.
+    let result = unsafe { libc::ptrace(libc::PTRACE_POKEDATA, thread.0, at.0, word) };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Is it the kernel's answer to a forced write it does not make, rather than to an address where
+/// nothing is?
+pub fn is_refusal(error: &io::Error) -> bool {
+    let refusals = [libc::EIO, libc::EPERM, libc::EACCES];
+    error.raw_os_error().is_some_and(|e| refusals.contains(&e))
+}
+
+/// What a session has mapped for itself in a process, and the right to write there, and only there,
+/// while the process runs.
+#[derive(Clone, Debug, Default)]
+pub struct Own(Vec<Range<u64>>);
+
+impl Own {
+    /// Takes in a range that `maps` show to be mapped whole and without a file; false where they show
+    /// something else there.
+    pub fn admit(&mut self, maps: &[Mapping], start: Avma, len: u64) -> bool {
+        let seen = is_anonymous(maps, start, len);
+        if seen {
+            self.0.push(start.0..start.0 + len);
+        }
+        seen
+    }
+
+    /// Writes `bytes` at `at`.
+    pub fn write(&self, memory: &Memory, at: Avma, bytes: &[u8]) -> io::Result<()> {
+        let end = at.0.checked_add(bytes.len() as u64);
+        let inside = |r: &Range<u64>| r.start <= at.0 && end.is_some_and(|end| end <= r.end);
+        if !self.0.iter().any(inside) {
+            return Err(io::Error::other("not memory of the session"));
+        }
+        let written = memory.write(at, bytes);
+        step("write memory");
+        written
+    }
+}
+
+/// Whether every byte of the range is mapped, none of it from a file.
+pub fn is_anonymous(maps: &[Mapping], start: Avma, len: u64) -> bool {
+    let Some(end) = start.0.checked_add(len) else {
+        return false;
+    };
+    // Neighbours of the same protection are one mapping to the kernel, and parts of other protections
+    // several.
+    let mut at = start.0;
+    while at < end {
+        let Some(mapping) = maps.iter().find(|m| m.contains(Avma(at))) else {
+            return false;
+        };
+        if mapping.file.1 != 0 || !mapping.name.is_empty() {
+            return false;
+        }
+        at = mapping.range.end.0;
+    }
+    len > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::maps::parse;
+
+    const MAPS: &str = "\
+7f0000000000-7f0000010000 r-xp 00000000 00:00 0 
+7f0000010000-7f0000020000 rw-p 00000000 00:00 0 
+7f0000020000-7f0000030000 r-xp 00000000 fe:00 99                         /lib/x.so
+7f0000040000-7f0000050000 rw-p 00000000 00:00 0                          [heap]
+";
+
+    #[test]
+    fn own_memory_is_mapped_whole_and_has_no_file() {
+        let maps = parse(MAPS);
+        let of = |start: u64, len: u64| is_anonymous(&maps, Avma(start), len);
+        assert!(of(0x7f00_0000_0000, 0x20000), "over two protections");
+        assert!(of(0x7f00_0000_1000, 0x1000), "part of a mapping");
+        assert!(!of(0x7f00_0000_0000, 0x20001), "ends in a file");
+        assert!(!of(0x7f00_0002_0000, 0x1000), "a file");
+        assert!(!of(0x7f00_0003_0000, 0x1000), "nothing");
+        assert!(!of(0x7f00_0004_0000, 0x1000), "the program's heap");
+        assert!(!of(0x7f00_0000_0000, 0), "nothing at all");
+        assert!(!of(u64::MAX, 2), "beyond the end");
+    }
+
+    #[test]
+    fn nothing_is_written_outside() {
+        let file = File::open("/dev/null").expect("there");
+        let memory = Memory::new(file);
+        let mut own = Own::default();
+        assert!(own.admit(&parse(MAPS), Avma(0x7f00_0000_0000), 0x1000));
+        assert!(!own.admit(&parse(MAPS), Avma(0x7f00_0002_0000), 0x1000));
+        for (at, len) in [(0x7f00_0000_0fff, 2), (0x7f00_0002_0000, 1), (u64::MAX, 2)] {
+            let error = own.write(&memory, Avma(at), &vec![0; len]).expect_err("outside");
+            assert_eq!(error.to_string(), "not memory of the session");
+        }
+    }
+}

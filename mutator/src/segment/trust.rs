@@ -1,0 +1,246 @@
+//! Which file is a process's segment. A name proves nothing: anyone may make a file of any name where
+//! segments are. What counts is who may write to the file, and whether the process maps it.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::mem::offset_of;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use abi::segment::Header;
+
+use super::{FOLDER, Lock, PATIENCE, SegmentError};
+use crate::faults::step;
+use crate::process::{Mapping, Process};
+
+/// What the name of every segment in the target alone begins with, as its maps show it.
+pub(super) const UNNAMED: &str = "/memfd:ipath";
+/// What the names in [`FOLDER`] begin with.
+const PREFIX: &str = "ipath-";
+/// Permissions of a segment: its owner's alone.
+pub(super) const MODE: u32 = 0o600;
+
+/// A file that is the segment of a process, as far as can be told from outside.
+#[derive(Debug)]
+pub struct Claim {
+    pub(super) file: Arc<File>,
+    /// Its name; `None` for one that lives in the target alone.
+    pub(super) path: Option<PathBuf>,
+    /// Whether the process maps it.
+    pub mapped: bool,
+}
+
+/// Device and inode, as maps and file systems name a file.
+pub type FileId = (String, u64);
+
+/// The file's device and inode in the form of /proc/PID/maps.
+pub fn file_id(metadata: &Metadata) -> FileId {
+    let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+    (format!("{major:02x}:{minor:02x}"), metadata.ino())
+}
+
+/// The name of the segment of a process, or with a suffix where that name is taken by something else.
+pub(super) fn path_for(process: &Process, suffix: Option<u32>) -> PathBuf {
+    let name = format!("{PREFIX}{}-{}", process.pid, process.start_time);
+    Path::new(FOLDER).join(match suffix {
+        Some(suffix) => format!("{name}-{suffix:08x}"),
+        None => name,
+    })
+}
+
+/// Whether maps name a segment so, of whichever process.
+pub fn is_segment_name(name: &str) -> bool {
+    let named = || name.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_prefix(PREFIX);
+    name.starts_with(UNNAMED) || named().is_some()
+}
+
+/// The process that a file name stands for, if it is a segment's.
+pub(super) fn parse(name: &str) -> Option<(i32, u64)> {
+    let mut parts = name.strip_prefix(PREFIX)?.split('-');
+    let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let suffix = parts.next();
+    let is_suffix = |s: &str| s.len() == 8 && s.bytes().all(|b| b.is_ascii_hexdigit());
+    (suffix.is_none_or(is_suffix) && parts.next().is_none()).then_some((pid, start))
+}
+
+/// File names of segments, and the processes they stand for.
+pub(super) fn names() -> Vec<(PathBuf, (i32, u64))> {
+    let entries = fs::read_dir(FOLDER).into_iter().flatten();
+    let named = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let process = parse(entry.file_name().to_str()?)?;
+        Some((entry.path(), process))
+    });
+    named.collect()
+}
+
+/// Whether nobody can have made or can write to the file but root, the owner of the process, and for a
+/// process that has ended, the user who asks, or whoever where root asks.
+pub(super) fn is_trusted(metadata: &Metadata, owner: Option<u32>) -> bool {
+    // SAFETY: takes no argument and cannot fail.
+    let own = unsafe { libc::geteuid() };
+    let is_private = metadata.is_file() && metadata.mode() & 0o7777 == MODE;
+    let by_owner = match owner {
+        Some(owner) => metadata.uid() == owner,
+        None => own == 0 || metadata.uid() == own,
+    };
+    is_private && (metadata.uid() == 0 || by_owner)
+}
+
+/// The user whose process it is; `None` where it has ended.
+pub(super) fn owner_of(process: &Process) -> Option<u32> {
+    if process.has_ended() {
+        return None;
+    }
+    let folder = fs::metadata(format!("/proc/{}", process.pid));
+    folder.ok().map(|m| m.uid())
+}
+
+/// Opens a name that anyone may have made: never anything but a file, never waiting, never through a link.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let file = File::options().read(true).write(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
+impl Claim {
+    /// The segment of a process: the one that it maps; else, of those with its name, one that only
+    /// a maker of segments can have made. `maps` are the process's, where there are any.
+    pub fn find(process: &Process, maps: &[Mapping]) -> Result<Option<Self>, SegmentError> {
+        let owner = owner_of(process);
+        let mut found: Vec<(u64, Self)> = Vec::new();
+        let mut refused = None;
+        for (path, named) in names() {
+            if named != (process.pid.0, process.start_time) {
+                continue;
+            }
+            // What is not trusted is not even opened: opening a FIFO or a device does something.
+            let trusted = |m: &Metadata| is_trusted(m, owner);
+            if !fs::symlink_metadata(&path).is_ok_and(|m| trusted(&m)) {
+                continue;
+            }
+            let file = match open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    refused = Some(SegmentError::Io(path, error));
+                    continue;
+                }
+            };
+            let Ok(metadata) = file.metadata() else { continue };
+            let id = file_id(&metadata);
+            let mapped = maps.iter().any(|m| m.file == id);
+            if !trusted(&metadata) || (metadata.nlink() != 1 && !mapped) {
+                continue;
+            }
+            let claim = Self { file: Arc::new(file), path: Some(path), mapped };
+            found.push((metadata.mtime() as u64, claim));
+        }
+        // The one that is mapped, else the latest.
+        let best = found.into_iter().max_by_key(|(made, claim)| (claim.mapped, *made));
+        match best.map(|(_, claim)| claim) {
+            Some(claim) if claim.mapped => Ok(Some(claim)),
+            other => match Self::in_target(process, maps)? {
+                Some(claim) => Ok(Some(claim)),
+                None if other.is_none() => refused.map_or(Ok(None), Err),
+                None => Ok(other),
+            },
+        }
+    }
+
+    /// A segment that has no name, or has lost it, through the target's own mapping of it.
+    fn in_target(process: &Process, maps: &[Mapping]) -> Result<Option<Self>, SegmentError> {
+        let Some(mapping) = maps.iter().find(|m| is_segment_name(&m.name)) else {
+            return Ok(None);
+        };
+        let (start, end) = (mapping.range.start.0, mapping.range.end.0);
+        let name = format!("/proc/{}/map_files/{start:x}-{end:x}", process.entry());
+        let path = PathBuf::from(name);
+        // A link of the kernel's, to what the process maps.
+        let file = File::options().read(true).write(true).open(&path);
+        let file = file.map_err(|e| SegmentError::Io(path.clone(), e))?;
+        let metadata = file.metadata().map_err(|e| SegmentError::Io(path, e))?;
+        if !metadata.is_file() || file_id(&metadata) != mapping.file {
+            return Ok(None);
+        }
+        Ok(Some(Self { file: Arc::new(file), path: None, mapped: true }))
+    }
+
+    /// Takes its lock.
+    pub fn lock(&self) -> Result<Lock, SegmentError> {
+        Lock::take(&self.file, PATIENCE)
+    }
+
+    /// Whether its maker has come as far as touching the process: what there is before that has
+    /// neither a size nor a document.
+    pub fn is_begun(&self) -> Result<bool, SegmentError> {
+        use std::os::unix::fs::FileExt;
+        let mut word = [0; 8];
+        let mut at = |offset: usize| match self.file.read_exact_at(&mut word, offset as u64) {
+            Ok(()) => Ok(u64::from_le_bytes(word)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            Err(error) => Err(error),
+        };
+        let fields = at(offset_of!(Header, magic))
+            .and_then(|magic| Ok((magic, at(offset_of!(Header, document_turn))?)));
+        match fields {
+            Ok((magic, turn)) => Ok(magic != 0 && turn != 0),
+            Err(error) => {
+                let path = self.path.clone().unwrap_or_else(|| PathBuf::from("segment"));
+                Err(SegmentError::Io(path, error))
+            }
+        }
+    }
+
+    /// Its name, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Removes its name.
+    pub fn remove_name(&self) {
+        if let Some(path) = self.path.as_ref().filter(|_| self.is_named()) {
+            let _ = fs::remove_file(path);
+            step("segment name");
+        }
+    }
+
+    /// Whether its name still leads to it, so that whoever looks for it finds it. Without a name it is
+    /// found as long as it is mapped.
+    pub fn is_named(&self) -> bool {
+        let Some(path) = &self.path else { return true };
+        let (there, own) = (fs::symlink_metadata(path), self.file.metadata());
+        matches!((there, own), (Ok(a), Ok(b)) if file_id(&a) == file_id(&b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Pid;
+
+    #[test]
+    fn names_stand_for_processes() {
+        let process = Process { pid: Pid(42), start_time: 1234 };
+        for suffix in [None, Some(0), Some(u32::MAX)] {
+            let path = path_for(&process, suffix);
+            let name = path.file_name().and_then(|n| n.to_str()).expect("text");
+            assert_eq!(parse(name), Some((42, 1234)), "{name}");
+        }
+        for other in ["ipath-", "ipath-42", "ipath-42-x", "ipath-42-1-short", "ipath-42-1-00000000-1", "x"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn devices_are_named_as_in_maps() {
+        let process = Process::find(Pid(std::process::id() as i32)).expect("we run");
+        let exe = fs::metadata("/proc/self/exe").expect("there");
+        let maps = process.maps().expect("readable");
+        assert!(maps.iter().any(|m| m.file == file_id(&exe)));
+    }
+}

@@ -1,0 +1,84 @@
+//! Waiting for what a traced thread does next. Every wait ends: a thread may be killed at any moment,
+//! and the first thread of a process that has been killed is not reported by waitid(2) before all
+//! others have been collected.
+
+use std::time::{Duration, Instant};
+
+use super::sys::{self, Change};
+use super::{StoppedThread, TraceeError};
+use crate::process::{Pid, Tid};
+
+/// How long a thread may take to come to a system call it has been pointed at, and to its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it is looked for without a pause: most stops come within microseconds.
+const AT_ONCE: Duration = Duration::from_micros(30);
+/// Pauses from then on, each twice the last.
+const FIRST: Duration = Duration::from_micros(5);
+const LONGEST: Duration = Duration::from_micros(500);
+
+/// What came of waiting for a thread that has been interrupted.
+pub(super) enum Waited {
+    Stopped(Box<StoppedThread>),
+    Ended,
+    /// Time is over.
+    Running,
+}
+
+/// Waits until a thread that has been interrupted stops.
+pub(super) fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, TraceeError> {
+    let at_stop = |signal| {
+        let thread = StoppedThread::at_stop(tid, signal)
+            .map(Some)
+            .or_else(TraceeError::if_gone)?;
+        Ok(thread.map_or(Waited::Ended, |t| Waited::Stopped(Box::new(t))))
+    };
+    loop {
+        match change(tid, deadline)? {
+            Change::None => return Ok(Waited::Running),
+            Change::Stopped => return at_stop(0),
+            // Stopped by a signal on its way in before the interrupt: it is delivered on resuming,
+            // and the interrupt's own stop would come after that.
+            Change::Signal(signal) => return at_stop(signal),
+            Change::Ended => return Ok(Waited::Ended),
+            Change::Call | Change::Other(_) => match sys::cont(tid, 0) {
+                Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+                Err(errno) => return Err(TraceeError::Resume(tid, errno)),
+            },
+        }
+    }
+}
+
+/// What a thread does next, within the time it may take for a call.
+pub(super) fn next(tid: Tid) -> Result<Change, TraceeError> {
+    change(tid, Instant::now() + PATIENCE)
+}
+
+/// What a thread does until `deadline`.
+pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError> {
+    let begin = Instant::now();
+    let mut pause = FIRST;
+    loop {
+        match sys::change(tid).map_err(|e| TraceeError::Wait(tid, e))? {
+            Change::None => {}
+            other => return Ok(other),
+        }
+        let now = Instant::now();
+        if pause == LONGEST && is_dead(tid) {
+            return Ok(Change::Ended);
+        }
+        if now > deadline {
+            return Ok(Change::None);
+        }
+        if now.duration_since(begin) < AT_ONCE {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+}
+
+/// Whether it has ended, collected or not.
+fn is_dead(tid: Tid) -> bool {
+    super::is_dead(Pid(tid.0), tid)
+}
