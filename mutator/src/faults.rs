@@ -1,24 +1,31 @@
-//! Dying on purpose, for tests of what is left behind: with the feature `faults` alone does any of
-//! it exist in the program.
+//! Dying, stopping and failing on purpose, for tests of what becomes of a target then: with the feature
+//! `faults` alone does any of it exist in the program.
 
 /// A moment between two changes to the outside world. With the feature `faults` and
 /// `IPATH_DIE_AT=N` in the environment, the N-th of them ends this process by SIGKILL, after a
-/// line on standard error that names it.
+/// line on standard error that names it; with `IPATH_STOP_AT=N` it stops it by SIGSTOP.
 #[cfg(feature = "faults")]
 pub fn step(what: &str) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    static LAST: OnceLock<u64> = OnceLock::new();
+    static LAST: OnceLock<[u64; 2]> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let last = *LAST.get_or_init(|| {
-        let text = std::env::var("IPATH_DIE_AT").ok();
+    let number = |name| {
+        let text = std::env::var(name).ok();
         text.and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
-    });
-    if COUNT.fetch_add(1, Ordering::Relaxed) + 1 == last {
-        eprintln!("dies at step {last}: {what}");
+    };
+    let [dies, stops] = *LAST.get_or_init(|| ["IPATH_DIE_AT", "IPATH_STOP_AT"].map(number));
+    let now = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+    if now == dies {
+        eprintln!("dies at step {now}: {what}");
         // SAFETY: takes no pointers; ends this process.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+    if now == stops {
+        eprintln!("stops at step {now}: {what}");
+        // SAFETY: takes no pointers; stops this process until it is continued.
+        unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
     }
 }
 
@@ -26,3 +33,17 @@ pub fn step(what: &str) {
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub fn step(_what: &str) {}
+
+/// Whether to do as if the kernel refused writes through /proc/PID/mem to pages that are not writable: with
+/// the feature `faults` and `IPATH_REFUSE_WRITES` in the environment, it is done so for all.
+#[cfg(feature = "faults")]
+pub fn refuses_writes() -> bool {
+    std::env::var_os("IPATH_REFUSE_WRITES").is_some()
+}
+
+/// Never: see the feature `faults`.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub fn refuses_writes() -> bool {
+    false
+}

@@ -208,7 +208,10 @@ impl Loader {
             TraceeError::Unexpected(tid, format!("loader: {}", crate::error::io_text(&error)))
         };
         let mut original = [0];
-        self.space.memory().read(self.report, &mut original).map_err(io)?;
+        self.space
+            .memory()
+            .read(self.report, &mut original)
+            .map_err(io)?;
         loop {
             self.write(&[BREAKPOINT])?;
             ptrace::cont(raw, None).map_err(|e| TraceeError::Resume(tid, e))?;

@@ -13,6 +13,7 @@ pub mod each_way;
 pub mod elf32;
 pub mod epoch;
 pub mod exact;
+pub mod faulty;
 pub mod fold;
 pub mod instrument;
 pub mod oracle;

@@ -70,10 +70,7 @@ impl ProcessState {
                 Some((tid, lines(&status, OF_THREAD)))
             })
             .collect();
-        let shared = list("/dev/shm")
-            .into_iter()
-            .filter(|f| f.contains(&pid.to_string()))
-            .collect();
+        let shared = Self::shared_of(pid);
         Self {
             maps,
             text,
@@ -82,6 +79,12 @@ impl ProcessState {
             threads,
             shared,
         }
+    }
+
+    /// Files in /dev/shm that name a process.
+    pub fn shared_of(pid: u32) -> Vec<String> {
+        let files = list("/dev/shm").into_iter();
+        files.filter(|f| f.contains(&pid.to_string())).collect()
     }
 
     /// One line for each thing that differs.

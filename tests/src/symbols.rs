@@ -63,3 +63,34 @@ pub fn sites(file: &Path, name: &str) -> Vec<Site> {
         })
         .collect()
 }
+
+/// Where the one function of this name stands in its file, as an offset, for a program whose code lies at the
+/// same offsets and virtual addresses.
+pub fn file_offset(file: &Path, name: &str) -> u64 {
+    let found = sites(file, name);
+    assert_eq!(found.len(), 1, "{name} in {}", file.display());
+    found[0].address
+}
+
+/// The same function in a process that runs the file.
+///
+/// # Panics
+/// When the process has not mapped it.
+pub fn address_in(pid: u32, file: &Path, name: &str) -> u64 {
+    let offset = file_offset(file, name);
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process runs");
+    let number = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
+    let path = file.canonicalize().expect("there");
+    for line in maps
+        .lines()
+        .filter(|l| l.ends_with(&*path.to_string_lossy()))
+    {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (start, end) = fields[0].split_once('-').expect("a range");
+        let (start, end, first) = (number(start), number(end), number(fields[2]));
+        if first <= offset && offset - first < end - start {
+            return start + (offset - first);
+        }
+    }
+    panic!("{name} of {} is not mapped in {pid}", file.display());
+}

@@ -22,7 +22,12 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     if measure.patterns.allow_trap {
         selected.selection.allow_traps();
     }
-    check(OPERATION, &pid.to_string(), &measure.patterns, &selected.selection)?;
+    check(
+        OPERATION,
+        &pid.to_string(),
+        &measure.patterns,
+        &selected.selection,
+    )?;
     // Signals are held from before the first byte changes until everything is out again.
     let signals = super::watch::Signals::hold();
     let (session, changed) =

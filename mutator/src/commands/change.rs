@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::measure::{check, patterns, tell_refused};
-use super::{open_session, print};
+use super::{open_session, open_to_change, print};
 use crate::cli::Patterns;
 use crate::collect::Collector;
 use crate::error::Failure;
@@ -24,7 +24,7 @@ fn changeable(operation: &str, session: &Session) -> Result<(), Failure> {
 pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     const OPERATION: &str = "add";
     let patterns = patterns(OPERATION, &given.func)?;
-    let mut session = open_session(OPERATION, pid)?;
+    let mut session = open_to_change(OPERATION, pid)?;
     changeable(OPERATION, &session)?;
     let process = session.process().clone();
     let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
@@ -42,7 +42,7 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
 pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     const OPERATION: &str = "remove";
     let patterns = patterns(OPERATION, &given.func)?;
-    let mut session = open_session(OPERATION, pid)?;
+    let mut session = open_to_change(OPERATION, pid)?;
     changeable(OPERATION, &session)?;
     let process = session.process().clone();
     let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
@@ -80,7 +80,7 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     if let Some(path) = output {
         super::watch::check_output(path)?;
     }
-    let mut session = open_session(OPERATION, pid)?;
+    let mut session = open_to_change(OPERATION, pid)?;
     let process = session.process().clone();
     if !process.has_ended() {
         changeable(OPERATION, &session)?;

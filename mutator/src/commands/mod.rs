@@ -88,6 +88,19 @@ fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {
 
 /// The session of a process; of one that has ended too, as long as its segment is there.
 fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure> {
+    open_by(operation, pid, Session::open)
+}
+
+/// The same, for a command that is to change it.
+fn open_to_change(operation: &str, pid: Pid) -> Result<Session, Failure> {
+    open_by(operation, pid, Session::open_to_change)
+}
+
+fn open_by(
+    operation: &str,
+    pid: Pid,
+    open: fn(&Process) -> Result<Session, SessionError>,
+) -> Result<Session, Failure> {
     let process = match Process::find(pid) {
         Ok(process) => process,
         Err(error) => {
@@ -98,7 +111,7 @@ fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure> {
             Process { pid, start_time }
         }
     };
-    Session::open(&process).map_err(|error| {
+    open(&process).map_err(|error| {
         let is_missing = matches!(error, SessionError::Segment(SegmentError::Missing));
         let failure = error.failure(operation, &process);
         if is_missing {

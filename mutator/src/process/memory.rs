@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use patcher::Avma;
 
 use super::{Mapping, Tid};
-use crate::faults::step;
+use crate::faults::{refuses_writes, step};
 
 /// The memory of one address space, for reading.
 #[derive(Debug)]
@@ -45,6 +45,9 @@ impl Memory {
 
     /// The only way to the write(2) of /proc/PID/mem.
     fn write(&self, at: Avma, bytes: &[u8]) -> io::Result<()> {
+        if refuses_writes() {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         self.0.write_all_at(bytes, at.0)
     }
 }
@@ -211,7 +214,9 @@ mod tests {
         assert!(own.admit(&parse(MAPS), Avma(0x7f00_0000_0000), 0x1000));
         assert!(!own.admit(&parse(MAPS), Avma(0x7f00_0002_0000), 0x1000));
         for (at, len) in [(0x7f00_0000_0fff, 2), (0x7f00_0002_0000, 1), (u64::MAX, 2)] {
-            let error = own.write(&memory, Avma(at), &vec![0; len]).expect_err("outside");
+            let error = own
+                .write(&memory, Avma(at), &vec![0; len])
+                .expect_err("outside");
             assert_eq!(error.to_string(), "not memory of the session");
         }
     }

@@ -10,6 +10,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 pub use maps::Mapping;
 pub use memory::{Memory, Own, Text};
@@ -189,22 +190,45 @@ impl Process {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(self.denied()),
             Err(_) => return Err(ProcessError::KernelThread(pid)),
         }
-        for tid in self.tids().unwrap_or_default() {
-            let tracer = status_field(&format!("/proc/{pid}/task/{tid}/status"), "TracerPid");
-            if let Some(by) = tracer
-                .and_then(|t| t.parse().ok())
-                .filter(|&t: &i32| t != 0)
-            {
-                let name = fs::read_to_string(format!("/proc/{by}/comm")).unwrap_or_default();
-                return Err(ProcessError::Traced(pid, tid, by, name.trim().to_owned()));
-            }
-        }
+        self.check_tracer()?;
         self.check_program()?;
         // Needs the same right as ptrace itself, and does not stop anything.
         match fs::File::open(format!("/proc/{entry}/mem")) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(self.denied()),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that nobody traces it. Another ipath does so for milliseconds, and is waited for.
+    fn check_tracer(&self) -> Result<(), ProcessError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.tracer() {
+                None => return Ok(()),
+                Some((_, by)) if is_ipath(by) && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Some((tid, by)) => {
+                    let name = fs::read_to_string(format!("/proc/{by}/comm")).unwrap_or_default();
+                    let name = name.trim().to_owned();
+                    return Err(ProcessError::Traced(self.pid, tid, by, name));
+                }
+            }
+        }
+    }
+
+    /// A thread that is traced, and by which process.
+    pub fn tracer(&self) -> Option<(Tid, i32)> {
+        let tids = self.tids().unwrap_or_default();
+        tids.into_iter()
+            .find_map(|tid| Some((tid, self.tracer_of(tid)?)))
+    }
+
+    /// The thread that traces one of its threads.
+    pub fn tracer_of(&self, tid: Tid) -> Option<i32> {
+        let path = format!("/proc/{}/task/{tid}/status", self.pid);
+        let by = status_field(&path, "TracerPid")?.parse().ok()?;
+        (by != 0).then_some(by)
     }
 
     /// Checks that its program is x86-64 code.
@@ -322,6 +346,16 @@ impl Process {
             _ => ProcessError::Proc(self.pid, file, error),
         }
     }
+}
+
+/// How long another ipath is waited for that traces the process.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether a thread is one of another ipath command: of the same program by name. What is wrong of it is
+/// only waited for.
+pub fn is_ipath(tid: i32) -> bool {
+    let name = |id: &str| fs::read_to_string(format!("/proc/{id}/comm")).ok();
+    tid != std::process::id() as i32 && name(&tid.to_string()) == name("self")
 }
 
 /// Is this what /proc answers for a process that is not there?

@@ -109,7 +109,9 @@ impl Space {
             other => return other,
         }
         let bytes = |memory: &Memory| {
-            let at = self.random.ok_or_else(|| io::Error::other("no AT_RANDOM"))?;
+            let at = self
+                .random
+                .ok_or_else(|| io::Error::other("no AT_RANDOM"))?;
             memory.read_vec(at, 16)
         };
         // The descriptor of an address space that nobody is in any more reads as an empty file.

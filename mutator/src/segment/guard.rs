@@ -40,7 +40,9 @@ impl Guarded {
         INSTALL.call_once(install);
         let start = map.as_ptr() as usize;
         let free = |slot: &&Slot| {
-            let taken = slot.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed);
+            let taken = slot
+                .start
+                .compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed);
             taken.is_ok()
         };
         let slot = SLOTS.iter().position(|slot| free(&slot));

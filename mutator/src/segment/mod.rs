@@ -218,6 +218,21 @@ impl Segment {
         }
     }
 
+    /// The same for a command that is to change the session: what a maker has left that was killed before
+    /// it touched the process is removed.
+    pub fn open_to_change(process: &Process) -> Result<Self, SegmentError> {
+        if let Ok(maps) = process.maps()
+            && let Some(claim) = Claim::find(process, &maps)?
+            && !claim.is_begun()?
+        {
+            let _lock = claim.lock()?;
+            if claim.is_named() && !claim.is_begun()? {
+                claim.remove_name();
+            }
+        }
+        Self::open(process)
+    }
+
     /// Takes a file for the segment of a process, if it is one.
     pub fn of(claim: Claim, process: &Process) -> Result<Self, SegmentError> {
         let segment = Self::map(claim.file, claim.path)?;

@@ -51,7 +51,11 @@ pub(super) fn path_for(process: &Process, suffix: Option<u32>) -> PathBuf {
 
 /// Whether maps name a segment so, of whichever process.
 pub fn is_segment_name(name: &str) -> bool {
-    let named = || name.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_prefix(PREFIX);
+    let named = || {
+        name.strip_prefix(FOLDER)?
+            .strip_prefix('/')?
+            .strip_prefix(PREFIX)
+    };
     name.starts_with(UNNAMED) || named().is_some()
 }
 
@@ -100,7 +104,11 @@ pub(super) fn owner_of(process: &Process) -> Option<u32> {
 /// Opens a name that anyone may have made: never anything but a file, never waiting, never through a link.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-    let file = File::options().read(true).write(true).custom_flags(flags).open(path)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(flags)
+        .open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("not a regular file")),
@@ -131,17 +139,25 @@ impl Claim {
                     continue;
                 }
             };
-            let Ok(metadata) = file.metadata() else { continue };
+            let Ok(metadata) = file.metadata() else {
+                continue;
+            };
             let id = file_id(&metadata);
             let mapped = maps.iter().any(|m| m.file == id);
             if !trusted(&metadata) || (metadata.nlink() != 1 && !mapped) {
                 continue;
             }
-            let claim = Self { file: Arc::new(file), path: Some(path), mapped };
+            let claim = Self {
+                file: Arc::new(file),
+                path: Some(path),
+                mapped,
+            };
             found.push((metadata.mtime() as u64, claim));
         }
         // The one that is mapped, else the latest.
-        let best = found.into_iter().max_by_key(|(made, claim)| (claim.mapped, *made));
+        let best = found
+            .into_iter()
+            .max_by_key(|(made, claim)| (claim.mapped, *made));
         match best.map(|(_, claim)| claim) {
             Some(claim) if claim.mapped => Ok(Some(claim)),
             other => match Self::in_target(process, maps)? {
@@ -167,7 +183,11 @@ impl Claim {
         if !metadata.is_file() || file_id(&metadata) != mapping.file {
             return Ok(None);
         }
-        Ok(Some(Self { file: Arc::new(file), path: None, mapped: true }))
+        Ok(Some(Self {
+            file: Arc::new(file),
+            path: None,
+            mapped: true,
+        }))
     }
 
     /// Takes its lock.
@@ -190,7 +210,10 @@ impl Claim {
         match fields {
             Ok((magic, turn)) => Ok(magic != 0 && turn != 0),
             Err(error) => {
-                let path = self.path.clone().unwrap_or_else(|| PathBuf::from("segment"));
+                let path = self
+                    .path
+                    .clone()
+                    .unwrap_or_else(|| PathBuf::from("segment"));
                 Err(SegmentError::Io(path, error))
             }
         }
@@ -225,13 +248,23 @@ mod tests {
 
     #[test]
     fn names_stand_for_processes() {
-        let process = Process { pid: Pid(42), start_time: 1234 };
+        let process = Process {
+            pid: Pid(42),
+            start_time: 1234,
+        };
         for suffix in [None, Some(0), Some(u32::MAX)] {
             let path = path_for(&process, suffix);
             let name = path.file_name().and_then(|n| n.to_str()).expect("text");
             assert_eq!(parse(name), Some((42, 1234)), "{name}");
         }
-        for other in ["ipath-", "ipath-42", "ipath-42-x", "ipath-42-1-short", "ipath-42-1-00000000-1", "x"] {
+        for other in [
+            "ipath-",
+            "ipath-42",
+            "ipath-42-x",
+            "ipath-42-1-short",
+            "ipath-42-1-00000000-1",
+            "x",
+        ] {
             assert_eq!(parse(other), None, "{other}");
         }
     }

@@ -105,7 +105,8 @@ impl Session {
             }
         }
         Ok(ids.into_iter().collect())
-    }}
+    }
+}
 
 impl Locked<'_> {
     /// Instruments what was selected; `stopped` are the threads of a process that is stopped

@@ -75,7 +75,10 @@ impl Session {
         }
         let maps = space.maps()?;
         let start = self.document.segment.0;
-        if !maps.iter().any(|m| m.range.start.0 == start && self.segment.is_in(m)) {
+        if !maps
+            .iter()
+            .any(|m| m.range.start.0 == start && self.segment.is_in(m))
+        {
             return Ok(Found::Gone(Presence::OtherProgram, lock));
         }
         let mut locked = Locked::new(self, space, lock);
@@ -205,7 +208,8 @@ pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), Sess
             Ok(segment) => segment,
             // Nobody uses it, and whoever made it could have left it whole.
             Err(SegmentError::Corrupt(_)) if !is_claimed && name.is_some() => {
-                name.into_iter().for_each(|name| drop(std::fs::remove_file(name)));
+                name.into_iter()
+                    .for_each(|name| drop(std::fs::remove_file(name)));
                 continue;
             }
             Err(error) => return Err(error.into()),

@@ -41,8 +41,8 @@ use locked::Locked;
 
 pub use create::{Metric, Options, Where};
 pub use end::Ended;
-pub use select::{Candidate, Selection, Unmatched, copies_of, display_name};
 use select::select;
+pub use select::{Candidate, Selection, Unmatched, copies_of, display_name};
 pub use windows::InTheWay;
 
 /// In the environment, has the runtime walk the stack at every call even where it remembers the walk,
@@ -247,7 +247,15 @@ pub struct Changed {
 impl Session {
     /// The session of a process, for reading.
     pub fn open(process: &Process) -> Result<Self, SessionError> {
-        let segment = Segment::open(process)?;
+        Self::with(process, Segment::open(process)?)
+    }
+
+    /// The session of a process, for changing it.
+    pub fn open_to_change(process: &Process) -> Result<Self, SessionError> {
+        Self::with(process, Segment::open_to_change(process)?)
+    }
+
+    fn with(process: &Process, segment: Segment) -> Result<Self, SessionError> {
         let document = segment.read_document()?;
         Ok(Self {
             process: process.clone(),

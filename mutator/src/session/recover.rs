@@ -119,7 +119,10 @@ impl Locked<'_> {
             // Last, because it is what tells of the others where it has no name.
             let (start, len) = document.segment;
             let is_segment = |m: &&Mapping| m.range.start.0 == start && is_segment_name(&m.name);
-            if maps.iter().any(|m| is_segment(&m) && (m.file == own || is_setup)) {
+            if maps
+                .iter()
+                .any(|m| is_segment(&m) && (m.file == own || is_setup))
+            {
                 ours.push((start, len));
             }
             if is_setup {
@@ -142,7 +145,7 @@ impl Locked<'_> {
         // What is looked for is in files, and takes longer than a stop may.
         let code = CallCode::find(space.process(), &space.maps()?, space.memory())?;
         let mut stopped = self.stop_all()?;
-        stopped.withdraw_calls()?;
+        stopped.lead_back()?;
         let maps = space.maps()?;
         let result = work(space.memory(), &maps, &code, &mut stopped);
         stopped.resume()?;

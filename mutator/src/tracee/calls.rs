@@ -43,10 +43,19 @@ mod tests {
 
     #[test]
     fn what_has_been_done_is_not_done_again() {
-        for number in [libc::SYS_close, libc::SYS_connect, libc::SYS_dup2, libc::SYS_close_range] {
+        for number in [
+            libc::SYS_close,
+            libc::SYS_connect,
+            libc::SYS_dup2,
+            libc::SYS_close_range,
+        ] {
             assert!(!can_be_made_again(number as u64), "{number}");
         }
-        for number in [libc::SYS_epoll_wait, libc::SYS_semop, libc::SYS_rt_sigtimedwait] {
+        for number in [
+            libc::SYS_epoll_wait,
+            libc::SYS_semop,
+            libc::SYS_rt_sigtimedwait,
+        ] {
             assert!(can_be_made_again(number as u64), "{number}");
         }
         assert!(!can_be_made_again(u64::MAX));

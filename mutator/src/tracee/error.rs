@@ -15,6 +15,8 @@ pub enum TraceeError {
     ThreadGone(Tid),
     /// PTRACE_SEIZE was refused.
     Seize(Pid, Tid, Errno),
+    /// Another ipath has it stopped.
+    Busy(Pid),
     /// PTRACE_INTERRUPT was refused.
     Interrupt(Pid, Tid, Errno),
     /// waitpid failed.
@@ -71,6 +73,7 @@ impl fmt::Display for TraceeError {
             Self::Seize(pid, tid, errno) => {
                 write!(f, "{pid}: thread {tid} cannot be traced: {}", errno.desc())
             }
+            Self::Busy(pid) => write!(f, "{pid}: another ipath has it stopped; try again"),
             Self::Interrupt(pid, tid, errno) => {
                 write!(
                     f,

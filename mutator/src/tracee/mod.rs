@@ -10,8 +10,8 @@ mod priority;
 mod remote;
 mod sequence;
 mod sys;
-mod wait;
 mod thread;
+mod wait;
 mod way_back;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::process::memory::WholeProcess;
-use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid};
+use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid, is_ipath};
 
 use sys::Change;
 use wait::{Waited, wait_for_stop};
@@ -92,7 +92,17 @@ impl Stopped {
         let mut stopped = Self::none(space);
         let mut kept = BTreeSet::new();
         loop {
-            let slow = stopped.try_all(process, at_once)?;
+            let slow = match stopped.try_all(process, at_once) {
+                Ok(slow) => slow,
+                // Each may have some of the threads: both let go, and one is first the next time.
+                Err(TraceeError::Busy(_)) if Instant::now() < deadline => {
+                    stopped.release_all_but(&BTreeSet::new())?;
+                    kept.clear();
+                    std::thread::sleep(A_MOMENT * (1 + crate::random::number() % 8));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             if slow.is_empty() {
                 let is_usable = stopped.threads.values().any(StoppedThread::is_usable);
                 if is_usable || stopped.threads.is_empty() || Instant::now() > deadline {
@@ -199,13 +209,19 @@ impl Stopped {
     /// Stops those of these threads that have not ended; which have not stopped within `at_once`.
     fn stop(&mut self, tids: &[Tid], at_once: Duration) -> Result<Vec<Tid>, TraceeError> {
         let mut seized = Vec::new();
+        let mut refused = None;
         for &tid in tids {
             match sys::seize(tid) {
                 Ok(()) => seized.push(tid),
                 // Ended since it was listed, or a zombie leader.
                 Err(Errno::ESRCH) => {}
                 Err(Errno::EPERM) if is_dead(self.pid, tid) => {}
-                Err(errno) => return Err(TraceeError::seize(self.pid, tid, errno)),
+                // One that was too slow the last time.
+                Err(Errno::EPERM) if self.traces(tid) => seized.push(tid),
+                Err(errno) => {
+                    refused = Some(self.refused(tid, errno));
+                    break;
+                }
             }
         }
         // Up to here they all run.
@@ -229,7 +245,22 @@ impl Stopped {
                 Waited::Running => slow.push(tid),
             }
         }
-        Ok(slow)
+        refused.map_or(Ok(slow), Err)
+    }
+
+    /// Whether this very thread of ours traces it.
+    fn traces(&self, tid: Tid) -> bool {
+        let own = nix::unistd::gettid().as_raw();
+        self.hold.space.process().tracer_of(tid) == Some(own)
+    }
+
+    /// Why a thread cannot be traced.
+    fn refused(&self, tid: Tid, errno: Errno) -> TraceeError {
+        let tracer = self.hold.space.process().tracer();
+        match tracer {
+            Some((_, by)) if errno == Errno::EPERM && is_ipath(by) => TraceeError::Busy(self.pid),
+            _ => TraceeError::seize(self.pid, tid, errno),
+        }
     }
 
     /// The process.
@@ -260,10 +291,11 @@ impl Stopped {
 
     /// Leads threads back that a command which has been killed since had pointed at system calls; from
     /// here on none is made that nobody waits for.
-    pub fn withdraw_calls(&mut self) -> Result<(), TraceeError> {
+    pub fn lead_back(&mut self) -> Result<(), TraceeError> {
         let (threads, text) = self.parts();
-        for thread in threads {
-            way_back::withdraw(text.memory(), thread)?;
+        for thread in threads.filter(|t| t.is_usable()) {
+            way_back::lead_back(text.memory(), thread)
+                .or_else(|e| e.if_gone().map(|_: Option<()>| true))?;
         }
         Ok(())
     }

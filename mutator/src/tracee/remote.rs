@@ -27,7 +27,9 @@ const FAULTS: [i32; 6] = [
 
 /// The signals a thread blocks while it works for us: all but those.
 fn blocked() -> u64 {
-    FAULTS.iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)))
+    FAULTS
+        .iter()
+        .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)))
 }
 
 /// What of a process's code system calls can be made with, looked for before it is stopped.

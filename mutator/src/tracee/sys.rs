@@ -199,8 +199,7 @@ pub fn set_signal_mask(tid: Tid, mask: u64) -> Result<(), Errno> {
 pub fn change(tid: Tid) -> Result<Change, Errno> {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags =
-        libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | libc::WNOHANG;
+    let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | libc::WNOHANG;
     // SAFETY: `info` is live and of the type that waitid fills.
     if unsafe { libc::waitid(libc::P_PID, tid.0 as libc::id_t, &raw mut info, flags) } < 0 {
         return match Errno::last() {

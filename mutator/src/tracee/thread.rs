@@ -135,6 +135,13 @@ impl StoppedThread {
         self.flush()
     }
 
+    /// Reads its registers again, after it has gone on to another stop.
+    pub(super) fn renew(&mut self) -> Result<(), TraceeError> {
+        let registers = sys::registers(self.tid);
+        self.registers = registers.map_err(|e| TraceeError::registers(self.tid, e))?;
+        Ok(())
+    }
+
     pub(super) fn registers(&self) -> &libc::user_regs_struct {
         &self.registers
     }

@@ -11,8 +11,9 @@ use std::arch::x86_64::__cpuid_count;
 
 use patcher::Avma;
 
-use super::{StoppedThread, TraceeError, sys};
-use crate::process::{Mapping, Memory, Text};
+use super::sys::Change;
+use super::{StoppedThread, TraceeError, sys, wait};
+use crate::process::{Mapping, Memory, Pid, Text, Tid};
 
 /// `syscall; ret`.
 const CALL: [u8; 3] = [0x0f, 0x05, 0xc3];
@@ -129,24 +130,88 @@ impl WayBack {
     }
 }
 
-/// Leads a thread back that was pointed at a call by a command that has been killed since, and has not made
-/// it: without the call, as if that had returned. False for any other thread.
-pub fn withdraw(memory: &Memory, thread: &mut StoppedThread) -> Result<bool, TraceeError> {
-    let starts = |at, code: &[u8]| memory.read_vec(at, code.len()).is_ok_and(|now| now == code);
-    let word = |offset: u64| memory.read_word(thread.sp().plus(offset)).ok();
-    let registers = thread.restarting();
-    if !starts(Avma(registers.rip), &CALL) || word(NO_STACK_AT) != Some(NO_STACK) {
-        return Ok(false);
-    }
-    let restores = [&RESTORER[..], &SHORT_RESTORER[..]];
-    let Some(restorer) = word(0).map(Avma) else {
+/// Where on its way back a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// About to make the call.
+    Before(Avma),
+    /// Past it.
+    After,
+}
+
+/// Leads a thread all the way back that was pointed at a call by a command that has been killed since: without
+/// the call where it has not made it. False for any other thread.
+pub fn lead_back(memory: &Memory, thread: &mut StoppedThread) -> Result<bool, TraceeError> {
+    let Some(place) = place(memory, thread) else {
         return Ok(false);
     };
-    if !restores.iter().any(|code| starts(restorer, code)) {
-        return Ok(false);
+    if let Place::Before(restorer) = place {
+        thread.go_to(restorer, thread.sp().plus(size_of::<u64>() as u64))?;
     }
-    thread.go_to(restorer, thread.sp().plus(size_of::<u64>() as u64))?;
+    // To the beginning of rt_sigreturn, and to its end.
+    for _ in 0..2 {
+        to_call(thread.tid())?;
+    }
+    thread.renew()?;
     Ok(true)
+}
+
+fn to_call(tid: Tid) -> Result<(), TraceeError> {
+    let go = |signal| sys::to_call(tid, signal).map_err(|e| TraceeError::registers(tid, e));
+    go(0)?;
+    loop {
+        match wait::next(tid)? {
+            Change::Call => return Ok(()),
+            Change::Signal(signal) => go(signal)?,
+            Change::Stopped => go(0)?,
+            Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+            Change::None => return Err(TraceeError::Stuck(Pid(tid.0), tid, false)),
+            Change::Other(event) => {
+                return Err(TraceeError::Unexpected(tid, format!("event {event}")));
+            }
+        }
+    }
+}
+
+/// A thread is on its way back where its code is at one of the four places that the way leads over, and the
+/// frame is where it is at that place.
+fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
+    /// Bytes of `syscall`, which the two restorers end with.
+    const SYSCALL: u64 = 2;
+    const WORD: u64 = size_of::<u64>() as u64;
+    let starts =
+        |at: Avma, code: &[u8]| memory.read_vec(at, code.len()).is_ok_and(|now| now == code);
+    let restores = |at: Avma| {
+        let codes = [&RESTORER[..], &SHORT_RESTORER[..]];
+        codes.into_iter().find(|code| starts(at, code))
+    };
+    let registers = thread.restarting();
+    let (pc, sp) = (Avma(registers.rip), thread.sp());
+    let frame_at = |at: u64| {
+        memory
+            .read_word(Avma(at + NO_STACK_AT))
+            .is_ok_and(|w| w == NO_STACK)
+    };
+    if frame_at(sp.0) {
+        let restorer = Avma(memory.read_word(sp).ok()?);
+        restores(restorer)?;
+        let made = starts(Avma(pc.0.checked_sub(SYSCALL)?), &CALL);
+        return match starts(pc, &CALL) {
+            true => Some(Place::Before(restorer)),
+            false => made.then_some(Place::After),
+        };
+    }
+    if sp.0 < WORD || !frame_at(sp.0 - WORD) {
+        return None;
+    }
+    let lens = [RESTORER.len(), SHORT_RESTORER.len()].map(|len| len as u64 - SYSCALL);
+    let within = lens.into_iter().any(|len| {
+        let start = pc.0.checked_sub(len).map(Avma);
+        start
+            .and_then(restores)
+            .is_some_and(|code| code.len() as u64 == len + SYSCALL)
+    });
+    (restores(pc).is_some() || within).then_some(Place::After)
 }
 
 /// Whether `lowest` and everything from there to the stack pointer is stack of this thread's own

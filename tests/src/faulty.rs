@@ -1,0 +1,32 @@
+//! The command as it can be made to die, to stop and to fail at chosen moments.
+
+use crate::command::Run;
+use crate::place::{target_dir, workspace};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The command with the feature `faults`: `IPATH_DIE_AT=N` ends it at its N-th step,
+/// `IPATH_STOP_AT=N` stops it there, and `IPATH_REFUSE_WRITES=1` has forced writes refused.
+pub fn faulty() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let target = target_dir().join("faults");
+        Run::new(env!("CARGO"))
+            .args(["build", "--release", "--quiet", "--package", "ipath"])
+            .args(["--features", "ipath/faults", "--manifest-path"])
+            .arg(workspace().join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target)
+            // It is to be built soon rather than to be fast.
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+            .limit(Duration::from_secs(1200))
+            .run()
+            .expect(0);
+        target.join("release/ipath")
+    };
+    BUILT.get_or_init(build).clone()
+}

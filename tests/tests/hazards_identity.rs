@@ -1,0 +1,464 @@
+//! Whose session it is: two commands at once, programs that become others, files that bear a segment's
+//! name and are none, and what cannot be told.
+
+use ipath_tests::command::{Finished, NOBODY, Run};
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::session::Session;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Rounds of a race; more of them by hand.
+fn rounds(usual: usize) -> usize {
+    let given = std::env::var("IPATH_TEST_ROUNDS").ok();
+    given.and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
+
+/// The segments' names that stand for a process.
+fn names(pid: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/dev/shm").expect("readable").flatten();
+    let name = format!("ipath-{pid}-");
+    let mut found: Vec<PathBuf> = entries
+        .filter(|e| e.file_name().to_string_lossy().starts_with(&name))
+        .map(|e| e.path())
+        .collect();
+    found.sort();
+    found
+}
+
+fn busy() -> Target {
+    Target::start(program("busy.c"), ["2", "600"]).await_output("ready")
+}
+
+/// A command that runs on while others do.
+struct Running(Child);
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(ipath());
+        command.args(arguments).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        Self(command.process_group(0).spawn().expect("started"))
+    }
+
+    /// Its status and what it said.
+    fn finish(mut self) -> (i32, String) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.0.try_wait().expect("an own child").is_none() {
+            if Instant::now() > end {
+                let _ = self.0.kill();
+                panic!("a command has not ended within a minute");
+            }
+            sleep(Duration::from_millis(2));
+        }
+        let output = self.0.wait_with_output().expect("an own child");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code().unwrap_or(-1), said)
+    }
+}
+
+fn attach<'a>(pid: &'a str, function: &'a str) -> Vec<&'a str> {
+    let mut arguments = vec!["attach", pid, "--keep", "--no-tui", "--duration", "1ms"];
+    arguments.extend(["-f", function]);
+    arguments
+}
+
+#[test]
+fn two_attaches() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    let mut both = 0;
+    for round in 0..rounds(25) {
+        let first = Running::start(&attach(&pid, "busy*!step"));
+        // As they come, and one after the other has begun.
+        sleep(Duration::from_micros(700 * (round as u64 % 20)));
+        let second = Running::start(&attach(&pid, "mix"));
+        let results = [first.finish(), second.finish()];
+        let done = results.iter().filter(|(code, _)| *code == 0).count();
+        assert_eq!(done, 1, "round {round}: {results:?}");
+        let refused = results.iter().find(|(code, _)| *code != 0);
+        let (_, said) = refused.expect("the other");
+        assert!(said.contains("has a session already"), "{said}");
+        both += usize::from(names(target.pid()).len() == 1);
+        Session::of(target.pid()).detach();
+        clean.assert_unchanged(target.pid());
+    }
+    assert_eq!(both, rounds(25), "one segment each");
+    target.finish("ok calls ");
+}
+
+/// Commands of all kinds at once, in every order that comes about.
+#[test]
+fn add_against_remove_against_detach() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    for round in 0..rounds(15) {
+        let attached = Run::ipath(attach(&pid, "busy*!step")).run();
+        attached.expect(0);
+        let commands: [&[&str]; 4] = [
+            &["add", &pid, "-f", "mix"],
+            &["remove", &pid, "-f", "busy*!step"],
+            &["detach", &pid],
+            &attach(&pid, "down"),
+        ];
+        let begun: Vec<Running> = (0..commands.len())
+            .map(|i| {
+                sleep(Duration::from_micros((round * 313 % 1500) as u64));
+                Running::start(commands[(i + round) % commands.len()])
+            })
+            .collect();
+        for command in begun {
+            let (code, said) = command.finish();
+            let known = ["no session", "has a session", "no instrumented function"];
+            let excused = known.iter().any(|text| said.contains(text));
+            assert!(code == 0 || excused, "round {round}: {code} {said}");
+        }
+        assert!(names(target.pid()).len() <= 1, "{:?}", names(target.pid()));
+        let left = Run::ipath(["detach", &pid]).run();
+        assert!(
+            left.code() == 0 || left.stderr.contains("no session"),
+            "{}",
+            left.report()
+        );
+        clean.assert_unchanged(target.pid());
+    }
+    target.finish("ok calls ");
+}
+
+/// A command waits for the lock while the session is taken out and another is made.
+#[test]
+fn add_after_new_session() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let session = Session::attach(target.pid(), &["busy*!step"]);
+    let segment = File::open(&names(target.pid())[0]).expect("the session's");
+    // SAFETY: the descriptor is open.
+    assert_eq!(
+        unsafe { libc::flock(std::os::fd::AsRawFd::as_raw_fd(&segment), libc::LOCK_EX) },
+        0
+    );
+    let add = Running::start(&["add", &pid, "-f", "mix"]);
+    // It has read the session and waits for its lock; stopped, it does not see what comes.
+    let id = nix::unistd::Pid::from_raw(add.0.id() as i32);
+    let waits = || {
+        let fds = fs::read_dir(format!("/proc/{id}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        fds.filter_map(|e| fs::read_link(e.path()).ok())
+            .any(|to| to == names(target.pid())[0])
+    };
+    let end = Instant::now() + Duration::from_secs(30);
+    while !waits() {
+        assert!(Instant::now() < end, "add does not open the segment");
+        sleep(Duration::from_millis(1));
+    }
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGSTOP).expect("an own child");
+    drop(segment);
+    session.detach();
+    let new = Session::attach(target.pid(), &["down"]);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGCONT).expect("an own child");
+    let (code, said) = add.finish();
+    let status = Run::ipath(["status", &pid]).run().expect(0);
+    assert!(!status.stdout.contains("step"), "{}", status.report());
+    assert!(status.stdout.contains("down"), "{}", status.report());
+    // Where it had come no further than to open it, it finds the new session and adds to that.
+    match code {
+        0 => assert!(status.stdout.contains("mix"), "{}", status.report()),
+        _ => assert!(said.contains("no session"), "{said}"),
+    }
+    new.detach();
+    target.finish("ok calls ");
+}
+
+fn seconds_from_now(seconds: u64) -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970");
+    (now.as_secs() + seconds).to_string()
+}
+
+#[test]
+fn exec_during_attach() {
+    let mut target =
+        Target::start(program("exec_loop.c"), [seconds_from_now(10)]).await_output("ready");
+    let pid = target.pid().to_string();
+    let mut attached = 0;
+    for round in 0..rounds(60) {
+        if target.poll().is_some() {
+            break;
+        }
+        let made = Run::ipath(attach(&pid, "work")).run();
+        attached += usize::from(made.code() == 0);
+        let excuses = [
+            // Caught before its code was mapped.
+            "no function matches",
+            "has become another",
+            "has ended",
+            "has a session",
+            "no such process",
+            "zombie",
+            "waits for its parent",
+        ];
+        let excused = excuses.iter().any(|text| made.stderr.contains(text));
+        assert!(
+            made.code() == 0 || excused,
+            "round {round}: {}",
+            made.report()
+        );
+        if round % 2 == 0 {
+            let _ = Run::ipath(["detach", &pid]).run();
+        }
+    }
+    let status = target.wait(Duration::from_secs(60));
+    assert!(status.success(), "{}", target.report());
+    assert!(target.stdout().contains("ok execs "), "{}", target.report());
+    let _ = Run::ipath(["detach", &pid]).run();
+    assert!(names(target.pid()).is_empty(), "{:?}", names(target.pid()));
+    println!("attached {attached} times");
+}
+
+/// What stands at a segment's name without being one.
+struct Planted<'p> {
+    name: &'p Path,
+    whole: &'p Path,
+    owner: u32,
+}
+
+/// Where the state stands in the header, docs/segment.md.
+const STATE: u64 = 32;
+
+impl Planted<'_> {
+    fn file(&self, state: u32) {
+        copy_sparse(self.whole, self.name);
+        let file = File::options().write(true).open(self.name).expect("there");
+        file.write_all_at(&state.to_le_bytes(), STATE)
+            .expect("written");
+        std::os::unix::fs::chown(self.name, Some(self.owner), Some(self.owner)).expect("root");
+    }
+
+    fn plant(&self, kind: &str, aside: &Path) {
+        match kind {
+            "being set up" => self.file(1),
+            "active" => self.file(2),
+            "leaving" => self.file(4),
+            "another state" => self.file(77),
+            "symlink" => symlink(aside, self.name).expect("made"),
+            "fifo" => nix::unistd::mkfifo(self.name, nix::sys::stat::Mode::S_IRWXU).expect("made"),
+            "hard link" => {
+                self.file(2);
+                fs::hard_link(self.name, aside.with_extension("link"))
+                    .or_else(|_| {
+                        // Another file system: a link beside it.
+                        fs::hard_link(self.name, self.name.with_extension("link"))
+                    })
+                    .expect("made");
+            }
+            "sparse" => {
+                let file = File::create(self.name).expect("made");
+                file.set_len(1 << 40).expect("grown");
+                let mut header = [0; 4096];
+                let whole = File::open(self.whole).expect("there");
+                whole.read_exact_at(&mut header, 0).expect("read");
+                file.write_all_at(&header, 0).expect("written");
+                std::os::unix::fs::chown(self.name, Some(self.owner), None).expect("root");
+            }
+            "folder" => fs::create_dir(self.name).expect("made"),
+            "empty" => drop(File::create(self.name).expect("made")),
+            other => panic!("no such kind: {other}"),
+        }
+        let _ = std::os::unix::fs::lchown(self.name, Some(self.owner), Some(self.owner));
+    }
+}
+
+fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
+    let _ = fs::remove_dir(path);
+}
+
+#[test]
+fn planted_segment() {
+    const KINDS: [&str; 10] = [
+        "being set up",
+        "active",
+        "leaving",
+        "another state",
+        "symlink",
+        "fifo",
+        "hard link",
+        "sparse",
+        "folder",
+        "empty",
+    ];
+    let target = busy();
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    let scratch = Scratch::new("planted");
+    // A true one of this very process is what is copied, addresses and all.
+    let session = Session::attach(target.pid(), &["busy*!step"]);
+    let name = names(target.pid()).remove(0);
+    let whole = scratch.file("whole");
+    copy_sparse(&name, &whole);
+    session.detach();
+    for owner in [NOBODY, 0] {
+        for kind in KINDS {
+            let aside = scratch.file("aside");
+            fs::write(&aside, "somebody's").expect("written");
+            let planted = Planted {
+                name: &name,
+                whole: &whole,
+                owner,
+            };
+            planted.plant(kind, &aside);
+            let what = format!("{kind} of user {owner}");
+            for command in [
+                &["status"][..],
+                &["status", &pid],
+                &["snapshot", &pid, "-o", "/dev/null"],
+            ] {
+                let looked = Run::ipath(command).run();
+                assert!(
+                    looked.code() <= 1 && looked.cost.max_rss_kib < 200 << 10,
+                    "{what}: {}",
+                    looked.report()
+                );
+                assert!(
+                    fs::symlink_metadata(&name).is_ok(),
+                    "{what}: looking has removed it"
+                );
+            }
+            let detached = Run::ipath(["detach", &pid]).run();
+            one_line(&detached, &what);
+            let made = Run::ipath(attach(&pid, "mix")).run();
+            if made.code() != 0 {
+                // Only what root has put there can be in the way, and is said.
+                assert!(owner == 0, "{what}: {}", made.report());
+                one_line(&made, &what);
+            } else {
+                let status = Run::ipath(["status", &pid]).run().expect(0);
+                assert!(status.stdout.contains("mix"), "{what}: {}", status.report());
+                Session::of(target.pid()).detach();
+            }
+            assert_eq!(
+                fs::read_to_string(&aside).expect("still there"),
+                "somebody's"
+            );
+            remove(&name);
+            remove(&name.with_extension("link"));
+            remove(&aside.with_extension("link"));
+            assert!(
+                names(target.pid()).is_empty(),
+                "{what}: {:?}",
+                names(target.pid())
+            );
+            clean.assert_unchanged(target.pid());
+        }
+    }
+    target.finish("ok calls ");
+}
+
+fn one_line(finished: &Finished, what: &str) {
+    let lines: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter(|l| !l.starts_with("hint:"))
+        .collect();
+    let is_one = finished.code() == 0 || lines.len() == 1 && lines[0].starts_with("ipath: ");
+    assert!(
+        is_one && finished.code() <= 1,
+        "{what}: {}",
+        finished.report()
+    );
+}
+
+fn copy_sparse(from: &Path, to: &Path) {
+    let copied = Run::new("cp")
+        .args(["--sparse=always", "--preserve=mode"])
+        .arg(from)
+        .arg(to);
+    copied.run().expect(0);
+}
+
+/// The segment is cut short while commands read it.
+#[test]
+fn truncated_while_read() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let session = Session::attach(target.pid(), &["busy*!step"]);
+    let name = names(target.pid()).remove(0);
+    let scratch = Scratch::new("truncated");
+    let saved = scratch.file("profile").to_string_lossy().into_owned();
+    let whole = scratch.file("whole");
+    copy_sparse(&name, &whole);
+    session.detach();
+    // Of a process that has ended, so that nobody else is hurt by it.
+    drop(target);
+    for len in [0, 4096, 8192, 1 << 20, 200 << 20] {
+        for round in 0..4 {
+            remove(&name);
+            copy_sparse(&whole, &name);
+            let file = File::options().write(true).open(&name).expect("there");
+            let look = Running::start(&["snapshot", &pid, "-o", &saved]);
+            sleep(Duration::from_micros(900 * round));
+            file.set_len(len).expect("cut");
+            let (code, said) = look.finish();
+            assert!(code == 0 || code == 1, "cut to {len}: {code} {said}");
+        }
+    }
+    remove(&name);
+}
+
+/// What cannot be told is not taken for gone: the session and its name stay.
+#[test]
+fn out_of_descriptors() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let session = Session::attach(target.pid(), &["busy*!step"]);
+    let before = names(target.pid());
+    for limit in 3..14 {
+        for command in ["status", "top", "snapshot", "remove", "detach"] {
+            let mut arguments = vec![command, &pid];
+            match command {
+                "top" => arguments.extend(["--no-tui", "--duration", "1ms"]),
+                "snapshot" => arguments.extend(["-o", "/dev/null"]),
+                "remove" => arguments.extend(["-f", "busy*!step"]),
+                _ => {}
+            }
+            let limited = Run::new("prlimit")
+                .arg(format!("--nofile={limit}"))
+                .arg(ipath())
+                .args(&arguments)
+                .run();
+            assert!(
+                limited.code() <= 1 || limited.code() == 127,
+                "{}",
+                limited.report()
+            );
+            let status = Run::ipath(["status", &pid]).run();
+            if matches!(command, "remove" | "detach") && limited.code() == 0 {
+                // There were enough of them.
+                let _ = Run::ipath(["detach", &pid]).run();
+                drop(session);
+                target.finish("ok calls ");
+                return;
+            }
+            assert!(
+                status.code() == 0 && names(target.pid()) == before,
+                "{command} with {limit} descriptors: {}\n{}",
+                limited.report(),
+                status.report()
+            );
+        }
+    }
+    session.detach();
+    target.finish("ok calls ");
+}

@@ -1,0 +1,359 @@
+//! What the system, other tools and the program itself can do to a session: filters that trap, forced
+//! writes that are refused, breakpoints of others, locked memory, little shared memory, and ends at any
+//! moment.
+
+use ipath_tests::command::{NOBODY, Run};
+use ipath_tests::compile::program;
+use ipath_tests::epoch::state_of;
+use ipath_tests::faulty::faulty;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::Profile;
+use ipath_tests::session::Session;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::symbols::{address_in, file_offset};
+use ipath_tests::target::Target;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// System calls that ipath makes in a target, each trapped alone.
+const MADE: [i64; 8] = [
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_munmap,
+    libc::SYS_madvise,
+    libc::SYS_openat,
+    libc::SYS_close,
+    libc::SYS_memfd_create,
+    libc::SYS_munlock,
+];
+
+/// `seccomp_trap`: as the program's own user, for whom the filter acts.
+#[test]
+fn seccomp_trap() {
+    for number in MADE {
+        let mut command = Command::new(program("filtered.c"));
+        command.arg(number.to_string()).uid(NOBODY).gid(NOBODY);
+        let mut target = Target::spawn(command).await_output("ready");
+        let pid = target.pid().to_string();
+        let filtered = |_: &Target| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.contains("Seccomp:\t2")
+        };
+        target.until(Duration::from_secs(20), "put its filter on", filtered);
+        for user in [NOBODY, 0] {
+            let clean = ProcessState::of(target.pid());
+            let attached = Run::ipath([
+                "attach",
+                &pid,
+                "--no-tui",
+                "--duration",
+                "20ms",
+                "-f",
+                "work",
+            ]);
+            let attached = if user == NOBODY {
+                attached.as_nobody()
+            } else {
+                attached
+            };
+            let attached = attached.run();
+            assert!(
+                target.poll().is_none(),
+                "call {number}: {}",
+                target.report()
+            );
+            if user == 0 {
+                // Who may suspend the filter is not hindered by it.
+                assert_eq!(attached.code(), 0, "call {number}: {}", attached.report());
+            } else if attached.code() != 0 {
+                let said = attached.stderr.contains("seccomp filter forbids it");
+                assert!(said, "call {number}: {}", attached.report());
+            }
+            clean.assert_unchanged(target.pid());
+        }
+        target.finish("ok calls ");
+    }
+}
+
+/// The kernel refuses forced writes through /proc/PID/mem (proc_mem.force_override): all is written by ptrace.
+#[test]
+fn forced_writes_refused() {
+    let target = Target::start(program("busy.c"), ["2", "600"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    let scratch = Scratch::new("forced");
+    let file = scratch.file("p.json");
+    Run::new(faulty())
+        .args([
+            "attach",
+            &pid,
+            "--no-tui",
+            "--duration",
+            "300ms",
+            "-f",
+            "busy*!step",
+            "-o",
+        ])
+        .arg(&file)
+        .env("IPATH_REFUSE_WRITES", "1")
+        .run()
+        .expect(0);
+    clean.assert_unchanged(target.pid());
+    assert!(Profile::read(&file).calls("step") > 0);
+    target.finish("ok calls ");
+}
+
+/// The target is killed while ipath is at any of its steps: the command ends, and nothing is left.
+#[test]
+fn target_killed_anywhere() {
+    const ATTACH: [&str; 7] = [
+        "--keep",
+        "--no-tui",
+        "--duration",
+        "1ms",
+        "-f",
+        "busy*!step",
+        "attach",
+    ];
+    let mut steps = 0;
+    // Every third step of some hundreds: by hand all of them.
+    let every = std::env::var("IPATH_TEST_ROUNDS").map_or(7, |_| 1);
+    for step in (1..).step_by(every) {
+        let mut target = Target::start(program("busy.c"), ["2", "600"]).await_output("ready");
+        let pid = target.pid().to_string();
+        let mut command = Command::new(faulty());
+        command.args([ATTACH[6], &pid]).args(&ATTACH[..6]);
+        command
+            .env("IPATH_STOP_AT", step.to_string())
+            .process_group(0);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("started");
+        let id = child.id();
+        let end = Instant::now() + Duration::from_secs(60);
+        let through = loop {
+            if child.try_wait().expect("an own child").is_some() {
+                break true;
+            }
+            if state_of(id) == 'T' {
+                break false;
+            }
+            assert!(Instant::now() < end, "step {step}: neither stops nor ends");
+            sleep(Duration::from_millis(1));
+        };
+        target.signal(Signal::SIGKILL);
+        let _ = kill(Pid::from_raw(id as i32), Signal::SIGCONT);
+        while child.try_wait().expect("an own child").is_none() {
+            if Instant::now() > end {
+                let _ = child.kill();
+                panic!("step {step}: ipath hangs after its target was killed");
+            }
+            sleep(Duration::from_millis(1));
+        }
+        target.wait(Duration::from_secs(20));
+        let _ = Run::ipath(["detach", &pid]).run();
+        let left = ProcessState::shared_of(target.pid());
+        assert!(left.is_empty(), "step {step}: {left:?}");
+        if through {
+            break;
+        }
+        steps += 1;
+    }
+    println!("killed at {steps} steps");
+    assert!(steps >= 20, "only {steps} steps");
+}
+
+/// Somebody's breakpoint in one function: that one is refused by name, the others go on.
+#[test]
+fn breakpoint_before() {
+    let target = Target::start(program("busy.c"), ["2", "600"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let at = address_in(target.pid(), &program("busy.c"), "jump");
+    let memory = File::options()
+        .read(true)
+        .write(true)
+        .open(format!("/proc/{pid}/mem"));
+    let memory = memory.expect("root");
+    let mut original = [0];
+    // Behind the first instruction, where no call comes before it is gone again: the program is stopped.
+    target.signal(Signal::SIGSTOP);
+    let end = Instant::now() + Duration::from_secs(20);
+    while state_of(target.pid()) != 'T' {
+        assert!(Instant::now() < end, "does not stop");
+        sleep(Duration::from_millis(1));
+    }
+    memory.read_exact_at(&mut original, at).expect("mapped");
+    memory.write_all_at(&[0xcc], at).expect("written");
+    let arguments = [
+        "attach",
+        &pid,
+        "--keep",
+        "--no-tui",
+        "--duration",
+        "1ms",
+        "-f",
+        "busy*!step",
+        "-f",
+        "busy*!jump",
+    ];
+    let made = Run::ipath(arguments).run().expect(0);
+    assert!(
+        made.stderr.contains("jump: not instrumented: text-changed"),
+        "{}",
+        made.report()
+    );
+    let alone = Run::ipath(["add", &pid, "-f", "busy*!jump"]).run();
+    assert_eq!(alone.code(), 1, "{}", alone.report());
+    assert!(
+        alone.stderr.contains("something else has patched it"),
+        "{}",
+        alone.report()
+    );
+    let mut now = [0];
+    memory.read_exact_at(&mut now, at).expect("mapped");
+    assert_eq!(now, [0xcc], "the breakpoint is somebody's still");
+    memory.write_all_at(&original, at).expect("written");
+    target.signal(Signal::SIGCONT);
+    let added = Run::ipath(["add", &pid, "-f", "busy*!jump"]).run();
+    assert_eq!(added.code(), 0, "{}", added.report());
+    Session::of(target.pid()).detach();
+    target.finish("ok calls ");
+}
+
+/// A uprobe that is there already: the function is refused, and goes on being the other tool's.
+#[test]
+fn uprobe_before() {
+    let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    let path = program("busy.c");
+    let offset = file_offset(&path, "step");
+    let arguments = [&pid, &*path.to_string_lossy(), &offset.to_string()];
+    let other = Target::start(program("uprobe.c"), arguments);
+    let other = other.await_output("ready");
+    let alone = Run::ipath([
+        "attach",
+        &pid,
+        "--no-tui",
+        "--duration",
+        "1ms",
+        "-f",
+        "busy*!step",
+    ])
+    .run();
+    assert_eq!(alone.code(), 1, "{}", alone.report());
+    assert!(
+        alone.stderr.contains("something else has patched it"),
+        "{}",
+        alone.report()
+    );
+    let with = [
+        "attach",
+        &pid,
+        "--no-tui",
+        "--duration",
+        "1ms",
+        "-f",
+        "busy*!step",
+        "-f",
+        "mix",
+    ];
+    let with = Run::ipath(with).run().expect(0);
+    assert!(
+        with.stderr.contains("step: not instrumented: text-changed"),
+        "{}",
+        with.report()
+    );
+    other.finish("ok");
+    clean.assert_unchanged(target.pid());
+    let after = [
+        "attach",
+        &pid,
+        "--no-tui",
+        "--duration",
+        "1ms",
+        "-f",
+        "busy*!step",
+    ];
+    Run::ipath(after).run().expect(0);
+    target.finish("ok calls ");
+}
+
+/// All the program maps is locked into memory: the segment is not, and no stop lasts for its sake.
+#[test]
+fn mcl_future() {
+    let target = Target::start(program("locked_memory.c"), [] as [&str; 0]).await_output("ready");
+    let field = |name: &str| {
+        let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).expect("runs");
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix(name))
+            .expect("a field")
+            .to_owned();
+        line.trim()
+            .trim_end_matches(" kB")
+            .trim()
+            .parse::<u64>()
+            .expect("a number")
+    };
+    let before = field("VmLck:");
+    let session = Session::attach(target.pid(), &["work"]);
+    sleep(Duration::from_millis(200));
+    let grown = field("VmLck:").saturating_sub(before);
+    let profile = session.detach();
+    assert!(profile.calls("work") > 0);
+    assert_eq!(profile.losses.missed, 0);
+    assert!(grown < 64 << 10, "{grown} KiB more are locked");
+    target.finish("ok calls ");
+}
+
+/// A shared memory file system too small for a session: the segment is the target's alone.
+#[test]
+fn dev_shm_too_small() {
+    for size in ["16k", "200k", "1000k"] {
+        let scratch = Scratch::new("small");
+        let file = scratch.file("p.json");
+        let script = format!(
+            "mount -t tmpfs -o size={size} tmpfs /dev/shm && exec {} run --no-tui -o {} -f work -- {} {}",
+            ipath().display(),
+            file.display(),
+            program("exec_loop.c").display(),
+            0
+        );
+        Run::new("unshare")
+            .args(["--mount", "sh", "-c", &script])
+            .run()
+            .expect(0);
+        let profile = Profile::read(&file);
+        assert_eq!(profile.losses.missed, 0, "/dev/shm of {size}");
+        assert!(profile.calls("work") > 0, "/dev/shm of {size}");
+    }
+}
+
+/// A resolver that faults where it is called out of season: the program never hears of it.
+#[test]
+fn faulting_resolver() {
+    let target = Target::start(program("bad_resolver.c"), [] as [&str; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    let asked = Run::ipath([
+        "attach",
+        &pid,
+        "--no-tui",
+        "--duration",
+        "1ms",
+        "-f",
+        "never_called",
+    ])
+    .run();
+    assert_eq!(asked.code(), 1, "{}", asked.report());
+    assert!(asked.stderr.contains("ifunc"), "{}", asked.report());
+    target.finish("ok");
+}
