@@ -287,6 +287,42 @@ fn uprobe_before() {
     target.finish("ok calls ");
 }
 
+/// A uprobe that another tool sets on a function while that is instrumented, and one that has come and gone: the
+/// next command sees it and takes the probe out, before a call is made that would go astray.
+#[test]
+fn uprobe_after() {
+    let path = program("busy.c");
+    for goes in [false, true] {
+        let target = Target::start(&path, ["1", "600"]).await_output("ready");
+        let pid = target.pid().to_string();
+        let clean = ProcessState::of(target.pid());
+        let session = Session::attach(target.pid(), &["busy*!step", "mix"]);
+        target.signal(Signal::SIGSTOP);
+        let end = Instant::now() + Duration::from_secs(20);
+        while state_of(target.pid()) != 'T' {
+            assert!(Instant::now() < end, "does not stop");
+            sleep(Duration::from_millis(1));
+        }
+        let offset = file_offset(&path, "step").to_string();
+        let other = Target::start(program("uprobe.c"), [&pid, &*path.to_string_lossy(), &offset]);
+        let mut other = Some(other.await_output("ready"));
+        if goes {
+            other.take().into_iter().for_each(|o| drop(o.finish("ok")));
+        }
+        let removed = session.remove(&["mix"]);
+        assert_eq!(removed.code(), 0, "{}", removed.report());
+        let status = Run::ipath(["status", &pid]).run().expect(0);
+        assert!(status.stdout.contains("step  refused: text-changed"), "{}", status.report());
+        other.take().into_iter().for_each(|o| drop(o.finish("ok")));
+        target.signal(Signal::SIGCONT);
+        let profile = session.detach();
+        let notes = profile.session.notes.join(", ");
+        assert!(notes.contains("something else has patched it"), "{notes}");
+        clean.assert_unchanged(target.pid());
+        target.finish("ok calls ");
+    }
+}
+
 /// All the program maps is locked into memory: the segment is not, and no stop lasts for its sake.
 #[test]
 fn mcl_future() {

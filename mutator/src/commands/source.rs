@@ -38,6 +38,12 @@ impl Live {
         if self.over.is_none() {
             self.over = self.ended();
         }
+        // Who only looks changes nothing.
+        if !self.keep && self.over.is_none() {
+            for name in self.session.take_out_disturbed().unwrap_or_default() {
+                super::warn(&format!("{name}: taken out: something else has patched it"));
+            }
+        }
         Ok(Sample {
             profile: self.collector.profile(&self.session),
             ended: self.over.clone(),

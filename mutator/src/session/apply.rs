@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// Does a change under the lock, by a thread that traces.
-    fn change<R: Send>(
+    pub(super) fn change<R: Send>(
         &mut self,
         space: Option<Arc<Space>>,
         change: impl FnOnce(&mut Locked<'_>) -> Result<R, SessionError> + Send,

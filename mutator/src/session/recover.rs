@@ -17,18 +17,62 @@ use super::write::read;
 use super::{Locked, Session, SessionError};
 use crate::faults::step;
 use crate::process::memory::is_anonymous;
-use crate::process::{Mapping, Memory};
+use crate::process::{Mapping, Memory, Space};
 use crate::segment::{Journal, is_segment_name};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// First bytes of a mapping that is about to be taken out.
 const MARK: usize = 16;
 
+impl Session {
+    /// Functions whose probes are in and whose text is not what was written: another tool has set a breakpoint
+    /// there, or has taken one away and the file's bytes with it come back.
+    fn disturbed(&self, memory: &Memory) -> Result<Vec<usize>, SessionError> {
+        let journal = Journal(&self.segment);
+        let mut disturbed = Vec::new();
+        for (id, function) in self.document.functions.iter().enumerate() {
+            for &patch in function.sites.iter().flat_map(|s| &s.patches) {
+                if !function.active || journal.state(patch)? != JOURNAL_WRITTEN {
+                    continue;
+                }
+                let patch = journal.patch(patch)?;
+                let now = memory.read_vec(patch.at, patch.new.len());
+                if now.is_ok_and(|now| now != patch.new) && disturbed.last() != Some(&id) {
+                    disturbed.push(id);
+                }
+            }
+        }
+        Ok(disturbed)
+    }
+
+    /// Takes out the functions whose text something else has changed since they were put in; their names. Nothing
+    /// is stopped where there are none.
+    pub fn take_out_disturbed(&mut self) -> Result<Vec<String>, SessionError> {
+        let space = Space::open(&self.process)?;
+        let disturbed = self.disturbed(space.memory())?;
+        if disturbed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let name = |&id: &usize| self.document.functions[id].name.clone();
+        let names = disturbed.iter().map(name).collect();
+        // Whoever takes the lock brings that in order first.
+        self.change(None, |_| Ok(()))?;
+        Ok(names)
+    }
+}
+
 impl Locked<'_> {
     /// Brings the session to a state that its document describes.
     pub(super) fn recover(&mut self) -> Result<(), SessionError> {
         self.recover_regions()?;
-        let broken = self.broken()?;
+        let mut broken = self.broken()?;
+        let disturbed = self.disturbed(self.space.memory())?;
+        for &id in &disturbed {
+            self.refuse_disturbed(id);
+        }
+        broken.extend(disturbed);
+        broken.sort_unstable();
+        broken.dedup();
         if broken.is_empty() {
             return Ok(());
         }
@@ -210,7 +254,7 @@ fn is_marked(memory: &Memory, start: u64, mark: &[u8]) -> bool {
 
 /// Closes descriptors through which the segment was to be mapped.
 fn close_descriptors(
-    space: &crate::process::Space,
+    space: &Space,
     own: &crate::segment::FileId,
     code: &CallCode,
     stopped: &mut Stopped,

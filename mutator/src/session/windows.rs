@@ -118,6 +118,16 @@ impl Locked<'_> {
         Ok(())
     }
 
+    /// Notes that a function comes out because something else has changed its text.
+    pub(super) fn refuse_disturbed(&mut self, id: usize) {
+        if self.document.functions[id].reaper.is_none() {
+            self.refuse_known(id, CHANGED);
+            let name = &self.document.functions[id].name;
+            let note = format!("{name} was taken out: something else has patched it");
+            self.document.notes.push(note);
+        }
+    }
+
     /// Goes on without the functions that something is in the way of, which are refused by name; gives the
     /// error back where none is left then.
     pub(super) fn give_up(

@@ -124,7 +124,8 @@ impl Locked<'_> {
     }
 
     /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their
-    /// making; what somebody else has written there since stays.
+    /// making; what somebody else has written there since stays. A breakpoint of somebody else's stays in the
+    /// midst of them: what it stands for are the original bytes.
     pub(super) fn restore(
         &self,
         text: Text<'_>,
@@ -132,15 +133,9 @@ impl Locked<'_> {
     ) -> Result<(), SessionError> {
         let journal = Journal(&self.segment);
         for (index, patch) in patches.iter().rev() {
-            let ours = |now: Vec<u8>| {
-                let bytes = now.iter().zip(&patch.old).zip(&patch.new);
-                now != patch.old
-                    && bytes
-                        .into_iter()
-                        .all(|((now, old), new)| now == new || now == old)
-            };
-            if read(text.memory(), patch.at, patch.new.len()).is_ok_and(ours) {
-                write(text, patch.at, &patch.old)?;
+            let now = text.memory().read_vec(patch.at, patch.new.len());
+            if let Some(original) = now.ok().and_then(|now| original(&now, patch)) {
+                write(text, patch.at, &original)?;
             }
             journal.undone(*index)?;
         }
@@ -167,7 +162,42 @@ pub(super) fn read(memory: &Memory, at: Avma, len: usize) -> Result<Vec<u8>, Ses
         .map_err(|e| SessionError::Memory("read", at, e))
 }
 
+/// What is to be written where a patch has been: `None` where it is gone already, or where something else
+/// stands by now.
+fn original(now: &[u8], patch: &Patch) -> Option<Vec<u8>> {
+    const BREAKPOINT: u8 = 0xcc;
+    let bytes = now.iter().zip(&patch.old).zip(&patch.new);
+    let original = bytes.map(|((&now, &old), &new)| match now {
+        _ if now == new || now == old => Some(old),
+        BREAKPOINT => Some(BREAKPOINT),
+        _ => None,
+    });
+    let original: Option<Vec<u8>> = original.collect();
+    original.filter(|original| original != now)
+}
+
 fn write(text: Text<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
     text.write(at, bytes)
         .map_err(|e| SessionError::Memory("write", at, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_have_written_stays() {
+        let patch = Patch {
+            at: Avma(0x1000),
+            old: vec![0x55, 0x48, 0x89, 0xe5, 0x53],
+            new: vec![0xe9, 1, 2, 3, 4],
+        };
+        let of = |now: [u8; 5]| original(&now, &patch);
+        assert_eq!(of([0xe9, 1, 2, 3, 4]), Some(patch.old.clone()));
+        assert_eq!(of([0xe9, 1, 0x89, 0xe5, 0x53]), Some(patch.old.clone()), "half");
+        assert_eq!(of([0x55, 0x48, 0x89, 0xe5, 0x53]), None, "done");
+        assert_eq!(of([0xcc, 1, 2, 3, 4]), Some(vec![0xcc, 0x48, 0x89, 0xe5, 0x53]));
+        assert_eq!(of([0xcc, 0x48, 0x89, 0xe5, 0x53]), None, "somebody's alone");
+        assert_eq!(of([0x90, 1, 2, 3, 4]), None, "something else");
+    }
 }
