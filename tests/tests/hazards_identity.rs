@@ -417,6 +417,91 @@ fn truncated_while_read() {
     remove(&name);
 }
 
+/// What may not be looked at is not taken for gone either.
+#[test]
+fn maps_unreadable() {
+    let mut command = Command::new(program("undumpable.c"));
+    command.uid(NOBODY).gid(NOBODY);
+    let target = Target::spawn(command).await_output("ready");
+    let pid = target.pid().to_string();
+    Run::ipath(attach(&pid, "work")).as_nobody().run().expect(0);
+    let before = names(target.pid());
+    assert_eq!(before.len(), 1);
+    let readable = |wanted: bool| {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let maps = Run::new("cat")
+                .arg(format!("/proc/{pid}/maps"))
+                .as_nobody()
+                .run();
+            if (maps.code() == 0) == wanted {
+                return;
+            }
+            assert!(Instant::now() < end, "{}", maps.report());
+        }
+    };
+    target.signal(nix::sys::signal::Signal::SIGUSR1);
+    readable(false);
+    let profile = std::env::temp_dir().join(format!("ipath-maps-unreadable-{pid}.json"));
+    let profile = profile.to_string_lossy().into_owned();
+    let commands: [&[&str]; 5] = [
+        &["status", &pid],
+        &["snapshot", &pid, "-o", &profile],
+        &["top", &pid, "--no-tui", "--duration", "1ms"],
+        &["remove", &pid, "-f", "work"],
+        &["detach", &pid],
+    ];
+    for command in commands {
+        let asked = Run::ipath(command).as_nobody().run();
+        let looks = matches!(command[0], "status" | "snapshot" | "top");
+        assert_eq!(asked.code(), i32::from(!looks), "{}", asked.report());
+        one_line(&asked, command[0]);
+        assert_eq!(names(target.pid()), before, "{}", asked.report());
+    }
+    remove(Path::new(&profile));
+    target.signal(nix::sys::signal::Signal::SIGUSR2);
+    readable(true);
+    Run::ipath(["detach", &pid]).as_nobody().run().expect(0);
+    assert!(names(target.pid()).is_empty());
+    target.finish("ok calls ");
+}
+
+/// Segments without names: nothing but the target's maps tells the second command of the first.
+#[test]
+fn two_attaches_without_names() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    for round in 0..rounds(8) {
+        let attach = |function: &str| {
+            let ipath = ipath().display().to_string();
+            format!("{ipath} attach {pid} --keep --no-tui --duration 1ms -f {function}")
+        };
+        let script = format!(
+            "mount -t tmpfs -o size=16k tmpfs /dev/shm\n{} >/dev/null 2>&1 & first=$!\nsleep 0.0{}\n{} >/dev/null; \
+             second=$?; wait $first; echo $? $second",
+            attach("busy*!step"),
+            round % 7,
+            attach("mix"),
+        );
+        let both = Run::new("unshare")
+            .args(["--mount", "sh", "-c", &script])
+            .run();
+        let codes = both.stdout.trim();
+        assert!(
+            codes == "0 1" || codes == "1 0",
+            "round {round}: {}",
+            both.report()
+        );
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("runs");
+        let segments = maps.lines().filter(|l| l.contains("/memfd:ipath")).count();
+        assert_eq!(segments, 1, "{maps}");
+        Session::of(target.pid()).detach();
+        clean.assert_unchanged(target.pid());
+    }
+    target.finish("ok calls ");
+}
+
 /// What cannot be told is not taken for gone: the session and its name stay.
 #[test]
 fn out_of_descriptors() {

@@ -304,7 +304,10 @@ fn uprobe_after() {
             sleep(Duration::from_millis(1));
         }
         let offset = file_offset(&path, "step").to_string();
-        let other = Target::start(program("uprobe.c"), [&pid, &*path.to_string_lossy(), &offset]);
+        let other = Target::start(
+            program("uprobe.c"),
+            [&pid, &*path.to_string_lossy(), &offset],
+        );
         let mut other = Some(other.await_output("ready"));
         if goes {
             other.take().into_iter().for_each(|o| drop(o.finish("ok")));
@@ -312,7 +315,11 @@ fn uprobe_after() {
         let removed = session.remove(&["mix"]);
         assert_eq!(removed.code(), 0, "{}", removed.report());
         let status = Run::ipath(["status", &pid]).run().expect(0);
-        assert!(status.stdout.contains("step  refused: text-changed"), "{}", status.report());
+        assert!(
+            status.stdout.contains("step  refused: text-changed"),
+            "{}",
+            status.report()
+        );
         other.take().into_iter().for_each(|o| drop(o.finish("ok")));
         target.signal(Signal::SIGCONT);
         let profile = session.detach();

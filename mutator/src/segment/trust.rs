@@ -79,17 +79,15 @@ pub(super) fn names() -> Vec<(PathBuf, (i32, u64))> {
     named.collect()
 }
 
-/// Whether nobody can have made or can write to the file but root, the owner of the process, and for a
-/// process that has ended, the user who asks, or whoever where root asks.
+/// Whether nobody can have made or can write to the file but root, the user who asks, the owner of the process,
+/// and for a process that has ended, whoever where root asks.
 pub(super) fn is_trusted(metadata: &Metadata, owner: Option<u32>) -> bool {
     // SAFETY: takes no argument and cannot fail.
     let own = unsafe { libc::geteuid() };
     let is_private = metadata.is_file() && metadata.mode() & 0o7777 == MODE;
-    let by_owner = match owner {
-        Some(owner) => metadata.uid() == owner,
-        None => own == 0 || metadata.uid() == own,
-    };
-    is_private && (metadata.uid() == 0 || by_owner)
+    let uid = metadata.uid();
+    let by_owner = owner.map_or(own == 0, |owner| uid == owner);
+    is_private && (uid == 0 || uid == own || by_owner)
 }
 
 /// The user whose process it is; `None` where it has ended.

@@ -194,9 +194,16 @@ mod tests {
         };
         let of = |now: [u8; 5]| original(&now, &patch);
         assert_eq!(of([0xe9, 1, 2, 3, 4]), Some(patch.old.clone()));
-        assert_eq!(of([0xe9, 1, 0x89, 0xe5, 0x53]), Some(patch.old.clone()), "half");
+        assert_eq!(
+            of([0xe9, 1, 0x89, 0xe5, 0x53]),
+            Some(patch.old.clone()),
+            "half"
+        );
         assert_eq!(of([0x55, 0x48, 0x89, 0xe5, 0x53]), None, "done");
-        assert_eq!(of([0xcc, 1, 2, 3, 4]), Some(vec![0xcc, 0x48, 0x89, 0xe5, 0x53]));
+        assert_eq!(
+            of([0xcc, 1, 2, 3, 4]),
+            Some(vec![0xcc, 0x48, 0x89, 0xe5, 0x53])
+        );
         assert_eq!(of([0xcc, 0x48, 0x89, 0xe5, 0x53]), None, "somebody's alone");
         assert_eq!(of([0x90, 1, 2, 3, 4]), None, "something else");
     }
