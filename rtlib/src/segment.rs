@@ -36,7 +36,7 @@ pub fn header() -> &'static Header {
 
 #[inline(always)]
 fn item<T>(area: usize, index: u64, stride: u64) -> &'static T {
-    let offset = header().areas[area].offset;
+    let offset = header().areas[area].offset();
     // SAFETY: indexes come from `take`, which bounds them by the area's capacity, or were written
     // by the runtime itself; items consist of atomics and are aligned to 8 as areas are.
     unsafe { &*((base() + offset + index * stride) as *const T) }
@@ -213,7 +213,7 @@ fn take(
     spare: u64,
     prepare: impl Fn(u64) -> Option<()>,
 ) -> Option<u32> {
-    let bytes = header().areas[area].capacity * stride;
+    let bytes = header().areas[area].capacity() * stride;
     let mut index = used.load(Ordering::Relaxed);
     loop {
         let end = (index + 1) * stride + spare;
@@ -240,7 +240,7 @@ fn populate(area: usize, bytes: u64) -> Option<()> {
         return None;
     }
     let to = bytes.next_multiple_of(CHUNK);
-    let start = base() + header().areas[area].offset;
+    let start = base() + header().areas[area].offset();
     if !sys::populate(start + from, to - from) {
         return None;
     }

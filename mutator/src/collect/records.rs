@@ -134,7 +134,7 @@ pub(super) fn within_reason(segment: &Segment, merged: BTreeMap<Key, Raw>) -> BT
 fn read_all(segment: &Segment) -> Vec<Raw> {
     let header = segment.header();
     let used = header.records_used.load(Acquire);
-    let capacity = header.areas[AREA_RECORDS].capacity;
+    let capacity = header.areas[AREA_RECORDS].capacity();
     (0..used.min(capacity))
         .filter_map(|index| read(segment, index))
         .collect()

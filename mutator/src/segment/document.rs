@@ -230,7 +230,7 @@ impl Segment {
         };
         (
             area,
-            self.header().areas.get(area).map_or(0, |a| a.capacity),
+            self.header().areas.get(area).map_or(0, |a| a.capacity()),
         )
     }
 
