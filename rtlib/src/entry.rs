@@ -13,7 +13,8 @@ use crate::state::{RULES, ipath_functions, ipath_parameters, is_alive};
 use crate::thread::{self, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
 use crate::{
-    bounds, exit, learn, memory, moving, reap, record, return_address, segment, stacks, sys,
+    bounds, exit, learn, memory, moving, reap, record, registry, return_address, segment, stacks,
+    sys,
 };
 
 /// Most frames a walk can hold after growing, a power of two; deeper calls count as overflow.
@@ -161,7 +162,7 @@ unsafe fn count_missed(thread: *mut Thread) {
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 fn meet(is_reaper: bool) -> *mut Thread {
-    if thread::register().is_null() {
+    if !registry::register() {
         let missed = u64::from(!is_reaper);
         segment::header()
             .missed

@@ -10,6 +10,7 @@ use crate::entry::{AGAIN, DONE, flags, is_busy, set_busy};
 use crate::moving;
 use crate::reap;
 use crate::record;
+use crate::registry;
 use crate::stacks::{self, SEPARATOR};
 use crate::state::{ipath_functions, is_alive};
 use crate::sys;
@@ -68,7 +69,7 @@ fn moves(function: u64) -> bool {
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 fn meet() -> *mut Thread {
-    if !stacks::have_coroutines() || thread::register().is_null() {
+    if !stacks::have_coroutines() || !registry::register() {
         return DONE;
     }
     AGAIN

@@ -30,6 +30,7 @@ pub mod moving;
 mod paths;
 pub mod reap;
 pub mod record;
+pub mod registry;
 pub mod return_address;
 pub mod rules;
 pub mod segment;

@@ -7,9 +7,9 @@ use abi::image::{ALIVE, FunctionSlot, MAP_SLOTS, MapSlot, Parameters};
 use abi::{MAX_FUNCTIONS, MAX_TIMERS};
 
 use crate::modules::Modules;
+use crate::registry::Registry;
 use crate::rules::Rules;
 use crate::slots::Slots;
-use crate::thread::Registry;
 use crate::tree::Buckets;
 
 /// A page of its own, which `MADV_WIPEONFORK` empties in a forked child.
@@ -35,7 +35,7 @@ pub static ipath_parameters: Parameters = Parameters {
     has_rdfsbase: AtomicU32::new(0),
     system_calls: AtomicU32::new(0),
     timers: AtomicU32::new(0),
-    reserved: AtomicU32::new(0),
+    threads_apart: AtomicU32::new(0),
     scale: [const { AtomicU64::new(0) }; MAX_TIMERS],
     root_start: AtomicU64::new(0),
     root_end: AtomicU64::new(0),

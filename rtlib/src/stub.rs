@@ -22,9 +22,10 @@ use crate::memo::{self, Entry, Memo, Run};
 use crate::quick::{self, SLOT};
 use crate::reap;
 use crate::record;
+use crate::registry;
 use crate::stacks::HAVE_COROUTINES;
 use crate::state::{REGISTRY, ipath_alive, ipath_functions, ipath_parameters};
-use crate::thread::{self, HASH, Saved, StackRange, Thread};
+use crate::thread::{HASH, Saved, StackRange, Thread};
 
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
 const PUSHED: usize = SLOT + 2 * 8;
@@ -222,10 +223,10 @@ macro_rules! stub {
             parameters = sym ipath_parameters,
             rdfsbase = const offset_of!(Parameters, rdfsbase),
             registry = sym REGISTRY,
-            registry_shift = const thread::HASH_SHIFT,
+            registry_shift = const registry::HASH_SHIFT,
             hash = const HASH,
             busy = const offset_of!(Thread, busy),
-            tid_at = const offset_of!(Thread, tid_at),
+            tid_from_fs = const offset_of!(Thread, tid_from_fs),
             tid = const offset_of!(Thread, tid),
             functions = sym ipath_functions,
             // The activation.

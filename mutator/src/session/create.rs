@@ -189,7 +189,7 @@ impl Session {
             has_rdfsbase: u32::from(control_block.has_rdfsbase).into(),
             system_calls: 1.into(),
             timers: (options.metrics.len() as u32).into(),
-            reserved: 0.into(),
+            threads_apart: u32::from(options.per_thread).into(),
             scale: std::array::from_fn(scale),
             root_start: root.unwrap_or(0).into(),
             root_end: root.map_or(0, |r| r + ENTRY_CODE).into(),

@@ -48,8 +48,8 @@ pub struct Parameters {
     pub system_calls: AtomicU32,
     /// Timers in use.
     pub timers: AtomicU32,
-    /// Not used; zero.
-    pub reserved: AtomicU32,
+    /// 1 where no thread is to be counted as another that has ended, as long as there is room.
+    pub threads_apart: AtomicU32,
     /// Ticks to the timer's unit: `(ticks * scale) >> SCALE_SHIFT`, over 128 bits.
     pub scale: [AtomicU64; MAX_TIMERS],
     /// First address of the loader's entry code, which has no unwind information: a return
