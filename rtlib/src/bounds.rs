@@ -6,7 +6,7 @@ use abi::segment::ROOT_INCOMPLETE;
 
 use crate::thread::{StackRange, Thread};
 use crate::walk::Walk;
-use crate::{maps, modules};
+use crate::{maps, modules, sys};
 
 /// Whether it may be the bounds of the stack's memory where a walk ended.
 pub(crate) fn is_at(walk: &Walk) -> bool {
@@ -47,10 +47,14 @@ pub(crate) unsafe fn renew(thread: *mut Thread, slot: u64) -> bool {
 pub(crate) unsafe fn find(thread: *mut Thread, slot: u64) -> Option<()> {
     // SAFETY: the caller's promise.
     let thread = unsafe { &mut *thread };
-    if let Some(known) = thread.stacks.iter().find(|r| r.holds(slot)) {
-        thread.stack = *known;
-        thread.set_quick();
-        return Some(());
+    if let Some(known) = thread.stacks.iter_mut().find(|r| r.holds(slot)) {
+        // It may be another stack by now, which ends elsewhere.
+        if !sys::may_call() || sys::is_mapped(slot & !(abi::PAGE - 1), known.high) {
+            thread.stack = *known;
+            thread.set_quick();
+            return Some(());
+        }
+        *known = StackRange { low: 0, high: 0 };
     }
     let mut found: Option<StackRange> = None;
     maps::for_each(|mapping, path| {

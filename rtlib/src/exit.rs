@@ -7,6 +7,7 @@ use abi::segment::RecordHead;
 
 use crate::activation::Activation;
 use crate::entry::{AGAIN, DONE, flags, is_busy, set_busy};
+use crate::foreign;
 use crate::moving;
 use crate::reap;
 use crate::record;
@@ -250,7 +251,9 @@ pub(crate) unsafe fn close_overwritten(thread: *mut Thread, stack: u64) {
             if (*top).slot >= SEPARATOR || (*top).stack != stack {
                 break;
             }
-            let now = ((*top).slot as *const u64).read();
+            let Some(now) = foreign::read_array((*top).slot).map(u64::from_le_bytes) else {
+                break;
+            };
             if record::call_site(&*(*top).record).is_none_or(|site| site == now) {
                 break;
             }

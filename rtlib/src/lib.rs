@@ -18,6 +18,7 @@ pub mod cfi;
 pub mod entry;
 pub mod exit;
 pub mod fold;
+pub mod foreign;
 pub mod frame_pointer;
 pub mod learn;
 pub mod lock;
