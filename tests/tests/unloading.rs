@@ -18,12 +18,12 @@ fn unloading_amid_walks() {
         .arg(&program)
         .arg(&library)
         .arg(scratch.path())
-        .args(["8", "500"])
+        .args(["8", "3000"])
         .run()
         .expect(0);
     let own = own_counts(&finished.stdout);
     let profile = Profile::read(&file);
-    assert_eq!(own["work"], 8 * 500 * 16);
+    assert_eq!(own["work"], 8 * 3000 * 16);
     assert_eq!(profile.calls("work"), own["work"]);
     assert_eq!(profile.losses.missed, 0);
 }
