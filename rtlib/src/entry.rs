@@ -245,7 +245,7 @@ unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thre
 /// blocked and the thread's callee-saved registers stored.
 ///
 /// # Safety
-/// Called by the entry stub with what [`ipath_learn_walk`] returned.
+/// Called by the entry stub with what [`ipath_learn_walk`] returned; the stub ends the thread's being busy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, slot: u64) {
     // SAFETY: the stub's promise; the thread is marked busy.
@@ -253,7 +253,6 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         if record_slowly(thread, function as u32, slot).is_none() {
             count_missed(thread);
         }
-        set_busy(thread, 0);
     }
 }
 

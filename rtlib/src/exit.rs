@@ -80,7 +80,7 @@ fn meet() -> *mut Thread {
 /// begun before its function was instrumented.
 ///
 /// # Safety
-/// Called by the exit stub with what [`ipath_fast_exit`] returned.
+/// Called by the exit stub with what [`ipath_fast_exit`] returned; the stub ends the thread's being busy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slot: u64) {
     // SAFETY: the stub's promise; the list ends at the bottom activation.
@@ -88,7 +88,6 @@ pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slo
         if moves(function) {
             let state = &ipath_functions[function as usize % abi::MAX_FUNCTIONS];
             moving::end(thread, state.generation.load(Ordering::Relaxed));
-            set_busy(thread, 0);
             return;
         }
         if !thread::is_same_thread(thread) {
@@ -122,7 +121,6 @@ pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slo
             );
         }
         stacks::unlock(thread);
-        set_busy(thread, 0);
     }
 }
 

@@ -5,6 +5,7 @@
 use core::hint;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::state::go_quiet;
 use crate::sys;
 
 /// Free where its memory is zero.
@@ -36,11 +37,21 @@ impl Lock {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
+        /// Some seconds.
+        const MOST_SPINS: u32 = 1 << 27;
+        let mut spins = 0;
         while self.0.swap(AWAITED, Ordering::Acquire) != FREE {
             if sys::may_call() {
                 sys::wait_while(&self.0, AWAITED);
-            } else {
-                hint::spin_loop();
+                continue;
+            }
+            hint::spin_loop();
+            spins += 1;
+            if spins == MOST_SPINS {
+                // Its holder has left it by a jump out of a signal handler, as no signals are blocked then, or never
+                // runs as long as this one does. All of the runtime ends rather than this thread.
+                go_quiet();
+                return;
             }
         }
     }

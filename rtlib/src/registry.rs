@@ -271,8 +271,13 @@ fn give() {
         (&raw mut (*thread).tid).write_volatile(NOBODY);
         let owner = &raw mut (*thread).owner;
         (*owner).fs = fs;
-        (*owner).kernel_tid = sys::gettid();
-        (*owner).process = sys::getpid();
+        let own = || -> Option<u32> {
+            Some((fs.wrapping_add(thread::tid_offset()?) as *const u32).read_volatile())
+        };
+        ((*owner).kernel_tid, (*owner).process) = match sys::may_call() {
+            true => (sys::gettid(), sys::getpid()),
+            false => (own().unwrap_or((*thread).index), 0),
+        };
         let (tid, from_fs) = match thread::tid_offset() {
             Some(offset) => (
                 (fs.wrapping_add(offset) as *const u32).read_volatile(),

@@ -88,6 +88,9 @@ pub fn populate(address: u64, len: u64) -> bool {
 /// Asks for large pages where memory is used all over; that it is not heeded does no harm.
 pub fn prefer_huge_pages(address: u64, len: u64) {
     const MADV_HUGEPAGE: u64 = 14;
+    if !may_call() {
+        return;
+    }
     // SAFETY: changes no contents.
     unsafe {
         syscall(number::MADVISE, [address, len, MADV_HUGEPAGE, 0, 0, 0]);
@@ -114,8 +117,11 @@ pub fn is_thread(process: u32, tid: u32) -> bool {
     unsafe { syscall(number::TGKILL, arguments) != ESRCH }
 }
 
-/// The FS base as the kernel has it.
+/// The FS base as the kernel has it, where it may be asked.
 pub fn fs_base() -> Option<u64> {
+    if !may_call() {
+        return None;
+    }
     const ARCH_GET_FS: u64 = 0x1003;
     let mut base = 0u64;
     let arguments = [ARCH_GET_FS, &raw mut base as u64, 0, 0, 0, 0];
@@ -123,7 +129,7 @@ pub fn fs_base() -> Option<u64> {
     checked(unsafe { syscall(number::ARCH_PRCTL, arguments) }).map(|_| base)
 }
 
-/// Blocks every signal; the mask in force before goes to `old`.
+/// Blocks every signal; the mask in force before goes to `old`. Nothing where no call may be made.
 ///
 /// # Safety
 /// `old` is the caller's, who puts it back.
@@ -145,6 +151,9 @@ pub unsafe fn restore_signals(old: *const u64) {
 unsafe fn set_mask(new: *const u64, old: *mut u64) {
     const SETMASK: u64 = 2;
     const BYTES: u64 = 8;
+    if !may_call() {
+        return;
+    }
     let arguments = [SETMASK, new as u64, old as u64, BYTES, 0, 0];
     // SAFETY: the callers' promise.
     unsafe { syscall(number::RT_SIGPROCMASK, arguments) };
@@ -167,11 +176,17 @@ pub struct AlternateStack {
     pub size: u64,
 }
 
-/// Stores how the calling thread's alternate signal stack is set; nothing where that cannot be known.
+/// Stores how the calling thread's alternate signal stack is set; none where that may not be asked.
 ///
 /// # Safety
 /// `to` is the caller's.
 pub unsafe fn alternate_stack(to: *mut AlternateStack) {
+    if !may_call() {
+        // None that is known.
+        // SAFETY: the caller's promise.
+        unsafe { (*to).size = 0 };
+        return;
+    }
     // SAFETY: nothing is set; the rest is the caller's promise.
     unsafe { syscall(number::SIGALTSTACK, [0, to as u64, 0, 0, 0, 0]) };
 }

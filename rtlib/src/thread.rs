@@ -223,7 +223,7 @@ pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 /// pointers point at themselves), else by `rdfsbase`, which costs several times as much next to
 /// `rdtsc`.
 #[inline(always)]
-fn fs_base() -> u64 {
+pub(crate) fn fs_base() -> u64 {
     let base: u64;
     if ipath_parameters.rdfsbase.load(Ordering::Relaxed) != 0 {
         return rdfsbase();
@@ -308,19 +308,22 @@ const TABLE_BYTES: u64 = size_of::<Activation>() as u64 * ACTIVATIONS;
 const DEPTHS_BYTES: u64 = size_of::<u32>() as u64 * MAX_FUNCTIONS as u64;
 const HEAD_BYTES: u64 = (size_of::<Thread>() as u64).next_multiple_of(64);
 
+const BYTES: u64 = HEAD
+    + HEAD_BYTES
+    + TABLE_BYTES
+    + DEPTHS_BYTES
+    + paths::BYTES
+    + walk_bytes(FRAMES)
+    + memo::BYTES
+    + STACK;
+
 /// Memory for a place; 0 where there is none.
 #[inline(never)]
 pub(crate) fn map() -> u64 {
-    const BYTES: u64 = HEAD
-        + HEAD_BYTES
-        + TABLE_BYTES
-        + DEPTHS_BYTES
-        + paths::BYTES
-        + walk_bytes(FRAMES)
-        + memo::BYTES
-        + STACK;
     memory::map(BYTES).unwrap_or(0)
 }
+
+const _: () = assert!(BYTES <= abi::image::RESERVE_PER_THREAD);
 
 /// The place in memory at `base`.
 pub(crate) fn at(base: u64) -> *mut Thread {

@@ -193,6 +193,9 @@ impl Session {
             scale: std::array::from_fn(scale),
             root_start: root.unwrap_or(0).into(),
             root_end: root.map_or(0, |r| r + ENTRY_CODE).into(),
+            reserve: 0.into(),
+            reserve_len: 0.into(),
+            populated: std::array::from_fn(|_| 0.into()),
         }
     }
 }

@@ -211,6 +211,9 @@ pub struct TableHead {
 pub const TABLE_OF_ENTRIES: u64 = 1;
 /// Rows are rules of return addresses, for code that has no unwind entries.
 pub const TABLE_OF_RULES: u64 = 2;
+/// Rows are the text of /proc/PID/maps, filled up with line feeds, for a runtime that may not read it; the last such
+/// table is the one.
+pub const TABLE_OF_MAPS: u64 = 3;
 
 /// What there is for an address.
 #[repr(C)]
