@@ -91,7 +91,9 @@ impl Session {
         }
         // The runtime maps memory for itself, so its list is whole only when nobody is in it.
         self.wait_until_left(&memory)?;
-        self.unhandle_traps(&memory)?;
+        if self.unhandle_traps(&memory)? {
+            self.wait_until_left(&memory)?;
+        }
         let mappings = self.mappings(&memory)?;
         self.mark_leaving(&memory, &mappings)?;
         self.unmap_now("detach", &memory, &self.in_order(&mappings))

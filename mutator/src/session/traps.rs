@@ -122,10 +122,11 @@ impl Session {
         sigaction(&mut remote, new, new.plus(ACTION))
     }
 
-    /// Puts back what SIGTRAP did before, unless the program has changed it since.
-    pub(super) fn unhandle_traps(&mut self, memory: &Memory) -> Result<(), SessionError> {
+    /// Puts back what SIGTRAP did before, unless the program has changed it since; whether there was anything to put
+    /// back. Then threads may still be in the handler that are on the way to the program's own.
+    pub(super) fn unhandle_traps(&mut self, memory: &Memory) -> Result<bool, SessionError> {
         if !self.document.trap_handler {
-            return Ok(());
+            return Ok(false);
         }
         let handler = self.trap_address(SYMBOL_TRAP_HANDLER)?;
         let actions = self.trap_address(SYMBOL_TRAP_ACTIONS)?;
@@ -147,7 +148,7 @@ impl Session {
         result?;
         self.document.trap_handler = false;
         self.segment.write_document(&self.document)?;
-        Ok(())
+        Ok(true)
     }
 
     /// Where a thread stands that has met a breakpoint and not been to the handler yet.
