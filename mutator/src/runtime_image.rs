@@ -88,4 +88,6 @@ impl RuntimeImage {
 }
 
 #[cfg(test)]
+mod seccomp;
+#[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use abi::segment::ROOT_INCOMPLETE;
 
 use crate::thread::{StackRange, Thread};
 use crate::walk::Walk;
-use crate::{maps, modules};
+use crate::{maps, modules, sys, thread};
 
 /// Whether it may be the bounds of the stack's memory where a walk ended.
 pub(crate) fn is_at(walk: &Walk) -> bool {
@@ -47,13 +47,17 @@ pub(crate) unsafe fn renew(thread: *mut Thread, slot: u64) -> bool {
 pub(crate) unsafe fn find(thread: *mut Thread, slot: u64) -> Option<()> {
     // SAFETY: the caller's promise.
     let thread = unsafe { &mut *thread };
-    if let Some(known) = thread.stacks.iter().find(|r| r.holds(slot)) {
-        thread.stack = *known;
-        thread.set_quick();
-        return Some(());
+    if let Some(known) = thread.stacks.iter_mut().find(|r| r.holds(slot)) {
+        // It may be another stack by now, which ends elsewhere.
+        if !sys::may_call() || sys::is_mapped(slot & !(abi::PAGE - 1), known.high) {
+            thread.stack = *known;
+            thread.set_quick();
+            return Some(());
+        }
+        *known = StackRange { low: 0, high: 0 };
     }
     let mut found: Option<StackRange> = None;
-    maps::for_each(|mapping, path| {
+    let read = maps::for_each(|mapping, path| {
         let is_anonymous = path.is_empty() || path.starts_with(b"[anon");
         let range = StackRange {
             low: mapping.start,
@@ -68,12 +72,28 @@ pub(crate) unsafe fn find(thread: *mut Thread, slot: u64) -> Option<()> {
             Some(_) => return false,
         }
         found.is_some()
-    })?;
-    let range = found?;
+    });
+    let range = match found {
+        None if !sys::may_call() => below_control_block(slot)?,
+        _ => read.and(found)?,
+    };
     thread.stack = range;
     thread.set_quick();
     let at = thread.next_stack as usize % thread.stacks.len();
     thread.stacks[at] = range;
     thread.next_stack += 1;
     Some(())
+}
+
+/// The stack of a thread that the command did not see: C libraries put its control block, where its FS base is, at
+/// the end of its stack.
+fn below_control_block(slot: u64) -> Option<StackRange> {
+    const LARGEST: u64 = 64 << 20;
+    const PIECE: u64 = 64 << 10;
+    let high = thread::fs_base() & !7;
+    let is_near = slot < high && high - slot <= LARGEST;
+    (thread::tid_offset().is_some() && is_near).then_some(StackRange {
+        low: slot & !(PIECE - 1),
+        high,
+    })
 }

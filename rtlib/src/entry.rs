@@ -13,7 +13,8 @@ use crate::state::{RULES, ipath_functions, ipath_parameters, is_alive};
 use crate::thread::{self, StackRange, Thread};
 use crate::walk::{self, Obstacle, Walk};
 use crate::{
-    bounds, exit, learn, memory, moving, reap, record, return_address, segment, stacks, sys,
+    bounds, exit, learn, memory, moving, reap, record, registry, return_address, segment, stacks,
+    sys,
 };
 
 /// Most frames a walk can hold after growing, a power of two; deeper calls count as overflow.
@@ -161,7 +162,7 @@ unsafe fn count_missed(thread: *mut Thread) {
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 fn meet(is_reaper: bool) -> *mut Thread {
-    if thread::register().is_null() {
+    if !registry::register() {
         let missed = u64::from(!is_reaper);
         segment::header()
             .missed
@@ -244,7 +245,7 @@ unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thre
 /// blocked and the thread's callee-saved registers stored.
 ///
 /// # Safety
-/// Called by the entry stub with what [`ipath_learn_walk`] returned.
+/// Called by the entry stub with what [`ipath_learn_walk`] returned; the stub ends the thread's being busy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, slot: u64) {
     // SAFETY: the stub's promise; the thread is marked busy.
@@ -252,7 +253,6 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         if record_slowly(thread, function as u32, slot).is_none() {
             count_missed(thread);
         }
-        set_busy(thread, 0);
     }
 }
 

@@ -7,9 +7,11 @@ use abi::segment::RecordHead;
 
 use crate::activation::Activation;
 use crate::entry::{AGAIN, DONE, flags, is_busy, set_busy};
+use crate::foreign;
 use crate::moving;
 use crate::reap;
 use crate::record;
+use crate::registry;
 use crate::stacks::{self, SEPARATOR};
 use crate::state::{ipath_functions, is_alive};
 use crate::sys;
@@ -68,7 +70,7 @@ fn moves(function: u64) -> bool {
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 fn meet() -> *mut Thread {
-    if !stacks::have_coroutines() || thread::register().is_null() {
+    if !stacks::have_coroutines() || !registry::register() {
         return DONE;
     }
     AGAIN
@@ -78,7 +80,7 @@ fn meet() -> *mut Thread {
 /// begun before its function was instrumented.
 ///
 /// # Safety
-/// Called by the exit stub with what [`ipath_fast_exit`] returned.
+/// Called by the exit stub with what [`ipath_fast_exit`] returned; the stub ends the thread's being busy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slot: u64) {
     // SAFETY: the stub's promise; the list ends at the bottom activation.
@@ -86,7 +88,6 @@ pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slo
         if moves(function) {
             let state = &ipath_functions[function as usize % abi::MAX_FUNCTIONS];
             moving::end(thread, state.generation.load(Ordering::Relaxed));
-            set_busy(thread, 0);
             return;
         }
         if !thread::is_same_thread(thread) {
@@ -120,7 +121,6 @@ pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slo
             );
         }
         stacks::unlock(thread);
-        set_busy(thread, 0);
     }
 }
 
@@ -249,7 +249,9 @@ pub(crate) unsafe fn close_overwritten(thread: *mut Thread, stack: u64) {
             if (*top).slot >= SEPARATOR || (*top).stack != stack {
                 break;
             }
-            let now = ((*top).slot as *const u64).read();
+            let Some(now) = foreign::read_array((*top).slot).map(u64::from_le_bytes) else {
+                break;
+            };
             if record::call_site(&*(*top).record).is_none_or(|site| site == now) {
                 break;
             }

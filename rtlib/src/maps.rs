@@ -1,7 +1,8 @@
 //! Lines of /proc/thread-self/maps, read through a buffer: proc(5). The file of the process itself is
 //! empty once its first thread has ended.
 
-use crate::sys::File;
+use crate::segment;
+use crate::sys::{self, File};
 
 /// Longest line that is understood whole; of a longer one the end of the path is cut.
 const LINE: usize = 512;
@@ -25,30 +26,54 @@ pub struct Mapping {
 }
 
 /// Calls `each` for every mapping of the process with its path (empty for anonymous memory), until
-/// it returns false. `None` when the maps cannot be read.
+/// it returns false. `None` when the maps cannot be read. Where no system call may be made these are the ones that the
+/// command has published.
 pub fn for_each(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
+    let mut line = Line::new();
+    if !sys::may_call() {
+        line.lines_of(segment::published_maps()?, &mut each);
+        return Some(());
+    }
     let file = File::open(c"/proc/thread-self/maps")?;
     let mut buffer = [0u8; BUFFER];
-    let mut line = [0u8; LINE];
-    let mut len = 0;
     loop {
         let got = file.read(&mut buffer)?;
-        if got == 0 {
+        let is_wanted = got != 0 && line.lines_of(buffer.get(..got)?, &mut each);
+        if !is_wanted {
             return Some(());
         }
-        for &byte in buffer.iter().take(got) {
+    }
+}
+
+/// A line that is being put together.
+struct Line {
+    bytes: [u8; LINE],
+    len: usize,
+}
+
+impl Line {
+    fn new() -> Self {
+        Self {
+            bytes: [0; LINE],
+            len: 0,
+        }
+    }
+
+    /// Tells of the lines that end in `text`; false once no more are wanted.
+    fn lines_of(&mut self, text: &[u8], each: &mut impl FnMut(Mapping, &[u8]) -> bool) -> bool {
+        for &byte in text {
             if byte == b'\n' {
-                if let Some((mapping, path)) = parse(line.get(..len)?)
-                    && !each(mapping, path)
-                {
-                    return Some(());
+                let line = self.bytes.get(..self.len).and_then(parse);
+                self.len = 0;
+                if line.is_some_and(|(mapping, path)| !each(mapping, path)) {
+                    return false;
                 }
-                len = 0;
-            } else if let Some(slot) = line.get_mut(len) {
+            } else if let Some(slot) = self.bytes.get_mut(self.len) {
                 *slot = byte;
-                len += 1;
+                self.len += 1;
             }
         }
+        true
     }
 }
 
@@ -124,8 +149,26 @@ mod tests {
     }
 
     #[test]
+    fn lines_come_in_pieces() {
+        let text = b"1000-2000 r-xp 0 0:0 7 /a\n2000-3000 r--p 0 0:0 7 /b\n\n\n";
+        for at in 0..text.len() {
+            let mut starts = Vec::new();
+            let mut each = |mapping: Mapping, _: &[u8]| {
+                starts.push(mapping.start);
+                true
+            };
+            let mut line = super::Line::new();
+            assert!(line.lines_of(&text[..at], &mut each) && line.lines_of(&text[at..], &mut each));
+            assert_eq!(starts, [0x1000, 0x2000]);
+        }
+    }
+
+    #[test]
     fn sees_the_mappings_of_its_own_process() {
         let here = parse as *const () as u64;
+        crate::state::ipath_parameters
+            .system_calls
+            .store(1, core::sync::atomic::Ordering::Relaxed);
         let mut paths = Vec::new();
         let found = for_each(|mapping, path| {
             if mapping.execute && mapping.start <= here && here < mapping.end {

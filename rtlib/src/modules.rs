@@ -9,7 +9,7 @@ use abi::segment::{MODULE_PATH, TABLE_OF_ENTRIES, TableRow};
 use crate::cfi::{self, Fde, Region};
 use crate::lock::Lock;
 use crate::maps::{self, Mapping};
-use crate::segment;
+use crate::{segment, sys};
 
 /// Executable mappings that are told apart; code in further ones has no unwind tables.
 const RANGES: usize = 2048;
@@ -85,6 +85,8 @@ struct List {
     len: usize,
     /// Bytes of published tables at that time.
     tables: u64,
+    /// The same when the maps were last read.
+    parsed: u64,
     /// Whether all could be read the last time, and when that was, by the time-stamp counter.
     is_whole: bool,
     read_at: u64,
@@ -113,6 +115,7 @@ impl Modules {
                 ranges: [NONE; RANGES],
                 len: 0,
                 tables: 0,
+                parsed: 0,
                 is_whole: false,
                 read_at: 0,
             }),
@@ -187,6 +190,11 @@ impl List {
     }
 
     fn refresh(&mut self) {
+        let published = segment::tables_used();
+        if !sys::may_call() && self.is_whole && self.parsed == published {
+            return;
+        }
+        self.parsed = published;
         let mut is_begun = false;
         // The mapping at offset 0 of the file last seen: the file's ELF header, if it is one.
         let mut head: Option<Mapping> = None;

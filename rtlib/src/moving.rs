@@ -6,8 +6,9 @@
 //! Then they are parked as of the new one, as far from its end as they were.
 
 use crate::lot::Chain;
+use crate::registry;
 use crate::stacks::{self, LOT};
-use crate::thread::{self, StackRange, Thread};
+use crate::thread::{StackRange, Thread};
 
 /// Bytes below the slot where the trampoline has stored rax, in which Go's functions have their first
 /// argument since 1.17 (its ABIInternal).
@@ -27,6 +28,13 @@ pub struct Moving {
     stack: u64,
     /// Its activations.
     chain: Chain,
+}
+
+impl Moving {
+    /// Ends what has been begun: the thread is gone.
+    pub(crate) fn forget(&mut self) {
+        self.goroutine = 0;
+    }
 }
 
 /// The memory of a goroutine's stack: its first words (runtime/runtime2.go, `type g struct`).
@@ -74,7 +82,7 @@ pub(crate) unsafe fn is_known(slot: u64) -> bool {
     let memory = unsafe { stack_of(goroutine_at(slot)) };
     // SAFETY: as above.
     let current = |thread: *mut Thread| unsafe { (&raw const (*thread).current).read_volatile() };
-    thread::all().any(|thread| is_of(memory, current(thread)))
+    registry::all().any(|thread| is_of(memory, current(thread)))
         || stacks_in(memory).any(|stack| LOT.may_have(stack))
 }
 
@@ -101,7 +109,7 @@ pub(crate) unsafe fn begin(thread: *mut Thread, slot: u64, generation: u32) {
 
 /// What is known of a stack that nobody runs on; from now on no thread is on it.
 unsafe fn gather(memory: StackRange) -> (u64, Chain) {
-    for known in thread::all() {
+    for known in registry::all() {
         // SAFETY: listed threads stay valid; the caller's promise.
         unsafe {
             if is_of(memory, (&raw const (*known).current).read_volatile()) {

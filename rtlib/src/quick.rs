@@ -33,8 +33,8 @@ macro_rules! thread {
     jz 6f
     cmp qword ptr [rcx + {busy}], 0
     jne 6f
-    mov rax, [rcx + {tid_at}]
-    mov eax, [rax]
+    mov rax, [rcx + {tid_from_fs}]
+    mov eax, [rdx + rax - 1] # rdx is the FS base and one
     cmp eax, [rcx + {tid}]
     jne 6f
     lea rdx, [rsp + {slot}]

@@ -13,6 +13,7 @@ use abi::segment::ROOT_COMPLETE;
 use crate::cfi::{COLUMNS, RBP, RBX, RSP, Registers};
 use crate::entry::{ATTEMPTS, Way};
 use crate::exit::{close_handlers, close_left_behind, close_overwritten, close_within};
+use crate::foreign::Window;
 use crate::state::{RULES, ipath_parameters};
 use crate::thread::Thread;
 use crate::walk::{self, Obstacle};
@@ -193,6 +194,7 @@ unsafe fn stack_by_rules(
     // the mapping it lies in.
     unsafe {
         let high = (*thread).stack.high;
+        let window = Window::new();
         if !(*thread).stack.holds(sp) {
             return Err(Obstacle::Stack);
         }
@@ -218,9 +220,15 @@ unsafe fn stack_by_rules(
             if cfa < sp.wrapping_add(8) || cfa > high || cfa % 8 != 0 || saved_rbp < sp {
                 return stack(high, false);
             }
-            pc = ((cfa - 8) as *const u64).read();
+            let Some(caller) = window.word(cfa - 8, high) else {
+                return stack(high, false);
+            };
+            pc = caller;
             if rbp_words != 0 {
-                rbp = (saved_rbp as *const u64).read();
+                let Some(saved) = window.word(saved_rbp, high) else {
+                    return stack(high, false);
+                };
+                rbp = saved;
             }
             sp = cfa;
         }

@@ -7,7 +7,7 @@ use abi::rule::Rule;
 use crate::cfi::{self, Cfa, RBP, RSP, RegisterRule};
 use crate::modules::Range;
 use crate::state::{MODULES, RULES, ipath_parameters};
-use crate::{segment, stacks};
+use crate::{foreign, segment, stacks};
 
 /// The rule of a return address, found in the unwind tables and remembered.
 pub fn learn(pc: u64) {
@@ -106,8 +106,8 @@ pub fn is_context_start(range: &Range, pc: u64) -> bool {
         return false;
     }
     // SAFETY: the bytes lie in a mapping that is executable and so readable.
-    let bytes: [u8; 3] = unsafe { (pc as *const [u8; 3]).read() };
-    let is_start = bytes == MOV_RSP_RBX
+    let bytes = unsafe { foreign::read_array(pc) };
+    let is_start = bytes == Some(MOV_RSP_RBX)
         && !is_after_call(range, pc)
         && range
             .tables
@@ -142,7 +142,9 @@ pub fn is_after_call(range: &Range, pc: u64) -> bool {
     }
     // SAFETY: the seven bytes before `pc` lie in a mapping that is executable and so, on x86-64
     // without protection keys for execute-only memory, readable.
-    let bytes: [u8; 7] = unsafe { ((pc - LONGEST) as *const [u8; 7]).read() };
+    let Some(bytes) = (unsafe { foreign::read_array::<7>(pc - LONGEST) }) else {
+        return false;
+    };
     let is_indirect = |at: usize, len: usize| {
         bytes[at] == 0xff
             && bytes[at + 1] >> 3 & 7 == 2

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::rule::Rule;
 use abi::segment::{
     AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS,
-    CHUNK, Header, Histogram, ModuleEntry, Node, RecordHead, TABLE_OF_RULES, TableHead, TableRow,
-    ThreadEntry,
+    CHUNK, Header, Histogram, ModuleEntry, Node, RecordHead, TABLE_OF_MAPS, TABLE_OF_RULES,
+    TableHead, TableRow, ThreadEntry,
 };
 
 use crate::state::{SLOTS, ipath_parameters};
@@ -36,7 +36,7 @@ pub fn header() -> &'static Header {
 
 #[inline(always)]
 fn item<T>(area: usize, index: u64, stride: u64) -> &'static T {
-    let offset = header().areas[area].offset;
+    let offset = header().areas[area].offset();
     // SAFETY: indexes come from `take`, which bounds them by the area's capacity, or were written
     // by the runtime itself; items consist of atomics and are aligned to 8 as areas are.
     unsafe { &*((base() + offset + index * stride) as *const T) }
@@ -111,6 +111,15 @@ pub fn tables() -> impl Iterator<Item = (&'static TableHead, &'static [TableRow]
         at += (size_of::<TableHead>() + size_of_val(rows)) as u64;
         Some((head, rows))
     })
+}
+
+/// The text of the maps that the command has published last.
+pub fn published_maps() -> Option<&'static [u8]> {
+    let is_of_maps =
+        |(head, _): &(&TableHead, &[TableRow])| head.kind.load(Ordering::Relaxed) == TABLE_OF_MAPS;
+    let (_, rows) = tables().filter(is_of_maps).last()?;
+    // SAFETY: the command has written the rows, and does not change them any more.
+    Some(unsafe { core::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) })
 }
 
 /// The rule that the command has published for a return address.
@@ -213,7 +222,7 @@ fn take(
     spare: u64,
     prepare: impl Fn(u64) -> Option<()>,
 ) -> Option<u32> {
-    let bytes = header().areas[area].capacity * stride;
+    let bytes = header().areas[area].capacity() * stride;
     let mut index = used.load(Ordering::Relaxed);
     loop {
         let end = (index + 1) * stride + spare;
@@ -236,11 +245,12 @@ fn populate(area: usize, bytes: u64) -> Option<()> {
     if bytes <= from {
         return Some(());
     }
-    if ipath_parameters.system_calls.load(Ordering::Relaxed) == 0 {
-        return None;
+    if !sys::may_call() {
+        let populated = ipath_parameters.populated[area].load(Ordering::Relaxed);
+        return (bytes <= populated).then_some(());
     }
     let to = bytes.next_multiple_of(CHUNK);
-    let start = base() + header().areas[area].offset;
+    let start = base() + header().areas[area].offset();
     if !sys::populate(start + from, to - from) {
         return None;
     }

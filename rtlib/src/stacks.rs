@@ -16,9 +16,9 @@ use crate::activation::{self, Activation};
 use crate::entry::{find, grow_frames};
 use crate::exit::{self, pop, raise, uncount};
 use crate::lot::{Chain, Lot};
-use crate::thread::{ACTIVATIONS, HASH, Thread};
+use crate::thread::{ACTIVATIONS, HASH, STACKS, StackRange, Thread};
 use crate::walk::Walk;
-use crate::{learn, memory, segment, sys, thread};
+use crate::{learn, memory, registry, segment};
 
 /// Slot of what stands in a list above what stays in it when the thread comes to another stack, above every
 /// address. Calls of the stack that it bears find it as what encloses them.
@@ -40,7 +40,7 @@ pub fn note_coroutines() {
     if HAVE_COROUTINES.swap(1, Ordering::Relaxed) != 0 {
         return;
     }
-    for owner in thread::all() {
+    for owner in registry::all() {
         // SAFETY: a known thread's list stays valid; with its lock held only its owner's quick way changes
         // it, at its top.
         unsafe {
@@ -167,7 +167,7 @@ pub(crate) unsafe fn arrive(thread: *mut Thread, stack: u64) {
             Some(before) if before.is_null() || before == thread => {}
             Some(before) => take_from(before, thread, stack),
             None => {
-                for other in thread::all().filter(|&other| other != thread) {
+                for other in registry::all().filter(|&other| other != thread) {
                     take_from(other, thread, stack);
                 }
             }
@@ -395,8 +395,8 @@ pub(crate) unsafe fn close(thread: *mut Thread, ended: Chain) {
     LOT.free(ended);
 }
 
-/// Makes what is known of the thread that had the calling one's FS base that of this one. Its calls have ended
-/// with it, but those of a coroutine that it was on.
+/// Makes a place that is the calling thread's all its own. The calls of the thread that had it before have ended
+/// with that, but those of a coroutine that it was on.
 ///
 /// # Safety
 /// The thread is the caller's, which holds no lock, but has another id; signals are blocked.
@@ -411,9 +411,16 @@ pub(crate) unsafe fn renew(thread: *mut Thread) {
         exit::close_all(thread);
         forget(thread, |_| true);
         (*thread).home = 0;
-        (*thread).tid = sys::gettid();
-        let tid = &segment::thread((*thread).index).tid;
-        tid.store((*thread).tid, Ordering::Relaxed);
+        (*thread).moving.forget();
+        // Its stacks may be gone, and those of this thread end elsewhere.
+        let nowhere = StackRange { low: 0, high: 0 };
+        (*thread).stack = nowhere;
+        (*thread).stacks = [nowhere; STACKS];
+        (*thread).set_quick();
+        let tid = (*thread).owner.tid;
+        let entry = &segment::thread((*thread).index).tid;
+        entry.store((*thread).owner.kernel_tid, Ordering::Relaxed);
+        (&raw mut (*thread).tid).write_volatile(tid);
         unlock(thread);
     }
 }

@@ -4,12 +4,13 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use abi::image::{ALIVE, FunctionSlot, MAP_SLOTS, MapSlot, Parameters};
+use abi::segment::AREAS;
 use abi::{MAX_FUNCTIONS, MAX_TIMERS};
 
 use crate::modules::Modules;
+use crate::registry::Registry;
 use crate::rules::Rules;
 use crate::slots::Slots;
-use crate::thread::Registry;
 use crate::tree::Buckets;
 
 /// A page of its own, which `MADV_WIPEONFORK` empties in a forked child.
@@ -33,12 +34,16 @@ pub static ipath_parameters: Parameters = Parameters {
     tid_offset: AtomicI32::new(0),
     rdfsbase: AtomicU32::new(0),
     has_rdfsbase: AtomicU32::new(0),
-    system_calls: AtomicU32::new(0),
+    // The crate's own tests may.
+    system_calls: AtomicU32::new(cfg!(test) as u32),
     timers: AtomicU32::new(0),
-    reserved: AtomicU32::new(0),
+    threads_apart: AtomicU32::new(0),
     scale: [const { AtomicU64::new(0) }; MAX_TIMERS],
     root_start: AtomicU64::new(0),
     root_end: AtomicU64::new(0),
+    reserve: AtomicU64::new(0),
+    reserve_len: AtomicU64::new(0),
+    populated: [const { AtomicU64::new(0) }; AREAS],
 };
 
 /// Which functions are instrumented.
@@ -71,6 +76,11 @@ pub static MODULES: Modules = Modules::new();
 pub static SLOTS: Slots = Slots::new();
 /// Hash buckets of the calling-context tree.
 pub static BUCKETS: Buckets = Buckets::new();
+
+/// Has all hooks do nothing from now on, as in a forked child.
+pub fn go_quiet() {
+    ipath_alive.0.store(0, Ordering::Relaxed);
+}
 
 /// Whether this process is the one the session belongs to.
 #[inline(always)]

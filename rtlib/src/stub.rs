@@ -22,9 +22,10 @@ use crate::memo::{self, Entry, Memo, Run};
 use crate::quick::{self, SLOT};
 use crate::reap;
 use crate::record;
+use crate::registry;
 use crate::stacks::HAVE_COROUTINES;
 use crate::state::{REGISTRY, ipath_alive, ipath_functions, ipath_parameters};
-use crate::thread::{self, HASH, Saved, StackRange, Thread};
+use crate::thread::{HASH, Saved, StackRange, Thread};
 
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
 const PUSHED: usize = SLOT + 2 * 8;
@@ -189,13 +190,16 @@ macro_rules! stub {
             "movups xmm13, [rsp + 208]",
             "movups xmm14, [rsp + 224]",
             "movups xmm15, [rsp + 240]",
-            // Back on the application's stack before signals are let in again.
+            // Back on the application's stack before signals are let in again, and before calls of handlers are: where
+            // signals are not blocked, these take the thread from here on.
             "mov rsp, [rbx + {saved_rsp}]",
             "lea rdi, [rbx + {signal_mask}]",
             "mov r12, [rbx + {r12}]",
             "mov r13, [rbx + {r12} + 8]",
             "mov rbp, [rbx + {rbp}]",
-            "mov rbx, [rbx + {rbx}]",
+            "mov rax, [rbx + {rbx}]",
+            "mov qword ptr [rbx + {busy}], 0",
+            "mov rbx, rax",
             "call {restore_signals}",
             "jmp 4b",
             fast = sym $fast,
@@ -222,10 +226,10 @@ macro_rules! stub {
             parameters = sym ipath_parameters,
             rdfsbase = const offset_of!(Parameters, rdfsbase),
             registry = sym REGISTRY,
-            registry_shift = const thread::HASH_SHIFT,
+            registry_shift = const registry::HASH_SHIFT,
             hash = const HASH,
             busy = const offset_of!(Thread, busy),
-            tid_at = const offset_of!(Thread, tid_at),
+            tid_from_fs = const offset_of!(Thread, tid_from_fs),
             tid = const offset_of!(Thread, tid),
             functions = sym ipath_functions,
             // The activation.
@@ -351,6 +355,8 @@ stub!(
 #[unsafe(naked)]
 unsafe extern "C" fn block_signals() {
     naked_asm!(
+        "cmp dword ptr [rip + {parameters} + {system_calls}], 0",
+        "je 2f", // no call may be made
         "mov rdx, rdi",
         "mov edi, 2", // SIG_SETMASK
         "push -1",    // every signal
@@ -359,7 +365,9 @@ unsafe extern "C" fn block_signals() {
         "mov eax, 14",
         "syscall",
         "add rsp, 8",
-        "ret",
+        "2: ret",
+        parameters = sym ipath_parameters,
+        system_calls = const offset_of!(Parameters, system_calls),
     );
 }
 
@@ -367,12 +375,16 @@ unsafe extern "C" fn block_signals() {
 #[unsafe(naked)]
 unsafe extern "C" fn restore_signals() {
     naked_asm!(
+        "cmp dword ptr [rip + {parameters} + {system_calls}], 0",
+        "je 2f",
         "mov rsi, rdi",
         "mov edi, 2", // SIG_SETMASK
         "xor edx, edx",
         "mov r10d, 8",
         "mov eax, 14",
         "syscall",
-        "ret",
+        "2: ret",
+        parameters = sym ipath_parameters,
+        system_calls = const offset_of!(Parameters, system_calls),
     );
 }

@@ -1,6 +1,9 @@
 //! Raw system calls: no libc stands between.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::state::ipath_parameters;
 
 /// Linux system-call numbers, arch/x86/entry/syscalls/syscall_64.tbl.
 mod number {
@@ -9,11 +12,16 @@ mod number {
     pub const CLOSE: u64 = 3;
     pub const MMAP: u64 = 9;
     pub const MUNMAP: u64 = 11;
-    pub const SCHED_YIELD: u64 = 24;
     pub const MADVISE: u64 = 28;
-    pub const NANOSLEEP: u64 = 35;
+    pub const RT_SIGPROCMASK: u64 = 14;
+    pub const GETPID: u64 = 39;
     pub const SIGALTSTACK: u64 = 131;
+    pub const ARCH_PRCTL: u64 = 158;
     pub const GETTID: u64 = 186;
+    pub const FUTEX: u64 = 202;
+    pub const PROCESS_VM_READV: u64 = 310;
+    pub const MSYNC: u64 = 26;
+    pub const TGKILL: u64 = 234;
 }
 
 /// Makes a system call; errors come back as -errno.
@@ -80,6 +88,9 @@ pub fn populate(address: u64, len: u64) -> bool {
 /// Asks for large pages where memory is used all over; that it is not heeded does no harm.
 pub fn prefer_huge_pages(address: u64, len: u64) {
     const MADV_HUGEPAGE: u64 = 14;
+    if !may_call() {
+        return;
+    }
     // SAFETY: changes no contents.
     unsafe {
         syscall(number::MADVISE, [address, len, MADV_HUGEPAGE, 0, 0, 0]);
@@ -90,6 +101,68 @@ pub fn prefer_huge_pages(address: u64, len: u64) {
 pub fn gettid() -> u32 {
     // SAFETY: takes no argument and changes nothing.
     unsafe { syscall(number::GETTID, [0; 6]) as u32 }
+}
+
+/// The id of the process.
+pub fn getpid() -> u32 {
+    // SAFETY: takes no argument and changes nothing.
+    unsafe { syscall(number::GETPID, [0; 6]) as u32 }
+}
+
+/// Whether the process has a thread of this id, one that is about to end included.
+pub fn is_thread(process: u32, tid: u32) -> bool {
+    const ESRCH: i64 = -3;
+    let arguments = [process.into(), tid.into(), 0, 0, 0, 0];
+    // SAFETY: signal 0 is none.
+    unsafe { syscall(number::TGKILL, arguments) != ESRCH }
+}
+
+/// The FS base as the kernel has it, where it may be asked.
+pub fn fs_base() -> Option<u64> {
+    if !may_call() {
+        return None;
+    }
+    const ARCH_GET_FS: u64 = 0x1003;
+    let mut base = 0u64;
+    let arguments = [ARCH_GET_FS, &raw mut base as u64, 0, 0, 0, 0];
+    // SAFETY: the word is ours to write.
+    checked(unsafe { syscall(number::ARCH_PRCTL, arguments) }).map(|_| base)
+}
+
+/// Blocks every signal; the mask in force before goes to `old`. Nothing where no call may be made.
+///
+/// # Safety
+/// `old` is the caller's, who puts it back.
+pub unsafe fn block_signals(old: *mut u64) {
+    let all = u64::MAX;
+    // SAFETY: the caller's promise.
+    unsafe { set_mask(&raw const all, old) };
+}
+
+/// Puts a mask in force again.
+///
+/// # Safety
+/// It came from [`block_signals`].
+pub unsafe fn restore_signals(old: *const u64) {
+    // SAFETY: the caller's promise.
+    unsafe { set_mask(old, core::ptr::null_mut()) };
+}
+
+unsafe fn set_mask(new: *const u64, old: *mut u64) {
+    const SETMASK: u64 = 2;
+    const BYTES: u64 = 8;
+    if !may_call() {
+        return;
+    }
+    let arguments = [SETMASK, new as u64, old as u64, BYTES, 0, 0];
+    // SAFETY: the callers' promise.
+    unsafe { syscall(number::RT_SIGPROCMASK, arguments) };
+}
+
+/// Whether system calls may be made at all.
+#[inline(always)]
+pub fn may_call() -> bool {
+    ipath_parameters.system_calls.load(Ordering::Relaxed) != 0
 }
 
 /// A stack_t, sigaltstack(2).
@@ -103,28 +176,70 @@ pub struct AlternateStack {
     pub size: u64,
 }
 
-/// Stores how the calling thread's alternate signal stack is set; nothing where that cannot be known.
+/// Stores how the calling thread's alternate signal stack is set; none where that may not be asked.
 ///
 /// # Safety
 /// `to` is the caller's.
 pub unsafe fn alternate_stack(to: *mut AlternateStack) {
+    if !may_call() {
+        // None that is known.
+        // SAFETY: the caller's promise.
+        unsafe { (*to).size = 0 };
+        return;
+    }
     // SAFETY: nothing is set; the rest is the caller's promise.
     unsafe { syscall(number::SIGALTSTACK, [0, to as u64, 0, 0, 0, 0]) };
 }
 
-/// Sleeps for 50 microseconds, or what the system makes of them.
-pub fn sleep_briefly() {
-    const TIME: [u64; 2] = [0, 50_000];
-    // SAFETY: reads a timespec.
+/// Sleeps until [`wake_one`] is called for the word; not at all where it has another value, and perhaps less long.
+pub fn wait_while(word: &AtomicU32, value: u32) {
+    const WAIT_PRIVATE: u64 = 128;
+    let arguments = [word.as_ptr() as u64, WAIT_PRIVATE, value.into(), 0, 0, 0];
+    // SAFETY: only reads the word.
+    unsafe { syscall(number::FUTEX, arguments) };
+}
+
+/// Wakes one who sleeps by [`wait_while`].
+pub fn wake_one(word: &AtomicU32) {
+    const WAKE_PRIVATE: u64 = 129;
+    // SAFETY: changes no memory.
     unsafe {
-        syscall(number::NANOSLEEP, [TIME.as_ptr() as u64, 0, 0, 0, 0, 0]);
+        syscall(
+            number::FUTEX,
+            [word.as_ptr() as u64, WAKE_PRIVATE, 1, 0, 0, 0],
+        )
+    };
+}
+
+/// Why memory could not be read.
+pub enum Refused {
+    /// It is not there.
+    Fault,
+    /// The call is not to be had.
+    Call,
+}
+
+/// Reads the process's own memory; how many bytes there are, where some are not mapped.
+pub fn read_memory(at: u64, to: &mut [u8]) -> Result<usize, Refused> {
+    const EFAULT: i64 = -14;
+    let own = [to.as_mut_ptr() as u64, to.len() as u64];
+    let other = [at, to.len() as u64];
+    let process = getpid().into();
+    let arguments = [process, own.as_ptr() as u64, 1, other.as_ptr() as u64, 1, 0];
+    // SAFETY: the buffer is ours to write, for its whole length.
+    match unsafe { syscall(number::PROCESS_VM_READV, arguments) } {
+        EFAULT => Err(Refused::Fault),
+        count => usize::try_from(count).map_err(|_| Refused::Call),
     }
 }
 
-/// Lets another thread run.
-pub fn sched_yield() {
-    // SAFETY: takes no argument and changes nothing of ours.
-    unsafe { syscall(number::SCHED_YIELD, [0; 6]) };
+/// Whether all of a range of whole pages is mapped.
+pub fn is_mapped(start: u64, end: u64) -> bool {
+    const ENOMEM: i64 = -12;
+    const ASYNC: u64 = 1;
+    let arguments = [start, end.saturating_sub(start), ASYNC, 0, 0, 0];
+    // SAFETY: changes nothing.
+    unsafe { syscall(number::MSYNC, arguments) != ENOMEM }
 }
 
 /// A file open for reading, closed when dropped.

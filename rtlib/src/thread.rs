@@ -3,9 +3,9 @@
 use core::arch::asm;
 use core::mem::size_of;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
-use abi::{MAX_FUNCTIONS, MAX_THREADS};
+use abi::MAX_FUNCTIONS;
 
 use crate::activation::{self, Activation};
 use crate::lock::Lock;
@@ -15,7 +15,7 @@ use crate::paths::{self, Paths};
 use crate::state::{REGISTRY, ipath_parameters};
 use crate::sys::AlternateStack;
 use crate::walk::Walk;
-use crate::{fold, memory, segment, sys};
+use crate::{fold, memory, sys};
 
 /// Bytes of a thread's private stack.
 const STACK: u64 = 96 * 1024;
@@ -65,9 +65,10 @@ pub struct Thread {
     pub quick: StackRange,
     /// Innermost activation.
     pub top: *mut Activation,
-    /// Where the thread's id stands: in its control block, or where that is not known in `tid`.
-    pub tid_at: *const u32,
-    /// Thread id.
+    /// Where the thread's id stands, from its FS base on: in its control block, or where that is not known in
+    /// `tid`. Whoever asks adds its own FS base: then `tid` is its own id only if the place is its own.
+    pub tid_from_fs: u64,
+    /// Thread id; [`NOBODY`] until the thread whose place this is has made all of it its own.
     pub tid: u32,
     /// Index of the thread's entry in the segment.
     pub index: u32,
@@ -133,6 +134,25 @@ pub struct Thread {
     pub moving: Moving,
     /// The thread that was listed before it.
     pub listed_before: *mut Thread,
+    /// Whose place it is, under [`registry`]'s lock.
+    pub owner: Owner,
+}
+
+/// What no thread has as its id.
+pub const NOBODY: u32 = u32::MAX;
+
+/// The thread that a place is given to.
+#[repr(C)]
+pub struct Owner {
+    /// Its FS base.
+    pub fs: u64,
+    /// What stands where its id is looked for.
+    pub tid: u32,
+    /// Its id as the kernel has it, which is the same as a rule, and that of its process.
+    pub kernel_tid: u32,
+    /// See `kernel_tid`.
+    pub process: u32,
+    _padding: u32,
 }
 
 /// A frame's return address, the frame pointer that leads to it, and where the frame was realigned its
@@ -196,125 +216,14 @@ const _: () = assert!(
     HEAD as usize + core::mem::offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP
 );
 
-#[repr(C)]
-struct Slot {
-    /// FS base plus one; 0 while free.
-    key: AtomicU64,
-    thread: AtomicU64,
-}
-
-const SLOTS: usize = 2 * MAX_THREADS;
-
-/// What keys are multiplied with, here and in [`memo`]: the stubs do both.
+/// What keys are multiplied with, in [`crate::registry`] and in [`memo`]: the stubs do both.
 pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
-/// How far to the right the number of an FS base's first slot is then.
-pub const HASH_SHIFT: u32 = u64::BITS - SLOTS.trailing_zeros();
-
-/// Threads by FS base: open addressing, nothing is ever removed. A thread that gets the FS base of
-/// one that has ended goes on with its records.
-pub struct Registry([Slot; SLOTS]);
-
-impl Registry {
-    /// No thread.
-    pub const fn new() -> Self {
-        Self(
-            [const {
-                Slot {
-                    key: AtomicU64::new(0),
-                    thread: AtomicU64::new(0),
-                }
-            }; SLOTS],
-        )
-    }
-
-    #[inline(always)]
-    fn get(&self, fs: u64) -> *mut Thread {
-        let first = place(fs);
-        for at in first..first + SLOTS {
-            let slot = &self.0[at % SLOTS];
-            let key = slot.key.load(Ordering::Relaxed);
-            if key == fs.wrapping_add(1) {
-                return slot.thread.load(Ordering::Acquire) as *mut Thread;
-            }
-            if key == 0 {
-                break;
-            }
-        }
-        ptr::null_mut()
-    }
-
-    /// False where the FS base has a thread already, or there is no room.
-    fn insert(&self, fs: u64, thread: *mut Thread) -> bool {
-        let first = place(fs);
-        for at in first..first + SLOTS {
-            let slot = &self.0[at % SLOTS];
-            match slot.key.compare_exchange(
-                0,
-                fs.wrapping_add(1),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => {
-                    slot.thread.store(thread as u64, Ordering::Release);
-                    return true;
-                }
-                Err(key) if key == fs.wrapping_add(1) => return false,
-                Err(_) => {}
-            }
-        }
-        false
-    }
-}
-
-impl Default for Registry {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-#[inline(always)]
-fn place(fs: u64) -> usize {
-    (fs.wrapping_mul(HASH) >> HASH_SHIFT) as usize
-}
-
-/// Threads the runtime has met, the last one first.
-static THREADS: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
-
-/// Lists a thread that will never end.
-///
-/// # Safety
-/// The thread is complete and not listed.
-unsafe fn list(thread: *mut Thread) {
-    let mut first = THREADS.load(Ordering::Relaxed);
-    loop {
-        // SAFETY: the caller's promise.
-        unsafe { (*thread).listed_before = first };
-        match THREADS.compare_exchange_weak(first, thread, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => first = now,
-        }
-    }
-}
-
-/// The threads the runtime has met.
-pub fn all() -> impl Iterator<Item = *mut Thread> {
-    let mut next = THREADS.load(Ordering::Acquire);
-    core::iter::from_fn(move || {
-        let thread = next;
-        if thread.is_null() {
-            return None;
-        }
-        // SAFETY: listed threads stay valid, as does what they say was listed before them.
-        next = unsafe { (*thread).listed_before };
-        Some(thread)
-    })
-}
 
 /// The FS base: the word at %fs:0, where glibc and musl keep it (psABI 3.4.6, variant II thread
 /// pointers point at themselves), else by `rdfsbase`, which costs several times as much next to
 /// `rdtsc`.
 #[inline(always)]
-fn fs_base() -> u64 {
+pub(crate) fn fs_base() -> u64 {
     let base: u64;
     if ipath_parameters.rdfsbase.load(Ordering::Relaxed) != 0 {
         return rdfsbase();
@@ -334,74 +243,109 @@ fn rdfsbase() -> u64 {
 }
 
 /// The FS base of a thread that is not known yet. A program may have begun with a loader's control blocks, and then
-/// have its own without self-pointers, as Go's do: from then on the register tells.
-fn new_fs_base() -> u64 {
+/// have its own without self-pointers, as Go's do: from then on the register tells. `None` where only the kernel
+/// could, and it says another.
+#[inline(always)]
+pub(crate) fn new_fs_base() -> Option<u64> {
     let parameters = &ipath_parameters;
-    if parameters.has_rdfsbase.load(Ordering::Relaxed) != 0 && fs_base() != rdfsbase() {
+    if parameters.has_rdfsbase.load(Ordering::Relaxed) == 0 {
+        let base = fs_base();
+        return sys::fs_base()
+            .is_none_or(|real| real == base)
+            .then_some(base);
+    }
+    if fs_base() != rdfsbase() {
         parameters.tid_offset.store(-1, Ordering::Relaxed);
         parameters.rdfsbase.store(1, Ordering::Relaxed);
     }
-    fs_base()
+    Some(fs_base())
 }
 
-/// The calling thread; null where it is not known yet.
+/// Where behind its FS base each thread has its id; `None` where that is not known.
+#[inline(always)]
+pub(crate) fn tid_offset() -> Option<u64> {
+    u64::try_from(ipath_parameters.tid_offset.load(Ordering::Relaxed)).ok()
+}
+
+/// The calling thread; null where it is not known yet, or what has its FS base is another's place.
 #[inline(always)]
 pub fn current() -> *mut Thread {
-    REGISTRY.get(fs_base())
+    let fs = fs_base();
+    let thread = REGISTRY.get(fs);
+    if thread.is_null() {
+        return thread;
+    }
+    // SAFETY: places stay valid; whoever has this FS base has its id behind it where the command has found every
+    // thread's. Another place's owner has another.
+    unsafe {
+        let is_own = match tid_offset() {
+            Some(offset) => {
+                let own = (fs.wrapping_add(offset) as *const u32).read_volatile();
+                (&raw const (*thread).owner.tid).read_volatile() == own
+            }
+            None => true,
+        };
+        if is_own { thread } else { ptr::null_mut() }
+    }
 }
 
-/// Whether the calling thread, which has `thread`'s FS base, is the one the runtime met first.
+/// Whether all of `thread`, which is the calling thread's place, is the calling thread's: not so as long as it has
+/// what another has left.
 ///
 /// # Safety
-/// `thread` came from [`current`] or [`register`].
+/// `thread` came from [`current`].
 #[inline(always)]
 pub unsafe fn is_same_thread(thread: *mut Thread) -> bool {
-    // SAFETY: a registered thread stays valid; the calling thread has its FS base, behind which the
-    // command has found the thread id of every thread.
-    unsafe { (*thread).tid_at.read_volatile() == (*thread).tid }
+    // SAFETY: places stay valid; the calling thread has the FS base, behind which the command has found the id of
+    // every thread.
+    unsafe {
+        let at = fs_base().wrapping_add((*thread).tid_from_fs) as *const u32;
+        at.read_volatile() == (&raw const (*thread).tid).read_volatile()
+    }
 }
 
-/// Makes the calling thread known; null where there is no room for it. Runs on the application's
-/// stack and may be interrupted by a signal handler that does the same: the loser's memory goes
-/// back.
-#[cold]
+const TABLE_BYTES: u64 = size_of::<Activation>() as u64 * ACTIVATIONS;
+const DEPTHS_BYTES: u64 = size_of::<u32>() as u64 * MAX_FUNCTIONS as u64;
+const HEAD_BYTES: u64 = (size_of::<Thread>() as u64).next_multiple_of(64);
+
+const BYTES: u64 = HEAD
+    + HEAD_BYTES
+    + TABLE_BYTES
+    + DEPTHS_BYTES
+    + paths::BYTES
+    + walk_bytes(FRAMES)
+    + memo::BYTES
+    + STACK;
+
+/// Memory for a place; 0 where there is none.
 #[inline(never)]
-pub fn register() -> *mut Thread {
-    let fs = new_fs_base();
-    let table = size_of::<Activation>() as u64 * ACTIVATIONS;
-    let depths = size_of::<u32>() as u64 * MAX_FUNCTIONS as u64;
-    let frames = walk_bytes(FRAMES);
-    let head = (size_of::<Thread>() as u64).next_multiple_of(64);
-    let Some(base) =
-        memory::map(HEAD + head + table + depths + paths::BYTES + frames + memo::BYTES + STACK)
-    else {
-        return ptr::null_mut();
-    };
-    let Some(index) = segment::take_thread() else {
-        // SAFETY: mapped above and used by nobody.
-        unsafe { memory::unmap(base) };
-        return ptr::null_mut();
-    };
-    let tid = sys::gettid();
-    segment::thread(index).tid.store(tid, Ordering::Relaxed);
-    let thread = (base + HEAD) as *mut Thread;
-    let activations = base + HEAD + head;
+pub(crate) fn map() -> u64 {
+    memory::map(BYTES).unwrap_or(0)
+}
+
+const _: () = assert!(BYTES <= abi::image::RESERVE_PER_THREAD);
+
+/// The place in memory at `base`.
+pub(crate) fn at(base: u64) -> *mut Thread {
+    (base + HEAD) as *mut Thread
+}
+
+/// Makes what [`map`] returned a place that is nobody's.
+#[inline(never)]
+pub(crate) fn fill(base: u64, index: u32) {
+    let thread = at(base);
+    let activations = base + HEAD + HEAD_BYTES;
     // SAFETY: the parts lie behind each other in memory mapped above, zeroed, all of it ours;
     // sizes are multiples of 8, so every part is aligned.
     unsafe {
-        (*thread).tid = tid;
-        let offset = ipath_parameters.tid_offset.load(Ordering::Relaxed);
-        (*thread).tid_at = match u64::try_from(offset) {
-            Ok(offset) => fs.wrapping_add(offset) as *const u32,
-            Err(_) => &raw const (*thread).tid,
-        };
+        (*thread).tid = NOBODY;
         (*thread).index = index;
-        (*thread).depths = (activations + table) as *mut u32;
-        let paths = activations + table + depths;
+        (*thread).depths = (activations + TABLE_BYTES) as *mut u32;
+        let paths = activations + TABLE_BYTES + DEPTHS_BYTES;
         (*thread).paths.begin(paths);
         let buffers = paths + paths::BYTES;
         (*thread).use_for_walks(buffers, FRAMES);
-        let memo = buffers + frames;
+        let memo = buffers + walk_bytes(FRAMES);
         (*thread).memo.begin(memo);
         (*thread).private_stack = (memo + memo::BYTES + STACK) & !0xf;
         (*thread).top = activations as *mut Activation;
@@ -411,12 +355,4 @@ pub fn register() -> *mut Thread {
         (*(*thread).top).slot = u64::MAX;
         (*(*thread).top).function = u32::MAX;
     }
-    if REGISTRY.insert(fs, thread) {
-        // SAFETY: it is complete, and listed by the one that has inserted it.
-        unsafe { list(thread) };
-        return thread;
-    }
-    // SAFETY: never published.
-    unsafe { memory::unmap(base) };
-    REGISTRY.get(fs)
 }

@@ -28,6 +28,8 @@ pub static ipath_trap_actions: TrapActions = TrapActions {
 /// Bytes from a `ucontext_t` to the interrupted rip (see the kernel's asm/ucontext.h and
 /// asm/sigcontext.h).
 const RIP: usize = 8 + 8 + 24 + 16 * 8;
+/// Flag of a `struct sigaction` whose restorer is set, as each is that the kernel takes on x86-64.
+const SA_RESTORER: u64 = 0x0400_0000;
 /// Bytes from a `siginfo_t` to `si_code`.
 const SI_CODE: usize = 8;
 
@@ -72,7 +74,13 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         "cmp dword ptr [rsi + {code}], 0",
         "jg 5f",
         "ret",
+        // The program's handler returns to what it would without us, so that it may stay for longer than this does.
         "4:",
+        "bt dword ptr [r8 + {old} + 8], {has_restorer}",
+        "jnc 6f",
+        "mov rcx, [r8 + {old} + 16]",
+        "mov [rsp], rcx",
+        "6:",
         "jmp rax",
         // The default: it ends the program, as soon as this handler is left. Zeroes are SIG_DFL.
         "5:",
@@ -107,6 +115,7 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         actions = sym ipath_trap_actions,
         old = const offset_of!(TrapActions, old),
         code = const SI_CODE,
+        has_restorer = const SA_RESTORER.trailing_zeros(),
     );
 }
 

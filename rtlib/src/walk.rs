@@ -10,6 +10,7 @@ use abi::rule::{self, Rule};
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE, ROOT_OVERFLOW};
 
 use crate::cfi::{self, Cfa, RBP, RBX, RSP, RegisterRule, Registers};
+use crate::foreign::Window;
 use crate::frame_pointer::{self, Evidence};
 use crate::memo::Read;
 use crate::return_address::{is_after_call, is_context_start, is_entry_code};
@@ -371,6 +372,7 @@ pub unsafe fn full_from(
         let frames = (*thread).frames;
         let mut is_return = true;
         let mut walk = Walk::begin(function, high);
+        let window = Window::new();
         loop {
             if walk.len == depth_limit() {
                 walk.root = ROOT_CUT;
@@ -388,7 +390,7 @@ pub unsafe fn full_from(
             let sp = registers[RSP];
             let load = |at: u64| {
                 let is_inside = at >= sp && at <= high - 8;
-                is_inside.then(|| (at as *const u64).read_unaligned())
+                is_inside.then(|| window.word(at, high)).flatten()
             };
             match step(&mut registers, pc, is_return, &load) {
                 Step::Caller {

@@ -8,6 +8,8 @@ use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::time::Duration;
 
 const FUNCTIONS: [&str; 3] = ["tiny_one", "tiny_two", "tiny_four"];
 
@@ -104,4 +106,41 @@ fn no_trap_unasked() {
     }
     before.assert_unchanged(target.pid());
     target.finish("ok calls ");
+}
+
+/// The program's own handler is entered through ours, and returns when ours is gone.
+#[test]
+fn trap_detach_amid_own_handler() {
+    let scratch = Scratch::new("trap-own");
+    let gate = scratch.file("gate");
+    let program = program_with("trap_handler.c", &["-no-pie"]);
+    let mut target = Target::start(program, [&gate]).await_output("ready");
+    let pid = target.pid().to_string();
+    let before = ProcessState::of(target.pid());
+    let attach = ["attach", &pid, "--no-tui", "--allow-trap", "--keep"];
+    Run::ipath(attach)
+        .args(["--duration", "1ms"])
+        .args(patterns())
+        .run()
+        .expect(0);
+    target.signal(Signal::SIGUSR1);
+    let limit = Duration::from_secs(20);
+    target.until(limit, "come to its handler", |t| {
+        t.stdout().contains("inside")
+    });
+    let file = scratch.file("p.json");
+    Run::ipath(["detach", &pid, "-o"])
+        .arg(&file)
+        .run()
+        .expect(0);
+    let profile = Profile::read(&file);
+    let tactics = profile
+        .functions
+        .iter()
+        .flat_map(|f| f.exits.iter().chain([&f.entry]));
+    assert!(tactics.into_iter().any(|t| t == "trap"), "all have room");
+    std::fs::write(&gate, "").expect("an own file");
+    target.until(limit, "left its handler", |t| t.stdout().contains("left"));
+    before.assert_unchanged(target.pid());
+    target.finish("ok");
 }

@@ -1,13 +1,17 @@
 //! Records as one consistent reading each.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::btree_map::{Entry, OccupiedEntry};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
+use std::time::Duration;
 
 use abi::segment::{AREA_RECORDS, NO_BUCKET, ROOT_OVERFLOW, RecordTimer};
 
 use crate::segment::Segment;
+
+#[cfg(test)]
+mod tests;
 
 /// What a record says.
 #[derive(Clone, Debug)]
@@ -32,6 +36,50 @@ pub(super) struct RawTimer {
     pub(super) histogram: BTreeMap<u8, u64>,
 }
 
+impl RawTimer {
+    /// Calls that its histogram holds.
+    fn held(&self) -> u64 {
+        self.histogram
+            .values()
+            .fold(0, |sum, &n| sum.saturating_add(n))
+    }
+
+    /// Makes those `closed`, by the bucket that has most: there one call changes least.
+    fn hold(&mut self, closed: u64) {
+        while let Some(surplus) = self.held().checked_sub(closed).filter(|&n| n != 0) {
+            let Some(mut fullest) = fullest(&mut self.histogram) else {
+                return;
+            };
+            let rest = fullest.get().saturating_sub(surplus);
+            if rest == 0 {
+                fullest.remove();
+            } else {
+                fullest.insert(rest);
+            }
+        }
+        let missing = closed.saturating_sub(self.held());
+        if missing == 0 {
+            return;
+        }
+        match fullest(&mut self.histogram) {
+            Some(mut fullest) => *fullest.get_mut() += missing,
+            None => drop(
+                self.histogram
+                    .insert(self.sum.checked_ilog2().unwrap_or(0) as u8, missing),
+            ),
+        }
+    }
+}
+
+/// The bucket that has most.
+fn fullest(histogram: &mut BTreeMap<u8, u64>) -> Option<OccupiedEntry<'_, u8, u64>> {
+    let (&bucket, _) = histogram.iter().max_by_key(|&(_, &n)| n)?;
+    match histogram.entry(bucket) {
+        Entry::Occupied(place) => Some(place),
+        Entry::Vacant(_) => None,
+    }
+}
+
 impl Raw {
     pub(super) fn empty(timers: usize) -> Self {
         let timers = vec![RawTimer::default(); timers];
@@ -51,6 +99,32 @@ impl Raw {
         self.entered
             .saturating_sub(self.closed)
             .saturating_sub(self.unwound)
+    }
+
+    /// Has all of it tell of the same calls. A writer that stands still in the middle of a call's end (its
+    /// thread is not running, its process is stopped, or has been killed there) has counted that call in one
+    /// place and not yet in another.
+    fn settle(&mut self) {
+        let held = |timer: &RawTimer| timer.held();
+        let (Some(least), Some(most)) = (
+            self.timers.iter().map(held).min(),
+            self.timers.iter().map(held).max(),
+        ) else {
+            return;
+        };
+        if least == self.closed && most == self.closed {
+            return;
+        }
+        // The one call is still open, or has just ended, whichever all histograms can be made to say. Where more
+        // than one is missing, the writer was moving buckets.
+        if least.abs_diff(self.closed) <= 1 {
+            self.closed = least;
+        }
+        for timer in &mut self.timers {
+            timer.hold(self.closed);
+        }
+        let ended = self.closed.saturating_add(self.unwound);
+        self.entered = self.entered.max(ended);
     }
 
     /// Adds another thread's record of the same path.
@@ -134,34 +208,68 @@ pub(super) fn within_reason(segment: &Segment, merged: BTreeMap<Key, Raw>) -> BT
 fn read_all(segment: &Segment) -> Vec<Raw> {
     let header = segment.header();
     let used = header.records_used.load(Acquire);
-    let capacity = header.areas[AREA_RECORDS].capacity;
+    let capacity = header.areas[AREA_RECORDS].capacity();
+    let mut patience = Patience::default();
     (0..used.min(capacity))
-        .filter_map(|index| read(segment, index))
+        .filter_map(|index| read(segment, index, &mut patience))
         .collect()
 }
 
-fn read(segment: &Segment, index: u64) -> Option<Raw> {
-    /// A writer needs a few ns; one that was switched out in the middle stays odd for longer, and
-    /// then the last reading is taken as it is.
-    const TRIES: usize = 10_000;
+/// How long writers are waited for that stand still while they write, in one reading of all records.
+struct Patience {
+    pauses: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        /// Enough for a thread that waits for a processor, as a rule.
+        const PAUSES: u32 = 50;
+        Self { pauses: PAUSES }
+    }
+}
+
+impl Patience {
+    /// Waits a little; false where that has been done often enough.
+    fn wait(&mut self) -> bool {
+        const PAUSE: Duration = Duration::from_millis(2);
+        let Some(left) = self.pauses.checked_sub(1) else {
+            return false;
+        };
+        self.pauses = left;
+        std::thread::sleep(PAUSE);
+        true
+    }
+}
+
+fn read(segment: &Segment, index: u64, patience: &mut Patience) -> Option<Raw> {
+    /// A writer needs a few ns; one that was switched out in the middle stays odd for longer. Where that takes
+    /// too long, the last reading is mended.
+    const TRIES: usize = 1000;
     let head = segment.record(index)?;
     let path = head.path.load(Acquire);
     if path == 0 {
         return None;
     }
-    let mut raw = None;
-    for _ in 0..TRIES {
-        let before = head.sequence.load(Acquire);
-        let reading = read_once(segment, index);
-        fence(Acquire);
-        let is_whole = before % 2 == 0 && head.sequence.load(Relaxed) == before;
-        raw = reading;
-        if is_whole {
-            break;
+    loop {
+        let mut raw = None;
+        for _ in 0..TRIES {
+            let before = head.sequence.load(Acquire);
+            let reading = read_once(segment, index)?;
+            fence(Acquire);
+            let is_whole = before % 2 == 0 && head.sequence.load(Relaxed) == before;
+            let raw = raw.insert(reading);
+            if is_whole {
+                // A jump out of a signal handler can have left the number odd: then it is even inside.
+                raw.settle();
+                return Some(raw.clone());
+            }
+            std::hint::spin_loop();
         }
-        std::hint::spin_loop();
+        if !patience.wait() {
+            raw.iter_mut().for_each(Raw::settle);
+            return raw;
+        }
     }
-    raw
 }
 
 fn read_once(segment: &Segment, index: u64) -> Option<Raw> {

@@ -231,7 +231,7 @@ impl Segment {
         };
         (
             area,
-            self.header().areas.get(area).map_or(0, |a| a.capacity),
+            self.header().areas.get(area).map_or(0, |a| a.capacity()),
         )
     }
 
@@ -271,7 +271,7 @@ impl Segment {
             }
             // By a system call: what is not there is an error, and takes no memory.
             let mut bytes = vec![0; len as usize];
-            let start = self.header().areas.get(area).map_or(0, |a| a.offset);
+            let start = self.header().areas.get(area).map_or(0, |a| a.offset());
             let read = self.file.read_exact_at(&mut bytes, start);
             // The bytes have been read before the turn is looked at again.
             fence(Acquire);

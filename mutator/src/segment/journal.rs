@@ -100,7 +100,7 @@ impl Journal<'_> {
     /// Every entry whose bytes may stand in the target.
     pub fn standing(&self) -> Result<Vec<u32>, SegmentError> {
         let used = self.0.header().journal_used.load(Acquire);
-        let capacity = self.0.header().areas[AREA_JOURNAL].capacity;
+        let capacity = self.0.header().areas[AREA_JOURNAL].capacity();
         let mut standing = Vec::new();
         for index in 0..used.min(capacity) as u32 {
             let state = self.entry(index)?.state.load(Acquire);

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::segment::{
     AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS, AREA_JOURNAL, AREA_MODULES, AREA_NODES,
-    AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, Area, FIRST_NODE, Header, Histogram,
-    JournalEntry, MAGIC, ModuleEntry, Node, STATE_SETUP, ThreadEntry, record_stride,
+    AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, FIRST_NODE, Header, Histogram, JournalEntry,
+    MAGIC, ModuleEntry, Node, STATE_SETUP, ThreadEntry, record_stride,
 };
 use abi::{ABI_VERSION, MAX_THREADS, MAX_TIMERS, PAGE};
 
@@ -52,14 +52,12 @@ impl Shape {
         items
     }
 
-    fn areas(&self) -> ([Area; AREAS], u64) {
-        let mut areas = [Area::default(); AREAS];
+    /// Offset and capacity of each area, and bytes of the whole.
+    fn areas(&self) -> ([(u64, u64); AREAS], u64) {
+        let mut areas = [(0, 0); AREAS];
         let mut offset = PAGE;
         for (area, (stride, count)) in areas.iter_mut().zip(self.items()) {
-            *area = Area {
-                offset,
-                capacity: count,
-            };
+            *area = (offset, count);
             offset = (offset + stride * count).next_multiple_of(PAGE);
         }
         (areas, offset)
@@ -68,7 +66,7 @@ impl Shape {
     /// Ranges without which there is no session: the header and room for a document, the next one too.
     pub(super) fn least(&self) -> [std::ops::Range<u64>; 3] {
         let (areas, _) = self.areas();
-        let document = |area: usize| areas[area].offset..areas[area].offset + DOCUMENT_SPARE;
+        let document = |area: usize| areas[area].0..areas[area].0 + DOCUMENT_SPARE;
         let documents = [AREA_DOCUMENT_0, AREA_DOCUMENT_1].map(document);
         [0..PAGE, documents[0].clone(), documents[1].clone()]
     }
@@ -81,11 +79,9 @@ impl Shape {
     /// Lays out a segment of zeroes.
     pub(super) fn write(&self, header: &Header, process: &Process) {
         let (areas, size) = self.areas();
-        let start: *const Area = header.areas.as_ptr();
-        for (index, area) in areas.into_iter().enumerate() {
-            // SAFETY: the header lies in a writable map that nobody else knows yet; the array has
-            // AREAS elements. The runtime only ever reads them.
-            unsafe { start.add(index).cast_mut().write_volatile(area) };
+        for (area, (offset, capacity)) in header.areas.iter().zip(areas) {
+            area.offset.store(offset, Relaxed);
+            area.capacity.store(capacity, Relaxed);
         }
         header.version.store(ABI_VERSION, Relaxed);
         header.pid.store(process.pid.0 as u32, Relaxed);
@@ -127,10 +123,11 @@ impl Shape {
         }
         .items();
         for (area, (stride, most)) in header.areas.iter().zip(items) {
-            let bytes = area.capacity.checked_mul(stride);
-            let end = bytes.and_then(|b| b.checked_add(area.offset));
-            let fits = area.capacity <= most && end.is_some_and(|e| e <= len);
-            if area.offset < PAGE || area.offset % 8 != 0 || !fits {
+            let (offset, capacity) = (area.offset(), area.capacity());
+            let bytes = capacity.checked_mul(stride);
+            let end = bytes.and_then(|b| b.checked_add(offset));
+            let fits = capacity <= most && end.is_some_and(|e| e <= len);
+            if offset < PAGE || offset % 8 != 0 || !fits {
                 return Err("areas");
             }
         }

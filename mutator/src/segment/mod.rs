@@ -309,7 +309,7 @@ impl Segment {
         /// Bytes of a block of stat(2).
         const BLOCK: u64 = 512;
         let stride = Shape::stride(area, self.header().record_stride.load(Relaxed));
-        let capacity = self.header().areas.get(area).map_or(0, |a| a.capacity);
+        let capacity = self.header().areas.get(area).map_or(0, |a| a.capacity());
         let written = self.file.metadata().map_or(0, |m| m.blocks() * BLOCK);
         claimed.min(capacity).min(written / stride.max(1))
     }
@@ -349,11 +349,11 @@ impl Segment {
     /// the map.
     fn item<T>(&self, area: usize, index: u64, stride: u64, offset: u64) -> Option<&T> {
         let area = self.header().areas.get(area)?;
-        if index >= area.capacity {
+        if index >= area.capacity() {
             return None;
         }
         let at = area
-            .offset
+            .offset()
             .checked_add(index.checked_mul(stride)?)?
             .checked_add(offset)?;
         let end = at.checked_add(size_of::<T>() as u64)?;
@@ -369,10 +369,10 @@ impl Segment {
         let area = self.header().areas.get(area);
         let area = area.ok_or(SegmentError::Corrupt("areas"))?;
         let end = at.checked_add(bytes.len() as u64);
-        if end.is_none_or(|end| end > area.capacity) {
+        if end.is_none_or(|end| end > area.capacity()) {
             return Ok(false);
         }
-        self.write_at(area.offset.saturating_add(at), bytes)
+        self.write_at(area.offset().saturating_add(at), bytes)
     }
 
     /// Makes an item of an area zeroes, so that it can be written through the map; false where it, or
@@ -383,7 +383,7 @@ impl Segment {
             return Ok(false);
         }
         let area = self.header().areas.get(area);
-        let start = area.map_or(0, |area| area.offset) + index * stride;
+        let start = area.map_or(0, |area| area.offset()) + index * stride;
         self.write_at(start, &vec![0; size_of::<T>()])
     }
 

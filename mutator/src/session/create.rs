@@ -8,7 +8,7 @@ use abi::segment::STATE_ACTIVE;
 use patcher::Avma;
 use patcher::plan::Effects;
 
-use super::map_in::{ControlBlock, Placed, Ready, map_in};
+use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
 use super::{Changed, Locked, Selected, Session, SessionError, VERIFY};
 use crate::clock;
 use crate::faults::step;
@@ -167,8 +167,6 @@ impl Session {
         modules: &[Module],
         control_block: ControlBlock,
     ) -> Parameters {
-        const AT_HWCAP2: u64 = 26;
-        const FSGSBASE: u64 = 2;
         const AT_BASE: u64 = 7;
         /// The loader's entry code calls the constructors; glibc's is 70 bytes long.
         const ENTRY_CODE: u64 = 128;
@@ -177,7 +175,6 @@ impl Session {
             metric.map_or(0, |m| m.mult).into()
         };
         let process = &self.process;
-        let has_rdfsbase = process.auxiliary(AT_HWCAP2).unwrap_or(0) & FSGSBASE != 0;
         // The loader itself is the program where there is no other.
         let loader = process.auxiliary(AT_BASE).filter(|&a| a != 0);
         let root = loader.and_then(|base| {
@@ -192,14 +189,17 @@ impl Session {
             folds: u64::from(options.collapse_recursion).into(),
             distrust: u64::from(std::env::var_os(VERIFY).is_some_and(|v| v == "distrust")).into(),
             tid_offset: control_block.tid_offset.unwrap_or(-1).into(),
-            rdfsbase: u32::from(!control_block.has_self_pointer && has_rdfsbase).into(),
-            has_rdfsbase: u32::from(has_rdfsbase).into(),
+            rdfsbase: u32::from(control_block.fs_base == FsBase::Register).into(),
+            has_rdfsbase: u32::from(control_block.has_rdfsbase).into(),
             system_calls: 1.into(),
             timers: (options.metrics.len() as u32).into(),
-            reserved: 0.into(),
+            threads_apart: u32::from(options.per_thread).into(),
             scale: std::array::from_fn(scale),
             root_start: root.unwrap_or(0).into(),
             root_end: root.map_or(0, |r| r + ENTRY_CODE).into(),
+            reserve: 0.into(),
+            reserve_len: 0.into(),
+            populated: std::array::from_fn(|_| 0.into()),
         }
     }
 }

@@ -88,7 +88,9 @@ impl Locked<'_> {
         let memory = space.memory();
         // The runtime maps memory for itself, so its list is whole only when nobody is in it.
         self.wait_until_left(memory)?;
-        self.unhandle_traps()?;
+        if self.unhandle_traps()? {
+            self.wait_until_left(memory)?;
+        }
         let mappings = self.mappings(memory)?;
         self.mark_leaving(&mappings)?;
         self.unmap_now("detach", &self.in_order(&mappings))

@@ -43,11 +43,33 @@ pub(super) struct Placed {
     pub(super) stop: Option<Duration>,
 }
 
+/// By what the runtime tells threads apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FsBase {
+    /// The first word there is its own address: psABI 3.4.6, and so for all whose threads are libc's.
+    SelfPointer,
+    /// `rdfsbase` reads the register.
+    Register,
+}
+
+impl FsBase {
+    /// `None` where neither is there: threads would be taken for each other.
+    fn known(has_self_pointer: bool, has_rdfsbase: bool) -> Option<Self> {
+        match (has_self_pointer, has_rdfsbase) {
+            (true, _) => Some(Self::SelfPointer),
+            (false, true) => Some(Self::Register),
+            (false, false) => None,
+        }
+    }
+}
+
 /// What the runtime may rely on at the FS base of every thread.
 #[derive(Clone, Copy)]
 pub(super) struct ControlBlock {
-    /// The first word is its own address: psABI 3.4.6, and so for all whose threads are libc's.
-    pub(super) has_self_pointer: bool,
+    /// By what it is known.
+    pub(super) fs_base: FsBase,
+    /// Whether the register may be read: AT_HWCAP2, bit 1.
+    pub(super) has_rdfsbase: bool,
     /// Where behind the FS base the thread id stands.
     pub(super) tid_offset: Option<i32>,
 }
@@ -176,6 +198,8 @@ fn map_parts(
         image,
         ..
     } = *ready;
+    const AT_HWCAP2: u64 = 26;
+    const FSGSBASE: u64 = 2;
     let memory = space.memory();
     // Only one command can have the process stopped: what it finds now nobody adds to.
     let is_ours = |m: &_| named.as_ref().is_some_and(|(segment, _)| segment.is_in(m));
@@ -188,9 +212,16 @@ fn map_parts(
         let base = thread.fs_base();
         base != Avma(0) && memory.read_word(base).is_ok_and(|word| word == base.0)
     });
+    let has_rdfsbase = process.auxiliary(AT_HWCAP2).unwrap_or(0) & FSGSBASE != 0;
+    let fs_base = FsBase::known(has_self_pointer, has_rdfsbase).ok_or_else(|| {
+        let why = "its threads cannot be told apart: no self-pointer at %fs:0, and the kernel or the \
+                   processor does not let programs read the FS base (AT_HWCAP2)";
+        SessionError::Held(why.to_owned())
+    })?;
     let mut remote = Remote::new(code, stopped)?;
     let control_block = ControlBlock {
-        has_self_pointer,
+        fs_base,
+        has_rdfsbase,
         tid_offset: tid_offset(process, memory, &remote),
     };
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -353,4 +384,17 @@ fn tid_offset(process: &Process, memory: &Memory, thread: &Remote<'_>) -> Option
     let mut places = (0..BLOCK).step_by(4).filter(|&at| block[at..at + 4] == tid);
     let place = places.next()?;
     places.next().is_none().then_some(place as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FsBase;
+
+    #[test]
+    fn threads_that_cannot_be_told_apart_are_refused() {
+        assert_eq!(FsBase::known(true, false), Some(FsBase::SelfPointer));
+        assert_eq!(FsBase::known(true, true), Some(FsBase::SelfPointer));
+        assert_eq!(FsBase::known(false, true), Some(FsBase::Register));
+        assert_eq!(FsBase::known(false, false), None);
+    }
 }

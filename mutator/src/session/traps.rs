@@ -124,10 +124,11 @@ impl Locked<'_> {
         sigaction(&mut remote, new, new.plus(ACTION))
     }
 
-    /// Puts back what SIGTRAP did before, unless the program has changed it since.
-    pub(super) fn unhandle_traps(&mut self) -> Result<(), SessionError> {
+    /// Puts back what SIGTRAP did before, unless the program has changed it since; whether there was anything to put
+    /// back. Then threads may still be in the handler that are on the way to the program's own.
+    pub(super) fn unhandle_traps(&mut self) -> Result<bool, SessionError> {
         if !self.document.trap_handler {
-            return Ok(());
+            return Ok(false);
         }
         let handler = self.trap_address(SYMBOL_TRAP_HANDLER)?;
         let actions = self.trap_address(SYMBOL_TRAP_ACTIONS)?;
@@ -150,7 +151,7 @@ impl Locked<'_> {
         result?;
         self.document.trap_handler = false;
         self.segment.write_document(&self.document)?;
-        Ok(())
+        Ok(true)
     }
 
     /// Where a thread stands that has met a breakpoint and not been to the handler yet.

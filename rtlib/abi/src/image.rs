@@ -5,6 +5,7 @@ use core::mem::size_of;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use crate::MAX_TIMERS;
+use crate::segment::AREAS;
 
 /// Symbol of the entry stub.
 pub const SYMBOL_ENTRY_STUB: &str = "ipath_entry_stub";
@@ -44,12 +45,13 @@ pub struct Parameters {
     pub rdfsbase: AtomicU32,
     /// 1 where that instruction may be used (AT_HWCAP2 bit 1).
     pub has_rdfsbase: AtomicU32,
-    /// 1 where the runtime may make system calls.
+    /// 1 where the runtime may make system calls; 0 where it makes none at all, as one that a filter forbids could end
+    /// the program. Then it has the reserve, and what the command has published of the process's maps.
     pub system_calls: AtomicU32,
     /// Timers in use.
     pub timers: AtomicU32,
-    /// Not used; zero.
-    pub reserved: AtomicU32,
+    /// 1 where no thread is to be counted as another that has ended, as long as there is room.
+    pub threads_apart: AtomicU32,
     /// Ticks to the timer's unit: `(ticks * scale) >> SCALE_SHIFT`, over 128 bits.
     pub scale: [AtomicU64; MAX_TIMERS],
     /// First address of the loader's entry code, which has no unwind information: a return
@@ -57,7 +59,18 @@ pub struct Parameters {
     pub root_start: AtomicU64,
     /// See `root_start`.
     pub root_end: AtomicU64,
+    /// Where `system_calls` is 0: memory of the runtime's own, readable and writable, zeroes; see [`RESERVE_SHARED`].
+    pub reserve: AtomicU64,
+    /// Its bytes.
+    pub reserve_len: AtomicU64,
+    /// Where `system_calls` is 0: bytes of each area of the segment that have memory, from its start on.
+    pub populated: [AtomicU64; AREAS],
 }
+
+/// Bytes of the reserve that each thread takes; calls on threads beyond are missed.
+pub const RESERVE_PER_THREAD: u64 = 1 << 20;
+/// Bytes of the reserve for what all threads share, and for tables of threads that grow.
+pub const RESERVE_SHARED: u64 = 32 << 20;
 
 /// Fractional bits of [`Parameters::scale`]: up to two units a tick.
 pub const SCALE_SHIFT: u32 = 63;
@@ -150,7 +163,7 @@ pub struct TrapActions {
 const _: () = {
     assert!(size_of::<TrapSlot>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 64 + 8 * MAX_TIMERS + 16);
+    assert!(size_of::<Parameters>() == 64 + 8 * MAX_TIMERS + 32 + 8 * AREAS);
     assert!(size_of::<FunctionSlot>() == 8);
     assert!(size_of::<MapSlot>() == 16);
 };

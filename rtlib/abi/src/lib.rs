@@ -11,7 +11,7 @@ pub mod rule;
 pub mod segment;
 
 /// Version of every layout in this crate; a segment of another version is refused.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// Page size of the only platform there is, in bytes.
 pub const PAGE: u64 = 4096;
@@ -20,7 +20,7 @@ pub const PAGE: u64 = 4096;
 pub const MAX_FUNCTIONS: usize = 16384;
 
 /// Most threads alive at once that record; calls on further ones are counted as missed.
-pub const MAX_THREADS: usize = 4096;
+pub const MAX_THREADS: usize = 8192;
 
 /// Most timers one session can have.
 pub const MAX_TIMERS: usize = 4;

@@ -4,7 +4,7 @@
 //! records, threads and modules; the command writes the rest.
 
 use core::mem::{offset_of, size_of};
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::MAX_TIMERS;
 
@@ -25,14 +25,28 @@ pub const FIRST_NODE: u32 = 5;
 /// Bytes that the node, record and module areas are populated by at a time.
 pub const CHUNK: u64 = 64 * 1024;
 
-/// An area of the segment: `count` items of one size from `offset` on, both in bytes resp. items.
+/// An area of the segment: items of one size. Stored once, before anyone else has the segment.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Area {
     /// Bytes from the start of the segment.
-    pub offset: u64,
+    pub offset: AtomicU64,
     /// How many items there is room for.
-    pub capacity: u64,
+    pub capacity: AtomicU64,
+}
+
+impl Area {
+    /// Bytes from the start of the segment.
+    #[inline(always)]
+    pub fn offset(&self) -> u64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    /// How many items there is room for.
+    #[inline(always)]
+    pub fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
 }
 
 /// The segment's first page.
@@ -197,6 +211,9 @@ pub struct TableHead {
 pub const TABLE_OF_ENTRIES: u64 = 1;
 /// Rows are rules of return addresses, for code that has no unwind entries.
 pub const TABLE_OF_RULES: u64 = 2;
+/// Rows are the text of /proc/PID/maps, filled up with line feeds, for a runtime that may not read it; the last such
+/// table is the one.
+pub const TABLE_OF_MAPS: u64 = 3;
 
 /// What there is for an address.
 #[repr(C)]

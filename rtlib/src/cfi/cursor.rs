@@ -1,6 +1,8 @@
 //! Bounded reading of unwind tables.
 
-/// Memory that is known to be readable for as long as it is used here.
+use crate::foreign;
+
+/// Memory that has been mapped and readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     start: u64,
@@ -11,8 +13,8 @@ impl Region {
     /// The bytes from `start` up to `end`.
     ///
     /// # Safety
-    /// Every byte of the range stays mapped and readable while the region or a cursor made from it
-    /// is in use.
+    /// Every byte of the range was seen mapped and readable. It may be unmapped meanwhile: then there is nothing more
+    /// to be read.
     pub const unsafe fn new(start: u64, end: u64) -> Self {
         Self { start, end }
     }
@@ -29,7 +31,7 @@ impl Region {
 
     /// A cursor at `at` that ends with the region; `None` outside of it.
     pub fn cursor(self, at: u64) -> Option<Cursor> {
-        (self.start <= at && at <= self.end).then_some(Cursor { at, end: self.end })
+        (self.start <= at && at <= self.end).then(|| Cursor::new(at, self.end))
     }
 }
 
@@ -38,7 +40,14 @@ impl Region {
 pub struct Cursor {
     at: u64,
     end: u64,
+    /// What has been read: the first `ahead_len` bytes, which end at `ahead_end`.
+    ahead: [u8; AHEAD],
+    ahead_end: u64,
+    ahead_len: u64,
 }
+
+/// Bytes that are read at a time.
+const AHEAD: usize = 64;
 
 /// Pointer encodings, LSB 5 section 10.5.1.
 mod encoding {
@@ -66,15 +75,38 @@ macro_rules! fixed {
             if self.end - self.at < LEN {
                 return None;
             }
-            // SAFETY: `at..at + LEN` lies inside the region, which is readable by its contract.
-            let value = unsafe { (self.at as *const $t).read_unaligned() };
+            let from = self.ahead(LEN)?;
+            let bytes = self.ahead.get(from..from + LEN as usize)?;
             self.at += LEN;
-            Some(value)
+            Some(<$t>::from_le_bytes(bytes.try_into().ok()?))
         }
     )*};
 }
 
 impl Cursor {
+    fn new(at: u64, end: u64) -> Self {
+        Self {
+            at,
+            end,
+            ahead: [0; AHEAD],
+            ahead_end: at,
+            ahead_len: 0,
+        }
+    }
+
+    /// Where in `ahead` the next bytes are, of which `len` are wanted that lie before the end.
+    fn ahead(&mut self, len: u64) -> Option<usize> {
+        let start = self.ahead_end - self.ahead_len;
+        if self.at < start || self.at + len > self.ahead_end {
+            let count = (self.end - self.at).min(AHEAD as u64) as usize;
+            // SAFETY: inside the region, by its contract.
+            let got = unsafe { foreign::read(self.at, self.ahead.get_mut(..count)?) } as u64;
+            (self.ahead_end, self.ahead_len) = (self.at + got, got);
+            return (len <= got).then_some(0);
+        }
+        Some((self.at - start) as usize)
+    }
+
     /// Address of the next byte.
     pub fn at(&self) -> u64 {
         self.at
@@ -100,7 +132,11 @@ impl Cursor {
     pub fn split(&mut self, len: u64) -> Option<Self> {
         let at = self.at;
         self.skip(len)?;
-        Some(Self { at, end: at + len })
+        Some(Self {
+            at,
+            end: at + len,
+            ..*self
+        })
     }
 
     /// An unsigned LEB128 number; `None` where it does not fit 64 bits.

@@ -1,0 +1,77 @@
+/* A program with a handler of SIGTRAP of its own, and functions that only breakpoints have room in.
+ *
+ *     trap_handler GATE
+ *
+ * Calls them until SIGUSR1, then comes to a breakpoint of its own, whose handler says `inside` and waits for the file
+ * GATE; says `left` and calls them until SIGTERM. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+__asm__(".text\n.p2align 4\n"
+        ".type before, @function\nbefore:\n.cfi_startproc\n xor %eax, %eax\n ret\n.cfi_endproc\n"
+        ".size before, .-before\n"
+        ".globl tiny_one\n.type tiny_one, @function\ntiny_one:\n.cfi_startproc\n ret\n"
+        ".cfi_endproc\n.size tiny_one, .-tiny_one\n"
+        ".globl tiny_two\n.type tiny_two, @function\ntiny_two:\n.cfi_startproc\n repz ret\n"
+        ".cfi_endproc\n.size tiny_two, .-tiny_two\n"
+        ".globl tiny_four\n.type tiny_four, @function\ntiny_four:\n.cfi_startproc\n"
+        " mov %rdi, %rax\n ret\n.cfi_endproc\n.size tiny_four, .-tiny_four\n"
+        ".type behind, @function\nbehind:\n.cfi_startproc\n ret\n.cfi_endproc\n"
+        ".size behind, .-behind\n");
+
+void tiny_one(void);
+void tiny_two(void);
+void tiny_four(void);
+
+static atomic_int wanted, stop;
+static const char *gate;
+
+static void nap(void)
+{
+    struct timespec t = {0, 1000000};
+    nanosleep(&t, NULL);
+}
+
+static void on_signal(int signal)
+{
+    atomic_store(signal == SIGTERM ? &stop : &wanted, 1);
+}
+
+static void on_trap(int signal)
+{
+    (void)signal;
+    if (write(1, "inside\n", 7) != 7)
+        _exit(3);
+    while (access(gate, F_OK))
+        nap();
+}
+
+int main(int argc, char **argv)
+{
+    struct sigaction action = {.sa_handler = on_trap};
+    if (argc < 2 || sigaction(SIGTRAP, &action, NULL))
+        return 2;
+    gate = argv[1];
+    signal(SIGUSR1, on_signal);
+    signal(SIGTERM, on_signal);
+    puts("ready");
+    fflush(stdout);
+    while (!atomic_load(&stop)) {
+        for (int i = 0; i < 1000; i++) {
+            tiny_one();
+            tiny_two();
+            tiny_four();
+        }
+        if (atomic_exchange(&wanted, 0)) {
+            __asm__ volatile("int3");
+            puts("left");
+            fflush(stdout);
+        }
+    }
+    puts("ok");
+    return 0;
+}

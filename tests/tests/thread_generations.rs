@@ -1,0 +1,86 @@
+//! `thread_generations`: what bounds a session is how many threads are alive at once, not how many there have
+//! ever been.
+
+use ipath_tests::compile::program;
+use ipath_tests::each_way::all_kept;
+use ipath_tests::program::Program;
+use ipath_tests::session::Session;
+use ipath_tests::target::Target;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+fn generations(args: &[&str]) -> Program {
+    Program::new(&program("thread_generations.c"), args.iter().copied())
+}
+
+#[test]
+fn thread_generations_one_after_another() {
+    all_kept(&generations(&["after", "30000"]));
+}
+
+#[test]
+fn thread_generations_alive_at_once() {
+    all_kept(&generations(&["alive", "5000"]));
+}
+
+/// Bytes of a field of the process's status.
+fn status(pid: u32, field: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("alive");
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    number.unwrap_or_else(|| panic!("no {field} in\n{text}")) * 1024
+}
+
+/// Bytes of memory that the process's segment takes.
+fn segment(pid: u32) -> u64 {
+    let start = format!("ipath-{pid}-");
+    let mut files = fs::read_dir("/dev/shm").expect("there").flatten();
+    let named = files.find(|file| file.file_name().to_string_lossy().starts_with(&start));
+    let file = named.expect("a segment").metadata().expect("there");
+    file.blocks() * 512
+}
+
+/// How many threads the program has made.
+fn made(target: &Target) -> u64 {
+    let text = target.stdout();
+    let last = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("made "))
+        .next_back();
+    last.and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn thread_generations_take_no_more_memory() {
+    const THREADS: u64 = 10_000;
+    let mut target =
+        Target::start(program("thread_generations.c"), ["forever"]).await_output("ready");
+    let pid = target.pid();
+    let session = Session::attach(pid, &["work", "around"]);
+    let wait = |target: &mut Target| {
+        let until = made(target) + THREADS;
+        let limit = Duration::from_secs(120);
+        target.until(limit, "made more threads", |t| made(t) >= until);
+    };
+    wait(&mut target);
+    let before = (segment(pid), status(pid, "VmRSS"), status(pid, "VmSize"));
+    wait(&mut target);
+    let after = (segment(pid), status(pid, "VmRSS"), status(pid, "VmSize"));
+    println!("segment, resident, mapped: {before:?} {after:?}");
+    // What a few threads more take that were alive at the same time: these are no 2,000.
+    const FEW: u64 = 8 << 20;
+    assert!(
+        after.0 <= before.0 + (256 << 10),
+        "segment: {before:?} {after:?}"
+    );
+    assert!(after.1 <= before.1 + FEW, "resident: {before:?} {after:?}");
+    assert!(
+        after.2 <= before.2 + 4 * FEW,
+        "mapped: {before:?} {after:?}"
+    );
+    let profile = session.detach();
+    assert!(profile.calls("work") > 5 * THREADS);
+    assert_eq!(profile.losses.missed, 0);
+    target.finish("ok");
+}
