@@ -7,6 +7,7 @@ pub mod commands;
 pub mod error;
 pub mod export;
 pub mod faults;
+pub mod files;
 pub mod images;
 pub mod launch;
 pub mod lines;
