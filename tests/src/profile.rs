@@ -42,6 +42,8 @@ pub struct Session {
     pub clock_hz: u64,
     pub stops: Vec<Stop>,
     #[serde(default)]
+    pub notes: Vec<String>,
+    #[serde(default)]
     pub collapsed: bool,
 }
 

@@ -1,6 +1,7 @@
 //! From the counters in the segment to a profile, while the target writes on.
 
 mod frames;
+mod places;
 mod records;
 
 use std::collections::BTreeMap;
@@ -31,10 +32,11 @@ impl Collector {
     /// The profile of a session as it is now.
     pub fn profile(&mut self, session: &Session) -> Profile {
         let (segment, document) = (session.segment(), session.document());
+        let process = session.process();
         if session.is_in_target() {
-            self.frames.learn_maps(session.process());
+            self.frames.learn_maps(process);
         }
-        self.frames.learn_published(segment);
+        self.frames.learn_published(segment, document, process);
         let mut profile = head(session);
         for module in &document.modules {
             self.frames

@@ -1,5 +1,6 @@
 //! A process as /proc shows it, before and between the moments it is stopped.
 
+pub mod identity;
 pub mod maps;
 pub mod modules;
 

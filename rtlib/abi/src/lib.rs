@@ -11,7 +11,7 @@ pub mod rule;
 pub mod segment;
 
 /// Version of every layout in this crate; a segment of another version is refused.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// Page size of the only platform there is, in bytes.
 pub const PAGE: u64 = 4096;
