@@ -94,6 +94,8 @@ pub struct Frame {
     pub module: Option<usize>,
     pub address: u64,
     pub function: Option<String>,
+    #[serde(default)]
+    pub file: Option<String>,
 }
 
 /// A call path of one function.

@@ -73,7 +73,10 @@ impl Collector {
                 entry: function.entry.clone(),
                 exits: function.exits.clone(),
                 totals: FunctionTotals {
-                    counts: counts(document, &Raw::empty(document.metrics.len() - 1)),
+                    counts: counts(
+                        document,
+                        &Raw::empty(document.metrics.len().saturating_sub(1)),
+                    ),
                     unwound: ends,
                     open: ends,
                 },

@@ -5,7 +5,7 @@ use std::ops::Range;
 use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_LOAD, ProgramHeader};
 use goblin::elf::section_header::SectionHeader;
 
-use super::{c_str, file_range};
+use super::{ImageError, c_str, file_range};
 use crate::addr::{FileOffset, Svma};
 
 /// A part of the file that is loaded.
@@ -77,6 +77,22 @@ pub(super) fn segments(data: &[u8], programs: &[ProgramHeader]) -> Vec<Segment> 
     let mut segments: Vec<Segment> = loaded.map(|p| Segment::of(p, len)).collect();
     segments.sort_by_key(|s| s.range.start);
     segments
+}
+
+/// Checks that the segments do not have the same bytes of the file again and again: work and memory follow what
+/// they hold.
+pub(super) fn check(data: &[u8], segments: &[Segment]) -> Result<(), ImageError> {
+    /// For each byte of the file. Segments that follow one another share a page at most.
+    const MOST: u64 = 2;
+    const SMALL: u64 = 1 << 20;
+    let held = segments.iter().map(|s| s.file_size);
+    let held = held.fold(0, u64::saturating_add);
+    let len = data.len() as u64;
+    if held > len.saturating_mul(MOST).max(SMALL) {
+        let what = format!("segments with {held} bytes of a file of {len}");
+        return Err(ImageError::Malformed { what });
+    }
+    Ok(())
 }
 
 /// The sections with their names, which stand in section `names`.
