@@ -131,7 +131,7 @@ impl Places {
         let header = segment.header();
         let mut live = None;
         let used = header.modules_used.load(Acquire);
-        for index in 0..u32::try_from(used).unwrap_or(u32::MAX) {
+        for index in 0..u32::try_from(used).unwrap_or(MOST).min(MOST) {
             let Some(entry) = segment.module(index) else {
                 break;
             };
@@ -198,6 +198,10 @@ impl Live {
         self.modules.iter().find(|m| m.code.iter().any(is_it))
     }
 }
+
+/// Entries of the runtime that are looked at: as many as it has room for. What the segment says of that room is
+/// not believed.
+const MOST: u32 = 1 << 14;
 
 /// What an entry of the runtime says.
 struct Published {

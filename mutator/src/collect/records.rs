@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 
-use abi::segment::{AREA_RECORDS, NO_BUCKET, ROOT_OVERFLOW, RecordTimer};
+use abi::segment::{AREA_RECORDS, NO_BUCKET, ROOT_OVERFLOW, RecordHead, RecordTimer};
 
 use crate::segment::Segment;
 
@@ -68,12 +68,13 @@ impl Raw {
             sum.outermost = sum.outermost.saturating_add(more.outermost);
             sum.exclusive = sum.exclusive.saturating_add(more.exclusive);
             for (&k, &n) in &more.histogram {
-                *sum.histogram.entry(k).or_default() += n;
+                let bucket = sum.histogram.entry(k).or_default();
+                *bucket = bucket.saturating_add(n);
             }
         }
-        self.entered += other.entered;
-        self.closed += other.closed;
-        self.unwound += other.unwound;
+        self.entered = self.entered.saturating_add(other.entered);
+        self.closed = self.closed.saturating_add(other.closed);
+        self.unwound = self.unwound.saturating_add(other.unwound);
     }
 }
 
@@ -135,22 +136,29 @@ fn read_all(segment: &Segment) -> Vec<Raw> {
     let header = segment.header();
     let used = header.records_used.load(Acquire);
     let capacity = header.areas[AREA_RECORDS].capacity;
-    (0..used.min(capacity))
-        .filter_map(|index| read(segment, index))
+    // The target can write to the header at any time: no more is read than the map has room for.
+    let room = segment.size() / size_of::<RecordHead>() as u64;
+    let mut patience = PATIENCE;
+    (0..used.min(capacity).min(room))
+        .take_while(|&index| segment.record(index).is_some())
+        .filter_map(|index| read(segment, index, &mut patience))
         .collect()
 }
 
-fn read(segment: &Segment, index: u64) -> Option<Raw> {
-    /// A writer needs a few ns; one that was switched out in the middle stays odd for longer, and
-    /// then the last reading is taken as it is.
-    const TRIES: usize = 10_000;
+/// Readings that are tried again, of one record. A writer needs a few ns; one that was switched out in the
+/// middle stays odd for longer, and then the last reading is taken as it is.
+const TRIES: usize = 10_000;
+/// The same of all records together: more writers than these are not in the middle at a time.
+const PATIENCE: usize = 100 * TRIES;
+
+fn read(segment: &Segment, index: u64, patience: &mut usize) -> Option<Raw> {
     let head = segment.record(index)?;
     let path = head.path.load(Acquire);
     if path == 0 {
         return None;
     }
     let mut raw = None;
-    for _ in 0..TRIES {
+    for _ in 0..TRIES.min(*patience).max(1) {
         let before = head.sequence.load(Acquire);
         let reading = read_once(segment, index);
         fence(Acquire);
@@ -159,6 +167,7 @@ fn read(segment: &Segment, index: u64) -> Option<Raw> {
         if is_whole {
             break;
         }
+        *patience = patience.saturating_sub(1);
         std::hint::spin_loop();
     }
     raw
