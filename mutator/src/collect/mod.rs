@@ -150,7 +150,7 @@ impl Collector {
                 } else {
                     &mut profile.losses.incomplete
                 };
-                *loss += raw.entered;
+                *loss = loss.saturating_add(raw.entered);
             }
             add_to_totals(&mut profile.functions[index].totals, &entry);
             profile.paths.push(entry);
@@ -285,7 +285,7 @@ fn stats(timer: &RawTimer, scale: impl Fn(u64) -> i128) -> TimerStats {
 /// Adds a path, so that the totals are the sum of the paths as they are shown.
 fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
     let closed = |count: u64, unwound: Option<u64>, open: Option<u64>| {
-        count - (unwound.unwrap_or(0) + open.unwrap_or(0)).min(count)
+        count.saturating_sub(unwound.unwrap_or(0).saturating_add(open.unwrap_or(0)))
     };
     let first = closed(totals.counts.count, totals.unwound, totals.open) == 0;
     if closed(path.metrics.count, path.unwound, path.open) > 0 {
@@ -304,9 +304,10 @@ fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
         });
         totals.counts.timers = sums.collect::<Vec<_>>().into_iter().collect();
     }
-    totals.counts.count += path.metrics.count;
-    totals.unwound = totals.unwound.zip(path.unwound).map(|(a, b)| a + b);
-    totals.open = totals.open.zip(path.open).map(|(a, b)| a + b);
+    let sum = |(a, b): (u64, u64)| a.saturating_add(b);
+    totals.counts.count = sum((totals.counts.count, path.metrics.count));
+    totals.unwound = totals.unwound.zip(path.unwound).map(sum);
+    totals.open = totals.open.zip(path.open).map(sum);
 }
 
 fn add_losses(profile: &mut Profile, segment: &Segment) {
@@ -324,7 +325,7 @@ fn add_losses(profile: &mut Profile, segment: &Segment) {
             .functions
             .iter()
             .filter_map(|f| of(&f.totals))
-            .reduce(|a, b| a + b)
+            .reduce(u64::saturating_add)
     };
     let (unwound, open) = (sum(|t| t.unwound), sum(|t| t.open));
     profile.losses = Losses {

@@ -206,7 +206,8 @@ fn read_timer(segment: &Segment, timer: &RecordTimer, closed: u64) -> RawTimer {
     let mut histogram = BTreeMap::new();
     let mut put = |k: usize, n: u64| {
         if n != 0 {
-            *histogram.entry(k.min(63) as u8).or_default() += n;
+            let bucket: &mut u64 = histogram.entry(k.min(63) as u8).or_default();
+            *bucket = bucket.saturating_add(n);
         }
     };
     let pooled = timer.histogram.load(Relaxed);
