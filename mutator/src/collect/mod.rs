@@ -305,7 +305,7 @@ fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
         totals.counts.timers = sums.collect::<Vec<_>>().into_iter().collect();
     }
     let sum = |(a, b): (u64, u64)| a.saturating_add(b);
-    totals.counts.count = sum((totals.counts.count, path.metrics.count));
+    totals.counts.count = totals.counts.count.saturating_add(path.metrics.count);
     totals.unwound = totals.unwound.zip(path.unwound).map(sum);
     totals.open = totals.open.zip(path.open).map(sum);
 }
