@@ -8,12 +8,12 @@ impl Random {
     /// The sequence of a case.
     pub fn new(seed: u64, case: u64) -> Self {
         let mut random = Self(seed ^ case.wrapping_mul(0xd134_2543_de82_ef95));
-        random.next();
+        random.word();
         random
     }
 
     /// Any 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,7 +25,7 @@ impl Random {
     pub fn below(&mut self, end: usize) -> usize {
         match end {
             0 => 0,
-            _ => (self.next() % end as u64) as usize,
+            _ => (self.word() % end as u64) as usize,
         }
     }
 

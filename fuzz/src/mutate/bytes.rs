@@ -8,13 +8,13 @@ const LONGEST: usize = 1 << 20;
 /// Flips, overwrites, cuts, doubles or takes from another input.
 pub fn bytes(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     if input.is_empty() {
-        input.push(random.next() as u8);
+        input.push(random.word() as u8);
     }
     let len = input.len();
     let at = random.below(len);
     match random.below(8) {
         0 => input[at] ^= 1 << random.below(8),
-        1 => input[at] = random.next() as u8,
+        1 => input[at] = random.word() as u8,
         2 | 3 => {
             let width = [1, 2, 4, 8][random.below(4)];
             let at = at / width * width;

@@ -51,7 +51,7 @@ pub fn elf(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
             let (at, len) = contents(random, input, sections);
             let width = [1, 1, 2, 4, 8][random.below(5)];
             let value = match random.below(2) {
-                0 => random.next(),
+                0 => random.word(),
                 _ => random.interesting(input.len()),
             };
             put(input, at.saturating_add(random.below(len)), width, value);

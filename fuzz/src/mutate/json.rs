@@ -48,7 +48,7 @@ fn change(random: &mut Random, target: &mut Value, donor: Value) {
         (_, Value::Bool(flag)) => *flag = !*flag,
         (1, Value::Number(_)) => *target = Value::from(number as i64),
         (2, Value::Number(_)) => {
-            let float = f64::from_bits(random.next());
+            let float = f64::from_bits(random.word());
             *target = Number::from_f64(float).map_or(Value::Null, Value::Number);
         }
         (_, Value::Number(_) | Value::Null) => *target = Value::from(number),
