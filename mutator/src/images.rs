@@ -8,7 +8,8 @@ use std::sync::{LazyLock, Mutex};
 use patcher::image::{Image, ImageError};
 use patcher::plan::ModuleContext;
 
-use crate::process::modules::{FileBytes, Module, VDSO};
+use crate::files::FileBytes;
+use crate::process::modules::{Module, VDSO};
 
 /// An opened file and what has been found out about it.
 pub struct OpenImage {
@@ -53,7 +54,7 @@ static MODULES: LazyLock<Mutex<HashMap<FileKey, &'static OpenImage>>> =
     LazyLock::new(Mutex::default);
 
 /// The code that the kernel maps into every process, as this one has it.
-fn vdso() -> Result<&'static OpenImage, OpenError> {
+pub fn vdso() -> Result<&'static OpenImage, OpenError> {
     let read = || {
         let maps = std::fs::read_to_string("/proc/self/maps")?;
         let maps = crate::process::maps::parse(&maps);
@@ -72,11 +73,7 @@ fn vdso() -> Result<&'static OpenImage, OpenError> {
 
 /// The file of a loaded module.
 pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
-    let file = module
-        .code
-        .first()
-        .map(|m| m.file.clone())
-        .unwrap_or_default();
+    let file = module.file();
     let key = (module.path.clone(), file.0, file.1);
     let mut known = MODULES
         .lock()

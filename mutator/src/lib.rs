@@ -7,6 +7,8 @@ pub mod commands;
 pub mod error;
 pub mod export;
 pub mod faults;
+pub mod files;
+pub(crate) mod guard;
 pub mod images;
 pub mod launch;
 pub mod lines;

@@ -77,7 +77,8 @@ impl Profile {
 
     /// The calls of all functions.
     pub fn calls(&self) -> u64 {
-        self.functions.iter().map(|f| f.totals.counts.count).sum()
+        let calls = self.functions.iter().map(|f| f.totals.counts.count);
+        calls.fold(0, u64::saturating_add)
     }
 }
 
@@ -206,7 +207,8 @@ pub struct Frame {
     /// Index into [`Profile::modules`]; none for code that belongs to no file.
     #[serde(default)]
     pub module: Option<usize>,
-    /// The return address minus 1, as stated in the module's file (or absolute without one).
+    /// The return address minus 1, as stated in the module's file (or absolute without one). Where that file is
+    /// not to be read, it is a position in it if nothing else is known.
     pub address: u64,
     /// The linkage name of the function there.
     #[serde(default)]

@@ -21,6 +21,8 @@ pub struct Mapping {
     pub execute: bool,
     /// Offset in the file, bytes.
     pub offset: u64,
+    /// Device of the file, as [`abi::segment::device`] packs it.
+    pub device: u32,
     /// Inode of the file; 0 without one.
     pub inode: u64,
 }
@@ -84,8 +86,8 @@ fn parse(line: &[u8]) -> Option<(Mapping, &[u8])> {
     let rest = rest.strip_prefix(b" ")?;
     let (permissions, rest) = (rest.get(..4)?, rest.get(5..)?);
     let (offset, rest) = number(rest, 16)?;
-    let (_, rest) = number(rest.strip_prefix(b" ")?, 16)?;
-    let (_, rest) = number(rest.strip_prefix(b":")?, 16)?;
+    let (major, rest) = number(rest.strip_prefix(b" ")?, 16)?;
+    let (minor, rest) = number(rest.strip_prefix(b":")?, 16)?;
     let (inode, mut path) = number(rest.strip_prefix(b" ")?, 10)?;
     while let Some(rest) = path.strip_prefix(b" ") {
         path = rest;
@@ -98,6 +100,7 @@ fn parse(line: &[u8]) -> Option<(Mapping, &[u8])> {
             read: has(b'r'),
             execute: has(b'x'),
             offset,
+            device: abi::segment::device(major, minor),
             inode,
         },
         path,
@@ -140,6 +143,7 @@ mod tests {
             read: true,
             execute: true,
             offset: 0x26000,
+            device: 0xfd << 20,
             inode: 393_485,
         };
         assert_eq!(mapping, expected);

@@ -293,6 +293,8 @@ fn publish(mapping: Mapping, path: &[u8]) {
         entry.start.load(Ordering::Relaxed) == mapping.start
             && entry.end.load(Ordering::Relaxed) == mapping.end
             && entry.offset.load(Ordering::Relaxed) == mapping.offset
+            && entry.inode.load(Ordering::Relaxed) == mapping.inode
+            && entry.device.load(Ordering::Relaxed) == mapping.device
             && is_path(&entry.path, entry.path_len.load(Ordering::Relaxed), path)
     });
     if known || path.len() > MODULE_PATH {
@@ -305,6 +307,11 @@ fn publish(mapping: Mapping, path: &[u8]) {
     entry.start.store(mapping.start, Ordering::Relaxed);
     entry.end.store(mapping.end, Ordering::Relaxed);
     entry.offset.store(mapping.offset, Ordering::Relaxed);
+    entry.device.store(mapping.device, Ordering::Relaxed);
+    entry.inode.store(mapping.inode, Ordering::Relaxed);
+    // SAFETY: reads a counter.
+    let now = unsafe { _rdtsc() };
+    entry.seen_tsc.store(now, Ordering::Relaxed);
     for (word, bytes) in entry.path.iter().zip(path.chunks(8)) {
         word.store(packed(bytes), Ordering::Relaxed);
     }

@@ -42,6 +42,8 @@ pub struct Session {
     pub clock_hz: u64,
     pub stops: Vec<Stop>,
     #[serde(default)]
+    pub notes: Vec<String>,
+    #[serde(default)]
     pub collapsed: bool,
     #[serde(default)]
     pub notes: Vec<String>,
@@ -94,6 +96,8 @@ pub struct Frame {
     pub module: Option<usize>,
     pub address: u64,
     pub function: Option<String>,
+    #[serde(default)]
+    pub file: Option<String>,
 }
 
 /// A call path of one function.

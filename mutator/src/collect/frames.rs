@@ -1,24 +1,16 @@
 //! Return addresses as frames: which file they are in, which function, which line.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::collections::HashMap;
+use std::path::Path;
 
-use patcher::{Avma, Bias, Svma};
+use patcher::{Avma, Svma};
 
-use crate::images::{self, OpenImage};
-use crate::lines::{Lines, Places};
-use crate::process::modules::{FileBytes, Module, bias_of, modules};
-use crate::process::{Mapping, Process};
+use super::places::{Code, Places};
+use crate::images::OpenImage;
+use crate::lines::{self, Lines};
+use crate::process::Process;
 use crate::profile::{self, Frame, Profile};
-use crate::segment::Segment;
-
-/// An executable mapping of a file.
-struct Place {
-    end: u64,
-    path: String,
-    image: Option<(&'static OpenImage, Bias)>,
-}
+use crate::segment::{Document, Segment};
 
 /// A module: its path, and the address in the process minus that in the file where it is known.
 pub(super) type Key = (String, Option<u64>);
@@ -26,86 +18,37 @@ pub(super) type Key = (String, Option<u64>);
 /// What is known of addresses, kept from profile to profile.
 #[derive(Default)]
 pub(super) struct Frames {
-    /// By first address.
-    places: BTreeMap<u64, Place>,
+    places: Places,
     /// What each return address is, with its module.
     known: HashMap<u64, (Frame, Option<Key>)>,
+    /// Modules whose file cannot be read, with the reason.
+    unread: HashMap<Key, String>,
     /// Of the profile being made: the frame of each return address.
     used: HashMap<u64, usize>,
     /// Of the profile being made: the index of each module.
     modules: HashMap<Key, usize>,
     /// Source positions, by path; `None` where a file has none.
     lines: HashMap<String, Option<Lines<'static>>>,
-    /// Executable mappings at the last look, so that the same ones are not looked at again.
-    seen: Vec<(u64, u64, String)>,
 }
 
 impl Frames {
     /// Takes in what the process has mapped now.
     pub(super) fn learn_maps(&mut self, process: &Process) {
-        let Ok(maps) = process.maps() else { return };
-        let code = |m: &&Mapping| m.execute && !m.name.is_empty();
-        let now: Vec<(u64, u64, String)> = maps
-            .iter()
-            .filter(code)
-            .map(|m| (m.range.start.0, m.range.end.0, m.name.clone()))
-            .collect();
-        if now == self.seen {
-            return;
+        for (start, end) in self.places.learn_maps(process) {
+            self.known.retain(|&ra, _| ra <= start || ra > end);
         }
-        self.seen = now;
-        for module in modules(process, &maps) {
-            for mapping in &module.code {
-                self.learn(&module, mapping);
-            }
-        }
-    }
-
-    fn learn(&mut self, module: &Module, mapping: &Mapping) {
-        let start = mapping.range.start.0;
-        if self
-            .places
-            .get(&start)
-            .is_some_and(|p| p.path == module.path && p.image.is_some())
-        {
-            return;
-        }
-        let image = images::of_module(module).ok();
-        let image = image.and_then(|i| Some((i, module.bias(&i.image)?)));
-        let place = Place {
-            end: mapping.range.end.0,
-            path: module.path.clone(),
-            image,
-        };
-        self.places.insert(start, place);
-        self.known
-            .retain(|&ra, _| ra <= start || ra > mapping.range.end.0);
     }
 
     /// Takes in what the runtime has seen: the only witness of what a target that has ended had
     /// mapped.
-    pub(super) fn learn_published(&mut self, segment: &Segment) {
-        let used = segment.header().modules_used.load(Acquire);
-        for index in 0..u32::try_from(used).unwrap_or(u32::MAX) {
-            let Some(entry) = segment.module(index) else {
-                break;
-            };
-            let len = entry.path_len.load(Acquire) as usize;
-            let (start, end) = (entry.start.load(Relaxed), entry.end.load(Relaxed));
-            if len == 0 || len > abi::segment::MODULE_PATH || self.places.contains_key(&start) {
-                continue;
-            }
-            let bytes = entry
-                .path
-                .iter()
-                .flat_map(|w| w.load(Relaxed).to_le_bytes());
-            let path = String::from_utf8_lossy(&bytes.take(len).collect::<Vec<_>>()).into_owned();
-            let offset = entry.offset.load(Relaxed);
-            let file = FileBytes::open(&PathBuf::from(&path)).ok();
-            let image = file.and_then(|f| images::open(&f).ok());
-            let image = image.and_then(|i| Some((i, bias_of(&i.image, Avma(start), offset)?)));
-            self.places.insert(start, Place { end, path, image });
-        }
+    pub(super) fn learn_published(
+        &mut self,
+        segment: &Segment,
+        document: &Document,
+        process: &Process,
+    ) {
+        self.places
+            .learn_published(segment, &document.modules, process);
     }
 
     /// The index of a module in the profile being made.
@@ -119,6 +62,10 @@ impl Frames {
             return index;
         }
         let (path, base) = key.clone();
+        if let Some(cause) = self.unread.get(&key) {
+            let note = format!("the functions of {path} are not named: {cause}");
+            profile.session.notes.push(note);
+        }
         let build_id = build_id.map(str::to_owned).or_else(|| self.build_id(&path));
         profile.modules.push(profile::Module {
             path,
@@ -130,8 +77,7 @@ impl Frames {
     }
 
     fn build_id(&self, path: &str) -> Option<String> {
-        let place = self.places.values().find(|p| p.path == path)?;
-        let id = place.image?.0.image.build_id()?;
+        let id = self.places.image(path)?.image.build_id()?;
         Some(id.iter().map(|b| format!("{b:02x}")).collect())
     }
 
@@ -156,31 +102,30 @@ impl Frames {
 
     fn look_up(&mut self, ra: u64) -> (Frame, Option<Key>) {
         let at = ra.wrapping_sub(1);
-        let nothing = || {
-            (
-                Frame {
-                    address: at,
-                    ..Frame::default()
-                },
-                None,
-            )
+        let unnamed = |address: u64| Frame {
+            address,
+            ..Frame::default()
         };
-        let Some((_, place)) = self
-            .places
-            .range(..=at)
-            .next_back()
-            .filter(|(_, p)| at < p.end)
-        else {
-            return nothing();
+        let Some(place) = self.places.find(at) else {
+            return (unnamed(at), None);
         };
-        let Some((image, bias)) = place.image else {
-            return (nothing().0, Some((place.path.clone(), None)));
+        let (image, bias) = match &place.code {
+            Code::Of(image, bias) => (*image, *bias),
+            Code::Unread { bias, cause } => {
+                let key = (place.path.clone(), Some(bias.0));
+                self.unread.insert(key.clone(), cause.clone());
+                return (unnamed(bias.to_svma(Avma(at)).0), Some(key));
+            }
+            Code::NoImage => return (unnamed(at), Some((place.path.clone(), None))),
         };
         let svma = bias.to_svma(Avma(at));
         let mut frame = image.frame(svma);
         let path = place.path.clone();
         let lines = self.lines.entry(path.clone()).or_insert_with(|| {
-            Lines::load(image.image.data(), &Places::for_file(&PathBuf::from(&path)))
+            Lines::load(
+                image.image.data(),
+                &lines::Places::for_file(Path::new(&path)),
+            )
         });
         if let Some(lines) = lines {
             lines.describe(svma, &mut frame);

@@ -1,6 +1,7 @@
 //! From the counters in the segment to a profile, while the target writes on.
 
 mod frames;
+mod places;
 mod records;
 
 use std::collections::BTreeMap;
@@ -9,17 +10,30 @@ use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_COMPLETE, ROOT_CUT, ROOT_OVERF
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::clock;
-use crate::process::Presence;
+use crate::process::{Presence, Process};
 use crate::profile;
 use crate::profile::{
     Counts, Function, FunctionTotals, Losses, Metric, PathEntry, Profile, Refused, Stop, Target,
     TimerStats,
 };
-use crate::segment::{Document, ModuleDoc, Segment};
+use crate::segment::{Document, MetricDoc, ModuleDoc, Segment};
 use crate::session::Session;
 
 use frames::{Frames, Key};
 use records::{Raw, RawTimer};
+
+/// What a profile is made of.
+#[derive(Clone, Copy)]
+pub struct Measured<'s> {
+    /// The counters.
+    pub segment: &'s Segment,
+    /// What they are about.
+    pub document: &'s Document,
+    /// The target; it may have ended.
+    pub process: &'s Process,
+    /// Whether the target still is the program that the session was made in.
+    pub is_in_target: bool,
+}
 
 /// Turns a session's counters into profiles; keeps what it has found out about addresses from one
 /// to the next.
@@ -31,12 +45,27 @@ pub struct Collector {
 impl Collector {
     /// The profile of a session as it is now.
     pub fn profile(&mut self, session: &Session) -> Profile {
-        let (segment, document) = (session.segment(), session.document());
-        if session.presence() == Presence::Here {
-            self.frames.learn_maps(session.process());
+        self.profile_of(Measured {
+            segment: session.segment(),
+            document: session.document(),
+            process: session.process(),
+            is_in_target: session.presence() == Presence::Here,
+        })
+    }
+
+    /// The profile of what was measured so far. Nothing in segment and document is trusted.
+    pub fn profile_of(&mut self, measured: Measured<'_>) -> Profile {
+        let Measured {
+            segment,
+            document,
+            process,
+            is_in_target,
+        } = measured;
+        if is_in_target {
+            self.frames.learn_maps(process);
         }
-        self.frames.learn_published(segment);
-        let mut profile = head(session);
+        self.frames.learn_published(segment, document, process);
+        let mut profile = head(measured);
         for module in &document.modules {
             self.frames
                 .module(&mut profile, key(Some(module)), module.build_id.as_deref());
@@ -72,7 +101,10 @@ impl Collector {
                 entry: function.entry.clone(),
                 exits: function.exits.clone(),
                 totals: FunctionTotals {
-                    counts: counts(document, &Raw::empty(document.metrics.len() - 1)),
+                    counts: counts(
+                        document,
+                        &Raw::empty(document.metrics.len().saturating_sub(1)),
+                    ),
                     unwound: ends,
                     open: ends,
                 },
@@ -118,7 +150,7 @@ impl Collector {
                 } else {
                     &mut profile.losses.incomplete
                 };
-                *loss += raw.entered;
+                *loss = loss.saturating_add(raw.entered);
             }
             add_to_totals(&mut profile.functions[index].totals, &entry);
             profile.paths.push(entry);
@@ -130,15 +162,17 @@ fn key(module: Option<&ModuleDoc>) -> Key {
     module.map_or_else(Key::default, |m| (m.path.clone(), Some(m.bias)))
 }
 
-fn head(session: &Session) -> Profile {
-    let (segment, document) = (session.segment(), session.document());
+fn head(measured: Measured<'_>) -> Profile {
+    let Measured {
+        segment, document, ..
+    } = measured;
     let header = segment.header();
     let hz = header.clock_hz.load(Relaxed).max(1);
     let ended = header.ended_tsc.load(Relaxed);
     let now = if ended == 0 { clock::tsc() } else { ended };
     let ticks = now.saturating_sub(header.started_tsc.load(Relaxed));
     let target = Target {
-        pid: session.process().pid.0 as u32,
+        pid: measured.process.pid.0 as u32,
         exe: document.exe.clone(),
         args: document.args.clone(),
         host: document.host.clone(),
@@ -160,14 +194,18 @@ fn head(session: &Session) -> Profile {
         notes: document.notes.clone(),
         collapsed: document.collapsed,
     };
-    let metric = |m: &crate::segment::MetricDoc| Metric {
+    let count = Metric {
+        name: profile::COUNT.to_owned(),
+        unit: "calls".to_owned(),
+    };
+    let timers = timers(document).map(|(_, m)| Metric {
         name: m.name.clone(),
         unit: m.unit.clone(),
-    };
+    });
     Profile::empty(
         target,
         during,
-        document.metrics.iter().map(metric).collect(),
+        std::iter::once(count).chain(timers).collect(),
     )
 }
 
@@ -210,8 +248,17 @@ fn stack_of(segment: &Segment, path: u32) -> Option<(Vec<u64>, u32)> {
     Some((stack, at))
 }
 
+/// The metrics that have timers, with the number of each one's. The first metric is the count, whatever a
+/// document calls it, and there is no other.
+fn timers(document: &Document) -> impl Iterator<Item = (usize, &MetricDoc)> {
+    let timers = document.metrics.iter().skip(1).enumerate();
+    timers.filter(|(_, metric)| metric.name != profile::COUNT)
+}
+
 fn counts(document: &Document, raw: &Raw) -> Counts {
-    let timers = document.metrics.iter().skip(1).zip(&raw.timers);
+    // Document and records may disagree: every metric has its numbers, be they zeroes.
+    let none = RawTimer::default();
+    let timers = timers(document).map(|(n, metric)| (metric, raw.timers.get(n).unwrap_or(&none)));
     let scaled = timers.map(|(metric, timer)| {
         let scale = |ticks: u64| {
             ((u128::from(ticks) * u128::from(metric.mult)) >> (metric.shift & 127)) as i128
@@ -238,7 +285,7 @@ fn stats(timer: &RawTimer, scale: impl Fn(u64) -> i128) -> TimerStats {
 /// Adds a path, so that the totals are the sum of the paths as they are shown.
 fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
     let closed = |count: u64, unwound: Option<u64>, open: Option<u64>| {
-        count - (unwound.unwrap_or(0) + open.unwrap_or(0)).min(count)
+        count.saturating_sub(unwound.unwrap_or(0).saturating_add(open.unwrap_or(0)))
     };
     let first = closed(totals.counts.count, totals.unwound, totals.open) == 0;
     if closed(path.metrics.count, path.unwound, path.open) > 0 {
@@ -257,9 +304,10 @@ fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
         });
         totals.counts.timers = sums.collect::<Vec<_>>().into_iter().collect();
     }
-    totals.counts.count += path.metrics.count;
-    totals.unwound = totals.unwound.zip(path.unwound).map(|(a, b)| a + b);
-    totals.open = totals.open.zip(path.open).map(|(a, b)| a + b);
+    let sum = |(a, b): (u64, u64)| a.saturating_add(b);
+    totals.counts.count = totals.counts.count.saturating_add(path.metrics.count);
+    totals.unwound = totals.unwound.zip(path.unwound).map(sum);
+    totals.open = totals.open.zip(path.open).map(sum);
 }
 
 fn add_losses(profile: &mut Profile, segment: &Segment) {
@@ -277,7 +325,7 @@ fn add_losses(profile: &mut Profile, segment: &Segment) {
             .functions
             .iter()
             .filter_map(|f| of(&f.totals))
-            .reduce(|a, b| a + b)
+            .reduce(u64::saturating_add)
     };
     let (unwound, open) = (sum(|t| t.unwound), sum(|t| t.open));
     profile.losses = Losses {

@@ -142,12 +142,13 @@ impl Raw {
             sum.outermost = sum.outermost.saturating_add(more.outermost);
             sum.exclusive = sum.exclusive.saturating_add(more.exclusive);
             for (&k, &n) in &more.histogram {
-                *sum.histogram.entry(k).or_default() += n;
+                let bucket = sum.histogram.entry(k).or_default();
+                *bucket = bucket.saturating_add(n);
             }
         }
-        self.entered += other.entered;
-        self.closed += other.closed;
-        self.unwound += other.unwound;
+        self.entered = self.entered.saturating_add(other.entered);
+        self.closed = self.closed.saturating_add(other.closed);
+        self.unwound = self.unwound.saturating_add(other.unwound);
     }
 }
 
@@ -208,9 +209,11 @@ pub(super) fn within_reason(segment: &Segment, merged: BTreeMap<Key, Raw>) -> BT
 fn read_all(segment: &Segment) -> Vec<Raw> {
     let header = segment.header();
     let used = header.records_used.load(Acquire);
-    let capacity = header.areas[AREA_RECORDS].capacity();
+    // The target can write to the header at any time: no more is read than there is memory for.
+    let used = segment.used(AREA_RECORDS, used);
     let mut patience = Patience::default();
-    (0..used.min(capacity))
+    (0..used)
+        .take_while(|&index| segment.record(index).is_some())
         .filter_map(|index| read(segment, index, &mut patience))
         .collect()
 }
@@ -305,7 +308,8 @@ fn read_timer(segment: &Segment, timer: &RecordTimer, closed: u64) -> RawTimer {
     let mut histogram = BTreeMap::new();
     let mut put = |k: usize, n: u64| {
         if n != 0 {
-            *histogram.entry(k.min(63) as u8).or_default() += n;
+            let bucket: &mut u64 = histogram.entry(k.min(63) as u8).or_default();
+            *bucket = bucket.saturating_add(n);
         }
     };
     let pooled = timer.histogram.load(Relaxed);

@@ -13,10 +13,11 @@ use serde::Serialize;
 use super::measure::patterns;
 use super::{find, print};
 use crate::error::{Failure, io_text};
+use crate::files::FileBytes;
 use crate::images::{self, OpenImage};
 use crate::lines::{Lines, Places};
 use crate::process::Pid;
-use crate::process::modules::{FileBytes, modules};
+use crate::process::modules::modules;
 use crate::session::{Unmatched, copies_of, display_name};
 
 const OPERATION: &str = "list";
@@ -113,17 +114,20 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listi
                 continue;
             }
         };
-        let bias = module.bias(&image.image);
-        found.add(image, &module.path, |pattern| {
-            match (pattern.absolute_address(), bias) {
-                (Some(at), Some(bias)) if wanted.iter().any(|p| std::ptr::eq(*p, pattern)) => {
+        let Some(bias) = module.bias(&image.image) else {
+            let cause = "the file's segments are not where it is mapped";
+            super::warn(&format!("list {}: {cause}", module.path));
+            continue;
+        };
+        let is_there = |function: &Function| module.maps_function(bias, function);
+        found.add(image, &module.path, is_there, |pattern| {
+            match pattern.absolute_address() {
+                Some(at) if wanted.iter().any(|p| std::ptr::eq(*p, pattern)) => {
                     Pattern::select_at(&image.image, bias.to_svma(at))
                         .into_iter()
                         .collect()
                 }
-                (None, _) if pattern.module_matches(module.file_name()) => {
-                    pattern.select(&image.image)
-                }
+                None if pattern.module_matches(module.file_name()) => pattern.select(&image.image),
                 _ => Vec::new(),
             }
         });
@@ -140,13 +144,23 @@ fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default();
     let mut found = Found::new(patterns);
-    found.add(image, &path.to_string_lossy(), |pattern| {
-        if pattern.module_matches(&name) {
-            pattern.select(&image.image)
-        } else {
-            Vec::new()
-        }
-    });
+    found.add(
+        image,
+        &path.to_string_lossy(),
+        |_| true,
+        |pattern| {
+            if pattern.module_matches(&name) {
+                pattern.select(&image.image)
+            } else {
+                Vec::new()
+            }
+        },
+    );
+    if bytes.is_cut() {
+        return Err(failure(
+            "the file was cut short while it was read".to_owned(),
+        ));
+    }
     found.finish(&path.to_string_lossy())
 }
 
@@ -175,7 +189,14 @@ impl<'p> Found<'p> {
         }
     }
 
-    fn add(&mut self, image: &OpenImage, path: &str, select: impl Fn(&Pattern) -> Vec<Function>) {
+    /// Takes in what is selected of the functions that are there.
+    fn add(
+        &mut self,
+        image: &OpenImage,
+        path: &str,
+        is_there: impl Fn(&Function) -> bool,
+        select: impl Fn(&Pattern) -> Vec<Function>,
+    ) {
         const MOST: usize = 3;
         let file_name = path.rsplit('/').next().unwrap_or(path);
         let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
@@ -184,11 +205,13 @@ impl<'p> Found<'p> {
                 .image
                 .functions()
                 .iter()
+                .filter(&is_there)
                 .map(|f| (f.range.start.0, f))
                 .collect();
         }
         for (pattern, matched) in self.patterns.iter().zip(&mut self.matched) {
-            let selected = select(pattern);
+            let mut selected = select(pattern);
+            selected.retain(&is_there);
             if selected.is_empty() {
                 self.near.extend(pattern.suggestions(&image.image, MOST));
             }

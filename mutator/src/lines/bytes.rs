@@ -1,14 +1,14 @@
 //! Bytes that stay where they are for as long as anybody reads them.
 
-use memmap2::Mmap;
+use crate::files::FileBytes;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// A part of a file: lent, mapped or decompressed.
+/// A part of a file: lent, of a file that is open, or decompressed.
 #[derive(Clone, Debug)]
 pub(super) enum Bytes<'d> {
     Borrowed(&'d [u8]),
-    Mapped(Arc<Mmap>, Range<usize>),
+    OfFile(FileBytes, Range<usize>),
     Owned(Arc<[u8]>),
 }
 
@@ -18,8 +18,8 @@ impl Bytes<'_> {
         self.get(range.clone())?;
         Some(match self {
             Self::Borrowed(bytes) => Self::Borrowed(&bytes[range]),
-            Self::Mapped(map, whole) => Self::Mapped(
-                Arc::clone(map),
+            Self::OfFile(file, whole) => Self::OfFile(
+                file.clone(),
                 whole.start + range.start..whole.start + range.end,
             ),
             Self::Owned(bytes) => Self::Owned(bytes[range].into()),
@@ -33,14 +33,14 @@ impl Deref for Bytes<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Borrowed(bytes) => bytes,
-            Self::Mapped(map, range) => &map[range.clone()],
+            Self::OfFile(file, range) => &file.bytes()[range.clone()],
             Self::Owned(bytes) => bytes,
         }
     }
 }
 
-// SAFETY: none of the variants holds the bytes inside itself: they lie behind a reference, in a
-// mapping or in an Arc's allocation, which moving the value does not move; nothing here is mutable.
+// SAFETY: none of the variants holds the bytes inside itself: they lie behind a reference or
+// in an Arc's allocation or mapping, which moving the value does not move; nothing here is mutable.
 unsafe impl gimli::StableDeref for Bytes<'_> {}
 
 // SAFETY: a clone copies the reference or the Arc, so it derefs to the same address as the original.

@@ -12,6 +12,9 @@ use std::io::Read;
 
 /// No section decompresses to more: what claims to be larger is not believed.
 const MOST: u64 = 4 << 30;
+/// Nor to more than this for each of its bytes, if it is not small: debug information shrinks to a tenth.
+const EACH: u64 = 64;
+const SMALL: u64 = 1 << 20;
 
 const CTX: Ctx = Ctx {
     container: Container::Big,
@@ -147,7 +150,8 @@ fn contents<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
     }
     let form = CompressionHeader::parse(&bytes, 0, CTX).ok()?;
     let packed = bytes.get(CompressionHeader::size(CTX)..)?;
-    if form.ch_size > MOST {
+    let believed = (packed.len() as u64).saturating_mul(EACH).max(SMALL);
+    if form.ch_size > believed.min(MOST) {
         return None;
     }
     let mut out = Vec::new();

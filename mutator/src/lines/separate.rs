@@ -5,12 +5,10 @@
 
 use super::bytes::Bytes;
 use super::sections::{Debug, Sections};
-use memmap2::Mmap;
+use crate::files::FileBytes;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Where separate debug files may lie.
 #[derive(Clone, Debug, Default)]
@@ -119,11 +117,7 @@ fn checksum(file: &[u8]) -> u32 {
 }
 
 fn open(path: &Path) -> Option<Sections<'static>> {
-    let file = File::open(path).ok()?;
-    // SAFETY: the map is only read, as bytes whose every value is valid. Debug files are replaced
-    // by their package manager, not written in place; one cut short would raise SIGBUS here, as in
-    // every debugger that maps it.
-    let map = unsafe { Mmap::map(&file) }.ok()?;
-    let len = map.len();
-    Sections::parse(Bytes::Mapped(Arc::new(map), 0..len))
+    let file = FileBytes::open(path).ok()?;
+    let len = file.bytes().len();
+    Sections::parse(Bytes::OfFile(file, 0..len))
 }

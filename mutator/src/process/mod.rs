@@ -1,5 +1,6 @@
 //! A process as /proc shows it, before and between the moments it is stopped.
 
+pub mod identity;
 pub mod maps;
 pub mod memory;
 pub mod modules;
@@ -327,8 +328,8 @@ impl Process {
         })
     }
 
-    /// Its memory as it is now.
-    fn open_memory(&self) -> Result<Memory, ProcessError> {
+    /// Its memory as it is now: see [`Space`] for what must not change unnoticed.
+    pub(crate) fn open_memory(&self) -> Result<Memory, ProcessError> {
         let path = format!("/proc/{}/mem", self.entry());
         let file = fs::File::options().read(true).write(true).open(path);
         file.map(Memory::new).map_err(|e| match e.kind() {

@@ -1,16 +1,18 @@
 //! The ELF files a process has loaded.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use memmap2::Mmap;
-use patcher::image::Image;
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::Elf;
+use goblin::elf::program_header::{PF_X, PT_LOAD, ProgramHeader};
+use patcher::image::{Image, Segment};
 use patcher::{Avma, Bias, Svma};
 
+use super::identity::{self, FileId};
 use super::{Mapping, Process};
+use crate::files::FileBytes;
 
 /// What the kernel calls its own code in every process.
 pub const VDSO: &str = "[vdso]";
@@ -24,31 +26,8 @@ pub struct Module {
     pub range: Range<Avma>,
     /// Its executable mappings.
     pub code: Vec<Mapping>,
-    /// Paths through which this process can open the very file that is mapped.
-    sources: Vec<PathBuf>,
-}
-
-/// The bytes of a file, mapped.
-#[derive(Clone)]
-pub struct FileBytes(Arc<Mmap>);
-
-impl FileBytes {
-    /// Maps a file.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        // SAFETY: the map is private and read only. A file that is overwritten in place while it
-        // is analysed would change under us, as it would under the program that runs from it.
-        let map = unsafe { Mmap::map(&file)? };
-        Ok(Self(Arc::new(map)))
-    }
-
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
+    /// The process, through whose root the file is opened.
+    process: Process,
 }
 
 impl Module {
@@ -57,16 +36,58 @@ impl Module {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    /// The file's bytes.
+    /// The file as the kernel has it mapped.
+    pub fn file(&self) -> FileId {
+        let first = self.code.first();
+        first.map(|m| m.file.clone()).unwrap_or_default()
+    }
+
+    /// The bytes of the file that is mapped.
+    ///
+    /// # Errors
+    /// It cannot be opened, or what its path leads to is another file.
     pub fn open(&self) -> io::Result<FileBytes> {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "no file");
-        for source in &self.sources {
-            match FileBytes::open(source) {
+        let Some(mapping) = self.code.first() else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        // By the mapping: this holds for deleted and replaced files and other mount namespaces, but needs
+        // privilege.
+        let Range { start, end } = &mapping.range;
+        let pid = self.process.entry();
+        let by_mapping = format!("/proc/{pid}/map_files/{:x}-{:x}", start.0, end.0);
+        let refused = match FileBytes::open(by_mapping.as_ref()) {
+            Ok(bytes) => return Ok(bytes),
+            Err(error) => error,
+        };
+        let Some(path) = mapping.path() else {
+            return Err(refused);
+        };
+        let in_root = PathBuf::from(format!("/proc/{pid}/root{}", path.display()));
+        let mut cause = None;
+        for path in [in_root, path] {
+            match identity::open(&path, &mapping.file, |image| self.build_id_agrees(image)) {
                 Ok(bytes) => return Ok(bytes),
-                Err(error) => last = error,
+                // Of the file in the process's own root, where that can be opened.
+                Err(error) => cause = cause.or(Some(error)),
             }
         }
-        Err(last)
+        Err(cause.unwrap_or(refused))
+    }
+
+    /// Is the build id of the file the one that stands in the process's memory? `None` where the file has
+    /// none, or the memory cannot be read.
+    fn build_id_agrees(&self, image: &Image<'_>) -> Option<bool> {
+        let id = image.build_id()?;
+        let offset = id.as_ptr() as u64 - image.data().as_ptr() as u64;
+        let holds = |s: &&Segment| {
+            let from = offset.checked_sub(s.offset.0);
+            from.is_some_and(|from| from + id.len() as u64 <= s.file_size)
+        };
+        let segment = image.segments().iter().find(holds)?;
+        let at = segment.range.start.plus(offset - segment.offset.0);
+        let at = self.bias(image)?.to_avma(at);
+        let memory = self.process.open_memory().ok()?;
+        Some(memory.read_vec(at, id.len()).ok()? == id)
     }
 
     /// What the loader added to the file's addresses; `None` where the file's segments do not
@@ -75,6 +96,44 @@ impl Module {
         self.code
             .iter()
             .find_map(|mapping| bias_of(image, mapping.range.start, mapping.offset.0))
+    }
+
+    /// The same by the program headers in the process's memory, where the file cannot be had.
+    pub fn bias_in_memory(&self) -> Option<Bias> {
+        let head = self.process.open_memory().ok()?;
+        let head = head.read_vec(self.range.start, abi::PAGE as usize).ok()?;
+        let header = Elf::parse_header(&head).ok()?;
+        let context = Ctx::new(Container::Big, Endian::Little);
+        let (at, count) = (header.e_phoff as usize, usize::from(header.e_phnum));
+        let fits = ProgramHeader::size(context) * count <= head.len();
+        let programs = fits.then(|| ProgramHeader::parse(&head, at, count, context))?;
+        let programs = programs.ok()?.into_iter();
+        let code = programs.filter(|p| p.p_type == PT_LOAD && p.p_flags & PF_X != 0);
+        let first = self.code.first()?;
+        code.map(|p| Segment::of(&p, u64::MAX))
+            .find_map(|s| bias_by(&s, first.range.start, first.offset.0))
+    }
+
+    /// Are all bytes of these ranges of the file mapped executable here, at `bias`? Of a file that is mapped
+    /// in pieces, each piece is a module with the functions that lie in it alone.
+    pub fn maps_code(&self, bias: Bias, ranges: &[Range<Svma>]) -> bool {
+        let is_mapped = |range: &Range<Svma>| {
+            let (mut at, end) = (bias.to_avma(range.start), bias.to_avma(range.end));
+            while at < end {
+                let Some(mapping) = self.code.iter().find(|m| m.contains(at)) else {
+                    return false;
+                };
+                at = mapping.range.end;
+            }
+            at.0 > 0
+        };
+        ranges.iter().all(is_mapped)
+    }
+
+    /// The same for a function with its parts.
+    pub fn maps_function(&self, bias: Bias, function: &patcher::function::Function) -> bool {
+        self.maps_code(bias, std::slice::from_ref(&function.range))
+            && self.maps_code(bias, &function.cold)
     }
 
     /// The whole code as one range.
@@ -98,81 +157,102 @@ impl Module {
 /// The bias under which the executable segment of `image` that holds file offset `offset` lies at
 /// `start`.
 pub fn bias_of(image: &Image<'_>, start: Avma, offset: u64) -> Option<Bias> {
-    let segment = image.segments().iter().find(|s| {
-        let first = s.offset.0 & !0xfff;
-        s.execute && first <= offset && offset < s.offset.0 + s.file_size
-    })?;
+    let mut executable = image.segments().iter().filter(|s| s.execute);
+    executable.find_map(|s| bias_by(s, start, offset))
+}
+
+/// The bias under which the segment lies at `start` with its byte at file offset `offset`, if it has that.
+fn bias_by(segment: &Segment, start: Avma, offset: u64) -> Option<Bias> {
     // The kernel maps whole pages: offset and address agree modulo the page.
-    let svma = segment
-        .range
-        .start
-        .0
-        .wrapping_sub(segment.offset.0)
-        .wrapping_add(offset);
-    Some(Bias::between(Svma(svma), start))
+    let first = segment.offset.0 & !(abi::PAGE - 1);
+    let behind = segment.offset.0.saturating_add(segment.file_size);
+    if !(first..behind).contains(&offset) {
+        return None;
+    }
+    let svma = segment.range.start.0.wrapping_sub(segment.offset.0);
+    Some(Bias::between(Svma(svma.wrapping_add(offset)), start))
 }
 
 /// The modules of a process, in the order of their addresses. A file mapped twice (dlmopen) is two
-/// modules.
+/// modules, and so is one of which a part is mapped a second time.
 pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
+    let groups = grouped(maps);
     let mut modules: Vec<Module> = Vec::new();
-    let mut current: Option<(&(String, u64), usize)> = None;
-    for mapping in maps {
-        if mapping.name.is_empty() {
-            // .bss and gaps lie between a file's mappings.
+    for group in groups {
+        let Some(module) = module(process, &group) else {
             continue;
-        }
-        let is_vdso = mapping.name == VDSO;
-        if mapping.path().is_none() && !is_vdso {
-            current = None;
-            continue;
-        }
-        let starts_anew =
-            mapping.offset.0 == 0 && modules.last().is_some_and(|m| !m.code.is_empty());
-        match current {
-            Some((file, at)) if *file == mapping.file && !starts_anew && !is_vdso => {
-                if let Some(module) = modules.get_mut(at) {
-                    module.range.end = mapping.range.end;
-                    if mapping.execute {
-                        module.code.push(mapping.clone());
-                    }
-                }
-            }
-            _ => {
-                current = Some((&mapping.file, modules.len()));
-                modules.push(Module {
-                    path: mapping
-                        .name
-                        .strip_suffix(" (deleted)")
-                        .unwrap_or(&mapping.name)
-                        .to_owned(),
-                    range: mapping.range.clone(),
-                    code: if mapping.execute {
-                        vec![mapping.clone()]
-                    } else {
-                        Vec::new()
-                    },
-                    sources: sources(process, mapping),
-                });
-            }
+        };
+        match module.code.len() {
+            0 => {}
+            1 => modules.push(module),
+            _ => match module.open() {
+                Ok(bytes) => modules.extend(split(module, &group, &bytes)),
+                Err(_) => modules.push(module),
+            },
         }
     }
-    modules.retain(|m| !m.code.is_empty());
     modules
 }
 
-/// Ways to the mapped file: by the mapping itself, which holds for deleted and replaced files and
-/// other mount namespaces but needs privilege; by the path in the process's own root.
-fn sources(process: &Process, mapping: &Mapping) -> Vec<PathBuf> {
-    let Range { start, end } = &mapping.range;
-    let pid = process.entry();
-    let mut sources = vec![PathBuf::from(format!(
-        "/proc/{pid}/map_files/{:x}-{:x}",
-        start.0, end.0
-    ))];
-    if let Some(path) = mapping.path().filter(|_| !mapping.is_deleted()) {
-        sources.push(PathBuf::from(format!("/proc/{pid}/root{}", path.display())));
-        sources.push(path);
+/// The mappings of files, those of one file that follow one another together.
+fn grouped(maps: &[Mapping]) -> Vec<Vec<&Mapping>> {
+    let mut groups: Vec<Vec<&Mapping>> = Vec::new();
+    let mut is_open = false;
+    // .bss and gaps lie between a file's mappings.
+    for mapping in maps.iter().filter(|m| !m.name.is_empty()) {
+        let is_vdso = mapping.name == VDSO;
+        if mapping.path().is_none() && !is_vdso {
+            is_open = false;
+            continue;
+        }
+        match groups.last_mut() {
+            Some(group) if is_open && !is_vdso && continues(group, mapping) => group.push(mapping),
+            _ => groups.push(vec![mapping]),
+        }
+        is_open = true;
     }
-    sources
+    groups
+}
+
+fn continues(group: &[&Mapping], mapping: &Mapping) -> bool {
+    let starts_anew = mapping.offset.0 == 0 && group.iter().any(|m| m.execute);
+    group[0].file == mapping.file && !starts_anew
+}
+
+fn module(process: &Process, mappings: &[&Mapping]) -> Option<Module> {
+    let (first, last) = (mappings.first()?, mappings.last()?);
+    let code = mappings.iter().filter(|m| m.execute);
+    let path = first.name.strip_suffix(" (deleted)").unwrap_or(&first.name);
+    Some(Module {
+        path: path.to_owned(),
+        range: first.range.start..last.range.end,
+        code: code.map(|&m| m.clone()).collect(),
+        process: process.clone(),
+    })
+}
+
+/// The module as one for each bias that its executable mappings are at.
+fn split(module: Module, mappings: &[&Mapping], bytes: &FileBytes) -> Vec<Module> {
+    let Ok(image) = Image::parse(bytes.bytes()) else {
+        return vec![module];
+    };
+    let bias = |m: &Mapping| bias_of(&image, m.range.start, m.offset.0);
+    let mut biases: Vec<Bias> = Vec::new();
+    for bias in module.code.iter().filter_map(bias) {
+        if !biases.contains(&bias) {
+            biases.push(bias);
+        }
+    }
+    if biases.len() < 2 {
+        return vec![module];
+    }
+    let of_bias = |wanted: &Bias| {
+        let is_at = |m: &&&Mapping| {
+            let mut segments = image.segments().iter();
+            segments.any(|s| bias_by(s, m.range.start, m.offset.0) == Some(*wanted))
+        };
+        let own: Vec<&Mapping> = mappings.iter().filter(is_at).copied().collect();
+        self::module(&module.process, &own)
+    };
+    biases.iter().filter_map(of_bias).collect()
 }

@@ -97,7 +97,7 @@ impl Profile {
             ),
             ("losses.open", self.losses.open, |s: &Sum| s.open),
         ] {
-            let computed = sums.iter().filter_map(of).sum::<u64>();
+            let computed = sums.iter().filter_map(of).fold(0, u64::saturating_add);
             if stated.unwrap_or(0) != computed {
                 return Err(sum(what.to_owned(), stated.unwrap_or(0), computed));
             }
@@ -249,10 +249,10 @@ impl Sum {
             }
             self.counts.timers.insert(name, total);
         }
-        self.counts.count += counts.count;
-        self.closed += closed;
+        self.counts.count = self.counts.count.saturating_add(counts.count);
+        self.closed = self.closed.saturating_add(closed);
         for (total, n) in [(&mut self.unwound, unwound), (&mut self.open, open)] {
-            *total = n.map(|n| total.unwrap_or(0) + n).or(*total);
+            *total = n.map(|n| total.unwrap_or(0).saturating_add(n)).or(*total);
         }
     }
 

@@ -57,7 +57,7 @@ impl TimerStats {
     /// Adds the activations of `other`; `first` says that nothing has been added so far, so that
     /// the extremes of an empty `self` do not count. Histograms are added only where both have one.
     pub(crate) fn absorb(&mut self, other: &Self, first: bool) {
-        self.sum += other.sum;
+        self.sum = self.sum.saturating_add(other.sum);
         self.min = if first {
             other.min
         } else {
@@ -72,7 +72,7 @@ impl TimerStats {
         self.exclusive = sum_of(self.exclusive, other.exclusive);
         for &(k, n) in &other.hist {
             match self.hist.binary_search_by_key(&k, |&(k, _)| k) {
-                Ok(at) => self.hist[at].1 += n,
+                Ok(at) => self.hist[at].1 = self.hist[at].1.saturating_add(n),
                 Err(at) => self.hist.insert(at, (k, n)),
             }
         }
@@ -130,7 +130,7 @@ pub(super) fn closed(count: u64, unwound: Option<u64>, open: Option<u64>) -> Opt
 fn sum_of(a: Option<i128>, b: Option<i128>) -> Option<i128> {
     match (a, b) {
         (None, None) => None,
-        (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
+        (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Profiles as files.
 
 use super::{Inconsistent, Profile, SCHEMA};
+use crate::error::io_text;
+use crate::files::FileBytes;
 use serde::Deserialize;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -25,7 +27,7 @@ pub enum ProfileError {
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(path, cause) => write!(f, "read {}: {cause}", path.display()),
+            Self::Read(path, cause) => write!(f, "read {}: {}", path.display(), io_text(cause)),
             Self::Write(path, cause) => write!(f, "write {}: {cause}", path.display()),
             Self::NotAProfile(path, cause) => {
                 write!(f, "read {}: not an ipath profile: {cause}", path.display())
@@ -49,14 +51,22 @@ impl Profile {
     /// # Errors
     /// The file cannot be read, is no profile, or one of another version.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        let bytes = fs::read(path).map_err(|e| ProfileError::Read(path.to_owned(), e))?;
+        let bytes = FileBytes::open(path).map_err(|e| ProfileError::Read(path.to_owned(), e))?;
+        Self::parse(path, bytes.bytes())
+    }
+
+    /// Reads the profile that the file at `path` holds.
+    ///
+    /// # Errors
+    /// It is no profile, or one of another version.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ProfileError> {
         let not = |cause: String| ProfileError::NotAProfile(path.to_owned(), cause);
         // The schema is looked at by itself first: another version may have other fields.
         #[derive(Deserialize)]
         struct Any {
             schema: String,
         }
-        let any: Any = serde_json::from_slice(&bytes).map_err(|e| not(e.to_string()))?;
+        let any: Any = serde_json::from_slice(bytes).map_err(|e| not(e.to_string()))?;
         if any.schema != SCHEMA {
             let schema = super::printable(&any.schema).into_owned();
             return Err(if schema.starts_with("ipath-profile/") {
@@ -65,7 +75,7 @@ impl Profile {
                 not(format!("its schema is {schema}"))
             });
         }
-        let profile: Self = serde_json::from_slice(&bytes).map_err(|e| not(e.to_string()))?;
+        let profile: Self = serde_json::from_slice(bytes).map_err(|e| not(e.to_string()))?;
         profile
             .check_structure()
             .map_err(|e| ProfileError::Inconsistent(path.to_owned(), e))?;

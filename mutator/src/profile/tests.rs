@@ -510,10 +510,7 @@ fn what_cannot_be_loaded_is_named_in_one_line() {
         assert!(!line.contains('\n'));
         line.replace(&path.display().to_string(), "FILE")
     };
-    assert_eq!(
-        error(None),
-        "read FILE: No such file or directory (os error 2)"
-    );
+    assert_eq!(error(None), "read FILE: no such file or directory");
     assert!(error(Some("")).starts_with("read FILE: not an ipath profile: EOF"));
     assert!(error(Some("{}")).contains("missing field `schema`"));
     assert_eq!(

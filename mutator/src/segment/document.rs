@@ -10,7 +10,7 @@ use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
 use serde::{Deserialize, Serialize};
 
-use super::layout::DOCUMENT_SPARE;
+use super::layout::{DOCUMENT, DOCUMENT_SPARE};
 use super::{Segment, SegmentError};
 use crate::faults::step;
 
@@ -266,7 +266,8 @@ impl Segment {
             let turn = self.header().document_turn.load(Acquire);
             let (area, room) = self.document_area(turn & 1);
             let len = self.header().document_len[(turn & 1) as usize].load(Relaxed);
-            if turn == 0 || len > room {
+            // The target can change what its header says of the room.
+            if turn == 0 || len > room.min(DOCUMENT) {
                 return Err(SegmentError::Corrupt("document"));
             }
             // By a system call: what is not there is an error, and takes no memory.

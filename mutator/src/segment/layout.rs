@@ -24,7 +24,7 @@ pub struct Shape {
 /// Journal entries: several patches for each of the most functions a session holds.
 const JOURNAL: u64 = 1 << 18;
 /// Bytes of each slot of the document.
-const DOCUMENT: u64 = 64 << 20;
+pub(super) const DOCUMENT: u64 = 64 << 20;
 /// Bytes that are kept for a document to grow.
 pub(super) const DOCUMENT_SPARE: u64 = 64 << 10;
 const MODULES: u64 = 1 << 14;

@@ -2,7 +2,6 @@
 //! can write to it, so every offset, index and length is checked against the size of the map.
 
 mod document;
-mod guard;
 mod journal;
 mod layout;
 mod trust;
@@ -25,9 +24,9 @@ use abi::segment::{Header, RecordHead, RecordTimer};
 use memmap2::MmapRaw;
 
 use crate::faults::step;
+use crate::guard::Watch;
+use crate::process::identity::{FileId, file_id};
 use crate::process::{Mapping, Presence, Process};
-
-use guard::Guarded;
 
 pub use document::{
     Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc, SiteDoc,
@@ -35,7 +34,7 @@ pub use document::{
 };
 pub use journal::Journal;
 pub use layout::Shape;
-pub use trust::{Claim, FileId, file_id, is_segment_name};
+pub use trust::{Claim, is_segment_name};
 
 /// Where named segments are.
 const FOLDER: &str = "/dev/shm";
@@ -87,7 +86,9 @@ impl std::error::Error for SegmentError {}
 #[derive(Debug)]
 pub struct Segment {
     file: Arc<File>,
-    map: Guarded,
+    /// Ends before the map.
+    watch: Watch,
+    map: MmapRaw,
     /// Its name in [`FOLDER`]; `None` for one that lives in the target alone.
     path: Option<PathBuf>,
 }
@@ -262,9 +263,17 @@ impl Segment {
         if len < abi::PAGE || len % abi::PAGE != 0 {
             return Err(SegmentError::Corrupt("size"));
         }
-        let map = MmapRaw::map_raw(&*file).and_then(Guarded::new);
-        let map = map.map_err(|e| SegmentError::Io(name(), e))?;
-        Ok(Self { file, map, path })
+        let map = MmapRaw::map_raw(&*file).map_err(|e| SegmentError::Io(name(), e))?;
+        // SAFETY: the map is this value's own, and is only ever accessed as atomics.
+        let watch = unsafe { Watch::over(map.as_ptr(), map.len()) };
+        let watch = watch.and_then(|w| w.ok_or_else(|| io::Error::other("too many are open")));
+        let watch = watch.map_err(|e| SegmentError::Io(name(), e))?;
+        Ok(Self {
+            file,
+            watch,
+            map,
+            path,
+        })
     }
 
     /// Takes the session's lock.
@@ -292,7 +301,7 @@ impl Segment {
 
     /// An error where somebody has made the file shorter than it was.
     pub fn check_whole(&self) -> Result<(), SegmentError> {
-        match self.map.is_broken() {
+        match self.watch.is_cut() {
             true => Err(SegmentError::Corrupt("made shorter")),
             false => Ok(()),
         }

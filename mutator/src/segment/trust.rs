@@ -12,6 +12,7 @@ use abi::segment::Header;
 
 use super::{FOLDER, Lock, PATIENCE, SegmentError};
 use crate::faults::step;
+use crate::process::identity::file_id;
 use crate::process::{Mapping, Process};
 
 /// What the name of every segment in the target alone begins with, as its maps show it.
@@ -29,15 +30,6 @@ pub struct Claim {
     pub(super) path: Option<PathBuf>,
     /// Whether the process maps it.
     pub mapped: bool,
-}
-
-/// Device and inode, as maps and file systems name a file.
-pub type FileId = (String, u64);
-
-/// The file's device and inode in the form of /proc/PID/maps.
-pub fn file_id(metadata: &Metadata) -> FileId {
-    let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
-    (format!("{major:02x}:{minor:02x}"), metadata.ino())
 }
 
 /// The name of the segment of a process, or with a suffix where that name is taken by something else.

@@ -158,13 +158,13 @@ impl Slots {
                 continue;
             };
             if let Ok(elf) = Elf::parse(image.image.data()) {
-                slots.add(&elf, bias, memory);
+                slots.add(&elf, module, bias, memory);
             }
         }
         slots
     }
 
-    fn add(&mut self, elf: &Elf<'_>, bias: Bias, memory: &Memory) {
+    fn add(&mut self, elf: &Elf<'_>, module: &Module, bias: Bias, memory: &Memory) {
         let at = |address: u64| bias.to_avma(patcher::Svma(address));
         let dynamic = elf.dynrelas.iter().chain(elf.pltrelocs.iter());
         // A static program has no dynamic section, and these alone.
@@ -176,7 +176,9 @@ impl Slots {
             Some(_) => dynamic.collect(),
             None => sections.collect(),
         };
-        for relocation in relocations {
+        // A part of a file that is mapped a second time has no slots.
+        let is_mapped = |r: &Reloc| module.range.contains(&at(r.r_offset));
+        for relocation in relocations.into_iter().filter(is_mapped) {
             let Ok(value) = memory.read_word(at(relocation.r_offset)) else {
                 continue;
             };

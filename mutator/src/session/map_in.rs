@@ -15,12 +15,11 @@ use patcher::Avma;
 
 use super::SessionError;
 use super::locked::make_way;
+use crate::process::identity::file_id;
 use crate::process::maps::free_range;
 use crate::process::{Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{
-    Document, Lock, Segment, SegmentError, Shape, file_id, has_room, is_segment_name,
-};
+use crate::segment::{Document, Lock, Segment, SegmentError, Shape, has_room, is_segment_name};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// What is needed for it.

@@ -68,7 +68,8 @@ pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
         let Some(bias) = module.bias(&image.image) else {
             continue;
         };
-        for (function, reaper) in functions(&image.image) {
+        let functions = functions(&image.image).into_iter();
+        for (function, reaper) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
             let plan = plan(&image.image, &image.context, &function, reaper.effects());
             if plan.refused().is_some() {
                 continue;

@@ -16,6 +16,7 @@ use patcher::Avma;
 use super::write::read;
 use super::{Locked, Session, SessionError};
 use crate::faults::step;
+use crate::process::identity::{FileId, file_id};
 use crate::process::memory::is_anonymous;
 use crate::process::{Mapping, Memory, Space};
 use crate::segment::{Journal, is_segment_name};
@@ -255,14 +256,14 @@ fn is_marked(memory: &Memory, start: u64, mark: &[u8]) -> bool {
 /// Closes descriptors through which the segment was to be mapped.
 fn close_descriptors(
     space: &Space,
-    own: &crate::segment::FileId,
+    own: &FileId,
     code: &CallCode,
     stopped: &mut Stopped,
 ) -> Result<(), SessionError> {
     let folder = format!("/proc/{}/fd", space.process().entry());
     let is_ours = |fd: &u64| {
         let path = format!("{folder}/{fd}");
-        let same = fs::metadata(&path).is_ok_and(|m| crate::segment::file_id(&m) == *own);
+        let same = fs::metadata(&path).is_ok_and(|m| file_id(&m) == *own);
         let link = fs::read_link(&path).unwrap_or_default();
         same || is_segment_name(&link.to_string_lossy())
     };

@@ -141,7 +141,8 @@ fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Fo
         opened.push((module, image));
         let mut functions: Vec<Function> = Vec::new();
         for (pattern, matched) in patterns.iter().zip(&mut matched) {
-            for function in found(pattern, module, image, bias) {
+            let here = found(pattern, module, image, bias);
+            for function in here.into_iter().filter(|f| module.maps_function(bias, f)) {
                 *matched = true;
                 if !functions
                     .iter()

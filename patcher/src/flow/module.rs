@@ -42,7 +42,8 @@ impl<'d> ModuleContext<'d> {
                 .segments()
                 .iter()
                 .filter(|s| s.execute)
-                .map(|s| s.range.clone())
+                // What the file has no bytes for is no code, however long it is stated to be.
+                .map(|s| s.range.start..s.file_end())
         };
         let found = scan::text(image, &AddressSet::over(text()));
         let mut words = AddressSet::over(text());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_LOAD, ProgramHeader};
 use goblin::elf::section_header::SectionHeader;
 
-use super::{c_str, file_range};
+use super::{ImageError, c_str, file_range};
 use crate::addr::{FileOffset, Svma};
 
 /// A part of the file that is loaded.
@@ -26,7 +26,22 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Behind the last address whose byte is in the file.
+    /// What a program header describes in a file of `len` bytes.
+    pub fn of(program: &ProgramHeader, len: u64) -> Self {
+        let held = len.saturating_sub(program.p_offset);
+        let start = Svma(program.p_vaddr);
+        let end = Svma(program.p_vaddr.saturating_add(program.p_memsz));
+        Self {
+            file_size: program.p_filesz.min(end.0 - start.0).min(held),
+            range: start..end,
+            offset: FileOffset(program.p_offset),
+            read: program.p_flags & PF_R != 0,
+            write: program.p_flags & PF_W != 0,
+            execute: program.p_flags & PF_X != 0,
+        }
+    }
+
+    /// After the last address whose byte is in the file.
     pub fn file_end(&self) -> Svma {
         self.range.start.plus(self.file_size)
     }
@@ -58,23 +73,26 @@ impl Section<'_> {
 /// The segments, by address.
 pub(super) fn segments(data: &[u8], programs: &[ProgramHeader]) -> Vec<Segment> {
     let loaded = programs.iter().filter(|p| p.p_type == PT_LOAD);
-    let mut segments: Vec<Segment> = loaded.map(|p| segment(data, p)).collect();
+    let len = data.len() as u64;
+    let mut segments: Vec<Segment> = loaded.map(|p| Segment::of(p, len)).collect();
     segments.sort_by_key(|s| s.range.start);
     segments
 }
 
-fn segment(data: &[u8], program: &ProgramHeader) -> Segment {
-    let held = (data.len() as u64).saturating_sub(program.p_offset);
-    let start = Svma(program.p_vaddr);
-    let end = Svma(program.p_vaddr.saturating_add(program.p_memsz));
-    Segment {
-        file_size: program.p_filesz.min(end.0 - start.0).min(held),
-        range: start..end,
-        offset: FileOffset(program.p_offset),
-        read: program.p_flags & PF_R != 0,
-        write: program.p_flags & PF_W != 0,
-        execute: program.p_flags & PF_X != 0,
+/// Checks that the segments do not have the same bytes of the file again and again: work and memory follow what
+/// they hold.
+pub(super) fn check(data: &[u8], segments: &[Segment]) -> Result<(), ImageError> {
+    /// For each byte of the file. Segments that follow one another share a page at most.
+    const MOST: u64 = 2;
+    const SMALL: u64 = 1 << 20;
+    let held = segments.iter().map(|s| s.file_size);
+    let held = held.fold(0, u64::saturating_add);
+    let len = data.len() as u64;
+    if held > len.saturating_mul(MOST).max(SMALL) {
+        let what = format!("segments with {held} bytes of a file of {len}");
+        return Err(ImageError::Malformed { what });
     }
+    Ok(())
 }
 
 /// The sections with their names, which stand in section `names`.

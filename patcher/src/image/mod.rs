@@ -69,6 +69,8 @@ impl<'d> Image<'d> {
         let programs =
             ProgramHeader::parse(data, header.e_phoff as usize, header.e_phnum.into(), ctx)
                 .map_err(|e| malformed(format!("program headers: {e}")))?;
+        let segments = layout::segments(data, &programs);
+        layout::check(data, &segments)?;
         // A file without sections, or with a broken table of them, can still be run.
         let sections =
             SectionHeader::parse(data, header.e_shoff as usize, header.e_shnum.into(), ctx)
@@ -76,7 +78,7 @@ impl<'d> Image<'d> {
         Ok(Self {
             data,
             header,
-            segments: layout::segments(data, &programs),
+            segments,
             sections: layout::sections(data, sections, header.e_shstrndx),
             programs,
             unwind: OnceLock::new(),

@@ -171,7 +171,17 @@ pub struct ThreadEntry {
 }
 
 /// Longest module path that is published, in bytes.
-pub const MODULE_PATH: usize = 224;
+pub const MODULE_PATH: usize = 208;
+
+/// A device's major and minor number in one word, as the kernel has them (linux/kdev_t.h, MKDEV).
+pub const fn device(major: u64, minor: u64) -> u32 {
+    ((major as u32 & 0xfff) << 20) | (minor as u32 & 0xf_ffff)
+}
+
+/// Major and minor number of a [`device`].
+pub const fn device_numbers(device: u32) -> (u32, u32) {
+    (device >> 20, device & 0xf_ffff)
+}
 
 /// An executable mapping of a file that the runtime has seen.
 #[repr(C)]
@@ -184,8 +194,12 @@ pub struct ModuleEntry {
     pub offset: AtomicU64,
     /// Bytes of `path`; stored last, so 0 means not yet published.
     pub path_len: AtomicU32,
-    /// Not used; zero.
-    pub reserved: AtomicU32,
+    /// Device of the file, as [`device`] packs it.
+    pub device: AtomicU32,
+    /// Inode of the file.
+    pub inode: AtomicU64,
+    /// The time-stamp counter when it was seen.
+    pub seen_tsc: AtomicU64,
     /// Path as /proc/PID/maps gives it.
     pub path: [AtomicU64; MODULE_PATH / 8],
 }

@@ -1,0 +1,74 @@
+//! Running the cases of a target.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::random::Random;
+use crate::watch::Watch;
+use crate::{corpus, memory};
+
+/// Changes of an input, at most.
+const CHANGES: usize = 8;
+
+/// A reader and how its inputs are made.
+pub struct Target {
+    /// Its name.
+    pub name: &'static str,
+    /// The folder with its inputs.
+    pub corpus: &'static str,
+    /// Changes an input once.
+    pub change: fn(&mut Random, &[Vec<u8>], &mut Vec<u8>),
+    /// Cases of an ordinary test run.
+    pub cases: u64,
+}
+
+/// Gives a reader the corpus as it is, and then changed.
+///
+/// # Panics
+/// When the reader does, with the place where the input is kept.
+pub fn run(target: &Target, mut read: impl FnMut(&[u8])) {
+    if let Some(path) = std::env::var_os("IPATH_FUZZ_INPUT") {
+        let input = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        return read(&input);
+    }
+    let inputs = corpus::load(target.corpus);
+    let seed = setting("IPATH_FUZZ_SEED").unwrap_or(1);
+    let cases = setting("IPATH_FUZZ_CASES").unwrap_or(target.cases);
+    let watch = Watch::new(target.name, seed);
+    for case in 0..inputs.len() as u64 + cases {
+        let input = input(target, &inputs, seed, case);
+        watch.begin(case, &input);
+        memory::begin();
+        let result = catch_unwind(AssertUnwindSafe(|| read(&input)));
+        memory::end();
+        watch.end();
+        if result.is_err() {
+            let kept = corpus::keep(target.name, seed, case, &input);
+            panic!(
+                "{}: case {case} of seed {seed}: {}",
+                target.name,
+                kept.display()
+            );
+        }
+    }
+    println!("{}: {cases} cases of seed {seed}", target.name);
+}
+
+fn input(target: &Target, inputs: &[Vec<u8>], seed: u64, case: u64) -> Vec<u8> {
+    if let Some(whole) = inputs.get(case as usize) {
+        return whole.clone();
+    }
+    let mut random = Random::new(seed, case);
+    let mut input = random.pick(inputs).cloned().unwrap_or_default();
+    for _ in 0..=random.below(CHANGES) {
+        (target.change)(&mut random, inputs, &mut input);
+    }
+    input
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+    )
+}

@@ -1,0 +1,15 @@
+//! The five readers: what they are given may come from anybody.
+
+#[path = "readers/document.rs"]
+mod document;
+#[path = "readers/elf.rs"]
+mod elf;
+#[path = "readers/profile.rs"]
+mod profile;
+#[path = "readers/segment.rs"]
+mod segment;
+#[path = "readers/unwind.rs"]
+mod unwind;
+
+#[global_allocator]
+static COUNTED: ipath_fuzz::memory::Counted = ipath_fuzz::memory::Counted;

@@ -1,0 +1,23 @@
+//! Session documents.
+
+use ipath::segment::Document;
+use ipath_fuzz::{Target, mutate, run};
+
+use crate::segment::Measured;
+
+const TARGET: Target = Target {
+    name: "document",
+    corpus: "document",
+    change: mutate::json,
+    cases: 1000,
+};
+
+#[test]
+fn document() {
+    let measured = Measured::new();
+    run(&TARGET, |input| {
+        if let Ok(document) = serde_json::from_slice::<Document>(input) {
+            measured.collect(&document);
+        }
+    });
+}

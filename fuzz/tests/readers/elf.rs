@@ -1,0 +1,62 @@
+//! ELF images: functions, plans, selection, source lines.
+
+use ipath::lines::{Lines, Places};
+use ipath_fuzz::{Target, mutate, run};
+use patcher::flow::{described, recipes, unnamed_recipes};
+use patcher::image::Image;
+use patcher::plan::{Effects, ModuleContext, plan};
+use patcher::select::Pattern;
+
+const TARGET: Target = Target {
+    name: "elf",
+    corpus: "elf",
+    change: mutate::elf,
+    cases: 400,
+};
+
+/// Functions of one file that are planned.
+const FUNCTIONS: usize = 24;
+
+#[test]
+fn elf() {
+    let patterns = ["work*", "/r.g/", "main"].map(|text| Pattern::parse(text).expect("a pattern"));
+    run(&TARGET, |input| read(input, &patterns));
+}
+
+fn read(input: &[u8], patterns: &[Pattern]) {
+    // What the command reads with the parser itself.
+    if let Ok(elf) = goblin::elf::Elf::parse(input) {
+        assert!(elf.dynrelas.iter().count() <= input.len());
+    }
+    let Ok(image) = Image::parse(input) else {
+        return;
+    };
+    let (_, _, _) = (image.build_id(), image.interpreter(), image.entry());
+    let context = ModuleContext::new(&image);
+    let want = Effects {
+        entry: true,
+        exits: true,
+    };
+    for function in image.functions().iter().take(FUNCTIONS) {
+        let plan = plan(&image, &context, &function, want);
+        assert_eq!(plan.function, function);
+        let start = function.range.start;
+        if let Some(fde) = image.fde(start) {
+            let _ = (image.landing_pads(&fde), image.cfa_offset_from_rsp(start));
+        }
+        let _ = (image.plt_name(start), recipes(&image, &context, &function));
+    }
+    for pattern in patterns {
+        let _ = (pattern.select(&image), pattern.suggestions(&image, 3));
+    }
+    unnamed_recipes(&image, &context);
+    if let Some(section) = ipath::lines::section(input, ".debug_frame") {
+        described(&image, &section);
+    }
+    if let Some(lines) = Lines::load(input, &Places::default()) {
+        for function in image.functions().iter().take(FUNCTIONS) {
+            lines.lookup(function.range.start);
+        }
+        lines.inlined_copies();
+    }
+}

@@ -1,0 +1,35 @@
+//! Profiles, and what is made of them.
+
+use std::io::sink;
+use std::path::Path;
+
+use ipath::export::{to_folded, to_json};
+use ipath::profile::{Delta, Profile};
+use ipath::report::{self, Options};
+use ipath_fuzz::{Target, mutate, run};
+
+const TARGET: Target = Target {
+    name: "profile",
+    corpus: "profile",
+    change: mutate::json,
+    cases: 1000,
+};
+
+#[test]
+fn profile() {
+    run(&TARGET, |input| {
+        let Ok(profile) = Profile::parse(Path::new("FILE"), input) else {
+            return;
+        };
+        // Only says whether the sums agree.
+        let _ = profile.check();
+        report::text(&profile, &Options::default(), &mut sink()).expect("a report");
+        report::summary(&profile, Some(&profile), &mut sink()).expect("a summary");
+        to_json(&profile, &mut sink()).expect("written");
+        for metric in &profile.metrics {
+            to_folded(&profile, &metric.name, true, &mut sink()).expect("a metric of its own");
+        }
+        let delta = Delta::between(&profile, &profile);
+        assert!(profile.functions.is_empty() || delta.function(0).is_none_or(|f| f < usize::MAX));
+    });
+}

@@ -1,0 +1,66 @@
+//! Unwind tables as the runtime reads them in the target.
+
+use ipath_fuzz::{Target, mutate, run};
+use rtlib::cfi::{COLUMNS, Cfa, Region, RegisterRule, Row, evaluate, find_fde, row_at};
+
+const TARGET: Target = Target {
+    name: "unwind",
+    corpus: "elf",
+    change: mutate::elf,
+    cases: 4000,
+};
+
+/// Addresses that are looked up in one file.
+const ADDRESSES: u64 = 64;
+
+#[test]
+fn unwind() {
+    run(&TARGET, read);
+}
+
+fn read(input: &[u8]) {
+    let start = input.as_ptr() as u64;
+    // SAFETY: the input stays as long as the region is used.
+    let region = unsafe { Region::new(start, start + input.len() as u64) };
+    // As in a file whose first segment holds all of it.
+    let Some(header) = header(input) else {
+        return;
+    };
+    let step = (input.len() as u64 / ADDRESSES).max(1);
+    for offset in (0..input.len() as u64).step_by(step as usize) {
+        let pc = start + offset;
+        let Some(fde) = find_fde(region, start.wrapping_add(header), pc) else {
+            continue;
+        };
+        for pc in [fde.start, pc, fde.end.wrapping_sub(1)] {
+            let rows = row_at(&fde, pc);
+            rows.iter().for_each(follow);
+        }
+    }
+}
+
+/// Evaluates the expressions of a row.
+fn follow(row: &Row) {
+    let registers = [0x7fff_0000_1000; COLUMNS];
+    let load = |at: u64| Some(at.rotate_left(7));
+    if let Cfa::Expression(expression) = row.cfa {
+        evaluate(expression, &registers, None, &load);
+    }
+    for rule in row.registers {
+        if let RegisterRule::Expression(e) | RegisterRule::ValueExpression(e) = rule {
+            evaluate(e, &registers, Some(0x7fff_0000_2000), &load);
+        }
+    }
+}
+
+/// Where PT_GNU_EH_FRAME is, as an offset.
+fn header(input: &[u8]) -> Option<u64> {
+    const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+    let word = |at: usize| Some(u64::from_le_bytes(*input.get(at..at + 8)?.first_chunk()?));
+    let programs = usize::try_from(word(32)?).ok()?;
+    (0..32).find_map(|index| {
+        let at = programs.checked_add(index * 56)?.checked_add(16)?;
+        let kind = word(at - 16)? as u32;
+        (kind == PT_GNU_EH_FRAME).then(|| word(at))?
+    })
+}

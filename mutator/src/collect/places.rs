@@ -1,0 +1,310 @@
+//! The executable mappings of files, and what is known of each file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use abi::segment::{Header, ModuleEntry, device_numbers};
+use patcher::image::Image;
+use patcher::{Avma, Bias};
+
+use crate::images::{self, OpenError, OpenImage};
+use crate::process::identity::{self, FileId};
+use crate::process::modules::{Module, VDSO, bias_of, modules};
+use crate::process::{Mapping, Presence, Process};
+use crate::segment::{ModuleDoc, Segment};
+
+/// An executable mapping of a file.
+pub(super) struct Place {
+    end: u64,
+    pub(super) path: String,
+    file: FileId,
+    pub(super) code: Code,
+}
+
+/// What is known of the code in a mapping.
+pub(super) enum Code {
+    /// Its file.
+    Of(&'static OpenImage, Bias),
+    /// Nothing but what its addresses are in its file; why that is not to be read.
+    Unread {
+        /// Address in the process minus that in the file; a position in the file counts as its address where
+        /// the program headers are not known either.
+        bias: Bias,
+        /// One part of a sentence.
+        cause: String,
+    },
+    /// Its file is no ELF file: addresses are those of the process.
+    NoImage,
+}
+
+/// The mappings by first address.
+#[derive(Default)]
+pub(super) struct Places {
+    known: BTreeMap<u64, Place>,
+    /// Executable mappings at the last look, so that the same ones are not looked at again.
+    seen: Vec<(u64, u64, FileId)>,
+}
+
+impl Places {
+    /// The mapping that holds `at`.
+    pub(super) fn find(&self, at: u64) -> Option<&Place> {
+        let (_, place) = self.known.range(..=at).next_back()?;
+        (at < place.end).then_some(place)
+    }
+
+    /// The file at this path.
+    pub(super) fn image(&self, path: &str) -> Option<&'static OpenImage> {
+        let mut of_path = self.known.values().filter(|p| p.path == path);
+        of_path.find_map(|p| match p.code {
+            Code::Of(image, _) => Some(image),
+            _ => None,
+        })
+    }
+
+    /// Takes in what the process has mapped now; the mappings that are new.
+    pub(super) fn learn_maps(&mut self, process: &Process) -> Vec<(u64, u64)> {
+        let Ok(maps) = process.maps() else {
+            return Vec::new();
+        };
+        let code = |m: &&Mapping| m.execute && !m.name.is_empty();
+        let now: Vec<(u64, u64, FileId)> = maps
+            .iter()
+            .filter(code)
+            .map(|m| (m.range.start.0, m.range.end.0, m.file.clone()))
+            .collect();
+        if now == self.seen {
+            return Vec::new();
+        }
+        self.seen = now;
+        let mut new = Vec::new();
+        for module in modules(process, &maps) {
+            for mapping in &module.code {
+                new.extend(self.learn(&module, mapping));
+            }
+        }
+        new
+    }
+
+    fn learn(&mut self, module: &Module, mapping: &Mapping) -> Option<(u64, u64)> {
+        let (start, end) = (mapping.range.start.0, mapping.range.end.0);
+        let same = |p: &Place| p.path == module.path && p.file == mapping.file && p.end == end;
+        let is_read = |p: &Place| matches!(p.code, Code::Of(..));
+        if self
+            .known
+            .get(&start)
+            .is_some_and(|p| same(p) && is_read(p))
+        {
+            return None;
+        }
+        let unread = |cause: String| Code::Unread {
+            bias: module
+                .bias_in_memory()
+                .unwrap_or_else(|| by_position(start, mapping.offset.0)),
+            cause,
+        };
+        let code = match images::of_module(module) {
+            Ok(image) => match bias_of(&image.image, mapping.range.start, mapping.offset.0) {
+                Some(bias) => Code::Of(image, bias),
+                None => unread("its segments are not where the file is mapped".to_owned()),
+            },
+            Err(OpenError::Image(_)) => Code::NoImage,
+            Err(error) => unread(error.to_string()),
+        };
+        let place = Place {
+            end,
+            path: module.path.clone(),
+            file: mapping.file.clone(),
+            code,
+        };
+        self.known.insert(start, place);
+        Some((start, end))
+    }
+
+    /// Takes in what the runtime has seen.
+    pub(super) fn learn_published(
+        &mut self,
+        segment: &Segment,
+        documented: &[ModuleDoc],
+        process: &Process,
+    ) {
+        let header = segment.header();
+        let mut live = None;
+        let used = header.modules_used.load(Acquire);
+        for index in 0..u32::try_from(used).unwrap_or(MOST).min(MOST) {
+            let Some(entry) = segment.module(index) else {
+                break;
+            };
+            let Some(published) = Published::read(entry) else {
+                continue;
+            };
+            if self.known.contains_key(&published.start) {
+                continue;
+            }
+            let live = live.get_or_insert_with(|| Live::of(process));
+            let code = published.code(header, documented, live);
+            let Published {
+                start,
+                end,
+                path,
+                file,
+                ..
+            } = published;
+            let place = Place {
+                end,
+                path,
+                file,
+                code,
+            };
+            self.known.insert(start, place);
+        }
+    }
+}
+
+/// The bias under which positions in the file are its addresses.
+fn by_position(start: u64, offset: u64) -> Bias {
+    Bias(start.wrapping_sub(offset))
+}
+
+/// The process as it is by now. It may have ended, or become another program by exec(2): what it has mapped
+/// counts for an entry only if it is the same file at the same place.
+struct Live {
+    /// Its root folder, if it runs.
+    root: Option<String>,
+    modules: Vec<Module>,
+}
+
+impl Live {
+    fn of(process: &Process) -> Self {
+        if process.life() != Presence::Here {
+            return Self {
+                root: None,
+                modules: Vec::new(),
+            };
+        }
+        let maps = process.maps().unwrap_or_default();
+        Self {
+            root: Some(format!("/proc/{}/root", process.entry())),
+            modules: modules(process, &maps),
+        }
+    }
+
+    /// The module that a published mapping belongs to.
+    fn module(&self, published: &Published) -> Option<&Module> {
+        let is_it = |m: &Mapping| {
+            m.range.start.0 == published.start
+                && m.offset.0 == published.offset
+                && m.file == published.file
+        };
+        self.modules.iter().find(|m| m.code.iter().any(is_it))
+    }
+}
+
+/// Entries of the runtime that are looked at: as many as it has room for. What the segment says of that room is
+/// not believed.
+const MOST: u32 = 1 << 14;
+
+/// What an entry of the runtime says.
+struct Published {
+    start: u64,
+    end: u64,
+    offset: u64,
+    path: String,
+    file: FileId,
+    seen_tsc: u64,
+}
+
+impl Published {
+    fn read(entry: &ModuleEntry) -> Option<Self> {
+        let len = entry.path_len.load(Acquire) as usize;
+        if len == 0 || len > abi::segment::MODULE_PATH {
+            return None;
+        }
+        let words = entry.path.iter();
+        let bytes = words.flat_map(|w| w.load(Relaxed).to_le_bytes());
+        let path = String::from_utf8_lossy(&bytes.take(len).collect::<Vec<_>>()).into_owned();
+        let (major, minor) = device_numbers(entry.device.load(Relaxed));
+        let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
+        Some(Self {
+            start: entry.start.load(Relaxed),
+            end: entry.end.load(Relaxed),
+            offset: entry.offset.load(Relaxed),
+            path: path.to_owned(),
+            file: (
+                format!("{major:02x}:{minor:02x}"),
+                entry.inode.load(Relaxed),
+            ),
+            seen_tsc: entry.seen_tsc.load(Relaxed),
+        })
+    }
+
+    fn code(&self, header: &Header, documented: &[ModuleDoc], live: &Live) -> Code {
+        let unread = |cause: String| Code::Unread {
+            bias: by_position(self.start, self.offset),
+            cause,
+        };
+        let image = match self.path.as_str() {
+            VDSO => images::vdso(),
+            path if path.starts_with('/') => match live.module(self) {
+                Some(module) => images::of_module(module),
+                None => self.open(header, documented, live),
+            },
+            _ => return Code::NoImage,
+        };
+        match image {
+            Ok(image) => match bias_of(&image.image, Avma(self.start), self.offset) {
+                Some(bias) => Code::Of(image, bias),
+                None => unread("its segments are not where the file was mapped".to_owned()),
+            },
+            Err(OpenError::Image(_)) => Code::NoImage,
+            Err(error) => unread(error.to_string()),
+        }
+    }
+
+    fn open(
+        &self,
+        header: &Header,
+        documented: &[ModuleDoc],
+        live: &Live,
+    ) -> Result<&'static OpenImage, OpenError> {
+        let in_root = live
+            .root
+            .as_ref()
+            .map(|root| format!("{root}{}", self.path));
+        let paths = in_root.iter().chain([&self.path]).map(Path::new);
+        let since = self.seen_unix(header);
+        let agrees = |image: &Image<'_>| self.build_id_agrees(image, documented);
+        let mut cause = None;
+        for path in paths {
+            match identity::open_unchanged(path, &self.file, since, agrees) {
+                Ok(bytes) => return images::open(&bytes),
+                Err(error) => cause = cause.or(Some(error)),
+            }
+        }
+        Err(OpenError::Io(
+            cause.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()),
+        ))
+    }
+
+    /// When it was seen, in seconds since 1970.
+    fn seen_unix(&self, header: &Header) -> i64 {
+        let ticks = self
+            .seen_tsc
+            .saturating_sub(header.started_tsc.load(Relaxed));
+        let since_start = ticks / header.clock_hz.load(Relaxed).max(1);
+        let started = header.started_unix_ns.load(Relaxed) / 1_000_000_000;
+        i64::try_from(started.saturating_add(since_start)).unwrap_or(i64::MAX)
+    }
+
+    /// Does the image have the build id that the session's document gives for this module?
+    fn build_id_agrees(&self, image: &Image<'_>, documented: &[ModuleDoc]) -> Option<bool> {
+        let is_it = |m: &&ModuleDoc| {
+            let (start, end) = m.code;
+            m.path == self.path && start < self.end && self.start < end
+        };
+        let expected = documented.iter().find(is_it)?.build_id.as_deref()?;
+        let id = image.build_id().unwrap_or_default();
+        let id: String = id.iter().map(|b| format!("{b:02x}")).collect();
+        Some(id == expected)
+    }
+}

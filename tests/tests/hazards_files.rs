@@ -1,0 +1,149 @@
+//! Files that ipath opens by a name it did not make: they may be anything.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program_with;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::session::Session;
+use ipath_tests::target::Target;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// Most memory of a command that reads a small program, in KiB: the fuzz targets' bound.
+const MOST_KIB: u64 = 512 << 10;
+
+fn fifo(path: &Path) {
+    mkfifo(path, Mode::S_IRWXU).expect("make a FIFO");
+}
+
+/// A copy of a program whose debug information is in a file of its own, which is found by its name and a checksum.
+/// The folder it is in, the program, and the file.
+fn separated(name: &str) -> (Scratch, PathBuf, PathBuf) {
+    let scratch = Scratch::new(name);
+    let built = program_with("busy.c", &["-g", "-Wl,--build-id=none"]);
+    let (program, debug) = (scratch.file("app"), scratch.file("app.debug"));
+    fs::copy(&built, &program).expect("copy");
+    let tool = |option: &str, from: &Path, to: Option<&Path>| {
+        let run = Run::new("objcopy").arg(option).arg(from);
+        let run = to.into_iter().fold(run, |run, to| run.arg(to));
+        run.run().expect(0);
+    };
+    tool("--only-keep-debug", &program, Some(&debug));
+    tool("--strip-debug", &program, None);
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    tool(&link, &program, None);
+    (scratch, program, debug)
+}
+
+/// Are source positions in the program known?
+fn has_lines(profile: &Profile) -> bool {
+    let mut files = profile.frames.iter().filter_map(|f| f.file.as_deref());
+    files.any(|file| file.ends_with("busy.c"))
+}
+
+/// Measures a function of the program and reads the source positions of its callers.
+fn measured(program: &Path) -> Profile {
+    let target = Target::start(program, ["1", "120"]).await_output("ready");
+    let session = Session::attach(target.pid(), &["step"]);
+    let pid = target.pid().to_string();
+    let scratch = Scratch::new("measured");
+    let file = scratch.file("p.json");
+    let detach = Run::ipath(["detach", &pid, "-o"])
+        .arg(&file)
+        .run()
+        .expect(0);
+    drop(session);
+    assert!(detach.cost.max_rss_kib < MOST_KIB, "{:?}", detach.cost);
+    target.finish("ok calls ");
+    Profile::read(&file)
+}
+
+#[test]
+fn fifo_as_debug_link() {
+    let (_scratch, program, debug) = separated("fifo-as-debug-link");
+    assert!(has_lines(&measured(&program)), "the file is read");
+    fs::remove_file(&debug).expect("remove");
+    fifo(&debug);
+    assert!(!has_lines(&measured(&program)));
+}
+
+/// The file by which lines are known claims a TiB: neither is it read, nor does it matter.
+#[test]
+fn sparse_debug_file() {
+    let (_scratch, program, debug) = separated("sparse-debug-file");
+    let file = File::options().write(true).open(&debug).expect("open");
+    file.set_len(1 << 40).expect("make it large");
+    assert!(!has_lines(&measured(&program)));
+    // Nor is it listed.
+    let listed = Run::ipath(["list"]).arg(&debug).run();
+    let line = listed.expect_error();
+    assert!(line.contains(": sparse: "), "{line}");
+}
+
+/// What is named by a user, and what the program has mapped by the time it is read.
+#[test]
+fn fifo_as_module() {
+    let scratch = Scratch::new("fifo-as-module");
+    let (pipe, ring) = (scratch.file("fifo"), scratch.file("loop"));
+    fifo(&pipe);
+    symlink(&ring, &ring).expect("link");
+    let bad: [(&Path, &str); 4] = [
+        (&pipe, "not a regular file"),
+        (Path::new("/dev/zero"), "not a regular file"),
+        (scratch.path(), "is a directory"),
+        (&ring, "too many symbolic links"),
+    ];
+    for (path, cause) in bad {
+        for command in ["list", "report", "export"] {
+            let run = Run::ipath([command]).arg(path);
+            let run = match command {
+                "export" => run.args(["--to", "json", "-o", "-"]),
+                _ => run,
+            };
+            let line = run.run().expect_error();
+            assert!(line.contains(cause), "{line}");
+        }
+    }
+    let library = scratch.file("library.so");
+    let built = program_with("other_root_lib.c", &["-shared", "-fPIC"]);
+    fs::copy(built, &library).expect("copy");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "-f", "leaf", "-o"]).arg(&file).arg("--");
+    let run = run
+        .arg(program_with("other_root.c", &["-ldl"]))
+        .arg(&library);
+    run.arg(&pipe).run().expect(0);
+    assert_eq!(Profile::read(&file).calls("leaf"), 100);
+}
+
+/// A file that becomes shorter while it is read ends nothing.
+#[test]
+fn module_cut_short() {
+    let scratch = Scratch::new("cut-short");
+    let library = scratch.file("library.so");
+    let built = program_with("small_lib.c", &["-shared", "-fPIC"]);
+    let whole = fs::read(&built).expect("read");
+    fs::write(&library, &whole).expect("write");
+    let file = File::options().write(true).open(&library).expect("open");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use std::os::unix::fs::FileExt;
+            while !is_over.load(order) {
+                file.set_len(100).expect("cut");
+                file.write_all_at(&whole, 0).expect("write");
+            }
+        });
+        for _ in 0..20 {
+            let listed = Run::ipath(["list"]).arg(&library).run();
+            if listed.code() != 0 {
+                listed.expect_error();
+            }
+        }
+        is_over.store(true, order);
+    });
+}

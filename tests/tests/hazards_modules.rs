@@ -1,0 +1,173 @@
+//! Which file is mapped where: text mapped in pieces, other files at the same paths, files that are none.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::{program, program_with};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{Frame, Function, Profile, count};
+use ipath_tests::session::Session;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Lets a program that waits for SIGUSR1 go on until it has printed its last line.
+fn go_on(target: &mut Target) -> String {
+    target.signal(Signal::SIGUSR1);
+    target.until(PATIENCE, "printed `ok`", |t| t.stdout().contains("ok "));
+    target.stdout()
+}
+
+fn hexadecimal(text: &str) -> u64 {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).expect("an address")
+}
+
+/// A function is a candidate where its bytes are mapped, and nowhere else.
+#[test]
+fn text_mapped_twice() {
+    let mut target = Target::start(program("text_mapped_twice.c"), [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["twice_work", "once_work"]);
+    go_on(&mut target);
+    let stderr = target.stderr();
+    let addresses = stderr.split_whitespace().map(hexadecimal);
+    let expected: BTreeMap<u64, u64> = addresses.zip([500, 1500, 500]).collect();
+    let pid = target.pid().to_string();
+    let listed = Run::ipath(["list", &pid, "twice_work", "once_work", "--json"]);
+    let listed = listed.run().expect(0).json();
+    let profile = session.detach();
+    profile.assert_lossless();
+    let of = |f: &Function| {
+        let base = profile.modules[f.module].base.expect("a base");
+        (base.wrapping_add(f.address), count(&f.totals))
+    };
+    let found: Vec<_> = profile.functions.iter().map(of).collect();
+    assert_eq!(found.len(), 3, "{:?}", profile.functions);
+    assert_eq!(BTreeMap::from_iter(found), expected);
+    let functions = listed["functions"].as_array().expect("a list");
+    let mut names: Vec<_> = functions.iter().map(|f| f["name"].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [Some("once_work"), Some("twice_work"), Some("twice_work")]
+    );
+    target.finish("ok ");
+}
+
+/// The library that calls `leaf`, and one that has another function at the same address.
+fn libraries() -> [PathBuf; 2] {
+    let flags = ["-shared", "-fPIC"];
+    let other = [flags.as_slice(), &["-DOTHER"]].concat();
+    [&flags[..], &other].map(|flags| program_with("other_root_lib.c", flags))
+}
+
+/// Who calls `leaf`, as far as it is in the library.
+fn callers(profile: &Profile) -> BTreeSet<String> {
+    let frames = profile.paths.iter().filter_map(|p| p.stack.first());
+    let frames = frames.map(|&f| &profile.frames[f]);
+    let name = |f: &Frame| {
+        f.function
+            .clone()
+            .unwrap_or_else(|| format!("{:#x}", f.address))
+    };
+    frames.map(name).collect()
+}
+
+/// Runs as a command of `sh` before the program: makes `$1` its root.
+const ROOTS: [(&str, &str); 2] = [
+    ("chroot", "exec chroot \"$1\" \"$2\" \"$3\""),
+    (
+        "pivot_root",
+        "cd \"$1\" && pivot_root . old && cd / && exec \"$2\" \"$3\"",
+    ),
+];
+
+/// A process's files are those in its own root, whatever lies at their paths in that of ipath.
+#[test]
+fn other_root() {
+    let [right, wrong] = libraries();
+    let program = program_with("other_root.c", &["-ldl"]);
+    for (how, script) in ROOTS {
+        let scratch = Scratch::public("other-root");
+        // At one path: here the wrong library, in the other root the right one.
+        let (root, library) = (scratch.file("root"), scratch.file("library.so"));
+        std::fs::copy(&wrong, &library).expect("copy");
+        let put = |from: &Path, to: &Path| {
+            let to = root.join(to.strip_prefix("/").unwrap_or(to));
+            std::fs::create_dir_all(to.parent().expect("a folder")).expect("make a folder");
+            std::fs::copy(from, to).expect("copy");
+        };
+        put(&right, &library);
+        put(&program, Path::new("/program"));
+        for file in libraries_of(&program) {
+            put(&file, &file);
+        }
+        for folder in ["proc", "old"] {
+            std::fs::create_dir_all(root.join(folder)).expect("make a folder");
+        }
+        let mounts = "mount --bind \"$1\" \"$1\" && mount --rbind /proc \"$1/proc\"";
+        let script = format!("{mounts} && {script}");
+        let args = [
+            OsStr::new("-m"),
+            OsStr::new("sh"),
+            OsStr::new("-c"),
+            script.as_ref(),
+        ];
+        let names = [
+            OsStr::new("sh"),
+            root.as_os_str(),
+            "/program".as_ref(),
+            library.as_os_str(),
+        ];
+        let args = args.into_iter().chain(names);
+        let mut target = Target::start("unshare", args).await_output("ready");
+        let session = Session::attach(target.pid(), &["leaf"]);
+        go_on(&mut target);
+        let expected = BTreeSet::from(["right".to_owned()]);
+        assert_eq!(callers(&session.snapshot()), expected, "{how}, live");
+        assert_eq!(callers(&session.detach()), expected, "{how}, at the end");
+        target.finish("ok ");
+    }
+}
+
+/// The loader and the libraries of a program, where they are.
+fn libraries_of(program: &Path) -> Vec<PathBuf> {
+    let listed = Run::new("ldd").arg(program).run().expect(0).stdout;
+    let words = listed
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'));
+    words.map(PathBuf::from).collect()
+}
+
+/// Another file in the place of a library, when the program has ended: its names are not taken, and the profile
+/// says so.
+#[test]
+fn replaced_library() {
+    let [right, wrong] = libraries();
+    let program = program_with("other_root.c", &["-ldl"]);
+    let scratch = Scratch::new("replaced");
+    let (library, other) = (scratch.file("library.so"), scratch.file("other.so"));
+    std::fs::copy(&right, &library).expect("copy");
+    std::fs::copy(&wrong, &other).expect("copy");
+    let file = scratch.file("p.json");
+    let run = Run::ipath(["run", "-f", "leaf", "-o"]).arg(&file).arg("--");
+    run.arg(&program).arg(&library).arg(&other).run().expect(0);
+    let profile = Profile::read(&file);
+    assert_eq!(profile.calls("leaf"), 100);
+    let callers = callers(&profile);
+    let path = library.display().to_string();
+    let note =
+        format!("the functions of {path} are not named: the file at its path is not the one");
+    let is_said = profile.session.notes.iter().any(|n| n.starts_with(&note));
+    let is_named = callers == BTreeSet::from(["right".to_owned()]);
+    assert!(
+        is_named != is_said,
+        "{callers:?} {:?}",
+        profile.session.notes
+    );
+    let module = profile.modules.iter().find(|m| m.path == path);
+    assert!(module.is_some(), "{:?}", profile.modules);
+}
