@@ -3,36 +3,9 @@
 
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
-use ipath_tests::place::{target_dir, workspace};
+use ipath_tests::faulty::faulty;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
-use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::time::Duration;
-
-/// The command with the feature `faults`: `IPATH_DIE_AT=N` ends it at its N-th step.
-fn faulty() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let target = target_dir().join("faults");
-        Run::new(env!("CARGO"))
-            .args(["build", "--release", "--quiet", "--package", "ipath"])
-            .args(["--features", "ipath/faults", "--manifest-path"])
-            .arg(workspace().join("Cargo.toml"))
-            .arg("--target-dir")
-            .arg(&target)
-            // It is to be built soon rather than to be fast.
-            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
-            .limit(Duration::from_secs(1200))
-            .run()
-            .expect(0);
-        target.join("release/ipath")
-    };
-    BUILT.get_or_init(build).clone()
-}
 
 /// What is done to the target while ipath is killed.
 struct Deed {

@@ -7,6 +7,8 @@ mod doctor;
 mod export;
 mod list;
 mod measure;
+mod panics;
+mod presence;
 mod run;
 mod source;
 mod status;
@@ -17,12 +19,19 @@ use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
 use crate::error::Failure;
+use crate::outlet::is_nobody;
+use crate::printable::{Page, printable};
 use crate::process::{Pid, Process};
 use crate::segment::SegmentError;
 use crate::session::{Session, SessionError};
 
 /// Does what the command line says.
 pub fn run(cli: Cli) -> ExitCode {
+    panics::keep();
+    finish(panics::caught("the command", || obey(cli)))
+}
+
+fn obey(cli: Cli) -> Result<ExitCode, Failure> {
     let result = match cli.command {
         Command::Attach {
             pid,
@@ -34,14 +43,15 @@ pub fn run(cli: Cli) -> ExitCode {
             measure,
             show,
             program,
-        } => return finish(run::run(&measure, &show, &program)),
+        } => return run::run(&measure, &show, &program),
         Command::List {
             target,
             patterns,
             json,
             all_modules,
         } => list::list(&target, &patterns, json, all_modules),
-        Command::Status { pid } => status::status(pid.map(Pid)),
+        Command::Status { clean: true, .. } => status::clean(),
+        Command::Status { pid, .. } => status::status(pid.map(Pid)),
         Command::Top { pid, show } => attach::top(Pid(pid), &show),
         Command::Add { pid, patterns } => change::add(Pid(pid), &patterns),
         Command::Remove { pid, patterns } => change::remove(Pid(pid), &patterns),
@@ -55,11 +65,11 @@ pub fn run(cli: Cli) -> ExitCode {
             metric,
             sites,
         } => export::export(&file, to, &output, metric.as_deref(), sites),
-        Command::Doctor { pid } => return finish(doctor::doctor(pid.map(Pid))),
+        Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),
     };
-    finish(result.map(|()| ExitCode::SUCCESS))
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
@@ -109,11 +119,16 @@ fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure> {
     })
 }
 
-/// Writes to standard output; a reader that has closed it wants no more.
-fn print(text: &str) -> Result<(), Failure> {
+/// Writes text to standard output; a reader that has closed it wants no more.
+fn print(page: &Page) -> Result<(), Failure> {
+    print_data(page.as_str().as_bytes())
+}
+
+/// Writes data for other programs to standard output, as it is.
+fn print_data(data: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+    match out.write_all(data).and_then(|()| out.flush()) {
+        Err(error) if !is_nobody(&error) && !is_lost_terminal(&error) => Err(Failure::new(
             "write",
             "standard output",
             crate::error::io_text(&error),
@@ -122,7 +137,14 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+fn is_lost_terminal(error: &std::io::Error) -> bool {
+    use std::os::fd::AsFd;
+    let kind = || nix::sys::stat::fstat(std::io::stdout().as_fd()).map(|s| s.st_mode & libc::S_IFMT);
+    error.raw_os_error() == Some(libc::EIO) && kind() == Ok(libc::S_IFCHR)
+}
+
 /// A line on standard error that is no error.
 fn warn(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "ipath: {text}");
+    // Nobody is left to tell where standard error is closed.
+    let _ = writeln!(std::io::stderr().lock(), "ipath: {}", printable(text));
 }

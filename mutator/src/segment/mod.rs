@@ -1,6 +1,7 @@
 //! The shared segment as the command sees it. Nothing in it is trusted: whoever owns the target
 //! can write to it, so every offset, index and length is checked against the size of the map.
 
+mod clean;
 mod document;
 mod journal;
 mod layout;
@@ -22,6 +23,7 @@ use memmap2::MmapRaw;
 use crate::faults::step;
 use crate::process::Process;
 
+pub use clean::{Cleaned, clean};
 pub use document::{
     Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc, SiteDoc,
     StopDoc,

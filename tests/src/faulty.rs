@@ -1,0 +1,32 @@
+//! The command with the feature `faults`, which makes it die, panic or be signalled at a chosen step.
+
+use crate::command::Run;
+use crate::place::{target_dir, workspace};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// That command, built when first asked for: `IPATH_DIE_AT=N` ends it at its N-th step,
+/// `IPATH_SIGNAL_AT=N` sends it SIGINT from there on, `IPATH_PANIC_AT=WHAT` has it panic.
+pub fn faulty() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let target = target_dir().join("faults");
+        Run::new(env!("CARGO"))
+            .args(["build", "--release", "--quiet", "--package", "ipath"])
+            .args(["--features", "ipath/faults", "--manifest-path"])
+            .arg(workspace().join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target)
+            // It is to be built soon rather than to be fast.
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+            .limit(Duration::from_secs(1200))
+            .run()
+            .expect(0);
+        target.join("release/ipath")
+    };
+    BUILT.get_or_init(build).clone()
+}
