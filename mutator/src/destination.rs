@@ -29,7 +29,9 @@ impl Destination {
         }
         let kind = match fs::symlink_metadata(path) {
             Ok(metadata) => metadata.file_type(),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::File(path.to_owned())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Ok(Self::File(path.to_owned()));
+            }
             Err(e) => return Err(e),
         };
         if kind.is_fifo() || kind.is_char_device() {
@@ -41,7 +43,9 @@ impl Destination {
         }
         match kind.is_file() || kind.is_symlink() {
             true => Ok(Self::File(path.to_owned())),
-            false => Err(io::Error::other("neither a file, nor a pipe, nor a character device")),
+            false => Err(io::Error::other(
+                "neither a file, nor a pipe, nor a character device",
+            )),
         }
     }
 
@@ -132,10 +136,7 @@ fn open_direct(path: &Path) -> io::Result<File> {
     }
 }
 
-fn replace(
-    path: &Path,
-    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
+fn replace(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let (file, temporary) = create_beside(path)?;
     let written = (|| {
         let mut out = BufWriter::new(file);

@@ -99,7 +99,10 @@ mod tests {
         let failure = Failure::new("attach", name, "no \u{202e}such thing").hint(name);
         let line = "attach ev\\x1b]0;il\\x07 ipath: all is well: no \\u{202e}such thing";
         assert_eq!(failure.to_string(), line);
-        assert_eq!(failure.hint_text(), Some("ev\\x1b]0;il\\x07 ipath: all is well"));
+        assert_eq!(
+            failure.hint_text(),
+            Some("ev\\x1b]0;il\\x07 ipath: all is well")
+        );
         let failure = Failure::of("attach", format!("attach {name}: gone"));
         assert!(!failure.to_string().contains(crate::printable::is_active));
     }

@@ -49,7 +49,9 @@ pub fn stumble(what: &str) {
         return;
     }
     match how {
-        "thread" => crate::tracee::tracing(|| panic!("stumbles on a thread at {place}\nand says so")),
+        "thread" => {
+            crate::tracee::tracing(|| panic!("stumbles on a thread at {place}\nand says so"))
+        }
         _ => panic!("stumbles at {place}\nand says so"),
     }
 }

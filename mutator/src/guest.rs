@@ -93,10 +93,26 @@ mod tests {
             ),
             ("/usr/bin/qemu-x86_64-static", "", Some(Runner::Qemu)),
             ("/usr/bin/qemu-system-x86_64", "", None),
-            ("/media/rosetta/rosetta", "/media/rosetta/rosetta", Some(Runner::Rosetta)),
-            ("/usr/bin/java", "/usr/lib/jvm/lib/server/libjvm.so", Some(Runner::Java)),
-            ("/usr/bin/app", "/opt/dr/lib64/release/libdynamorio.so", Some(Runner::DynamoRio)),
-            ("/opt/pin/intel64/bin/pinbin", "/opt/pin/intel64/bin/pinbin", Some(Runner::Pin)),
+            (
+                "/media/rosetta/rosetta",
+                "/media/rosetta/rosetta",
+                Some(Runner::Rosetta),
+            ),
+            (
+                "/usr/bin/java",
+                "/usr/lib/jvm/lib/server/libjvm.so",
+                Some(Runner::Java),
+            ),
+            (
+                "/usr/bin/app",
+                "/opt/dr/lib64/release/libdynamorio.so",
+                Some(Runner::DynamoRio),
+            ),
+            (
+                "/opt/pin/intel64/bin/pinbin",
+                "/opt/pin/intel64/bin/pinbin",
+                Some(Runner::Pin),
+            ),
             ("/home/valgrind/app", "/home/valgrind/libapp.so", None),
         ] {
             let found = Runner::of(exe, plain.into_iter().chain([mapped]));

@@ -82,7 +82,9 @@ impl<'s> Outlet<'s> {
     /// What ppoll(2) gives.
     pub fn is_deserted(&self) -> io::Result<bool> {
         let wanted = (self.file.as_fd(), PollFlags::empty());
-        Ok(is_lost(self.signals.wait([wanted], Some(Duration::ZERO))?[0]))
+        Ok(is_lost(
+            self.signals.wait([wanted], Some(Duration::ZERO))?[0],
+        ))
     }
 
     /// What to wait for to hear that the last reader has gone.

@@ -101,11 +101,17 @@ mod tests {
 
     #[test]
     fn what_a_terminal_obeys_is_escaped() {
-        assert!(matches!(printable("ok\u{e9} 名前 \u{1f600}"), Cow::Borrowed(_)));
+        assert!(matches!(
+            printable("ok\u{e9} 名前 \u{1f600}"),
+            Cow::Borrowed(_)
+        ));
         assert_eq!(printable("a\x1b[2Jb\nc"), "a\\x1b[2Jb\\nc");
         assert_eq!(printable("\x7f\u{9b}31m\r\t"), "\\x7f\\u{9b}31m\\r\\t");
         assert_eq!(printable("if\u{202e}fi\u{2066}"), "if\\u{202e}fi\\u{2066}");
-        assert_eq!(printable_os(OsStr::from_bytes(b"a\xff\x1b\xc3")), "a\\xff\\x1b\\xc3");
+        assert_eq!(
+            printable_os(OsStr::from_bytes(b"a\xff\x1b\xc3")),
+            "a\\xff\\x1b\\xc3"
+        );
     }
 
     #[test]

@@ -12,10 +12,10 @@ mod label;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use crate::printable::printable;
 pub use check::Inconsistent;
 pub use counts::{Counts, Timers};
 pub use delta::Delta;
-pub use crate::printable::printable;
 pub use file::ProfileError;
 pub use label::Label;
 

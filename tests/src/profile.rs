@@ -43,6 +43,8 @@ pub struct Session {
     pub stops: Vec<Stop>,
     #[serde(default)]
     pub collapsed: bool,
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// One stop of the target.

@@ -20,18 +20,27 @@ fn evil(name: &str) -> OsString {
     OsStr::from_bytes(&bytes).to_owned()
 }
 
+/// The same as a pattern, which is text.
+fn evil_text(name: &str) -> OsString {
+    format!("ev\x1b]0;owned\x07\u{202e}\nil\u{9b}31m{name}").into()
+}
+
 /// The program under an evil name, with evil functions.
 fn evil_program(scratch: &Scratch) -> PathBuf {
     let file = scratch.path().join(evil("program"));
     let mut command = Command::new("objcopy");
     for (from, to) in [("evil_called", "one"), ("evil_caller", "two")] {
         let mut change = OsString::from(format!("{from}="));
-        change.push(format!("ev\x1b]0;owned\x07\u{202e}\nil\u{9b}31m{to}"));
+        change.push(evil_text(to));
         command.arg("--redefine-sym").arg(change);
     }
     let output = command.arg(program("escape.c")).arg(&file).output();
     let output = output.expect("start objcopy");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     file
 }
 
@@ -60,34 +69,84 @@ fn escape_in_names() {
         let finished = Run::ipath(args).args(more).run();
         assert_eq!(finished.code(), code, "{:?}", finished.report());
         let all = format!("{}{}", finished.stdout, finished.stderr);
-        assert!(all.contains(says), "{args:?} should say {says}: {:?}", finished.report());
+        assert!(
+            all.contains(says),
+            "{args:?} should say {says}: {:?}",
+            finished.report()
+        );
         assert_harmless(&finished);
     };
     let shown = r"ev\x1b]0;owned\x07\u{202e}";
     run(&["list"], &[file.as_os_str()], 0, shown);
-    run(&["list"], &[file.as_os_str(), OsStr::new("evil_calles")], 1, "no function");
+    run(
+        &["list"],
+        &[file.as_os_str(), OsStr::new("evil_calles")],
+        1,
+        "no function",
+    );
     run(&["list", &pid, "*one"], &[], 0, shown);
     run(&["list"], &[nowhere.as_os_str()], 1, shown);
     run(&["doctor", &pid], &[], 0, shown);
-    let attach = ["attach", &pid, "--no-tui", "--duration", "300ms", "--interval", "100ms"];
+    let attach = [
+        "attach",
+        &pid,
+        "--no-tui",
+        "--duration",
+        "300ms",
+        "--interval",
+        "100ms",
+    ];
     let of = |pattern: &'static str| ["-f", pattern].map(OsStr::new);
     run(&attach, &of("*!*one"), 0, shown);
-    run(&attach, &[OsStr::new("-f"), &evil("none")], 1, "ipath: ");
-    run(&attach, &[&of("*!*one")[..], &[OsStr::new("-o"), nowhere.as_os_str()]].concat(), 1, shown);
-    run(&[&attach[..], &["--keep"]].concat(), &of("*!*one"), 0, shown);
+    run(
+        &attach,
+        &[OsStr::new("-f"), &evil_text("none")],
+        1,
+        "ipath: ",
+    );
+    run(
+        &attach,
+        &[&of("*!*one")[..], &[OsStr::new("-o"), nowhere.as_os_str()]].concat(),
+        1,
+        shown,
+    );
+    run(
+        &[&attach[..], &["--keep"]].concat(),
+        &of("*!*one"),
+        0,
+        shown,
+    );
     run(&["status"], &[], 0, shown);
     run(&["status", &pid], &[], 0, shown);
     run(&["add", &pid], &of("*!*two"), 0, shown);
     run(&["add", &pid], &of("*!*two"), 1, "ipath: ");
     run(&["remove", &pid], &of("*two"), 0, shown);
     run(&["remove", &pid], &of("*none"), 1, shown);
-    run(&["top", &pid, "--no-tui", "--duration", "250ms", "--interval", "100ms"], &[], 0, shown);
+    run(
+        &[
+            "top",
+            &pid,
+            "--no-tui",
+            "--duration",
+            "250ms",
+            "--interval",
+            "100ms",
+        ],
+        &[],
+        0,
+        shown,
+    );
     run(&["snapshot", &pid, "-o"], &[profile.as_os_str()], 0, "");
     run(&["snapshot", &pid, "-o"], &[nowhere.as_os_str()], 1, shown);
     run(&["report"], &[profile.as_os_str()], 0, shown);
     run(&["report"], &[nowhere.as_os_str()], 1, shown);
     run(&["detach", &pid], &[], 0, "");
-    run(&["attach", "999999999", "-f"], &[&evil("x")], 1, "ipath: ");
+    run(
+        &["attach", "999999999", "-f"],
+        &[&evil_text("x")],
+        1,
+        "ipath: ",
+    );
     let program = [OsStr::new("--"), nowhere.as_os_str()];
     run(&["run", "-f", "main"], &program, 1, shown);
 
@@ -98,7 +157,10 @@ fn escape_in_names() {
     view.send(b"q");
     assert_eq!(view.wait(), 0, "{}", view.report());
     let seen = view.seen();
-    assert!(!seen.contains("\x1b]0;") && !seen.contains('\u{202e}'), "{seen:?}");
+    assert!(
+        !seen.contains("\x1b]0;") && !seen.contains('\u{202e}'),
+        "{seen:?}"
+    );
     assert!(target.poll().is_none(), "{}", target.report());
     target.finish("ok calls ");
 }

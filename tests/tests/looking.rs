@@ -132,7 +132,11 @@ fn status_beside_corrupt_segments() {
         assert!(status.stderr.contains(path), "{path}: {}", status.report());
     }
     let line = format!("{}  ", target.pid());
-    assert!(status.stdout.lines().any(|l| l.starts_with(&line)), "{}", status.report());
+    assert!(
+        status.stdout.lines().any(|l| l.starts_with(&line)),
+        "{}",
+        status.report()
+    );
     session.detach();
     target.finish("ok calls ");
     other.finish("ok calls ");
@@ -153,11 +157,19 @@ fn status_clean() {
     let own = public(&scratch, &ipath());
     let denied = Run::new(&own).args(["status", "--clean"]).as_nobody().run();
     assert_eq!(denied.code(), 0, "{}", denied.report());
-    assert!(denied.stderr.contains(&*path.to_string_lossy()), "{}", denied.report());
+    assert!(
+        denied.stderr.contains(&*path.to_string_lossy()),
+        "{}",
+        denied.report()
+    );
     assert!(path.exists());
     let cleaned = Run::ipath(["status", "--clean"]).run().expect(0);
     let line = format!("removed {}", path.display());
-    assert!(cleaned.stdout.lines().any(|l| l == line), "{}", cleaned.report());
+    assert!(
+        cleaned.stdout.lines().any(|l| l == line),
+        "{}",
+        cleaned.report()
+    );
     assert!(segments(gone).is_empty());
     assert_eq!(segments(lives).len(), 1);
     assert!(session.detach().calls("step") > 0);

@@ -104,7 +104,12 @@ fn a_hangup_that_is_ignored_ends_nothing() {
     command.stdin(Stdio::null());
     command.stdout(create("out")).stderr(create("err"));
     let mut nohup = Pty::spawn(command, false);
-    let lines = || std::fs::read_to_string(&out).unwrap_or_default().lines().count();
+    let lines = || {
+        std::fs::read_to_string(&out)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
     nohup.until("begun", |_| lines() > 0);
     nohup.hang_up();
     nohup.signal(Signal::SIGHUP);
@@ -158,7 +163,11 @@ fn ends(mut child: std::process::Child) -> (Option<i32>, String) {
 
 #[test]
 fn closed_pipe() {
-    for more in [&["--no-tui"][..], &["--format", "jsonl"], &["--format", "json"]] {
+    for more in [
+        &["--no-tui"][..],
+        &["--format", "jsonl"],
+        &["--format", "json"],
+    ] {
         let watched = Watched::new();
         let mut attach = piped(watched.attach(&ipath(), more));
         let out = attach.stdout.take().expect("a pipe");
@@ -221,7 +230,15 @@ fn closed_pipe_of_run() {
 fn panic_in_view() {
     // Not in the targets' time.
     faulty();
-    for place in ["draw", "look", "collect", "detach", "report", "draw:thread", "look:thread"] {
+    for place in [
+        "draw",
+        "look",
+        "collect",
+        "detach",
+        "report",
+        "draw:thread",
+        "look:thread",
+    ] {
         let watched = Watched::new();
         let mut command = watched.attach(&faulty(), &["--duration", "100ms"]);
         command.env("IPATH_PANIC_AT", place);
@@ -231,7 +248,10 @@ fn panic_in_view() {
         let seen = view.seen();
         let said = seen.rsplit("\x1b[?1049l").next().unwrap_or_default();
         assert_eq!(code, 1, "{place}: {}", view.report());
-        assert!(said.contains("ipath: internal error in "), "{place}: {said:?}");
+        assert!(
+            said.contains("ipath: internal error in "),
+            "{place}: {said:?}"
+        );
         assert!(said.contains("and says so"), "{place}: {said:?}");
         assert_eq!(view.termios(), before, "{place}");
         watched.assert_clean();

@@ -51,12 +51,20 @@ fn output_symlink() {
     export(&profile, &output).expect(0);
     assert_eq!(fs::read_to_string(&victim).expect("readable"), "precious");
     assert!(fs::symlink_metadata(&output).expect("there").is_file());
-    assert!(fs::read_to_string(&output).expect("readable").contains("step "));
+    assert!(
+        fs::read_to_string(&output)
+            .expect("readable")
+            .contains("step ")
+    );
     let left = names(&folder);
     assert_eq!(left, [".out.1.tmp", ".out.tmp", "out", "out.tmp", "victim"]);
     symlink("/dev/null", folder.join("to-device")).expect("an own folder");
     export(&profile, &folder.join("to-device")).expect(0);
-    assert!(fs::symlink_metadata(folder.join("to-device")).expect("there").is_file());
+    assert!(
+        fs::symlink_metadata(folder.join("to-device"))
+            .expect("there")
+            .is_file()
+    );
 }
 
 #[test]
@@ -65,7 +73,11 @@ fn output_to_standard_output() {
     let profile = profile(&scratch);
     for name in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
         let finished = export(&profile, Path::new(name)).expect(0);
-        assert!(finished.stdout.contains("main;"), "{name}: {}", finished.report());
+        assert!(
+            finished.stdout.contains("main;"),
+            "{name}: {}",
+            finished.report()
+        );
     }
     // A pipe, as of a shell's process substitution.
     let words = format!(
@@ -74,9 +86,17 @@ fn output_to_standard_output() {
         profile.display()
     );
     let shell = Run::new("bash").args(["-c", &words]).run().expect(0);
-    assert!(shell.stdout.contains("step ") && shell.stdout.contains("end"), "{}", shell.report());
+    assert!(
+        shell.stdout.contains("step ") && shell.stdout.contains("end"),
+        "{}",
+        shell.report()
+    );
     let mixed = Run::ipath(["run", "-f", "step", "--no-tui", "-o", "-", "--", "true"]).run();
-    assert!(mixed.expect_error().contains("standard output"), "{}", mixed.report());
+    assert!(
+        mixed.expect_error().contains("standard output"),
+        "{}",
+        mixed.report()
+    );
 }
 
 #[test]
@@ -85,7 +105,11 @@ fn output_to_pipes_and_devices() {
     let profile = profile(&scratch);
     export(&profile, Path::new("/dev/null")).expect(0);
     let full = export(&profile, Path::new("/dev/full"));
-    assert!(full.expect_error().contains("no space left"), "{}", full.report());
+    assert!(
+        full.expect_error().contains("no space left"),
+        "{}",
+        full.report()
+    );
     let fifo = scratch.file("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("an own folder");
     let reader = {
@@ -112,7 +136,14 @@ fn output_beyond_the_limit_of_files() {
         output.display()
     );
     let shell = Run::new("bash").args(["-c", &words]).run();
-    assert!(shell.expect_error().contains("too large"), "{}", shell.report());
-    assert_eq!(fs::read_to_string(&output).expect("readable"), "what was there");
+    assert!(
+        shell.expect_error().contains("too large"),
+        "{}",
+        shell.report()
+    );
+    assert_eq!(
+        fs::read_to_string(&output).expect("readable"),
+        "what was there"
+    );
     assert_eq!(names(scratch.path()), ["out", "p.json"]);
 }

@@ -139,7 +139,8 @@ fn print_data(data: &[u8]) -> Result<(), Failure> {
 
 fn is_lost_terminal(error: &std::io::Error) -> bool {
     use std::os::fd::AsFd;
-    let kind = || nix::sys::stat::fstat(std::io::stdout().as_fd()).map(|s| s.st_mode & libc::S_IFMT);
+    let kind =
+        || nix::sys::stat::fstat(std::io::stdout().as_fd()).map(|s| s.st_mode & libc::S_IFMT);
     error.raw_os_error() == Some(libc::EIO) && kind() == Ok(libc::S_IFCHR)
 }
 

@@ -34,9 +34,8 @@ pub(super) fn of(session: &Session) -> Presence {
         // A process without any memory is about to end, or to be another program.
         Ok(maps) if maps.is_empty() => Presence::Unknown("it has no memory now".to_owned()),
         Ok(maps) => {
-            let is_it = |m: &crate::process::Mapping| {
-                m.range.start.0 == start && m.name.contains("ipath")
-            };
+            let is_it =
+                |m: &crate::process::Mapping| m.range.start.0 == start && m.name.contains("ipath");
             match maps.iter().any(is_it) {
                 true => Presence::Here,
                 false => Presence::OtherProgram,

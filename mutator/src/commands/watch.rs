@@ -16,8 +16,8 @@ use crate::faults::stumble;
 use crate::outlet::{Outlet, is_nobody};
 use crate::printable::Page;
 use crate::profile::Profile;
-use crate::signals::Signals;
 use crate::report;
+use crate::signals::Signals;
 use crate::view::View;
 
 /// Holds the signals that would end or stop this process: from before the first byte of a target

@@ -78,7 +78,14 @@ fn a_link_is_replaced_and_what_it_leads_to_stays() {
 fn what_cannot_be_written_is_refused_before() {
     let folder = Folder::new("refused");
     symlink(&folder.0, folder.file("to-folder")).unwrap();
-    for path in ["", "/", "/tmp/", "/nonexistent/p.json", "/dev/fd/1000000", "/dev/fd/-1"] {
+    for path in [
+        "",
+        "/",
+        "/tmp/",
+        "/nonexistent/p.json",
+        "/dev/fd/1000000",
+        "/dev/fd/-1",
+    ] {
         assert!(write(Path::new(path), "x").is_err(), "{path}");
     }
     assert!(write(&folder.file("to-folder"), "x").is_err());

@@ -93,7 +93,10 @@ fn unused(path: &Path) -> io::Result<File> {
     // SAFETY: takes no argument and cannot fail.
     let own = unsafe { libc::geteuid() };
     if own != 0 && metadata.uid() != own {
-        return Err(io::Error::other(format!("it belongs to user {}", metadata.uid())));
+        return Err(io::Error::other(format!(
+            "it belongs to user {}",
+            metadata.uid()
+        )));
     }
     let fd = file.as_raw_fd();
     // SAFETY: the descriptor is open.

@@ -135,11 +135,17 @@ mod tests {
             (&b"qG?"[..], &[Char('q'), Char('G'), Char('?')][..]),
             (b"\x1b[A\x1b[B\x1b[C\x1b[D", &[Up, Down, Right, Left]),
             (b"\x1bOA\x1bOH\x1bOF", &[Up, Home, End]),
-            (b"\x1b[H\x1b[F\x1b[1~\x1b[4~\x1b[7~\x1b[8~", &[Home, End, Home, End, Home, End]),
+            (
+                b"\x1b[H\x1b[F\x1b[1~\x1b[4~\x1b[7~\x1b[8~",
+                &[Home, End, Home, End, Home, End],
+            ),
             (b"\x1b[5~\x1b[6~\x1b[3~", &[PageUp, PageDown, Delete]),
             (b"\x1b[1;5A\x1b[5;2~", &[Up, PageUp]),
             (b"\r\n\x7f\x08", &[Enter, Enter, Backspace, Backspace]),
-            (b"\x01\x03\x0c\x1a", &[Ctrl('a'), Ctrl('c'), Ctrl('l'), Ctrl('z')]),
+            (
+                b"\x01\x03\x0c\x1a",
+                &[Ctrl('a'), Ctrl('c'), Ctrl('l'), Ctrl('z')],
+            ),
             ("é名".as_bytes(), &[Char('é'), Char('名')]),
             (b"\x1b", &[Esc]),
             (b"\x1b\x1b[A", &[Esc, Up]),
@@ -152,7 +158,14 @@ mod tests {
 
     #[test]
     fn a_beginning_waits_for_its_rest() {
-        for bytes in [&b"\x1b"[..], b"\x1b[", b"\x1b[1;", b"\x1bO", b"\xc3", b"\xf0\x9f\x98"] {
+        for bytes in [
+            &b"\x1b"[..],
+            b"\x1b[",
+            b"\x1b[1;",
+            b"\x1bO",
+            b"\xc3",
+            b"\xf0\x9f\x98",
+        ] {
             assert_eq!(decode(bytes), Decoded::Part, "{bytes:?}");
         }
     }

@@ -51,12 +51,15 @@ fn groups(text: &str) -> Vec<Group> {
                 usage: "memory.current",
             });
         }
-        controllers.split(',').any(|c| c == "memory").then(|| Group {
-            root: "/sys/fs/cgroup/memory",
-            path,
-            limit: "memory.limit_in_bytes",
-            usage: "memory.usage_in_bytes",
-        })
+        controllers
+            .split(',')
+            .any(|c| c == "memory")
+            .then(|| Group {
+                root: "/sys/fs/cgroup/memory",
+                path,
+                limit: "memory.limit_in_bytes",
+                usage: "memory.usage_in_bytes",
+            })
     };
     text.lines().filter_map(group).collect()
 }
@@ -69,7 +72,10 @@ impl Group {
         let within = own.ancestors().take_while(|p| p.starts_with(root));
         let left = |folder: &Path| {
             let read = |name| fs::read_to_string(folder.join(name)).ok();
-            Some((left(&read(self.limit)?, &read(self.usage)?)?, folder.to_owned()))
+            Some((
+                left(&read(self.limit)?, &read(self.usage)?)?,
+                folder.to_owned(),
+            ))
         };
         within.filter_map(left).min()
     }

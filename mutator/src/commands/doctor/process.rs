@@ -14,7 +14,11 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
     let process = match found {
         Ok(process) => process,
         Err(error) => {
-            return vec![line(Verdict::Fail, format!("process {error}"), "see the cause")];
+            return vec![line(
+                Verdict::Fail,
+                format!("process {error}"),
+                "see the cause",
+            )];
         }
     };
     let exe = process
@@ -98,7 +102,8 @@ fn inner_folder(process: &Process) -> Option<Line> {
 
 fn scheduling(process: &Process) -> Option<Line> {
     // SAFETY: takes a number and no pointer.
-    let policy = unsafe { libc::sched_getscheduler(process.entry().0) } & !libc::SCHED_RESET_ON_FORK;
+    let policy =
+        unsafe { libc::sched_getscheduler(process.entry().0) } & !libc::SCHED_RESET_ON_FORK;
     let (name, mend) = match policy {
         libc::SCHED_FIFO => ("SCHED_FIFO", "while it is busy, stopping it takes longer"),
         libc::SCHED_RR => ("SCHED_RR", "while it is busy, stopping it takes longer"),

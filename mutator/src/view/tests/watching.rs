@@ -188,7 +188,11 @@ fn a_doubt_is_shown_and_the_watching_goes_on() {
 
 #[test]
 fn ctrl_z_stops_from_everywhere_and_the_screen_is_drawn_anew() {
-    for before in [&[][..], &[Key::Char('a')], &[Key::Char('?'), Key::Char('x')]] {
+    for before in [
+        &[][..],
+        &[Key::Char('a')],
+        &[Key::Char('?'), Key::Char('x')],
+    ] {
         let mut terminal = Terminal::new(TestBackend::new(80, 12)).unwrap();
         let mut source = Fake::default();
         let mut inputs = script(&[before, &[Key::Ctrl('z')]].concat());
