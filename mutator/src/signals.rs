@@ -27,6 +27,19 @@ const NOT_HELD: [Signal; 9] = [
     Signal::SIGURG,
 ];
 
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// This process is to end.
+    End,
+    /// It is to stop until it is continued (Ctrl-Z).
+    Suspend,
+    /// A child has changed its state.
+    Child,
+    /// The terminal has changed its size.
+    Resize,
+}
+
 /// Holds the signals from its making until [`Signals::release`], in the thread that made it and in
 /// those which that one starts.
 #[derive(Debug)]
@@ -72,22 +85,27 @@ impl Signals {
         self.end.get()
     }
 
-    /// True if a stop was asked for (Ctrl-Z) since the last time.
-    pub fn take_suspend(&self) -> bool {
+    /// What the signals that have come ask for, one after another, an end again and again. Where it
+    /// is nothing, the next [`Signals::wait`] misses none that comes after.
+    pub fn next(&self) -> Option<Asked> {
         self.take();
-        self.suspend.take()
-    }
-
-    /// True if a child has changed its state since the last time.
-    pub fn take_child(&self) -> bool {
-        self.take();
-        self.child.take()
-    }
-
-    /// True if the terminal has changed its size since the last time.
-    pub fn take_resize(&self) -> bool {
-        self.take();
-        self.resize.take()
+        [
+            (self.end.get(), Asked::End),
+            (self.suspend.get(), Asked::Suspend),
+            (self.child.get(), Asked::Child),
+            (self.resize.get(), Asked::Resize),
+        ]
+        .into_iter()
+        .find(|&(has_come, _)| has_come)
+        .map(|(_, asked)| {
+            match asked {
+                Asked::End => {}
+                Asked::Suspend => self.suspend.set(false),
+                Asked::Child => self.child.set(false),
+                Asked::Resize => self.resize.set(false),
+            }
+            asked
+        })
     }
 
     /// Waits until a signal has come, one of the descriptors is ready or `time` is over; what each
@@ -212,14 +230,18 @@ mod tests {
     fn each_signal_asks_for_what_it_means() {
         let signals = Signals::hold().unwrap();
         to_this_thread(Signal::SIGWINCH);
-        assert!(signals.take_resize() && !signals.take_resize());
         to_this_thread(Signal::SIGTSTP);
-        assert!(signals.take_suspend() && !signals.take_suspend());
+        to_this_thread(Signal::SIGCHLD);
+        // Waiting for something else loses none of them.
+        let [] = signals.wait([], Some(Duration::ZERO)).unwrap();
+        let asked: Vec<_> = std::iter::from_fn(|| signals.next()).collect();
+        assert_eq!(asked, [Asked::Suspend, Asked::Child, Asked::Resize]);
         to_this_thread(Signal::SIGPIPE);
         to_this_thread(Signal::SIGXFSZ);
         assert!(!signals.ended());
         to_this_thread(Signal::SIGUSR1);
-        assert!(signals.ended() && signals.ended());
+        assert_eq!(signals.next(), Some(Asked::End));
+        assert_eq!(signals.next(), Some(Asked::End));
     }
 
     #[test]

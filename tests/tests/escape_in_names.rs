@@ -119,7 +119,6 @@ fn escape_in_names() {
     run(&["status"], &[], 0, shown);
     run(&["status", &pid], &[], 0, shown);
     run(&["add", &pid], &of("*!*two"), 0, shown);
-    run(&["add", &pid], &of("*!*two"), 1, "ipath: ");
     run(&["remove", &pid], &of("*two"), 0, shown);
     run(&["remove", &pid], &of("*none"), 1, shown);
     run(

@@ -17,7 +17,7 @@ use crate::outlet::{Outlet, is_nobody};
 use crate::printable::Page;
 use crate::profile::Profile;
 use crate::report;
-use crate::signals::Signals;
+use crate::signals::{Asked, Signals};
 use crate::view::View;
 
 /// Holds the signals that would end or stop this process: from before the first byte of a target
@@ -162,23 +162,27 @@ fn print_until_end(
     let mut doubted: Option<String> = None;
     let mut next = Instant::now() + interval;
     loop {
-        let until = deadline.map_or(next, |d| d.min(next));
-        let time = until.saturating_duration_since(Instant::now());
-        signals
-            .wait([out.desertion()], Some(time))
-            .map_err(failure)?;
-        if signals.ended() || deadline.is_some_and(|d| Instant::now() >= d) {
-            return Ok(Shown { is_deserted: false });
+        let mut is_child = false;
+        match signals.next() {
+            Some(Asked::End) => return Ok(Shown { is_deserted: false }),
+            Some(Asked::Suspend) => signals.suspend(),
+            Some(Asked::Child) => is_child = true,
+            Some(Asked::Resize) => continue,
+            None => {
+                let until = deadline.map_or(next, |d| d.min(next));
+                let time = until.saturating_duration_since(Instant::now());
+                let ready = signals.wait([out.desertion()], Some(time));
+                ready.map_err(failure)?;
+            }
         }
-        if signals.take_suspend() {
-            signals.suspend();
-            continue;
+        if deadline.is_some_and(|d| Instant::now() >= d) {
+            return Ok(Shown { is_deserted: false });
         }
         if out.is_deserted().map_err(failure)? {
             return Ok(Shown { is_deserted: true });
         }
         let is_due = Instant::now() >= next;
-        if !is_due && !signals.take_child() {
+        if !is_due && !is_child {
             continue;
         }
         let sample = live.look().map_err(|e| e.failure("watch", &process))?;

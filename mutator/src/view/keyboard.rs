@@ -15,7 +15,7 @@ use super::Key;
 use super::decode::{Decoded, decode, decode_last};
 use super::terminal::Tty;
 use super::watch::{Input, Inputs};
-use crate::signals::Signals;
+use crate::signals::{Asked, Signals};
 
 /// How long to wait for the rest of an escape sequence that has come in part.
 const REST: Duration = Duration::from_millis(25);
@@ -40,17 +40,20 @@ impl Inputs for Keyboard<'_> {
         let signals = self.tty.signals();
         let until = Instant::now() + timeout;
         loop {
-            if signals.ended() {
-                return Ok(Some(Input::Stop));
-            }
-            if signals.take_suspend() {
-                self.tty.suspend()?;
-                return Ok(Some(Input::Continued));
-            }
-            if signals.take_resize()
-                && let Ok((width, height)) = size()
-            {
-                return Ok(Some(Input::Resize(width, height)));
+            match signals.next() {
+                Some(Asked::End) => return Ok(Some(Input::Stop)),
+                Some(Asked::Suspend) => {
+                    self.tty.suspend()?;
+                    return Ok(Some(Input::Continued));
+                }
+                Some(Asked::Resize) => {
+                    if let Ok((width, height)) = size() {
+                        return Ok(Some(Input::Resize(width, height)));
+                    }
+                    continue;
+                }
+                Some(Asked::Child) => continue,
+                None => {}
             }
             let left = until.saturating_duration_since(Instant::now());
             match self.bytes.next(self.tty.outlet().file(), signals, left)? {
@@ -99,6 +102,10 @@ impl Bytes {
                 }
                 Decoded::Nothing(n) => {
                     self.0.drain(..n);
+                    // A signal may have come with it.
+                    if self.0.is_empty() {
+                        return Ok(Next::Nothing);
+                    }
                     continue;
                 }
                 Decoded::Part if !begun.is_empty() => time = REST,
