@@ -91,11 +91,7 @@ impl Bytes {
         let mut time = time;
         loop {
             let begun = self.0.make_contiguous();
-            match begun
-                .is_empty()
-                .then_some(Decoded::Part)
-                .unwrap_or_else(|| decode(begun))
-            {
+            match decode(begun) {
                 Decoded::Key(key, n) => {
                     self.0.drain(..n);
                     return Ok(Next::Key(key));

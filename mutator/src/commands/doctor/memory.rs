@@ -54,7 +54,7 @@ fn groups(text: &str) -> Vec<Group> {
         controllers
             .split(',')
             .any(|c| c == "memory")
-            .then(|| Group {
+            .then_some(Group {
                 root: "/sys/fs/cgroup/memory",
                 path,
                 limit: "memory.limit_in_bytes",
