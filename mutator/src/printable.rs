@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_page_has_lines_and_nothing_else() {
         let mut page = Page::of("one\n\x1b[31mtwo\n");
-        write!(page, "{}\n", "thr\u{202e}ee").unwrap();
+        writeln!(page, "thr\u{202e}ee").unwrap();
         assert_eq!(page.as_str(), "one\n\\x1b[31mtwo\nthr\\u{202e}ee\n");
     }
 
