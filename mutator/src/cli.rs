@@ -71,6 +71,9 @@ pub enum Command {
         /// Process id
         #[arg(value_parser = pid)]
         pid: Option<i32>,
+        /// Remove what sessions of processes that have ended have left
+        #[arg(long, conflicts_with = "pid")]
+        clean: bool,
     },
     /// Watch an existing session
     Top {
@@ -101,7 +104,7 @@ pub enum Command {
         /// Process id
         #[arg(value_parser = pid)]
         pid: i32,
-        /// File to write
+        /// File to write; - is standard output
         #[arg(short, long)]
         output: PathBuf,
     },
@@ -110,7 +113,7 @@ pub enum Command {
         /// Process id
         #[arg(value_parser = pid)]
         pid: i32,
-        /// Write the final profile
+        /// Write the final profile; - is standard output
         #[arg(short, long)]
         output: Option<PathBuf>,
     },
@@ -126,7 +129,7 @@ pub enum Command {
         /// Format
         #[arg(long)]
         to: Format,
-        /// File to write
+        /// File to write; - is standard output
         #[arg(short, long)]
         output: PathBuf,
         /// Metric of folded output [default: the first timer, else count]

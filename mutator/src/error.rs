@@ -3,11 +3,14 @@
 use std::fmt;
 use std::io;
 
+use crate::printable::printable;
+
 /// `OPERATION SUBJECT: CAUSE`, with a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     line: String,
     hint: Option<String>,
+    is_internal: bool,
 }
 
 impl Failure {
@@ -16,6 +19,7 @@ impl Failure {
         Self {
             line: one_line(&format!("{operation} {subject}: {cause}")),
             hint: None,
+            is_internal: false,
         }
     }
 
@@ -26,7 +30,21 @@ impl Failure {
         Self {
             line: one_line(&format!("{operation} {rest}")),
             hint: None,
+            is_internal: false,
         }
+    }
+
+    /// A defect of this program showed in an operation.
+    pub fn internal(operation: &str, cause: impl fmt::Display) -> Self {
+        Self {
+            is_internal: true,
+            ..Self::new("internal error in", operation, cause)
+        }
+    }
+
+    /// True for a defect of this program.
+    pub fn is_internal(&self) -> bool {
+        self.is_internal
     }
 
     /// With what the user can do.
@@ -49,8 +67,10 @@ impl Failure {
     }
 }
 
+/// Text that may be anybody's, on one line and harmless to a terminal.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let words: Vec<_> = text.split_whitespace().collect();
+    printable(&words.join(" ")).into_owned()
 }
 
 impl fmt::Display for Failure {
@@ -66,5 +86,24 @@ pub fn io_text(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(errno) => nix::errno::Errno::from_raw(errno).desc().to_lowercase(),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_that_no_terminal_obeys() {
+        let name = "ev\x1b]0;il\x07\nipath: all is well";
+        let failure = Failure::new("attach", name, "no \u{202e}such thing").hint(name);
+        let line = "attach ev\\x1b]0;il\\x07 ipath: all is well: no \\u{202e}such thing";
+        assert_eq!(failure.to_string(), line);
+        assert_eq!(
+            failure.hint_text(),
+            Some("ev\\x1b]0;il\\x07 ipath: all is well")
+        );
+        let failure = Failure::of("attach", format!("attach {name}: gone"));
+        assert!(!failure.to_string().contains(crate::printable::is_active));
     }
 }

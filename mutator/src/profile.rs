@@ -12,11 +12,12 @@ mod label;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use crate::printable::printable;
 pub use check::Inconsistent;
 pub use counts::{Counts, Timers};
 pub use delta::Delta;
-pub use file::{ProfileError, write_atomically};
-pub use label::{Label, printable};
+pub use file::ProfileError;
+pub use label::Label;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -105,7 +105,7 @@ impl<'p> Report<'p> {
             metrics,
             ..
         } = self.profile;
-        let metrics: Vec<_> = metrics.iter().map(|m| m.name.as_str()).collect();
+        let metrics: Vec<_> = metrics.iter().map(|m| printable(&m.name)).collect();
         let args: String = target
             .args
             .iter()
@@ -162,14 +162,15 @@ impl<'p> Report<'p> {
 
         let exits = match function.exits.as_slice() {
             [] => "exits not patched".to_owned(),
-            exits => format!("exits {}", exits.join(", ")),
+            exits => format!("exits {}", printable(&exits.join(", "))),
         };
         let module = self.profile.module_name(Some(function.module));
         writeln!(out, "\n{}", printable(&function.name))?;
         writeln!(
             out,
             "  at {module}+{:#x}, entry {}, {exits}",
-            function.address, function.entry
+            function.address,
+            printable(&function.entry)
         )?;
 
         let mut table = Table::new(&self.headings());
@@ -253,7 +254,7 @@ impl<'p> Report<'p> {
             };
             let mut cells = vec![calls];
             if self.timers.len() > 1 {
-                cells.push((*name).to_owned());
+                cells.push(printable(name).into_owned());
             }
             match (part.stats)(name) {
                 Some(stats) if measured > 0 => {

@@ -1,14 +1,16 @@
 //! The live view: what a session measures, in a terminal, while the program runs.
 //!
-//! [`State`] decides everything and knows no terminal; `draw` reads it; [`run`] joins both to a
+//! [`State`] decides everything and knows no terminal; `draw` reads it; [`View`] joins both to a
 //! terminal and to a [`Source`].
 
+mod decode;
 mod draw;
 mod key;
+mod keyboard;
 mod layout;
 mod line;
-mod screen;
 mod state;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -17,7 +19,12 @@ mod watch;
 pub use key::Key;
 pub use state::{Action, Event, State};
 
+use crate::error::io_text;
+use crate::outlet::Outlet;
 use crate::profile::Profile;
+use crate::signals::Signals;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -50,6 +57,8 @@ pub struct Sample {
     pub profile: Profile,
     /// Why there is nothing more to come, when the target has ended.
     pub ended: Option<String>,
+    /// Why it cannot be seen whether there is more to come.
+    pub doubt: Option<String>,
 }
 
 /// Why there is no view.
@@ -62,7 +71,7 @@ pub enum ViewError {
 impl fmt::Display for ViewError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Terminal(cause) => write!(f, "the terminal cannot be used: {cause}"),
+            Self::Terminal(cause) => write!(f, "the terminal cannot be used: {}", io_text(cause)),
         }
     }
 }
@@ -75,28 +84,64 @@ impl From<io::Error> for ViewError {
     }
 }
 
-/// Shows `source` in the terminal of standard output, with a new sample every `interval`, until
-/// the user quits, `deadline` passes, the source ends or SIGINT, SIGTERM, SIGHUP or SIGQUIT comes.
-/// The terminal is as it was when this returns or panics.
-///
-/// These signals are blocked in the calling thread meanwhile and taken as they come; in a process
-/// with further threads the caller blocks them there.
-///
-/// # Errors
-/// The terminal cannot be used (any more).
-pub fn run(
-    source: &mut dyn Source,
-    interval: Duration,
-    deadline: Option<Instant>,
-) -> Result<(), ViewError> {
-    let mut keyboard = screen::Keyboard::open()?;
-    let mut screen = screen::Screen::enter()?;
-    let shown = watch::watch(
-        &mut screen.terminal,
-        &mut keyboard,
-        source,
-        interval,
-        deadline,
-    );
-    Ok(shown?)
+/// The live view in the terminal that controls this process. The terminal is as it was when this is
+/// dropped.
+pub struct View<'s> {
+    tty: terminal::Tty<'s>,
+    terminal: Terminal<CrosstermBackend<Outlet<'s>>>,
+}
+
+impl<'s> View<'s> {
+    /// Takes the terminal over.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn open(signals: &'s Signals) -> Result<Self, ViewError> {
+        let tty = terminal::Tty::enter(signals)?;
+        let terminal = Terminal::new(CrosstermBackend::new(tty.outlet().clone()))?;
+        Ok(Self { tty, terminal })
+    }
+
+    /// Shows `source`, with a new sample every `interval`, until the user quits, `deadline` passes,
+    /// the source or the terminal ends, or a signal asks this process to end.
+    ///
+    /// # Errors
+    /// The terminal is there and cannot be used.
+    pub fn watch(
+        &mut self,
+        source: &mut dyn Source,
+        interval: Duration,
+        deadline: Option<Instant>,
+    ) -> Result<(), ViewError> {
+        let mut keyboard = keyboard::Keyboard::of(self.tty.clone());
+        let shown = watch::watch(
+            &mut self.terminal,
+            &mut keyboard,
+            source,
+            interval,
+            deadline,
+        );
+        match shown {
+            // Whoever looked has gone.
+            Err(_) if self.tty.outlet().is_shut() => Ok(()),
+            shown => Ok(shown?),
+        }
+    }
+}
+
+impl View<'_> {
+    /// True if the terminal is gone, or shows nothing any more.
+    pub fn is_deserted(&self) -> bool {
+        let outlet = self.tty.outlet();
+        outlet.is_shut() || outlet.is_deserted().unwrap_or(true)
+    }
+}
+
+impl Drop for View<'_> {
+    fn drop(&mut self) {
+        self.tty.leave();
+        // The library's terminal would say on standard error that it could not show the cursor, and
+        // panic where that is gone too.
+        self.tty.outlet().shut();
+    }
 }

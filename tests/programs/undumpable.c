@@ -1,47 +1,53 @@
-/* A program that lets nobody of its own user look into it from SIGUSR1 on (prctl(2), PR_SET_DUMPABLE), and lets them
- * again from SIGUSR2 on.
+/* Calls `step` all the time; from SIGUSR1 on nobody but root may look into it (prctl(2),
+ * PR_SET_DUMPABLE), until SIGUSR2.
  *
  *     undumpable
  *
- * Calls `work` in a loop. Ends on SIGTERM with `ok calls N`. */
-#define _GNU_SOURCE
+ * Ends on SIGTERM with one line: `ok calls N`. */
 #include <signal.h>
-#include <stdint.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <time.h>
 
-#define NOINLINE __attribute__((noinline, noclone, noipa))
+static atomic_int stop;
+static atomic_int dumpable = 1;
+static long calls;
 
-static volatile sig_atomic_t stop;
-
-NOINLINE uint64_t work(uint64_t x)
+__attribute__((noinline, noclone, noipa)) long step(long x)
 {
-    return (x ^ x >> 13) * 9 + 1;
+    calls++;
+    return x * 3 + 1;
 }
 
-static void on_signal(int signal)
+static void on_signal(int number)
 {
-    if (signal == SIGTERM)
+    if (number == SIGTERM)
         stop = 1;
     else
-        prctl(PR_SET_DUMPABLE, signal == SIGUSR2, 0, 0, 0);
+        dumpable = number == SIGUSR2;
 }
 
 int main(void)
 {
+    struct timespec pause = {0, 1000000};
+    long x = 1;
+    int now = 1;
     signal(SIGTERM, on_signal);
     signal(SIGUSR1, on_signal);
     signal(SIGUSR2, on_signal);
     puts("ready");
     fflush(stdout);
-    uint64_t x = 1;
-    unsigned long calls = 0;
-    for (; !stop; calls++) {
-        x = work(x);
-        struct timespec pause = {0, 100000};
+    while (!stop) {
+        x = step(x);
+        if (now != dumpable) {
+            now = dumpable;
+            prctl(PR_SET_DUMPABLE, now, 0, 0, 0);
+            puts(now ? "dumpable" : "hidden");
+            fflush(stdout);
+        }
         nanosleep(&pause, NULL);
     }
-    printf("ok calls %lu\n", calls);
-    return x == 0;
+    printf("ok calls %ld %s\n", calls, x ? "" : "zero");
+    return 0;
 }

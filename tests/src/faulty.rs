@@ -1,4 +1,4 @@
-//! The command as it can be made to die, to stop and to fail at chosen moments.
+//! The command as it can be made to die, to stop, to panic, to be signalled and to fail at chosen moments.
 
 use crate::command::Run;
 use crate::place::{target_dir, workspace};
@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The command with the feature `faults`: `IPATH_DIE_AT=N` ends it at its N-th step,
-/// `IPATH_STOP_AT=N` stops it there, and `IPATH_REFUSE_WRITES=1` has forced writes refused.
+/// That command, built when first asked for: `IPATH_DIE_AT=N` ends it at its N-th step, `IPATH_STOP_AT=N` stops it
+/// there, `IPATH_SIGNAL_AT=N` sends it SIGINT from there on, `IPATH_PANIC_AT=WHAT` has it panic, and
+/// `IPATH_REFUSE_WRITES=1` has forced writes refused.
 pub fn faulty() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {

@@ -20,6 +20,7 @@ pub mod oracle;
 pub mod place;
 pub mod profile;
 pub mod program;
+pub mod pty;
 pub mod redis;
 pub mod session;
 pub mod snapshot;

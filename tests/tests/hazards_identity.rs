@@ -417,55 +417,6 @@ fn truncated_while_read() {
     remove(&name);
 }
 
-/// What may not be looked at is not taken for gone either.
-#[test]
-fn maps_unreadable() {
-    let mut command = Command::new(program("undumpable.c"));
-    command.uid(NOBODY).gid(NOBODY);
-    let target = Target::spawn(command).await_output("ready");
-    let pid = target.pid().to_string();
-    Run::ipath(attach(&pid, "work")).as_nobody().run().expect(0);
-    let before = names(target.pid());
-    assert_eq!(before.len(), 1);
-    let readable = |wanted: bool| {
-        let end = Instant::now() + Duration::from_secs(20);
-        loop {
-            let maps = Run::new("cat")
-                .arg(format!("/proc/{pid}/maps"))
-                .as_nobody()
-                .run();
-            if (maps.code() == 0) == wanted {
-                return;
-            }
-            assert!(Instant::now() < end, "{}", maps.report());
-        }
-    };
-    target.signal(nix::sys::signal::Signal::SIGUSR1);
-    readable(false);
-    let profile = std::env::temp_dir().join(format!("ipath-maps-unreadable-{pid}.json"));
-    let profile = profile.to_string_lossy().into_owned();
-    let commands: [&[&str]; 5] = [
-        &["status", &pid],
-        &["snapshot", &pid, "-o", &profile],
-        &["top", &pid, "--no-tui", "--duration", "1ms"],
-        &["remove", &pid, "-f", "work"],
-        &["detach", &pid],
-    ];
-    for command in commands {
-        let asked = Run::ipath(command).as_nobody().run();
-        let looks = matches!(command[0], "status" | "snapshot" | "top");
-        assert_eq!(asked.code(), i32::from(!looks), "{}", asked.report());
-        one_line(&asked, command[0]);
-        assert_eq!(names(target.pid()), before, "{}", asked.report());
-    }
-    remove(Path::new(&profile));
-    target.signal(nix::sys::signal::Signal::SIGUSR2);
-    readable(true);
-    Run::ipath(["detach", &pid]).as_nobody().run().expect(0);
-    assert!(names(target.pid()).is_empty());
-    target.finish("ok calls ");
-}
-
 /// Segments without names: nothing but the target's maps tells the second command of the first.
 #[test]
 fn two_attaches_without_names() {
@@ -499,51 +450,5 @@ fn two_attaches_without_names() {
         Session::of(target.pid()).detach();
         clean.assert_unchanged(target.pid());
     }
-    target.finish("ok calls ");
-}
-
-/// What cannot be told is not taken for gone: the session and its name stay.
-#[test]
-fn out_of_descriptors() {
-    let target = busy();
-    let pid = target.pid().to_string();
-    let session = Session::attach(target.pid(), &["busy*!step"]);
-    let before = names(target.pid());
-    for limit in 3..14 {
-        for command in ["status", "top", "snapshot", "remove", "detach"] {
-            let mut arguments = vec![command, &pid];
-            match command {
-                "top" => arguments.extend(["--no-tui", "--duration", "1ms"]),
-                "snapshot" => arguments.extend(["-o", "/dev/null"]),
-                "remove" => arguments.extend(["-f", "busy*!step"]),
-                _ => {}
-            }
-            let limited = Run::new("prlimit")
-                .arg(format!("--nofile={limit}"))
-                .arg(ipath())
-                .args(&arguments)
-                .run();
-            assert!(
-                limited.code() <= 1 || limited.code() == 127,
-                "{}",
-                limited.report()
-            );
-            let status = Run::ipath(["status", &pid]).run();
-            if matches!(command, "remove" | "detach") && limited.code() == 0 {
-                // There were enough of them.
-                let _ = Run::ipath(["detach", &pid]).run();
-                drop(session);
-                target.finish("ok calls ");
-                return;
-            }
-            assert!(
-                status.code() == 0 && names(target.pid()) == before,
-                "{command} with {limit} descriptors: {}\n{}",
-                limited.report(),
-                status.report()
-            );
-        }
-    }
-    session.detach();
     target.finish("ok calls ");
 }

@@ -1,11 +1,12 @@
 //! `attach` and `top`.
 
 use super::measure::{check, options, patterns, tell_refused};
-use super::source::Live;
-use super::watch::{Watch, watch};
+use super::source::{AtEnd, Live};
+use super::watch::{Watch, hold, watch};
 use super::{find, open_session};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
+use crate::guest::Runner;
 use crate::process::Pid;
 use crate::session::{Session, Where, select_in};
 
@@ -28,18 +29,26 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         &measure.patterns,
         &selected.selection,
     )?;
-    // Signals are held from before the first byte changes until everything is out again.
-    let signals = super::watch::Signals::hold();
+    if let Some(runner) = Runner::of_process(&process) {
+        super::warn(&format!("{OPERATION} {pid}: {}", runner.note()));
+    }
+    let signals = hold(OPERATION)?;
     let (session, changed) =
         Session::create(&process, &options, selected, Where::Running).map_err(failure)?;
+    let at_end = match keep {
+        true => AtEnd::Keep,
+        false => AtEnd::TakeOut,
+    };
+    let live = Live::new(session, at_end);
     tell_refused(&changed);
-    watch(&watch_output, show, Live::new(session, keep), &signals).map(drop)
+    watch(&watch_output, show, live, signals, &[])
 }
 
 /// Watches a session that is there.
 pub(super) fn top(pid: Pid, show: &Show) -> Result<(), Failure> {
     let watch_output = Watch::new(show)?;
     let session = open_session("top", pid)?;
-    let signals = super::watch::Signals::hold();
-    watch(&watch_output, show, Live::new(session, true), &signals).map(drop)
+    let signals = hold("top")?;
+    let live = Live::new(session, AtEnd::Nothing);
+    watch(&watch_output, show, live, signals, &[])
 }

@@ -3,12 +3,17 @@
 use std::path::Path;
 
 use super::measure::{check, patterns, tell_refused};
+use super::watch::{destination, hold};
 use super::{open_session, open_to_change, print};
 use crate::cli::Patterns;
 use crate::collect::Collector;
-use crate::error::Failure;
+use crate::destination::Destination;
+use crate::error::{Failure, io_text};
+use crate::guest::Runner;
+use crate::printable::{Page, printable};
 use crate::process::Pid;
-use crate::session::{Ended, Session};
+use crate::profile::Profile;
+use crate::session::{Changed, Ended, Session};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.
 fn changeable(operation: &str, session: &Session) -> Result<(), Failure> {
@@ -18,6 +23,22 @@ fn changeable(operation: &str, session: &Session) -> Result<(), Failure> {
         let hint = e.hint();
         Failure::of(operation, e).maybe_hint(hint)
     })
+}
+
+fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure> {
+    let saved = profile.save_to(to);
+    saved.map_err(|e| Failure::new("write", path.display(), io_text(&e)))
+}
+
+fn profile(session: &Session, runner: Option<Runner>) -> Profile {
+    let mut profile = Collector::default().profile(session);
+    profile.session.notes.extend(runner.map(Runner::note));
+    profile
+}
+
+fn names(changed: &Changed) -> String {
+    let names: Vec<_> = changed.functions.iter().map(|n| printable(n)).collect();
+    names.join(", ")
 }
 
 /// Instruments further functions.
@@ -33,9 +54,11 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
         selected.selection.allow_traps();
     }
     check(OPERATION, &pid.to_string(), given, &selected.selection)?;
+    let signals = hold(OPERATION)?;
     let changed = session.add(OPERATION, selected).map_err(failure)?;
+    signals.release();
     tell_refused(&changed);
-    print(&format!("added {}\n", changed.functions.join(", ")))
+    print(&Page::of(&format!("added {}\n", names(&changed))))
 }
 
 /// Takes functions out.
@@ -62,35 +85,37 @@ pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
         }
     }
     let ids = session.matching(&patterns).map_err(failure)?;
+    let signals = hold(OPERATION)?;
     let changed = session.remove(&ids).map_err(failure)?;
-    print(&format!("removed {}\n", changed.functions.join(", ")))
+    signals.release();
+    print(&Page::of(&format!("removed {}\n", names(&changed))))
 }
 
 /// Writes the profile as it is now.
 pub(super) fn snapshot(pid: Pid, output: &Path) -> Result<(), Failure> {
-    super::watch::check_output(output)?;
+    let to = destination(output)?;
     let session = open_session("snapshot", pid)?;
-    let profile = Collector::default().profile(&session);
-    profile.save(output).map_err(|e| Failure::of("write", e))
+    let runner = Runner::of_process(session.process());
+    save(&profile(&session, runner), &to, output)
 }
 
 /// Takes a session out of its process.
 pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     const OPERATION: &str = "detach";
-    if let Some(path) = output {
-        super::watch::check_output(path)?;
-    }
+    let to = output.map(destination).transpose()?;
     let mut session = open_to_change(OPERATION, pid)?;
     let process = session.process().clone();
     if !process.has_ended() {
         changeable(OPERATION, &session)?;
     }
+    let runner = Runner::of_process(&process);
+    let signals = hold(OPERATION)?;
     let ended = session
         .detach()
         .map_err(|e| e.failure(OPERATION, &process))?;
-    if let Some(path) = output {
-        let profile = Collector::default().profile(&session);
-        profile.save(path).map_err(|e| Failure::of("write", e))?;
+    signals.release();
+    if let (Some(to), Some(path)) = (to, output) {
+        save(&profile(&session, runner), &to, path)?;
     }
     if ended == Ended::TargetGone {
         super::warn(&format!(

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::measure::check;
-use super::source::Live;
-use super::watch::{Signals, Watch, watch};
+use super::source::{AtEnd, Live};
+use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
 use crate::error::{Failure, io_text};
 use crate::process::{Pid, Process};
@@ -20,7 +20,7 @@ const FUNCTION: &str = "demo_find";
 /// Starts the program and watches it.
 pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     let output = Watch::new(show)?;
-    let signals = Signals::hold();
+    let signals = hold(OPERATION)?;
     let started = start()?;
     let failure = |e: SessionError| e.failure(OPERATION, &started.process);
     let patterns = super::measure::patterns(OPERATION, &[FUNCTION.to_owned()])?;
@@ -40,7 +40,8 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     check(OPERATION, FUNCTION, &given, &selected.selection)?;
     let (session, _) =
         Session::create(&started.process, &options, selected, Where::Running).map_err(failure)?;
-    watch(&output, show, Live::new(session, false), &signals).map(drop)
+    let live = Live::new(session, AtEnd::TakeOut);
+    watch(&output, show, live, signals, &[])
 }
 
 /// The program, ended when dropped.
@@ -78,7 +79,7 @@ fn start() -> Result<Started, Failure> {
 /// The program that is watched: a catalogue in which things are looked up, on several paths, one
 /// of them needlessly slow.
 pub(super) fn target() -> Result<(), Failure> {
-    super::print(".")?;
+    super::print_data(b".")?;
     std::thread::spawn(|| {
         // The watcher holds the other end: when it is gone, so is the reason to run.
         let _ = std::io::stdin().read(&mut [0]);

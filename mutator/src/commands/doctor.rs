@@ -1,14 +1,18 @@
 //! `doctor`: what this machine and a process allow.
 
+mod memory;
+mod process;
+
 use std::fmt::Write;
 use std::fs;
 use std::process::ExitCode;
 
 use super::print;
 use crate::error::Failure;
-use crate::process::{Pid, Process};
+use crate::printable::{Page, printable};
+use crate::process::Pid;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Pass,
     Warn,
@@ -40,7 +44,7 @@ pub(super) fn doctor(pid: Option<Pid>) -> Result<ExitCode, Failure> {
         counters(),
     ];
     if let Some(pid) = pid {
-        lines.push(process(pid));
+        lines.extend(process::lines(pid));
     }
     let mut text = String::new();
     for line in &lines {
@@ -50,12 +54,12 @@ pub(super) fn doctor(pid: Option<Pid>) -> Result<ExitCode, Failure> {
             Verdict::Fail => "fail",
         };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{verdict}  {}", line.what);
+        let _ = writeln!(text, "{verdict}  {}", printable(&line.what));
         if line.verdict != Verdict::Pass && !line.mend.is_empty() {
             let _ = writeln!(text, "      {}", line.mend);
         }
     }
-    print(&text)?;
+    print(&Page::of(&text))?;
     let failed = lines.iter().any(|l| l.verdict == Verdict::Fail);
     Ok(if failed {
         ExitCode::FAILURE
@@ -192,32 +196,5 @@ fn counters() -> Line {
             "counters: none; cycles are reference cycles (TSC)",
             "on a virtual machine the host decides",
         )
-    }
-}
-
-fn process(pid: Pid) -> Line {
-    let found = Process::find(pid).and_then(|p| p.check().map(|()| p));
-    match found {
-        Ok(process) => {
-            let exe = process
-                .exe()
-                .map(|e| e.display().to_string())
-                .unwrap_or_default();
-            let seccomp = process.status("Seccomp").is_some_and(|s| s != "0");
-            if seccomp {
-                line(
-                    Verdict::Warn,
-                    format!("process {pid}: {exe} runs under a seccomp filter"),
-                    "system calls that the runtime needs may be forbidden there",
-                )
-            } else {
-                line(
-                    Verdict::Pass,
-                    format!("process {pid}: {exe} can be attached to"),
-                    "",
-                )
-            }
-        }
-        Err(error) => line(Verdict::Fail, format!("process {error}"), "see the cause"),
     }
 }

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use super::print;
+use super::watch::destination;
 use crate::cli::Format;
 use crate::error::Failure;
-use crate::profile::{COUNT, Profile, write_atomically};
+use crate::printable::Page;
+use crate::profile::{COUNT, Profile};
 use crate::{export, report};
 
 fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
@@ -18,7 +20,7 @@ pub(super) fn report(file: &Path) -> Result<(), Failure> {
     let mut text = Vec::new();
     // Writing to memory does not fail.
     let _ = report::text(&profile, &report::Options::default(), &mut text);
-    print(&String::from_utf8_lossy(&text))
+    print(&Page::of(&String::from_utf8_lossy(&text)))
 }
 
 /// Writes a profile in another format.
@@ -29,6 +31,7 @@ pub(super) fn export(
     metric: Option<&str>,
     sites: bool,
 ) -> Result<(), Failure> {
+    let into = destination(output)?;
     let profile = load("export", file)?;
     let first = profile.timers().next().map_or(COUNT, |m| &m.name);
     let metric = metric.unwrap_or(first);
@@ -38,6 +41,6 @@ pub(super) fn export(
         Format::Folded => export::to_folded(&profile, metric, sites, &mut text),
     };
     written.map_err(|e| Failure::new("export", file.display(), e))?;
-    write_atomically(output, |out| out.write_all(&text))
+    into.write(|out| out.write_all(&text))
         .map_err(|e| Failure::new("write", output.display(), crate::error::io_text(&e)))
 }

@@ -11,11 +11,12 @@ use patcher::select::Pattern;
 use serde::Serialize;
 
 use super::measure::patterns;
-use super::{find, print};
+use super::{find, print, print_data};
 use crate::error::{Failure, io_text};
 use crate::files::FileBytes;
 use crate::images::{self, OpenImage};
 use crate::lines::{Lines, Places};
+use crate::printable::{Page, printable};
 use crate::process::Pid;
 use crate::process::modules::modules;
 use crate::session::{Unmatched, copies_of, display_name};
@@ -69,9 +70,9 @@ pub(super) fn list(
     };
     if json {
         let text = serde_json::to_string(&listing).unwrap_or_default();
-        return print(&(text + "\n"));
+        return print_data((text + "\n").as_bytes());
     }
-    print(&as_text(&listing))
+    print(&Page::of(&as_text(&listing)))
 }
 
 fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listing, Failure> {
@@ -304,7 +305,10 @@ fn as_text(listing: &Listing) -> String {
         let _ = write!(
             text,
             "{}  {}+{:#x}  {} bytes",
-            function.name, function.module, function.address, function.size
+            printable(&function.name),
+            printable(&function.module),
+            function.address,
+            function.size
         );
         match (&function.refused, &function.entry) {
             (Some(reason), _) => {
@@ -327,7 +331,7 @@ fn as_text(listing: &Listing) -> String {
             let _ = write!(text, "  {} inlined copies", function.inlined);
         }
         if !function.aliases.is_empty() {
-            let _ = write!(text, "  also {}", function.aliases.join(", "));
+            let _ = write!(text, "  also {}", printable(&function.aliases.join(", ")));
         }
         text.push('\n');
     }

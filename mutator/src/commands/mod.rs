@@ -7,6 +7,7 @@ mod doctor;
 mod export;
 mod list;
 mod measure;
+mod panics;
 mod run;
 mod source;
 mod status;
@@ -17,12 +18,19 @@ use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
 use crate::error::Failure;
+use crate::outlet::is_nobody;
+use crate::printable::{Page, printable};
 use crate::process::{Pid, Process};
 use crate::segment::SegmentError;
 use crate::session::{Session, SessionError};
 
 /// Does what the command line says.
 pub fn run(cli: Cli) -> ExitCode {
+    panics::keep();
+    finish(panics::caught("the command", || obey(cli)))
+}
+
+fn obey(cli: Cli) -> Result<ExitCode, Failure> {
     let result = match cli.command {
         Command::Attach {
             pid,
@@ -34,14 +42,15 @@ pub fn run(cli: Cli) -> ExitCode {
             measure,
             show,
             program,
-        } => return finish(run::run(&measure, &show, &program)),
+        } => return run::run(&measure, &show, &program),
         Command::List {
             target,
             patterns,
             json,
             all_modules,
         } => list::list(&target, &patterns, json, all_modules),
-        Command::Status { pid } => status::status(pid.map(Pid)),
+        Command::Status { clean: true, .. } => status::clean(),
+        Command::Status { pid, .. } => status::status(pid.map(Pid)),
         Command::Top { pid, show } => attach::top(Pid(pid), &show),
         Command::Add { pid, patterns } => change::add(Pid(pid), &patterns),
         Command::Remove { pid, patterns } => change::remove(Pid(pid), &patterns),
@@ -55,11 +64,11 @@ pub fn run(cli: Cli) -> ExitCode {
             metric,
             sites,
         } => export::export(&file, to, &output, metric.as_deref(), sites),
-        Command::Doctor { pid } => return finish(doctor::doctor(pid.map(Pid))),
+        Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),
     };
-    finish(result.map(|()| ExitCode::SUCCESS))
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
@@ -104,11 +113,11 @@ fn open_by(
     let process = match Process::find(pid) {
         Ok(process) => process,
         Err(error) => {
-            let ended = crate::segment::all().into_iter().find(|(p, _)| *p == pid.0);
-            let Some((_, start_time)) = ended else {
+            let mut named = crate::segment::named().into_iter();
+            let Some((_, process)) = named.find(|(_, p)| p.pid == pid) else {
                 return Err(Failure::of(operation, error));
             };
-            Process { pid, start_time }
+            process
         }
     };
     open(&process).map_err(|error| {
@@ -122,11 +131,16 @@ fn open_by(
     })
 }
 
-/// Writes to standard output; a reader that has closed it wants no more.
-fn print(text: &str) -> Result<(), Failure> {
+/// Writes text to standard output; a reader that has closed it wants no more.
+fn print(page: &Page) -> Result<(), Failure> {
+    print_data(page.as_str().as_bytes())
+}
+
+/// Writes data for other programs to standard output, as it is.
+fn print_data(data: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+    match out.write_all(data).and_then(|()| out.flush()) {
+        Err(error) if !is_nobody(&error) && !is_lost_terminal(&error) => Err(Failure::new(
             "write",
             "standard output",
             crate::error::io_text(&error),
@@ -135,7 +149,15 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+fn is_lost_terminal(error: &std::io::Error) -> bool {
+    use std::os::fd::AsFd;
+    let kind =
+        || nix::sys::stat::fstat(std::io::stdout().as_fd()).map(|s| s.st_mode & libc::S_IFMT);
+    error.raw_os_error() == Some(libc::EIO) && kind() == Ok(libc::S_IFCHR)
+}
+
 /// A line on standard error that is no error.
 fn warn(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "ipath: {text}");
+    // Nobody is left to tell where standard error is closed.
+    let _ = writeln!(std::io::stderr().lock(), "ipath: {}", printable(text));
 }

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd;
 
 use super::measure::{check, options, patterns, tell_refused};
-use super::source::Live;
-use super::watch::{Signals, Watch, watch};
+use super::panics::caught;
+use super::source::{AtEnd, Live};
+use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::launch::{Launched, launch};
@@ -41,14 +43,14 @@ pub(super) fn run(
     } else {
         Spool::default()
     };
-    let signals = Signals::hold();
+    let signals = hold(OPERATION)?;
     let Launched {
         mut child,
         process,
         mut stopped,
     } = launch(program, signals.before(), |c| spool.redirect(c))
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
-    let prepared = (|| {
+    let prepared = caught(OPERATION, || {
         let failure = |e: SessionError| e.failure(OPERATION, &process);
         let space = Arc::clone(stopped.space());
         let held = Some(&mut stopped);
@@ -60,7 +62,7 @@ pub(super) fn run(
         check(OPERATION, &subject, &measure.patterns, &selected.selection)?;
         let held = Where::Stopped(&mut stopped);
         Session::create(&process, &options, selected, held).map_err(failure)
-    })();
+    });
     let (session, changed) = match prepared {
         Ok(prepared) => prepared,
         Err(failure) => {
@@ -71,11 +73,14 @@ pub(super) fn run(
             return Err(failure);
         }
     };
+    let live = Live::new(session, AtEnd::TakeOut);
     tell_refused(&changed);
     stopped
         .resume()
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
-    let watched = watch(&output, show, Live::new(session, false), &signals);
+    // What the terminal sends for Ctrl-C and Ctrl-\ the program has got too, and it may go on.
+    let for_program = [Signal::SIGINT, Signal::SIGQUIT];
+    let watched = watch(&output, show, live, signals, &for_program);
     let status = wait(&mut child);
     spool.replay();
     watched?;

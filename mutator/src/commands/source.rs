@@ -2,29 +2,68 @@
 
 use patcher::select::Pattern;
 
+use super::panics::caught;
 use crate::collect::Collector;
+use crate::error::Failure;
+use crate::faults::stumble;
+use crate::guest::Runner;
 use crate::process::Presence;
 use crate::profile::Profile;
 use crate::segment::SegmentError;
-use crate::session::{Changed, Ended, Session, SessionError};
+use crate::session::{Changed, Session, SessionError};
 use crate::view::{Sample, Source};
+
+/// What becomes of the session when the watching ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtEnd {
+    /// It is taken out.
+    TakeOut,
+    /// It stays in the program, as long as that runs.
+    Keep,
+    /// It is somebody else's: nothing is done to it, whatever became of its program.
+    Nothing,
+}
+
+/// Why there is nothing more to watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    ProgramEnded,
+    OtherProgram,
+    Detached,
+}
+
+impl Over {
+    fn text(self) -> &'static str {
+        match self {
+            Self::ProgramEnded => "the program has ended",
+            Self::OtherProgram => "the program has become another (exec)",
+            Self::Detached => "the session has been detached",
+        }
+    }
+}
 
 /// A session under observation.
 pub(super) struct Live {
     session: Session,
     collector: Collector,
-    keep: bool,
-    over: Option<String>,
+    at_end: AtEnd,
+    /// Who runs the code of the process, where it does not itself.
+    runner: Option<Runner>,
+    over: Option<Over>,
+    is_finished: bool,
 }
 
 impl Live {
-    /// Watches a session; `keep` leaves it in the target at the end.
-    pub(super) fn new(session: Session, keep: bool) -> Self {
+    /// Watches a session.
+    pub(super) fn new(session: Session, at_end: AtEnd) -> Self {
+        let runner = Runner::of_process(session.process());
         Self {
             session,
             collector: Collector::default(),
-            keep,
+            at_end,
+            runner,
             over: None,
+            is_finished: false,
         }
     }
 
@@ -34,53 +73,93 @@ impl Live {
 
     /// The profile now, and whether there is anything left to watch.
     pub(super) fn look(&mut self) -> Result<Sample, SessionError> {
+        stumble("look");
         self.session.refresh()?;
+        let mut doubt = None;
         if self.over.is_none() {
-            self.over = self.ended();
+            self.over = match self.ended() {
+                Ok(over) => over,
+                Err(cause) => {
+                    let pid = self.session.process().pid;
+                    doubt = Some(format!("whether {pid} still runs cannot be seen: {cause}"));
+                    None
+                }
+            };
         }
         // Who only looks changes nothing.
-        if !self.keep && self.over.is_none() {
+        if self.at_end != AtEnd::Nothing && self.over.is_none() {
             for name in self.session.take_out_disturbed().unwrap_or_default() {
                 super::warn(&format!("{name}: taken out: something else has patched it"));
             }
         }
         Ok(Sample {
-            profile: self.collector.profile(&self.session),
-            ended: self.over.clone(),
+            profile: self.profile(),
+            ended: self.over.map(|over| over.text().to_owned()),
+            doubt,
         })
     }
 
-    fn ended(&mut self) -> Option<String> {
-        let state = self
-            .session
-            .segment()
-            .header()
-            .state
-            .load(std::sync::atomic::Ordering::Relaxed);
-        if state == abi::segment::STATE_ENDED {
-            return Some("the session has been detached".to_owned());
-        }
-        match self.session.presence() {
-            Presence::Here | Presence::Unknown(_) => {}
-            Presence::Ended => return Some("the program has ended".to_owned()),
-            Presence::OtherProgram => {
-                return Some("the program has become another (exec)".to_owned());
-            }
-        }
-        None
+    fn profile(&mut self) -> Profile {
+        stumble("collect");
+        let mut profile = self.collector.profile(&self.session);
+        profile.session.notes.extend(self.runner.map(Runner::note));
+        profile
     }
 
-    /// Ends the watching: the final profile.
-    pub(super) fn finish(&mut self) -> Result<Profile, SessionError> {
-        // Who only looks leaves even the name of a session whose program has ended.
-        let result = match self.keep {
-            true => Ok(Ended::Detached),
-            false => self.session.detach().or_else(missing_is_ended),
-        };
+    /// Why there is nothing more to come; or why that cannot be seen.
+    fn ended(&self) -> Result<Option<Over>, String> {
+        let header = self.session.segment().header();
+        let state = header.state.load(std::sync::atomic::Ordering::Relaxed);
+        match self.session.presence() {
+            Presence::Ended => Ok(Some(Over::ProgramEnded)),
+            _ if state == abi::segment::STATE_ENDED => Ok(Some(Over::Detached)),
+            Presence::OtherProgram => Ok(Some(Over::OtherProgram)),
+            Presence::Here => Ok(None),
+            Presence::Unknown(cause) => Err(cause),
+        }
+    }
+
+    /// Ends the watching: the final profile. What is to come out is out before anything else is
+    /// done.
+    pub(super) fn finish(&mut self) -> Result<Profile, Failure> {
+        let process = self.session.process().clone();
+        // What runs the code may have been loaded since.
+        self.runner = self.runner.or_else(|| Runner::of_process(&process));
+        let ended = self.end();
         // What was measured is shown even where something stays in the target.
-        self.session.refresh()?;
-        let profile = self.collector.profile(&self.session);
-        result.map(|_| profile)
+        let profile = caught("collect", || {
+            let failure = |e: SessionError| e.failure("collect", &process);
+            self.session.refresh().map_err(failure)?;
+            Ok(self.profile())
+        });
+        ended?;
+        profile
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.is_finished, true) {
+            return Ok(());
+        }
+        let process = self.session.process().clone();
+        let detach = |session: &mut Session| {
+            caught("detach", || {
+                stumble("detach");
+                session
+                    .detach()
+                    .map(drop)
+                    .or_else(missing_is_ended)
+                    .map_err(|e| e.failure("detach", &process))
+            })
+        };
+        match (self.at_end, &self.over) {
+            (AtEnd::Nothing, _) | (AtEnd::Keep, None) | (_, Some(Over::Detached)) => Ok(()),
+            // Where its process is gone, its name goes. A second try finishes what a defect of this
+            // program has left half done.
+            _ => detach(&mut self.session).or_else(|failure| match failure.is_internal() {
+                true => detach(&mut self.session).and(Err(failure)),
+                false => Err(failure),
+            }),
+        }
     }
 
     fn change(
@@ -93,10 +172,17 @@ impl Live {
 }
 
 /// A session that another command has taken out needs nothing more.
-fn missing_is_ended(error: SessionError) -> Result<Ended, SessionError> {
+fn missing_is_ended(error: SessionError) -> Result<(), SessionError> {
     match error {
-        SessionError::Segment(SegmentError::Missing) => Ok(Ended::Detached),
+        SessionError::Segment(SegmentError::Missing) => Ok(()),
         other => Err(other),
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Only where nothing has come to its regular end: there is nobody to tell of an error.
+        let _ = self.end();
     }
 }
 

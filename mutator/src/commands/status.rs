@@ -6,33 +6,51 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{find, open_session, print};
 use crate::clock;
 use crate::error::Failure;
-use crate::process::{Pid, Process};
-use crate::session::Session;
+use crate::printable::{Page, printable, printable_os};
+use crate::process::Pid;
+use crate::segment::{self, Cleaned, SegmentError, named};
+use crate::session::{Session, SessionError};
 
 /// Prints one session, or all.
 pub(super) fn status(pid: Option<Pid>) -> Result<(), Failure> {
     if let Some(pid) = pid {
-        if !crate::segment::all().iter().any(|(p, _)| *p == pid.0) {
+        if !named().iter().any(|(_, p)| p.pid == pid) {
             find("status", pid)?;
         }
         let session = open_session("status", pid)?;
-        return print(&describe(&session));
+        return print(&Page::of(&describe(&session)));
     }
     let mut text = String::new();
-    for (pid, start_time) in crate::segment::all() {
-        let process = Process {
-            pid: Pid(pid),
-            start_time,
-        };
+    for (path, process) in named() {
         match Session::open(&process) {
             Ok(session) => text.push_str(&describe(&session)),
-            Err(error) => super::warn(&error.failure("status", &process).to_string()),
+            // It has ended since, or a process has begun one just now.
+            Err(SessionError::Segment(SegmentError::Missing)) => {}
+            Err(error) => super::warn(&format!("status {}: {error}", path.display())),
         }
     }
     if text.is_empty() {
         text.push_str("no sessions\n");
     }
-    print(&text)
+    print(&Page::of(&text))
+}
+
+/// Removes what sessions of ended processes have left, and says so.
+pub(super) fn clean() -> Result<(), Failure> {
+    let mut text = String::new();
+    for (path, cleaned) in segment::clean() {
+        let path = printable_os(&path);
+        match cleaned {
+            // Writing to a string does not fail.
+            Cleaned::Removed => drop(writeln!(text, "removed {path}")),
+            Cleaned::Lives => {}
+            Cleaned::Kept(cause) => super::warn(&format!("status {path}: not removed: {cause}")),
+        }
+    }
+    if text.is_empty() {
+        text.push_str("nothing to remove\n");
+    }
+    print(&Page::of(&text))
 }
 
 fn describe(session: &Session) -> String {
@@ -49,7 +67,7 @@ fn describe(session: &Session) -> String {
     let mut text = format!(
         "{}  {}  {}  {seconds} s{state}\n",
         process.pid,
-        document.exe,
+        printable(&document.exe),
         metrics.join(",")
     );
     for (_, function) in document.measured() {
@@ -58,11 +76,13 @@ fn describe(session: &Session) -> String {
             .modules
             .get(function.module)
             .map_or("", |m| &m.path);
+        let (name, module) = (printable(&function.name), printable(module));
         // Writing to a string does not fail.
-        let _ = writeln!(text, "    {}  {module}  {state}", function.name);
+        let _ = writeln!(text, "    {name}  {module}  {state}");
     }
     for refused in &document.refused {
-        let _ = writeln!(text, "    {}  refused: {}", refused.name, refused.reason);
+        let (name, reason) = (printable(&refused.name), printable(&refused.reason));
+        let _ = writeln!(text, "    {name}  refused: {reason}");
     }
     text
 }

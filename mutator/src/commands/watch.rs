@@ -1,59 +1,29 @@
 //! Watching a session to its end: in the live view, or as summaries on standard output.
 
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
 
+use super::panics::caught;
 use super::print;
 use super::source::Live;
 use crate::cli::{Output, Show};
-use crate::error::Failure;
+use crate::destination::Destination;
+use crate::error::{Failure, io_text};
+use crate::faults::stumble;
+use crate::outlet::{Outlet, is_nobody};
+use crate::printable::Page;
 use crate::profile::Profile;
-use crate::{report, view};
+use crate::report;
+use crate::signals::{Asked, Signals};
+use crate::view::View;
 
-/// Signals that end the watching, held back so that they are taken one by one.
-pub(super) struct Signals {
-    held: SigSet,
-    before: SigSet,
-}
-
-impl Signals {
-    /// Holds them from now on.
-    pub(super) fn hold() -> Self {
-        let signals: SigSet = [
-            Signal::SIGINT,
-            Signal::SIGTERM,
-            Signal::SIGHUP,
-            Signal::SIGCHLD,
-        ]
-        .into_iter()
-        .collect();
-        // Fails for unknown signals only.
-        let before = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
-        let _ = signals.thread_block();
-        Self {
-            held: signals,
-            before,
-        }
-    }
-
-    /// The signal mask from before, for programs that are started.
-    pub(super) fn before(&self) -> SigSet {
-        self.before
-    }
-
-    /// Waits until one comes, or the time is over.
-    pub(super) fn wait(&self, time: Duration) -> Option<Signal> {
-        let limit = libc::timespec {
-            tv_sec: time.as_secs() as libc::time_t,
-            tv_nsec: time.subsec_nanos().into(),
-        };
-        let set = std::ptr::from_ref(self.held.as_ref());
-        // SAFETY: both point to values that live; no information on the signal is asked for.
-        let signal = unsafe { libc::sigtimedwait(set, std::ptr::null_mut(), &raw const limit) };
-        Signal::try_from(signal).ok()
-    }
+/// Holds the signals that would end or stop this process: from before the first byte of a target
+/// changes until everything is out again.
+pub(super) fn hold(operation: &str) -> Result<Signals, Failure> {
+    Signals::hold().map_err(|e| Failure::new(operation, "signals", io_text(&e)))
 }
 
 /// How the watching is shown.
@@ -66,31 +36,33 @@ enum Mode {
 /// Where the results go.
 pub(super) struct Watch {
     mode: Mode,
+    file: Option<Destination>,
 }
 
 impl Watch {
     /// Checks the options before anything is touched.
     pub(super) fn new(show: &Show) -> Result<Self, Failure> {
-        if let Some(path) = &show.output {
-            check_output(path)?;
+        let file = show.output.as_deref().map(destination).transpose()?;
+        if show.output.as_deref() == Some(Path::new("-")) {
+            let cause = "standard output has what is shown meanwhile";
+            return Err(Failure::new("write", "-", cause)
+                .hint("`--format json` alone prints the final profile there"));
         }
         let is_view = !show.no_tui && show.format == Output::Text && has_terminal();
-        Ok(Self {
-            mode: if is_view {
-                Mode::View
-            } else {
-                Mode::Print(show.format)
-            },
-        })
+        let mode = match is_view {
+            true => Mode::View,
+            false => Mode::Print(show.format),
+        };
+        Ok(Self { mode, file })
     }
 
-    /// Whether the terminal belongs to the view.
+    /// True if the terminal belongs to the view.
     pub(super) fn is_view(&self) -> bool {
         self.mode == Mode::View
     }
 }
 
-/// Whether there is a terminal to draw on and to read keys from. Launchers of parallel programs give their
+/// True if there is a terminal to draw on and to read keys from. Launchers of parallel programs give their
 /// children one to write to that is not theirs to control, and the kernel stops a job in the background that
 /// changes how its terminal works, with all that it has started (termios(3), SIGTTOU).
 fn has_terminal() -> bool {
@@ -99,82 +71,146 @@ fn has_terminal() -> bool {
     in_front == nix::unistd::getpgrp().as_raw()
 }
 
-/// Refuses an output that could not be written at the end, when the profile would be lost.
-pub(super) fn check_output(path: &Path) -> Result<(), Failure> {
-    let refuse = |cause: String| Err(Failure::new("write", path.display(), cause));
-    if path.is_dir() {
-        return refuse("is a directory".to_owned());
-    }
-    let folder = path
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    match nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK) {
-        Ok(()) => Ok(()),
-        Err(errno) => refuse(errno.desc().to_lowercase()),
-    }
+/// What an `-o` names, refused where it could not be written at the end, when the profile would be
+/// lost.
+pub(super) fn destination(path: &Path) -> Result<Destination, Failure> {
+    let checked = Destination::of(path).and_then(|to| to.check().map(|()| to));
+    checked.map_err(|e| Failure::new("write", path.display(), io_text(&e)))
 }
 
-/// Watches until the user, the time or the target ends it. The final profile is written and shown.
+/// What the watching leaves for the final words.
+struct Shown {
+    /// Nobody is there to read on.
+    is_deserted: bool,
+}
+
+/// Watches until the user, the time, the target or a signal ends it. The session is taken out first,
+/// whatever became of the terminal and of this program; then the terminal is mended, the signals
+/// have their effect again but for `kept`, and the final profile is written and shown.
 pub(super) fn watch(
     output: &Watch,
     show: &Show,
     mut live: Live,
-    signals: &Signals,
-) -> Result<Profile, Failure> {
+    signals: Signals,
+    kept: &[Signal],
+) -> Result<(), Failure> {
     let deadline = show.duration.map(|d| Instant::now() + d);
-    let process = live.session().process().clone();
-    let shown = match output.mode {
-        Mode::View => view::run(&mut live, show.interval, deadline)
-            .map_err(|e| Failure::new("show", "terminal", e)),
-        Mode::Print(format) => print_until_end(&mut live, show.interval, deadline, format, signals),
+    let mut view = None;
+    let shown = caught("show", || match output.mode {
+        // It was over before it began.
+        _ if signals.ended() => Ok(Shown { is_deserted: false }),
+        Mode::View => {
+            let failure = |e| Failure::new("show", "terminal", e);
+            let view = view.insert(View::open(&signals).map_err(failure)?);
+            view.watch(&mut live, show.interval, deadline)
+                .map_err(failure)?;
+            let is_deserted = view.is_deserted();
+            Ok(Shown { is_deserted })
+        }
+        Mode::Print(format) => {
+            print_until_end(&mut live, show.interval, deadline, format, &signals)
+        }
+    });
+    let profile = live.finish();
+    drop(view);
+    let save = |profile: &Profile| match (&output.file, &show.output) {
+        (Some(to), Some(path)) => profile
+            .save_to(to)
+            .map_err(|e| Failure::new("write", path.display(), io_text(&e))),
+        _ => Ok(()),
     };
-    // Everything comes out of the target whatever became of the view.
-    let profile = live.finish().map_err(|e| e.failure("detach", &process));
-    let profile = profile?;
-    if let Some(path) = &show.output {
-        profile.save(path).map_err(|e| Failure::of("write", e))?;
+    let may_wait = output.file.as_ref().is_some_and(Destination::may_wait);
+    let written = match &profile {
+        // A file is not left half written by whoever is impatient.
+        Ok(profile) if !may_wait => save(profile),
+        _ => Ok(()),
+    };
+    signals.release_but(kept);
+    let (profile, shown) = (profile?, shown?);
+    written?;
+    if may_wait {
+        save(&profile)?;
     }
-    shown?;
+    if shown.is_deserted {
+        return Ok(());
+    }
+    let text = caught("report", || {
+        stumble("report");
+        Ok(match output.mode {
+            Mode::View | Mode::Print(Output::Text) => final_text(&profile),
+            Mode::Print(_) => json_line(&profile),
+        })
+    })?;
     match output.mode {
-        Mode::View | Mode::Print(Output::Text) => print(&final_text(&profile))?,
-        Mode::Print(_) => print(&json_line(&profile))?,
+        Mode::View | Mode::Print(Output::Text) => print(&Page::of(&text)),
+        Mode::Print(_) => super::print_data(text.as_bytes()),
     }
-    Ok(profile)
 }
 
+/// Prints a summary each interval.
 fn print_until_end(
     live: &mut Live,
     interval: Duration,
     deadline: Option<Instant>,
     format: Output,
     signals: &Signals,
-) -> Result<(), Failure> {
+) -> Result<Shown, Failure> {
+    let failure = |e| Failure::new("write", "standard output", io_text(&e));
+    let mut out = Outlet::standard(signals).map_err(failure)?;
     let process = live.session().process().clone();
     let mut last: Option<Profile> = None;
+    let mut doubted: Option<String> = None;
     let mut next = Instant::now() + interval;
     loop {
-        let until = deadline.map_or(next, |d| d.min(next));
-        let signal = signals.wait(until.saturating_duration_since(Instant::now()));
-        if signal.is_some_and(|s| s != Signal::SIGCHLD) {
-            return Ok(());
+        let mut is_child = false;
+        match signals.next() {
+            Some(Asked::End) => return Ok(Shown { is_deserted: false }),
+            Some(Asked::Suspend) => signals.suspend(),
+            Some(Asked::Child) => is_child = true,
+            Some(Asked::Resize) => continue,
+            None => {
+                let until = deadline.map_or(next, |d| d.min(next));
+                let time = until.saturating_duration_since(Instant::now());
+                let ready = signals.wait([out.desertion()], Some(time));
+                ready.map_err(failure)?;
+            }
         }
-        if signal.is_none() && deadline.is_some_and(|d| Instant::now() >= d) {
-            return Ok(());
+        if deadline.is_some_and(|d| Instant::now() >= d) {
+            return Ok(Shown { is_deserted: false });
+        }
+        if out.is_deserted().map_err(failure)? {
+            return Ok(Shown { is_deserted: true });
         }
         let is_due = Instant::now() >= next;
-        if !is_due && !live.session().process().has_ended() {
+        if !is_due && !is_child {
             continue;
         }
         let sample = live.look().map_err(|e| e.failure("watch", &process))?;
         if sample.ended.is_some() {
-            return Ok(());
+            return Ok(Shown { is_deserted: false });
         }
-        next += interval;
-        match format {
-            Output::Text => print(&summary(&sample.profile, last.as_ref()))?,
-            Output::Jsonl => print(&json_line(&sample.profile))?,
-            Output::Json => {}
+        if sample.doubt != doubted {
+            if let Some(doubt) = &sample.doubt {
+                super::warn(doubt);
+            }
+            doubted = sample.doubt;
+        }
+        if !is_due {
+            continue;
+        }
+        next = Instant::now() + interval;
+        stumble("summary");
+        let text = match format {
+            Output::Text => Page::of(&summary(&sample.profile, last.as_ref()))
+                .as_str()
+                .to_owned(),
+            Output::Jsonl => json_line(&sample.profile),
+            Output::Json => String::new(),
+        };
+        match out.write_all(text.as_bytes()) {
+            Ok(()) => {}
+            Err(error) if is_nobody(&error) => return Ok(Shown { is_deserted: true }),
+            Err(error) => return Err(failure(error)),
         }
         last = Some(sample.profile);
     }

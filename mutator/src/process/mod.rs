@@ -141,7 +141,7 @@ impl Process {
         let path = format!("/proc/{}/stat", self.pid);
         let stat = match fs::read_to_string(path) {
             Ok(stat) => stat,
-            Err(error) if is_no_process(&error) => return Presence::Ended,
+            Err(error) if is_no_process(&error) => return self.unseen(),
             Err(error) => return Presence::Unknown(crate::error::io_text(&error)),
         };
         match parse_stat(&stat) {
@@ -156,6 +156,14 @@ impl Process {
                 Err(error) => Presence::Unknown(crate::error::io_text(&error)),
             },
             Some(_) => Presence::Here,
+        }
+    }
+
+    /// Where /proc hides the processes of others (hidepid of proc(5)), a signal still finds them.
+    fn unseen(&self) -> Presence {
+        match nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid.0), None) {
+            Err(nix::errno::Errno::ESRCH) => Presence::Ended,
+            _ => Presence::Unknown("a process of this id runs, and cannot be looked at".to_owned()),
         }
     }
 

@@ -1,12 +1,12 @@
 //! Profiles as files.
 
 use super::{Inconsistent, Profile, SCHEMA};
+use crate::destination::Destination;
 use crate::error::io_text;
 use crate::files::FileBytes;
 use serde::Deserialize;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a profile could not be read or written.
@@ -28,7 +28,7 @@ impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(path, cause) => write!(f, "read {}: {}", path.display(), io_text(cause)),
-            Self::Write(path, cause) => write!(f, "write {}: {cause}", path.display()),
+            Self::Write(path, cause) => write!(f, "write {}: {}", path.display(), io_text(cause)),
             Self::NotAProfile(path, cause) => {
                 write!(f, "read {}: not an ipath profile: {cause}", path.display())
             }
@@ -82,49 +82,23 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Writes the profile to `path`, whole or not at all.
+    /// Writes the profile to what `path` names, a file whole or not at all.
     ///
     /// # Errors
-    /// The directory or the file cannot be written.
+    /// It cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
-        write_atomically(path, |out| {
+        let saved = Destination::of(path).and_then(|to| self.save_to(&to));
+        saved.map_err(|e| ProfileError::Write(path.to_owned(), e))
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn save_to(&self, to: &Destination) -> io::Result<()> {
+        to.write(|out| {
             serde_json::to_writer(&mut *out, self)?;
             out.write_all(b"\n")
         })
-        .map_err(|e| ProfileError::Write(path.to_owned(), e))
     }
-}
-
-/// Writes `path` through a temporary file beside it, so that a reader finds the old content or
-/// the new and never a part. What is no regular file (`/dev/stdout`, a pipe) is written directly.
-///
-/// # Errors
-/// What the file system or `content` gives; the temporary file is gone then.
-pub fn write_atomically(
-    path: &Path,
-    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
-    // A symbolic link keeps pointing where it points: its target is what is replaced.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
-        let mut out = BufWriter::new(OpenOptions::new().write(true).open(&path)?);
-        content(&mut out)?;
-        return out.flush();
-    }
-    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(temporary);
-    let written = File::create(&temporary).and_then(|file| {
-        let mut out = BufWriter::new(file);
-        content(&mut out)?;
-        out.into_inner()?.sync_all()?;
-        fs::rename(&temporary, &path)
-    });
-    if written.is_err() {
-        // The first error is the one to report; there may be nothing to remove.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
 }

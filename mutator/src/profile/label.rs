@@ -1,6 +1,7 @@
 //! How functions and call sites are called before people.
 
 use super::{Frame, Module, Profile};
+use crate::printable::printable;
 use patcher::function::demangle;
 use std::borrow::Cow;
 
@@ -80,14 +81,4 @@ fn last_component(path: &str) -> &str {
         .next()
         .filter(|name| !name.is_empty())
         .unwrap_or(path)
-}
-
-/// `text` without control characters: names come from files that anybody may have made, and a
-/// terminal obeys what it is sent.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) {
-        Cow::Owned(text.replace(char::is_control, "\u{fffd}"))
-    } else {
-        Cow::Borrowed(text)
-    }
 }

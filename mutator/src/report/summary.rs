@@ -67,7 +67,8 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
             let total = human::quantity(whole.sum, unit);
             write!(
                 out,
-                ", {metric} {total}, mean {}",
+                ", {} {total}, mean {}",
+                printable(metric),
                 human::mean(whole.sum, whole.measured, unit)
             )?;
         }

@@ -1,6 +1,7 @@
 //! The shared segment as the command sees it. Nothing in it is trusted: whoever owns the target
 //! can write to it, so every offset, index and length is checked against the size of the map.
 
+mod clean;
 mod document;
 mod journal;
 mod layout;
@@ -28,6 +29,7 @@ use crate::guard::Watch;
 use crate::process::identity::{FileId, file_id};
 use crate::process::{Mapping, Presence, Process};
 
+pub use clean::{Cleaned, clean};
 pub use document::{
     Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc, SiteDoc,
     StopDoc,
@@ -126,19 +128,22 @@ impl Drop for Lock {
 /// How long another command is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pid and start time of every named segment that can be one, by who may write to it.
-pub fn all() -> Vec<(i32, u64)> {
-    let trusted = |(path, (pid, start_time)): (PathBuf, (i32, u64))| {
+/// The named segments that can be such, by who may write to them, and the processes they stand for, one of
+/// each process.
+pub fn named() -> Vec<(PathBuf, Process)> {
+    let of = |(path, (pid, start_time)): (PathBuf, (i32, u64))| {
         let process = Process {
             pid: crate::process::Pid(pid),
             start_time,
         };
-        let metadata = std::fs::symlink_metadata(path).ok()?;
-        trust::is_trusted(&metadata, trust::owner_of(&process)).then_some((pid, start_time))
+        let metadata = std::fs::symlink_metadata(&path).ok()?;
+        let is_trusted = trust::is_trusted(&metadata, trust::owner_of(&process));
+        is_trusted.then_some((path, process))
     };
-    let mut found: Vec<(i32, u64)> = trust::names().into_iter().filter_map(trusted).collect();
-    found.sort_unstable();
-    found.dedup();
+    let mut found: Vec<(PathBuf, Process)> = trust::names().into_iter().filter_map(of).collect();
+    let key = |p: &Process| (p.pid, p.start_time);
+    found.sort_by_key(|(_, process)| key(process));
+    found.dedup_by_key(|(_, process)| key(process));
     found
 }
 

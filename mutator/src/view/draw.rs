@@ -5,9 +5,11 @@ mod table;
 use super::State;
 use super::key::{self, BINDINGS, Command};
 use super::state::Mode;
+use crate::printable::is_active;
 use crate::profile::{Profile, printable};
 use crate::report::{human, loss_lines};
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -52,6 +54,16 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
         selected(state, frame, detail);
     }
     bottom(state, frame, status);
+    disarm(frame.buffer_mut());
+}
+
+/// Whatever came onto the screen unescaped does nothing to the terminal.
+fn disarm(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if cell.symbol().contains(is_active) {
+            cell.set_symbol("\u{fffd}");
+        }
+    }
 }
 
 fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
@@ -70,7 +82,7 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     if state.paused {
         first.push(Span::styled("  display held", WARN));
     }
-    let metrics: Vec<_> = profile.metrics.iter().map(|m| m.name.as_str()).collect();
+    let metrics: Vec<_> = profile.metrics.iter().map(|m| printable(&m.name)).collect();
     let mut second = vec![Span::raw(metrics.join(", "))];
     if let Some(longest) = session.stops.iter().max_by_key(|stop| stop.ns) {
         let time = human::time(longest.ns.into());

@@ -53,6 +53,7 @@ pub(super) enum Command {
     Remove,
     Pause,
     Redraw,
+    Suspend,
     Help,
     Quit,
 }
@@ -178,6 +179,12 @@ pub(super) const BINDINGS: &[Binding] = &[
         &[Key::Ctrl('l')],
         Command::Redraw,
         "draw the whole screen again",
+        "",
+    ),
+    bind(
+        &[Key::Ctrl('z')],
+        Command::Suspend,
+        "stop; the measuring goes on, fg comes back",
         "",
     ),
 ];

@@ -21,8 +21,10 @@ pub enum Event {
     },
     /// A new sample.
     Sample(Box<Profile>),
-    /// There is no new sample, for this reason.
+    /// There is no new sample, or it may be the last, for this reason.
     Failed(String),
+    /// This process was stopped for a while.
+    Continued,
     /// What became of the last action: a line for the user.
     Answer(Result<String, String>),
 }
@@ -36,6 +38,8 @@ pub enum Action {
     Add(String),
     /// Take the probes out of this function of the latest sample.
     Remove(usize),
+    /// Stop this process and its job until it is brought back.
+    Suspend,
     /// Draw everything again: something else may have written to the terminal.
     Redraw,
 }
@@ -119,6 +123,7 @@ impl State {
                 self.say(Err(text));
                 None
             }
+            Event::Continued => None,
             Event::Answer(result) => {
                 self.say(result);
                 None
@@ -216,8 +221,10 @@ impl State {
 
     fn press(&mut self, key: Key) -> Option<Action> {
         self.message = None;
-        if key == Key::Ctrl('c') {
-            return Some(Action::Quit);
+        match key {
+            Key::Ctrl('c') => return Some(Action::Quit),
+            Key::Ctrl('z') => return Some(Action::Suspend),
+            _ => {}
         }
         match std::mem::replace(&mut self.mode, Mode::Browse) {
             Mode::Browse => self.obey(key::command(key)?),
@@ -270,6 +277,7 @@ impl State {
         let page = usize::from(self.layout().rows).saturating_sub(1).max(1);
         match command {
             Command::Quit => return Some(Action::Quit),
+            Command::Suspend => return Some(Action::Suspend),
             Command::Redraw => return Some(Action::Redraw),
             Command::Up => self.go_to(self.cursor.saturating_sub(1)),
             Command::Down => self.go_to(self.cursor + 1),

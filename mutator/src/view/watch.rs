@@ -2,8 +2,9 @@
 
 use super::draw::draw;
 use super::{Action, Event, Key, Source, State};
+use crate::faults::stumble;
 use ratatui::Terminal;
-use ratatui::backend::Backend;
+use ratatui::backend::{Backend, ClearType};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 pub(super) enum Input {
     Key(Key),
     Resize(u16, u16),
+    /// This process was stopped, and others have written to the terminal meanwhile.
+    Continued,
     /// The view is to end.
     Stop,
 }
@@ -19,6 +22,9 @@ pub(super) enum Input {
 pub(super) trait Inputs {
     /// The next input, or none when `timeout` has passed without any.
     fn next(&mut self, timeout: Duration) -> io::Result<Option<Input>>;
+
+    /// Asks for this process and all of its job to be stopped, as Ctrl-Z does elsewhere.
+    fn suspend(&mut self);
 }
 
 /// Shows `source` until the user, the time, a signal or the source ends it.
@@ -52,6 +58,7 @@ where
             // time for the keys.
             due = Instant::now() + interval;
         }
+        stumble("draw");
         terminal
             .draw(|frame| draw(&state, frame))
             .map_err(io::Error::other)?;
@@ -64,6 +71,10 @@ where
             let event = match input {
                 Input::Key(key) => Event::Key(key),
                 Input::Resize(width, height) => Event::Resize { width, height },
+                Input::Continued => {
+                    wipe(terminal)?;
+                    Event::Continued
+                }
                 Input::Stop => return Ok(()),
             };
             let Some(action) = state.update(event) else {
@@ -75,8 +86,12 @@ where
                 .map_err(io::Error::other)?;
             let answer = match action {
                 Action::Quit => return Ok(()),
+                Action::Suspend => {
+                    inputs.suspend();
+                    continue;
+                }
                 Action::Redraw => {
-                    terminal.clear().map_err(io::Error::other)?;
+                    wipe(terminal)?;
                     continue;
                 }
                 Action::Add(pattern) => source.add(&pattern),
@@ -91,15 +106,31 @@ where
     }
 }
 
-/// Whether the source has ended.
+/// Clears the screen and has everything drawn again. `Terminal::clear` asks the terminal where its
+/// cursor is, and reads the keys in search of the answer.
+fn wipe<B: Backend>(terminal: &mut Terminal<B>) -> io::Result<()>
+where
+    B::Error: Send + Sync + 'static,
+{
+    let cleared = terminal.backend_mut().clear_region(ClearType::All);
+    cleared.map_err(io::Error::other)?;
+    terminal.swap_buffers();
+    Ok(())
+}
+
+/// True if the source has ended.
 fn take_sample(state: &mut State, source: &mut dyn Source) -> bool {
-    let (event, is_over) = match source.sample() {
-        Ok(sample) => (
-            Event::Sample(Box::new(sample.profile)),
-            sample.ended.is_some(),
-        ),
-        Err(cause) => (Event::Failed(cause), false),
-    };
-    state.update(event);
-    is_over
+    match source.sample() {
+        Ok(sample) => {
+            state.update(Event::Sample(Box::new(sample.profile)));
+            if let Some(doubt) = sample.doubt {
+                state.update(Event::Failed(doubt));
+            }
+            sample.ended.is_some()
+        }
+        Err(cause) => {
+            state.update(Event::Failed(cause));
+            false
+        }
+    }
 }

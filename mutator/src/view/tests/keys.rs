@@ -246,7 +246,7 @@ fn a_asks_for_a_pattern_and_enter_adds_it() {
     let message = state.message.clone().unwrap();
     assert_eq!(
         (message.text.as_str(), message.is_error),
-        ("no function matches\u{fffd}'qs*d?'", true)
+        ("no function matches\\n'qs*d?'", true)
     );
     press(&mut state, &[Key::Down]);
     assert_eq!(state.message, None);

@@ -12,6 +12,7 @@ struct Fake {
     samples: u64,
     ends_after: Option<u64>,
     fails: bool,
+    doubt: Option<String>,
     added: Vec<String>,
     removed: Vec<usize>,
 }
@@ -29,6 +30,7 @@ impl Source for Fake {
         Ok(Sample {
             profile: later(&sample(), 0, self.samples),
             ended,
+            doubt: self.doubt.clone(),
         })
     }
 
@@ -44,11 +46,15 @@ impl Source for Fake {
 }
 
 /// Gives each input at once; sleeps out the time when there is none.
-struct Script(VecDeque<Option<Input>>);
+#[derive(Default)]
+struct Script {
+    inputs: VecDeque<Option<Input>>,
+    suspended: usize,
+}
 
 impl Inputs for Script {
     fn next(&mut self, timeout: Duration) -> io::Result<Option<Input>> {
-        match self.0.pop_front() {
+        match self.inputs.pop_front() {
             Some(Some(input)) => Ok(Some(input)),
             // A pause of the user: the loop goes round.
             Some(None) => Ok(None),
@@ -58,10 +64,25 @@ impl Inputs for Script {
             }
         }
     }
+
+    fn suspend(&mut self) {
+        self.suspended += 1;
+        self.inputs.push_front(Some(Input::Continued));
+    }
 }
 
 fn script(keys: &[Key]) -> Script {
-    Script(keys.iter().map(|&key| Some(Input::Key(key))).collect())
+    Script {
+        inputs: keys.iter().map(|&key| Some(Input::Key(key))).collect(),
+        suspended: 0,
+    }
+}
+
+fn stop() -> Script {
+    Script {
+        inputs: [Some(Input::Stop)].into(),
+        suspended: 0,
+    }
 }
 
 fn screen_of(terminal: &Terminal<TestBackend>) -> String {
@@ -117,7 +138,7 @@ fn the_end_of_the_source_ends_it() {
 #[test]
 fn a_signal_ends_it() {
     let mut source = Fake::default();
-    watched(&mut source, Script([Some(Input::Stop)].into()), LONG, None);
+    watched(&mut source, stop(), LONG, None);
     assert_eq!(source.samples, 1);
 }
 
@@ -125,7 +146,7 @@ fn a_signal_ends_it() {
 fn a_pattern_is_added_its_answer_shown_and_the_table_is_new() {
     let mut source = Fake::default();
     let mut inputs = script(&[Key::Char('a'), Key::Char('m'), Key::Char('*'), Key::Enter]);
-    inputs.0.extend([None, Some(Input::Stop)]);
+    inputs.inputs.extend([None, Some(Input::Stop)]);
     let screen = watched(&mut source, inputs, LONG, None);
     assert_eq!(source.added, ["m*"]);
     assert_eq!(source.samples, 2);
@@ -136,7 +157,7 @@ fn a_pattern_is_added_its_answer_shown_and_the_table_is_new() {
 fn a_function_is_removed_and_a_refusal_is_shown() {
     let mut source = Fake::default();
     let mut inputs = script(&[Key::Char('d'), Key::Char('y')]);
-    inputs.0.extend([None, Some(Input::Stop)]);
+    inputs.inputs.extend([None, Some(Input::Stop)]);
     let screen = watched(&mut source, inputs, LONG, None);
     assert_eq!(source.removed, [1]);
     assert!(screen.contains("remove 4242: busy"), "{screen}");
@@ -151,4 +172,40 @@ fn a_sample_that_fails_is_shown_and_tried_again() {
     let screen = watched(&mut source, script(&[]), 5, Some(100));
     assert!(source.samples > 2);
     assert!(screen.contains("the segment is gone"), "{screen}");
+}
+
+#[test]
+fn a_doubt_is_shown_and_the_watching_goes_on() {
+    let mut source = Fake {
+        doubt: Some("top 42: too many open files".to_owned()),
+        ends_after: Some(3),
+        ..Fake::default()
+    };
+    let screen = watched(&mut source, script(&[]), 1, None);
+    assert_eq!(source.samples, 3);
+    assert!(screen.contains("too many open files"), "{screen}");
+}
+
+#[test]
+fn ctrl_z_stops_from_everywhere_and_the_screen_is_drawn_anew() {
+    for before in [
+        &[][..],
+        &[Key::Char('a')],
+        &[Key::Char('?'), Key::Char('x')],
+    ] {
+        let mut terminal = Terminal::new(TestBackend::new(80, 12)).unwrap();
+        let mut source = Fake::default();
+        let mut inputs = script(&[before, &[Key::Ctrl('z')]].concat());
+        inputs.inputs.extend([None, Some(Input::Stop)]);
+        watch(
+            &mut terminal,
+            &mut inputs,
+            &mut source,
+            Duration::from_millis(LONG),
+            None,
+        )
+        .unwrap();
+        assert_eq!(inputs.suspended, 1);
+        assert!(screen_of(&terminal).contains("Store::load(int)"));
+    }
 }

@@ -1,0 +1,131 @@
+//! What a process allows.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use super::memory::memory;
+use super::{Line, Verdict, line};
+use crate::guest::Runner;
+use crate::process::{Pid, Process};
+
+/// The lines about a process: one of it, and one for each thing that stands in the way.
+pub(super) fn lines(pid: Pid) -> Vec<Line> {
+    let found = Process::find(pid).and_then(|p| p.check().map(|()| p));
+    let process = match found {
+        Ok(process) => process,
+        Err(error) => {
+            return vec![line(
+                Verdict::Fail,
+                format!("process {error}"),
+                "see the cause",
+            )];
+        }
+    };
+    let exe = process
+        .exe()
+        .map(|e| e.display().to_string())
+        .unwrap_or_default();
+    let mut lines = vec![line(
+        Verdict::Pass,
+        format!("process {pid}: {exe} can be attached to"),
+        "",
+    )];
+    let further = [
+        seccomp(&process),
+        runner(&process),
+        root(&process),
+        inner_proc(&process),
+        inner_folder(&process),
+        scheduling(&process),
+    ];
+    lines.extend(further.into_iter().flatten());
+    lines.extend(memory(&process));
+    lines
+}
+
+fn warn(process: &Process, what: &str, mend: &'static str) -> Option<Line> {
+    let what = format!("process {}: {what}", process.pid);
+    Some(line(Verdict::Warn, what, mend))
+}
+
+fn seccomp(process: &Process) -> Option<Line> {
+    let mode = process.status("Seccomp").filter(|mode| mode != "0")?;
+    let what = match (mode.as_str(), process.status("Seccomp_filters")) {
+        ("1", _) => "runs in seccomp's strict mode".to_owned(),
+        (_, Some(n)) if n != "1" => format!("runs under {n} seccomp filters"),
+        _ => "runs under a seccomp filter".to_owned(),
+    };
+    let mend = "system calls that the runtime needs may be forbidden there";
+    warn(process, &what, mend)
+}
+
+fn runner(process: &Process) -> Option<Line> {
+    let note = Runner::of_process(process)?.note();
+    warn(process, &note, "measure it without, where that can be")
+}
+
+/// Another root or another view of the file system than this command's.
+fn root(process: &Process) -> Option<Line> {
+    let entry = process.entry();
+    let root = fs::read_link(format!("/proc/{entry}/root")).ok()?;
+    let own = fs::read_link("/proc/self/ns/mnt").ok()?;
+    let theirs = fs::read_link(format!("/proc/{entry}/ns/mnt")).ok()?;
+    let what = if root != std::path::Path::new("/") {
+        format!("its root is {}", root.display())
+    } else if own != theirs {
+        "runs in another mount namespace".to_owned()
+    } else {
+        return None;
+    };
+    let mend = "its files are not those of the same paths here";
+    warn(process, &what, mend)
+}
+
+fn inner_proc(process: &Process) -> Option<Line> {
+    let path = format!("/proc/{}/root/proc/self", process.entry());
+    if fs::symlink_metadata(path).is_ok() {
+        return None;
+    }
+    let mend = "the runtime reads there what is mapped: mount one, or calls may be missed";
+    warn(process, "there is no /proc in its root", mend)
+}
+
+fn inner_folder(process: &Process) -> Option<Line> {
+    let of = |path: &str| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    let own = of("/dev/shm")?;
+    if of(&format!("/proc/{}/root/dev/shm", process.entry())) == Some(own) {
+        return None;
+    }
+    let mend = "its session is found by its pid, and not listed by `ipath status`";
+    warn(process, "it does not share /dev/shm", mend)
+}
+
+fn scheduling(process: &Process) -> Option<Line> {
+    // SAFETY: takes a number and no pointer.
+    let policy =
+        unsafe { libc::sched_getscheduler(process.entry().0) } & !libc::SCHED_RESET_ON_FORK;
+    let (name, mend) = match policy {
+        libc::SCHED_FIFO => ("SCHED_FIFO", "while it is busy, stopping it takes longer"),
+        libc::SCHED_RR => ("SCHED_RR", "while it is busy, stopping it takes longer"),
+        libc::SCHED_DEADLINE => ("SCHED_DEADLINE", "a stop may cost it a deadline"),
+        libc::SCHED_IDLE => (
+            "SCHED_IDLE",
+            "beside others it gets no processor, and stopping it takes long",
+        ),
+        _ => return None,
+    };
+    warn(process, &format!("runs under {name}"), mend)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_this_process_nothing_is_said_but_whose_it_is() {
+        let lines = lines(Pid(std::process::id() as i32));
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0].verdict, Verdict::Fail);
+        assert!(lines[0].what.contains("ipath itself"), "{}", lines[0].what);
+    }
+}

@@ -1,0 +1,258 @@
+//! Signals that would end or stop this process, held back while a session is in a target and taken
+//! one by one.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::null;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+
+/// Those that tell of a fault are delivered where it happens; those that go on or do nothing by
+/// themselves need no holding.
+const NOT_HELD: [Signal; 9] = [
+    Signal::SIGSEGV,
+    Signal::SIGBUS,
+    Signal::SIGFPE,
+    Signal::SIGILL,
+    Signal::SIGTRAP,
+    Signal::SIGSYS,
+    Signal::SIGABRT,
+    Signal::SIGCONT,
+    Signal::SIGURG,
+];
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// This process is to end.
+    End,
+    /// It is to stop until it is continued (Ctrl-Z).
+    Suspend,
+    /// A child has changed its state.
+    Child,
+    /// The terminal has changed its size.
+    Resize,
+}
+
+/// Holds the signals from its making until [`Signals::release`], in the thread that made it and in
+/// those which that one starts.
+#[derive(Debug)]
+pub struct Signals {
+    before: SigSet,
+    descriptor: SignalFd,
+    end: Cell<bool>,
+    suspend: Cell<bool>,
+    child: Cell<bool>,
+    resize: Cell<bool>,
+}
+
+impl Signals {
+    /// Holds them from now on, but those that whoever started this process has it ignore: nohup(1)
+    /// does so with SIGHUP, and a held signal is not ignored.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn hold() -> io::Result<Self> {
+        let is_held = |signal: &Signal| !NOT_HELD.contains(signal) && !is_ignored(*signal);
+        let held: SigSet = Signal::iterator().filter(is_held).collect();
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let descriptor = SignalFd::with_flags(&held, flags)?;
+        let before = held.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        Ok(Self {
+            before,
+            descriptor,
+            end: Cell::new(false),
+            suspend: Cell::new(false),
+            child: Cell::new(false),
+            resize: Cell::new(false),
+        })
+    }
+
+    /// The signal mask from before, for programs that are started.
+    pub fn before(&self) -> SigSet {
+        self.before
+    }
+
+    /// True once a signal has come that asks this process to end.
+    pub fn ended(&self) -> bool {
+        self.take();
+        self.end.get()
+    }
+
+    /// What the signals that have come ask for, one after another, an end again and again. Where it
+    /// is nothing, the next [`Signals::wait`] misses none that comes after.
+    pub fn next(&self) -> Option<Asked> {
+        self.take();
+        [
+            (self.end.get(), Asked::End),
+            (self.suspend.get(), Asked::Suspend),
+            (self.child.get(), Asked::Child),
+            (self.resize.get(), Asked::Resize),
+        ]
+        .into_iter()
+        .find(|&(has_come, _)| has_come)
+        .map(|(_, asked)| {
+            match asked {
+                Asked::End => {}
+                Asked::Suspend => self.suspend.set(false),
+                Asked::Child => self.child.set(false),
+                Asked::Resize => self.resize.set(false),
+            }
+            asked
+        })
+    }
+
+    /// Waits until a signal has come, one of the descriptors is ready or `time` is over; what each
+    /// descriptor is ready for.
+    ///
+    /// # Errors
+    /// What ppoll(2) gives.
+    pub fn wait<const N: usize>(
+        &self,
+        others: [(BorrowedFd<'_>, PollFlags); N],
+        time: Option<Duration>,
+    ) -> io::Result<[PollFlags; N]> {
+        let mut ready = vec![PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+        ready.extend(others.map(|(fd, flags)| PollFd::new(fd, flags)));
+        match ppoll(&mut ready, time.map(TimeSpec::from), None) {
+            Ok(_) => {}
+            // The process was stopped and has been continued.
+            Err(Errno::EINTR) => return Ok([PollFlags::empty(); N]),
+            Err(errno) => return Err(errno.into()),
+        }
+        self.take();
+        let flags = |i: usize| ready[i + 1].revents().unwrap_or(PollFlags::empty());
+        Ok(std::array::from_fn(flags))
+    }
+
+    /// Stops this process as Ctrl-Z does where nobody holds it back; returns once it is continued.
+    pub fn suspend(&self) {
+        self.unheld(Signal::SIGTSTP, || {
+            // A signal to oneself cannot fail.
+            let _ = raise(Signal::SIGTSTP);
+        });
+    }
+
+    /// Does something that stops this process where it is not its turn at the terminal: see SIGTTOU
+    /// in termios(3).
+    pub fn in_turn<R>(&self, what: impl FnOnce() -> R) -> R {
+        self.unheld(Signal::SIGTTOU, what)
+    }
+
+    /// Lets the signals have their usual effect again. What has come was obeyed, but for a stop.
+    pub fn release(self) {
+        self.release_but(&[]);
+    }
+
+    /// The same, but for these, which stay held for good: they are for a child that goes on.
+    pub fn release_but(self, kept: &[Signal]) {
+        self.take();
+        let mut mask = self.before;
+        mask.extend(kept.iter().copied());
+        // Setting a mask cannot fail.
+        let _ = mask.thread_set_mask();
+        if self.suspend.get() {
+            let _ = raise(Signal::SIGTSTP);
+        }
+    }
+
+    fn unheld<R>(&self, signal: Signal, what: impl FnOnce() -> R) -> R {
+        let one: SigSet = [signal].into_iter().collect();
+        let _ = one.thread_unblock();
+        let result = what();
+        let _ = one.thread_block();
+        result
+    }
+
+    fn take(&self) {
+        while let Ok(Some(info)) = self.descriptor.read_signal() {
+            match Signal::try_from(info.ssi_signo as i32) {
+                Ok(Signal::SIGCHLD) => self.child.set(true),
+                Ok(Signal::SIGWINCH) => self.resize.set(true),
+                Ok(Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) => self.suspend.set(true),
+                // The call that they stand for returns an error.
+                Ok(Signal::SIGPIPE | Signal::SIGXFSZ) => {}
+                _ => self.end.set(true),
+            }
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.take();
+        let _ = self.before.thread_set_mask();
+    }
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    // Rust's library has it ignored in every program, which says nothing of who started this one.
+    if signal == Signal::SIGPIPE {
+        return false;
+    }
+    // SAFETY: all zeroes is a valid value of this structure of integers and a null pointer.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: sets nothing, and writes to a value that lives.
+    let result = unsafe { libc::sigaction(signal as i32, null(), &raw mut action) };
+    result == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to_this_thread(signal: Signal) {
+        // SAFETY: sends a signal that this thread holds to this thread.
+        unsafe { libc::pthread_kill(libc::pthread_self(), signal as i32) };
+    }
+
+    #[test]
+    fn a_signal_ends_the_wait_and_neither_it_nor_the_mask_is_left_behind() {
+        let before = SigSet::thread_get_mask().unwrap();
+        let signals = Signals::hold().unwrap();
+        assert!(!signals.ended());
+        to_this_thread(Signal::SIGTERM);
+        let [] = signals.wait([], Some(Duration::from_secs(60))).unwrap();
+        assert!(signals.ended());
+        // Were one of them left pending, it would end the test's process.
+        to_this_thread(Signal::SIGINT);
+        drop(signals);
+        assert_eq!(SigSet::thread_get_mask().unwrap(), before);
+    }
+
+    #[test]
+    fn each_signal_asks_for_what_it_means() {
+        let signals = Signals::hold().unwrap();
+        to_this_thread(Signal::SIGWINCH);
+        to_this_thread(Signal::SIGTSTP);
+        to_this_thread(Signal::SIGCHLD);
+        // Waiting for something else loses none of them.
+        let [] = signals.wait([], Some(Duration::ZERO)).unwrap();
+        let asked: Vec<_> = std::iter::from_fn(|| signals.next()).collect();
+        assert_eq!(asked, [Asked::Suspend, Asked::Child, Asked::Resize]);
+        to_this_thread(Signal::SIGPIPE);
+        to_this_thread(Signal::SIGXFSZ);
+        assert!(!signals.ended());
+        to_this_thread(Signal::SIGUSR1);
+        assert_eq!(signals.next(), Some(Asked::End));
+        assert_eq!(signals.next(), Some(Asked::End));
+    }
+
+    #[test]
+    fn a_descriptor_that_is_ready_ends_the_wait() {
+        let signals = Signals::hold().unwrap();
+        let (read, write) = nix::unistd::pipe().unwrap();
+        let wanted = (read.as_fd(), PollFlags::POLLIN);
+        let [flags] = signals.wait([wanted], Some(Duration::ZERO)).unwrap();
+        assert!(flags.is_empty());
+        nix::unistd::write(&write, b"x").unwrap();
+        let [flags] = signals.wait([wanted], None).unwrap();
+        assert!(flags.contains(PollFlags::POLLIN));
+    }
+}

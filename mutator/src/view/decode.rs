@@ -1,0 +1,187 @@
+//! Keys from the bytes that a terminal sends for them: xterm's control sequences, which tmux, the
+//! Linux console and all others of today share (ctlseqs, "PC-Style Function Keys").
+
+use super::Key;
+
+/// What a beginning of the input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decoded {
+    /// A key, in so many bytes.
+    Key(Key, usize),
+    /// So many bytes that stand for no key known here.
+    Nothing(usize),
+    /// The beginning of a sequence, or of a character.
+    Part,
+}
+
+const ESC: u8 = 0x1b;
+/// The longest sequence that is waited for.
+const LONGEST: usize = 32;
+
+/// The first key in `bytes`, of which there is at least one.
+pub(super) fn decode(bytes: &[u8]) -> Decoded {
+    match bytes {
+        [] | [ESC] => Decoded::Part,
+        [ESC, b'[', rest @ ..] => sequence(rest),
+        [ESC, b'O'] => Decoded::Part,
+        [ESC, b'O', last, ..] => named(letter(*last), 3),
+        // Alt and a key.
+        [ESC, ESC, ..] => Decoded::Key(Key::Esc, 1),
+        [ESC, rest @ ..] => match character(rest) {
+            Decoded::Key(_, n) | Decoded::Nothing(n) => Decoded::Nothing(n + 1),
+            Decoded::Part => Decoded::Part,
+        },
+        _ => character(bytes),
+    }
+}
+
+/// The key that a beginning stands for if nothing more comes, and its length.
+pub(super) fn decode_last(bytes: &[u8]) -> (Option<Key>, usize) {
+    match decode(bytes) {
+        Decoded::Key(key, n) => (Some(key), n),
+        Decoded::Nothing(n) => (None, n),
+        Decoded::Part if bytes.first() == Some(&ESC) && bytes.len() == 1 => (Some(Key::Esc), 1),
+        Decoded::Part => (None, bytes.len()),
+    }
+}
+
+fn named(key: Option<Key>, n: usize) -> Decoded {
+    key.map_or(Decoded::Nothing(n), |key| Decoded::Key(key, n))
+}
+
+/// After `ESC [`: parameters and intermediates, then a final byte (ECMA-48, 5.4).
+fn sequence(rest: &[u8]) -> Decoded {
+    let Some(end) = rest.iter().position(|b| !matches!(b, 0x20..=0x3f)) else {
+        return match rest.len() < LONGEST {
+            true => Decoded::Part,
+            false => Decoded::Nothing(rest.len() + 2),
+        };
+    };
+    let key = match rest[end] {
+        b'~' => match rest[..end].split(|&b| b == b';').next().unwrap_or_default() {
+            b"1" | b"7" => Some(Key::Home),
+            b"4" | b"8" => Some(Key::End),
+            b"3" => Some(Key::Delete),
+            b"5" => Some(Key::PageUp),
+            b"6" => Some(Key::PageDown),
+            _ => None,
+        },
+        // A report of the mouse, not Enter on the keypad.
+        b'M' if end > 0 => None,
+        last => letter(last),
+    };
+    named(key, end + 3)
+}
+
+fn letter(last: u8) -> Option<Key> {
+    Some(match last {
+        b'A' => Key::Up,
+        b'B' => Key::Down,
+        b'C' => Key::Right,
+        b'D' => Key::Left,
+        b'F' => Key::End,
+        b'H' => Key::Home,
+        b'M' => Key::Enter,
+        _ => return None,
+    })
+}
+
+fn character(bytes: &[u8]) -> Decoded {
+    let key = match bytes[0] {
+        b'\r' | b'\n' => Key::Enter,
+        0x08 | 0x7f => Key::Backspace,
+        b'\t' => return Decoded::Nothing(1),
+        c @ 0x01..=0x1a => Key::Ctrl((c - 1 + b'a') as char),
+        0x00..=0x1f => return Decoded::Nothing(1),
+        _ => {
+            let most = &bytes[..bytes.len().min(4)];
+            let valid = match std::str::from_utf8(most) {
+                Ok(text) => text,
+                Err(error) => match (error.valid_up_to(), error.error_len()) {
+                    (0, None) => return Decoded::Part,
+                    (0, Some(n)) => return Decoded::Nothing(n),
+                    (n, _) => std::str::from_utf8(&most[..n]).unwrap_or_default(),
+                },
+            };
+            return match valid.chars().next() {
+                Some(c) if !c.is_control() => Decoded::Key(Key::Char(c), c.len_utf8()),
+                Some(c) => Decoded::Nothing(c.len_utf8()),
+                None => Decoded::Nothing(1),
+            };
+        }
+    };
+    Decoded::Key(key, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(mut bytes: &[u8]) -> Vec<Key> {
+        let mut keys = Vec::new();
+        while !bytes.is_empty() {
+            let (key, n) = decode_last(bytes);
+            keys.extend(key);
+            bytes = &bytes[n..];
+        }
+        keys
+    }
+
+    #[test]
+    fn keys_are_what_terminals_send_for_them() {
+        use Key::*;
+        for (bytes, keys) in [
+            (&b"qG?"[..], &[Char('q'), Char('G'), Char('?')][..]),
+            (b"\x1b[A\x1b[B\x1b[C\x1b[D", &[Up, Down, Right, Left]),
+            (b"\x1bOA\x1bOH\x1bOF", &[Up, Home, End]),
+            (
+                b"\x1b[H\x1b[F\x1b[1~\x1b[4~\x1b[7~\x1b[8~",
+                &[Home, End, Home, End, Home, End],
+            ),
+            (b"\x1b[5~\x1b[6~\x1b[3~", &[PageUp, PageDown, Delete]),
+            (b"\x1b[1;5A\x1b[5;2~", &[Up, PageUp]),
+            (b"\r\n\x7f\x08", &[Enter, Enter, Backspace, Backspace]),
+            (
+                b"\x01\x03\x0c\x1a",
+                &[Ctrl('a'), Ctrl('c'), Ctrl('l'), Ctrl('z')],
+            ),
+            ("é名".as_bytes(), &[Char('é'), Char('名')]),
+            (b"\x1b", &[Esc]),
+            (b"\x1b\x1b[A", &[Esc, Up]),
+            // Alt-x, F5, a mouse's report, bytes of no character.
+            (b"\x1bx\x1b[15~\x1b[<0;3;4M\xff\x80q", &[Char('q')]),
+        ] {
+            assert_eq!(all(bytes), keys, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_beginning_waits_for_its_rest() {
+        for bytes in [
+            &b"\x1b"[..],
+            b"\x1b[",
+            b"\x1b[1;",
+            b"\x1bO",
+            b"\xc3",
+            b"\xf0\x9f\x98",
+        ] {
+            assert_eq!(decode(bytes), Decoded::Part, "{bytes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_input_comes_to_its_end(bytes in any::<Vec<u8>>()) {
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let n = match decode(rest) {
+                    Decoded::Key(_, n) | Decoded::Nothing(n) => n,
+                    Decoded::Part => decode_last(rest).1,
+                };
+                prop_assert!(0 < n && n <= rest.len());
+                rest = &rest[n..];
+            }
+        }
+    }
+}

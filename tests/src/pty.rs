@@ -1,0 +1,231 @@
+//! A command on a terminal of its own, which a test can read, leave unread, and hang up.
+
+use crate::dump::family;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{Termios, tcgetattr};
+use nix::unistd::Pid;
+
+/// How long is waited for what a test expects.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A command that leads the session of a new terminal; all its streams are that terminal.
+pub struct Pty {
+    child: Child,
+    shown: String,
+    master: Option<File>,
+    slave: File,
+    seen: Vec<u8>,
+    ended: Option<ExitStatus>,
+}
+
+impl Pty {
+    /// Starts a command; its streams are set here where `streams` is true.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn spawn(mut command: Command, streams: bool) -> Self {
+        let size = Winsize {
+            ws_row: 40,
+            ws_col: 120,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let pair = openpty(&size, None).expect("a new terminal");
+        let (master, slave) = (File::from(pair.master), File::from(pair.slave));
+        for fd in [&master, &slave] {
+            let close = FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
+            fcntl(fd.as_fd(), close).expect("an open descriptor");
+        }
+        fcntl(master.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("an open descriptor");
+        let shown = format!("{command:?}");
+        let stream = || slave.try_clone().expect("an open descriptor");
+        command.env("LC_ALL", "C").env("TERM", "xterm");
+        if streams {
+            command.stdin(stream()).stdout(stream()).stderr(stream());
+        }
+        let terminal = slave.as_raw_fd();
+        let lead = move || {
+            nix::unistd::setsid()?;
+            // SAFETY: takes a number and no pointer.
+            match unsafe { libc::ioctl(terminal, libc::TIOCSCTTY, 0) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: calls nothing but two system calls.
+        unsafe { command.pre_exec(lead) };
+        let child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("start {shown}: {e}"));
+        Self {
+            child,
+            shown,
+            master: Some(master),
+            slave,
+            seen: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// Starts a program with arguments and the terminal for its streams.
+    pub fn start<S: AsRef<std::ffi::OsStr>>(
+        program: impl AsRef<std::ffi::OsStr>,
+        args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let mut command = Command::new(program);
+        command.args(args);
+        Self::spawn(command, true)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The letter of its state in /proc: `S`, `R`, `T` for stopped.
+    pub fn state(&self) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        let stat = stat.unwrap_or_default();
+        let after = stat.rsplit(") ").next().unwrap_or_default();
+        after.chars().next().unwrap_or('?')
+    }
+
+    /// Everything that has been read of what it wrote.
+    pub fn seen(&self) -> String {
+        String::from_utf8_lossy(&self.seen).into_owned()
+    }
+
+    /// Forgets what has been read so far.
+    pub fn forget(&mut self) {
+        self.read();
+        self.seen.clear();
+    }
+
+    fn read(&mut self) {
+        let mut buffer = [0; 4096];
+        while let Some(master) = &mut self.master {
+            match master.read(&mut buffer) {
+                Ok(n) if n > 0 => self.seen.extend(&buffer[..n]),
+                _ => return,
+            }
+        }
+    }
+
+    /// Reads until it has written `text`.
+    ///
+    /// # Panics
+    /// When it does not in time, or ends first.
+    pub fn shows(&mut self, text: &str) {
+        self.until(&format!("shown {text:?}"), |pty| pty.seen().contains(text));
+    }
+
+    /// Reads until a condition holds.
+    ///
+    /// # Panics
+    /// When it does not in time, or the command ends first.
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let is_over = self.poll().is_some() || Instant::now() > end;
+            self.read();
+            if holds(self) {
+                return;
+            }
+            assert!(!is_over, "has not {what}:\n{}", self.report());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Types.
+    pub fn send(&mut self, keys: &[u8]) {
+        if let Some(master) = &mut self.master {
+            master.write_all(keys).expect("room for a few keys");
+        }
+    }
+
+    /// Closes the other end: the terminal is gone, as where its window is closed.
+    pub fn hang_up(&mut self) {
+        self.master = None;
+    }
+
+    /// How the terminal is set.
+    pub fn termios(&self) -> Termios {
+        tcgetattr(&self.slave).expect("a terminal")
+    }
+
+    /// Sends a signal to the command alone.
+    pub fn signal(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(self.pid() as i32), signal);
+    }
+
+    fn poll(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("wait for an own child");
+        }
+        self.ended
+    }
+
+    /// Waits for its end without reading: the status as a shell shows it.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub fn wait_unread(&mut self) -> i32 {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.poll() {
+                return status
+                    .code()
+                    .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            }
+            assert!(Instant::now() < end, "has not ended:\n{}", self.report());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Reads until its end: the status as a shell shows it.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub fn wait(&mut self) -> i32 {
+        let end = Instant::now() + LIMIT;
+        while self.poll().is_none() && Instant::now() < end {
+            self.read();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let code = self.wait_unread();
+        self.read();
+        code
+    }
+
+    /// Command, state and what it wrote, for messages.
+    pub fn report(&mut self) -> String {
+        self.read();
+        let state = match self.poll() {
+            Some(status) => status.to_string(),
+            None => format!("running ({})", self.state()),
+        };
+        let last = &self.seen[self.seen.len().saturating_sub(2000)..];
+        let last = String::from_utf8_lossy(last);
+        format!("{}\n{state}\n--- terminal\n{last:?}\n---", self.shown)
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        if self.poll().is_none() {
+            for pid in family(self.pid()) {
+                let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+            }
+            let _ = self.child.wait();
+        }
+    }
+}

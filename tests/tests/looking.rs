@@ -1,0 +1,177 @@
+//! Looking changes nothing: `maps_unreadable`, `out_of_descriptors`, and what `status` says of
+//! segments that are no sessions.
+
+use ipath_tests::command::{NOBODY, Run};
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::session::Session;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A copy of the command that every user can run.
+fn public(scratch: &Scratch, file: &PathBuf) -> PathBuf {
+    let copy = scratch.path().join(file.file_name().expect("a file"));
+    fs::copy(file, &copy).expect("room for a copy");
+    copy
+}
+
+fn nobody(program: &PathBuf, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).uid(NOBODY).gid(NOBODY);
+    command
+}
+
+fn segments(pid: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/dev/shm").expect("readable");
+    let paths = entries.map(|e| e.expect("readable").path());
+    let start = format!("/dev/shm/ipath-{pid}-");
+    paths
+        .filter(|p| p.to_string_lossy().starts_with(&start))
+        .collect()
+}
+
+/// What cannot be read is not gone: `top` goes on, says so, and the session stays.
+#[test]
+fn maps_unreadable() {
+    let scratch = Scratch::public("unreadable");
+    let (own, file) = (public(&scratch, &ipath()), program("undumpable.c"));
+    let file = public(&scratch, &file);
+    let mut target = Target::spawn(nobody(&file, &[])).await_output("ready");
+    let pid = target.pid().to_string();
+    let session = Session::attach(target.pid(), &["step"]);
+    let top = ["top", &pid, "--no-tui", "--interval", "20ms"];
+    let mut top = Target::spawn(nobody(&own, &top));
+    top.until(LIMIT, "begun", |t| t.stdout().contains("step: "));
+    target.signal(Signal::SIGUSR1);
+    target.until(LIMIT, "hidden itself", |t| t.stdout().contains("hidden"));
+    top.until(LIMIT, "said so", |t| t.stderr().contains("cannot be seen"));
+    let summaries = |t: &Target| t.stdout().matches("step: ").count();
+    let before = summaries(&top);
+    top.until(LIMIT, "gone on", |t| summaries(t) > before + 2);
+    top.signal(Signal::SIGINT);
+    assert!(top.wait(LIMIT).success(), "{}", top.report());
+    assert_eq!(segments(target.pid()).len(), 1);
+    target.signal(Signal::SIGUSR2);
+    target.until(LIMIT, "shown itself", |t| t.stdout().contains("dumpable"));
+    assert!(session.detach().calls("step") > 0);
+    target.finish("ok calls ");
+}
+
+/// A command without a descriptor left to look with.
+#[test]
+fn out_of_descriptors() {
+    let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["step"]);
+    let pid = target.pid().to_string();
+    let args = ["top", &pid, "--no-tui", "--interval", "20ms"];
+    let mut top = Target::start(ipath(), args);
+    top.until(LIMIT, "begun", |t| t.stdout().contains("step: "));
+    let id = top.pid() as i32;
+    let limit = |most: u64| {
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: 1024,
+        };
+        let none = std::ptr::null_mut();
+        // SAFETY: reads a value that lives; no old one is asked for.
+        let done = unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &raw const limit, none) };
+        assert_eq!(done, 0, "prlimit: {}", std::io::Error::last_os_error());
+    };
+    limit(3);
+    top.until(LIMIT, "said so", |t| t.stderr().contains("cannot be seen"));
+    limit(1024);
+    top.signal(Signal::SIGINT);
+    assert!(top.wait(LIMIT).success(), "{}", top.report());
+    assert!(session.snapshot().calls("step") > 0);
+    session.detach();
+    target.finish("ok calls ");
+}
+
+/// The program ends under `top`: what it measured stays for who made the session.
+#[test]
+fn top_leaves_what_has_ended() {
+    let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
+    let id = target.pid();
+    let session = Session::attach(id, &["step"]);
+    let pid = id.to_string();
+    let mut top = Target::start(ipath(), ["top", &pid, "--no-tui", "--interval", "20ms"]);
+    top.until(LIMIT, "begun", |t| t.stdout().contains("step: "));
+    target.finish("ok calls ");
+    assert!(top.wait(LIMIT).success(), "{}", top.report());
+    assert_eq!(segments(id).len(), 1);
+    assert!(session.snapshot().calls("step") > 0);
+    session.detach();
+    assert!(segments(id).is_empty());
+}
+
+/// One file that is no session does not keep `status` from the others, and is named.
+#[test]
+fn status_beside_corrupt_segments() {
+    let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
+    let other = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["step"]);
+    let mut forged = Vec::new();
+    for (number, bytes) in [vec![1u8; 4096], vec![7; 5000]].into_iter().enumerate() {
+        let path = format!("/dev/shm/ipath-{}-{}", other.pid(), number + 1);
+        fs::write(&path, bytes).expect("room for a page");
+        forged.push(path);
+    }
+    let status = Run::ipath(["status"]).run();
+    for path in &forged {
+        fs::remove_file(path).expect("still there: looking removes nothing");
+    }
+    assert_eq!(status.code(), 0, "{}", status.report());
+    for path in &forged {
+        assert!(status.stderr.contains(path), "{path}: {}", status.report());
+    }
+    let line = format!("{}  ", target.pid());
+    assert!(
+        status.stdout.lines().any(|l| l.starts_with(&line)),
+        "{}",
+        status.report()
+    );
+    session.detach();
+    target.finish("ok calls ");
+    other.finish("ok calls ");
+}
+
+/// What the sessions of ended processes have left goes, and nothing else.
+#[test]
+fn status_clean() {
+    let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
+    let ended = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
+    let (lives, gone) = (target.pid(), ended.pid());
+    let session = Session::attach(lives, &["step"]);
+    Session::attach(gone, &["step"]);
+    ended.finish("ok calls ");
+    let path = segments(gone).pop().expect("a segment that is left");
+    // Another user may not, and is told why.
+    let scratch = Scratch::public("clean");
+    let own = public(&scratch, &ipath());
+    let denied = Run::new(&own).args(["status", "--clean"]).as_nobody().run();
+    assert_eq!(denied.code(), 0, "{}", denied.report());
+    assert!(
+        denied.stderr.contains(&*path.to_string_lossy()),
+        "{}",
+        denied.report()
+    );
+    assert!(path.exists());
+    let cleaned = Run::ipath(["status", "--clean"]).run().expect(0);
+    let line = format!("removed {}", path.display());
+    assert!(
+        cleaned.stdout.lines().any(|l| l == line),
+        "{}",
+        cleaned.report()
+    );
+    assert!(segments(gone).is_empty());
+    assert_eq!(segments(lives).len(), 1);
+    assert!(session.detach().calls("step") > 0);
+    target.finish("ok calls ");
+}

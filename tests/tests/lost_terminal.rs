@@ -1,0 +1,363 @@
+//! `lost_terminal`, `closed_pipe`, `panic_in_view`: whatever becomes of those who look, and of ipath
+//! itself, the session is out of the target before ipath ends.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::faulty::faulty;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::Profile;
+use ipath_tests::pty::Pty;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A target, and what it was before.
+struct Watched {
+    target: Target,
+    before: ProcessState,
+}
+
+impl Watched {
+    fn new() -> Self {
+        let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
+        let before = ProcessState::of(target.pid());
+        Self { target, before }
+    }
+
+    /// `attach` to it.
+    fn attach(&self, ipath: &Path, more: &[&str]) -> Command {
+        let mut command = Command::new(ipath);
+        let pid = self.target.pid().to_string();
+        command.args(["attach", &pid, "-f", "step"]);
+        command.args(more);
+        if !more.contains(&"--interval") {
+            command.args(["--interval", "20ms"]);
+        }
+        command
+    }
+
+    /// Nothing is in it, and it runs as it did.
+    fn assert_clean(self) {
+        self.before.assert_unchanged(self.target.pid());
+        self.target.finish("ok calls ");
+    }
+}
+
+/// The view has drawn the table.
+const DRAWN: &str = " help";
+
+#[test]
+fn lost_terminal() {
+    let scratch = Scratch::new("lost");
+    for (more, shown) in [(&[][..], "quit"), (&["--no-tui"], "step: ")] {
+        let watched = Watched::new();
+        let file = scratch.file("p.json");
+        let mut command = watched.attach(&ipath(), more);
+        command.arg("-o").arg(&file);
+        let mut view = Pty::spawn(command, true);
+        view.shows(shown);
+        view.hang_up();
+        assert_eq!(view.wait_unread(), 0, "{more:?}: {}", view.report());
+        assert!(Profile::read(&file).calls("step") > 0);
+        watched.assert_clean();
+    }
+}
+
+/// Under nohup(1) the signal does not come, and only reading and writing tell.
+#[test]
+fn lost_terminal_without_a_signal() {
+    for (more, shown) in [(&[][..], "quit"), (&["--no-tui"], "step: ")] {
+        let watched = Watched::new();
+        let mut command = watched.attach(&ipath(), more);
+        // SAFETY: calls nothing but one system call.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGHUP, libc::SIG_IGN);
+                Ok(())
+            })
+        };
+        let mut view = Pty::spawn(command, true);
+        view.shows(shown);
+        view.hang_up();
+        assert_eq!(view.wait_unread(), 0, "{more:?}: {}", view.report());
+        watched.assert_clean();
+    }
+}
+
+/// What nohup(1) is for: the terminal goes, and the measuring, which writes elsewhere, goes on.
+#[test]
+fn a_hangup_that_is_ignored_ends_nothing() {
+    let scratch = Scratch::new("nohup");
+    let watched = Watched::new();
+    let mut command = Command::new("nohup");
+    let pid = watched.target.pid().to_string();
+    command.arg(ipath()).args(["attach", &pid, "-f", "step"]);
+    command.args(["--interval", "20ms", "--format", "jsonl"]);
+    let out = scratch.file("out");
+    let create = |name| File::create(scratch.file(name)).expect("create in an own folder");
+    command.stdin(Stdio::null());
+    command.stdout(create("out")).stderr(create("err"));
+    let mut nohup = Pty::spawn(command, false);
+    let lines = || {
+        std::fs::read_to_string(&out)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    nohup.until("begun", |_| lines() > 0);
+    nohup.hang_up();
+    nohup.signal(Signal::SIGHUP);
+    let before = lines();
+    nohup.until("gone on", |_| lines() > before + 2);
+    nohup.signal(Signal::SIGTERM);
+    assert_eq!(nohup.wait_unread(), 0, "{}", nohup.report());
+    watched.assert_clean();
+}
+
+/// A terminal that takes nothing any more, as over a connection that hangs.
+#[test]
+fn unread_terminal() {
+    let watched = Watched::new();
+    let mut view = Pty::spawn(watched.attach(&ipath(), &["--interval", "1ms"]), true);
+    view.shows(DRAWN);
+    // Not read any more; it fills within the time, or the test shows less.
+    std::thread::sleep(Duration::from_secs(3));
+    view.signal(Signal::SIGTERM);
+    view.wait_unread();
+    watched.assert_clean();
+}
+
+fn piped(mut command: Command) -> std::process::Child {
+    command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().expect("start ipath")
+}
+
+fn ends(mut child: std::process::Child) -> (Option<i32>, String) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().expect("wait for an own child") {
+            let mut text = String::new();
+            if let Some(mut err) = child.stderr.take() {
+                err.read_to_string(&mut text).expect("readable");
+            }
+            return (status.code(), text);
+        }
+        if Instant::now() > end {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("ipath has not ended");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn closed_pipe() {
+    for more in [
+        &["--no-tui"][..],
+        &["--format", "jsonl"],
+        &["--format", "json"],
+    ] {
+        let watched = Watched::new();
+        let mut attach = piped(watched.attach(&ipath(), more));
+        let out = attach.stdout.take().expect("a pipe");
+        if more[1..] != ["json"] {
+            let lines = BufReader::new(out).lines().take(2);
+            assert_eq!(lines.map_while(Result::ok).count(), 2);
+        } else {
+            drop(out);
+        }
+        assert_eq!(ends(attach), (Some(0), String::new()), "{more:?}");
+        watched.assert_clean();
+    }
+}
+
+/// Neither of the streams has a reader.
+#[test]
+fn closed_streams() {
+    let watched = Watched::new();
+    let mut attach = piped(watched.attach(&ipath(), &["--no-tui"]));
+    drop((attach.stdout.take(), attach.stderr.take()));
+    assert_eq!(ends(attach).0, Some(0));
+    watched.assert_clean();
+}
+
+/// A reader that is there and does not read.
+#[test]
+fn unread_pipe() {
+    let watched = Watched::new();
+    let more = ["--format", "jsonl", "--interval", "1ms"];
+    let attach = piped(watched.attach(&ipath(), &more));
+    let pid = nix::unistd::Pid::from_raw(attach.id() as i32);
+    // It fills within the time, or the test shows less.
+    std::thread::sleep(Duration::from_secs(3));
+    nix::sys::signal::kill(pid, Signal::SIGTERM).expect("it runs");
+    assert_eq!(ends(attach), (Some(0), String::new()));
+    watched.assert_clean();
+}
+
+/// The reader of a program and of what is said of it goes: the program meets that as it would alone.
+#[test]
+fn closed_pipe_of_run() {
+    let mut command = Command::new(ipath());
+    command.args(["run", "-f", "step", "--no-tui", "--interval", "20ms", "--"]);
+    command.arg(program("busy.c")).args(["1", "2"]);
+    let mut run = piped(command);
+    drop(run.stdout.take());
+    let alone = {
+        let mut command = Command::new(program("busy.c"));
+        command.args(["1", "2"]);
+        let mut alone = piped(command);
+        drop(alone.stdout.take());
+        ends(alone).0
+    };
+    let (code, text) = ends(run);
+    let code = code.filter(|&code| code < 128);
+    assert_eq!(code, alone, "{text}");
+}
+
+#[test]
+fn panic_in_view() {
+    // Not in the targets' time.
+    faulty();
+    for place in [
+        "draw",
+        "look",
+        "collect",
+        "detach",
+        "report",
+        "draw:thread",
+        "look:thread",
+    ] {
+        let watched = Watched::new();
+        let mut command = watched.attach(&faulty(), &["--duration", "100ms"]);
+        command.env("IPATH_PANIC_AT", place);
+        let mut view = Pty::spawn(command, true);
+        let before = view.termios();
+        let code = view.wait();
+        let seen = view.seen();
+        let said = seen.rsplit("\x1b[?1049l").next().unwrap_or_default();
+        assert_eq!(code, 1, "{place}: {}", view.report());
+        assert!(
+            said.contains("ipath: internal error in "),
+            "{place}: {said:?}"
+        );
+        assert!(said.contains("and says so"), "{place}: {said:?}");
+        assert_eq!(view.termios(), before, "{place}");
+        watched.assert_clean();
+    }
+}
+
+#[test]
+fn panic_in_summaries() {
+    faulty();
+    for place in ["summary", "look", "collect", "detach", "report"] {
+        let watched = Watched::new();
+        let more = ["--no-tui", "--duration", "100ms"];
+        let mut command = watched.attach(&faulty(), &more);
+        command.env("IPATH_PANIC_AT", place);
+        let mut attach = piped(command);
+        drop(attach.stdout.take());
+        let (code, text) = ends(attach);
+        // Where the reader's going is seen first, there is nothing to summarise or to report.
+        let skipped = ["summary", "report", "look"].contains(&place) && code == Some(0);
+        assert!(code == Some(1) || skipped, "{place}: {code:?} {text}");
+        if code == Some(1) {
+            let lines: Vec<_> = text.lines().collect();
+            assert_eq!(lines.len(), 2, "{place}: {text}");
+            assert!(lines[0].starts_with("ipath: internal error in "), "{text}");
+        }
+        watched.assert_clean();
+    }
+}
+
+/// SIGINT at each step of attach in turn, and at every one after it: the first is obeyed once the
+/// session is whole, and none breaks the way out.
+#[test]
+fn signals_at_every_step() {
+    faulty();
+    let watched = Watched::new();
+    let pid = watched.target.pid().to_string();
+    for step in (1..400).step_by(23) {
+        let finished = Run::new(faulty())
+            .args(["attach", &pid, "-f", "step", "-f", "mix", "--no-tui"])
+            .args(["--duration", "50ms"])
+            .env("IPATH_SIGNAL_AT", step.to_string())
+            .run();
+        assert_eq!(finished.code(), 0, "step {step}: {}", finished.report());
+        watched.before.assert_unchanged(watched.target.pid());
+    }
+    watched.assert_clean();
+}
+
+/// Each signal that would end ipath, while it watches.
+#[test]
+fn signals_while_watching() {
+    use Signal::*;
+    let watched = Watched::new();
+    let pid = watched.target.pid();
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGALRM, SIGXCPU] {
+        let mut view = Pty::spawn(watched.attach(&ipath(), &[]), true);
+        let before = view.termios();
+        view.shows(DRAWN);
+        view.signal(signal);
+        view.signal(signal);
+        assert_eq!(view.wait(), 0, "{signal}: {}", view.report());
+        assert_eq!(view.termios(), before, "{signal}");
+        watched.before.assert_unchanged(pid);
+    }
+    watched.assert_clean();
+}
+
+/// Ctrl-Z by the key and by the signal: the terminal is given back while ipath is stopped, and taken
+/// again when it goes on.
+#[test]
+fn suspended_view() {
+    let watched = Watched::new();
+    // A job of a shell: the leader of a session itself is not stopped.
+    let mut command = Command::new("bash");
+    let attach = watched.attach(&ipath(), &[]);
+    let words = std::iter::once(attach.get_program()).chain(attach.get_args());
+    let words: Vec<_> = words.map(|w| w.to_string_lossy()).collect();
+    command.args(["--norc", "-i"]);
+    let mut shell = Pty::spawn(command, true);
+    shell.send(format!("{}\n", words.join(" ")).as_bytes());
+    shell.shows(DRAWN);
+    for by_key in [true, false] {
+        shell.forget();
+        if by_key {
+            shell.send(b"\x1a");
+        } else {
+            let name = format!("{}", ipath().display());
+            let jobs = ipath_tests::dump::family(shell.pid());
+            let is_it = |pid: &&u32| {
+                std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|e| *e == *name)
+            };
+            let job = *jobs.iter().find(is_it).expect("ipath runs");
+            let pid = nix::unistd::Pid::from_raw(job as i32);
+            nix::sys::signal::kill(pid, Signal::SIGTSTP).expect("it runs");
+        }
+        shell.shows("\x1b[?1049l");
+        shell.shows("Stopped");
+        shell.forget();
+        shell.send(b"fg\n");
+        shell.shows("\x1b[?1049h");
+        shell.shows(DRAWN);
+    }
+    shell.forget();
+    shell.send(b"q");
+    shell.shows("\x1b[?1049l");
+    shell.send(b"echo left=$?\n");
+    shell.shows("left=0");
+    watched.assert_clean();
+}
