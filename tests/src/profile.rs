@@ -45,8 +45,6 @@ pub struct Session {
     pub notes: Vec<String>,
     #[serde(default)]
     pub collapsed: bool,
-    #[serde(default)]
-    pub notes: Vec<String>,
 }
 
 /// One stop of the target.

@@ -8,6 +8,7 @@ use ipath_tests::session::Session;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -142,10 +143,8 @@ fn add_after_new_session() {
     let session = Session::attach(target.pid(), &["busy*!step"]);
     let segment = File::open(&names(target.pid())[0]).expect("the session's");
     // SAFETY: the descriptor is open.
-    assert_eq!(
-        unsafe { libc::flock(std::os::fd::AsRawFd::as_raw_fd(&segment), libc::LOCK_EX) },
-        0
-    );
+    let locked = unsafe { libc::flock(segment.as_raw_fd(), libc::LOCK_EX) };
+    assert_eq!(locked, 0, "nobody else has the lock");
     let add = Running::start(&["add", &pid, "-f", "mix"]);
     // It has read the session and waits for its lock; stopped, it does not see what comes.
     let id = nix::unistd::Pid::from_raw(add.0.id() as i32);

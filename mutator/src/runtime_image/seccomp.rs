@@ -191,7 +191,7 @@ fn no_system_call_is_made_where_none_may_be() {
         max_paths: 100,
         timers: TIMERS,
     };
-    let segment = Segment::create(&process, &shape).expect("created");
+    let (segment, _) = Segment::create(&process, &shape).expect("created");
     segment.remove_name();
     let parameters: &Parameters = laid.at(SYMBOL_PARAMETERS);
     let set = |to: &std::sync::atomic::AtomicU64, value: u64| to.store(value, Relaxed);

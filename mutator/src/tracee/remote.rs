@@ -200,8 +200,8 @@ impl<'t> Remote<'t> {
             self.begun = true;
         }
         // To the call's beginning, and to its end.
-        self.to_call(name)?;
-        self.to_call(name)?;
+        self.go_to_call(name)?;
+        self.go_to_call(name)?;
         step(name);
         let after = sys::registers(tid).map_err(failed)?;
         if after.rip != self.instruction.0 + SYSCALL.len() as u64 {
@@ -254,7 +254,7 @@ impl<'t> Remote<'t> {
                     // No call is made, and the thread is at its end.
                     at.orig_rax = u64::MAX;
                     self.thread.borrow(&at)?;
-                    self.to_call("ifunc")?;
+                    self.go_to_call("ifunc")?;
                     break there.then_some(answer);
                 }
                 Change::None => {
@@ -283,7 +283,7 @@ impl<'t> Remote<'t> {
     }
 
     /// Lets the thread go on to the beginning or the end of a system call.
-    fn to_call(&mut self, name: &'static str) -> Result<(), TraceeError> {
+    fn go_to_call(&mut self, name: &'static str) -> Result<(), TraceeError> {
         let tid = self.thread.tid();
         let go = |signal| sys::to_call(tid, signal).map_err(|e| TraceeError::registers(tid, e));
         go(0)?;

@@ -16,7 +16,7 @@ fn segment(start_time: u64, timers: usize, closed: u64) -> Segment {
         max_paths: 10,
         timers,
     };
-    let segment = Segment::create(&process, &shape).expect("created");
+    let (segment, _) = Segment::create(&process, &shape).expect("created");
     segment.remove_name();
     segment.header().records_used.store(1, Relaxed);
     let head = segment.record(0).expect("there");
