@@ -1,44 +1,74 @@
 //! Changes of a JSON text that leave it one, mostly.
 
+use std::mem::discriminant;
+
 use serde_json::{Number, Value};
 
 use super::bytes::bytes;
 use crate::Random;
 
-/// Changes a value, takes one away, doubles one, or puts one in another's place; now and then, changes bytes.
+/// Changes a value, takes one away, doubles one, or puts one in another's place; now and then, changes bytes or puts in
+/// what is of another type, which most readers refuse at once.
 pub fn json(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     let parsed = serde_json::from_slice::<Value>(input);
-    let (Ok(mut value), true) = (parsed, random.below(16) != 0) else {
+    let (Ok(mut value), true) = (parsed, random.below(64) != 0) else {
         return bytes(random, corpus, input);
     };
     let count = count(&value);
-    let donor = at(&mut value, &mut random.below(count)).map(|v| v.clone());
+    let mut any = |value: &mut Value| at(value, &mut random.below(count)).map(|v| v.clone());
+    let donors: Vec<Value> = (0..4).filter_map(|_| any(&mut value)).collect();
     let mut place = random.below(count);
     let Some(target) = at(&mut value, &mut place) else {
         return;
     };
-    change(random, target, donor.unwrap_or(Value::Null));
+    let is_like = |donor: &&Value| discriminant(*donor) == discriminant(&*target);
+    let like = donors.iter().find(is_like).cloned();
+    match random.below(32) {
+        0 => replace(random, target, donors.into_iter().next()),
+        _ => change(random, target, like),
+    }
     if let Ok(text) = serde_json::to_vec(&value) {
         *input = text;
     }
 }
 
-fn change(random: &mut Random, target: &mut Value, donor: Value) {
-    let number = random.interesting(64);
+/// Puts something of any type in its place, or takes a field away.
+fn replace(random: &mut Random, target: &mut Value, donor: Option<Value>) {
     match (random.below(4), &mut *target) {
-        (0, _) => *target = donor,
-        (1, Value::Array(items)) if !items.is_empty() => {
-            items.remove(random.below(items.len()));
-        }
-        (2, Value::Array(items)) if !items.is_empty() => {
-            items.push(items[random.below(items.len())].clone());
-        }
-        (1, Value::Object(fields)) => {
+        (0 | 1, Value::Object(fields)) => {
             let keys: Vec<String> = fields.keys().cloned().collect();
             if let Some(key) = random.pick(&keys) {
                 fields.remove(key);
             }
         }
+        (2, Value::Object(fields)) => {
+            fields.insert("more".to_owned(), donor.unwrap_or(Value::Null));
+        }
+        (0, Value::Number(_)) => {
+            let float = f64::from_bits(random.word());
+            *target = Number::from_f64(float).map_or(Value::Null, Value::Number);
+        }
+        (1, Value::Number(_)) => *target = Value::from(random.interesting(64) as i64),
+        _ => *target = donor.unwrap_or(Value::Null),
+    }
+}
+
+/// Changes a value within its type; `like` is another of that type.
+fn change(random: &mut Random, target: &mut Value, like: Option<Value>) {
+    let number = match random.below(4) {
+        0 => random.interesting(64),
+        _ => random.below(8) as u64,
+    };
+    match (random.below(8), &mut *target) {
+        (0 | 1, _) => *target = like.unwrap_or_else(|| target.clone()),
+        (2 | 3, Value::Array(items)) if !items.is_empty() => {
+            items.remove(random.below(items.len()));
+        }
+        (4 | 5, Value::Array(items)) if !items.is_empty() => {
+            items.push(items[random.below(items.len())].clone());
+        }
+        (2, Value::Array(items)) => items.clear(),
+        (_, Value::Array(items)) => items.reverse(),
         (_, Value::String(text)) => match random.below(4) {
             0 => text.clear(),
             1 => text.push_str("\u{1b}[31m\u{0}\n\u{202e}"),
@@ -46,16 +76,13 @@ fn change(random: &mut Random, target: &mut Value, donor: Value) {
             _ => text.push('+'),
         },
         (_, Value::Bool(flag)) => *flag = !*flag,
-        (1, Value::Number(_)) => *target = Value::from(number as i64),
-        (2, Value::Number(_)) => {
-            let float = f64::from_bits(random.word());
-            *target = Number::from_f64(float).map_or(Value::Null, Value::Number);
+        (2, Value::Number(old)) => {
+            let old = old.as_u64().unwrap_or(0);
+            *target = Value::from(old.wrapping_add(random.interesting(64)));
         }
-        (_, Value::Number(_) | Value::Null) => *target = Value::from(number),
-        (_, Value::Array(items)) => items.reverse(),
-        (_, Value::Object(fields)) => {
-            fields.insert("more".to_owned(), donor);
-        }
+        (_, Value::Number(_)) => *target = Value::from(number),
+        (_, Value::Null) => *target = Value::from(number),
+        (_, Value::Object(_)) => {}
     }
 }
 
