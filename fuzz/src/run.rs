@@ -21,19 +21,22 @@ pub struct Target {
     pub cases: u64,
 }
 
-/// Gives a reader the corpus as it is, and then changed.
+/// Gives a reader the corpus as it is, and then changed. The reader says whether it has taken an input for what it
+/// reads: of one that it refuses at once little is learned.
 ///
 /// # Panics
-/// When the reader does, with the place where the input is kept.
-pub fn run(target: &Target, mut read: impl FnMut(&[u8])) {
+/// When the reader does, with the place where the input is kept, or takes nothing of the corpus.
+pub fn run(target: &Target, mut read: impl FnMut(&[u8]) -> bool) {
     if let Some(path) = std::env::var_os("IPATH_FUZZ_INPUT") {
         let input = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        return read(&input);
+        let taken = read(&input);
+        return println!("{}: {}: taken: {taken}", target.name, path.display());
     }
     let inputs = corpus::load(target.corpus);
     let seed = setting("IPATH_FUZZ_SEED").unwrap_or(1);
     let cases = setting("IPATH_FUZZ_CASES").unwrap_or(target.cases);
     let watch = Watch::new(target.name, seed);
+    let (mut taken, mut kept_taken) = (0, false);
     for case in 0..inputs.len() as u64 + cases {
         let input = input(target, &inputs, seed, case);
         watch.begin(case, &input);
@@ -41,6 +44,9 @@ pub fn run(target: &Target, mut read: impl FnMut(&[u8])) {
         let result = catch_unwind(AssertUnwindSafe(|| read(&input)));
         memory::end();
         watch.end();
+        let is_kept = case < inputs.len() as u64;
+        kept_taken |= is_kept && matches!(result, Ok(true));
+        taken += u64::from(!is_kept && matches!(result, Ok(true)));
         if result.is_err() {
             let kept = corpus::keep(target.name, seed, case, &input);
             panic!(
@@ -50,7 +56,11 @@ pub fn run(target: &Target, mut read: impl FnMut(&[u8])) {
             );
         }
     }
-    println!("{}: {cases} cases of seed {seed}", target.name);
+    assert!(kept_taken, "{}: takes none of its corpus", target.name);
+    println!(
+        "{}: {cases} cases of seed {seed}, {taken} taken",
+        target.name
+    );
 }
 
 fn input(target: &Target, inputs: &[Vec<u8>], seed: u64, case: u64) -> Vec<u8> {

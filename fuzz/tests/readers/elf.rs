@@ -23,13 +23,13 @@ fn elf() {
     run(&TARGET, |input| read(input, &patterns));
 }
 
-fn read(input: &[u8], patterns: &[Pattern]) {
+fn read(input: &[u8], patterns: &[Pattern]) -> bool {
     // What the command reads with the parser itself.
     if let Ok(elf) = goblin::elf::Elf::parse(input) {
         assert!(elf.dynrelas.iter().count() <= input.len());
     }
     let Ok(image) = Image::parse(input) else {
-        return;
+        return false;
     };
     let (_, _, _) = (image.build_id(), image.interpreter(), image.entry());
     let context = ModuleContext::new(&image);
@@ -59,4 +59,5 @@ fn read(input: &[u8], patterns: &[Pattern]) {
         }
         lines.inlined_copies();
     }
+    true
 }

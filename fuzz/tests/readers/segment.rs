@@ -90,5 +90,6 @@ fn segment() {
         measured.collect(&document);
         let _ = measured.segment.read_document();
         let _ = Journal(&measured.segment).standing();
+        true
     });
 }

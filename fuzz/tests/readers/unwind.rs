@@ -18,14 +18,15 @@ fn unwind() {
     run(&TARGET, read);
 }
 
-fn read(input: &[u8]) {
+fn read(input: &[u8]) -> bool {
     let start = input.as_ptr() as u64;
     // SAFETY: the input stays as long as the region is used.
     let region = unsafe { Region::new(start, start + input.len() as u64) };
     // As in a file whose first segment holds all of it.
     let Some(header) = header(input) else {
-        return;
+        return false;
     };
+    let mut found = false;
     let step = (input.len() as u64 / ADDRESSES).max(1);
     for offset in (0..input.len() as u64).step_by(step as usize) {
         let pc = start + offset;
@@ -34,9 +35,11 @@ fn read(input: &[u8]) {
         };
         for pc in [fde.start, pc, fde.end.wrapping_sub(1)] {
             let rows = row_at(&fde, pc);
+            found |= rows.is_some();
             rows.iter().for_each(follow);
         }
     }
+    found
 }
 
 /// Evaluates the expressions of a row.
