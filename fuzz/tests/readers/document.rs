@@ -3,7 +3,7 @@
 use ipath::segment::Document;
 use ipath_fuzz::{Target, mutate, run};
 
-use crate::segment::Measured;
+use crate::segment::{Scratch, collect};
 
 const TARGET: Target = Target {
     name: "document",
@@ -14,9 +14,10 @@ const TARGET: Target = Target {
 
 #[test]
 fn document() {
-    let measured = Measured::new();
+    let scratch = Scratch::new("document");
+    let segment = scratch.segment();
     run(&TARGET, |input| {
         let document = serde_json::from_slice::<Document>(input);
-        document.map(|d| measured.collect(&d)).is_ok()
+        document.map(|d| collect(&segment, &d)).is_ok()
     });
 }

@@ -1,95 +1,169 @@
 //! Segments: the header and the first bytes of each area, as anybody may have written them.
 
-use std::fs::File;
-use std::os::fd::FromRawFd;
-use std::os::unix::fs::FileExt;
+use std::fs::{File, remove_file};
+use std::mem::offset_of;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 
+use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1, Header};
 use ipath::collect::{self, Collector};
 use ipath::process::{Pid, Process};
-use ipath::segment::{Document, Journal, Segment, Shape};
+use ipath::segment::{Claim, Document, Journal, Segment, SegmentError};
+use ipath_fuzz::mutate::{AREA, HEADER};
 use ipath_fuzz::{Target, corpus, mutate, run};
 
 const TARGET: Target = Target {
     name: "segment",
     corpus: "segment",
-    change: mutate::bytes,
+    change: mutate::segment,
     cases: 400,
 };
 
-/// Bytes of an input for the header, and for each area.
-const HEADER: usize = 4096;
-const AREA: usize = 1024;
+/// Whose segment the corpus holds: nobody's.
+const PROCESS: Process = Process {
+    pid: Pid(i32::MAX),
+    start_time: 1,
+};
 
-/// A segment that no target has, to be filled.
-pub struct Measured {
-    segment: Segment,
-    process: Process,
-    areas: Vec<u64>,
+/// A file for segments, which is opened as commands open one.
+pub struct Scratch {
+    path: PathBuf,
+    file: File,
+    /// A segment, as it was found.
+    kept: Vec<u8>,
+    /// Its document, whole.
+    document: Vec<u8>,
 }
 
-impl Measured {
-    /// As the corpus has it.
-    pub fn new() -> Self {
-        // SAFETY: the name is a C string; the result is checked.
-        let fd = unsafe { libc::memfd_create(c"ipath-fuzz".as_ptr(), libc::MFD_CLOEXEC) };
-        assert!(fd >= 0, "memfd_create");
-        // SAFETY: the descriptor is new, and nobody else's.
-        let file = unsafe { File::from_raw_fd(fd) };
-        let shape = Shape {
-            max_paths: 65536,
-            timers: 1,
+impl Scratch {
+    /// One for the target of this name.
+    pub fn new(target: &str) -> Self {
+        let name = format!("ipath-fuzz-{target}-{}", std::process::id());
+        // In memory where that can be: each case writes it anew.
+        let folder = match Path::new("/dev/shm").is_dir() {
+            true => PathBuf::from("/dev/shm"),
+            false => std::env::temp_dir(),
         };
-        file.set_len(shape.size()).expect("a size");
-        let process = Process {
-            pid: Pid(i32::MAX),
-            start_time: 1,
-        };
-        let (segment, _) = Segment::from_target(file, &process, &shape).expect("a segment");
-        let areas = segment.header().areas.iter().map(|a| a.offset()).collect();
-        let measured = Self {
-            segment,
-            process,
-            areas,
-        };
-        measured.fill(&corpus::load("segment")[0]);
-        measured
-    }
-
-    /// Writes an input where it belongs.
-    fn fill(&self, input: &[u8]) {
-        let (header, rest) = input.split_at(HEADER.min(input.len()));
-        let mut parts = vec![(0, header)];
-        parts.extend(self.areas.iter().copied().zip(rest.chunks(AREA)));
-        for (at, bytes) in parts {
-            let file = self.segment.file();
-            file.write_all_at(bytes, at).expect("written");
+        let path = folder.join(name);
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path);
+        Self {
+            file: file.expect("made"),
+            path,
+            kept: corpus::load("segment").swap_remove(0),
+            document: corpus::load("document").swap_remove(0),
         }
     }
 
-    /// Makes a profile of it.
-    pub fn collect(&self, document: &Document) {
-        let profile = Collector::default().profile_of(collect::Measured {
-            segment: &self.segment,
-            document,
-            process: &self.process,
-            is_in_target: false,
-        });
-        profile
-            .check_structure()
-            .expect("a profile that can be read");
+    /// The document of the corpus.
+    pub fn document(&self) -> Document {
+        serde_json::from_slice(&self.document).expect("a document")
     }
+
+    /// The segment of the corpus.
+    pub fn segment(&self) -> Segment {
+        self.fill(&self.kept);
+        self.open().expect("a segment").1
+    }
+
+    /// The segment that an input makes of the file, and whether it is one whose maker has come to an end.
+    fn of(&self, input: &[u8]) -> Result<(bool, Segment), SegmentError> {
+        self.fill(input);
+        self.open()
+    }
+
+    fn open(&self) -> Result<(bool, Segment), SegmentError> {
+        let claim = Claim::of_file(&self.path)?;
+        let is_begun = claim.is_begun()?;
+        Ok((is_begun, Segment::of(claim, &PROCESS)?))
+    }
+
+    /// Writes an input where it belongs: the header, what follows it into the areas as the corpus has them, and what
+    /// no input has room for, the rest of the documents.
+    fn fill(&self, input: &[u8]) {
+        let size = self.word(offset_of!(Header, size));
+        let stated = field(input, offset_of!(Header, size));
+        // A size that can be, or one that the header contradicts.
+        let len = match stated <= 2 * size {
+            true => stated,
+            false => size,
+        };
+        self.file.set_len(0).expect("emptied");
+        self.file.set_len(len).expect("a size");
+        let (header, rest) = input.split_at(HEADER.min(input.len()));
+        self.write(0, header, len);
+        let version = offset_of!(Header, version);
+        if header.get(version..version + 4) == self.kept.get(version..version + 4) {
+            self.write(version as u64, &abi::ABI_VERSION.to_le_bytes(), len);
+        }
+        for (area, bytes) in rest.chunks(AREA).enumerate().take(abi::segment::AREAS) {
+            let start = self.word(offset_of!(Header, areas) + 16 * area);
+            self.write(start, bytes, len);
+            if [AREA_DOCUMENT_0, AREA_DOCUMENT_1].contains(&area) && bytes.len() == AREA {
+                self.write(start + AREA as u64, &self.document[AREA..], len);
+            }
+        }
+    }
+
+    /// Writes what lies before the end of the file.
+    fn write(&self, at: u64, bytes: &[u8], len: u64) {
+        let room = usize::try_from(len.saturating_sub(at)).unwrap_or(usize::MAX);
+        let bytes = &bytes[..room.min(bytes.len())];
+        self.file.write_all_at(bytes, at).expect("written");
+    }
+
+    /// A field of the corpus's header.
+    fn word(&self, offset: usize) -> u64 {
+        field(&self.kept, offset)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = remove_file(&self.path);
+    }
+}
+
+fn field(input: &[u8], offset: usize) -> u64 {
+    let bytes = input.get(offset..offset + 8).and_then(|b| b.first_chunk());
+    bytes.map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+/// Makes a profile of a segment.
+pub fn collect(segment: &Segment, document: &Document) {
+    let profile = Collector::default().profile_of(collect::Measured {
+        segment,
+        document,
+        process: &PROCESS,
+        is_in_target: false,
+    });
+    profile
+        .check_structure()
+        .expect("a profile that can be read");
 }
 
 #[test]
 fn segment() {
-    let measured = Measured::new();
-    let document = &corpus::load("document")[0];
-    let document: Document = serde_json::from_slice(document).expect("a document");
+    let scratch = Scratch::new("segment");
+    let known = scratch.document();
+    let own = scratch.segment().read_document().expect("its document");
+    assert_eq!(own.functions.len(), known.functions.len());
     run(&TARGET, |input| {
-        measured.fill(input);
-        measured.collect(&document);
-        let _ = measured.segment.read_document();
-        let _ = Journal(&measured.segment).standing();
-        true
+        let Ok((is_begun, segment)) = scratch.of(input) else {
+            return false;
+        };
+        collect(&segment, &segment.read_document().unwrap_or(known.clone()));
+        let journal = Journal(&segment);
+        for index in journal.standing().expect("within the capacity") {
+            let _ = journal.patch(index);
+        }
+        let is_whole = segment.check_whole().is_ok();
+        assert!(is_whole, "nobody makes it shorter");
+        is_begun && segment.header().state.load(Relaxed) != 0
     });
 }

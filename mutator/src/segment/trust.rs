@@ -158,6 +158,20 @@ impl Claim {
         }
     }
 
+    /// A given file, whoever may have made it and whatever it holds. No command takes one for a process's: it is for
+    /// giving readers what none of them may be harmed by.
+    ///
+    /// # Errors
+    /// What opening it gives, or that it is no regular file.
+    pub fn of_file(path: &Path) -> Result<Self, SegmentError> {
+        let file = open(path).map_err(|e| SegmentError::Io(path.to_owned(), e))?;
+        Ok(Self {
+            file: Arc::new(file),
+            path: Some(path.to_owned()),
+            mapped: false,
+        })
+    }
+
     /// A segment that has no name, or has lost it, through the target's own mapping of it.
     fn in_target(process: &Process, maps: &[Mapping]) -> Result<Option<Self>, SegmentError> {
         let Some(mapping) = maps.iter().find(|m| is_segment_name(&m.name)) else {
