@@ -103,13 +103,13 @@ impl Lacks {
             let of_kind = headers
                 .iter()
                 .filter(|h| h.p_type == kind && h.p_flags & flags == flags);
-            of_kind.map(|h| h.p_memsz).sum()
+            of_kind.map(|h| h.p_memsz).fold(0, u64::saturating_add)
         };
         let (index, code) = (size(PT_GNU_EH_FRAME, 0), size(PT_LOAD, PF_X));
         let many = if code < SMALL { MANY.0 } else { MANY.1 };
         Self {
             index: index == 0,
-            entries: index.saturating_sub(HEAD) / ENTRY * many < code
+            entries: (index.saturating_sub(HEAD) / ENTRY).saturating_mul(many) < code
                 || lines::section(bytes.bytes(), DEBUG_FRAME).is_some(),
         }
     }
