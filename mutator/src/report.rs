@@ -178,7 +178,9 @@ impl<'p> Report<'p> {
             count: totals.counts.count,
             unwound: totals.unwound.unwrap_or(0),
             open: totals.open.unwrap_or(0),
-            incomplete: paths.iter().map(|p| p.incomplete()).sum(),
+            incomplete: paths
+                .iter()
+                .fold(0, |sum, path| sum.saturating_add(path.incomplete())),
             stats: &|name| totals.counts.timers.get(name),
             measured: &|name| totals.measured(name),
         };
@@ -369,7 +371,7 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
     .filter(|&(n, _)| n > 0)
     .map(|(n, what)| {
         // Those not recorded are in no total.
-        let all = profile.calls() + losses.missed;
+        let all = profile.calls().saturating_add(losses.missed);
         let share = human::share(n.into(), all.into());
         format!(
             "{n} {} {what} ({share})",

@@ -181,7 +181,8 @@ fn head(measured: Measured<'_>) -> Profile {
     };
     let during = profile::Session {
         started_unix_ns: header.started_unix_ns.load(Relaxed),
-        elapsed_ns: (u128::from(ticks) * 1_000_000_000 / u128::from(hz)) as u64,
+        elapsed_ns: u64::try_from(u128::from(ticks) * 1_000_000_000 / u128::from(hz))
+            .unwrap_or(u64::MAX),
         clock_hz: hz,
         stops: document
             .stops
@@ -261,7 +262,8 @@ fn counts(document: &Document, raw: &Raw) -> Counts {
     let timers = timers(document).map(|(n, metric)| (metric, raw.timers.get(n).unwrap_or(&none)));
     let scaled = timers.map(|(metric, timer)| {
         let scale = |ticks: u64| {
-            ((u128::from(ticks) * u128::from(metric.mult)) >> (metric.shift & 127)) as i128
+            let scaled = (u128::from(ticks) * u128::from(metric.mult)) >> (metric.shift & 127);
+            i128::try_from(scaled).unwrap_or(i128::MAX)
         };
         (metric.name.clone(), stats(timer, scale))
     });
@@ -334,4 +336,29 @@ fn add_losses(profile: &mut Profile, segment: &Segment) {
         open,
         ..profile.losses.clone()
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_of_an_absurd_unit_stay_at_the_limit() {
+        let metric = |name: &str| MetricDoc {
+            name: name.to_owned(),
+            unit: "ns".to_owned(),
+            mult: u64::MAX,
+            shift: 0,
+        };
+        let document = Document {
+            metrics: vec![metric(profile::COUNT), metric("wall")],
+            ..Document::default()
+        };
+        let mut raw = Raw::empty(1);
+        raw.timers[0].sum = u64::MAX;
+        raw.timers[0].max = u64::MAX;
+        let counts = counts(&document, &raw);
+        let wall = counts.timers.get("wall").expect("measured");
+        assert_eq!((wall.sum, wall.max), (i128::MAX, i64::MAX));
+    }
 }

@@ -194,6 +194,31 @@ pub(crate) fn sample() -> Profile {
     profile
 }
 
+/// The sample with the largest numbers there are.
+pub(crate) fn largest() -> Profile {
+    let mut profile = sample();
+    let largest = |counts: &mut Counts| {
+        counts.count = u64::MAX;
+        let stats = TimerStats {
+            sum: i128::MAX,
+            min: i64::MAX,
+            max: i64::MAX,
+            outermost: Some(i128::MAX),
+            exclusive: Some(i128::MAX),
+            hist: vec![(63, u64::MAX)],
+        };
+        counts.timers.insert("wall", stats);
+    };
+    for function in &mut profile.functions {
+        largest(&mut function.totals.counts);
+    }
+    for path in &mut profile.paths {
+        largest(&mut path.metrics);
+    }
+    profile.losses.missed = 1;
+    profile
+}
+
 /// The example of the command-line contract, its paths made to agree with its totals.
 fn contract() -> Value {
     json!({

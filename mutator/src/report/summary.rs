@@ -115,17 +115,17 @@ impl Change {
     fn since(self, before: Self) -> Self {
         Self {
             calls: self.calls.saturating_sub(before.calls),
-            sum: self.sum - before.sum,
+            sum: self.sum.saturating_sub(before.sum),
             measured: self.measured.saturating_sub(before.measured),
             incomplete: self.incomplete.saturating_sub(before.incomplete),
         }
     }
 
     fn add(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.sum += other.sum;
-        self.measured += other.measured;
-        self.incomplete += other.incomplete;
+        self.calls = self.calls.saturating_add(other.calls);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.measured = self.measured.saturating_add(other.measured);
+        self.incomplete = self.incomplete.saturating_add(other.incomplete);
     }
 
     fn cost(self, timed: bool) -> (i128, u64) {

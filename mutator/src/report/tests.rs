@@ -1,7 +1,7 @@
 //! Reports against goldens; `UPDATE_GOLDENS=1 cargo test` writes them anew.
 
 use super::*;
-use crate::profile::tests::sample;
+use crate::profile::tests::{largest, sample};
 use crate::profile::{FunctionTotals, Metric, Stop};
 use std::path::Path;
 
@@ -153,4 +153,37 @@ fn summary_of_an_interval_shows_only_what_changed() {
     wall.sum += 5_000_000;
     path.timers.insert("wall", wall);
     golden("summary-interval", &summarize(&new, Some(&old)));
+}
+
+#[test]
+fn sums_of_the_largest_numbers_stay_at_the_limit() {
+    let mut profile = largest();
+    let text = report(&profile, &Options::default());
+    assert!(text.contains("  1 call not recorded (0.0 %)\n"), "{text}");
+    for path in &mut profile.paths {
+        path.complete = false;
+    }
+    let text = report(&profile, &Options::default());
+    let incomplete = format!("{} incomplete (100.0 %)", u64::MAX);
+    assert!(text.contains(&incomplete), "{text}");
+    let whole = format!("work: {} calls", u64::MAX);
+    for prev in [None, Some(&negative())] {
+        let text = summarize(&profile, prev);
+        assert!(text.contains(&whole), "{text}");
+        assert!(!text.contains("wall -"), "{text}");
+    }
+}
+
+/// An earlier profile with sums below zero, as those of arguments can be.
+fn negative() -> Profile {
+    let mut profile = sample();
+    for path in &mut profile.paths {
+        let stats = TimerStats {
+            sum: i128::MIN,
+            ..TimerStats::default()
+        };
+        path.metrics.count = 0;
+        path.metrics.timers.insert("wall", stats);
+    }
+    profile
 }

@@ -8,7 +8,7 @@ mod watching;
 
 use super::draw::draw;
 use super::{Action, Event, Key, State};
-use crate::profile::tests::sample;
+use crate::profile::tests::{largest, sample};
 use crate::profile::{Profile, TimerStats};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

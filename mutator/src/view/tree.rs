@@ -350,20 +350,18 @@ impl Tree {
 
     /// The calls of all functions.
     pub(super) fn all_calls(&self) -> u64 {
-        self.functions
-            .iter()
-            .map(|&f| self.nodes[f].now.calls)
-            .sum()
+        let calls = self.functions.iter().map(|&f| self.nodes[f].now.calls);
+        calls.fold(0, u64::saturating_add)
     }
 }
 
 impl Numbers {
     fn add(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.measured += other.measured;
-        self.sum += other.sum;
-        self.outermost += other.outermost;
-        self.incomplete += other.incomplete;
+        self.calls = self.calls.saturating_add(other.calls);
+        self.measured = self.measured.saturating_add(other.measured);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.outermost = self.outermost.saturating_add(other.outermost);
+        self.incomplete = self.incomplete.saturating_add(other.incomplete);
     }
 }
 

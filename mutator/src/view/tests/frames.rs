@@ -119,3 +119,17 @@ fn a_screen_that_has_shrunk_before_its_event_came_is_drawn() {
     let mut terminal = Terminal::new(TestBackend::new(10, 3)).unwrap();
     terminal.draw(|frame| draw(&state, frame)).unwrap();
 }
+
+#[test]
+fn sums_of_the_largest_numbers_stay_at_the_limit() {
+    let mut state = showing(largest());
+    for row in state.rows.iter().filter(|row| row.indent == 0) {
+        let now = state.tree.node(row.node).now;
+        assert_eq!((now.calls, now.sum), (u64::MAX, i128::MAX));
+        assert_eq!(now.outermost, i128::MAX);
+    }
+    assert_eq!(state.tree.all_calls(), u64::MAX);
+    state.update(Event::Sample(Box::new(largest())));
+    let text = screen(&mut state, 100, 18);
+    assert!(text.contains("100.0 %"), "{text}");
+}
