@@ -29,7 +29,7 @@ use crate::guard::Watch;
 use crate::process::identity::{FileId, file_id};
 use crate::process::{Mapping, Presence, Process};
 
-pub use clean::{Cleaned, clean};
+pub use clean::{Cleaned, clean, sweep};
 pub use document::{
     Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc, SiteDoc,
     StopDoc,
