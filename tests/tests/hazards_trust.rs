@@ -21,8 +21,8 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// System calls that ipath makes in a target, each trapped alone.
-const MADE: [i64; 8] = [
+/// System calls that ipath makes in a target, or its runtime, each trapped alone.
+const MADE: [i64; 18] = [
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_munmap,
@@ -31,6 +31,16 @@ const MADE: [i64; 8] = [
     libc::SYS_close,
     libc::SYS_memfd_create,
     libc::SYS_munlock,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_tgkill,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_sigaltstack,
+    libc::SYS_open,
+    libc::SYS_read,
+    libc::SYS_futex,
+    libc::SYS_process_vm_readv,
+    libc::SYS_msync,
 ];
 
 /// `seccomp_trap`: as the program's own user, for whom the filter acts.
@@ -48,19 +58,13 @@ fn seccomp_trap() {
         target.until(Duration::from_secs(20), "put its filter on", filtered);
         for user in [NOBODY, 0] {
             let clean = ProcessState::of(target.pid());
-            let attached = Run::ipath([
-                "attach",
-                &pid,
-                "--no-tui",
-                "--duration",
-                "20ms",
-                "-f",
-                "work",
-            ]);
-            let attached = if user == NOBODY {
-                attached.as_nobody()
-            } else {
-                attached
+            let scratch = Scratch::new("filtered");
+            let file = scratch.file("p.json");
+            let mut attached = Run::ipath(["attach", &pid, "--no-tui", "--duration", "50ms"]);
+            attached = attached.args(["-f", "work"]);
+            attached = match user {
+                NOBODY => attached.as_nobody(),
+                _ => attached.arg("-o").arg(&file),
             };
             let attached = attached.run();
             assert!(
@@ -69,8 +73,12 @@ fn seccomp_trap() {
                 target.report()
             );
             if user == 0 {
-                // Who may suspend the filter is not hindered by it.
+                // Who may suspend the filter is not hindered by it, and the runtime makes no call.
                 assert_eq!(attached.code(), 0, "call {number}: {}", attached.report());
+                let profile = Profile::read(&file);
+                assert!(profile.calls("work") > 0, "call {number}");
+                assert_eq!(profile.losses.missed, 0, "call {number}");
+                profile.assert_complete("its maps are published");
             } else if attached.code() != 0 {
                 let said = attached.stderr.contains("seccomp filter forbids it");
                 assert!(said, "call {number}: {}", attached.report());

@@ -175,3 +175,26 @@ fn status_clean() {
     assert!(session.detach().calls("step") > 0);
     target.finish("ok calls ");
 }
+
+/// What a session of a process that has ended has left goes at its owner's next attach, once nobody has come for
+/// it for days; not before.
+#[test]
+fn old_sessions_are_swept() {
+    let start = || Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
+    let [target, old, young] = [(); 3].map(|()| start());
+    let ids = [old.pid(), young.pid()];
+    for ended in [old, young] {
+        Session::attach(ended.pid(), &["step"]);
+        ended.finish("ok calls ");
+    }
+    let path = segments(ids[0]).pop().expect("a segment that is left");
+    let aged = Run::new("touch").args(["-d", "3 days ago"]).arg(&path);
+    aged.run().expect(0);
+    let session = Session::attach(target.pid(), &["step"]);
+    assert!(segments(ids[0]).is_empty());
+    assert_eq!(segments(ids[1]).len(), 1);
+    Run::ipath(["detach", &ids[1].to_string()]).run().expect(0);
+    assert!(segments(ids[1]).is_empty());
+    session.detach();
+    target.finish("ok calls ");
+}

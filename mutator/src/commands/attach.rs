@@ -35,6 +35,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let signals = hold(OPERATION)?;
     let (session, changed) =
         Session::create(&process, &options, selected, Where::Running).map_err(failure)?;
+    crate::segment::sweep();
     let at_end = match keep {
         true => AtEnd::Keep,
         false => AtEnd::TakeOut,

@@ -296,6 +296,11 @@ impl Process {
         status_field(&format!("/proc/{}/status", self.pid), key)
     }
 
+    /// A value of a thread's /proc/PID/task/TID/status.
+    pub fn thread_status(&self, tid: Tid, key: &str) -> Option<String> {
+        status_field(&format!("/proc/{}/task/{tid}/status", self.pid), key)
+    }
+
     /// Whether it has memory locked, and may so have all locked that it maps from now on (mlockall(2)).
     pub fn locks_memory(&self) -> bool {
         let locked = status_field(&format!("/proc/{}/status", self.entry()), "VmLck");

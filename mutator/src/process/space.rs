@@ -75,8 +75,14 @@ impl Space {
         &self.memory
     }
 
-    /// Its mappings, ordered by address: none where the process has another address space by now.
+    /// Its mappings, ordered by address; an error where the process has another address space by now.
     pub fn maps(&self) -> Result<Vec<Mapping>, ProcessError> {
+        let text = self.maps_text()?;
+        Ok(maps::parse(&String::from_utf8_lossy(&text)))
+    }
+
+    /// The same as the kernel prints it.
+    pub fn maps_text(&self) -> Result<Vec<u8>, ProcessError> {
         let mut file = self
             .maps
             .lock()
@@ -86,7 +92,7 @@ impl Space {
         read.map_err(|e| self.process.proc_error("maps", e))?;
         match text.is_empty() {
             true => Err(ProcessError::OtherProgram(self.process.pid)),
-            false => Ok(maps::parse(&String::from_utf8_lossy(&text))),
+            false => Ok(text),
         }
     }
 

@@ -1,10 +1,11 @@
 //! Removing what sessions whose process has ended have left in the folder of segments.
 
-use std::fs::{File, remove_file};
+use std::fs::{File, remove_file, symlink_metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use crate::error::io_text;
 use crate::process::{Presence, Process};
@@ -31,6 +32,31 @@ pub fn clean() -> Vec<(PathBuf, Cleaned)> {
         (path, cleaned)
     };
     super::named().into_iter().map(clean).collect()
+}
+
+/// The same at an attach, for segments of this user's alone that nobody has read or written for so long that
+/// nobody will come for what was measured.
+pub fn sweep() {
+    const UNREAD: Duration = Duration::from_secs(24 * 3600);
+    // SAFETY: takes no argument and cannot fail.
+    let own = unsafe { libc::geteuid() };
+    let now = SystemTime::now();
+    let is_old = |path: &Path| {
+        let Ok(metadata) = symlink_metadata(path) else {
+            return false;
+        };
+        let touched = metadata
+            .modified()
+            .and_then(|m| Ok(m.max(metadata.accessed()?)));
+        let age = touched.and_then(|t| now.duration_since(t).map_err(io::Error::other));
+        metadata.uid() == own && age.is_ok_and(|age| age > UNREAD)
+    };
+    for (path, process) in super::named() {
+        if is_old(&path) {
+            // What cannot be removed is for `status --clean` to tell of.
+            let _ = clean_one(&process, &path);
+        }
+    }
 }
 
 fn clean_one(process: &Process, path: &Path) -> Cleaned {

@@ -45,8 +45,11 @@ pub struct Document {
     /// Modules whose unwind tables have been published: first address of the code and path.
     #[serde(default)]
     pub tables: Vec<(u64, String)>,
-    /// The runtime's image in the target: first address and bytes.
+    /// The runtime's image in the target, with its reserve if it has one: first address and bytes.
     pub image: (u64, u64),
+    /// Whether the runtime makes no system call: see `session/quiet.rs`.
+    #[serde(default)]
+    pub quiet: bool,
     /// The segment in the target: first address and bytes.
     pub segment: (u64, u64),
     /// Trampolines.

@@ -29,7 +29,7 @@ use crate::guard::Watch;
 use crate::process::identity::{FileId, file_id};
 use crate::process::{Mapping, Presence, Process};
 
-pub use clean::{Cleaned, clean};
+pub use clean::{Cleaned, clean, sweep};
 pub use document::{
     Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc, SiteDoc,
     StopDoc,
@@ -312,9 +312,19 @@ impl Segment {
         }
     }
 
-    fn io(&self, error: io::Error) -> SegmentError {
+    /// What the system says, of this file.
+    pub fn io(&self, error: io::Error) -> SegmentError {
         let name = self.path.clone();
         SegmentError::Io(name.unwrap_or_else(|| PathBuf::from("segment")), error)
+    }
+
+    /// Where an area lies in the file, and its bytes.
+    pub fn area_bytes(&self, area: usize) -> (u64, u64) {
+        let stride = Shape::stride(area, self.header().record_stride.load(Relaxed));
+        let place = self.header().areas.get(area);
+        place.map_or((0, 0), |a| {
+            (a.offset(), a.capacity().saturating_mul(stride))
+        })
     }
 
     /// How many items of an area there can be of `claimed`: no more than it has room for, and than

@@ -175,6 +175,8 @@ impl Locked<'_> {
         let name = |&id: &usize| self.document.functions[id].name.clone();
         changed.trapped = trapped.map(name).collect();
         self.fill_traps(&ids)?;
+        // Where the trampolines are by now.
+        self.publish_maps()?;
         self.switch(&ids, true)?;
         // Written down before the first byte changes: whoever finds this session half done can
         // take the bytes out again.

@@ -9,7 +9,7 @@ use patcher::Avma;
 use patcher::plan::Effects;
 
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
-use super::{Changed, Locked, Selected, Session, SessionError, VERIFY};
+use super::{Changed, Locked, Selected, Session, SessionError, VERIFY, quiet};
 use crate::clock;
 use crate::faults::step;
 use crate::process::Process;
@@ -94,11 +94,16 @@ impl Session {
         };
         let image = Self::image()?;
         let mut document = document(process, options, hz);
+        document.quiet = quiet::is_needed(process)?;
         let ready = Ready {
             process,
             space: &space,
             image: &image,
             shape: &shape,
+            reserve: match document.quiet {
+                true => quiet::reserve(process),
+                false => 0,
+            },
         };
         let Placed {
             segment,
@@ -143,6 +148,14 @@ impl Locked<'_> {
         let (base, maps) = (Avma(start), self.space.maps()?);
         if !self.own.admit(&maps, base, len) {
             return Err(SegmentError::Corrupt("mappings").into());
+        }
+        if self.document.quiet {
+            let (start, len) = self.reserve(image.size);
+            parameters.system_calls.store(0, Relaxed);
+            parameters.reserve.store(start.0, Relaxed);
+            parameters.reserve_len.store(len, Relaxed);
+            quiet::populate(&self.segment, parameters)?;
+            self.publish_maps()?;
         }
         let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);
         let mut writes = image.writes(base);

@@ -134,6 +134,9 @@ impl Locked<'_> {
     /// included.
     fn mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
         let mut mappings = self.own_mappings(memory)?;
+        // What it has behind its image goes with that.
+        let (start, len) = self.document.image;
+        mappings.retain(|m| m.0 < start || start + len <= m.0);
         mappings.extend(self.document.regions.iter().map(|r| (r.start, r.len)));
         mappings.push(self.document.image);
         Ok(mappings)

@@ -28,6 +28,8 @@ pub(super) struct Ready<'r> {
     pub(super) space: &'r Arc<Space>,
     pub(super) image: &'r RuntimeImage,
     pub(super) shape: &'r Shape,
+    /// Bytes that are mapped behind the image for a runtime that makes no system calls; 0 for one that does.
+    pub(super) reserve: u64,
 }
 
 /// A session in the target, before its first function is in.
@@ -150,15 +152,17 @@ fn map_with(
         space,
         image,
         shape,
+        reserve,
     } = *ready;
     let mut tries = 0;
     loop {
         let maps = space.maps()?;
-        let whole = image.size + shape.size();
+        let image_len = image.size + reserve;
+        let whole = image_len + shape.size();
         let start = free_range(&maps, whole).ok_or(SessionError::NoSpace(whole))?;
         let base = start.plus(shape.size());
         document.segment = (start.0, shape.size());
-        document.image = (base.0, image.size);
+        document.image = (base.0, image_len);
         if let Some((segment, _)) = named {
             segment.write_document(document)?;
         }
@@ -191,12 +195,7 @@ fn map_parts(
     stopped: &mut Stopped,
     named: &Named,
 ) -> Result<(Named, ControlBlock), SessionError> {
-    let Ready {
-        process,
-        space,
-        image,
-        ..
-    } = *ready;
+    let Ready { process, space, .. } = *ready;
     const AT_HWCAP2: u64 = 26;
     const FSGSBASE: u64 = 2;
     let memory = space.memory();
@@ -223,14 +222,18 @@ fn map_parts(
         has_rdfsbase,
         tid_offset: tid_offset(process, memory, &remote),
     };
+    if document.quiet {
+        remote.may_clean_up()?;
+    }
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let executable = libc::PROT_READ | libc::PROT_EXEC;
     let locks = process.locks_memory();
-    remote.map_lazily(locks, base, image.size, executable, anonymous, -1)?;
+    let len = document.image.1;
+    remote.map_lazily(locks, base, len, executable, anonymous, -1)?;
     match map_segment(ready, document, &mut remote, named) {
         Ok(own) => Ok((own, control_block)),
         Err(error) => {
-            let _ = remote.unmap(base, image.size);
+            let _ = remote.unmap(base, len);
             Err(error)
         }
     }
@@ -251,11 +254,9 @@ fn map_segment(
     let (base, at) = (Avma(document.image.0), Avma(document.segment.0));
     let writable = &image.writable;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    remote.protect(
-        base.plus(writable.start),
-        writable.end - writable.start,
-        protection,
-    )?;
+    // The writable pages are the image's last, and the reserve follows them.
+    let writable_len = document.image.1 - writable.start;
+    remote.protect(base.plus(writable.start), writable_len, protection)?;
     // The image's writable pages are free still: names are passed there.
     let scratch = base.plus(writable.start);
     let opened = named

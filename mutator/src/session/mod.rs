@@ -11,6 +11,7 @@ mod indirect;
 mod locked;
 mod map_in;
 mod place;
+mod quiet;
 mod reapers;
 mod recover;
 mod room;

@@ -7,6 +7,7 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::Duration;
 
 use abi::image::SYMBOL_FUNCTIONS;
 use abi::segment::{JOURNAL_WRITTEN, STATE_LEAVING, STATE_SETUP};
@@ -122,12 +123,13 @@ impl Locked<'_> {
             return Ok(());
         }
         let cells = Session::cells(&Session::image()?, Avma(self.document.image.0))?;
-        self.settled("recover", |memory, maps, code, stopped| {
+        let stop = self.settled(|memory, maps, code, stopped| {
             let ours = unready
                 .iter()
                 .filter(|&&(start, len)| is_unused(maps, memory, start, len, &cells));
             unmap(code, stopped, ours)
         })?;
+        self.note_stop("recover", stop);
         self.document.regions.retain(|r| r.ready);
         self.segment.write_document(&self.document)?;
         Ok(())
@@ -146,7 +148,7 @@ impl Locked<'_> {
         let mark = document.leaving_mark.as_bytes();
         let unmarked = !is_setup && mark.is_empty();
         let space = Arc::clone(&self.space);
-        self.settled("recover", |memory, maps, code, stopped| {
+        self.settled(|memory, maps, code, stopped| {
             let is_left = |&(start, len): &(u64, u64)| {
                 let here = is_anonymous(maps, Avma(start), len);
                 match is_setup {
@@ -180,12 +182,11 @@ impl Locked<'_> {
     }
 
     /// Does something in one stop, in which no thread of the target has a call before it that a killed
-    /// command has pointed it at: what is mapped then stays so.
+    /// command has pointed it at: what is mapped then stays so. How long the stop was.
     fn settled(
         &self,
-        _why: &str,
         work: impl FnOnce(&Memory, &[Mapping], &CallCode, &mut Stopped) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<Duration, SessionError> {
         let space = &self.space;
         // What is looked for is in files, and takes longer than a stop may.
         let code = CallCode::find(space.process(), &space.maps()?, space.memory())?;
@@ -193,8 +194,8 @@ impl Locked<'_> {
         stopped.lead_back()?;
         let maps = space.maps()?;
         let result = work(space.memory(), &maps, &code, &mut stopped);
-        stopped.resume()?;
-        result
+        let duration = stopped.resume()?;
+        result.map(|()| duration)
     }
 
     /// Says in the document and in the target what is about to be taken out of it. From then on

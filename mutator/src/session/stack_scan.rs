@@ -70,16 +70,17 @@ impl Stacks {
         self.is_renewed = true;
     }
 
-    fn own_stack(&self, sp: Avma) -> Option<Avma> {
+    fn own_stack(&self, sp: Avma) -> Option<Range<Avma>> {
         let inside = |m: &&(u64, u64)| m.0 <= sp.0 && sp.0 < m.0 + m.1;
-        self.own.iter().find(inside).map(|m| Avma(m.0))
+        let found = self.own.iter().find(inside);
+        found.map(|m| Avma(m.0)..Avma(m.0 + m.1))
     }
 
     /// The stack pointer the application has left at `sp`, which may be on a stack of the
     /// runtime's.
     fn of_application(&self, memory: &Memory, sp: Avma) -> Avma {
-        let saved = self.own_stack(sp).and_then(|start| {
-            let at = start.plus(abi::image::THREAD_SAVED_RSP as u64);
+        let saved = self.own_stack(sp).and_then(|stack| {
+            let at = stack.start.plus(abi::image::THREAD_SAVED_RSP as u64);
             memory.read_word(at).ok()
         });
         saved.map_or(sp, Avma)
@@ -101,6 +102,13 @@ impl Stacks {
         let mut found = Vec::new();
         let mut looked_at = Vec::new();
         let mut wanted = vec![self.of_application(memory, sp)];
+        // Where the runtime cannot block signals, handlers run on top of it on its own stack.
+        if let Some(own) = self.own_stack(sp) {
+            for (rip, rsp) in self.frames(memory, sp, own.end) {
+                found.push(rip);
+                wanted.push(self.of_application(memory, rsp));
+            }
+        }
         while let Some(sp) = wanted.pop() {
             let Some(stack) = self.stack(sp).map(|m| m.range.clone()) else {
                 continue;

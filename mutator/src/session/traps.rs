@@ -98,6 +98,10 @@ impl Locked<'_> {
         if !wanted {
             return Ok(());
         }
+        if self.document.quiet {
+            let why = "breakpoints need system calls, which its seccomp filter may forbid";
+            return Err(SessionError::Held(why.to_owned()));
+        }
         for thread in stopped.threads() {
             if thread.signal_mask()? & TRAP_BIT != 0 {
                 return Err(SessionError::Held(format!(

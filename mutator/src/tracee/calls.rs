@@ -1,5 +1,15 @@
-//! System calls that any stop interrupts: with -EINTR in the result, and no signal that a program
-//! could have seen.
+//! What a stop means to a thread's system calls and signals.
+
+/// Signals that the kernel sends a thread for what the thread does: blocked, they would end the process or
+/// have their handler forgotten (kernel/signal.c `force_sig_info_to_task`).
+pub(super) const FAULTS: [i32; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
 
 /// Whether a call that returned EINTR may be made again without the program's noticing: signal(7) names
 /// those that a stop interrupts. Of each, nothing has been done when it returns EINTR. Others have

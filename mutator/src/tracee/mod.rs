@@ -104,7 +104,7 @@ impl Stopped {
                 Err(error) => return Err(error),
             };
             if slow.is_empty() {
-                let is_usable = stopped.threads.values().any(StoppedThread::is_usable);
+                let is_usable = stopped.threads.values().any(StoppedThread::is_free);
                 if is_usable || stopped.threads.is_empty() || Instant::now() > deadline {
                     break;
                 }

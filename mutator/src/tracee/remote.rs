@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use patcher::Avma;
 
+use super::calls::FAULTS;
 use super::sys::Change;
 use super::way_back::{Code, WayBack, is_lasting};
 use super::{Stopped, StoppedThread, TraceeError, sequence, sys, wait};
@@ -13,17 +14,6 @@ use crate::process::{Mapping, Memory, Pid, Process, Text, Tid};
 
 /// Bytes of the `syscall` instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-
-/// Signals that the kernel sends a thread for what the thread does: blocked, they would end the process or
-/// have their handler forgotten (kernel/signal.c `force_sig_info_to_task`).
-const FAULTS: [i32; 6] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGILL,
-    libc::SIGFPE,
-    libc::SIGTRAP,
-    libc::SIGSYS,
-];
 
 /// The signals a thread blocks while it works for us: all but those.
 fn blocked() -> u64 {
@@ -120,7 +110,13 @@ impl<'t> Remote<'t> {
         let mut candidates: Vec<&mut StoppedThread> = threads.filter(|t| t.is_usable()).collect();
         candidates.sort_by_key(|t| t.is_in_timed_call());
         let mut found = None;
+        let free = |thread: &&mut &mut StoppedThread| thread.is_free();
+        let candidate = candidates.iter_mut().find(free);
+        let first = candidate.ok_or(TraceeError::NoThread(pid))?.tid();
         for (index, thread) in candidates.iter_mut().enumerate().take(TRIED) {
+            if !thread.is_free() {
+                continue;
+            }
             sequence::leave(thread, memory)?;
             let mask = mask_of(thread)?;
             let way_back = code
@@ -134,8 +130,9 @@ impl<'t> Remote<'t> {
         let (index, mask, way_back) = match found {
             Some(found) => found,
             None => {
-                let first = candidates.first().ok_or(TraceeError::NoThread(pid))?;
-                (0, mask_of(first)?, None)
+                let index = candidates.iter().position(|t| t.tid() == first);
+                let index = index.unwrap_or_default();
+                (index, mask_of(candidates[index])?, None)
             }
         };
         step("way back");
@@ -208,7 +205,10 @@ impl<'t> Remote<'t> {
             let what = format!("{name}: stopped at {:#x}", after.rip);
             return Err(TraceeError::Unexpected(tid, what));
         }
-        if !self.unfiltered && after.rax == number as u64 && sys::is_trapped(tid).map_err(failed)? {
+        /// The code of a SIGSYS by which a filter has answered (SECCOMP_RET_TRAP).
+        const SYS_SECCOMP: i32 = 1;
+        let trapped = || sys::queued(tid).map(|q| q.contains(&(libc::SIGSYS, SYS_SECCOMP)));
+        if !self.unfiltered && after.rax == number as u64 && trapped().map_err(failed)? {
             self.swallow_trap(name)?;
             return Err(TraceeError::Filtered(name));
         }
@@ -293,7 +293,7 @@ impl<'t> Remote<'t> {
                 // SIGSTOP cannot be blocked: with it the thread stops with its group, and goes on.
                 Change::Signal(libc::SIGSTOP) => go(libc::SIGSTOP)?,
                 Change::Signal(signal) => {
-                    self.hold_up(signal)?;
+                    self.thread.keep(signal);
                     go(0)?;
                 }
                 // The stop of an interrupt or of the group: the call is still to come.
@@ -396,6 +396,22 @@ impl<'t> Remote<'t> {
         let arguments = [at.0, len, 0, 0, 0, 0];
         let unlocked = self.call("munlock", libc::SYS_munlock, arguments);
         unlocked.and_then(|_| self.protect(at, len, protection))
+    }
+
+    /// Whether what is mapped and opened can be unmapped and closed again, found out by calls that do nothing: an
+    /// error where a filter forbids one.
+    pub fn may_clean_up(&mut self) -> Result<(), TraceeError> {
+        // No bytes, and no descriptor: the kernel refuses them.
+        let unmapped = self.unmap(Avma(0), 0);
+        let closed = self.call("close", libc::SYS_close, [u64::MAX, 0, 0, 0, 0, 0]);
+        for tried in [unmapped, closed.map(drop)] {
+            match tried {
+                Ok(()) | Err(TraceeError::Call(_, Errno::EINVAL | Errno::EBADF)) => {}
+                Err(TraceeError::Call(name, _)) => return Err(TraceeError::Filtered(name)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// munmap(2).

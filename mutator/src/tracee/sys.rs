@@ -82,22 +82,20 @@ pub fn suspend_seccomp(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS | SUSPEND_SECCOMP).map(drop)
 }
 
-/// Whether the thread is about to be sent the SIGSYS by which a seccomp filter has answered a call
-/// (SECCOMP_RET_TRAP). Nothing of the queue is taken.
-pub fn is_trapped(tid: Tid) -> Result<bool, Errno> {
-    const SYS_SECCOMP: i32 = 1;
-    const MOST: i32 = 32;
+/// The signals that are on their way to this very thread, each with its `si_code`. Nothing of the queue is taken.
+pub fn queued(tid: Tid) -> Result<Vec<(i32, i32)>, Errno> {
+    const MOST: usize = 32;
     // SAFETY: plain integers and pointers, for which zero is a value.
-    let mut queued: [libc::siginfo_t; MOST as usize] = unsafe { std::mem::zeroed() };
+    let mut queued: [libc::siginfo_t; MOST] = unsafe { std::mem::zeroed() };
     let arguments = libc::ptrace_peeksiginfo_args {
         off: 0,
         flags: 0,
-        nr: MOST,
+        nr: MOST as i32,
     };
     let (which, to) = (&raw const arguments as usize, &raw mut queued as usize);
     let found = request(libc::PTRACE_PEEKSIGINFO, tid, which, to)?;
-    let mut queued = queued.iter().take(found as usize);
-    Ok(queued.any(|s| s.si_signo == libc::SIGSYS && s.si_code == SYS_SECCOMP))
+    let queued = queued.iter().take(found as usize);
+    Ok(queued.map(|s| (s.si_signo, s.si_code)).collect())
 }
 
 /// Of the signal whose delivery the thread has stopped at: whether the kernel sent it for something the

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use patcher::Avma;
 
-use super::calls::can_be_made_again;
+use super::calls::{FAULTS, can_be_made_again};
 use super::{TraceeError, sys};
 use crate::process::Tid;
 
@@ -99,6 +99,13 @@ impl StoppedThread {
     /// be made to run other code.
     pub fn is_usable(&self) -> bool {
         self.signal == 0
+    }
+
+    /// Whether nothing is on its way to it either that the kernel sends for what it has done, a fault or a trapped
+    /// call: that would come while it works for us, and could not be given to it later as what it is.
+    pub(super) fn is_free(&self) -> bool {
+        let is_fault = |&(signal, code): &(i32, i32)| code > 0 && FAULTS.contains(&signal);
+        self.is_usable() && sys::queued(self.tid).is_ok_and(|q| !q.iter().any(is_fault))
     }
 
     /// Where it will go on.

@@ -55,7 +55,13 @@ fn seccomp(process: &Process) -> Option<Line> {
         (_, Some(n)) if n != "1" => format!("runs under {n} seccomp filters"),
         _ => "runs under a seccomp filter".to_owned(),
     };
-    let mend = "system calls that the runtime needs may be forbidden there";
+    // SAFETY: takes no argument and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let mend = match (mode.as_str(), is_root) {
+        ("1", _) => "it forbids the time-stamp counter: such a process is refused",
+        (_, true) => "it is suspended for ipath's calls, and the runtime makes none",
+        (_, false) => "without root it may forbid what attaching needs, or kill",
+    };
     warn(process, &what, mend)
 }
 
@@ -86,7 +92,8 @@ fn inner_proc(process: &Process) -> Option<Line> {
     if fs::symlink_metadata(path).is_ok() {
         return None;
     }
-    let mend = "the runtime reads there what is mapped: mount one, or calls may be missed";
+    let mend =
+        "the runtime is told what is mapped: libraries loaded later are known after `ipath add`";
     warn(process, "there is no /proc in its root", mend)
 }
 

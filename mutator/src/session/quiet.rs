@@ -1,0 +1,117 @@
+//! Sessions in which the runtime makes no system call: in a process under a seccomp filter, where a call
+//! that the filter forbids could end the program, and in one that has no /proc in its root, where the
+//! runtime could not read what is mapped.
+//!
+//! Everything such a runtime needs is laid out when the session is made: memory for its threads behind the
+//! image, memory for the areas of the segment that it writes, and the process's maps, published in the
+//! segment whenever functions are added.
+
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use abi::image::{Parameters, RESERVE_PER_THREAD, RESERVE_SHARED};
+use abi::segment::{
+    AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS,
+    TABLE_OF_MAPS, TableHead, TableRow,
+};
+use patcher::Avma;
+
+use super::{Locked, SessionError};
+use crate::process::Process;
+use crate::segment::{Segment, SegmentError};
+
+/// Threads that may come, beside those there are.
+const MORE_THREADS: u64 = 64;
+
+/// Bytes of each area that have memory from the beginning: more than is there when it is full.
+const POPULATED: [(usize, u64); 5] = [
+    (AREA_THREADS, u64::MAX),
+    (AREA_MODULES, 256 << 10),
+    (AREA_NODES, 4 << 20),
+    (AREA_RECORDS, 8 << 20),
+    (AREA_HISTOGRAMS, 4 << 20),
+];
+
+/// Whether the runtime is to make no system call in a process; an error where it cannot run there.
+pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
+    let tids = process.tids().unwrap_or_default();
+    let mode = |tid| process.thread_status(tid, "Seccomp");
+    let modes: Vec<String> = tids.into_iter().filter_map(mode).collect();
+    if modes.iter().any(|mode| mode == "1") {
+        let why =
+            "a thread of it is in seccomp's strict mode, which forbids the time-stamp counter";
+        return Err(SessionError::Held(why.to_owned()));
+    }
+    let own_maps = format!("/proc/{}/root/proc/self/maps", process.entry());
+    let has_proc = Path::new(&own_maps).symlink_metadata().is_ok();
+    Ok(!has_proc || modes.iter().any(|mode| mode != "0"))
+}
+
+/// Bytes that the image has behind it for its threads.
+pub(super) fn reserve(process: &Process) -> u64 {
+    let threads = process.tids().map_or(0, |tids| tids.len() as u64);
+    RESERVE_SHARED + (threads + MORE_THREADS) * RESERVE_PER_THREAD
+}
+
+/// Has memory for the areas that the runtime writes, and says in the parameters how much.
+pub(super) fn populate(segment: &Segment, parameters: &Parameters) -> Result<(), SessionError> {
+    for (index, wanted) in POPULATED {
+        let (offset, len) = segment.area_bytes(index);
+        let len = len.min(wanted);
+        let range = [offset, len].map(|n| n as libc::off_t);
+        // SAFETY: the descriptor is open. Where there is no memory this is an error.
+        if unsafe { libc::fallocate(segment.file().as_raw_fd(), 0, range[0], range[1]) } != 0 {
+            return Err(segment.io(std::io::Error::last_os_error()).into());
+        }
+        if let Some(populated) = parameters.populated.get(index) {
+            populated.store(len, Relaxed);
+        }
+    }
+    Ok(())
+}
+
+impl Locked<'_> {
+    /// Tells a runtime that may not look what is mapped by now.
+    pub(super) fn publish_maps(&self) -> Result<(), SessionError> {
+        if !self.document.quiet {
+            return Ok(());
+        }
+        let mut text = self.space.maps_text()?;
+        text.resize(text.len().next_multiple_of(size_of::<TableRow>()), b'\n');
+        let rows = (text.len() / size_of::<TableRow>()) as u64;
+        let head = [TABLE_OF_MAPS, 0, 0, 0, 0, rows];
+        const _: () = assert!(size_of::<TableHead>() == 6 * size_of::<u64>());
+        let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.extend(text);
+        let used = &self.segment.header().tables_used;
+        let at = used.load(Acquire);
+        match self.segment.write_bytes(AREA_TABLES, at, &bytes)? {
+            true => used.store(at + bytes.len() as u64, Release),
+            false => return Err(SegmentError::Full.into()),
+        }
+        Ok(())
+    }
+
+    /// Where the memory for its threads is: first address and bytes, behind the image's own.
+    pub(super) fn reserve(&self, image: u64) -> (Avma, u64) {
+        let (start, len) = self.document.image;
+        (Avma(start + image), len - image)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Pid;
+    use std::fs;
+
+    #[test]
+    fn an_ordinary_process_needs_nothing_of_it() {
+        let own = Process::find(Pid(std::process::id() as i32)).expect("we run");
+        let filtered = fs::read_to_string("/proc/self/status").expect("there");
+        let filtered = !filtered.contains("Seccomp:\t0");
+        assert_eq!(is_needed(&own).expect("not strict"), filtered);
+        assert!(reserve(&own) > RESERVE_SHARED + RESERVE_PER_THREAD);
+    }
+}
