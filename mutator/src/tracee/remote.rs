@@ -49,11 +49,6 @@ impl CallCode {
         })
     }
 
-    /// Where calls are made.
-    pub fn instruction(&self) -> Avma {
-        self.instruction
-    }
-
     /// Looks again, while nothing runs, whether what was found is still there: a library may have been
     /// unmapped since.
     fn check(&self, memory: &Memory) -> Result<(), TraceeError> {
