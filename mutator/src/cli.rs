@@ -187,6 +187,10 @@ pub struct Measure {
     /// Keep paths apart by thread
     #[arg(long)]
     pub per_thread: bool,
+    /// Have the runtime make no system call, for a program that will put itself under a seccomp
+    /// filter; chosen by itself for one that is under a filter already
+    #[arg(long)]
+    pub no_system_calls: bool,
     /// Most distinct paths; further ones share one per function
     #[arg(long, value_name = "N", default_value_t = 65536,
           value_parser = clap::value_parser!(u64).range(1..=1 << 22))]

@@ -89,6 +89,33 @@ fn seccomp_trap() {
     }
 }
 
+/// `seccomp_later`: the program puts a filter on during a session whose runtime was told to make no call; threads
+/// that are new then are measured too.
+#[test]
+fn seccomp_later() {
+    for number in [libc::SYS_open, libc::SYS_process_vm_readv, libc::SYS_tgkill] {
+        let mut command = Command::new(program("filtered.c"));
+        command.arg("late").arg(number.to_string());
+        let mut target = Target::spawn(command).await_output("ready");
+        let pid = target.pid().to_string();
+        Run::ipath(["attach", &pid, "--keep", "--no-tui", "--duration", "1ms"])
+            .args(["--no-system-calls", "-f", "work"])
+            .run()
+            .expect(0);
+        target.signal(Signal::SIGUSR1);
+        // The threads make this many calls at first; then the loop is on.
+        let session = Session::of(target.pid());
+        let limit = Duration::from_secs(20);
+        target.until(limit, "called work under its filter", |_| {
+            session.snapshot().calls("work") > 2000
+        });
+        let profile = session.detach();
+        assert_eq!(profile.losses.missed, 0, "call {number}");
+        profile.assert_complete("its maps are published");
+        target.finish("ok calls ");
+    }
+}
+
 /// The kernel refuses forced writes through /proc/PID/mem (proc_mem.force_override): all is written by ptrace.
 #[test]
 fn forced_writes_refused() {

@@ -30,6 +30,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         depth: 0,
         collapse_recursion: false,
         per_thread: false,
+        no_system_calls: false,
     };
     let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;
     let given = Patterns {

@@ -40,6 +40,8 @@ pub struct Options {
     pub collapse_recursion: bool,
     /// Keep paths apart by thread.
     pub per_thread: bool,
+    /// The runtime makes no system call, also where no filter is seen.
+    pub no_system_calls: bool,
 }
 
 impl Options {
@@ -94,7 +96,7 @@ impl Session {
         };
         let image = Self::image()?;
         let mut document = document(process, options, hz);
-        document.quiet = quiet::is_needed(process)?;
+        document.quiet = quiet::is_needed(process)? || options.no_system_calls;
         let ready = Ready {
             process,
             space: &space,

@@ -1,6 +1,6 @@
 //! Sessions in which the runtime makes no system call: in a process under a seccomp filter, where a call
 //! that the filter forbids could end the program, and in one that has no /proc in its root, where the
-//! runtime could not read what is mapped.
+//! runtime could not read what is mapped. So also where the user says that a filter will come: the runtime cannot see one that does.
 //!
 //! Everything such a runtime needs is laid out when the session is made: memory for its threads behind the
 //! image, memory for the areas of the segment that it writes, and the process's maps, published in the

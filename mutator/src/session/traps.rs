@@ -99,7 +99,7 @@ impl Locked<'_> {
             return Ok(());
         }
         if self.document.quiet {
-            let why = "breakpoints need system calls, which its seccomp filter may forbid";
+            let why = "breakpoints need system calls, which the runtime may not make in it";
             return Err(SessionError::Held(why.to_owned()));
         }
         for thread in stopped.threads() {
