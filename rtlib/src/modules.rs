@@ -9,7 +9,7 @@ use abi::segment::{MODULE_PATH, TABLE_OF_ENTRIES, TableRow};
 use crate::cfi::{self, Fde, Region};
 use crate::lock::Lock;
 use crate::maps::{self, Mapping};
-use crate::{segment, sys};
+use crate::{foreign, segment, sys};
 
 /// Executable mappings that are told apart; code in further ones has no unwind tables.
 const RANGES: usize = 2048;
@@ -236,6 +236,56 @@ impl List {
     }
 }
 
+/// The beginning of a mapped file, read at once: its ELF header and, as a rule, all program headers.
+struct Head {
+    mapping: Mapping,
+    read: [u8; Self::MOST],
+    len: usize,
+}
+
+impl Head {
+    const MOST: usize = 2048;
+
+    /// # Safety
+    /// The mapping can be read, or has been a moment before.
+    unsafe fn read(mapping: Mapping) -> Self {
+        let mut read = [0; Self::MOST];
+        let room = mapping.end.saturating_sub(mapping.start);
+        let wanted = read.len().min(room as usize);
+        // SAFETY: the caller's promise.
+        let len = read
+            .get_mut(..wanted)
+            .map_or(0, |to| unsafe { foreign::read(mapping.start, to) });
+        Self { mapping, read, len }
+    }
+
+    fn start(&self) -> u64 {
+        self.mapping.start
+    }
+
+    /// So many bytes at an offset of the file.
+    fn bytes<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
+        let end = offset.checked_add(N as u64)?;
+        if end <= self.len as u64 {
+            return self
+                .read
+                .get(offset as usize..end as usize)?
+                .try_into()
+                .ok();
+        }
+        let at = self.mapping.start.checked_add(offset)?;
+        if at.checked_add(N as u64)? > self.mapping.end {
+            return None;
+        }
+        // SAFETY: inside the mapping, which can be read.
+        unsafe { foreign::read_array(at) }
+    }
+
+    fn u64(&self, offset: u64) -> Option<u64> {
+        self.bytes(offset).map(u64::from_le_bytes)
+    }
+}
+
 /// Finds the unwind tables of the ELF image whose header is at the start of `head`.
 ///
 /// # Safety
@@ -244,34 +294,31 @@ unsafe fn tables(head: Mapping) -> Option<Tables> {
     const LOAD: u32 = 1;
     const EH_FRAME: u32 = 0x6474_e550;
     const HEADER_LEN: u64 = 56;
-    // SAFETY: the caller's promise; every read below is bounded by the region.
-    let region = unsafe { Region::new(head.start, head.end) };
-    let mut c = region.cursor(head.start)?;
-    if c.u32()? != u32::from_le_bytes(*b"\x7fELF") || c.u8()? != 2 {
+    // SAFETY: the caller's promise.
+    let head = unsafe { Head::read(head) };
+    if head.bytes(0)? != *b"\x7fELF\x02" {
         return None;
     }
-    let at = |offset: u64| region.cursor(head.start.checked_add(offset)?);
-    let table = at(32)?.u64()?;
-    let count = u64::from(at(56)?.u16()?);
-    let field = |index: u64, offset: u64| at(table.checked_add(index * HEADER_LEN + offset)?);
+    let table = head.u64(32)?;
+    let count = u64::from(u16::from_le_bytes(head.bytes(56)?));
+    let place = |index: u64, offset: u64| table.checked_add(index * HEADER_LEN + offset);
+    let kind_of = |index| Some(u32::from_le_bytes(head.bytes(place(index, 0)?)?));
+    let field = |index, offset| head.u64(place(index, offset)?);
     let mut bias = None;
     for index in 0..count {
-        let kind = field(index, 0)?.u32()?;
+        let kind = kind_of(index)?;
         if kind == LOAD && bias.is_none() {
-            let (offset, address) = (field(index, 8)?.u64()?, field(index, 16)?.u64()?);
-            bias = Some(head.start.wrapping_sub(address.wrapping_sub(offset)));
+            let (offset, address) = (field(index, 8)?, field(index, 16)?);
+            bias = Some(head.start().wrapping_sub(address.wrapping_sub(offset)));
         }
         if kind != EH_FRAME {
             continue;
         }
-        let header = field(index, 16)?.u64()?;
+        let header = field(index, 16)?;
         for load in 0..count {
-            let start = field(load, 16)?.u64()?;
-            let len = field(load, 32)?.u64()?;
-            if field(load, 0)?.u32()? == LOAD
-                && start <= header
-                && header < start.checked_add(len)?
-            {
+            let start = field(load, 16)?;
+            let len = field(load, 32)?;
+            if kind_of(load)? == LOAD && start <= header && header < start.checked_add(len)? {
                 let start = start.wrapping_add(bias?);
                 // SAFETY: a loadable segment of an image that is loaded, by the caller's promise.
                 let region = unsafe { Region::new(start, start.checked_add(len)?) };

@@ -224,12 +224,26 @@ pub fn read_memory(at: u64, to: &mut [u8]) -> Result<usize, Refused> {
     const EFAULT: i64 = -14;
     let own = [to.as_mut_ptr() as u64, to.len() as u64];
     let other = [at, to.len() as u64];
-    let process = getpid().into();
+    let process = own_pid().into();
     let arguments = [process, own.as_ptr() as u64, 1, other.as_ptr() as u64, 1, 0];
     // SAFETY: the buffer is ours to write, for its whole length.
     match unsafe { syscall(number::PROCESS_VM_READV, arguments) } {
         EFAULT => Err(Refused::Fault),
         count => usize::try_from(count).map_err(|_| Refused::Call),
+    }
+}
+
+/// The id of a process with this memory. A child that shares it (vfork) may have another one, which names the
+/// same memory; one that has a copy (fork) records nothing.
+fn own_pid() -> u32 {
+    static PID: AtomicU32 = AtomicU32::new(0);
+    match PID.load(Ordering::Relaxed) {
+        0 => {
+            let pid = getpid();
+            PID.store(pid, Ordering::Relaxed);
+            pid
+        }
+        pid => pid,
     }
 }
 

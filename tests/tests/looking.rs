@@ -8,6 +8,7 @@ use ipath_tests::session::Session;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -121,6 +122,8 @@ fn status_beside_corrupt_segments() {
     for (number, bytes) in [vec![1u8; 4096], vec![7; 5000]].into_iter().enumerate() {
         let path = format!("/dev/shm/ipath-{}-{}", other.pid(), number + 1);
         fs::write(&path, bytes).expect("room for a page");
+        // As its maker would have it: what others can write to is not even looked at.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("an own file");
         forged.push(path);
     }
     let status = Run::ipath(["status"]).run();

@@ -139,10 +139,16 @@ impl Space {
         }
     }
 
+    /// A process that is about to end has no memory for a moment, nor has one that is killed.
     fn ended_or_other(&self) -> Presence {
-        match self.process.life() {
-            Presence::Here => Presence::OtherProgram,
-            other => other,
+        const TRIES: u32 = 1000;
+        for _ in 0..TRIES {
+            match (self.process.life(), self.process.maps()) {
+                (Presence::Here, Ok(maps)) if !maps.is_empty() => return Presence::OtherProgram,
+                (Presence::Here, _) => std::thread::sleep(std::time::Duration::from_millis(1)),
+                (other, _) => return other,
+            }
         }
+        Presence::Unknown("it has no memory".to_owned())
     }
 }

@@ -1,10 +1,10 @@
 //! Finding the FDE of an address by the table of `.eh_frame_hdr`, or one like it.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::segment::TableRow;
 
-use super::cursor::{Cursor, Region};
+use super::cursor::{AHEAD, Cursor, Region};
 
 /// A frame description entry with what its CIE says.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +30,39 @@ struct Cie {
     instructions: Cursor,
 }
 
+/// Where the FDEs of addresses were found lately: pairs of address and place. What is found so is looked at like
+/// anything else, so it may be of other code by now, or torn.
+static LATELY: [[AtomicU64; 2]; LATELY_LEN] =
+    [const { [const { AtomicU64::new(0) }; 2] }; LATELY_LEN];
+const LATELY_LEN: usize = 512;
+
+fn lately(pc: u64) -> Option<&'static [AtomicU64; 2]> {
+    let hash = pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    LATELY.get(hash as usize % LATELY_LEN)
+}
+
 /// The FDE that covers `pc`, found through the sorted table of the `.eh_frame_hdr` at `header`.
 /// `region` bounds the header and the entries it points to.
 pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
+    let slot = lately(pc)?;
+    if slot[0].load(Ordering::Relaxed) == pc
+        && let Some(fde) = parse(region, slot[1].load(Ordering::Relaxed))
+        && fde.start <= pc
+        && pc < fde.end
+    {
+        return Some(fde);
+    }
+    let (at, fde) = search(region, header, pc)?;
+    slot[0].store(pc, Ordering::Relaxed);
+    slot[1].store(at, Ordering::Relaxed);
+    Some(fde)
+}
+
+/// The same by the table, and where it is.
+fn search(region: Region, header: u64, pc: u64) -> Option<(u64, Fde)> {
     const SORTED_DATAREL_SDATA4: u8 = 0x3b;
+    /// Bytes of an entry: two offsets.
+    const ENTRY: u64 = 8;
     let mut c = region.cursor(header)?;
     if c.u8()? != 1 {
         return None;
@@ -45,24 +74,33 @@ pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
         return None;
     }
     let table = c.at();
-    let entry = |index: u64| -> Option<(u64, u64)> {
-        let mut c = region.cursor(table.checked_add(index.checked_mul(8)?)?)?;
-        let start = header.wrapping_add(i64::from(c.i32()?) as u64);
-        let fde = header.wrapping_add(i64::from(c.i32()?) as u64);
-        Some((start, fde))
+    let first = |index: u64| -> Option<u64> {
+        let mut c = region.cursor(table.checked_add(index.checked_mul(ENTRY)?)?)?;
+        Some(header.wrapping_add(i64::from(c.i32()?) as u64))
     };
+    // As long as the search jumps about, each entry costs a read; what one read has room for is gone through.
+    const AT_ONCE: u64 = AHEAD as u64 / ENTRY;
     let (mut low, mut high) = (0, count);
-    while low < high {
+    while high - low > AT_ONCE {
         let middle = low + (high - low) / 2;
-        if entry(middle)?.0 <= pc {
-            low = middle + 1;
+        if first(middle)? <= pc {
+            low = middle;
         } else {
             high = middle;
         }
     }
-    let (_, at) = entry(low.checked_sub(1)?)?;
+    let mut found = None;
+    let mut c = region.cursor(table.checked_add(low.checked_mul(ENTRY)?)?)?;
+    for _ in low..high {
+        let (start, fde) = (c.i32()?, c.i32()?);
+        if header.wrapping_add(i64::from(start) as u64) > pc {
+            break;
+        }
+        found = Some(header.wrapping_add(i64::from(fde) as u64));
+    }
+    let at = found?;
     let fde = parse(region, at)?;
-    (fde.start <= pc && pc < fde.end).then_some(fde)
+    (fde.start <= pc && pc < fde.end).then_some((at, fde))
 }
 
 /// The FDE that covers `pc`, found through `rows` of first addresses and entries, ordered by address;
