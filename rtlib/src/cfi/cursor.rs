@@ -47,7 +47,7 @@ pub struct Cursor {
 }
 
 /// Bytes that are read at a time.
-pub(super) const AHEAD: usize = 256;
+pub(super) const AHEAD: usize = 160;
 
 /// Pointer encodings, LSB 5 section 10.5.1.
 mod encoding {
