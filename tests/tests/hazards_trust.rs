@@ -206,6 +206,16 @@ fn target_killed_anywhere() {
     assert!(steps >= 20, "only {steps} steps");
 }
 
+/// Stops a target by a signal, and waits until it has.
+fn stop(target: &Target) {
+    target.signal(Signal::SIGSTOP);
+    let end = Instant::now() + Duration::from_secs(20);
+    while state_of(target.pid()) != 'T' {
+        assert!(Instant::now() < end, "does not stop");
+        sleep(Duration::from_millis(1));
+    }
+}
+
 /// Somebody's breakpoint in one function: that one is refused by name, the others go on.
 #[test]
 fn breakpoint_before() {
@@ -219,12 +229,7 @@ fn breakpoint_before() {
     let memory = memory.expect("root");
     let mut original = [0];
     // Behind the first instruction, where no call comes before it is gone again: the program is stopped.
-    target.signal(Signal::SIGSTOP);
-    let end = Instant::now() + Duration::from_secs(20);
-    while state_of(target.pid()) != 'T' {
-        assert!(Instant::now() < end, "does not stop");
-        sleep(Duration::from_millis(1));
-    }
+    stop(&target);
     memory.read_exact_at(&mut original, at).expect("mapped");
     memory.write_all_at(&[0xcc], at).expect("written");
     let arguments = [
@@ -332,12 +337,7 @@ fn uprobe_after() {
         let pid = target.pid().to_string();
         let clean = ProcessState::of(target.pid());
         let session = Session::attach(target.pid(), &["busy*!step", "mix"]);
-        target.signal(Signal::SIGSTOP);
-        let end = Instant::now() + Duration::from_secs(20);
-        while state_of(target.pid()) != 'T' {
-            assert!(Instant::now() < end, "does not stop");
-            sleep(Duration::from_millis(1));
-        }
+        stop(&target);
         let offset = file_offset(&path, "step").to_string();
         let other = Target::start(
             program("uprobe.c"),
