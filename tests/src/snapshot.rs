@@ -1,5 +1,6 @@
 //! What of a process must be the same before a session and after it.
 
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
@@ -78,6 +79,30 @@ impl ProcessState {
             status: lines(&read("status"), OF_PROCESS),
             threads,
             shared,
+        }
+    }
+
+    /// The state at a moment at which the program does not handle a signal that keeps coming to it.
+    ///
+    /// # Panics
+    /// When there is no such moment for seconds, or the process cannot be read.
+    pub fn between(pid: u32, signal: Signal) -> Self {
+        const LIMIT: Duration = Duration::from_secs(20);
+        let end = Instant::now() + LIMIT;
+        let bit = 1_u64 << (signal as i32 - 1);
+        let has = |key: &str, value: &str| {
+            let set = || u64::from_str_radix(value, 16).unwrap_or_else(|e| panic!("{value}: {e}"));
+            ["SigBlk", "SigPnd", "ShdPnd"].contains(&key) && set() & bit != 0
+        };
+        loop {
+            let state = Self::of(pid);
+            let states = state.threads.values().chain([&state.status]);
+            let handles = states.flatten().any(|(key, value)| has(key, value));
+            if !handles {
+                return state;
+            }
+            assert!(Instant::now() < end, "{pid} always handles {signal}");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

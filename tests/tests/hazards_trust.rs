@@ -57,7 +57,7 @@ fn seccomp_trap() {
         };
         target.until(Duration::from_secs(20), "put its filter on", filtered);
         for user in [NOBODY, 0] {
-            let clean = ProcessState::of(target.pid());
+            let clean = ProcessState::between(target.pid(), Signal::SIGSYS);
             let scratch = Scratch::new("filtered");
             let file = scratch.file("p.json");
             let mut attached = Run::ipath(["attach", &pid, "--no-tui", "--duration", "50ms"]);

@@ -214,7 +214,7 @@ impl Process {
         loop {
             match self.tracer() {
                 None => return Ok(()),
-                Some((_, by)) if is_ipath(by) && Instant::now() < deadline => {
+                Some((_, by)) if is_passing(by) && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Some((tid, by)) => {
@@ -365,11 +365,14 @@ impl Process {
 /// How long another ipath is waited for that traces the process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether a thread is one of another ipath command: of the same program by name. What is wrong of it is
-/// only waited for.
-pub fn is_ipath(tid: i32) -> bool {
-    let name = |id: &str| fs::read_to_string(format!("/proc/{id}/comm")).ok();
-    tid != std::process::id() as i32 && name(&tid.to_string()) == name("self")
+/// Whether a thread that has been seen to trace does so for a moment only: one of another ipath command, a program
+/// of the same name, or one that has ended since. What is wrong of it is only waited for.
+pub fn is_passing(tid: i32) -> bool {
+    let name = |id: &str| fs::read_to_string(format!("/proc/{id}/comm"));
+    match name(&tid.to_string()) {
+        Ok(other) => tid != std::process::id() as i32 && name("self").is_ok_and(|own| own == other),
+        Err(error) => is_no_process(&error),
+    }
 }
 
 /// Is this what /proc answers for a process that is not there?

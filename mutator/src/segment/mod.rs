@@ -209,11 +209,11 @@ impl Segment {
     /// Opens the segment of a process's session for reading. Nothing is changed, whatever there is.
     pub fn open(process: &Process) -> Result<Self, SegmentError> {
         // Without maps what has a name is found all the same.
-        let maps = match process.life() {
-            Presence::Here => process.maps().unwrap_or_default(),
-            _ => Vec::new(),
+        let maps = || match process.life() {
+            Presence::Here => Ok(process.maps().unwrap_or_default()),
+            _ => Ok(Vec::new()),
         };
-        let claim = Claim::find(process, &maps)?.ok_or(SegmentError::Missing)?;
+        let claim = Claim::find(process, maps)?.ok_or(SegmentError::Missing)?;
         match claim.is_begun()? {
             true => Self::of(claim, process),
             // Its maker holds the lock, or was killed before it had touched the target.
@@ -227,8 +227,9 @@ impl Segment {
     /// The same for a command that is to change the session: what a maker has left that was killed before
     /// it touched the process is removed.
     pub fn open_to_change(process: &Process) -> Result<Self, SegmentError> {
-        if let Ok(maps) = process.maps()
-            && let Some(claim) = Claim::find(process, &maps)?
+        let maps = || Ok(process.maps().unwrap_or_default());
+        if process.maps().is_ok()
+            && let Some(claim) = Claim::find(process, maps)?
             && !claim.is_begun()?
         {
             let _lock = claim.lock()?;

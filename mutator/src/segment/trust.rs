@@ -107,8 +107,24 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
 
 impl Claim {
     /// The segment of a process: the one that it maps; else, of those with its name, one that only
-    /// a maker of segments can have made. `maps` are the process's, where there are any.
-    pub fn find(process: &Process, maps: &[Mapping]) -> Result<Option<Self>, SegmentError> {
+    /// a maker of segments can have made. `maps` reads the process's maps, where there are any: again where
+    /// another command takes out the segment that they show, or makes one, while it is being looked for.
+    pub fn find<E: From<SegmentError>>(
+        process: &Process,
+        maps: impl Fn() -> Result<Vec<Mapping>, E>,
+    ) -> Result<Option<Self>, E> {
+        const TRIES: usize = 16;
+        let mut tries = 1..TRIES;
+        loop {
+            match Self::find_in(process, &maps()?) {
+                Err(SegmentError::Io(_, error))
+                    if error.kind() == io::ErrorKind::NotFound && tries.next().is_some() => {}
+                found => return Ok(found?),
+            }
+        }
+    }
+
+    fn find_in(process: &Process, maps: &[Mapping]) -> Result<Option<Self>, SegmentError> {
         let owner = owner_of(process);
         let mut found: Vec<(u64, Self)> = Vec::new();
         let mut refused = None;

@@ -189,7 +189,7 @@ pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), Sess
     /// Each is cleared away or belongs to a command that was faster.
     const TRIES: usize = 16;
     for _ in 0..TRIES {
-        let Some(claim) = Claim::find(process, &space.maps()?)? else {
+        let Some(claim) = Claim::find(process, || space.maps().map_err(SessionError::from))? else {
             return Ok(());
         };
         let lock = claim.lock()?;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::process::memory::WholeProcess;
-use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid, is_ipath};
+use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid, is_passing};
 
 use sys::Change;
 use wait::{Waited, wait_for_stop};
@@ -211,7 +211,7 @@ impl Stopped {
         let mut seized = Vec::new();
         let mut refused = None;
         for &tid in tids {
-            match sys::seize(tid) {
+            match self.seize(tid) {
                 Ok(()) => seized.push(tid),
                 // Ended since it was listed, or a zombie leader.
                 Err(Errno::ESRCH) => {}
@@ -254,11 +254,26 @@ impl Stopped {
         self.hold.space.process().tracer_of(tid) == Some(own)
     }
 
+    /// Begins to trace a thread. Where it may not be traced and nobody traces it, somebody may just have
+    /// let it go: then it is tried again.
+    fn seize(&self, tid: Tid) -> Result<(), Errno> {
+        const TRIES: usize = 8;
+        let is_untraced = || self.hold.space.process().tracer_of(tid).is_none();
+        let mut result = sys::seize(tid);
+        for _ in 1..TRIES {
+            match result {
+                Err(Errno::EPERM) if is_untraced() => result = sys::seize(tid),
+                _ => break,
+            }
+        }
+        result
+    }
+
     /// Why a thread cannot be traced.
     fn refused(&self, tid: Tid, errno: Errno) -> TraceeError {
         let tracer = self.hold.space.process().tracer();
         match tracer {
-            Some((_, by)) if errno == Errno::EPERM && is_ipath(by) => TraceeError::Busy(self.pid),
+            Some((_, by)) if errno == Errno::EPERM && is_passing(by) => TraceeError::Busy(self.pid),
             _ => TraceeError::seize(self.pid, tid, errno),
         }
     }
