@@ -1,34 +1,45 @@
 //! Dying, stopping, panicking, being signalled and failing on purpose, for tests of what becomes of a target
 //! then: with the feature `faults` alone does any of it exist in the program.
 
-/// A moment between two changes to the outside world. With the feature `faults` and
-/// `IPATH_DIE_AT=N` in the environment, the N-th of them ends this process by SIGKILL, after a
+/// A moment between two changes to the outside world, or before a wait for another command. With the feature
+/// `faults` and `IPATH_DIE_AT=N` in the environment, the N-th of them ends this process by SIGKILL, after a
 /// line on standard error that names it; with `IPATH_STOP_AT=N` it stops it by SIGSTOP. With
-/// `IPATH_SIGNAL_AT=N` it is SIGINT, at that step and at each one after it.
+/// `IPATH_SIGNAL_AT=N` it is SIGINT, at that step and at each one after it. A name in the place of
+/// a number means the first step of that name, to die or to stop at.
 #[cfg(feature = "faults")]
 pub fn step(what: &str) {
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-    static LAST: OnceLock<[u64; 3]> = OnceLock::new();
+    struct At {
+        number: Option<u64>,
+        name: String,
+        done: AtomicBool,
+    }
+    static PLACES: OnceLock<[At; 3]> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let number = |name| {
-        let text = std::env::var(name).ok();
-        text.and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
+    let at = |name| {
+        let name = std::env::var(name).unwrap_or_default();
+        let (number, done) = (name.parse().ok(), AtomicBool::new(false));
+        At { number, name, done }
     };
     const NAMES: [&str; 3] = ["IPATH_DIE_AT", "IPATH_STOP_AT", "IPATH_SIGNAL_AT"];
-    let [dies, stops, signals] = *LAST.get_or_init(|| NAMES.map(number));
+    let [dies, stops, signals] = PLACES.get_or_init(|| NAMES.map(at));
     let now = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
-    if now >= signals {
+    let is_at = |at: &At| match at.number {
+        Some(number) => number == now,
+        None => at.name == what && !at.done.swap(true, Ordering::Relaxed),
+    };
+    if signals.number.is_some_and(|from| now >= from) {
         // SAFETY: takes no pointers.
         unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
     }
-    if now == dies {
+    if is_at(dies) {
         eprintln!("dies at step {now}: {what}");
         // SAFETY: takes no pointers; ends this process.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }
-    if now == stops {
+    if is_at(stops) {
         eprintln!("stops at step {now}: {what}");
         // SAFETY: takes no pointers; stops this process until it is continued.
         unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };

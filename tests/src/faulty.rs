@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// That command, built when first asked for: `IPATH_DIE_AT=N` ends it at its N-th step, `IPATH_STOP_AT=N` stops it
-/// there, `IPATH_SIGNAL_AT=N` sends it SIGINT from there on, `IPATH_PANIC_AT=WHAT` has it panic, and
+/// there, N a number or the name of a kind of steps, `IPATH_SIGNAL_AT=N` sends it SIGINT from there on, `IPATH_PANIC_AT=WHAT` has it panic, and
 /// `IPATH_REFUSE_WRITES=1` has forced writes refused.
 pub fn faulty() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();

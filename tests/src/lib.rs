@@ -21,6 +21,7 @@ pub mod place;
 pub mod profile;
 pub mod program;
 pub mod pty;
+pub mod racing;
 pub mod redis;
 pub mod session;
 pub mod snapshot;

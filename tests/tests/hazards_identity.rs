@@ -4,65 +4,19 @@
 use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::racing::{Running, rounds, segment_names};
 use ipath_tests::session::Session;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, symlink};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Rounds of a race; more of them by hand.
-fn rounds(usual: usize) -> usize {
-    let given = std::env::var("IPATH_TEST_ROUNDS").ok();
-    given.and_then(|n| n.parse().ok()).unwrap_or(usual)
-}
-
-/// The segments' names that stand for a process.
-fn names(pid: u32) -> Vec<PathBuf> {
-    let entries = fs::read_dir("/dev/shm").expect("readable").flatten();
-    let name = format!("ipath-{pid}-");
-    let mut found: Vec<PathBuf> = entries
-        .filter(|e| e.file_name().to_string_lossy().starts_with(&name))
-        .map(|e| e.path())
-        .collect();
-    found.sort();
-    found
-}
-
 fn busy() -> Target {
     Target::start(program("busy.c"), ["2", "600"]).await_output("ready")
-}
-
-/// A command that runs on while others do.
-struct Running(Child);
-
-impl Running {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new(ipath());
-        command.args(arguments).stdin(Stdio::null());
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        Self(command.process_group(0).spawn().expect("started"))
-    }
-
-    /// Its status and what it said.
-    fn finish(mut self) -> (i32, String) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while self.0.try_wait().expect("an own child").is_none() {
-            if Instant::now() > end {
-                let _ = self.0.kill();
-                panic!("a command has not ended within a minute");
-            }
-            sleep(Duration::from_millis(2));
-        }
-        let output = self.0.wait_with_output().expect("an own child");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.code().unwrap_or(-1), said)
-    }
 }
 
 fn attach<'a>(pid: &'a str, function: &'a str) -> Vec<&'a str> {
@@ -88,7 +42,7 @@ fn two_attaches() {
         let refused = results.iter().find(|(code, _)| *code != 0);
         let (_, said) = refused.expect("the other");
         assert!(said.contains("has a session already"), "{said}");
-        both += usize::from(names(target.pid()).len() == 1);
+        both += usize::from(segment_names(target.pid()).len() == 1);
         Session::of(target.pid()).detach();
         clean.assert_unchanged(target.pid());
     }
@@ -123,7 +77,11 @@ fn add_against_remove_against_detach() {
             let excused = known.iter().any(|text| said.contains(text));
             assert!(code == 0 || excused, "round {round}: {code} {said}");
         }
-        assert!(names(target.pid()).len() <= 1, "{:?}", names(target.pid()));
+        assert!(
+            segment_names(target.pid()).len() <= 1,
+            "{:?}",
+            segment_names(target.pid())
+        );
         let left = Run::ipath(["detach", &pid]).run();
         assert!(
             left.code() == 0 || left.stderr.contains("no session"),
@@ -141,20 +99,20 @@ fn add_after_new_session() {
     let target = busy();
     let pid = target.pid().to_string();
     let session = Session::attach(target.pid(), &["busy*!step"]);
-    let segment = File::open(&names(target.pid())[0]).expect("the session's");
+    let segment = File::open(&segment_names(target.pid())[0]).expect("the session's");
     // SAFETY: the descriptor is open.
     let locked = unsafe { libc::flock(segment.as_raw_fd(), libc::LOCK_EX) };
     assert_eq!(locked, 0, "nobody else has the lock");
     let add = Running::start(&["add", &pid, "-f", "mix"]);
     // It has read the session and waits for its lock; stopped, it does not see what comes.
-    let id = nix::unistd::Pid::from_raw(add.0.id() as i32);
+    let id = nix::unistd::Pid::from_raw(add.id() as i32);
     let waits = || {
         let fds = fs::read_dir(format!("/proc/{id}/fd"))
             .into_iter()
             .flatten()
             .flatten();
         fds.filter_map(|e| fs::read_link(e.path()).ok())
-            .any(|to| to == names(target.pid())[0])
+            .any(|to| to == segment_names(target.pid())[0])
     };
     let end = Instant::now() + Duration::from_secs(30);
     while !waits() {
@@ -222,7 +180,11 @@ fn exec_during_attach() {
     assert!(status.success(), "{}", target.report());
     assert!(target.stdout().contains("ok execs "), "{}", target.report());
     let _ = Run::ipath(["detach", &pid]).run();
-    assert!(names(target.pid()).is_empty(), "{:?}", names(target.pid()));
+    assert!(
+        segment_names(target.pid()).is_empty(),
+        "{:?}",
+        segment_names(target.pid())
+    );
     println!("attached {attached} times");
 }
 
@@ -304,7 +266,7 @@ fn planted_segment() {
     let scratch = Scratch::new("planted");
     // A true one of this very process is what is copied, addresses and all.
     let session = Session::attach(target.pid(), &["busy*!step"]);
-    let name = names(target.pid()).remove(0);
+    let name = segment_names(target.pid()).remove(0);
     let whole = scratch.file("whole");
     copy_sparse(&name, &whole);
     session.detach();
@@ -355,9 +317,9 @@ fn planted_segment() {
             remove(&name.with_extension("link"));
             remove(&aside.with_extension("link"));
             assert!(
-                names(target.pid()).is_empty(),
+                segment_names(target.pid()).is_empty(),
                 "{what}: {:?}",
-                names(target.pid())
+                segment_names(target.pid())
             );
             clean.assert_unchanged(target.pid());
         }
@@ -393,7 +355,7 @@ fn truncated_while_read() {
     let target = busy();
     let pid = target.pid().to_string();
     let session = Session::attach(target.pid(), &["busy*!step"]);
-    let name = names(target.pid()).remove(0);
+    let name = segment_names(target.pid()).remove(0);
     let scratch = Scratch::new("truncated");
     let saved = scratch.file("profile").to_string_lossy().into_owned();
     let whole = scratch.file("whole");

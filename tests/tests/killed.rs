@@ -4,8 +4,13 @@
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
 use ipath_tests::faulty::faulty;
+use ipath_tests::racing::{Chance, Running, rounds};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// What is done to the target while ipath is killed.
 struct Deed {
@@ -241,6 +246,104 @@ fn ipath_killed_with_puns() {
             steps,
         };
         kill_at_every_step(&mut target, &deed);
+        target.finish("ok calls ");
+    }
+}
+
+/// Programs that want the processors all the time.
+struct Load(Vec<Child>);
+
+impl Load {
+    fn of(count: usize) -> Self {
+        let spin = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "while :; do :; done"]);
+            command.stdin(Stdio::null()).spawn().expect("started")
+        };
+        Self((0..count).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Killed at any moment beside 50 busy processes, where a thread that was pointed at a call may come to it long
+/// after that: what the next command finds out does not depend on when.
+#[test]
+fn recovery_beside_load() {
+    let trap = || Target::start(program("trap.c"), ["0", "7200"]).await_output("ready");
+    let busy = || Target::start(program("busy.c"), ["2", "7200"]).await_output("ready");
+    let attach_puns = [&["attach", "PID", "-f", "tiny_four"], &ATTACH[6..]].concat();
+    let attach_puns: &[&str] = attach_puns.leak();
+    let busy_deeds: [(&[&str], &[&str]); 4] = [
+        (ATTACH, &[]),
+        (&["add", "PID", "-f", "mix", "-f", "down"], &["busy*!step"]),
+        (&["remove", "PID", "-f", "step"], &["busy*!step", "mix"]),
+        (&["detach", "PID"], &["busy*!step", "mix"]),
+    ];
+    let trap_deeds: [(&[&str], &[&str]); 2] =
+        [(attach_puns, &[]), (&["detach", "PID"], &["tiny_four"])];
+    let mut chance = Chance::new();
+    let mut targets = [
+        (busy(), &busy_deeds[..], &["step", "mix"][..]),
+        (trap(), &trap_deeds[..], &["tiny_four"][..]),
+    ];
+    let clean: Vec<ProcessState> = targets
+        .iter()
+        .map(|t| ProcessState::of(t.0.pid()))
+        .collect();
+    let _load = Load::of(50);
+    // How long each deed takes here: shorter where it was let through, longer where it was killed.
+    let mut longest = [Duration::from_millis(400); 6];
+    let mut killed = 0;
+    for round in 0..rounds(20) {
+        let which = usize::from(chance.below(4) == 0);
+        let (target, deeds, functions) = &mut targets[which];
+        let index = chance.below(deeds.len() as u64) as usize;
+        let (arguments, before) = deeds[index];
+        let pid = target.pid();
+        if !before.is_empty() {
+            attach(before, pid).expect(0);
+        }
+        let id = pid.to_string();
+        let given = arguments.iter().map(|&a| if a == "PID" { &id } else { a });
+        let given: Vec<&str> = given.collect();
+        let took = &mut longest[4 * which + index];
+        let moment = Duration::from_micros(chance.below(took.as_micros() as u64));
+        let begin = Instant::now();
+        let mut running = Running::start(&given);
+        while begin.elapsed() < moment && !running.has_ended() {
+            sleep(Duration::from_micros(100));
+        }
+        *took = match running.has_ended() {
+            true => (*took + begin.elapsed()) / 2,
+            false => (*took * 21 / 20).min(Duration::from_secs(5)),
+        };
+        running.signal(Signal::SIGKILL);
+        let (code, said) = running.finish();
+        killed += usize::from(code == -1);
+        let what = format!("round {round}: {arguments:?} after {moment:?}: {code} {said}");
+        assert!(target.poll().is_none(), "{what}\n{}", target.report());
+        let deed = Deed {
+            arguments,
+            before,
+            functions,
+            steps: 0,
+        };
+        next_ipath(chance.below(3), &deed, pid, &what);
+        assert!(target.poll().is_none(), "{what}\n{}", target.report());
+        let differences = clean[which].differences(&ProcessState::of(pid));
+        assert!(differences.is_empty(), "{differences:#?}\n{what}");
+    }
+    println!("killed {killed} times");
+    assert!(killed > 0, "never killed in time");
+    for (target, ..) in targets {
         target.finish("ok calls ");
     }
 }

@@ -103,6 +103,7 @@ pub struct Lock(Arc<File>);
 impl Lock {
     /// Takes the lock. Another command's change takes milliseconds, so a while of waiting is enough.
     fn take(file: &Arc<File>, patience: Duration) -> Result<Self, SegmentError> {
+        step("before lock");
         let deadline = Instant::now() + patience;
         loop {
             // SAFETY: the descriptor is open.
