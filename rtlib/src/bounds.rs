@@ -1,4 +1,7 @@
 //! Where the memory of a thread's stack ends: no word beyond is read.
+//!
+//! C libraries put a thread's control block, at which its FS base is, at the end of its own stack. Of other stacks it
+//! is only known in which mapping they are.
 
 use core::arch::x86_64::_rdtsc;
 
@@ -73,10 +76,15 @@ pub(crate) unsafe fn find(thread: *mut Thread, slot: u64) -> Option<()> {
         }
         found.is_some()
     });
-    let range = match found {
+    let mut range = match found {
         None if !sys::may_call() => below_control_block(slot)?,
         _ => read.and(found)?,
     };
+    // What lies above the thread's own stack in the same mapping is not the stack's, and may go.
+    if thread::tid_offset().is_some() && range.holds(thread::fs_base()) && slot < thread::fs_base()
+    {
+        range.high = thread::fs_base() & !7;
+    }
     thread.stack = range;
     thread.set_quick();
     let at = thread.next_stack as usize % thread.stacks.len();
@@ -85,8 +93,7 @@ pub(crate) unsafe fn find(thread: *mut Thread, slot: u64) -> Option<()> {
     Some(())
 }
 
-/// The stack of a thread that the command did not see: C libraries put its control block, where its FS base is, at
-/// the end of its stack.
+/// The stack of a thread that the command did not see.
 fn below_control_block(slot: u64) -> Option<StackRange> {
     const LARGEST: u64 = 64 << 20;
     const PIECE: u64 = 64 << 10;

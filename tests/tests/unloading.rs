@@ -1,4 +1,4 @@
-//! Memory that goes away while the runtime reads it: libraries that other threads unload.
+//! Memory that goes away while the runtime reads it: libraries that other threads unload, and what lies beside stacks.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
@@ -25,5 +25,22 @@ fn unloading_amid_walks() {
     let profile = Profile::read(&file);
     assert_eq!(own["work"], 8 * 3000 * 16);
     assert_eq!(profile.calls("work"), own["work"]);
+    assert_eq!(profile.losses.missed, 0);
+}
+
+/// `stale_stack`: memory above a thread's stack, into which wrong unwind entries lead.
+#[test]
+fn stale_stack() {
+    let scratch = Scratch::new("stale_stack");
+    let file = scratch.file("p.json");
+    let finished = Run::ipath(["run", "--no-tui", "--interval", "10m", "-f", "work", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(program("stale_stack.c"))
+        .arg("1000")
+        .run()
+        .expect(0);
+    let profile = Profile::read(&file);
+    assert_eq!(profile.calls("work"), own_counts(&finished.stdout)["work"]);
     assert_eq!(profile.losses.missed, 0);
 }
