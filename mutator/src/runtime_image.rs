@@ -1,12 +1,14 @@
 //! The runtime's image, which the command carries.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_W, PT_LOAD};
 use goblin::elf::reloc::R_X86_64_RELATIVE;
 use patcher::Avma;
+
+use crate::segment::RuntimeDoc;
 
 const BYTES: &[u8] = include_bytes!(env!("IPATH_RUNTIME_IMAGE"));
 
@@ -17,7 +19,7 @@ pub struct RuntimeImage {
     /// What is mapped, page by page; zero where the file has nothing.
     parts: Vec<(u64, Vec<u8>)>,
     relocations: Vec<(u64, u64)>,
-    symbols: HashMap<String, u64>,
+    symbols: BTreeMap<String, u64>,
     /// Bytes from the image's start to the end of its last page.
     pub size: u64,
     /// The writable pages, relative to the start.
@@ -31,7 +33,7 @@ impl RuntimeImage {
         let mut image = Self {
             parts: Vec::new(),
             relocations: Vec::new(),
-            symbols: HashMap::new(),
+            symbols: BTreeMap::new(),
             size: 0,
             writable: 0..0,
         };
@@ -71,6 +73,17 @@ impl RuntimeImage {
             .get(symbol)
             .ok_or(format!("runtime image: no {symbol}"))?;
         Ok(base.plus(*offset))
+    }
+
+    /// What other commands are told of it.
+    pub fn document(&self) -> RuntimeDoc {
+        /// Enough to tell it from what a program maps.
+        const HEAD: usize = 64;
+        let first = self.parts.first().map_or(&[][..], |(_, bytes)| bytes);
+        RuntimeDoc {
+            symbols: self.symbols.clone(),
+            head: first[..HEAD.min(first.len())].to_vec(),
+        }
     }
 
     /// What has to be written where for an image that starts at `base`.

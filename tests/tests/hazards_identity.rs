@@ -3,6 +3,7 @@
 
 use ipath_tests::command::{Finished, NOBODY, Run};
 use ipath_tests::compile::program;
+use ipath_tests::faulty::faulty;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::racing::{Running, rounds, segment_names};
 use ipath_tests::session::Session;
@@ -88,6 +89,34 @@ fn add_against_remove_against_detach() {
             "{}",
             left.report()
         );
+        clean.assert_unchanged(target.pid());
+    }
+    target.finish("ok calls ");
+}
+
+/// `other_build`: one build of ipath made the session, another changes it, whose runtime has its stubs elsewhere.
+#[test]
+fn other_build() {
+    let target = Target::start(program("trap.c"), ["0", "600"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    let builds = [ipath(), faulty()];
+    for (made, changed) in [(&builds[0], &builds[1]), (&builds[1], &builds[0])] {
+        Run::new(made)
+            .args(attach(&pid, "tiny_four"))
+            .run()
+            .expect(0);
+        let change = |arguments: &[&str]| Run::new(changed).args(arguments).run().expect(0);
+        change(&["add", &pid, "--allow-trap", "-f", "tiny_*"]);
+        let session = Session::of(target.pid());
+        let calls = || session.snapshot().calls("tiny_four");
+        let (before, end) = (calls(), Instant::now() + Duration::from_secs(20));
+        while calls() == before {
+            assert!(Instant::now() < end, "no more calls: {before}");
+            sleep(Duration::from_millis(10));
+        }
+        change(&["remove", &pid, "-f", "tiny_four"]);
+        change(&["detach", &pid]);
         clean.assert_unchanged(target.pid());
     }
     target.finish("ok calls ");

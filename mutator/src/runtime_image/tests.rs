@@ -5,6 +5,8 @@ use iced_x86::{
     OpKind, Register,
 };
 
+use std::collections::HashMap;
+
 use super::*;
 
 #[test]

@@ -1,6 +1,7 @@
 //! The session document: what commands tell each other, as JSON in two slots of the segment, of
 //! which one is always whole.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
@@ -47,6 +48,8 @@ pub struct Document {
     pub tables: Vec<(u64, String)>,
     /// The runtime's image in the target, with its reserve if it has one: first address and bytes.
     pub image: (u64, u64),
+    /// What commands use of that image, which another build of ipath may have laid there.
+    pub runtime: RuntimeDoc,
     /// Whether the runtime makes no system call: see `session/quiet.rs`.
     #[serde(default)]
     pub quiet: bool,
@@ -61,6 +64,15 @@ pub struct Document {
     pub leaving: Vec<(u64, u64)>,
     /// See `leaving`.
     pub leaving_mark: String,
+}
+
+/// A runtime's image.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RuntimeDoc {
+    /// Where its symbols are, in bytes from its start.
+    pub symbols: BTreeMap<String, u64>,
+    /// Its first bytes.
+    pub head: Vec<u8>,
 }
 
 /// A metric.

@@ -31,8 +31,8 @@ use crate::process::{Mapping, Presence, Process};
 
 pub use clean::{Cleaned, clean, sweep};
 pub use document::{
-    Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc, SiteDoc,
-    StopDoc,
+    Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc,
+    RuntimeDoc, SiteDoc, StopDoc,
 };
 pub use journal::Journal;
 pub use layout::Shape;

@@ -508,7 +508,7 @@ impl Locked<'_> {
                 return Err(SegmentError::Corrupt("mappings").into());
             }
         }
-        let cells = Session::cells(&Session::image()?, Avma(self.document.image.0))?;
+        let cells = self.cells()?;
         let starts = regions.iter().map(|r| (Avma(r.start), cells.clone()));
         self.write_own(&starts.collect::<Vec<_>>())?;
         self.document

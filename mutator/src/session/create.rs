@@ -94,8 +94,9 @@ impl Session {
             max_paths: options.max_paths,
             timers: options.metrics.len(),
         };
-        let image = Self::image()?;
+        let image = RuntimeImage::load().map_err(SessionError::Image)?;
         let mut document = document(process, options, hz);
+        document.runtime = image.document();
         document.quiet = quiet::is_needed(process)? || options.no_system_calls;
         let ready = Ready {
             process,

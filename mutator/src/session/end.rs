@@ -152,10 +152,7 @@ impl Locked<'_> {
 
     /// What the runtime has mapped for itself.
     fn own_mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
-        let image = Session::image()?;
-        let table = image
-            .address(Avma(self.document.image.0), SYMBOL_MAPS)
-            .map_err(SessionError::Image)?;
+        let table = self.symbol(SYMBOL_MAPS)?;
         let bytes = read(memory, table, MAP_SLOTS * 16)?;
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
         let own = bytes

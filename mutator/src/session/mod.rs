@@ -34,7 +34,6 @@ use patcher::select::Pattern;
 use crate::error::Failure;
 use crate::process::modules::{Module, modules};
 use crate::process::{Presence, Process, ProcessError, Space};
-use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Segment, SegmentError};
 use crate::tracee::{Stopped, TraceeError};
 
@@ -305,21 +304,25 @@ impl Session {
         }
     }
 
-    fn image() -> Result<RuntimeImage, SessionError> {
-        RuntimeImage::load().map_err(SessionError::Image)
+    /// Where the runtime in the target has a symbol: it may be another build's.
+    fn symbol(&self, name: &str) -> Result<Avma, SessionError> {
+        let (start, len) = self.document.image;
+        let offset = self.document.runtime.symbols.get(name);
+        let offset = offset.filter(|&&offset| offset < len);
+        let offset = offset.ok_or(SegmentError::Corrupt("symbols"))?;
+        Ok(Avma(start.wrapping_add(*offset)))
     }
 
-    /// What each trampoline region begins with: the addresses of the stubs for entries and exits in
-    /// the runtime at `base`.
-    fn cells(image: &RuntimeImage, base: Avma) -> Result<Vec<u8>, SessionError> {
+    /// What each trampoline region begins with: the addresses of the runtime's stubs for entries and
+    /// exits.
+    fn cells(&self) -> Result<Vec<u8>, SessionError> {
         let entry = match std::env::var_os(VERIFY) {
             Some(_) => SYMBOL_VERIFIED_ENTRY_STUB,
             None => SYMBOL_ENTRY_STUB,
         };
         let mut cells = Vec::new();
         for symbol in [entry, SYMBOL_EXIT_STUB] {
-            let stub = image.address(base, symbol).map_err(SessionError::Image)?;
-            cells.extend(stub.0.to_le_bytes());
+            cells.extend(self.symbol(symbol)?.0.to_le_bytes());
         }
         Ok(cells)
     }

@@ -86,10 +86,7 @@ impl Locked<'_> {
     /// Functions that are neither wholly in nor wholly out.
     fn broken(&self) -> Result<Vec<usize>, SessionError> {
         let journal = Journal(&self.segment);
-        let image = Session::image()?;
-        let table = image
-            .address(Avma(self.document.image.0), SYMBOL_FUNCTIONS)
-            .map_err(SessionError::Image)?;
+        let table = self.symbol(SYMBOL_FUNCTIONS)?;
         let functions = &self.document.functions;
         let slots = read(self.space.memory(), table, 8 * functions.len())?;
         let standing = journal.standing()?;
@@ -122,7 +119,7 @@ impl Locked<'_> {
         if unready.is_empty() {
             return Ok(());
         }
-        let cells = Session::cells(&Session::image()?, Avma(self.document.image.0))?;
+        let cells = self.cells()?;
         let stop = self.settled(|memory, maps, code, stopped| {
             let ours = unready
                 .iter()
@@ -137,10 +134,8 @@ impl Locked<'_> {
 
     /// Takes out what there is of a session that was half made or half taken out.
     pub(super) fn clear_half(&mut self) -> Result<(), SessionError> {
-        let image = Session::image()?;
         let (start, len) = self.document.image;
-        let first = image.writes(Avma(start)).into_iter().next();
-        let first = first.map(|(_, bytes)| bytes).unwrap_or_default();
+        let first = self.document.runtime.head.clone();
         let (segment, document) = (&self.segment, &self.document);
         let is_setup = segment.header().state.load(Acquire) == STATE_SETUP;
         let own = segment.file_id()?;

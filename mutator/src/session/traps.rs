@@ -14,7 +14,7 @@ use abi::image::{
 use patcher::Avma;
 
 use super::write::read;
-use super::{Candidate, Locked, Selection, Session, SessionError};
+use super::{Candidate, Locked, Selection, SessionError};
 use crate::segment::SiteDoc;
 use crate::tracee::{CallCode, Remote, Stopped};
 
@@ -43,12 +43,6 @@ impl Candidate {
 }
 
 impl Locked<'_> {
-    fn trap_address(&self, symbol: &str) -> Result<Avma, SessionError> {
-        let base = Avma(self.document.image.0);
-        let address = Session::image()?.address(base, symbol);
-        address.map_err(SessionError::Image)
-    }
-
     /// Tells the handler where breakpoints lead.
     pub(super) fn fill_traps(&mut self, ids: &[usize]) -> Result<(), SessionError> {
         let functions = ids.iter().map(|&id| &self.document.functions[id]);
@@ -59,7 +53,7 @@ impl Locked<'_> {
         if traps.is_empty() {
             return Ok(());
         }
-        let table = self.trap_address(SYMBOL_TRAPS)?;
+        let table = self.symbol(SYMBOL_TRAPS)?;
         let bytes = read(self.space.memory(), table, TRAP_SLOTS * 16)?;
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
         let slots = bytes.chunks_exact(16);
@@ -115,9 +109,9 @@ impl Locked<'_> {
         }
         const SA_RESTORER: u64 = 0x0400_0000;
         let flags = (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER;
-        let handler = self.trap_address(SYMBOL_TRAP_HANDLER)?;
-        let restorer = self.trap_address(SYMBOL_TRAP_RESTORER)?;
-        let new = self.trap_address(SYMBOL_TRAP_ACTIONS)?;
+        let handler = self.symbol(SYMBOL_TRAP_HANDLER)?;
+        let restorer = self.symbol(SYMBOL_TRAP_RESTORER)?;
+        let new = self.symbol(SYMBOL_TRAP_ACTIONS)?;
         let words = [handler.0, flags, restorer.0, u64::MAX];
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let written = self.own.write(self.space.memory(), new, &bytes);
@@ -134,8 +128,8 @@ impl Locked<'_> {
         if !self.document.trap_handler {
             return Ok(false);
         }
-        let handler = self.trap_address(SYMBOL_TRAP_HANDLER)?;
-        let actions = self.trap_address(SYMBOL_TRAP_ACTIONS)?;
+        let handler = self.symbol(SYMBOL_TRAP_HANDLER)?;
+        let actions = self.symbol(SYMBOL_TRAP_ACTIONS)?;
         let space = Arc::clone(&self.space);
         let memory = space.memory();
         let code = CallCode::find(&self.process, &space.maps()?, memory)?;

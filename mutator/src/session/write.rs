@@ -9,7 +9,7 @@ use patcher::emit::Patch;
 
 use super::stack_scan::Stacks;
 use super::windows::InTheWay;
-use super::{Locked, Session, SessionError};
+use super::{Locked, SessionError};
 use crate::process::{Memory, Text};
 use crate::segment::{Journal, SiteDoc};
 use crate::tracee::Stopped;
@@ -17,11 +17,8 @@ use crate::tracee::Stopped;
 impl Locked<'_> {
     /// Tells the runtime that functions are in, or no longer.
     pub(super) fn switch(&mut self, ids: &[usize], on: bool) -> Result<(), SessionError> {
-        let image = Session::image()?;
         let mut writes = Vec::new();
-        let table = image
-            .address(Avma(self.document.image.0), SYMBOL_FUNCTIONS)
-            .map_err(SessionError::Image)?;
+        let table = self.symbol(SYMBOL_FUNCTIONS)?;
         for &id in ids {
             let function = &mut self.document.functions[id];
             function.active = on;

@@ -10,8 +10,10 @@ pub mod image;
 pub mod rule;
 pub mod segment;
 
-/// Version of every layout in this crate; a segment of another version is refused.
-pub const ABI_VERSION: u32 = 6;
+/// Version of every layout in this crate, of the session document, and of what trampolines and stubs agree on: a
+/// session of another version is refused. One of another build with the same version is not: where its runtime has
+/// what, its document tells.
+pub const ABI_VERSION: u32 = 7;
 
 /// Page size of the only platform there is, in bytes.
 pub const PAGE: u64 = 4096;
