@@ -12,12 +12,11 @@ use ipath_tests::session::Session;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::symbols::{address_in, file_offset};
 use ipath_tests::target::Target;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -142,68 +141,6 @@ fn forced_writes_refused() {
     clean.assert_unchanged(target.pid());
     assert!(Profile::read(&file).calls("step") > 0);
     target.finish("ok calls ");
-}
-
-/// The target is killed while ipath is at any of its steps: the command ends, and nothing is left.
-#[test]
-fn target_killed_anywhere() {
-    const ATTACH: [&str; 7] = [
-        "--keep",
-        "--no-tui",
-        "--duration",
-        "1ms",
-        "-f",
-        "busy*!step",
-        "attach",
-    ];
-    let mut steps = 0;
-    // Every third step of some hundreds: by hand all of them.
-    let every = std::env::var("IPATH_TEST_ROUNDS").map_or(7, |_| 1);
-    for step in (1..).step_by(every) {
-        let mut target = Target::start(program("busy.c"), ["2", "600"]).await_output("ready");
-        let pid = target.pid().to_string();
-        let mut command = Command::new(faulty());
-        command.args([ATTACH[6], &pid]).args(&ATTACH[..6]);
-        command
-            .env("IPATH_STOP_AT", step.to_string())
-            .process_group(0);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().expect("started");
-        let id = child.id();
-        let end = Instant::now() + Duration::from_secs(60);
-        let through = loop {
-            if child.try_wait().expect("an own child").is_some() {
-                break true;
-            }
-            if state_of(id) == 'T' {
-                break false;
-            }
-            assert!(Instant::now() < end, "step {step}: neither stops nor ends");
-            sleep(Duration::from_millis(1));
-        };
-        target.signal(Signal::SIGKILL);
-        let _ = kill(Pid::from_raw(id as i32), Signal::SIGCONT);
-        while child.try_wait().expect("an own child").is_none() {
-            if Instant::now() > end {
-                let _ = child.kill();
-                panic!("step {step}: ipath hangs after its target was killed");
-            }
-            sleep(Duration::from_millis(1));
-        }
-        target.wait(Duration::from_secs(20));
-        let _ = Run::ipath(["detach", &pid]).run();
-        let left = ProcessState::shared_of(target.pid());
-        assert!(left.is_empty(), "step {step}: {left:?}");
-        if through {
-            break;
-        }
-        steps += 1;
-    }
-    println!("killed at {steps} steps");
-    assert!(steps >= 20, "only {steps} steps");
 }
 
 /// Stops a target by a signal, and waits until it has.

@@ -1,0 +1,136 @@
+//! The target is killed while ipath is at work on it: the command ends, and nothing is left.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::epoch::state_of;
+use ipath_tests::faulty::faulty;
+use ipath_tests::racing::{Chance, Running, rounds};
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const ATTACH: &[&str] = &[
+    "attach",
+    "PID",
+    "--keep",
+    "--no-tui",
+    "--duration",
+    "1ms",
+    "-f",
+    "busy*!step",
+];
+const ADD: &[&str] = &["add", "PID", "-f", "mix"];
+const REMOVE: &[&str] = &["remove", "PID", "-f", "step"];
+const DETACH: &[&str] = &["detach", "PID"];
+
+fn given<'a>(arguments: &[&'a str], pid: &'a str) -> Vec<&'a str> {
+    let given = arguments.iter().map(|&a| if a == "PID" { pid } else { a });
+    given.collect()
+}
+
+/// A target for this command: with a session where the command is not to make one.
+fn target_for(arguments: &[&str]) -> Target {
+    let target = Target::start(program("busy.c"), ["2", "600"]).await_output("ready");
+    if arguments[0] != "attach" {
+        let pid = target.pid().to_string();
+        Run::ipath(given(ATTACH, &pid)).run().expect(0);
+    }
+    target
+}
+
+/// The target has been killed: the command ends, and what it leaves the next one takes away.
+fn end(mut target: Target, command: Running, what: &str) {
+    let (code, said) = command.finish();
+    assert_ne!(code, -1, "{what}: ended by a signal: {said}");
+    target.wait(Duration::from_secs(20));
+    Run::ipath(["detach", &target.pid().to_string()]).run();
+    let left = ProcessState::shared_of(target.pid());
+    assert!(left.is_empty(), "{what}: {left:?}\n{said}");
+}
+
+/// Kills a target when the command has come to a step; whether it did.
+fn kill_at(arguments: &[&str], step: &str) -> bool {
+    let target = target_for(arguments);
+    let pid = target.pid().to_string();
+    let mut command = Command::new(faulty());
+    command.env("IPATH_STOP_AT", step);
+    let mut running = Running::spawn(command, &given(arguments, &pid));
+    let limit = Instant::now() + Duration::from_secs(60);
+    let mut stopped = false;
+    while !stopped && !running.has_ended() {
+        stopped = state_of(running.id()) == 'T';
+        assert!(Instant::now() < limit, "{step}: neither stops nor ends");
+        sleep(Duration::from_millis(1));
+    }
+    target.signal(Signal::SIGKILL);
+    running.signal(Signal::SIGCONT);
+    end(target, running, &format!("{arguments:?} at {step}"));
+    stopped
+}
+
+#[test]
+fn killed_target_anywhere() {
+    let mut steps = 0;
+    for step in (1..).step_by(7) {
+        if !kill_at(ATTACH, &step.to_string()) {
+            break;
+        }
+        steps += 1;
+    }
+    println!("killed at {steps} steps");
+    assert!(steps >= 20, "only {steps} steps");
+}
+
+/// `killed_target_in_remote_call`: one of its threads is on the way to a call, in it, or on its way back.
+#[test]
+fn killed_target_in_remote_call() {
+    const STEPS: [&str; 6] = [
+        "way back",
+        "set registers",
+        "set signal mask",
+        "to call",
+        "mmap",
+        "munmap",
+    ];
+    for (arguments, least) in [(ATTACH, 5), (DETACH, 5)] {
+        let come = STEPS.iter().filter(|step| kill_at(arguments, step));
+        assert!(come.count() >= least, "{arguments:?}");
+    }
+}
+
+#[test]
+fn killed_target_at_any_moment() {
+    let mut chance = Chance::new();
+    // How long each takes here, as far as known.
+    let mut longest = [Duration::from_millis(60); 4];
+    let mut amid = 0;
+    for round in 0..rounds(40) {
+        let which = chance.below(4) as usize;
+        let arguments = [ATTACH, ADD, REMOVE, DETACH][which];
+        let target = target_for(arguments);
+        let pid = target.pid().to_string();
+        let moment = Duration::from_micros(chance.below(longest[which].as_micros() as u64));
+        let begin = Instant::now();
+        let mut running = Running::start(&given(arguments, &pid));
+        while begin.elapsed() < moment && !running.has_ended() {
+            sleep(Duration::from_micros(50));
+        }
+        let is_amid = !running.has_ended();
+        amid += usize::from(is_amid);
+        longest[which] = match is_amid {
+            true => (longest[which] * 21 / 20).min(Duration::from_secs(5)),
+            false => (longest[which] + begin.elapsed()) / 2,
+        };
+        target.signal(Signal::SIGKILL);
+        end(
+            target,
+            running,
+            &format!("round {round}: {arguments:?} after {moment:?}"),
+        );
+    }
+    println!("killed {amid} times while the command was at work");
+    assert!(amid > 0, "never in time");
+}
