@@ -269,6 +269,9 @@ pub(crate) unsafe fn has_room(thread: *mut Thread) -> bool {
         if !(*(*thread).top).next.is_null() {
             return true;
         }
+        if (*thread).link_more() {
+            return true;
+        }
         let bytes = ACTIVATIONS * size_of::<Activation>() as u64;
         let Some(memory) = memory::map(bytes) else {
             return false;

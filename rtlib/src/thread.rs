@@ -21,8 +21,10 @@ use crate::{fold, memory, sys};
 const STACK: u64 = 96 * 1024;
 /// Frames a walk can hold at first.
 const FRAMES: u64 = 512;
-/// Activations at first, and each time more are needed.
+/// Activations that a thread has room for at first, and that more memory is mapped for each time.
 pub const ACTIVATIONS: u64 = 256;
+/// Of the first, those that are linked at a time: the rest takes no memory.
+const LINKED: u64 = 32;
 /// Stacks a thread is remembered to have run on.
 pub const STACKS: usize = 8;
 
@@ -128,8 +130,10 @@ pub struct Thread {
     pub home: u64,
     /// The stack that its list is of; 0 where that is its first one, or not known.
     pub current: u64,
-    /// The bottom of the list, which has no activation.
+    /// The bottom of the list, which has no activation: the first of [`ACTIVATIONS`] that lie behind each other.
     pub bottom: *mut Activation,
+    /// How many of those have been linked.
+    pub linked: u64,
     /// The stack that it is copying.
     pub moving: Moving,
     /// The thread that was listed before it.
@@ -190,6 +194,26 @@ impl Thread {
             (&raw mut self.quick.low).write_volatile(low);
             (&raw mut self.quick.high).write_volatile(high);
         }
+    }
+
+    /// Links some more of the first activations behind the innermost, which is the list's last; false where all
+    /// are linked.
+    ///
+    /// # Safety
+    /// The thread is the caller's, and has the memory for them.
+    pub unsafe fn link_more(&mut self) -> bool {
+        if self.linked == ACTIVATIONS {
+            return false;
+        }
+        let last = if self.linked == 0 {
+            ptr::null_mut()
+        } else {
+            self.top
+        };
+        // SAFETY: what is not linked yet is zeroed and nobody else's; the rest is the caller's promise.
+        unsafe { activation::link(self.bottom.add(self.linked as usize), LINKED as usize, last) };
+        self.linked += LINKED;
+        true
     }
 
     /// Takes the [`walk_bytes`] at `base` for walks.
@@ -349,9 +373,9 @@ pub(crate) fn fill(base: u64, index: u32) {
         (*thread).memo.begin(memo);
         (*thread).private_stack = (memo + memo::BYTES + STACK) & !0xf;
         (*thread).top = activations as *mut Activation;
-        activation::link((*thread).top, ACTIVATIONS as usize, ptr::null_mut());
         // The bottom of the list encloses every call.
         (*thread).bottom = (*thread).top;
+        (*thread).link_more();
         (*(*thread).top).slot = u64::MAX;
         (*(*thread).top).function = u32::MAX;
     }
