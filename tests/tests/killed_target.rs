@@ -4,6 +4,7 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::program;
 use ipath_tests::epoch::state_of;
 use ipath_tests::faulty::faulty;
+use ipath_tests::place::Scratch;
 use ipath_tests::racing::{Chance, Running, rounds};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
@@ -20,25 +21,49 @@ const ATTACH: &[&str] = &[
     "--duration",
     "1ms",
     "-f",
-    "busy*!step",
+    "F",
 ];
 const ADD: &[&str] = &["add", "PID", "-f", "mix"];
 const REMOVE: &[&str] = &["remove", "PID", "-f", "step"];
 const DETACH: &[&str] = &["detach", "PID"];
 
-fn given<'a>(arguments: &[&'a str], pid: &'a str) -> Vec<&'a str> {
-    let given = arguments.iter().map(|&a| if a == "PID" { pid } else { a });
-    given.collect()
+/// What is attached to.
+#[derive(Clone, Copy)]
+enum Kind {
+    Busy,
+    /// Its first thread has ended: a zombie as long as others live.
+    Headless,
 }
 
-/// A target for this command: with a session where the command is not to make one.
-fn target_for(arguments: &[&str]) -> Target {
-    let target = Target::start(program("busy.c"), ["2", "600"]).await_output("ready");
-    if arguments[0] != "attach" {
-        let pid = target.pid().to_string();
-        Run::ipath(given(ATTACH, &pid)).run().expect(0);
+impl Kind {
+    /// The arguments with what stands for the target in them.
+    fn given<'a>(self, arguments: &[&'a str], pid: &'a str) -> Vec<&'a str> {
+        let given = arguments.iter().map(|&a| match (a, self) {
+            ("PID", _) => pid,
+            ("F", Self::Busy) => "busy*!step",
+            ("F", Self::Headless) => "callers*!work",
+            _ => a,
+        });
+        given.collect()
     }
-    target
+
+    /// A target for this command: with a session where the command is not to make one.
+    fn target_for(self, arguments: &[&str]) -> (Target, Scratch) {
+        let scratch = Scratch::new("killed_target");
+        let target = match self {
+            Self::Busy => Target::start(program("busy.c"), ["2", "600"]),
+            Self::Headless => {
+                let counter = scratch.file("counter").display().to_string();
+                Target::start(program("callers.c"), ["3", "headless", &counter])
+            }
+        };
+        let target = target.await_output("ready");
+        if arguments[0] != "attach" {
+            let pid = target.pid().to_string();
+            Run::ipath(self.given(ATTACH, &pid)).run().expect(0);
+        }
+        (target, scratch)
+    }
 }
 
 /// The target has been killed: the command ends, and what it leaves the next one takes away.
@@ -52,12 +77,12 @@ fn end(mut target: Target, command: Running, what: &str) {
 }
 
 /// Kills a target when the command has come to a step; whether it did.
-fn kill_at(arguments: &[&str], step: &str) -> bool {
-    let target = target_for(arguments);
+fn kill_at(kind: Kind, arguments: &[&str], step: &str) -> bool {
+    let (target, _scratch) = kind.target_for(arguments);
     let pid = target.pid().to_string();
     let mut command = Command::new(faulty());
     command.env("IPATH_STOP_AT", step);
-    let mut running = Running::spawn(command, &given(arguments, &pid));
+    let mut running = Running::spawn(command, &kind.given(arguments, &pid));
     let limit = Instant::now() + Duration::from_secs(60);
     let mut stopped = false;
     while !stopped && !running.has_ended() {
@@ -75,7 +100,7 @@ fn kill_at(arguments: &[&str], step: &str) -> bool {
 fn killed_target_anywhere() {
     let mut steps = 0;
     for step in (1..).step_by(7) {
-        if !kill_at(ATTACH, &step.to_string()) {
+        if !kill_at(Kind::Busy, ATTACH, &step.to_string()) {
             break;
         }
         steps += 1;
@@ -95,9 +120,11 @@ fn killed_target_in_remote_call() {
         "mmap",
         "munmap",
     ];
-    for (arguments, least) in [(ATTACH, 5), (DETACH, 5)] {
-        let come = STEPS.iter().filter(|step| kill_at(arguments, step));
-        assert!(come.count() >= least, "{arguments:?}");
+    for kind in [Kind::Busy, Kind::Headless] {
+        for arguments in [ATTACH, DETACH] {
+            let come = STEPS.iter().filter(|step| kill_at(kind, arguments, step));
+            assert!(come.count() >= 5, "{arguments:?}");
+        }
     }
 }
 
@@ -110,11 +137,11 @@ fn killed_target_at_any_moment() {
     for round in 0..rounds(40) {
         let which = chance.below(4) as usize;
         let arguments = [ATTACH, ADD, REMOVE, DETACH][which];
-        let target = target_for(arguments);
+        let (target, _scratch) = Kind::Busy.target_for(arguments);
         let pid = target.pid().to_string();
         let moment = Duration::from_micros(chance.below(longest[which].as_micros() as u64));
         let begin = Instant::now();
-        let mut running = Running::start(&given(arguments, &pid));
+        let mut running = Running::start(&Kind::Busy.given(arguments, &pid));
         while begin.elapsed() < moment && !running.has_ended() {
             sleep(Duration::from_micros(50));
         }
