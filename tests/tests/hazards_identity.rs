@@ -437,6 +437,10 @@ fn two_attaches_without_names() {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("runs");
         let segments = maps.lines().filter(|l| l.contains("/memfd:ipath")).count();
         assert_eq!(segments, 1, "{maps}");
+        let listed = Run::ipath(["status"]).run().expect(0);
+        let of_target = format!("{pid}  ");
+        let is_listed = listed.stdout.lines().any(|l| l.starts_with(&of_target));
+        assert!(is_listed, "{}", listed.report());
         Session::of(target.pid()).detach();
         clean.assert_unchanged(target.pid());
     }

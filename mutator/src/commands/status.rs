@@ -20,13 +20,19 @@ pub(super) fn status(pid: Option<Pid>) -> Result<(), Failure> {
         let session = open_session("status", pid)?;
         return print(&Page::of(&describe(&session)));
     }
+    let (paths, processes): (Vec<_>, Vec<_>) = named().into_iter().unzip();
+    let names = paths.iter().map(|path| path.display().to_string());
+    // Those without a name, or with one elsewhere, are seen in their processes.
+    let unnamed = segment::mapped(&processes);
+    let pids: Vec<String> = unnamed.iter().map(|p| p.pid.to_string()).collect();
+    let all = processes.iter().chain(&unnamed).zip(names.chain(pids));
     let mut text = String::new();
-    for (path, process) in named() {
-        match Session::open(&process) {
+    for (process, name) in all {
+        match Session::open(process) {
             Ok(session) => text.push_str(&describe(&session)),
             // It has ended since, or a process has begun one just now.
             Err(SessionError::Segment(SegmentError::Missing)) => {}
-            Err(error) => super::warn(&format!("status {}: {error}", path.display())),
+            Err(error) => super::warn(&format!("status {name}: {error}")),
         }
     }
     if text.is_empty() {

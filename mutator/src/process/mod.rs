@@ -100,7 +100,7 @@ impl ProcessError {
 }
 
 /// A process that can be worked on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its id.
     pub pid: Pid,

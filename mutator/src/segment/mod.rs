@@ -129,6 +129,19 @@ impl Drop for Lock {
 /// How long another command is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The processes that map a segment, as far as their maps can be read, but those of `others`.
+pub fn mapped(others: &[Process]) -> Vec<Process> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let process = |pid| Process::find(crate::process::Pid(pid)).ok();
+    let has_segment = |process: &Process| {
+        let maps = process.maps().unwrap_or_default();
+        maps.iter().any(|m| trust::is_segment_name(&m.name))
+    };
+    let found = pids.filter_map(process).filter(|p| !others.contains(p));
+    found.filter(has_segment).collect()
+}
+
 /// The named segments that can be such, by who may write to them, and the processes they stand for, one of
 /// each process.
 pub fn named() -> Vec<(PathBuf, Process)> {
