@@ -27,6 +27,8 @@ pub struct Outlet<'s> {
     file: Rc<File>,
     signals: &'s Signals,
     is_shut: Rc<Cell<bool>>,
+    /// When what is written is given up.
+    end: Rc<Cell<Option<Instant>>>,
 }
 
 impl<'s> Outlet<'s> {
@@ -58,7 +60,13 @@ impl<'s> Outlet<'s> {
             file: Rc::new(file),
             signals,
             is_shut: Rc::default(),
+            end: Rc::default(),
         }
+    }
+
+    /// Waits for no reader for more than a moment after this.
+    pub fn end_at(&self, deadline: Option<Instant>) {
+        self.end.set(deadline.map(|d| d + PATIENCE));
     }
 
     /// The descriptor.
@@ -93,10 +101,13 @@ impl<'s> Outlet<'s> {
     }
 
     fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut deadline: Option<Instant> = None;
         loop {
+            let mut deadline = self.end.get();
             if self.signals.ended() {
-                deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+                // From the first time on that this is noticed: each piece has no time of its own.
+                let soon = Instant::now() + PATIENCE;
+                deadline = Some(deadline.map_or(soon, |d| d.min(soon)));
+                self.end.set(deadline);
             }
             let time = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             let wanted = (self.file.as_fd(), PollFlags::POLLOUT);
@@ -206,6 +217,16 @@ mod tests {
         let (_read, write) = nix::unistd::pipe().unwrap();
         let mut outlet = Outlet::new(File::from(write), &signals);
         to_this_thread(libc::SIGTERM);
+        let error = outlet.write_all(&[0; 1 << 20]).unwrap_err();
+        assert!(is_nobody(&error), "{error}");
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_is_left_at_the_deadline() {
+        let signals = Signals::hold().unwrap();
+        let (_read, write) = nix::unistd::pipe().unwrap();
+        let mut outlet = Outlet::new(File::from(write), &signals);
+        outlet.end_at(Some(Instant::now()));
         let error = outlet.write_all(&[0; 1 << 20]).unwrap_err();
         assert!(is_nobody(&error), "{error}");
     }

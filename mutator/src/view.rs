@@ -113,6 +113,7 @@ impl<'s> View<'s> {
         interval: Duration,
         deadline: Option<Instant>,
     ) -> Result<(), ViewError> {
+        self.tty.outlet().end_at(deadline);
         let mut keyboard = keyboard::Keyboard::of(self.tty.clone());
         let shown = watch::watch(
             &mut self.terminal,

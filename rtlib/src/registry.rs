@@ -275,7 +275,11 @@ fn give() {
             Some((fs.wrapping_add(thread::tid_offset()?) as *const u32).read_volatile())
         };
         ((*owner).kernel_tid, (*owner).process) = match sys::may_call() {
-            true => (sys::gettid(), sys::getpid()),
+            // A child that shares the memory runs as the thread that waits for it, and ends before that.
+            true if sys::getpid() != sys::own_pid() => {
+                (own().unwrap_or(sys::own_pid()), sys::own_pid())
+            }
+            true => (sys::gettid(), sys::own_pid()),
             false => (own().unwrap_or((*thread).index), 0),
         };
         let (tid, from_fs) = match thread::tid_offset() {

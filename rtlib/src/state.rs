@@ -27,6 +27,7 @@ pub static ipath_alive: AlivePage = AlivePage(AtomicU64::new(0));
 #[allow(non_upper_case_globals)]
 pub static ipath_parameters: Parameters = Parameters {
     segment: AtomicU64::new(0),
+    process: AtomicU64::new(0),
     max_paths: AtomicU64::new(0),
     depth: AtomicU64::new(0),
     folds: AtomicU64::new(0),

@@ -57,15 +57,19 @@ fn seccomp_trap() {
         target.until(Duration::from_secs(20), "put its filter on", filtered);
         for user in [NOBODY, 0] {
             let clean = ProcessState::between(target.pid(), Signal::SIGSYS);
-            let scratch = Scratch::new("filtered");
-            let file = scratch.file("p.json");
-            let mut attached = Run::ipath(["attach", &pid, "--no-tui", "--duration", "50ms"]);
-            attached = attached.args(["-f", "work"]);
-            attached = match user {
-                NOBODY => attached.as_nobody(),
-                _ => attached.arg("-o").arg(&file),
+            let given = [
+                "attach",
+                &pid,
+                "--no-tui",
+                "--duration",
+                "50ms",
+                "-f",
+                "work",
+            ];
+            let attached = match user {
+                NOBODY => Run::ipath(given).as_nobody().run(),
+                _ => Run::ipath(given).arg("--keep").run(),
             };
-            let attached = attached.run();
             assert!(
                 target.poll().is_none(),
                 "call {number}: {}",
@@ -74,8 +78,12 @@ fn seccomp_trap() {
             if user == 0 {
                 // Who may suspend the filter is not hindered by it, and the runtime makes no call.
                 assert_eq!(attached.code(), 0, "call {number}: {}", attached.report());
-                let profile = Profile::read(&file);
-                assert!(profile.calls("work") > 0, "call {number}");
+                let session = Session::of(target.pid());
+                let limit = Duration::from_secs(20);
+                target.until(limit, "called work", |_| {
+                    session.snapshot().calls("work") > 0
+                });
+                let profile = session.detach();
                 assert_eq!(profile.losses.missed, 0, "call {number}");
                 profile.assert_complete("its maps are published");
             } else if attached.code() != 0 {
@@ -129,7 +137,7 @@ fn forced_writes_refused() {
             &pid,
             "--no-tui",
             "--duration",
-            "300ms",
+            "2s",
             "-f",
             "busy*!step",
             "-o",
@@ -141,6 +149,19 @@ fn forced_writes_refused() {
     clean.assert_unchanged(target.pid());
     assert!(Profile::read(&file).calls("step") > 0);
     target.finish("ok calls ");
+    // What `run` starts is stopped otherwise.
+    let refused = Run::new(faulty())
+        .args(["run", "--no-tui", "-f", "busy*!step", "--"])
+        .arg(program("busy.c"))
+        .args(["1", "1"])
+        .env("IPATH_REFUSE_WRITES", "1")
+        .run();
+    assert_eq!(refused.code(), 1, "{}", refused.report());
+    assert!(
+        refused.stderr.contains("proc_mem.force_override"),
+        "{}",
+        refused.report()
+    );
 }
 
 /// Stops a target by a signal, and waits until it has.
@@ -305,9 +326,11 @@ fn uprobe_after() {
 /// All the program maps is locked into memory: the segment is not, and no stop lasts for its sake.
 #[test]
 fn mcl_future() {
-    let target = Target::start(program("locked_memory.c"), [] as [&str; 0]).await_output("ready");
+    let mut target =
+        Target::start(program("locked_memory.c"), [] as [&str; 0]).await_output("ready");
+    let pid = target.pid();
     let field = |name: &str| {
-        let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).expect("runs");
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("runs");
         let line = status
             .lines()
             .find_map(|l| l.strip_prefix(name))
@@ -321,7 +344,10 @@ fn mcl_future() {
     };
     let before = field("VmLck:");
     let session = Session::attach(target.pid(), &["work"]);
-    sleep(Duration::from_millis(200));
+    let limit = Duration::from_secs(20);
+    target.until(limit, "called work", |_| {
+        session.snapshot().calls("work") > 0
+    });
     let grown = field("VmLck:").saturating_sub(before);
     let profile = session.detach();
     assert!(profile.calls("work") > 0);

@@ -206,6 +206,16 @@ fn unread_pipe() {
     watched.assert_clean();
 }
 
+/// The time is over, and nobody reads.
+#[test]
+fn unread_pipe_at_the_end_of_the_time() {
+    let watched = Watched::new();
+    let more = ["--format", "jsonl", "--interval", "1ms", "--duration", "2s"];
+    let attach = piped(watched.attach(&ipath(), &more));
+    assert_eq!(ends(attach), (Some(0), String::new()));
+    watched.assert_clean();
+}
+
 /// The reader of a program and of what is said of it goes: the program meets that as it would alone.
 #[test]
 fn closed_pipe_of_run() {
@@ -226,6 +236,14 @@ fn closed_pipe_of_run() {
     assert_eq!(code, alone, "{text}");
 }
 
+/// What ends a watch that is to panic at a place: where it comes there while it watches, the panic alone.
+fn until(place: &str) -> &'static [&'static str] {
+    match ["collect", "detach", "report"].contains(&place) {
+        true => &["--duration", "100ms"],
+        false => &[],
+    }
+}
+
 #[test]
 fn panic_in_view() {
     // Not in the targets' time.
@@ -240,7 +258,7 @@ fn panic_in_view() {
         "look:thread",
     ] {
         let watched = Watched::new();
-        let mut command = watched.attach(&faulty(), &["--duration", "100ms"]);
+        let mut command = watched.attach(&faulty(), until(place));
         command.env("IPATH_PANIC_AT", place);
         let mut view = Pty::spawn(command, true);
         let before = view.termios();
@@ -263,20 +281,16 @@ fn panic_in_summaries() {
     faulty();
     for place in ["summary", "look", "collect", "detach", "report"] {
         let watched = Watched::new();
-        let more = ["--no-tui", "--duration", "100ms"];
+        let more = [&["--no-tui"], until(place)].concat();
         let mut command = watched.attach(&faulty(), &more);
         command.env("IPATH_PANIC_AT", place);
-        let mut attach = piped(command);
-        drop(attach.stdout.take());
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let attach = command.stderr(Stdio::piped()).spawn().expect("started");
         let (code, text) = ends(attach);
-        // Where the reader's going is seen first, there is nothing to summarise or to report.
-        let skipped = ["summary", "report", "look"].contains(&place) && code == Some(0);
-        assert!(code == Some(1) || skipped, "{place}: {code:?} {text}");
-        if code == Some(1) {
-            let lines: Vec<_> = text.lines().collect();
-            assert_eq!(lines.len(), 2, "{place}: {text}");
-            assert!(lines[0].starts_with("ipath: internal error in "), "{text}");
-        }
+        assert_eq!(code, Some(1), "{place}: {text}");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{place}: {text}");
+        assert!(lines[0].starts_with("ipath: internal error in "), "{text}");
         watched.assert_clean();
     }
 }

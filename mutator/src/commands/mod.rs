@@ -8,6 +8,7 @@ mod export;
 mod list;
 mod measure;
 mod panics;
+mod remarks;
 mod run;
 mod source;
 mod status;
@@ -19,10 +20,11 @@ use std::process::ExitCode;
 use crate::cli::{Cli, Command};
 use crate::error::Failure;
 use crate::outlet::is_nobody;
-use crate::printable::{Page, printable};
+use crate::printable::Page;
 use crate::process::{Pid, Process};
 use crate::segment::SegmentError;
 use crate::session::{Session, SessionError};
+use remarks::warn;
 
 /// Does what the command line says.
 pub fn run(cli: Cli) -> ExitCode {
@@ -72,6 +74,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
 }
 
 fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
+    remarks::finish();
     match result {
         Ok(code) => code,
         Err(failure) => {
@@ -154,10 +157,4 @@ fn is_lost_terminal(error: &std::io::Error) -> bool {
     let kind =
         || nix::sys::stat::fstat(std::io::stdout().as_fd()).map(|s| s.st_mode & libc::S_IFMT);
     error.raw_os_error() == Some(libc::EIO) && kind() == Ok(libc::S_IFCHR)
-}
-
-/// A line on standard error that is no error.
-fn warn(text: &str) {
-    // Nobody is left to tell where standard error is closed.
-    let _ = writeln!(std::io::stderr().lock(), "ipath: {}", printable(text));
 }

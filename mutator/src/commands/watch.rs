@@ -157,6 +157,7 @@ fn print_until_end(
 ) -> Result<Shown, Failure> {
     let failure = |e| Failure::new("write", "standard output", io_text(&e));
     let mut out = Outlet::standard(signals).map_err(failure)?;
+    out.end_at(deadline);
     let process = live.session().process().clone();
     let mut last: Option<Profile> = None;
     let mut doubted: Option<String> = None;

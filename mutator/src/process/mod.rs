@@ -291,6 +291,12 @@ impl Process {
         list_tids(self.pid)
     }
 
+    /// Whether a thread is there, as far as can be seen: what cannot be read may be there.
+    pub fn has_thread(&self, tid: Tid) -> bool {
+        let folder = fs::metadata(format!("/proc/{}/task/{tid}", self.pid));
+        folder.map_or_else(|e| !is_no_process(&e), |_| true)
+    }
+
     /// A value of /proc/PID/status.
     pub fn status(&self, key: &str) -> Option<String> {
         status_field(&format!("/proc/{}/status", self.pid), key)
@@ -376,7 +382,7 @@ pub fn is_passing(tid: i32) -> bool {
 }
 
 /// Is this what /proc answers for a process that is not there?
-fn is_no_process(error: &io::Error) -> bool {
+pub fn is_no_process(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 

@@ -31,7 +31,7 @@ pub fn clean() -> Vec<(PathBuf, Cleaned)> {
         let cleaned = clean_one(&process, &path);
         (path, cleaned)
     };
-    super::named().into_iter().map(clean).collect()
+    super::all_named().into_iter().map(clean).collect()
 }
 
 /// The same at an attach, for segments of this user's alone that nobody has read or written for so long that
@@ -51,7 +51,7 @@ pub fn sweep() {
         let age = touched.and_then(|t| now.duration_since(t).map_err(io::Error::other));
         metadata.uid() == own && age.is_ok_and(|age| age > UNREAD)
     };
-    for (path, process) in super::named() {
+    for (path, process) in super::all_named() {
         if is_old(&path) {
             // What cannot be removed is for `status --clean` to tell of.
             let _ = clean_one(&process, &path);

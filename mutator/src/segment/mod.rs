@@ -36,7 +36,7 @@ pub use document::{
 };
 pub use journal::Journal;
 pub use layout::Shape;
-pub use trust::{Claim, is_segment_name};
+pub use trust::{Claim, is_segment_name, is_unnamed};
 
 /// Where named segments are.
 const FOLDER: &str = "/dev/shm";
@@ -145,6 +145,13 @@ pub fn mapped(others: &[Process]) -> Vec<Process> {
 /// The named segments that can be such, by who may write to them, and the processes they stand for, one of
 /// each process.
 pub fn named() -> Vec<(PathBuf, Process)> {
+    let mut found = all_named();
+    found.dedup_by(|(_, a), (_, b)| a == b);
+    found
+}
+
+/// The same with all of a process that has several.
+fn all_named() -> Vec<(PathBuf, Process)> {
     let of = |(path, (pid, start_time)): (PathBuf, (i32, u64))| {
         let process = Process {
             pid: crate::process::Pid(pid),
@@ -157,7 +164,6 @@ pub fn named() -> Vec<(PathBuf, Process)> {
     let mut found: Vec<(PathBuf, Process)> = trust::names().into_iter().filter_map(of).collect();
     let key = |p: &Process| (p.pid, p.start_time);
     found.sort_by_key(|(_, process)| key(process));
-    found.dedup_by_key(|(_, process)| key(process));
     found
 }
 
@@ -195,7 +201,16 @@ impl Segment {
             )
         };
         let begun = file.set_len(shape.size());
-        let begun = begun.and_then(|()| shape.least().into_iter().try_for_each(fill));
+        let all = || shape.least().into_iter().try_for_each(fill);
+        let begun = begun.and_then(|()| match all() {
+            // Enough to say what is about to be mapped, if the file goes no further than that.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                file.set_len(0)?;
+                file.set_len(shape.size())?;
+                fill(0..abi::PAGE)
+            }
+            other => other,
+        });
         if let Err(error) = begun {
             return give_up(io(error));
         }

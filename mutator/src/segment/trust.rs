@@ -15,8 +15,8 @@ use crate::faults::step;
 use crate::process::identity::file_id;
 use crate::process::{Mapping, Process};
 
-/// What the name of every segment in the target alone begins with, as its maps show it.
-pub(super) const UNNAMED: &str = "/memfd:ipath";
+/// The name of every segment in the target alone, as its maps and links to it show it.
+pub(super) const UNNAMED: &str = "/memfd:ipath (deleted)";
 /// What the names in [`FOLDER`] begin with.
 const PREFIX: &str = "ipath-";
 /// Permissions of a segment: its owner's alone.
@@ -41,6 +41,11 @@ pub(super) fn path_for(process: &Process, suffix: Option<u32>) -> PathBuf {
     })
 }
 
+/// Whether a link to a descriptor's file says that it is a segment without a name.
+pub fn is_unnamed(link: &Path) -> bool {
+    link == Path::new(UNNAMED)
+}
+
 /// Whether maps name a segment so, of whichever process.
 pub fn is_segment_name(name: &str) -> bool {
     let named = || {
@@ -48,7 +53,7 @@ pub fn is_segment_name(name: &str) -> bool {
             .strip_prefix('/')?
             .strip_prefix(PREFIX)
     };
-    name.starts_with(UNNAMED) || named().is_some()
+    name == UNNAMED || named().is_some()
 }
 
 /// The process that a file name stands for, if it is a segment's.
@@ -213,6 +218,11 @@ impl Claim {
     /// Takes its lock.
     pub fn lock(&self) -> Result<Lock, SegmentError> {
         Lock::take(&self.file, PATIENCE)
+    }
+
+    /// Takes its lock, if nobody has it.
+    pub fn try_lock(&self) -> Result<Lock, SegmentError> {
+        Lock::take(&self.file, std::time::Duration::ZERO)
     }
 
     /// Whether its maker has come as far as touching the process: what there is before that has

@@ -15,7 +15,7 @@ use crate::faults::step;
 use crate::process::Process;
 use crate::process::modules::Module;
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{Document, MetricDoc, SegmentError, Shape};
+use crate::segment::{Document, MetricDoc, SegmentError, Shape, has_room};
 use crate::tracee::{Priority, Stopped, tracing};
 
 /// What is measured beside the count.
@@ -107,6 +107,7 @@ impl Session {
                 true => quiet::reserve(process),
                 false => 0,
             },
+            has_room: has_room(),
         };
         let Placed {
             segment,
@@ -200,6 +201,7 @@ impl Session {
         });
         Parameters {
             segment: self.document.segment.0.into(),
+            process: (process.inner_pid() as u64).into(),
             max_paths: options.max_paths.into(),
             depth: options.depth.into(),
             folds: u64::from(options.collapse_recursion).into(),

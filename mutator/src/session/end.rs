@@ -15,7 +15,7 @@ use super::stack_scan::Stacks;
 use super::write::read;
 use super::{Locked, Session, SessionError};
 use crate::process::{Memory, Pid, Presence, Text, Tid};
-use crate::segment::Journal;
+use crate::segment::{Journal, SegmentError};
 use crate::tracee::{CallCode, Priority, Stopped, StoppedThread, tracing};
 
 /// What became of the target.
@@ -54,8 +54,11 @@ impl Locked<'_> {
     pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
         self.take_everything_out()?;
         self.close();
-        self.segment.write_document(&self.document)?;
-        Ok(Ended::Detached)
+        // For whoever reads the segment on; where there is no room, the document stands as it was.
+        match self.segment.write_document(&self.document) {
+            Ok(()) | Err(SegmentError::Full) => Ok(Ended::Detached),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// An error that came of the target's having ended, or having become another program, is none.

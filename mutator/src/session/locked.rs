@@ -138,6 +138,17 @@ impl<'s> Locked<'s> {
                 Err(error) => return Err(SessionError::Memory("write", *at, error)),
             }
         };
+        if self
+            .space
+            .process()
+            .tracer()
+            .is_some_and(|(_, by)| is_own_thread(by))
+        {
+            // `run` has it stopped, and this is not the place where that could be written by.
+            let why = "the kernel refuses writes into its code (proc_mem.force_override): start it by itself and \
+                       attach to it";
+            return Err(SessionError::Held(why.to_owned()));
+        }
         let mut stopped = Stopped::all(&self.space)?;
         let text = stopped.text();
         let written = refused.into_iter().try_for_each(|(at, bytes)| {
@@ -176,6 +187,10 @@ pub(super) fn close(segment: &Segment, _held: &Lock) {
     }
     header.state.store(STATE_ENDED, Relaxed);
     segment.remove_name();
+}
+
+fn is_own_thread(tid: i32) -> bool {
+    std::fs::exists(format!("/proc/self/task/{tid}")).unwrap_or(false)
 }
 
 fn state_of(segment: &Segment) -> u32 {

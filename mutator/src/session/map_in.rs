@@ -19,7 +19,7 @@ use crate::process::identity::file_id;
 use crate::process::maps::free_range;
 use crate::process::{Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{Document, Lock, Segment, SegmentError, Shape, has_room, is_segment_name};
+use crate::segment::{Document, Lock, Segment, SegmentError, Shape, is_segment_name};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// What is needed for it.
@@ -30,6 +30,8 @@ pub(super) struct Ready<'r> {
     pub(super) shape: &'r Shape,
     /// Bytes that are mapped behind the image for a runtime that makes no system calls; 0 for one that does.
     pub(super) reserve: u64,
+    /// Whether a segment with a name has room here.
+    pub(super) has_room: bool,
 }
 
 /// A session in the target, before its first function is in.
@@ -109,18 +111,14 @@ pub(super) fn map_in(
     }
 }
 
-/// The named segment; none without a place for it here, or where that is full: then the target makes one
-/// of its own.
+/// The named segment; none without a place for it here. Where that is nearly full, the target makes one of its own,
+/// and this one is there as long as that has no document.
 fn named_segment(ready: &Ready<'_>) -> Result<Named, SessionError> {
     /// Other commands may be faster, and be ended.
     const TRIES: usize = 16;
     for _ in 0..TRIES {
         make_way(ready.process, ready.space)?;
         match Segment::create(ready.process, ready.shape) {
-            Ok((segment, _)) if !has_room() => {
-                segment.remove_name();
-                return Ok(None);
-            }
             Ok(made) => return Ok(Some(made)),
             Err(SegmentError::Io(_, error)) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(SegmentError::Io(path, error)) => match error.raw_os_error() {
@@ -153,6 +151,7 @@ fn map_with(
         image,
         shape,
         reserve,
+        ..
     } = *ready;
     let mut tries = 0;
     loop {
@@ -164,7 +163,11 @@ fn map_with(
         document.segment = (start.0, shape.size());
         document.image = (base.0, image_len);
         if let Some((segment, _)) = named {
-            segment.write_document(document)?;
+            match segment.write_document(document) {
+                // Not even for that.
+                Err(SegmentError::Full) if !ready.has_room => segment.remove_name(),
+                written => written?,
+            }
         }
         let code = CallCode::find(process, &maps, space.memory())?;
         let (result, stop) = match stopped.as_deref_mut() {
@@ -261,11 +264,12 @@ fn map_segment(
     let scratch = base.plus(writable.start);
     let opened = named
         .as_ref()
+        .filter(|_| ready.has_room)
         .and_then(|(segment, _)| open_named(process, remote, scratch, segment));
     let (own, fd) = match opened {
         Some(fd) => (None, fd),
         None => {
-            let (own, fd) = own_file(process, remote, scratch, shape)?;
+            let (own, fd) = own_file(process, remote, scratch, shape, document)?;
             (Some(own), fd)
         }
     };
@@ -334,6 +338,7 @@ fn own_file(
     remote: &mut Remote<'_>,
     scratch: Avma,
     shape: &Shape,
+    document: &Document,
 ) -> Result<((Segment, Lock), u64), SessionError> {
     pass(remote, scratch, b"ipath\0")?;
     let flags = u64::from(libc::MFD_CLOEXEC);
@@ -355,7 +360,10 @@ fn own_file(
             return Err(io(io::Error::other("not a regular file")));
         }
         file.set_len(shape.size()).map_err(io)?;
-        Segment::from_target(file, process, shape)
+        let (segment, lock) = Segment::from_target(file, process, shape)?;
+        // Whoever finds it mapped finds out what it belongs to.
+        segment.write_document(document)?;
+        Ok((segment, lock))
     };
     match open() {
         Ok(own) => Ok((own, fd)),

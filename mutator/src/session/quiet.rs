@@ -35,9 +35,18 @@ const POPULATED: [(usize, u64); 5] = [
 
 /// Whether the runtime is to make no system call in a process; an error where it cannot run there.
 pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
-    let tids = process.tids().unwrap_or_default();
-    let mode = |tid| process.thread_status(tid, "Seccomp");
-    let modes: Vec<String> = tids.into_iter().filter_map(mode).collect();
+    let tids = process
+        .list_tids()
+        .map_err(|e| SessionError::Unknown(crate::error::io_text(&e)))?;
+    let mut modes: Vec<String> = Vec::new();
+    for tid in tids {
+        match process.thread_status(tid, "Seccomp") {
+            Some(mode) => modes.push(mode),
+            // It has ended since, or there is another reason, and a filter may be there.
+            None if process.has_thread(tid) => modes.push("unknown".to_owned()),
+            None => {}
+        }
+    }
     if modes.iter().any(|mode| mode == "1") {
         let why =
             "a thread of it is in seccomp's strict mode, which forbids the time-stamp counter";

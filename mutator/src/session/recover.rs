@@ -20,7 +20,7 @@ use crate::faults::step;
 use crate::process::identity::{FileId, file_id};
 use crate::process::memory::is_anonymous;
 use crate::process::{Mapping, Memory, Space};
-use crate::segment::{Journal, is_segment_name};
+use crate::segment::{Claim, Journal, SegmentError, is_segment_name, is_unnamed};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// First bytes of a mapping that is about to be taken out.
@@ -144,12 +144,16 @@ impl Locked<'_> {
         let unmarked = !is_setup && mark.is_empty();
         let space = Arc::clone(&self.space);
         self.settled(|memory, maps, code, stopped| {
+            // It goes last. Without it all has gone, with the program that it was in, too.
+            let is_segment_here = maps
+                .iter()
+                .any(|m| m.range.start.0 == document.segment.0 && m.file == own);
             let is_left = |&(start, len): &(u64, u64)| {
                 let here = is_anonymous(maps, Avma(start), len);
                 match is_setup {
                     true => is_unused(maps, memory, start, len, &first),
                     // Nothing has been taken out yet.
-                    false if unmarked => here,
+                    false if unmarked => here && is_segment_here,
                     false => here && is_marked(memory, start, mark),
                 }
             };
@@ -173,7 +177,23 @@ impl Locked<'_> {
             unmap(code, stopped, &ours)
         })?;
         self.close();
+        self.remove_draft();
         Ok(())
+    }
+
+    /// Removes the named segment that its maker has left which told of this one, where this one has no name.
+    fn remove_draft(&self) {
+        let named = || Claim::find::<SegmentError>(&self.process, || Ok(Vec::new()));
+        if self.segment.path().is_some() {
+            return;
+        }
+        // What is of no use may stay where it cannot be read.
+        if let Ok(Some(claim)) = named()
+            && let Ok(_lock) = claim.try_lock()
+            && claim.is_named()
+        {
+            claim.remove_name();
+        }
     }
 
     /// Does something in one stop, in which no thread of the target has a call before it that a killed
@@ -210,9 +230,11 @@ impl Locked<'_> {
                 )));
             }
         }
-        let random = fs::read("/proc/sys/kernel/random/uuid").unwrap_or_default();
-        let letters = random.into_iter().filter(u8::is_ascii_hexdigit).take(MARK);
-        let mark: Vec<u8> = letters.collect();
+        let random = crate::random::bytes::<{ MARK / 2 }>();
+        let mark: Vec<u8> = random
+            .iter()
+            .flat_map(|b| format!("{b:02x}").into_bytes())
+            .collect();
         let writes = mappings.iter().map(|m| (Avma(m.0), mark.clone()));
         self.write_own(&writes.collect::<Vec<_>>())?;
         self.document.leaving_mark = String::from_utf8_lossy(&mark).into_owned();
@@ -260,8 +282,7 @@ fn close_descriptors(
     let is_ours = |fd: &u64| {
         let path = format!("{folder}/{fd}");
         let same = fs::metadata(&path).is_ok_and(|m| file_id(&m) == *own);
-        let link = fs::read_link(&path).unwrap_or_default();
-        same || is_segment_name(&link.to_string_lossy())
+        same || fs::read_link(&path).is_ok_and(|link| is_unnamed(&link))
     };
     let entries = fs::read_dir(&folder).into_iter().flatten();
     let left: Vec<u64> = entries

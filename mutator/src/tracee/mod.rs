@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::process::memory::WholeProcess;
-use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid, is_passing};
+use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid, is_no_process, is_passing};
 
 use sys::Change;
 use wait::{Waited, wait_for_stop};
@@ -377,12 +377,16 @@ fn thread_count(process: &Process) -> Option<usize> {
     process.status("Threads")?.trim().parse().ok()
 }
 
+/// Whether a thread has ended; what cannot be read tells nothing.
 fn is_dead(pid: Pid, tid: Tid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
-    stat.map_or(true, |s| {
-        s.rsplit_once(") ")
-            .is_none_or(|(_, r)| r.starts_with(['Z', 'X']))
-    })
+    let has_ended = |stat: String| {
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+    };
+    match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")) {
+        Ok(stat) => has_ended(stat),
+        Err(error) => is_no_process(&error),
+    }
 }
 
 /// Whether it is not asleep: then it stops as soon as it gets a processor.

@@ -302,9 +302,17 @@ impl<'t> Remote<'t> {
                     // can be given its own registers back.
                     sys::interrupt(tid).map_err(|e| TraceeError::registers(tid, e))?;
                     return match wait::next(tid)? {
+                        // It has come to its end after all.
+                        Change::Call => Ok(()),
                         Change::Ended => Err(TraceeError::ThreadGone(tid)),
                         Change::None => Err(self.stuck()),
-                        _ => Err(TraceeError::Call(name, Errno::EINTR)),
+                        Change::Signal(signal) => {
+                            self.hold_up(signal)?;
+                            Err(TraceeError::Call(name, Errno::EINTR))
+                        }
+                        Change::Stopped | Change::Other(_) => {
+                            Err(TraceeError::Call(name, Errno::EINTR))
+                        }
                     };
                 }
             }

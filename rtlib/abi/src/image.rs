@@ -31,6 +31,8 @@ pub const ALIVE: u64 = 0x6976_6c61_6874_6170;
 pub struct Parameters {
     /// Address of the segment in the target.
     pub segment: AtomicU64,
+    /// The process's id in its own pid namespace. A child that shares its memory (vfork) has another.
+    pub process: AtomicU64,
     /// Most distinct paths; further ones share one path per function.
     pub max_paths: AtomicU64,
     /// Innermost callers kept; 0 keeps all.
@@ -163,7 +165,7 @@ pub struct TrapActions {
 const _: () = {
     assert!(size_of::<TrapSlot>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 64 + 8 * MAX_TIMERS + 32 + 8 * AREAS);
+    assert!(size_of::<Parameters>() == 72 + 8 * MAX_TIMERS + 32 + 8 * AREAS);
     assert!(size_of::<FunctionSlot>() == 8);
     assert!(size_of::<MapSlot>() == 16);
 };

@@ -1,0 +1,77 @@
+//! Lines on standard error that are no errors. Nobody who does not read them keeps a session in, or a program
+//! stopped: what cannot be written at once waits for the command's end.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::printable::printable;
+
+/// What a pipe or a terminal takes at once, if it takes anything (pipe(7), PIPE_BUF).
+const AT_ONCE: usize = 4096;
+
+/// What has not been written yet.
+static WAITING: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+fn waiting() -> MutexGuard<'static, Vec<u8>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says something.
+pub(super) fn warn(text: &str) {
+    let mut waiting = waiting();
+    waiting.extend(format!("ipath: {}\n", printable(text)).into_bytes());
+    write_some(&mut waiting, io::stderr());
+}
+
+/// Writes what is waiting, however long that takes.
+pub(super) fn finish() {
+    let waiting = std::mem::take(&mut *waiting());
+    // Nobody is left to tell where standard error is closed.
+    let _ = io::stderr().lock().write_all(&waiting);
+}
+
+/// Writes as much as is taken at once.
+fn write_some(waiting: &mut Vec<u8>, mut to: impl Write + AsFd) {
+    let takes = |to: &dyn AsFd| {
+        let mut fds = [PollFd::new(to.as_fd(), PollFlags::POLLOUT)];
+        let polled = poll(&mut fds, PollTimeout::ZERO);
+        let ready = fds[0].revents().unwrap_or(PollFlags::empty());
+        polled.is_ok() && ready.contains(PollFlags::POLLOUT)
+    };
+    while !waiting.is_empty() && takes(&to) {
+        let piece = waiting.len().min(AT_ONCE);
+        match to.write(&waiting[..piece]) {
+            Ok(written) => drop(waiting.drain(..written)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Read;
+
+    #[test]
+    fn what_is_not_read_waits() {
+        let (read, write) = nix::unistd::pipe().expect("a pipe");
+        let write = File::from(write);
+        let text: Vec<u8> = (0..1u32 << 20).map(|n| n as u8).collect();
+        let mut waiting = text.clone();
+        write_some(&mut waiting, &write);
+        assert!(!waiting.is_empty() && waiting.len() < text.len());
+        // More is taken once there is room.
+        let mut first = vec![0; 1 << 15];
+        let mut read = File::from(read);
+        read.read_exact(&mut first).expect("there");
+        let before = waiting.len();
+        write_some(&mut waiting, &write);
+        assert!(waiting.len() < before);
+        assert_eq!(first, text[..first.len()]);
+    }
+}
