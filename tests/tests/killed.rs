@@ -4,16 +4,18 @@
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
 use ipath_tests::faulty::faulty;
+use ipath_tests::place;
 use ipath_tests::racing::{Chance, Running, rounds};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// What is done to the target while ipath is killed.
-struct Deed {
+struct Deed<'p> {
     /// The command's arguments; `PID` stands for the target's.
     arguments: &'static [&'static str],
     /// The functions of the session before it; none without a session.
@@ -22,33 +24,66 @@ struct Deed {
     functions: &'static [&'static str],
     /// At least so many steps are expected.
     steps: u64,
+    /// Where ipath runs.
+    place: &'p Place,
 }
 
-fn ipath(arguments: &[&str], pid: u32) -> Finished {
-    let pid = pid.to_string();
-    let arguments = arguments.iter().map(|&a| if a == "PID" { &pid } else { a });
-    Run::ipath(arguments).run()
+/// Where ipath runs.
+enum Place {
+    /// Beside the tests.
+    Here,
+    /// In a mount namespace of its own, where /dev/shm has no room for a session.
+    Small(Target),
 }
 
-fn attach(functions: &[&str], pid: u32) -> Finished {
-    let mut arguments = vec!["attach", "PID", "--keep", "--no-tui", "--duration", "1ms"];
-    arguments.extend(functions.iter().flat_map(|f| ["-f", f]));
-    ipath(&arguments, pid)
+static HERE: Place = Place::Here;
+
+impl Place {
+    fn small() -> Self {
+        const SCRIPT: &str =
+            "mount -t tmpfs -o size=16k tmpfs /dev/shm && echo ready && exec sleep 3600";
+        let holder = Target::start("unshare", ["--mount", "sh", "-c", SCRIPT]);
+        Self::Small(holder.await_output("ready"))
+    }
+
+    /// A command of this program.
+    fn command(&self, program: &Path) -> Run {
+        match self {
+            Self::Here => Run::new(program),
+            Self::Small(holder) => Run::new("nsenter")
+                .arg(format!("--mount=/proc/{}/ns/mnt", holder.pid()))
+                .arg(program),
+        }
+    }
+
+    fn ipath(&self, arguments: &[&str], pid: u32) -> Finished {
+        let pid = pid.to_string();
+        let arguments = arguments.iter().map(|&a| if a == "PID" { &pid } else { a });
+        self.command(&place::ipath()).args(arguments).run()
+    }
+
+    fn attach(&self, functions: &[&str], pid: u32) -> Finished {
+        let mut arguments = vec!["attach", "PID", "--keep", "--no-tui", "--duration", "1ms"];
+        arguments.extend(functions.iter().flat_map(|f| ["-f", f]));
+        self.ipath(&arguments, pid)
+    }
 }
 
 /// Kills ipath at each step of the deed in turn, on one running target.
-fn kill_at_every_step(target: &mut Target, deed: &Deed) {
+fn kill_at_every_step(target: &mut Target, deed: &Deed<'_>) {
     let pid = target.pid();
     let clean = ProcessState::of(pid);
     let mut died = 0;
     for step in 1.. {
         if !deed.before.is_empty() {
-            attach(deed.before, pid).expect(0);
+            deed.place.attach(deed.before, pid).expect(0);
         }
         let id = pid.to_string();
         let arguments = deed.arguments.iter();
         let arguments = arguments.map(|&a| if a == "PID" { id.as_str() } else { a });
-        let killed = Run::new(faulty())
+        let killed = deed
+            .place
+            .command(&faulty())
             .args(arguments)
             .env("IPATH_DIE_AT", step.to_string())
             .run();
@@ -72,21 +107,23 @@ fn kill_at_every_step(target: &mut Target, deed: &Deed) {
 }
 
 /// What a user does who finds the target so; the session is out of it in the end.
-fn next_ipath(step: u64, deed: &Deed, pid: u32, what: &str) {
+fn next_ipath(step: u64, deed: &Deed<'_>, pid: u32, what: &str) {
     let said = |finished: &Finished, text: &str| finished.stderr.contains(text);
     match step % 3 {
         // To take it out at once.
         0 => {}
         // To make a session of one's own, or go on with what is there.
         1 => {
-            let made = attach(&deed.functions[..1], pid);
+            let made = deed.place.attach(&deed.functions[..1], pid);
             let exists = said(&made, "has a session already");
             assert!(made.code() == 0 || exists, "{}\n{what}", made.report());
             if exists {
-                let added = ipath(&["add", "PID", "-f", deed.functions[0]], pid);
+                let added = deed
+                    .place
+                    .ipath(&["add", "PID", "-f", deed.functions[0]], pid);
                 assert_eq!(added.code(), 0, "{}\n{what}", added.report());
             }
-            let status = ipath(&["status", "PID"], pid);
+            let status = deed.place.ipath(&["status", "PID"], pid);
             assert!(
                 status.code() == 0 && status.stdout.contains("  in\n"),
                 "{}\n{what}",
@@ -96,7 +133,7 @@ fn next_ipath(step: u64, deed: &Deed, pid: u32, what: &str) {
         // To take functions out of what is there.
         _ => {
             for function in deed.functions {
-                let removed = ipath(&["remove", "PID", "-f", function], pid);
+                let removed = deed.place.ipath(&["remove", "PID", "-f", function], pid);
                 let known = ["no session", "no instrumented function"];
                 let excused = known.iter().any(|text| said(&removed, text));
                 assert!(
@@ -107,7 +144,7 @@ fn next_ipath(step: u64, deed: &Deed, pid: u32, what: &str) {
             }
         }
     }
-    let detached = ipath(&["detach", "PID"], pid);
+    let detached = deed.place.ipath(&["detach", "PID"], pid);
     let excused = said(&detached, "no session");
     assert!(
         detached.code() == 0 || excused,
@@ -145,6 +182,7 @@ fn ipath_killed_in_attach() {
         before: &[],
         functions: &["step", "mix"],
         steps: 100,
+        place: &HERE,
     };
     kill_at_every_step(&mut target, &deed);
     target.finish("ok calls ");
@@ -167,6 +205,7 @@ fn ipath_killed_in_attach_to_sleepers() {
         before: &[],
         functions: &["tick"],
         steps: 100,
+        place: &HERE,
     };
     kill_at_every_step(&mut target, &deed);
     target.finish("ok calls ");
@@ -180,6 +219,7 @@ fn ipath_killed_in_add() {
         before: &["busy*!step"],
         functions: &["step", "mix", "down"],
         steps: 30,
+        place: &HERE,
     };
     kill_at_every_step(&mut target, &deed);
     target.finish("ok calls ");
@@ -193,6 +233,7 @@ fn ipath_killed_in_remove() {
         before: &["busy*!step", "down"],
         functions: &["step", "down"],
         steps: 15,
+        place: &HERE,
     };
     kill_at_every_step(&mut target, &deed);
     target.finish("ok calls ");
@@ -207,10 +248,33 @@ fn ipath_killed_in_detach() {
             before: functions,
             functions,
             steps: 40,
+            place: &HERE,
         };
         kill_at_every_step(&mut target, &deed);
         target.finish("ok calls ");
     }
+}
+
+/// Where sessions have no names there, what was begun is found all the same.
+#[test]
+fn ipath_killed_without_names() {
+    let small = Place::small();
+    let mut target = busy();
+    let deeds: [(&'static [&'static str], &'static [&'static str], u64); 2] = [
+        (ATTACH, &[], 100),
+        (&["detach", "PID"], &["busy*!step", "mix"], 40),
+    ];
+    for (arguments, before, steps) in deeds {
+        let deed = Deed {
+            arguments,
+            before,
+            functions: &["step", "mix"],
+            steps,
+            place: &small,
+        };
+        kill_at_every_step(&mut target, &deed);
+    }
+    target.finish("ok calls ");
 }
 
 /// A function without room for a jump: a stepping stone comes and goes as well.
@@ -244,6 +308,7 @@ fn ipath_killed_with_puns() {
             before,
             functions: function,
             steps,
+            place: &HERE,
         };
         kill_at_every_step(&mut target, &deed);
         target.finish("ok calls ");
@@ -309,7 +374,7 @@ fn recovery_beside_load() {
         let (arguments, before) = deeds[index];
         let pid = target.pid();
         if !before.is_empty() {
-            attach(before, pid).expect(0);
+            HERE.attach(before, pid).expect(0);
         }
         let id = pid.to_string();
         let given = arguments.iter().map(|&a| if a == "PID" { &id } else { a });
@@ -335,6 +400,7 @@ fn recovery_beside_load() {
             before,
             functions,
             steps: 0,
+            place: &HERE,
         };
         next_ipath(chance.below(3), &deed, pid, &what);
         assert!(target.poll().is_none(), "{what}\n{}", target.report());
