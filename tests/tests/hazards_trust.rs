@@ -123,6 +123,58 @@ fn seccomp_later() {
     }
 }
 
+/// `dispatched`: no call can be made where calls come back as signals; that is seen before one is tried.
+#[test]
+fn dispatched() {
+    let mut target = Target::start(program("dispatched.c"), [] as [&str; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    for _ in 0..5 {
+        let given = [
+            "attach",
+            &pid,
+            "--no-tui",
+            "--duration",
+            "1ms",
+            "-f",
+            "work",
+        ];
+        let refused = Run::ipath(given).run();
+        assert_eq!(refused.code(), 1, "{}", refused.report());
+        let said = refused.expect_error();
+        assert!(said.contains("PR_SET_SYSCALL_USER_DISPATCH"), "{said}");
+        assert!(target.poll().is_none(), "{}", target.report());
+        clean.assert_unchanged(target.pid());
+    }
+    target.finish("ok calls ");
+}
+
+/// A user with no room for one more thread or process: a session is taken out all the same.
+#[test]
+fn out_of_threads() {
+    let mut command = Command::new(program("busy.c"));
+    command.args(["1", "600"]).uid(NOBODY).gid(NOBODY);
+    let target = Target::spawn(command).await_output("ready");
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    let ipath = ipath().display().to_string();
+    let limited = |command: &str| {
+        let script = format!("ulimit -u 1; exec {ipath} {command}");
+        Run::new("sh")
+            .args(["-c", &script])
+            .as_nobody()
+            .run()
+            .expect(0)
+    };
+    limited(&format!(
+        "attach {pid} --keep --no-tui --duration 1ms -f step"
+    ));
+    limited(&format!("add {pid} -f mix"));
+    limited(&format!("detach {pid}"));
+    clean.assert_unchanged(target.pid());
+    target.finish("ok calls ");
+}
+
 /// The kernel refuses forced writes through /proc/PID/mem (proc_mem.force_override): all is written by ptrace.
 #[test]
 fn forced_writes_refused() {

@@ -395,7 +395,7 @@ fn parse_stat(stat: &str) -> Option<(char, u64)> {
 }
 
 /// A number of /proc/PID/stat by its place in proc(5), which is above 3.
-fn stat_field(stat: &str, place: usize) -> Option<u64> {
+pub fn stat_field(stat: &str, place: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(place - 3)?.parse().ok()
 }

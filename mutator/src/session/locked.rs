@@ -74,12 +74,16 @@ impl Session {
             return Ok(Found::Half(Locked::new(self, space, lock)));
         }
         let maps = space.maps()?;
-        let start = self.document.segment.0;
-        if !maps
+        let (start, len) = self.document.segment;
+        let Some(mapping) = maps
             .iter()
-            .any(|m| m.range.start.0 == start && self.segment.is_in(m))
-        {
+            .find(|m| m.range.start.0 == start && self.segment.is_in(m))
+        else {
             return Ok(Found::Gone(Presence::OtherProgram, lock));
+        };
+        // All of it is taken out at that length in the end.
+        if mapping.range.end.0.wrapping_sub(start) != len {
+            return Err(SegmentError::Corrupt("mappings").into());
         }
         let mut locked = Locked::new(self, space, lock);
         let (image, regions) = (locked.document.image, locked.document.regions.clone());

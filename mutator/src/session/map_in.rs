@@ -219,6 +219,10 @@ fn map_parts(
                    processor does not let programs read the FS base (AT_HWCAP2)";
         SessionError::Held(why.to_owned())
     })?;
+    if stopped.threads().any(|thread| thread.dispatches_calls()) {
+        let why = "it has its system calls handed back to it (PR_SET_SYSCALL_USER_DISPATCH), as Wine does";
+        return Err(SessionError::Held(why.to_owned()));
+    }
     let mut remote = Remote::new(code, stopped)?;
     let control_block = ControlBlock {
         fs_base,

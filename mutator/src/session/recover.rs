@@ -164,7 +164,10 @@ impl Locked<'_> {
             let mut ours: Vec<(u64, u64)> = planned.into_iter().filter(is_left).collect();
             // Last, because it is what tells of the others where it has no name.
             let (start, len) = document.segment;
-            let is_segment = |m: &&Mapping| m.range.start.0 == start && is_segment_name(&m.name);
+            let is_segment = |m: &&Mapping| {
+                let is_whole = m.range.start.0 == start && m.range.end.0.wrapping_sub(start) == len;
+                is_whole && is_segment_name(&m.name)
+            };
             if maps
                 .iter()
                 .any(|m| is_segment(&m) && (m.file == own || is_setup))

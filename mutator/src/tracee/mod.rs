@@ -15,13 +15,15 @@ mod wait;
 mod way_back;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
 use crate::process::memory::WholeProcess;
-use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid, is_no_process, is_passing};
+use crate::process::{
+    Memory, Pid, Presence, Process, Space, Text, Tid, is_no_process, is_passing, stat_field,
+};
 
 use sys::Change;
 use wait::{Waited, wait_for_stop};
@@ -47,12 +49,26 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 const ROUNDS: usize = 200;
 
 /// Does something on a thread of its own. The kernel's tracers are threads: whatever is still traced
-/// when this one ends, such as what did not stop in time, it lets go.
+/// when this one ends, such as what did not stop in time, it lets go. Where no thread is to be had, it is done on
+/// this one.
 pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
-    std::thread::scope(|scope| match scope.spawn(change).join() {
-        Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic),
-    })
+    let change = Mutex::new(Some(change));
+    let once = || {
+        let taken = change.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.map(|change| change())
+    };
+    let done = std::thread::scope(|scope| {
+        let spawned = std::thread::Builder::new().spawn_scoped(scope, once);
+        match spawned.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => None,
+        }
+    });
+    match done.or_else(once) {
+        Some(result) => result,
+        None => unreachable!("one of the two has done it"),
+    }
 }
 
 /// The threads of one process in ptrace-stop, all of them.
@@ -143,8 +159,11 @@ impl Stopped {
                 .into_iter()
                 .filter(|t| !self.threads.contains_key(t))
                 .collect();
+            let (workers, new): (Vec<Tid>, Vec<Tid>) = new
+                .into_iter()
+                .partition(|&tid| is_worker(process.pid, tid));
             // A listing can lack a thread while others end.
-            let known = self.threads.len() + ended.len();
+            let known = self.threads.len() + ended.len() + workers.len();
             if new == ended && thread_count(process).is_none_or(|count| count <= known) {
                 break;
             }
@@ -375,6 +394,16 @@ impl Stopped {
 
 fn thread_count(process: &Process) -> Option<usize> {
     process.status("Threads")?.trim().parse().ok()
+}
+
+/// Whether a thread is one of the kernel's that works for the process (io_uring(7)): it never runs the program's code,
+/// and what it does would fail where it is stopped. PF_IO_WORKER, include/linux/sched.h.
+fn is_worker(pid: Pid, tid: Tid) -> bool {
+    const PF_IO_WORKER: u64 = 0x10;
+    const FLAGS: usize = 9;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+    let flags = stat.ok().and_then(|stat| stat_field(&stat, FLAGS));
+    flags.is_some_and(|flags| flags & PF_IO_WORKER != 0)
 }
 
 /// Whether a thread has ended; what cannot be read tells nothing.

@@ -279,12 +279,24 @@ impl<'t> Remote<'t> {
 
     /// Lets the thread go on to the beginning or the end of a system call.
     fn go_to_call(&mut self, name: &'static str) -> Result<(), TraceeError> {
+        const MOST_FAULTS: usize = 2;
         let tid = self.thread.tid();
         let go = |signal| sys::to_call(tid, signal).map_err(|e| TraceeError::registers(tid, e));
         go(0)?;
+        let mut faults = 0;
         loop {
             match wait::next(tid)? {
                 Change::Call => return Ok(()),
+                Change::Signal(signal) if FAULTS.contains(&signal) => {
+                    // One of the program's own may have been on its way; the next is for what is done here.
+                    self.hold_up(signal)?;
+                    faults += 1;
+                    if faults > MOST_FAULTS {
+                        let what = format!("{name}: signal {signal} instead");
+                        return Err(TraceeError::Unexpected(tid, what));
+                    }
+                    go(0)?;
+                }
                 // SIGSTOP cannot be blocked: with it the thread stops with its group, and goes on.
                 Change::Signal(libc::SIGSTOP) => go(libc::SIGSTOP)?,
                 Change::Signal(signal) => {

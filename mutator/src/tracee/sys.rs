@@ -107,6 +107,17 @@ pub fn is_of_kernel(tid: Tid) -> Result<bool, Errno> {
     Ok(info.si_code > 0)
 }
 
+/// Whether the thread has the system calls it makes handed back to it by SIGSYS (prctl(2),
+/// PR_SET_SYSCALL_USER_DISPATCH), now or when it likes; `false` where the kernel cannot tell, before Linux 6.4.
+pub fn dispatches_calls(tid: Tid) -> bool {
+    // include/uapi/linux/ptrace.h: mode, address of the selector, begin and length of what is exempt.
+    const GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
+    let mut config = [0u64; 4];
+    let (len, at) = (size_of_val(&config), config.as_mut_ptr() as usize);
+    let told = request(GET_SYSCALL_USER_DISPATCH_CONFIG, tid, len, at);
+    told.is_ok() && config[0] != 0
+}
+
 /// PTRACE_INTERRUPT.
 pub fn interrupt(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)?;

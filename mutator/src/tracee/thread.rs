@@ -123,6 +123,11 @@ impl StoppedThread {
         Avma(self.registers.fs_base)
     }
 
+    /// Whether what it asks of the kernel may come back to it by SIGSYS instead: then no call can be made on it.
+    pub fn dispatches_calls(&self) -> bool {
+        sys::dispatches_calls(self.tid)
+    }
+
     /// The signals it blocks.
     pub fn signal_mask(&self) -> Result<u64, TraceeError> {
         sys::signal_mask(self.tid).map_err(|e| TraceeError::registers(self.tid, e))
