@@ -6,6 +6,8 @@ use ipath_tests::compile::{program, program_with};
 use ipath_tests::epoch::{Counted, state_of};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
+use ipath_tests::session::Session;
+use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::thread::sleep;
@@ -287,4 +289,39 @@ fn already_traced() {
     counted.detach();
     counted.assert_unchanged();
     counted.finish();
+}
+
+/// A child with the same memory that is no thread: nobody would stop it.
+#[test]
+fn shared_memory() {
+    let mut target =
+        Target::start(program("shared_memory.c"), [] as [&str; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    for _ in 0..5 {
+        let given = [
+            "attach",
+            &pid,
+            "--no-tui",
+            "--duration",
+            "1ms",
+            "-f",
+            "work",
+        ];
+        let refused = Run::ipath(given).run();
+        assert_eq!(refused.code(), 1, "{}", refused.report());
+        let said = refused.expect_error();
+        assert!(said.contains("shares its memory"), "{said}");
+        clean.assert_unchanged(target.pid());
+    }
+    target.signal(Signal::SIGUSR1);
+    target.until(Duration::from_secs(20), "be alone", |t| {
+        t.stdout().contains("alone")
+    });
+    let session = Session::attach(target.pid(), &["work"]);
+    target.until(Duration::from_secs(20), "call work", |_| {
+        session.snapshot().calls("work") > 0
+    });
+    session.detach();
+    target.finish("ok calls ");
 }

@@ -4,6 +4,7 @@ pub mod identity;
 pub mod maps;
 pub mod memory;
 pub mod modules;
+mod sharing;
 mod space;
 
 use std::fmt;
@@ -320,6 +321,12 @@ impl Process {
             .last()
             .and_then(|id| id.parse().ok())
             .unwrap_or(self.pid.0)
+    }
+
+    /// Whether this is its id in one of the pid namespaces that it is in.
+    pub fn has_id(&self, pid: i32) -> bool {
+        let ids = self.status("NSpid").unwrap_or_default();
+        ids.split_whitespace().any(|id| id.parse() == Ok(pid))
     }
 
     /// Path of its program.

@@ -271,6 +271,7 @@ impl Segment {
 
     /// Takes a file for the segment of a process, if it is one.
     pub fn of(claim: Claim, process: &Process) -> Result<Self, SegmentError> {
+        let is_mapped = claim.mapped;
         let segment = Self::map(claim.file, claim.path)?;
         let header = segment.header();
         if header.magic.load(Acquire) != layout_of::MAGIC {
@@ -281,7 +282,9 @@ impl Segment {
             return Err(SegmentError::Version(version));
         }
         let (pid, start) = (header.pid.load(Relaxed), header.start_time.load(Relaxed));
-        if pid as i32 != process.pid.0 || start != process.start_time {
+        // Who attached may have been in a pid namespace of the process's own. That it maps this file says more.
+        let is_known = pid as i32 == process.pid.0 || is_mapped && process.has_id(pid as i32);
+        if !is_known || start != process.start_time {
             return Err(SegmentError::Corrupt("process"));
         }
         Shape::check(header, segment.size()).map_err(SegmentError::Corrupt)?;

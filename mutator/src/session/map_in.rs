@@ -154,6 +154,8 @@ fn map_with(
         ..
     } = *ready;
     let mut tries = 0;
+    // Most that do are children of vfork(2), and no longer do once the thread that waits for them can be stopped.
+    let sharing = process.sharing();
     loop {
         let maps = space.maps()?;
         let image_len = image.size + reserve;
@@ -175,7 +177,13 @@ fn map_with(
             None => {
                 // All threads, though one makes the calls: it would wait for a processor otherwise.
                 let mut all = Stopped::all(space)?;
-                let result = map_parts(ready, document, &code, &mut all, named);
+                let shared = sharing.iter().find(|&&other| process.shares_with(other));
+                let result = match shared {
+                    Some(other) => Err(SessionError::Held(format!(
+                        "process {other} shares its memory, and would not be stopped while that changes"
+                    ))),
+                    None => map_parts(ready, document, &code, &mut all, named),
+                };
                 (result, Some(all.resume()?))
             }
         };
