@@ -325,3 +325,22 @@ fn shared_memory() {
     session.detach();
     target.finish("ok calls ");
 }
+
+/// The kernel's threads that work for a process: what they do would fail if they were stopped.
+#[test]
+fn uring() {
+    for count in ["4", "30"] {
+        let scratch = Scratch::new("uring");
+        let folder = scratch.path().display().to_string();
+        let mut target = Target::start(program("uring.c"), [count, &folder]).await_output("ready");
+        let clean = ProcessState::of(target.pid());
+        for _ in 0..3 {
+            let session = Session::attach(target.pid(), &["work"]);
+            let limit = Duration::from_secs(20);
+            target.until(limit, "call work", |_| session.snapshot().calls("work") > 0);
+            session.detach();
+            clean.assert_unchanged(target.pid());
+        }
+        target.finish("ok calls ");
+    }
+}
