@@ -3,6 +3,8 @@
 use crate::command::{Finished, Run};
 use crate::place::Scratch;
 use crate::profile::Profile;
+use crate::snapshot::ProcessState;
+use crate::target::Target;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -93,4 +95,23 @@ pub fn counts_of(stdout: &str, what: &str) -> BTreeMap<String, u64> {
         (word == what).then_some((name.to_owned(), count.parse().ok()?))
     };
     stdout.lines().filter_map(line).collect()
+}
+
+/// Checks that `attach` refuses a program again and again in one line that says why, and leaves it as it was.
+///
+/// # Panics
+/// When it does not.
+pub fn assert_attach_refused(target: &mut Target, function: &str, why: &str) {
+    let pid = target.pid().to_string();
+    let clean = ProcessState::of(target.pid());
+    for _ in 0..5 {
+        let refused = Run::ipath(["attach", &pid, "--no-tui", "--duration", "1ms"])
+            .args(["-f", function])
+            .run();
+        assert_eq!(refused.code(), 1, "{}", refused.report());
+        let said = refused.expect_error();
+        assert!(said.contains(why), "{said}");
+        assert!(target.poll().is_none(), "{}", target.report());
+        clean.assert_unchanged(target.pid());
+    }
 }

@@ -6,7 +6,7 @@ use ipath_tests::compile::{program, program_with};
 use ipath_tests::epoch::{Counted, state_of};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
-use ipath_tests::session::Session;
+use ipath_tests::session::{Session, assert_attach_refused};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
@@ -296,24 +296,7 @@ fn already_traced() {
 fn shared_memory() {
     let mut target =
         Target::start(program("shared_memory.c"), [] as [&str; 0]).await_output("ready");
-    let pid = target.pid().to_string();
-    let clean = ProcessState::of(target.pid());
-    for _ in 0..5 {
-        let given = [
-            "attach",
-            &pid,
-            "--no-tui",
-            "--duration",
-            "1ms",
-            "-f",
-            "work",
-        ];
-        let refused = Run::ipath(given).run();
-        assert_eq!(refused.code(), 1, "{}", refused.report());
-        let said = refused.expect_error();
-        assert!(said.contains("shares its memory"), "{said}");
-        clean.assert_unchanged(target.pid());
-    }
+    assert_attach_refused(&mut target, "work", "shares its memory");
     target.signal(Signal::SIGUSR1);
     target.until(Duration::from_secs(20), "be alone", |t| {
         t.stdout().contains("alone")

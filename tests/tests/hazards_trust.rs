@@ -8,7 +8,7 @@ use ipath_tests::epoch::state_of;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
-use ipath_tests::session::Session;
+use ipath_tests::session::{Session, assert_attach_refused};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::symbols::{address_in, file_offset};
 use ipath_tests::target::Target;
@@ -127,25 +127,7 @@ fn seccomp_later() {
 #[test]
 fn dispatched() {
     let mut target = Target::start(program("dispatched.c"), [] as [&str; 0]).await_output("ready");
-    let pid = target.pid().to_string();
-    let clean = ProcessState::of(target.pid());
-    for _ in 0..5 {
-        let given = [
-            "attach",
-            &pid,
-            "--no-tui",
-            "--duration",
-            "1ms",
-            "-f",
-            "work",
-        ];
-        let refused = Run::ipath(given).run();
-        assert_eq!(refused.code(), 1, "{}", refused.report());
-        let said = refused.expect_error();
-        assert!(said.contains("PR_SET_SYSCALL_USER_DISPATCH"), "{said}");
-        assert!(target.poll().is_none(), "{}", target.report());
-        clean.assert_unchanged(target.pid());
-    }
+    assert_attach_refused(&mut target, "work", "PR_SET_SYSCALL_USER_DISPATCH");
     target.finish("ok calls ");
 }
 
