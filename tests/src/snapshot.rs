@@ -109,7 +109,11 @@ impl ProcessState {
     /// Files in /dev/shm that name a process.
     pub fn shared_of(pid: u32) -> Vec<String> {
         let files = list("/dev/shm").into_iter();
-        files.filter(|f| f.contains(&pid.to_string())).collect()
+        let names_it = |f: &String| {
+            f.split(|c: char| !c.is_ascii_digit())
+                .any(|n| n == pid.to_string())
+        };
+        files.filter(names_it).collect()
     }
 
     /// One line for each thing that differs.

@@ -11,18 +11,14 @@ use crate::destination::Destination;
 use crate::error::{Failure, io_text};
 use crate::guest::Runner;
 use crate::printable::{Page, printable};
-use crate::process::Pid;
+use crate::process::{Pid, Presence, Process};
 use crate::profile::Profile;
-use crate::session::{Changed, Ended, Session};
+use crate::session::{Changed, Ended, Session, SessionError};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.
-fn changeable(operation: &str, session: &Session) -> Result<(), Failure> {
-    let process = session.process();
-    super::find(operation, process.pid)?;
-    process.check().map_err(|e| {
-        let hint = e.hint();
-        Failure::of(operation, e).maybe_hint(hint)
-    })
+fn changeable(process: &Process) -> Result<(), SessionError> {
+    Process::find(process.pid).and_then(|found| found.check())?;
+    Ok(())
 }
 
 fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure> {
@@ -46,9 +42,9 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     const OPERATION: &str = "add";
     let patterns = patterns(OPERATION, &given.func)?;
     let mut session = open_to_change(OPERATION, pid)?;
-    changeable(OPERATION, &session)?;
     let process = session.process().clone();
-    let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
+    let failure = |e: SessionError| e.failure(OPERATION, &process);
+    changeable(&process).map_err(failure)?;
     let mut selected = session.select(&patterns).map_err(failure)?;
     if given.allow_trap {
         selected.selection.allow_traps();
@@ -66,9 +62,9 @@ pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     const OPERATION: &str = "remove";
     let patterns = patterns(OPERATION, &given.func)?;
     let mut session = open_to_change(OPERATION, pid)?;
-    changeable(OPERATION, &session)?;
     let process = session.process().clone();
-    let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
+    let failure = |e: SessionError| e.failure(OPERATION, &process);
+    changeable(&process).map_err(failure)?;
     for pattern in &patterns {
         let ids = session
             .matching(std::slice::from_ref(pattern))
@@ -105,14 +101,14 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     let to = output.map(destination).transpose()?;
     let mut session = open_to_change(OPERATION, pid)?;
     let process = session.process().clone();
-    if !process.has_ended() {
-        changeable(OPERATION, &session)?;
+    let failure = |e: SessionError| e.failure(OPERATION, &process);
+    match changeable(&process) {
+        Err(error) if process.settled() != Presence::Ended => return Err(failure(error)),
+        _ => {}
     }
     let runner = Runner::of_process(&process);
     let signals = hold(OPERATION)?;
-    let ended = session
-        .detach()
-        .map_err(|e| e.failure(OPERATION, &process))?;
+    let ended = session.detach().map_err(failure)?;
     signals.release();
     if let (Some(to), Some(path)) = (to, output) {
         save(&profile(&session, runner), &to, path)?;

@@ -1,6 +1,7 @@
 //! A process as /proc shows it, before and between the moments it is stopped.
 
 pub mod identity;
+mod life;
 pub mod maps;
 pub mod memory;
 pub mod modules;
@@ -88,6 +89,15 @@ impl fmt::Display for ProcessError {
 impl std::error::Error for ProcessError {}
 
 impl ProcessError {
+    /// Where it says that what the process was is no more: what has become of it.
+    pub fn loss(&self) -> Option<Presence> {
+        match self {
+            Self::Gone(_) | Self::Zombie(_) => Some(Presence::Ended),
+            Self::OtherProgram(_) => Some(Presence::OtherProgram),
+            _ => None,
+        }
+    }
+
     /// What a user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -137,57 +147,6 @@ impl Process {
         Ok(process)
     }
 
-    /// Whether the process still runs, under the same start time; a zombie does not.
-    pub fn life(&self) -> Presence {
-        let path = format!("/proc/{}/stat", self.pid);
-        let stat = match fs::read_to_string(path) {
-            Ok(stat) => stat,
-            Err(error) if is_no_process(&error) => return self.unseen(),
-            Err(error) => return Presence::Unknown(crate::error::io_text(&error)),
-        };
-        match parse_stat(&stat) {
-            None => Presence::Unknown("/proc/PID/stat is not readable".to_owned()),
-            Some((_, start_time)) if start_time != self.start_time => Presence::Ended,
-            Some(('X', _)) => Presence::Ended,
-            // A leader that has ended stays while others of its threads run.
-            Some(('Z', _)) => match self.list_tids() {
-                Ok(tids) if tids.len() > 1 => Presence::Here,
-                Ok(_) => Presence::Ended,
-                Err(error) if is_no_process(&error) => Presence::Ended,
-                Err(error) => Presence::Unknown(crate::error::io_text(&error)),
-            },
-            Some(_) => Presence::Here,
-        }
-    }
-
-    /// Where /proc hides the processes of others (hidepid of proc(5)), a signal still finds them.
-    fn unseen(&self) -> Presence {
-        match nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid.0), None) {
-            Err(nix::errno::Errno::ESRCH) => Presence::Ended,
-            _ => Presence::Unknown("a process of this id runs, and cannot be looked at".to_owned()),
-        }
-    }
-
-    /// Whether it is known to have ended: what cannot be told is not.
-    pub fn has_ended(&self) -> bool {
-        self.life() == Presence::Ended
-    }
-
-    /// What of it has entries in /proc: itself, or where its first thread has ended, one that has
-    /// not. An ended thread has no memory, and nothing that goes with it.
-    pub fn entry(&self) -> Pid {
-        let is_dead = |pid: i32| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            parse_stat(&stat).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
-        };
-        if !is_dead(self.pid.0) {
-            return self.pid;
-        }
-        let tids = self.tids().unwrap_or_default();
-        let living = tids.into_iter().find(|tid| !is_dead(tid.0));
-        living.map_or(self.pid, |tid| Pid(tid.0))
-    }
-
     /// Checks what can be checked before it is touched: permission, kind of program, tracers.
     pub fn check(&self) -> Result<(), ProcessError> {
         let pid = self.pid;
@@ -198,7 +157,10 @@ impl Process {
         match fs::read_link(format!("/proc/{entry}/exe")) {
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(self.denied()),
-            Err(_) => return Err(ProcessError::KernelThread(pid)),
+            Err(_) if self.is_kernel_thread() => return Err(ProcessError::KernelThread(pid)),
+            // It has no program where it is about to end.
+            Err(_) if self.settled() == Presence::Ended => return Err(ProcessError::Gone(pid)),
+            Err(_) => {}
         }
         self.check_tracer()?;
         self.check_program()?;
@@ -207,6 +169,14 @@ impl Process {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(self.denied()),
             _ => Ok(()),
         }
+    }
+
+    /// PF_KTHREAD, include/linux/sched.h.
+    fn is_kernel_thread(&self) -> bool {
+        const PF_KTHREAD: u64 = 0x0020_0000;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid));
+        let flags = stat.ok().and_then(|stat| stat_field(&stat, 9));
+        flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
     }
 
     /// Checks that nobody traces it. Another ipath does so for milliseconds, and is waited for.

@@ -7,11 +7,13 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use patcher::Avma;
 
 use super::memory::Memory;
 use super::{Mapping, Process, ProcessError, maps};
+use crate::faults::step;
 
 /// An address space and the process it was found in.
 #[derive(Debug)]
@@ -83,6 +85,20 @@ impl Space {
 
     /// The same as the kernel prints it.
     pub fn maps_text(&self) -> Result<Vec<u8>, ProcessError> {
+        step("maps");
+        let text = self.read_maps()?;
+        if !text.is_empty() {
+            return Ok(text);
+        }
+        Err(match self.process.after_loss() {
+            Presence::Ended => ProcessError::Gone(self.process.pid),
+            Presence::Here | Presence::OtherProgram => ProcessError::OtherProgram(self.process.pid),
+            Presence::Unknown(cause) => self.process.proc_error("maps", io::Error::other(cause)),
+        })
+    }
+
+    /// What the kernel prints: nothing, where nobody is in this address space any more.
+    fn read_maps(&self) -> Result<Vec<u8>, ProcessError> {
         let mut file = self
             .maps
             .lock()
@@ -90,10 +106,7 @@ impl Space {
         let mut text = Vec::new();
         let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
         read.map_err(|e| self.process.proc_error("maps", e))?;
-        match text.is_empty() {
-            true => Err(ProcessError::OtherProgram(self.process.pid)),
-            false => Ok(text),
-        }
+        Ok(text)
     }
 
     /// The same for choosing free addresses: a program without a heap has an empty one where it will
@@ -110,45 +123,54 @@ impl Space {
     /// Whether the process still is in this address space: the random bytes that each exec gives a
     /// program are the same through what was opened then and what is opened now.
     pub fn is_current(&self) -> Presence {
-        match self.process.life() {
-            Presence::Here => {}
-            other => return other,
-        }
+        /// The process may be about to end, or its first thread.
+        const TRIES: u32 = 1000;
         let bytes = |memory: &Memory| {
             let at = self
                 .random
                 .ok_or_else(|| io::Error::other("no AT_RANDOM"))?;
             memory.read_vec(at, 16)
         };
-        // The descriptor of an address space that nobody is in any more reads as an empty file.
-        let Ok(then) = bytes(&self.memory) else {
-            return match self.maps() {
-                Err(ProcessError::OtherProgram(_)) => self.ended_or_other(),
-                Err(error) => Presence::Unknown(error.to_string()),
-                // Unmapped by the program itself: its maps tell.
-                Ok(_) => Presence::Here,
+        for _ in 0..TRIES {
+            match self.process.life() {
+                Presence::Here => {}
+                other => return other,
+            }
+            // The descriptor of an address space that nobody is in any more reads as an empty file.
+            let Ok(then) = bytes(&self.memory) else {
+                return match self.read_maps() {
+                    Ok(maps) if maps.is_empty() => self.process.after_loss(),
+                    // Unmapped by the program itself: its maps tell.
+                    Ok(_) => Presence::Here,
+                    Err(ProcessError::Gone(_)) => self.process.after_loss(),
+                    Err(error) => Presence::Unknown(error.to_string()),
+                };
             };
-        };
-        match self.process.open_memory() {
-            Ok(now) => match bytes(&now) {
-                Ok(now) if now == then => Presence::Here,
-                _ => self.ended_or_other(),
-            },
-            Err(ProcessError::Gone(_)) => self.ended_or_other(),
-            Err(error) => Presence::Unknown(error.to_string()),
+            match self.process.open_memory().map(|now| bytes(&now)) {
+                Ok(Ok(now)) if now == then => return Presence::Here,
+                Ok(Ok(_)) => return Presence::OtherProgram,
+                Ok(Err(_)) | Err(ProcessError::Gone(_)) => {}
+                Err(error) => return Presence::Unknown(error.to_string()),
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+        self.process.after_loss()
     }
 
-    /// A process that is about to end has no memory for a moment, nor has one that is killed.
-    fn ended_or_other(&self) -> Presence {
-        const TRIES: u32 = 1000;
-        for _ in 0..TRIES {
-            match (self.process.life(), self.process.maps()) {
-                (Presence::Here, Ok(maps)) if !maps.is_empty() => return Presence::OtherProgram,
-                (Presence::Here, _) => std::thread::sleep(std::time::Duration::from_millis(1)),
-                (other, _) => return other,
+    /// The same as an error, where it no longer is; a process that is about to end has ended.
+    pub fn check(&self) -> Result<(), ProcessError> {
+        let pid = self.process.pid;
+        let presence = match self.process.settled() {
+            Presence::Here => self.is_current(),
+            other => other,
+        };
+        match presence {
+            Presence::Here => Ok(()),
+            Presence::Ended => Err(ProcessError::Gone(pid)),
+            Presence::OtherProgram => Err(ProcessError::OtherProgram(pid)),
+            Presence::Unknown(cause) => {
+                Err(self.process.proc_error("maps", io::Error::other(cause)))
             }
         }
-        Presence::Unknown("it has no memory".to_owned())
     }
 }

@@ -74,8 +74,8 @@ impl Session {
 
     /// Ids of the functions of the session that patterns name.
     pub fn matching(&self, patterns: &[Pattern]) -> Result<Vec<usize>, SessionError> {
-        let maps = self.process.maps()?;
-        let modules = modules(&self.process, &maps);
+        let space = Space::open(&self.process)?;
+        let modules = modules(&self.process, &space.maps()?);
         let mut ids = BTreeSet::new();
         for (id, function) in self.document.measured() {
             let Some(doc) = self.document.modules.get(function.module) else {
@@ -103,6 +103,9 @@ impl Session {
             if patterns.iter().any(names) {
                 ids.insert(id);
             }
+        }
+        if ids.is_empty() {
+            space.check()?;
         }
         Ok(ids.into_iter().collect())
     }

@@ -36,7 +36,10 @@ impl Session {
         tracing(|| {
             let _priority = Priority::raise();
             match self.take(None)? {
-                Found::Half(mut locked) => locked.clear_half().map(|()| Ended::Detached),
+                Found::Half(mut locked) => {
+                    let cleared = locked.clear_half().map(|()| Ended::Detached);
+                    locked.or_gone(cleared)
+                }
                 Found::Here(mut locked) => {
                     let ended = locked.recover().and_then(|()| locked.end());
                     locked.or_gone(ended)
@@ -63,13 +66,18 @@ impl Locked<'_> {
 
     /// An error that came of the target's having ended, or having become another program, is none.
     fn or_gone(&self, ended: Result<Ended, SessionError>) -> Result<Ended, SessionError> {
-        match (&ended, self.presence()) {
-            (Err(_), Presence::Ended | Presence::OtherProgram) => {
-                self.close();
-                Ok(Ended::TargetGone)
-            }
-            _ => ended,
+        let is_gone = || {
+            let presence = match self.process.settled() {
+                Presence::Here => self.presence(),
+                other => other,
+            };
+            matches!(presence, Presence::Ended | Presence::OtherProgram)
+        };
+        if ended.is_err() && is_gone() {
+            self.close();
+            return Ok(Ended::TargetGone);
         }
+        ended
     }
 
     fn take_everything_out(&mut self) -> Result<(), SessionError> {

@@ -66,14 +66,20 @@ impl Session {
             Presence::Unknown(cause) => return Err(SessionError::Unknown(cause)),
             gone => return Ok(Found::Gone(gone, lock)),
         }
-        let space = match space {
-            Some(space) => space,
-            None => Arc::new(Space::open(&self.process)?),
+        let opened = match space {
+            Some(space) => Ok(space),
+            None => Space::open(&self.process).map(Arc::new),
+        };
+        let (space, maps) = match opened.and_then(|space| space.maps().map(|maps| (space, maps))) {
+            Ok(opened) => opened,
+            Err(error) => match error.loss() {
+                Some(gone) => return Ok(Found::Gone(gone, lock)),
+                None => return Err(error.into()),
+            },
         };
         if matches!(state_of(&self.segment), STATE_SETUP | STATE_LEAVING) {
             return Ok(Found::Half(Locked::new(self, space, lock)));
         }
-        let maps = space.maps()?;
         let (start, len) = self.document.segment;
         let Some(mapping) = maps
             .iter()

@@ -134,8 +134,20 @@ impl From<SegmentError> for SessionError {
 }
 
 impl SessionError {
+    /// Whether it can be no more than what one meets in a process that ends meanwhile.
+    fn may_come_of_an_end(&self) -> bool {
+        use SessionError::*;
+        matches!(
+            self,
+            Process(_) | Tracee(_) | Memory(..) | InTheWay(_) | NoSpace(_) | Held(_) | Unknown(_)
+        )
+    }
+
     /// As a user meets it, in the course of `operation` on the process `pid`.
-    pub fn failure(self, operation: &str, process: &Process) -> Failure {
+    pub fn failure(mut self, operation: &str, process: &Process) -> Failure {
+        if self.may_come_of_an_end() && process.settled() == Presence::Ended {
+            self = Self::Gone(Presence::Ended);
+        }
         let hint = match &self {
             Self::Process(error) => error.hint(),
             Self::Exists => {
@@ -223,6 +235,10 @@ pub fn select_stopped(
 ) -> Result<Selected, SessionError> {
     let modules = modules(space.process(), &space.maps()?);
     let mut selection = select(&modules, patterns, wanted);
+    // What is missed may have been there before the process began to end.
+    if !selection.unmatched.is_empty() || !selection.unreadable.is_empty() {
+        space.check()?;
+    }
     indirect::resolve(&space, &modules, &mut selection, wanted, stopped)?;
     Ok(Selected {
         space,
@@ -282,19 +298,11 @@ impl Session {
     /// Whether the session is in its process: exec(2) replaces everything, the session too, and keeps the
     /// process.
     pub fn presence(&self) -> Presence {
-        match self.process.life() {
-            Presence::Here => {}
-            other => return other,
-        }
-        let maps = match self.process.maps() {
+        let maps = match self.process.living_maps() {
             Ok(maps) => maps,
-            Err(ProcessError::Gone(_)) => return Presence::Ended,
-            Err(error) => return Presence::Unknown(error.to_string()),
+            Err(presence) => return presence,
         };
         let start = self.document.segment.0;
-        if maps.is_empty() {
-            return Presence::Unknown("it has no memory at this moment".to_owned());
-        }
         match maps
             .iter()
             .any(|m| m.range.start.0 == start && self.segment.is_in(m))
