@@ -8,10 +8,11 @@ use ipath_tests::session::Session;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -146,6 +147,48 @@ fn status_beside_corrupt_segments() {
 }
 
 /// What the sessions of ended processes have left goes, and nothing else.
+/// Who watches maps the session's segment, and has none of its own; nor has a child of the target.
+#[test]
+fn status_beside_watchers() {
+    let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let watch = ["attach", &pid, "-f", "step", "--format", "jsonl"];
+    let mut watching = Command::new(ipath())
+        .args(watch)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut first = String::new();
+    let mut out = BufReader::new(watching.stdout.take().expect("a pipe"));
+    out.read_line(&mut first).expect("a line");
+    let own = watching.id();
+    let status = Run::ipath(["status"]).run();
+    let of_it = Run::ipath(["status", &own.to_string()]).run();
+    let traced = Run::ipath([
+        "attach",
+        &own.to_string(),
+        "-f",
+        "malloc",
+        "--duration",
+        "1ms",
+    ]);
+    let traced = traced.arg("--no-tui").run();
+    let to = nix::unistd::Pid::from_raw(own as i32);
+    nix::sys::signal::kill(to, Signal::SIGINT).expect("an own child");
+    let ended = watching.wait().expect("an own child");
+    let status = status.expect(0);
+    assert_eq!(status.stderr, "", "{}", status.report());
+    let sessions = status.stdout.lines().filter(|l| !l.starts_with(' '));
+    let own_lines: Vec<_> = sessions.filter(|l| l.starts_with(&pid)).collect();
+    assert_eq!(own_lines.len(), 1, "{}", status.report());
+    assert!(!status.stdout.contains(&own.to_string()));
+    assert_eq!(of_it.code(), 1, "{}", of_it.report());
+    assert!(of_it.stderr.contains("no session"), "{}", of_it.report());
+    traced.expect(0);
+    assert!(ended.success());
+    target.finish("ok calls ");
+}
+
 #[test]
 fn status_clean() {
     let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");

@@ -284,19 +284,22 @@ impl Process {
         locked.is_some_and(|size| !size.starts_with("0 "))
     }
 
-    /// Its id in its own pid namespace.
-    pub fn inner_pid(&self) -> i32 {
+    /// Its ids in the pid namespaces that it is in, its own the last.
+    fn ids(&self) -> Vec<i32> {
         let ids = self.status("NSpid").unwrap_or_default();
         ids.split_whitespace()
-            .last()
-            .and_then(|id| id.parse().ok())
-            .unwrap_or(self.pid.0)
+            .filter_map(|id| id.parse().ok())
+            .collect()
+    }
+
+    /// Its id in its own pid namespace.
+    pub fn inner_pid(&self) -> i32 {
+        self.ids().last().copied().unwrap_or(self.pid.0)
     }
 
     /// Whether this is its id in one of the pid namespaces that it is in.
     pub fn has_id(&self, pid: i32) -> bool {
-        let ids = self.status("NSpid").unwrap_or_default();
-        ids.split_whitespace().any(|id| id.parse() == Ok(pid))
+        self.ids().contains(&pid)
     }
 
     /// Path of its program.

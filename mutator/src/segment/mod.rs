@@ -134,12 +134,14 @@ pub fn mapped(others: &[Process]) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
     let process = |pid| Process::find(crate::process::Pid(pid)).ok();
-    let has_segment = |process: &Process| {
-        let maps = process.maps().unwrap_or_default();
-        maps.iter().any(|m| trust::is_segment_name(&m.name))
-    };
+    let has_segment = |process: &Process| has_mapped(process, &process.maps().unwrap_or_default());
     let found = pids.filter_map(process).filter(|p| !others.contains(p));
     found.filter(has_segment).collect()
+}
+
+/// Whether these mappings of a process show a segment of its own, as far as can be told; not one that it looks at.
+pub fn has_mapped(process: &Process, maps: &[Mapping]) -> bool {
+    !matches!(Claim::in_target(process, maps), Ok(None))
 }
 
 /// The named segments that can be such, by who may write to them, and the processes they stand for, one of

@@ -4,7 +4,7 @@
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::mem::offset_of;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,6 +110,35 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
+/// A word of a segment's header; 0 behind the end of the file.
+fn word_at(file: &File, offset: usize) -> io::Result<u64> {
+    let mut word = [0; 8];
+    match file.read_exact_at(&mut word, offset as u64) {
+        Ok(()) => Ok(u64::from_le_bytes(word)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a name that maps show is of another process's segment.
+fn is_named_for_another(name: &str, process: &Process) -> bool {
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+    let file = name.rsplit_once('/').map_or(name, |(_, file)| file);
+    parse(file).is_some_and(|(pid, _)| !is_id_of(pid, process))
+}
+
+/// Whether a header says that it is another process's. One that says nothing yet does not.
+fn is_of_another(file: &File, process: &Process) -> io::Result<bool> {
+    let is_written = word_at(file, offset_of!(Header, magic))? != 0;
+    let pid = word_at(file, offset_of!(Header, pid))? as u32 as i32;
+    Ok(is_written && !is_id_of(pid, process))
+}
+
+/// Who made a segment may have been in a pid namespace of the process's own.
+fn is_id_of(pid: i32, process: &Process) -> bool {
+    pid == process.pid.0 || process.has_id(pid)
+}
+
 impl Claim {
     /// The segment of a process: the one that it maps; else, of those with its name, one that only
     /// a maker of segments can have made. `maps` reads the process's maps, where there are any: again where
@@ -193,26 +222,36 @@ impl Claim {
         })
     }
 
-    /// A segment that has no name, or has lost it, through the target's own mapping of it.
-    fn in_target(process: &Process, maps: &[Mapping]) -> Result<Option<Self>, SegmentError> {
-        let Some(mapping) = maps.iter().find(|m| is_segment_name(&m.name)) else {
-            return Ok(None);
-        };
-        let (start, end) = (mapping.range.start.0, mapping.range.end.0);
-        let name = format!("/proc/{}/map_files/{start:x}-{end:x}", process.entry());
-        let path = PathBuf::from(name);
-        // A link of the kernel's, to what the process maps.
-        let file = File::options().read(true).write(true).open(&path);
-        let file = file.map_err(|e| SegmentError::Io(path.clone(), e))?;
-        let metadata = file.metadata().map_err(|e| SegmentError::Io(path, e))?;
-        if !metadata.is_file() || file_id(&metadata) != mapping.file {
-            return Ok(None);
+    /// A segment that has no name, or has lost it, through the target's own mapping of it. A process that looks at
+    /// another's session maps that one's.
+    pub(super) fn in_target(
+        process: &Process,
+        maps: &[Mapping],
+    ) -> Result<Option<Self>, SegmentError> {
+        let segments = maps.iter().filter(|m| is_segment_name(&m.name));
+        for mapping in segments.filter(|m| !is_named_for_another(&m.name, process)) {
+            let (start, end) = (mapping.range.start.0, mapping.range.end.0);
+            let name = format!("/proc/{}/map_files/{start:x}-{end:x}", process.entry());
+            let path = PathBuf::from(name);
+            let io = |e| SegmentError::Io(path.clone(), e);
+            // A link of the kernel's, to what the process maps.
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .map_err(io)?;
+            let metadata = file.metadata().map_err(io)?;
+            let is_it = metadata.is_file() && file_id(&metadata) == mapping.file;
+            if !is_it || is_of_another(&file, process).map_err(io)? {
+                continue;
+            }
+            return Ok(Some(Self {
+                file: Arc::new(file),
+                path: None,
+                mapped: true,
+            }));
         }
-        Ok(Some(Self {
-            file: Arc::new(file),
-            path: None,
-            mapped: true,
-        }))
+        Ok(None)
     }
 
     /// Takes its lock.
@@ -228,13 +267,7 @@ impl Claim {
     /// Whether its maker has come as far as touching the process: what there is before that has
     /// neither a size nor a document.
     pub fn is_begun(&self) -> Result<bool, SegmentError> {
-        use std::os::unix::fs::FileExt;
-        let mut word = [0; 8];
-        let mut at = |offset: usize| match self.file.read_exact_at(&mut word, offset as u64) {
-            Ok(()) => Ok(u64::from_le_bytes(word)),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
-            Err(error) => Err(error),
-        };
+        let at = |offset| word_at(&self.file, offset);
         let fields = at(offset_of!(Header, magic))
             .and_then(|magic| Ok((magic, at(offset_of!(Header, document_turn))?)));
         match fields {

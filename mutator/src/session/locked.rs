@@ -80,14 +80,11 @@ impl Session {
         if matches!(state_of(&self.segment), STATE_SETUP | STATE_LEAVING) {
             return Ok(Found::Half(Locked::new(self, space, lock)));
         }
-        let (start, len) = self.document.segment;
-        let Some(mapping) = maps
-            .iter()
-            .find(|m| m.range.start.0 == start && self.segment.is_in(m))
-        else {
+        let Some(mapping) = self.segment_in(&maps) else {
             return Ok(Found::Gone(Presence::OtherProgram, lock));
         };
         // All of it is taken out at that length in the end.
+        let (start, len) = self.document.segment;
         if mapping.range.end.0.wrapping_sub(start) != len {
             return Err(SegmentError::Corrupt("mappings").into());
         }

@@ -17,9 +17,9 @@ use super::SessionError;
 use super::locked::make_way;
 use crate::process::identity::file_id;
 use crate::process::maps::free_range;
-use crate::process::{Memory, Process, Space};
+use crate::process::{Mapping, Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{Document, Lock, Segment, SegmentError, Shape, is_segment_name};
+use crate::segment::{Document, Lock, Segment, SegmentError, Shape, has_mapped};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// What is needed for it.
@@ -212,8 +212,8 @@ fn map_parts(
     let memory = space.memory();
     // Only one command can have the process stopped: what it finds now nobody adds to.
     let is_ours = |m: &_| named.as_ref().is_some_and(|(segment, _)| segment.is_in(m));
-    let maps = space.maps()?;
-    if maps.iter().any(|m| is_segment_name(&m.name) && !is_ours(m)) {
+    let others: Vec<Mapping> = space.maps()?.into_iter().filter(|m| !is_ours(m)).collect();
+    if has_mapped(process, &others) {
         return Err(SessionError::Exists);
     }
     let base = Avma(document.image.0);

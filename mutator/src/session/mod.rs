@@ -33,7 +33,7 @@ use patcher::select::Pattern;
 
 use crate::error::Failure;
 use crate::process::modules::{Module, modules};
-use crate::process::{Presence, Process, ProcessError, Space};
+use crate::process::{Mapping, Presence, Process, ProcessError, Space};
 use crate::segment::{Document, Segment, SegmentError};
 use crate::tracee::{Stopped, TraceeError};
 
@@ -302,14 +302,17 @@ impl Session {
             Ok(maps) => maps,
             Err(presence) => return presence,
         };
-        let start = self.document.segment.0;
-        match maps
-            .iter()
-            .any(|m| m.range.start.0 == start && self.segment.is_in(m))
-        {
-            true => Presence::Here,
-            false => Presence::OtherProgram,
+        match self.segment_in(&maps) {
+            Some(_) => Presence::Here,
+            None => Presence::OtherProgram,
         }
+    }
+
+    /// The mapping of the segment, where it is mapped at the place the document says.
+    fn segment_in<'m>(&self, maps: &'m [Mapping]) -> Option<&'m Mapping> {
+        let start = self.document.segment.0;
+        maps.iter()
+            .find(|m| m.range.start.0 == start && self.segment.is_in(m))
     }
 
     /// Where the runtime in the target has a symbol: it may be another build's.

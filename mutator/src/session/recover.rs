@@ -145,9 +145,7 @@ impl Locked<'_> {
         let space = Arc::clone(&self.space);
         self.settled(|memory, maps, code, stopped| {
             // It goes last. Without it all has gone, with the program that it was in, too.
-            let is_segment_here = maps
-                .iter()
-                .any(|m| m.range.start.0 == document.segment.0 && m.file == own);
+            let is_segment_here = self.segment_in(maps).is_some();
             let is_left = |&(start, len): &(u64, u64)| {
                 let here = is_anonymous(maps, Avma(start), len);
                 match is_setup {
