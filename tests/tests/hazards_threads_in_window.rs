@@ -113,6 +113,24 @@ fn signal_frame_in_window() {
     ends_well(target);
 }
 
+/// `stale_signal_frame`: what looks like the frame of a handler that one of the threads is in has been left by
+/// another's, and keeps nothing from being taken out.
+#[test]
+fn stale_signal_frame() {
+    let mut target = Target::start(program("stale_signal_frame.c"), [""; 0]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    let session = Session::attach(target.pid(), &["work"]);
+    let planted = |t: &Target| t.stdout().lines().any(|l| l == "planted");
+    target.until(LIMIT, "planted its frame", planted);
+    // Waits for half a minute, and then refuses, where it takes the frame for one that is in use.
+    let profile = session.detach();
+    assert!(profile.calls("work") > 0);
+    before.assert_unchanged(target.pid());
+    target.signal(Signal::SIGTERM);
+    let status = target.wait(LIMIT);
+    assert!(status.success(), "{}", target.report());
+}
+
 #[test]
 fn signal_frame_in_window_for_good() {
     let mut target = signal_frames();

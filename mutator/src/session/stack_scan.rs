@@ -22,6 +22,12 @@ const RIP: usize = 8 + 8 + 8 + 24 + 16 * 8;
 /// The same to the interrupted rsp.
 const RSP: usize = RIP - 8;
 
+/// The same to the interrupted rip from the alternate stack there was when the signal came: `ss_sp`, and `ss_size`
+/// two words on.
+const STACK: usize = 8 + 8 + 8;
+/// A signal frame that is on the stack it has interrupted begins at most so far below: AMX has 11 KiB of state.
+const MOST_FRAME: u64 = 64 << 10;
+
 /// Stacks of one thread that are looked at: its own, and alternate ones for signals.
 const MOST_STACKS: usize = 16;
 /// Bytes of a stack that are looked at: more only where it lies amid other data.
@@ -100,24 +106,25 @@ impl Stacks {
     /// that stack, and on the stacks their handlers were called from.
     pub(super) fn interrupted(&mut self, memory: &Memory, sp: Avma) -> Vec<Avma> {
         let mut found = Vec::new();
-        let mut looked_at = Vec::new();
+        let mut looked_at: Vec<Range<Avma>> = Vec::new();
         let mut wanted = vec![self.of_application(memory, sp)];
         // Where the runtime cannot block signals, handlers run on top of it on its own stack.
         if let Some(own) = self.own_stack(sp) {
-            for (rip, rsp) in self.frames(memory, sp, own.end) {
+            for (rip, rsp) in self.frames(memory, sp..own.end) {
                 found.push(rip);
                 wanted.push(self.of_application(memory, rsp));
             }
         }
         while let Some(sp) = wanted.pop() {
-            let Some(stack) = self.stack(sp).map(|m| m.range.clone()) else {
+            let Some(end) = self.stack(sp).map(|m| m.range.end) else {
                 continue;
             };
-            if looked_at.contains(&stack.start) || looked_at.len() == MOST_STACKS {
+            // Another stack of the thread's may lie in the same mapping.
+            if looked_at.contains(&(sp..end)) || looked_at.len() == MOST_STACKS {
                 continue;
             }
-            looked_at.push(stack.start);
-            for (rip, rsp) in self.frames(memory, sp, stack.end) {
+            looked_at.push(sp..end);
+            for (rip, rsp) in self.frames(memory, sp..end) {
                 found.push(rip);
                 wanted.push(rsp);
             }
@@ -125,10 +132,10 @@ impl Stacks {
         found
     }
 
-    /// Saved rip and rsp of the signal frames between `sp` and `end`.
-    fn frames(&mut self, memory: &Memory, sp: Avma, end: Avma) -> Vec<(Avma, Avma)> {
-        let from = sp.0 & !7;
-        let len = (end.0 - from).min(MOST_BYTES) as usize;
+    /// Saved rip and rsp of the signal frames within a range, of handlers that run at its start.
+    fn frames(&mut self, memory: &Memory, within: Range<Avma>) -> Vec<(Avma, Avma)> {
+        let (sp, from) = (within.start.0, within.start.0 & !7);
+        let len = (within.end.0 - from).min(MOST_BYTES) as usize;
         let Ok(bytes) = memory.read_vec(Avma(from), len) else {
             return Vec::new();
         };
@@ -144,6 +151,10 @@ impl Stacks {
             let Some(address) = word(at).filter(|&a| self.is_code(a)) else {
                 continue;
             };
+            let alternate = (word(at + STACK), word(at + STACK + 16));
+            if !is_live(sp, from + at as u64, rsp, alternate) {
+                continue;
+            }
             let is_restorer = *self
                 .restorers
                 .entry(address)
@@ -154,6 +165,19 @@ impl Stacks {
         }
         found
     }
+}
+
+/// Whether a handler can be under way at `sp` that was called on the signal frame at `frame`, which has
+/// interrupted what has its stack pointer at `rsp`. Of one that has returned the frame stays, and may lie above
+/// another thread's stack in the same mapping, as in Go's heap. The kernel puts a frame below `rsp`, or on the
+/// alternate stack, which it notes (arch/x86/kernel/signal.c `get_sigframe`).
+fn is_live(sp: u64, frame: u64, rsp: u64, alternate: (Option<u64>, Option<u64>)) -> bool {
+    if let (Some(start), Some(size)) = alternate
+        && frame.wrapping_sub(start) < size
+    {
+        return sp >= start;
+    }
+    frame < rsp && rsp - frame < MOST_FRAME
 }
 
 fn is_restorer(memory: &Memory, at: Avma) -> bool {
