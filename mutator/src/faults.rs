@@ -8,6 +8,17 @@
 /// a number means the first step of that name, to die or to stop at.
 #[cfg(feature = "faults")]
 pub fn step(what: &str) {
+    come_to(what, true);
+}
+
+/// A moment at which only something has been read: by its name alone, and not counted.
+#[cfg(feature = "faults")]
+pub fn look(what: &str) {
+    come_to(what, false);
+}
+
+#[cfg(feature = "faults")]
+fn come_to(what: &str, is_change: bool) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,12 +36,15 @@ pub fn step(what: &str) {
     };
     const NAMES: [&str; 3] = ["IPATH_DIE_AT", "IPATH_STOP_AT", "IPATH_SIGNAL_AT"];
     let [dies, stops, signals] = PLACES.get_or_init(|| NAMES.map(at));
-    let now = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+    let now = match is_change {
+        true => COUNT.fetch_add(1, Ordering::Relaxed) + 1,
+        false => COUNT.load(Ordering::Relaxed),
+    };
     let is_at = |at: &At| match at.number {
-        Some(number) => number == now,
+        Some(number) => is_change && number == now,
         None => at.name == what && !at.done.swap(true, Ordering::Relaxed),
     };
-    if signals.number.is_some_and(|from| now >= from) {
+    if is_change && signals.number.is_some_and(|from| now >= from) {
         // SAFETY: takes no pointers.
         unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
     }
@@ -50,6 +64,11 @@ pub fn step(what: &str) {
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub fn step(_what: &str) {}
+
+/// Nothing: see the feature `faults`.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub fn look(_what: &str) {}
 
 /// Whether to do as if the kernel refused writes through /proc/PID/mem to pages that are not writable: with
 /// the feature `faults` and `IPATH_REFUSE_WRITES` in the environment, it is done so for all.

@@ -113,7 +113,7 @@ fn kill_at(kind: Kind, arguments: &[&str], step: &str) -> bool {
 
 #[test]
 fn killed_target_anywhere() {
-    for (arguments, at_least) in [(ATTACH, 20), (ADD, 5), (REMOVE, 5), (DETACH, 10)] {
+    for (arguments, at_least) in [(ATTACH, 20), (ADD, 3), (REMOVE, 3), (DETACH, 8)] {
         let mut steps = (1..).step_by(7);
         let come = steps.position(|step| !kill_at(Kind::Busy, arguments, &step.to_string()));
         println!("{arguments:?}: killed at {come:?} steps");

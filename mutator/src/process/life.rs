@@ -7,38 +7,68 @@ use std::time::Duration;
 use super::{Mapping, Pid, Presence, Process, ProcessError, Tid};
 use super::{is_no_process, parse_stat, stat_field, status_field};
 
-/// How often it is looked again, a millisecond between, where a process is about to end.
+/// How often it is looked again where a process, or the thread that was looked at, is about to end.
 const TRIES: u32 = 1000;
+/// How long between.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 impl Process {
     /// Whether the process still runs, under the same start time; a zombie does not.
     pub fn life(&self) -> Presence {
-        let path = format!("/proc/{}/stat", self.pid);
-        let stat = match fs::read_to_string(path) {
-            Ok(stat) => stat,
-            Err(error) if is_no_process(&error) => return self.unseen(),
-            Err(error) => return Presence::Unknown(crate::error::io_text(&error)),
+        for _ in 0..TRIES {
+            if let Some(presence) = self.life_now() {
+                return presence;
+            }
+            std::thread::sleep(A_MOMENT);
+        }
+        Presence::Unknown("its threads begin and end faster than they can be looked at".to_owned())
+    }
+
+    /// The same as far as one look tells.
+    fn life_now(&self) -> Option<Presence> {
+        let (state, threads) = match self.state() {
+            Ok(Some(state)) => state,
+            Ok(None) => return Some(Presence::Ended),
+            Err(error) if is_no_process(&error) => return Some(self.unseen()),
+            Err(error) => return Some(Presence::Unknown(crate::error::io_text(&error))),
         };
-        match parse_stat(&stat) {
-            None => Presence::Unknown("/proc/PID/stat is not readable".to_owned()),
-            Some((_, start_time)) if start_time != self.start_time => Presence::Ended,
-            Some(('X', _)) => Presence::Ended,
-            // A leader that has ended stays while others of its threads run.
-            Some(('Z', _)) => match self.list_tids() {
-                Ok(tids) if tids.iter().any(|&tid| !self.is_dead(tid)) => Presence::Here,
-                Ok(_) => Presence::Ended,
-                Err(error) if is_no_process(&error) => Presence::Ended,
-                Err(error) => Presence::Unknown(crate::error::io_text(&error)),
-            },
-            Some(_) => Presence::Here,
+        match state {
+            // A leader that has ended stays while others of its threads run; on its own it has been counted last.
+            'Z' if threads <= 1 => Some(Presence::Ended),
+            'Z' => self.life_of_others(),
+            // Another thread has called exec(2), and takes its place.
+            'X' => None,
+            _ => Some(Presence::Here),
         }
     }
 
+    /// Whether other threads than the first, which has ended, live. All have ended if as many as the kernel counts
+    /// are seen to have, and are still listed after it has counted: a thread may begin another one and end.
+    fn life_of_others(&self) -> Option<Presence> {
+        let tids = self.list_tids().ok()?;
+        if tids.iter().any(|&tid| !self.is_dead(tid)) {
+            return Some(Presence::Here);
+        }
+        let (state, threads) = self.state().ok()??;
+        let are_all = threads == tids.len() as u64 && tids.iter().all(|&tid| self.has_thread(tid));
+        (state == 'Z' && are_all).then_some(Presence::Ended)
+    }
+
+    /// State of its first thread, and how many threads there are, those included that have ended and are not
+    /// collected; `None` where another process has its id.
+    fn state(&self) -> io::Result<Option<(char, u64)>> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        let (state, start_time) =
+            parse_stat(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat is not readable"))?;
+        let threads = stat_field(&stat, 20).unwrap_or(0);
+        Ok((start_time == self.start_time).then_some((state, threads)))
+    }
+
     /// Where /proc hides the processes of others (hidepid of proc(5)), a signal still finds them.
-    fn unseen(&self) -> Presence {
+    pub(super) fn unseen(&self) -> Presence {
         match nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid.0), None) {
             Err(nix::errno::Errno::ESRCH) => Presence::Ended,
-            _ => Presence::Unknown("a process of this id runs, and cannot be looked at".to_owned()),
+            _ => Presence::Unknown("it is there, and /proc does not show it".to_owned()),
         }
     }
 
@@ -48,14 +78,42 @@ impl Process {
     }
 
     /// What of it has entries in /proc: itself, or where its first thread has ended, one that has
-    /// not. An ended thread has no memory, and nothing that goes with it.
+    /// not, the latest. An ended thread has no memory, and nothing that goes with it.
     pub fn entry(&self) -> Pid {
-        if !self.is_dead(Tid(self.pid.0)) {
+        if self.has_memory(Tid(self.pid.0)) {
             return self.pid;
         }
-        let tids = self.tids().unwrap_or_default();
-        let living = tids.into_iter().find(|&tid| !self.is_dead(tid));
+        let tids = self.tids().unwrap_or_default().into_iter().rev();
+        let living = tids.into_iter().find(|&tid| self.has_memory(tid));
         living.map_or(self.pid, |tid| Pid(tid.0))
+    }
+
+    /// Whether a thread has not begun to end.
+    fn has_memory(&self, tid: Tid) -> bool {
+        // Bytes of its address space, `vsize` of proc(5).
+        let size = |stat: String| stat_field(&stat, 23);
+        self.thread_stat(tid).is_ok_and(|stat| size(stat) > Some(0))
+    }
+
+    /// What `read` gives of a file in the folder that a living thread of it has in /proc: of another thread's
+    /// where that one ends meanwhile.
+    pub(super) fn of_living<T>(
+        &self,
+        file: &'static str,
+        read: impl Fn(&str) -> io::Result<T>,
+    ) -> Result<T, ProcessError> {
+        for _ in 0..TRIES {
+            match read(&format!("/proc/{}/{file}", self.entry())) {
+                Err(error) if is_no_process(&error) => match self.life() {
+                    Presence::Here | Presence::OtherProgram => {}
+                    _ => return Err(self.proc_error(file, error)),
+                },
+                other => return other.map_err(|e| self.proc_error(file, e)),
+            }
+            std::thread::sleep(A_MOMENT);
+        }
+        let why = "its threads end faster than they can be looked at";
+        Err(self.proc_error(file, io::Error::other(why)))
     }
 
     fn thread_stat(&self, tid: Tid) -> io::Result<String> {
@@ -97,7 +155,7 @@ impl Process {
                 Ok(_) | Err(ProcessError::Gone(_)) => {}
                 Err(error) => return Err(Presence::Unknown(error.to_string())),
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(A_MOMENT);
         }
         Err(Presence::Unknown("it has no memory".to_owned()))
     }
@@ -119,7 +177,7 @@ impl Process {
             if !tids.into_iter().any(|tid| self.is_dying(tid)) {
                 return Presence::Here;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(A_MOMENT);
         }
         Presence::Here
     }

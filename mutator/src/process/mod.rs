@@ -126,9 +126,15 @@ impl Process {
             return Err(ProcessError::Gone(pid));
         }
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-        let stat = stat.map_err(|e| match is_no_process(&e) {
-            true => ProcessError::Gone(pid),
-            false => ProcessError::Proc(pid, "stat", e),
+        let stat = stat.map_err(|error| {
+            let hidden = Self { pid, start_time: 0 };
+            match is_no_process(&error).then(|| hidden.unseen()) {
+                Some(Presence::Unknown(cause)) => {
+                    ProcessError::Proc(pid, "stat", io::Error::other(cause))
+                }
+                Some(_) => ProcessError::Gone(pid),
+                None => ProcessError::Proc(pid, "stat", error),
+            }
         })?;
         let (state, start_time) = parse_stat(&stat).ok_or(ProcessError::Gone(pid))?;
         let process = Self { pid, start_time };
@@ -140,11 +146,10 @@ impl Process {
         if tgid != pid.0 {
             return Self::find(Pid(tgid));
         }
-        let threads_left = process.tids().is_some_and(|t| t.len() > 1);
-        if (state == 'Z' && !threads_left) || state == 'X' {
-            return Err(ProcessError::Zombie(pid));
+        match matches!(state, 'Z' | 'X') && process.has_ended() {
+            true => Err(ProcessError::Zombie(pid)),
+            false => Ok(process),
         }
-        Ok(process)
     }
 
     /// Checks what can be checked before it is touched: permission, kind of program, tracers.
@@ -153,22 +158,15 @@ impl Process {
         if pid.0 == std::process::id() as i32 {
             return Err(ProcessError::Own(pid));
         }
-        let entry = self.entry();
-        match fs::read_link(format!("/proc/{entry}/exe")) {
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(self.denied()),
-            Err(_) if self.is_kernel_thread() => return Err(ProcessError::KernelThread(pid)),
-            // It has no program where it is about to end.
-            Err(_) if self.settled() == Presence::Ended => return Err(ProcessError::Gone(pid)),
-            Err(_) => {}
+        if self.is_kernel_thread() {
+            return Err(ProcessError::KernelThread(pid));
         }
+        // One that is about to end has no program.
+        self.of_living("exe", |path| fs::read_link(path))?;
         self.check_tracer()?;
         self.check_program()?;
         // Needs the same right as ptrace itself, and does not stop anything.
-        match fs::File::open(format!("/proc/{entry}/mem")) {
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(self.denied()),
-            _ => Ok(()),
-        }
+        self.of_living("mem", |path| fs::File::open(path)).map(drop)
     }
 
     /// PF_KTHREAD, include/linux/sched.h.
@@ -215,20 +213,15 @@ impl Process {
     pub fn check_program(&self) -> Result<(), ProcessError> {
         let pid = self.pid;
         let mut magic = [0u8; 20];
-        match fs::File::open(format!("/proc/{}/exe", self.entry())) {
-            Ok(file) => {
-                let _ = file.read_at(&mut magic, 0);
-                if !magic.starts_with(b"\x7fELF") || magic[4] != 2 || magic[18] != 62 {
-                    let what = match (magic[4], magic[18]) {
-                        (1, 3) => "its program is 32-bit x86 (ELF32)",
-                        (1, 62) => "its program uses the x32 ABI (ELF32)",
-                        _ => "its program is not an x86-64 ELF file",
-                    };
-                    return Err(ProcessError::NotElf64(pid, what));
-                }
-            }
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(self.denied()),
-            Err(_) => {}
+        let file = self.of_living("exe", |path| fs::File::open(path))?;
+        let _ = file.read_at(&mut magic, 0);
+        if !magic.starts_with(b"\x7fELF") || magic[4] != 2 || magic[18] != 62 {
+            let what = match (magic[4], magic[18]) {
+                (1, 3) => "its program is 32-bit x86 (ELF32)",
+                (1, 62) => "its program uses the x32 ABI (ELF32)",
+                _ => "its program is not an x86-64 ELF file",
+            };
+            return Err(ProcessError::NotElf64(pid, what));
         }
         Ok(())
     }
@@ -247,8 +240,7 @@ impl Process {
     /// Its mappings, ordered by address, as they are now: see [`Space`] for what must not change
     /// unnoticed.
     pub fn maps(&self) -> Result<Vec<Mapping>, ProcessError> {
-        let path = format!("/proc/{}/maps", self.entry());
-        let text = fs::read(path).map_err(|e| self.proc_error("maps", e))?;
+        let text = self.of_living("maps", |path| fs::read(path))?;
         Ok(maps::parse(&String::from_utf8_lossy(&text)))
     }
 
@@ -304,12 +296,13 @@ impl Process {
 
     /// Path of its program.
     pub fn exe(&self) -> Option<PathBuf> {
-        fs::read_link(format!("/proc/{}/exe", self.entry())).ok()
+        self.of_living("exe", |path| fs::read_link(path)).ok()
     }
 
     /// Its command line.
     pub fn args(&self) -> Vec<String> {
-        let bytes = fs::read(format!("/proc/{}/cmdline", self.entry())).unwrap_or_default();
+        let bytes = self.of_living("cmdline", |path| fs::read(path));
+        let bytes = bytes.unwrap_or_default();
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
         bytes
             .split(|&b| b == 0)
@@ -319,7 +312,7 @@ impl Process {
 
     /// A value of its auxiliary vector, getauxval(3).
     pub fn auxiliary(&self, kind: u64) -> Option<u64> {
-        let bytes = fs::read(format!("/proc/{}/auxv", self.entry())).ok()?;
+        let bytes = self.of_living("auxv", |path| fs::read(path)).ok()?;
         let word = |b: &[u8]| b.try_into().map(u64::from_le_bytes).ok();
         bytes.chunks_exact(16).find_map(|pair| {
             let (key, value) = pair.split_at(8);
@@ -329,20 +322,20 @@ impl Process {
 
     /// Its memory as it is now: see [`Space`] for what must not change unnoticed.
     pub(crate) fn open_memory(&self) -> Result<Memory, ProcessError> {
-        let path = format!("/proc/{}/mem", self.entry());
-        let file = fs::File::options().read(true).write(true).open(path);
-        file.map(Memory::new).map_err(|e| match e.kind() {
-            io::ErrorKind::PermissionDenied => self.denied(),
-            io::ErrorKind::NotFound => ProcessError::Gone(self.pid),
-            _ => self.proc_error("mem", e),
-        })
+        let open = |path: &str| fs::File::options().read(true).write(true).open(path);
+        self.of_living("mem", open).map(Memory::new)
     }
 
-    fn proc_error(&self, file: &'static str, error: io::Error) -> ProcessError {
-        match error.kind() {
-            io::ErrorKind::NotFound => ProcessError::Gone(self.pid),
-            io::ErrorKind::PermissionDenied => self.denied(),
-            _ if error.raw_os_error() == Some(libc::ESRCH) => ProcessError::Gone(self.pid),
+    /// What is not there says that the process has ended only if it has.
+    pub(super) fn proc_error(&self, file: &'static str, error: io::Error) -> ProcessError {
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            return self.denied();
+        }
+        match is_no_process(&error).then(|| self.life()) {
+            Some(Presence::Ended) => ProcessError::Gone(self.pid),
+            Some(Presence::Unknown(cause)) => {
+                ProcessError::Proc(self.pid, file, io::Error::other(cause))
+            }
             _ => ProcessError::Proc(self.pid, file, error),
         }
     }

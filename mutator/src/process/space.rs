@@ -12,8 +12,8 @@ use std::time::Duration;
 use patcher::Avma;
 
 use super::memory::Memory;
-use super::{Mapping, Process, ProcessError, maps};
-use crate::faults::step;
+use super::{Mapping, Process, ProcessError, is_no_process, maps};
+use crate::faults::look;
 
 /// An address space and the process it was found in.
 #[derive(Debug)]
@@ -46,14 +46,17 @@ impl Space {
         const TRIES: usize = 100;
         for _ in 0..TRIES {
             let memory = process.open_memory()?;
-            let path = format!("/proc/{}/maps", process.entry());
-            let maps = File::open(path).map_err(|e| process.proc_error("maps", e))?;
+            let (maps, _) = open_maps(process)?;
             let space = Self {
                 process: process.clone(),
                 memory,
                 maps: Mutex::new(maps),
                 random: process.auxiliary(AT_RANDOM).map(Avma),
             };
+            // The same as for the maps.
+            if space.random_bytes().is_err_and(|e| is_nobodys(&e)) {
+                continue;
+            }
             match space.is_current() {
                 Presence::Here => return Ok(space),
                 Presence::OtherProgram => {}
@@ -85,7 +88,7 @@ impl Space {
 
     /// The same as the kernel prints it.
     pub fn maps_text(&self) -> Result<Vec<u8>, ProcessError> {
-        step("maps");
+        look("maps");
         let text = self.read_maps()?;
         if !text.is_empty() {
             return Ok(text);
@@ -103,10 +106,42 @@ impl Space {
             .maps
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut text = Vec::new();
-        let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
-        read.map_err(|e| self.process.proc_error("maps", e))?;
-        Ok(text)
+        match read_all(&mut file) {
+            // The thread that they were opened of has ended.
+            Err(error) if is_no_process(&error) => {}
+            other => return other.map_err(|e| self.process.proc_error("maps", e)),
+        }
+        let (maps, text) = open_maps(&self.process)?;
+        // An address space that has been left is never entered again: these are not another one's.
+        match self.is_entered() {
+            Ok(true) => {
+                *file = maps;
+                Ok(text)
+            }
+            Ok(false) => Ok(Vec::new()),
+            Err(error) => Err(self.process.proc_error("maps", error)),
+        }
+    }
+
+    /// Whether the process is in this address space, by the random bytes; an error where these do not tell.
+    fn is_entered(&self) -> io::Result<bool> {
+        let then = match self.random_bytes() {
+            Err(error) if is_nobodys(&error) => return Ok(false),
+            then => then?,
+        };
+        let now = self.process.open_memory().map_err(io::Error::other)?;
+        Ok(self.random_in(&now)? == then)
+    }
+
+    fn random_bytes(&self) -> io::Result<Vec<u8>> {
+        self.random_in(&self.memory)
+    }
+
+    fn random_in(&self, memory: &Memory) -> io::Result<Vec<u8>> {
+        let at = self
+            .random
+            .ok_or_else(|| io::Error::other("no AT_RANDOM"))?;
+        memory.read_vec(at, 16)
     }
 
     /// The same for choosing free addresses: a program without a heap has an empty one where it will
@@ -125,36 +160,31 @@ impl Space {
     pub fn is_current(&self) -> Presence {
         /// The process may be about to end, or its first thread.
         const TRIES: u32 = 1000;
-        let bytes = |memory: &Memory| {
-            let at = self
-                .random
-                .ok_or_else(|| io::Error::other("no AT_RANDOM"))?;
-            memory.read_vec(at, 16)
-        };
         for _ in 0..TRIES {
             match self.process.life() {
                 Presence::Here => {}
                 other => return other,
             }
             // The descriptor of an address space that nobody is in any more reads as an empty file.
-            let Ok(then) = bytes(&self.memory) else {
+            let Ok(then) = self.random_bytes() else {
                 return match self.read_maps() {
                     Ok(maps) if maps.is_empty() => self.process.after_loss(),
                     // Unmapped by the program itself: its maps tell.
                     Ok(_) => Presence::Here,
-                    Err(ProcessError::Gone(_)) => self.process.after_loss(),
                     Err(error) => Presence::Unknown(error.to_string()),
                 };
             };
-            match self.process.open_memory().map(|now| bytes(&now)) {
+            match self.process.open_memory().map(|now| self.random_in(&now)) {
                 Ok(Ok(now)) if now == then => return Presence::Here,
                 Ok(Ok(_)) => return Presence::OtherProgram,
-                Ok(Err(_)) | Err(ProcessError::Gone(_)) => {}
+                Ok(Err(error)) if is_nobodys(&error) => {}
+                Ok(Err(_)) => return Presence::OtherProgram,
+                Err(ProcessError::Gone(_)) => {}
                 Err(error) => return Presence::Unknown(error.to_string()),
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.process.after_loss()
+        Presence::Unknown("its threads end faster than they can be looked at".to_owned())
     }
 
     /// The same as an error, where it no longer is; a process that is about to end has ended.
@@ -173,4 +203,28 @@ impl Space {
             }
         }
     }
+}
+
+/// Opened of a thread that has begun to end, they show nothing for ever.
+fn open_maps(process: &Process) -> Result<(File, Vec<u8>), ProcessError> {
+    process.of_living("maps", |path| {
+        let mut file = File::open(path)?;
+        let text = read_all(&mut file)?;
+        match text.is_empty() {
+            true => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            false => Ok((file, text)),
+        }
+    })
+}
+
+fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Is it what /proc/PID/mem answers for an address space that nobody is in any more?
+fn is_nobodys(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof
 }

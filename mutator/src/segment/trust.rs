@@ -87,13 +87,19 @@ pub(super) fn is_trusted(metadata: &Metadata, owner: Option<u32>) -> bool {
     is_private && (uid == 0 || uid == own || by_owner)
 }
 
-/// The user whose process it is; `None` where it has ended.
+/// The user whose process it is, for good: one that has other rights as well, as a daemon with a user's effective id
+/// for a while, or that its user may not trace, is root's. `None` where it has ended.
 pub(super) fn owner_of(process: &Process) -> Option<u32> {
     if process.has_ended() {
         return None;
     }
     let folder = fs::metadata(format!("/proc/{}", process.pid));
-    folder.ok().map(|m| m.uid())
+    let uid = folder.ok()?.uid();
+    // Real, effective, saved and of the file system (proc(5)).
+    let ids = process.status("Uid").unwrap_or_default();
+    let is_all = |id: &str| id.parse() == Ok(uid);
+    let is_whole = !ids.is_empty() && ids.split_whitespace().all(is_all);
+    Some(if is_whole { uid } else { 0 })
 }
 
 /// Opens a name that anyone may have made: never anything but a file, never waiting, never through a link.
@@ -234,15 +240,18 @@ impl Claim {
             let name = format!("/proc/{}/map_files/{start:x}-{end:x}", process.entry());
             let path = PathBuf::from(name);
             let io = |e| SegmentError::Io(path.clone(), e);
-            // A link of the kernel's, to what the process maps.
+            // A link of the kernel's, to what the process maps, which has chosen the name that is looked for.
+            let is_it = |m: &Metadata| m.is_file() && file_id(m) == mapping.file;
+            if !is_it(&fs::metadata(&path).map_err(io)?) {
+                continue;
+            }
             let file = File::options()
                 .read(true)
                 .write(true)
+                .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
                 .open(&path)
                 .map_err(io)?;
-            let metadata = file.metadata().map_err(io)?;
-            let is_it = metadata.is_file() && file_id(&metadata) == mapping.file;
-            if !is_it || is_of_another(&file, process).map_err(io)? {
+            if !is_it(&file.metadata().map_err(io)?) || is_of_another(&file, process).map_err(io)? {
                 continue;
             }
             return Ok(Some(Self {

@@ -57,7 +57,7 @@ impl Session {
     pub(super) fn take(&mut self, space: Option<Arc<Space>>) -> Result<Found<'_>, SessionError> {
         let lock = self.segment.lock()?;
         // Another command may have taken the session out meanwhile, and another made a new one.
-        if !self.segment.is_named() || state_of(&self.segment) == STATE_ENDED {
+        if !self.segment.is_named() || self.has_ended() {
             return Err(SegmentError::Missing.into());
         }
         self.refresh()?;
@@ -107,6 +107,9 @@ impl Session {
         change: impl FnOnce(&mut Locked<'_>) -> Result<R, SessionError>,
     ) -> Result<R, SessionError> {
         match self.take(space)? {
+            Found::Here(locked) if state_of(&locked.segment) == STATE_ENDED => {
+                Err(SegmentError::Missing.into())
+            }
             Found::Here(mut locked) => {
                 locked.recover()?;
                 change(&mut locked)
@@ -247,6 +250,12 @@ pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), Sess
                 Locked::new(&mut session, Arc::clone(space), lock).clear_half()?;
             }
             STATE_ACTIVE if is_mapped(&segment) => return Err(SessionError::Exists),
+            // Given up for gone, and there: all of it is still to be taken out.
+            STATE_ENDED if is_mapped(&segment) => {
+                drop(lock);
+                let document = segment.read_document()?;
+                Session::begun(process, segment, document).detach()?;
+            }
             STATE_ACTIVE | STATE_ENDED => segment.remove_name(),
             _ => return Err(SegmentError::Corrupt("state").into()),
         }
@@ -255,6 +264,11 @@ pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), Sess
 }
 
 impl Session {
+    /// Whether it is over: what is marked so and still in its target has been given up by mistake.
+    fn has_ended(&self) -> bool {
+        state_of(&self.segment) == STATE_ENDED && self.presence() != Presence::Here
+    }
+
     /// Reads again what other commands may have changed.
     pub fn refresh(&mut self) -> Result<(), SessionError> {
         self.document = self.segment.read_document()?;

@@ -6,15 +6,15 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use patcher::Avma;
 
-use super::SessionError;
 use super::locked::make_way;
+use super::{SessionError, descriptor};
 use crate::process::identity::file_id;
 use crate::process::maps::free_range;
 use crate::process::{Mapping, Memory, Process, Space};
@@ -290,8 +290,19 @@ fn map_segment(
     let mapped = remote.map_lazily(locks, at, shape.size(), protection, shared, fd as i64);
     let closed = close(remote, fd);
     mapped?;
+    let segment = own.as_ref().or(named.as_ref());
     let rest = || {
         closed?;
+        // Another process may have the same descriptors, and have put another file there.
+        let maps = ready.space.maps()?;
+        let is_it = |m: &Mapping| {
+            m.range.start == at && segment.is_some_and(|(segment, _)| segment.is_in(m))
+        };
+        if !maps.iter().any(is_it) {
+            let why =
+                "a process that shares its descriptors has put another file in a place of ipath's";
+            return Err(SessionError::Held(why.to_owned()));
+        }
         // Zeroes again, as the image expects.
         pass(remote, scratch, &[0; 128])?;
         let alive = image
@@ -360,22 +371,14 @@ fn own_file(
         [scratch.0, flags, 0, 0, 0, 0],
     )?;
     let open = || {
-        let path = format!("/proc/{}/fd/{fd}", process.entry());
-        let io = |e| SegmentError::Io(path.clone().into(), e);
-        let file = fs::File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
-            .open(&path)
-            .map_err(io)?;
-        if !file.metadata().map_err(io)?.is_file() {
-            return Err(io(io::Error::other("not a regular file")));
-        }
+        let path = PathBuf::from(format!("/proc/{}/fd/{fd}", process.entry()));
+        let io = |e| SegmentError::Io(path.clone(), e);
+        let file = descriptor::own_memfd(process, remote.tid(), fd as i32).map_err(io)?;
         file.set_len(shape.size()).map_err(io)?;
         let (segment, lock) = Segment::from_target(file, process, shape)?;
         // Whoever finds it mapped finds out what it belongs to.
         segment.write_document(document)?;
-        Ok((segment, lock))
+        Ok::<_, SegmentError>((segment, lock))
     };
     match open() {
         Ok(own) => Ok((own, fd)),

@@ -6,6 +6,7 @@
 mod apply;
 mod claims;
 mod create;
+mod descriptor;
 mod end;
 mod indirect;
 mod locked;

@@ -121,7 +121,8 @@ impl Stopped {
             };
             if slow.is_empty() {
                 let is_usable = stopped.threads.values().any(StoppedThread::is_free);
-                if is_usable || stopped.threads.is_empty() || Instant::now() > deadline {
+                let is_gone = || stopped.threads.is_empty() && process.has_ended();
+                if is_usable || Instant::now() > deadline || is_gone() {
                     break;
                 }
             }
@@ -135,7 +136,13 @@ impl Stopped {
             at_once = (2 * at_once).min(LONGEST);
         }
         if stopped.threads.is_empty() {
-            return Err(TraceeError::Gone(process.pid));
+            return Err(match process.life() {
+                Presence::Ended => TraceeError::Gone(process.pid),
+                _ => {
+                    let why = "its threads end faster than they can be stopped";
+                    TraceeError::Unknown(process.pid, why.to_owned())
+                }
+            });
         }
         // Nobody can call exec from here on.
         match space.is_current() {

@@ -1,0 +1,57 @@
+//! A file that a target has opened, had here as well.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+use crate::process::{Process, Tid};
+
+/// The memfd that a stopped target has just made for us, behind its descriptor `fd`. Another process with the same
+/// descriptors may have put any file there instead, which the target may not even be allowed to open: the descriptor
+/// itself is taken, with the rights that it has, and what is behind it is empty memory without a name.
+pub(super) fn own_memfd(process: &Process, tid: Tid, fd: i32) -> io::Result<File> {
+    let file = File::from(taken(process, tid, fd)?);
+    let refused = |what| Err(io::Error::other(what));
+    let metadata = file.metadata()?;
+    // SAFETY: takes no pointer.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    // SAFETY: takes no pointer. Only files in memory have seals (fcntl(2)).
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    if flags < 0 || flags & libc::O_ACCMODE != libc::O_RDWR || flags & libc::O_PATH != 0 {
+        return refused("not open for writing");
+    }
+    if !metadata.is_file() || metadata.len() != 0 || metadata.nlink() != 0 || seals < 0 {
+        return refused("not the empty memory it was to be");
+    }
+    // With a position and a lock of its own.
+    File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// pidfd_getfd(2), Linux 5.6, of one thread: the first one may have ended.
+fn taken(process: &Process, tid: Tid, fd: i32) -> io::Result<OwnedFd> {
+    /// Linux 6.9, include/uapi/linux/pidfd.h.
+    const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
+    let open = |id: i32, flags: libc::c_uint| {
+        // SAFETY: takes no pointer.
+        owned(unsafe { libc::syscall(libc::SYS_pidfd_open, id, flags) })
+    };
+    let thread = match open(tid.0, PIDFD_THREAD) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(process.pid.0, 0),
+        other => other,
+    }?;
+    // SAFETY: takes no pointer.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, thread.as_raw_fd(), fd, 0) })
+}
+
+fn owned(result: i64) -> io::Result<OwnedFd> {
+    match i32::try_from(result) {
+        // SAFETY: the kernel has just given it to us.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,69 @@
+/* A program whose first thread has ended, and whose others hand over to one another: each begins the next and ends.
+ *
+ *     handed_over CALLS
+ *
+ * `ready`, and one thread calls `work` now and then; SIGUSR1: each thread makes CALLS calls, as fast as it can;
+ * SIGUSR2: one thread again. SIGTERM ends it: `ok`. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t hands_over, ends;
+static int calls;
+
+__attribute__((noinline, noclone, noipa)) long work(long x)
+{
+    return x * 3 + 1;
+}
+
+static void handle(int signal)
+{
+    if (signal == SIGTERM)
+        ends = 1;
+    else
+        hands_over = signal == SIGUSR1;
+}
+
+static void check(long x)
+{
+    if (work(x) != x * 3 + 1)
+        abort();
+}
+
+static void *thread(void *argument)
+{
+    pthread_t next;
+    pthread_attr_t detached;
+    for (; !hands_over && !ends; usleep(300))
+        check(3);
+    if (ends) {
+        puts("ok");
+        exit(0);
+    }
+    for (int i = 0; i < calls; i++)
+        check(i);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&next, &detached, thread, argument))
+        abort();
+    for (int i = 0; i < calls; i++)
+        check(i);
+    return NULL;
+}
+
+int main(int count, char **given)
+{
+    pthread_t first;
+    calls = count > 1 ? atoi(given[1]) : 10000;
+    signal(SIGTERM, handle);
+    signal(SIGUSR1, handle);
+    signal(SIGUSR2, handle);
+    puts("ready");
+    fflush(stdout);
+    if (pthread_create(&first, NULL, thread, NULL))
+        return 2;
+    pthread_exit(NULL);
+}

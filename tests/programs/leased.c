@@ -1,0 +1,49 @@
+/* A hostile program: it maps a file that is named like a session's, and holds a lease on it that it never gives back
+ * in time (fcntl(2), F_SETLEASE): who opens it for writing waits.
+ *
+ * `ready`; SIGTERM ends it: `ok`. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t ends;
+
+__attribute__((noinline, noclone, noipa)) long work(long x)
+{
+    return x * 3 + 1;
+}
+
+static void end(int signal)
+{
+    (void)signal;
+    ends = 1;
+}
+
+int main(void)
+{
+    int made = memfd_create("ipath", 0);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", made);
+    if (made < 0 || ftruncate(made, 4096))
+        return 2;
+    int file = open(path, O_RDONLY);
+    close(made);
+    if (file < 0 || mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0) == MAP_FAILED)
+        return 2;
+    signal(SIGTERM, end);
+    signal(SIGIO, SIG_IGN);
+    if (fcntl(file, F_SETLEASE, F_RDLCK))
+        return 3;
+    puts("ready");
+    fflush(stdout);
+    long result = 0;
+    for (; !ends; usleep(1000)) {
+        result = work(result);
+        fcntl(file, F_SETLEASE, F_RDLCK);
+    }
+    printf("ok %ld\n", result);
+    return 0;
+}
