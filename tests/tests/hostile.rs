@@ -1,4 +1,5 @@
-//! Targets that want root's ipath to do something for them, or whose own doings look as if they were gone.
+//! Targets that want root's ipath to do something for them, whose own doings look as if they were gone, or
+//! that others interfere with.
 
 use ipath_tests::command::{NOBODY, Run};
 use ipath_tests::compile::program;
@@ -128,6 +129,31 @@ fn borrowed_id() {
     assert!(left.is_empty(), "{left:?}");
     before.assert_unchanged(target.pid());
     ends_well(target);
+}
+
+/// `queued_signals`: what comes while a thread works for ipath comes to the program afterwards, with all that was
+/// sent with it.
+#[test]
+fn queued_signals() {
+    let mut sender = Target::start(program("queued_signals.c"), [""; 0]).await_output("ready");
+    let said = sender.stdout();
+    let pid = said.split_whitespace().nth(1).expect("a number").to_owned();
+    for _ in 0..40 {
+        let attach = [
+            "attach",
+            &pid,
+            "-f",
+            "work",
+            "--no-tui",
+            "--duration",
+            "1ms",
+        ];
+        Run::ipath(attach).run().expect(0);
+    }
+    sender.signal(Signal::SIGTERM);
+    sender.wait(LIMIT);
+    let said = sender.stdout();
+    assert!(said.contains("lost 0\nchanged 0\n"), "{said}");
 }
 
 /// Lines of the maps of a process, by whichever of its threads has any, that are a session's.

@@ -300,7 +300,7 @@ impl<'t> Remote<'t> {
                 // SIGSTOP cannot be blocked: with it the thread stops with its group, and goes on.
                 Change::Signal(libc::SIGSTOP) => go(libc::SIGSTOP)?,
                 Change::Signal(signal) => {
-                    self.thread.keep(signal);
+                    self.hold_up(signal)?;
                     go(0)?;
                 }
                 // The stop of an interrupt or of the group: the call is still to come.
@@ -340,9 +340,10 @@ impl<'t> Remote<'t> {
     fn hold_up(&mut self, signal: i32) -> Result<(), TraceeError> {
         let tid = self.thread.tid();
         let failed = |e| TraceeError::registers(tid, e);
-        let is_ours = FAULTS.contains(&signal) && sys::is_of_kernel(tid).map_err(failed)?;
-        if !is_ours {
-            self.thread.keep(signal);
+        let info = sys::delivered(tid).map_err(failed)?;
+        // Positive: of something that the thread did, and nobody sent (sigaction(2)).
+        if !FAULTS.contains(&signal) || info.si_code <= 0 {
+            self.thread.keep(info);
         }
         Ok(())
     }

@@ -98,13 +98,31 @@ pub fn queued(tid: Tid) -> Result<Vec<(i32, i32)>, Errno> {
     Ok(queued.map(|s| (s.si_signo, s.si_code)).collect())
 }
 
-/// Of the signal whose delivery the thread has stopped at: whether the kernel sent it for something the
-/// thread did, rather than somebody.
-pub fn is_of_kernel(tid: Tid) -> Result<bool, Errno> {
+/// The signal whose delivery the thread has stopped at.
+pub fn delivered(tid: Tid) -> Result<libc::siginfo_t, Errno> {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     request(libc::PTRACE_GETSIGINFO, tid, 0, &raw mut info as usize)?;
-    Ok(info.si_code > 0)
+    Ok(info)
+}
+
+/// Sends a thread a signal again that was on its way to it. What comes with it is kept but where it was sent by
+/// kill(2) or tgkill(2): the kernel lets nobody else claim that (`do_rt_tgsigqueueinfo`, kernel/signal.c), and it has
+/// this process as its sender.
+pub fn send_again(tid: Tid, info: &libc::siginfo_t) -> Result<(), Errno> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let process = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
+    let process: i32 = process
+        .and_then(|id| id.trim().parse().ok())
+        .ok_or(Errno::ESRCH)?;
+    let number = info.si_signo;
+    // SAFETY: the kernel reads what `info` points to.
+    let sent = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, tid.0, number, info) };
+    // SAFETY: takes no pointer.
+    let again = || unsafe { libc::syscall(libc::SYS_tgkill, process, tid.0, number) };
+    Errno::result(sent)
+        .or_else(|_| Errno::result(again()))
+        .map(drop)
 }
 
 /// Whether the thread has the system calls it makes handed back to it by SIGSYS (prctl(2),

@@ -18,6 +18,8 @@ pub struct StoppedThread {
     borrowed: bool,
     /// A signal whose delivery the stop held up, or 0.
     signal: i32,
+    /// Signals that came while it worked for us.
+    kept: Vec<libc::siginfo_t>,
     /// Whether it still is in the stop that this value stands for.
     held: bool,
 }
@@ -38,15 +40,24 @@ impl StoppedThread {
             registers,
             borrowed: false,
             signal,
+            kept: Vec::new(),
             held: true,
         };
         thread.mend_interrupted_call()?;
         Ok(thread)
     }
 
-    /// Has a signal delivered that came while it worked for us, when it goes on.
-    pub(super) fn keep(&mut self, signal: i32) {
-        self.signal = signal;
+    /// Has the signal delivered, when it goes on, that its delivery has stopped at while it worked for us.
+    pub(super) fn keep(&mut self, info: libc::siginfo_t) {
+        self.kept.push(info);
+    }
+
+    /// Gives it what was kept back.
+    fn send_kept(&mut self) {
+        for info in std::mem::take(&mut self.kept) {
+            // It fails where the thread has ended.
+            let _ = sys::send_again(self.tid, &info);
+        }
     }
 
     /// Some calls (epoll_wait, semop, sigtimedwait and others, signal(7)) return EINTR after any
@@ -178,6 +189,7 @@ impl StoppedThread {
             self.flush()?;
         }
         self.held = false;
+        self.send_kept();
         match sys::cont(self.tid, self.signal) {
             Ok(()) => Ok(true),
             Err(Errno::ESRCH) => Ok(false),
@@ -201,6 +213,7 @@ impl StoppedThread {
             true => self.flush().or_else(|e| e.if_gone::<()>().map(drop)),
             false => Ok(()),
         };
+        self.send_kept();
         match sys::detach(self.tid, self.signal) {
             Ok(()) => flushed,
             Err(Errno::ESRCH) => {
