@@ -1,8 +1,8 @@
 /* A program that has all memory locked that it maps from now on (mlockall(2)), and threads that come later.
  *
- *     locked_memory
+ *     locked_memory [mdwe]
  *
- * Calls `work` in a loop. Ends on SIGTERM with `ok calls N`. */
+ * With `mdwe` none of what it has mapped may become code either (prctl(2), PR_SET_MDWE, Linux 6.3). Calls `work` in a loop. Ends on SIGTERM with `ok calls N`. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -40,9 +41,15 @@ static void *compute(void *unused)
     return (void *)(uintptr_t)(x == 0);
 }
 
-int main(void)
+int main(int count, char **given)
 {
+    const int set_mdwe = 65, refuse_gain = 1;
+    (void)given;
     signal(SIGTERM, on_term);
+    if (count > 1 && prctl(set_mdwe, refuse_gain, 0, 0, 0) != 0) {
+        puts("wrong: PR_SET_MDWE");
+        return 1;
+    }
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
         puts("wrong: mlockall");
         return 1;

@@ -116,6 +116,25 @@ impl ProcessState {
         files.filter(names_it).collect()
     }
 
+    /// Lines of the maps of a process, by whichever of its threads has any, that are a session's: its segment,
+    /// and code without a file.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn session_in(pid: u32) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+        let maps = |task: fs::DirEntry| fs::read_to_string(task.path().join("maps")).ok();
+        let mut living = tasks.filter_map(|task| maps(task.ok()?));
+        let maps = living.find(|maps| !maps.is_empty());
+        let is_own = |line: &&str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_code = fields[1].contains('x') && fields.len() < 6;
+            is_code || line.contains("/dev/shm/ipath") || line.contains("memfd:ipath")
+        };
+        let maps = maps.expect("a thread lives");
+        maps.lines().filter(is_own).map(str::to_owned).collect()
+    }
+
     /// One line for each thing that differs.
     pub fn differences(&self, after: &Self) -> Vec<String> {
         let mut found = Vec::new();

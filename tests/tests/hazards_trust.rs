@@ -360,8 +360,18 @@ fn uprobe_after() {
 /// All the program maps is locked into memory: the segment is not, and no stop lasts for its sake.
 #[test]
 fn mcl_future() {
-    let mut target =
-        Target::start(program("locked_memory.c"), [] as [&str; 0]).await_output("ready");
+    locked_memory(&[]);
+}
+
+/// `locked_without_new_code`: nor may what is mapped become code later (PR_SET_MDWE).
+#[test]
+fn locked_without_new_code() {
+    locked_memory(&["mdwe"]);
+}
+
+fn locked_memory(arguments: &[&str]) {
+    let program = program("locked_memory.c");
+    let mut target = Target::start(program, arguments).await_output("ready");
     let pid = target.pid();
     let field = |name: &str| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("runs");
@@ -387,6 +397,7 @@ fn mcl_future() {
     assert!(profile.calls("work") > 0);
     assert_eq!(profile.losses.missed, 0);
     assert!(grown < 64 << 10, "{grown} KiB more are locked");
+    assert_eq!(ProcessState::session_in(pid), [""; 0]);
     target.finish("ok calls ");
 }
 

@@ -156,22 +156,6 @@ fn queued_signals() {
     assert!(said.contains("lost 0\nchanged 0\n"), "{said}");
 }
 
-/// Lines of the maps of a process, by whichever of its threads has any, that are a session's.
-fn session_in(pid: u32) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-    let maps = |task: fs::DirEntry| fs::read_to_string(task.path().join("maps")).ok();
-    let mut living = tasks.filter_map(|task| maps(task.ok()?));
-    let maps = living
-        .find(|maps| !maps.is_empty())
-        .expect("a thread lives");
-    let is_own = |line: &&str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_code = fields[1].contains('x') && fields.len() < 6;
-        is_code || line.contains("/dev/shm/ipath") || line.contains("memfd:ipath")
-    };
-    maps.lines().filter(is_own).map(str::to_owned).collect()
-}
-
 /// `handed_over`: the first thread has ended and no other one lives for long. What is asked of the process
 /// may be refused, and it is never taken for gone.
 #[test]
@@ -183,7 +167,7 @@ fn handed_over() {
         sleep(Duration::from_millis(50));
         let pid = target.pid().to_string();
         Session::attach(target.pid(), &["work"]);
-        assert!(!session_in(target.pid()).is_empty());
+        assert!(!ProcessState::session_in(target.pid()).is_empty());
         target.signal(Signal::SIGUSR1);
         let limit = Instant::now() + Duration::from_secs(2);
         while Instant::now() < limit {
@@ -204,7 +188,11 @@ fn handed_over() {
         target.signal(Signal::SIGUSR2);
         sleep(Duration::from_millis(50));
         Run::ipath(["detach", &pid]).run();
-        assert_eq!(session_in(target.pid()), [""; 0], "round {round}");
+        assert_eq!(
+            ProcessState::session_in(target.pid()),
+            [""; 0],
+            "round {round}"
+        );
         let attach = [
             "attach",
             &pid,
@@ -215,7 +203,11 @@ fn handed_over() {
             "1ms",
         ];
         Run::ipath(attach).run().expect(0);
-        assert_eq!(session_in(target.pid()), [""; 0], "round {round}");
+        assert_eq!(
+            ProcessState::session_in(target.pid()),
+            [""; 0],
+            "round {round}"
+        );
         ends_well(target);
     }
 }

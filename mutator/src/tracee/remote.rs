@@ -411,7 +411,17 @@ impl<'t> Remote<'t> {
         self.map(Some(at), len, libc::PROT_NONE, flags, fd)?;
         let arguments = [at.0, len, 0, 0, 0, 0];
         let unlocked = self.call("munlock", libc::SYS_munlock, arguments);
-        unlocked.and_then(|_| self.protect(at, len, protection))
+        let done = unlocked.and_then(|_| self.protect(at, len, protection));
+        if done.is_err() {
+            self.unmap(at, len)?;
+        }
+        match done {
+            // What has been mapped without it must not become code (prctl(2), PR_SET_MDWE).
+            Err(TraceeError::Call(_, Errno::EACCES)) if protection & libc::PROT_EXEC != 0 => {
+                self.map(Some(at), len, protection, flags, fd).map(drop)
+            }
+            other => other,
+        }
     }
 
     /// Whether what is mapped and opened can be unmapped and closed again, found out by calls that do nothing: an
