@@ -7,6 +7,8 @@ use crate::sys::{self, File};
 /// Longest line that is understood whole; of a longer one the end of the path is cut.
 const LINE: usize = 512;
 const BUFFER: usize = 4096;
+/// No line of maps has as many bytes: PATH_MAX and what stands before the path.
+const LONGEST: usize = 3 * BUFFER;
 
 /// One mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,11 +40,22 @@ pub fn for_each(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
     }
     let file = File::open(c"/proc/thread-self/maps")?;
     let mut buffer = [0u8; BUFFER];
+    let mut longer = 0;
     loop {
         let got = file.read(&mut buffer)?;
-        let is_wanted = got != 0 && line.lines_of(buffer.get(..got)?, &mut each);
+        let text = buffer.get(..got)?;
+        let is_wanted = got != 0 && line.lines_of(text, &mut each);
         if !is_wanted {
             return Some(());
+        }
+        // The program may have closed it, and opened another file of the same number.
+        longer = if text.contains(&b'\n') {
+            0
+        } else {
+            longer + got
+        };
+        if longer > LONGEST {
+            return None;
         }
     }
 }

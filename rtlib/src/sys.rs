@@ -15,6 +15,7 @@ mod number {
     pub const MADVISE: u64 = 28;
     pub const RT_SIGPROCMASK: u64 = 14;
     pub const GETPID: u64 = 39;
+    pub const FCNTL: u64 = 72;
     pub const SIGALTSTACK: u64 = 131;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETTID: u64 = 186;
@@ -256,12 +257,27 @@ pub fn is_mapped(start: u64, end: u64) -> bool {
 pub struct File(u64);
 
 impl File {
-    /// Opens the file named by a C string.
+    /// Opens the file named by a C string. Its number is not for long the lowest that is free, which the program may
+    /// count on for a file of its own, nor one that it is likely to get if it closes all that it does not know: other
+    /// threads of its go on meanwhile.
     pub fn open(path: &core::ffi::CStr) -> Option<Self> {
         const RDONLY_CLOEXEC: u64 = 0o2_000_000;
+        const DUPFD_CLOEXEC: u64 = 1030;
+        /// Of the 64 that every process has room for (NR_OPEN_DEFAULT, include/linux/fdtable.h): for more the kernel
+        /// has threads wait that share them.
+        const HIGH: u64 = 56;
         let arguments = [path.as_ptr() as u64, RDONLY_CLOEXEC, 0, 0, 0, 0];
         // SAFETY: the path ends with a zero byte.
-        checked(unsafe { syscall(number::OPEN, arguments) }).map(Self)
+        let low = checked(unsafe { syscall(number::OPEN, arguments) }).map(Self)?;
+        if low.0 >= HIGH {
+            return Some(low);
+        }
+        let arguments = [low.0, DUPFD_CLOEXEC, HIGH, 0, 0, 0];
+        // SAFETY: takes no pointer.
+        match checked(unsafe { syscall(number::FCNTL, arguments) }) {
+            Some(high) => Some(Self(high)),
+            None => Some(low),
+        }
     }
 
     /// Reads into `buffer`; the number of bytes, 0 at the end of the file.

@@ -21,7 +21,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// System calls that ipath makes in a target, or its runtime, each trapped alone.
-const MADE: [i64; 18] = [
+const MADE: [i64; 19] = [
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_munmap,
@@ -37,6 +37,7 @@ const MADE: [i64; 18] = [
     libc::SYS_sigaltstack,
     libc::SYS_open,
     libc::SYS_read,
+    libc::SYS_fcntl,
     libc::SYS_futex,
     libc::SYS_process_vm_readv,
     libc::SYS_msync,

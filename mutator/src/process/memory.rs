@@ -5,9 +5,9 @@
 //! every thread of the process is held in stop, or [`Own`], which knows the ranges that a session has
 //! mapped for itself and writes nowhere else.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use patcher::Avma;
@@ -134,7 +134,7 @@ pub fn is_refusal(error: &io::Error) -> bool {
 /// What a session has mapped for itself in a process, and the right to write there, and only there,
 /// while the process runs.
 #[derive(Clone, Debug, Default)]
-pub struct Own(Vec<Range<u64>>);
+pub struct Own(BTreeMap<u64, u64>);
 
 impl Own {
     /// Takes in a range that `maps` show to be mapped whole and without a file; false where they show
@@ -142,7 +142,8 @@ impl Own {
     pub fn admit(&mut self, maps: &[Mapping], start: Avma, len: u64) -> bool {
         let seen = is_anonymous(maps, start, len);
         if seen {
-            self.0.push(start.0..start.0 + len);
+            let end = self.0.entry(start.0).or_default();
+            *end = (start.0 + len).max(*end);
         }
         seen
     }
@@ -150,8 +151,8 @@ impl Own {
     /// Writes `bytes` at `at`.
     pub fn write(&self, memory: &Memory, at: Avma, bytes: &[u8]) -> io::Result<()> {
         let end = at.0.checked_add(bytes.len() as u64);
-        let inside = |r: &Range<u64>| r.start <= at.0 && end.is_some_and(|end| end <= r.end);
-        if !self.0.iter().any(inside) {
+        let last = self.0.range(..=at.0).next_back();
+        if !last.is_some_and(|(_, last)| end.is_some_and(|end| end <= *last)) {
             return Err(io::Error::other("not memory of the session"));
         }
         let written = memory.write(at, bytes);
@@ -167,9 +168,11 @@ pub fn is_anonymous(maps: &[Mapping], start: Avma, len: u64) -> bool {
     };
     // Neighbours of the same protection are one mapping to the kernel, and parts of other protections
     // several.
+    let first = maps.partition_point(|m| m.range.end <= start);
+    let mut following = maps[first..].iter();
     let mut at = start.0;
     while at < end {
-        let Some(mapping) = maps.iter().find(|m| m.contains(Avma(at))) else {
+        let Some(mapping) = following.next().filter(|m| m.contains(Avma(at))) else {
             return false;
         };
         if mapping.file.1 != 0 || !mapping.name.is_empty() {
