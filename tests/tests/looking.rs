@@ -5,6 +5,7 @@ use ipath_tests::command::{NOBODY, Run};
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::session::Session;
+use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::fs;
@@ -186,6 +187,33 @@ fn status_beside_watchers() {
     assert!(of_it.stderr.contains("no session"), "{}", of_it.report());
     traced.expect(0);
     assert!(ended.success());
+    target.finish("ok calls ");
+}
+
+/// From a time namespace the clocks of all processes read otherwise: time_namespaces(7).
+#[test]
+fn from_another_time() {
+    let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
+    let session = Session::attach(target.pid(), &["step"]);
+    let pid = target.pid().to_string();
+    let there = |given: &[&str]| {
+        Run::new("unshare")
+            .args(["--time", "--boottime", "100000", "--fork"])
+            .arg(ipath())
+            .args(given)
+            .run()
+            .expect(0)
+    };
+    for given in [&["status"][..], &["status", &pid]] {
+        let status = there(given);
+        assert!(!status.stdout.contains("ended"), "{}", status.report());
+        assert!(status.stdout.contains("step"), "{}", status.report());
+        assert_eq!(status.stderr, "", "{}", status.report());
+    }
+    there(&["add", &pid, "-f", "mix"]);
+    assert!(session.snapshot().calls("mix") > 0);
+    there(&["detach", &pid]);
+    assert_eq!(ProcessState::session_in(target.pid()), [""; 0]);
     target.finish("ok calls ");
 }
 

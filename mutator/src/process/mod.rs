@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub use maps::Mapping;
@@ -360,11 +361,31 @@ pub fn is_no_process(error: &io::Error) -> bool {
 }
 
 /// State letter and start time: fields 3 and 22 of /proc/PID/stat, behind the command's name, which
-/// may hold anything.
+/// may hold anything. The start time is the same from every time namespace.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let state = rest.trim_start().chars().next()?;
-    Some((state, stat_field(stat, 22)?))
+    let start_time = stat_field(stat, 22)?;
+    Some((state, start_time.wrapping_add_signed(-boot_offset())))
+}
+
+/// How far the clock since boot is put forward for this process, clock ticks (time_namespaces(7)).
+fn boot_offset() -> i64 {
+    static OFFSET: OnceLock<i64> = OnceLock::new();
+    *OFFSET.get_or_init(|| {
+        // Those of its children; its own are the same but between unshare(2) and fork(2).
+        let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        parse_boot_offset(&offsets).unwrap_or(0)
+    })
+}
+
+fn parse_boot_offset(offsets: &str) -> Option<i64> {
+    const TICKS: i64 = 100;
+    const NS_OF_TICK: i64 = 1_000_000_000 / TICKS;
+    let line = offsets.lines().find_map(|l| l.strip_prefix("boottime"))?;
+    let mut fields = line.split_whitespace().map(|f| f.parse::<i64>().ok());
+    let (seconds, ns) = (fields.next()??, fields.next()??);
+    seconds.checked_mul(TICKS)?.checked_add(ns / NS_OF_TICK)
 }
 
 /// A number of /proc/PID/stat by its place in proc(5), which is above 3.
@@ -401,6 +422,14 @@ mod tests {
         let tail: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
         let stat = format!("42 (a) b) (c) S {}", tail.join(" "));
         assert_eq!(parse_stat(&stat), Some(('S', 22)));
+    }
+
+    #[test]
+    fn offsets_of_time_namespaces_are_read() {
+        let text = "monotonic           0         0\nboottime        -1000  20000000\n";
+        assert_eq!(parse_boot_offset(text), Some(-99_998));
+        assert_eq!(parse_boot_offset("boottime 5 0\n"), Some(500));
+        assert_eq!(parse_boot_offset(""), None);
     }
 
     #[test]
