@@ -1,9 +1,9 @@
 //! Signals that would end or stop this process, held back while a session is in a target and taken
 //! one by one.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::null;
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
+
+use crate::process::Process;
 
 /// Those that tell of a fault are delivered where it happens; those that go on or do nothing by
 /// themselves need no holding.
@@ -34,7 +36,7 @@ pub enum Asked {
     End,
     /// It is to stop until it is continued (Ctrl-Z).
     Suspend,
-    /// A child has changed its state.
+    /// A child has changed its state, or the process has ended that is watched.
     Child,
     /// The terminal has changed its size.
     Resize,
@@ -50,6 +52,8 @@ pub struct Signals {
     suspend: Cell<bool>,
     child: Cell<bool>,
     resize: Cell<bool>,
+    /// What is ready for reading once the process has ended that is watched.
+    ending: RefCell<Option<OwnedFd>>,
 }
 
 impl Signals {
@@ -71,7 +75,13 @@ impl Signals {
             suspend: Cell::new(false),
             child: Cell::new(false),
             resize: Cell::new(false),
+            ending: RefCell::new(None),
         })
+    }
+
+    /// Has the end of a process wake the next wait, and ask for the same as a child's: once.
+    pub fn watch(&self, process: &Process) {
+        self.ending.replace(process.ending());
     }
 
     /// The signal mask from before, for programs that are started.
@@ -118,8 +128,14 @@ impl Signals {
         others: [(BorrowedFd<'_>, PollFlags); N],
         time: Option<Duration>,
     ) -> io::Result<[PollFlags; N]> {
+        let ending = self.ending.borrow();
         let mut ready = vec![PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
         ready.extend(others.map(|(fd, flags)| PollFd::new(fd, flags)));
+        ready.extend(
+            ending
+                .as_ref()
+                .map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)),
+        );
         match ppoll(&mut ready, time.map(TimeSpec::from), None) {
             Ok(_) => {}
             // The process was stopped and has been continued.
@@ -127,8 +143,21 @@ impl Signals {
             Err(errno) => return Err(errno.into()),
         }
         self.take();
-        let flags = |i: usize| ready[i + 1].revents().unwrap_or(PollFlags::empty());
-        Ok(std::array::from_fn(flags))
+        let flags = |i: usize| {
+            ready
+                .get(i + 1)
+                .and_then(PollFd::revents)
+                .unwrap_or(PollFlags::empty())
+        };
+        let found = std::array::from_fn(flags);
+        let has_ended = !flags(N).is_empty();
+        drop(ready);
+        drop(ending);
+        if has_ended {
+            self.ending.take();
+            self.child.set(true);
+        }
+        Ok(found)
     }
 
     /// Stops this process as Ctrl-Z does where nobody holds it back; returns once it is continued.

@@ -30,6 +30,25 @@ fn target_killed() {
     Run::ipath(["detach", &pid]).run().expect(1);
 }
 
+/// The watching ends with the program, however long the interval.
+#[test]
+fn end_amid_an_interval() {
+    for more in [&["--no-tui"][..], &["--format", "jsonl"]] {
+        let mut target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
+        let pid = target.pid().to_string();
+        let mut command = Command::new(ipath());
+        command.args(["attach", &pid, "-f", "step", "--interval", "10m"]);
+        command.args(more);
+        let mut watching = Target::spawn(command);
+        let limit = Duration::from_secs(30);
+        let is_in = |_: &Target| Run::ipath(["status", &pid]).run().stdout.contains("  in\n");
+        watching.until(limit, "attached", is_in);
+        target.signal(Signal::SIGTERM);
+        target.wait(limit);
+        assert!(watching.wait(limit).success(), "{}", watching.report());
+    }
+}
+
 #[test]
 fn exec() {
     let target = Target::start("/bin/sh", ["-c", "echo ready; sleep 1; exec sleep 60"]);

@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::session::{Changed, Metric, Options, Selection, none_patched};
 
 /// More functions than this need `--yes`.
-const MANY: usize = 64;
+pub(super) const MANY: usize = 64;
 
 /// The patterns of a command line.
 pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>, Failure> {

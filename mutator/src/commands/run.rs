@@ -75,6 +75,7 @@ pub(super) fn run(
     };
     let live = Live::new(session, AtEnd::TakeOut);
     tell_refused(&changed);
+    live.session().note_begin();
     stopped
         .resume()
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;

@@ -2,6 +2,7 @@
 
 use patcher::select::Pattern;
 
+use super::measure::MANY;
 use super::panics::caught;
 use crate::collect::Collector;
 use crate::error::Failure;
@@ -87,6 +88,9 @@ impl Live {
             };
         }
         // Who only looks changes nothing.
+        if self.at_end != AtEnd::Nothing && self.over == Some(Over::ProgramEnded) {
+            self.session.note_end();
+        }
         if self.at_end != AtEnd::Nothing && self.over.is_none() {
             for name in self.session.take_out_disturbed().unwrap_or_default() {
                 super::warn(&format!("{name}: taken out: something else has patched it"));
@@ -202,6 +206,13 @@ impl Source for Live {
                 format!(" (did you mean {}?)", near.join(", "))
             };
             return Err(format!("{unmatched}{hint}"));
+        }
+        let count = selected.selection.candidates.len();
+        if count > MANY {
+            let pid = self.session.process().pid;
+            return Err(format!(
+                "{count} functions match: `ipath add {pid} -f '{pattern}' --yes` instruments them all"
+            ));
         }
         let changed = self.change(|session| session.add("add", selected))?;
         let refused = changed

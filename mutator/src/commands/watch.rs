@@ -95,6 +95,7 @@ pub(super) fn watch(
     kept: &[Signal],
 ) -> Result<(), Failure> {
     let deadline = show.duration.map(|d| Instant::now() + d);
+    signals.watch(live.session().process());
     let mut view = None;
     let shown = caught("show", || match output.mode {
         // It was over before it began.

@@ -152,7 +152,8 @@ impl Own {
     pub fn write(&self, memory: &Memory, at: Avma, bytes: &[u8]) -> io::Result<()> {
         let end = at.0.checked_add(bytes.len() as u64);
         let last = self.0.range(..=at.0).next_back();
-        if !last.is_some_and(|(_, last)| end.is_some_and(|end| end <= *last)) {
+        let is_inside = |end: u64| last.is_some_and(|(_, last)| end <= *last);
+        if !end.is_some_and(is_inside) {
             return Err(io::Error::other("not memory of the session"));
         }
         let written = memory.write(at, bytes);

@@ -5,6 +5,7 @@ mod life;
 pub mod maps;
 pub mod memory;
 pub mod modules;
+pub mod pidfd;
 mod sharing;
 mod space;
 

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-use crate::process::{Process, Tid};
+use crate::process::{Process, Tid, pidfd};
 
 /// The memfd that a stopped target has just made for us, behind its descriptor `fd`. Another process with the same
 /// descriptors may have put any file there instead, which the target may not even be allowed to open: the descriptor
@@ -36,22 +36,10 @@ pub(super) fn own_memfd(process: &Process, tid: Tid, fd: i32) -> io::Result<File
 fn taken(process: &Process, tid: Tid, fd: i32) -> io::Result<OwnedFd> {
     /// Linux 6.9, include/uapi/linux/pidfd.h.
     const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
-    let open = |id: i32, flags: libc::c_uint| {
-        // SAFETY: takes no pointer.
-        owned(unsafe { libc::syscall(libc::SYS_pidfd_open, id, flags) })
-    };
-    let thread = match open(tid.0, PIDFD_THREAD) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(process.pid.0, 0),
+    let thread = match pidfd::open(tid.0, PIDFD_THREAD) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => pidfd::open(process.pid.0, 0),
         other => other,
     }?;
     // SAFETY: takes no pointer.
-    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, thread.as_raw_fd(), fd, 0) })
-}
-
-fn owned(result: i64) -> io::Result<OwnedFd> {
-    match i32::try_from(result) {
-        // SAFETY: the kernel has just given it to us.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    pidfd::owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, thread.as_raw_fd(), fd, 0) })
 }

@@ -192,9 +192,10 @@ impl<'s> Locked<'s> {
 /// Marks a session as over and takes its name away.
 pub(super) fn close(segment: &Segment, _held: &Lock) {
     let header = segment.header();
-    if header.ended_tsc.load(Relaxed) == 0 {
-        header.ended_tsc.store(clock::tsc(), Relaxed);
-    }
+    // Who watched may have seen its end before.
+    let _ = header
+        .ended_tsc
+        .compare_exchange(0, clock::tsc(), Relaxed, Relaxed);
     header.state.store(STATE_ENDED, Relaxed);
     segment.remove_name();
 }

@@ -26,12 +26,14 @@ mod write;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_VERIFIED_ENTRY_STUB};
 use patcher::Avma;
 use patcher::plan::{Effects, RefuseReason};
 use patcher::select::Pattern;
 
+use crate::clock;
 use crate::error::Failure;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Presence, Process, ProcessError, Space};
@@ -284,6 +286,19 @@ impl Session {
     /// The process.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// Says that the time measured begins now: the program has not run before.
+    pub fn note_begin(&self) {
+        let began = &self.segment.header().started_tsc;
+        began.store(clock::tsc(), Relaxed);
+    }
+
+    /// Says that the time measured has ended, with the program.
+    pub fn note_end(&self) {
+        let ended = &self.segment.header().ended_tsc;
+        // It has been said already.
+        let _ = ended.compare_exchange(0, clock::tsc(), Relaxed, Relaxed);
     }
 
     /// The segment.

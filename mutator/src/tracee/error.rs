@@ -92,6 +92,12 @@ impl fmt::Display for TraceeError {
                 write!(f, "{pid}: thread {tid} does not stop: {why}; try again")
             }
             Self::Unexpected(tid, what) => write!(f, "thread {tid}: unexpected stop: {what}"),
+            Self::Call("munmap", Errno::EPERM) => {
+                write!(
+                    f,
+                    "its memory is sealed (mseal(2)): what ipath has mapped stays until it ends"
+                )
+            }
             Self::Call(call, errno) => write!(f, "{call} in the target: {}", errno.desc()),
             Self::NoSyscall(pid) => {
                 write!(f, "{pid}: no system-call instruction found in its code")

@@ -52,7 +52,7 @@ impl Inputs for Keyboard<'_> {
                     }
                     continue;
                 }
-                Some(Asked::Child) => continue,
+                Some(Asked::Child) => return Ok(Some(Input::Child)),
                 None => {}
             }
             let left = until.saturating_duration_since(Instant::now());

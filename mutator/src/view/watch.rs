@@ -14,6 +14,8 @@ pub(super) enum Input {
     Resize(u16, u16),
     /// This process was stopped, and others have written to the terminal meanwhile.
     Continued,
+    /// What is watched may have ended.
+    Child,
     /// The view is to end.
     Stop,
 }
@@ -74,6 +76,10 @@ where
                 Input::Continued => {
                     wipe(terminal)?;
                     Event::Continued
+                }
+                Input::Child => {
+                    due = Instant::now();
+                    continue;
                 }
                 Input::Stop => return Ok(()),
             };
