@@ -253,7 +253,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     });
     parsed
         .filter(|d| !d.is_zero())
-        .ok_or_else(|| "a time is a number with ms, s, m or h".to_owned())
+        .ok_or_else(|| "a time is a number above 0 with ms, s, m or h".to_owned())
 }
 
 #[cfg(test)]

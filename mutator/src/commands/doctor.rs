@@ -22,14 +22,14 @@ enum Verdict {
 struct Line {
     verdict: Verdict,
     what: String,
-    mend: &'static str,
+    mend: String,
 }
 
-fn line(verdict: Verdict, what: impl Into<String>, mend: &'static str) -> Line {
+fn line(verdict: Verdict, what: impl Into<String>, mend: impl Into<String>) -> Line {
     Line {
         verdict,
         what: what.into(),
-        mend,
+        mend: mend.into(),
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn doctor(pid: Option<Pid>) -> Result<ExitCode, Failure> {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{verdict}  {}", printable(&line.what));
         if line.verdict != Verdict::Pass && !line.mend.is_empty() {
-            let _ = writeln!(text, "      {}", line.mend);
+            let _ = writeln!(text, "      {}", printable(&line.mend));
         }
     }
     print(&Page::of(&text))?;

@@ -171,7 +171,8 @@ struct Found<'p> {
     matched: Vec<bool>,
     /// Inlined copies of what each pattern names.
     copies: Vec<u64>,
-    near: Vec<String>,
+    /// Names that are like each.
+    near: Vec<Vec<String>>,
     listing: Listing,
 }
 
@@ -185,7 +186,7 @@ impl<'p> Found<'p> {
             patterns,
             matched: vec![false; patterns.len()],
             copies: vec![0; patterns.len()],
-            near: Vec::new(),
+            near: vec![Vec::new(); patterns.len()],
             listing,
         }
     }
@@ -210,11 +211,12 @@ impl<'p> Found<'p> {
                 .map(|f| (f.range.start.0, f))
                 .collect();
         }
-        for (pattern, matched) in self.patterns.iter().zip(&mut self.matched) {
+        let found = self.matched.iter_mut().zip(&mut self.near);
+        for (pattern, (matched, near)) in self.patterns.iter().zip(found) {
             let mut selected = select(pattern);
             selected.retain(&is_there);
             if selected.is_empty() {
-                self.near.extend(pattern.suggestions(&image.image, MOST));
+                near.extend(pattern.suggestions(&image.image, MOST));
             }
             *matched |= !selected.is_empty();
             for function in selected {
@@ -238,19 +240,15 @@ impl<'p> Found<'p> {
     }
 
     fn finish(mut self, subject: &str) -> Result<Listing, Failure> {
-        let unmatched = self
-            .patterns
-            .iter()
-            .zip(self.matched.iter().zip(&self.copies))
-            .find(|(_, (matched, _))| !**matched);
-        if let Some((pattern, (_, &inlined))) = unmatched {
-            self.near.sort();
-            self.near.dedup();
-            self.near.truncate(3);
+        if let Some(index) = self.matched.iter().position(|matched| !matched) {
+            let mut near = std::mem::take(&mut self.near[index]);
+            near.sort();
+            near.dedup();
+            near.truncate(3);
             let unmatched = Unmatched {
-                pattern: pattern.text().to_owned(),
-                near: self.near,
-                inlined,
+                pattern: self.patterns[index].text().to_owned(),
+                near,
+                inlined: self.copies[index],
             };
             return Err(unmatched.failure(OPERATION, subject));
         }

@@ -103,6 +103,11 @@ impl ProcessError {
     /// What a user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
+            // SAFETY: takes no argument and cannot fail.
+            Self::Denied(..) if unsafe { libc::geteuid() } == 0 => Some(
+                "root is not enough here: a container without CAP_SYS_PTRACE, or a security module"
+                    .to_owned(),
+            ),
             Self::Denied(..) => {
                 Some("run ipath as that user or as root (CAP_SYS_PTRACE)".to_owned())
             }

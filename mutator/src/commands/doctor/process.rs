@@ -14,11 +14,8 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
     let process = match found {
         Ok(process) => process,
         Err(error) => {
-            return vec![line(
-                Verdict::Fail,
-                format!("process {error}"),
-                "see the cause",
-            )];
+            let hint = error.hint().unwrap_or_default();
+            return vec![line(Verdict::Fail, format!("process {error}"), hint)];
         }
     };
     let exe = process
