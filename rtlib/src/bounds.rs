@@ -38,7 +38,7 @@ pub(crate) unsafe fn renew(thread: *mut Thread, slot: u64) -> bool {
         let found = find(thread, slot);
         (*thread).renewed = now;
         (*thread).renewed_end = (*thread).stack.high;
-        found.is_some() && (*thread).stack != before
+        found.is_some() && (*thread).stack.high != before.high
     }
 }
 
@@ -59,6 +59,51 @@ pub(crate) unsafe fn find(thread: *mut Thread, slot: u64) -> Option<()> {
         }
         *known = StackRange { low: 0, high: 0 };
     }
+    // Most stacks are threads' own. Of those no file has to be read, and no descriptor taken for it.
+    // The first thread's control block is elsewhere.
+    let is_first = thread.owner.kernel_tid == thread.owner.process;
+    let (mut range, is_part) = match own(slot).filter(|_| !is_first) {
+        Some(range) => (range, true),
+        None => (by_maps(slot)?, false),
+    };
+    let known = thread.stacks.iter().position(|r| r.high == range.high);
+    let at = known.unwrap_or_else(|| {
+        let next = thread.next_stack as usize % thread.stacks.len();
+        thread.next_stack += 1;
+        next
+    });
+    if is_part && known.is_some() {
+        range.low = range.low.min(thread.stacks[at].low);
+    }
+    thread.stacks[at] = range;
+    thread.stack = range;
+    thread.set_quick();
+    Some(())
+}
+
+/// The part of the thread's own stack that holds `slot`, if there is nothing but memory that can be read from there
+/// up to the control block: there is a guard page at the end of what lies below it (pthread_attr_setguardsize(3)).
+fn own(slot: u64) -> Option<StackRange> {
+    const PAGES: usize = 256;
+    /// So far below `slot` the thread may come before this is asked again.
+    const BELOW: u64 = 16 * abi::PAGE;
+    let high = thread::fs_base() & !7;
+    let top = (high - 1) & !(abi::PAGE - 1);
+    let page = slot & !(abi::PAGE - 1);
+    if !sys::may_call() || thread::tid_offset().is_none() || slot >= high {
+        return None;
+    }
+    let wanted = (top - page.saturating_sub(BELOW)) / abi::PAGE + 1;
+    if (top - page) / abi::PAGE >= PAGES as u64 {
+        return None;
+    }
+    let readable = sys::readable_pages::<PAGES>(top, wanted.min(PAGES as u64) as usize)?;
+    let low = top.checked_sub((readable as u64).checked_sub(1)? * abi::PAGE)?;
+    (low <= page).then_some(StackRange { low, high })
+}
+
+/// The stack that holds `slot`, by the mapping that it is in.
+fn by_maps(slot: u64) -> Option<StackRange> {
     let mut found: Option<StackRange> = None;
     let read = maps::for_each(|mapping, path| {
         let is_anonymous = path.is_empty() || path.starts_with(b"[anon");
@@ -85,12 +130,7 @@ pub(crate) unsafe fn find(thread: *mut Thread, slot: u64) -> Option<()> {
     {
         range.high = thread::fs_base() & !7;
     }
-    thread.stack = range;
-    thread.set_quick();
-    let at = thread.next_stack as usize % thread.stacks.len();
-    thread.stacks[at] = range;
-    thread.next_stack += 1;
-    Some(())
+    Some(range)
 }
 
 /// The stack of a thread that the command did not see.

@@ -234,6 +234,23 @@ pub fn read_memory(at: u64, to: &mut [u8]) -> Result<usize, Refused> {
     }
 }
 
+/// How many of `count` pages, `top` and those below it, can be read, up to the first that cannot; at most `MOST`.
+#[inline(never)]
+pub fn readable_pages<const MOST: usize>(top: u64, count: usize) -> Option<usize> {
+    let mut bytes = [0u8; MOST];
+    let mut pages = [[0u64; 2]; MOST];
+    let count = count.min(MOST);
+    for (index, page) in pages.iter_mut().take(count).enumerate() {
+        *page = [top.wrapping_sub(index as u64 * abi::PAGE), 1];
+    }
+    let own = [bytes.as_mut_ptr() as u64, count as u64];
+    let process = own_pid().into();
+    let (own, other) = (own.as_ptr() as u64, pages.as_ptr() as u64);
+    let arguments = [process, own, 1, other, count as u64, 0];
+    // SAFETY: the buffers are ours, for their whole length.
+    checked(unsafe { syscall(number::PROCESS_VM_READV, arguments) }).map(|n| n as usize)
+}
+
 /// The id of the process with this memory, for whoever shares it (vfork), too. A child with a copy (fork) records
 /// nothing.
 pub fn own_pid() -> u32 {

@@ -1,0 +1,85 @@
+/* A program one thread of which counts on the lowest descriptor that is free, and closes all that it does not know;
+ * threads come meanwhile, call `work` and go.
+ *
+ *     descriptors ROUNDS
+ *
+ * `ready`; SIGUSR1: ROUNDS rounds of the first thread; then `calls work N`, `other N`: how often it was not the
+ * descriptor it counted on, `closed N`: how often somebody had closed its own, and `ok`. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { FIRST = 3 };
+
+static volatile sig_atomic_t begins;
+static atomic_int ends;
+static atomic_ulong calls;
+
+__attribute__((noinline, noclone, noipa)) long work(long x)
+{
+    return x * 3 + 1;
+}
+
+static void begin(int signal)
+{
+    (void)signal;
+    begins = 1;
+}
+
+static void *call(void *argument)
+{
+    work((long)argument);
+    atomic_fetch_add(&calls, 1);
+    return NULL;
+}
+
+static void *come_and_go(void *argument)
+{
+    for (long i = 0; !atomic_load(&ends); i++) {
+        pthread_t thread;
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        /* Another size each time: none has the stack of one that has gone. */
+        pthread_attr_setstacksize(&attributes, 65536 + 4096 * (size_t)(i % 64));
+        if (pthread_create(&thread, &attributes, call, (void *)i) || pthread_join(thread, NULL))
+            abort();
+        pthread_attr_destroy(&attributes);
+    }
+    return argument;
+}
+
+int main(int count, char **given)
+{
+    if (count < 2)
+        return 2;
+    signal(SIGUSR1, begin);
+    pthread_t others;
+    if (pthread_create(&others, NULL, come_and_go, NULL))
+        return 2;
+    puts("ready");
+    fflush(stdout);
+    while (!begins)
+        usleep(1000);
+    long rounds = atol(given[1]), other = 0, closed = 0;
+    for (long i = 0; i < rounds; i++) {
+        syscall(SYS_close_range, FIRST, ~0U, 0);
+        int own = open("/dev/null", O_RDWR);
+        other += own != FIRST;
+        for (int looks = 0; looks < 20; looks++)
+            if (fcntl(own, F_GETFD) < 0) {
+                closed++;
+                break;
+            }
+        close(own);
+    }
+    atomic_store(&ends, 1);
+    pthread_join(others, NULL);
+    printf("calls work %lu\nother %ld\nclosed %ld\nok\n", atomic_load(&calls), other, closed);
+    return 0;
+}
