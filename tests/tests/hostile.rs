@@ -172,6 +172,7 @@ fn descriptors() {
     let said = target.stdout();
     assert!(said.contains("other 0\nclosed 0\n"), "{said}");
     assert!(target.wait(LIMIT).success());
+    session.detach();
 }
 
 /// `handed_over`: the first thread has ended and no other one lives for long. What is asked of the process
