@@ -34,6 +34,11 @@ fn in_small_place(scratch: &Scratch, program: &Path, args: &[&str]) -> Target {
     Target::spawn(command).await_output("ready")
 }
 
+/// Attaches for a moment.
+fn attach(pid: &str) -> Run {
+    Run::ipath(["attach", pid, "-f", "work", "--no-tui", "--duration", "1ms"])
+}
+
 fn ends_well(mut target: Target) {
     target.signal(Signal::SIGTERM);
     let status = target.wait(LIMIT);
@@ -54,16 +59,7 @@ fn swapped_descriptors() {
         let target = in_small_place(&scratch, &program("swapped_descriptors.c"), &[path, how]);
         let pid = target.pid().to_string();
         for _ in 0..6 {
-            let attach = [
-                "attach",
-                &pid,
-                "-f",
-                "work",
-                "--no-tui",
-                "--duration",
-                "1ms",
-            ];
-            let attached = Run::ipath(attach).run();
+            let attached = attach(&pid).run();
             let now = fs::metadata(&victim).expect("still there");
             assert_eq!(now.len(), TEXT.len() as u64, "{how}: {}", attached.report());
             assert_eq!(fs::read_to_string(&victim).expect("readable"), TEXT);
@@ -88,23 +84,11 @@ fn leased() {
     });
     let target = target.await_output("ready");
     let pid = target.pid().to_string();
-    let attach = [
-        "attach",
-        &pid,
-        "-f",
-        "work",
-        "--no-tui",
-        "--duration",
-        "1ms",
-    ];
-    for command in [
-        &["status"][..],
-        &["status", &pid],
-        &["detach", &pid],
-        &attach,
-    ] {
+    let given = [&["status"][..], &["status", &pid], &["detach", &pid]];
+    let looks = given.into_iter().map(|given| Run::ipath(given));
+    for command in looks.chain([attach(&pid)]) {
         let begin = Instant::now();
-        let finished = Run::ipath(command).run();
+        let finished = command.run();
         // Its lease is broken by force after 45 s (fs.lease-break-time).
         assert!(begin.elapsed() < LIMIT, "{}", finished.report());
         assert!(finished.code() >= 0, "{}", finished.report());
@@ -142,16 +126,7 @@ fn queued_signals() {
     let said = sender.stdout();
     let pid = said.split_whitespace().nth(1).expect("a number").to_owned();
     for _ in 0..40 {
-        let attach = [
-            "attach",
-            &pid,
-            "-f",
-            "work",
-            "--no-tui",
-            "--duration",
-            "1ms",
-        ];
-        Run::ipath(attach).run().expect(0);
+        attach(&pid).run().expect(0);
     }
     sender.signal(Signal::SIGTERM);
     sender.wait(LIMIT);
@@ -212,16 +187,7 @@ fn handed_over() {
             [""; 0],
             "round {round}"
         );
-        let attach = [
-            "attach",
-            &pid,
-            "-f",
-            "work",
-            "--no-tui",
-            "--duration",
-            "1ms",
-        ];
-        Run::ipath(attach).run().expect(0);
+        attach(&pid).run().expect(0);
         assert_eq!(
             ProcessState::session_in(target.pid()),
             [""; 0],

@@ -295,6 +295,24 @@ fn panic_in_summaries() {
     }
 }
 
+/// What was measured is written also where taking the session out has failed.
+#[test]
+fn the_profile_is_written_whatever_happens() {
+    let scratch = Scratch::new("written");
+    let file = scratch.file("p.json");
+    let watched = Watched::new();
+    let more = [&["--no-tui"], until("detach")].concat();
+    let mut command = watched.attach(&faulty(), &more);
+    command.arg("-o").arg(&file);
+    command.env("IPATH_PANIC_AT", "detach");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let attach = command.stderr(Stdio::piped()).spawn().expect("started");
+    let (code, text) = ends(attach);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(Profile::read(&file).calls("step") > 0);
+    watched.assert_clean();
+}
+
 /// SIGINT at each step of attach in turn, and at every one after it: the first is obeyed once the
 /// session is whole, and none breaks the way out.
 #[test]

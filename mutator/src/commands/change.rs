@@ -32,9 +32,22 @@ fn profile(session: &Session, runner: Option<Runner>) -> Profile {
     profile
 }
 
-fn names(changed: &Changed) -> String {
-    let names: Vec<_> = changed.functions.iter().map(|n| printable(n)).collect();
+fn listed(names: &[String]) -> String {
+    let names: Vec<_> = names.iter().map(|n| printable(n)).collect();
     names.join(", ")
+}
+
+/// What was added, and what had been before.
+pub(super) fn added(changed: &Changed) -> String {
+    let said = [
+        ("added", &changed.functions),
+        ("in already:", &changed.already),
+    ];
+    let said = said.into_iter().filter(|(_, names)| !names.is_empty());
+    let said: Vec<_> = said
+        .map(|(what, names)| format!("{what} {}", listed(names)))
+        .collect();
+    said.join("; ")
 }
 
 /// Instruments further functions.
@@ -54,7 +67,7 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     let changed = session.add(OPERATION, selected).map_err(failure)?;
     signals.release();
     tell_refused(&changed);
-    print(&Page::of(&format!("added {}\n", names(&changed))))
+    print(&Page::of(&format!("{}\n", added(&changed))))
 }
 
 /// Takes functions out.
@@ -84,7 +97,10 @@ pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     let signals = hold(OPERATION)?;
     let changed = session.remove(&ids).map_err(failure)?;
     signals.release();
-    print(&Page::of(&format!("removed {}\n", names(&changed))))
+    print(&Page::of(&format!(
+        "removed {}\n",
+        listed(&changed.functions)
+    )))
 }
 
 /// Writes the profile as it is now.

@@ -123,21 +123,19 @@ impl Live {
         }
     }
 
-    /// Ends the watching: the final profile. What is to come out is out before anything else is
-    /// done.
-    pub(super) fn finish(&mut self) -> Result<Profile, Failure> {
+    /// Ends the watching: whether what was to come out is out, which is done before anything else, and the
+    /// final profile, also where something stays in the target.
+    pub(super) fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>) {
         let process = self.session.process().clone();
         // What runs the code may have been loaded since.
         self.runner = self.runner.or_else(|| Runner::of_process(&process));
         let ended = self.end();
-        // What was measured is shown even where something stays in the target.
         let profile = caught("collect", || {
             let failure = |e: SessionError| e.failure("collect", &process);
             self.session.refresh().map_err(failure)?;
             Ok(self.profile())
         });
-        ended?;
-        profile
+        (ended, profile)
     }
 
     fn end(&mut self) -> Result<(), Failure> {
@@ -222,8 +220,8 @@ impl Source for Live {
         let unfollowed = changed.unfollowed.first();
         let unfollowed = unfollowed.map(|path| format!("; {}", super::measure::unfollowed(path)));
         Ok(format!(
-            "added {}{}{}",
-            changed.functions.join(", "),
+            "{}{}{}",
+            super::change::added(&changed),
             refused.unwrap_or_default(),
             unfollowed.unwrap_or_default()
         ))

@@ -112,7 +112,7 @@ pub(super) fn watch(
             print_until_end(&mut live, show.interval, deadline, format, &signals)
         }
     });
-    let profile = live.finish();
+    let (ended, profile) = live.finish();
     drop(view);
     let save = |profile: &Profile| match (&output.file, &show.output) {
         (Some(to), Some(path)) => profile
@@ -127,22 +127,32 @@ pub(super) fn watch(
         _ => Ok(()),
     };
     signals.release_but(kept);
-    let (profile, shown) = (profile?, shown?);
-    written?;
-    if may_wait {
-        save(&profile)?;
-    }
-    if shown.is_deserted {
-        return Ok(());
-    }
+    let told = || {
+        let (profile, shown) = (profile?, shown?);
+        written?;
+        if may_wait {
+            save(&profile)?;
+        }
+        if shown.is_deserted {
+            return Ok(());
+        }
+        tell(output.mode, &profile)
+    };
+    let told = told();
+    // The first error is the one to report.
+    ended.and(told)
+}
+
+/// Shows the final profile.
+fn tell(mode: Mode, profile: &Profile) -> Result<(), Failure> {
     let text = caught("report", || {
         stumble("report");
-        Ok(match output.mode {
-            Mode::View | Mode::Print(Output::Text) => final_text(&profile),
-            Mode::Print(_) => json_line(&profile),
+        Ok(match mode {
+            Mode::View | Mode::Print(Output::Text) => final_text(profile),
+            Mode::Print(_) => json_line(profile),
         })
     })?;
-    match output.mode {
+    match mode {
         Mode::View | Mode::Print(Output::Text) => print(&Page::of(&text)),
         Mode::Print(_) => super::print_data(text.as_bytes()),
     }

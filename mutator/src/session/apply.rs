@@ -152,17 +152,23 @@ impl Locked<'_> {
                 fresh.push(candidate);
                 continue;
             };
+            let is_in = self.document.functions[id].active;
             if candidate.reaper.is_none() {
-                changed.functions.push(candidate.name);
+                let names = match is_in {
+                    true => &mut changed.already,
+                    false => &mut changed.functions,
+                };
+                names.push(candidate.name);
             }
-            if !self.document.functions[id].active {
+            if !is_in {
                 ids.push(id);
             }
         }
         let mut stopped = stopped;
         let prepared = self.prepare(modules, fresh, stopped.as_deref_mut(), &mut changed)?;
         ids.extend(prepared);
-        if changed.functions.is_empty() && !changed.refused.is_empty() {
+        let is_none = changed.functions.is_empty() && changed.already.is_empty();
+        if is_none && !changed.refused.is_empty() {
             self.segment.write_document(&self.document)?;
             return Err(SessionError::Refused(changed.refused));
         }

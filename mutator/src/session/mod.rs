@@ -255,6 +255,8 @@ pub fn select_stopped(
 pub struct Changed {
     /// Names of the functions added or removed.
     pub functions: Vec<String>,
+    /// Names of functions to be added that were in already.
+    pub already: Vec<String>,
     /// Functions refused, with the reason.
     pub refused: Vec<(String, String)>,
     /// Names of functions with breakpoints.
