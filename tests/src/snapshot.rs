@@ -122,10 +122,21 @@ impl ProcessState {
     /// # Panics
     /// If it has ended.
     pub fn session_in(pid: u32) -> Vec<String> {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-        let maps = |task: fs::DirEntry| fs::read_to_string(task.path().join("maps")).ok();
-        let mut living = tasks.filter_map(|task| maps(task.ok()?));
-        let maps = living.find(|maps| !maps.is_empty());
+        const TRIES: u32 = 2000;
+        let living_maps = || {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+            let maps = |task: fs::DirEntry| fs::read_to_string(task.path().join("maps")).ok();
+            let mut found = tasks.filter_map(|task| maps(task.ok()?));
+            found.find(|maps| !maps.is_empty())
+        };
+        // The one that was looked at may have ended meanwhile.
+        let again = || std::thread::sleep(std::time::Duration::from_millis(1));
+        let maps = (0..TRIES).find_map(|_| {
+            living_maps().or_else(|| {
+                again();
+                None
+            })
+        });
         let is_own = |line: &&str| {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let is_code = fields[1].contains('x') && fields.len() < 6;
