@@ -82,22 +82,23 @@ pub(crate) unsafe fn find(thread: *mut Thread, slot: u64) -> Option<()> {
 }
 
 /// The part of the thread's own stack that holds `slot`, if there is nothing but memory that can be read from there
-/// up to the control block: there is a guard page at the end of what lies below it (pthread_attr_setguardsize(3)).
+/// up to the control block. What lies below the thread's stack has the stack's guard page between
+/// (pthread_attr_setguardsize(3)).
 fn own(slot: u64) -> Option<StackRange> {
     const PAGES: usize = 256;
-    /// So far below `slot` the thread may come before this is asked again.
-    const BELOW: u64 = 16 * abi::PAGE;
+    /// So many pages below `slot` the thread may come before this is asked again.
+    const BELOW: usize = 16;
     let high = thread::fs_base() & !7;
     let top = (high - 1) & !(abi::PAGE - 1);
     let page = slot & !(abi::PAGE - 1);
     if !sys::may_call() || thread::tid_offset().is_none() || slot >= high {
         return None;
     }
-    let wanted = (top - page.saturating_sub(BELOW)) / abi::PAGE + 1;
-    if (top - page) / abi::PAGE >= PAGES as u64 {
+    let above = ((top - page) / abi::PAGE) as usize;
+    if above >= PAGES {
         return None;
     }
-    let readable = sys::readable_pages::<PAGES>(top, wanted.min(PAGES as u64) as usize)?;
+    let readable = sys::readable_pages::<PAGES>(top, above + 1 + BELOW)?;
     let low = top.checked_sub((readable as u64).checked_sub(1)? * abi::PAGE)?;
     (low <= page).then_some(StackRange { low, high })
 }

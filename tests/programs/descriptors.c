@@ -6,9 +6,10 @@
  * `ready`; SIGUSR1: ROUNDS rounds of the first thread; then `calls work N`, `other N`: how often it was not the
  * descriptor it counted on, `closed N`: how often somebody had closed its own, and `ok`. */
 #define _GNU_SOURCE
+#include "work.h"
+
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,13 +19,8 @@
 enum { FIRST = 3 };
 
 static volatile sig_atomic_t begins;
-static atomic_int ends;
+static atomic_int enough;
 static atomic_ulong calls;
-
-__attribute__((noinline, noclone, noipa)) long work(long x)
-{
-    return x * 3 + 1;
-}
 
 static void begin(int signal)
 {
@@ -41,7 +37,7 @@ static void *call(void *argument)
 
 static void *come_and_go(void *argument)
 {
-    for (long i = 0; !atomic_load(&ends); i++) {
+    for (long i = 0; !atomic_load(&enough); i++) {
         pthread_t thread;
         pthread_attr_t attributes;
         pthread_attr_init(&attributes);
@@ -78,7 +74,7 @@ int main(int count, char **given)
             }
         close(own);
     }
-    atomic_store(&ends, 1);
+    atomic_store(&enough, 1);
     pthread_join(others, NULL);
     printf("calls work %lu\nother %ld\nclosed %ld\nok\n", atomic_load(&calls), other, closed);
     return 0;

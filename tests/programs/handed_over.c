@@ -5,26 +5,19 @@
  * `ready`, and one thread calls `work` now and then; SIGUSR1: each thread makes CALLS calls, as fast as it can;
  * SIGUSR2: one thread again. SIGTERM ends it: `ok`. */
 #define _GNU_SOURCE
+#include "work.h"
+
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t hands_over, ends;
+static volatile sig_atomic_t hands_over;
 static int calls;
 
-__attribute__((noinline, noclone, noipa)) long work(long x)
+static void hand_over(int signal)
 {
-    return x * 3 + 1;
-}
-
-static void handle(int signal)
-{
-    if (signal == SIGTERM)
-        ends = 1;
-    else
-        hands_over = signal == SIGUSR1;
+    hands_over = signal == SIGUSR1;
 }
 
 static void check(long x)
@@ -58,9 +51,9 @@ int main(int count, char **given)
 {
     pthread_t first;
     calls = count > 1 ? atoi(given[1]) : 10000;
-    signal(SIGTERM, handle);
-    signal(SIGUSR1, handle);
-    signal(SIGUSR2, handle);
+    signal(SIGTERM, end);
+    signal(SIGUSR1, hand_over);
+    signal(SIGUSR2, hand_over);
     puts("ready");
     fflush(stdout);
     if (pthread_create(&first, NULL, thread, NULL))

@@ -3,24 +3,12 @@
  *
  * `ready`; SIGTERM ends it: `ok`. */
 #define _GNU_SOURCE
+#include "work.h"
+
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-static volatile sig_atomic_t ends;
-
-__attribute__((noinline, noclone, noipa)) long work(long x)
-{
-    return x * 3 + 1;
-}
-
-static void end(int signal)
-{
-    (void)signal;
-    ends = 1;
-}
 
 int main(void)
 {

@@ -6,7 +6,8 @@
  * `ready PID` of the one that is sent to, which calls `work` all the time. SIGTERM to the sender ends both:
  * `sent N`, `lost N`, `changed N`: how many did not come, and came without what was sent with them. */
 #define _GNU_SOURCE
-#include <signal.h>
+#include "work.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -19,12 +20,6 @@ static struct {
     volatile unsigned long came, changed;
     volatile int value;
 } *shared;
-static volatile sig_atomic_t ends;
-
-__attribute__((noinline, noclone, noipa)) long work(long x)
-{
-    return x * 3 + 1;
-}
 
 static void handle(int signal, siginfo_t *info, void *context)
 {
@@ -33,12 +28,6 @@ static void handle(int signal, siginfo_t *info, void *context)
         info->si_value.sival_int != shared->value)
         shared->changed++;
     shared->came++;
-}
-
-static void end(int signal)
-{
-    (void)signal;
-    ends = 1;
 }
 
 static double now(void)

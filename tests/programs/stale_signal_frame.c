@@ -6,8 +6,9 @@
  * `ready`; then once there is executable memory without a file, `planted`: the frame says that what it has
  * interrupted was there. SIGTERM ends it: `calls work N`, `ok`. */
 #define _GNU_SOURCE
+#include "work.h"
+
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,23 +20,11 @@ enum { PART = 1 << 18 };
 
 static char *area;
 static greg_t *interrupted;
-static volatile sig_atomic_t ends;
-
-__attribute__((noinline, noclone, noipa)) long work(long x)
-{
-    return x * 3 + 1;
-}
 
 static void handle(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)info;
     interrupted = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-}
-
-static void end(int signal)
-{
-    (void)signal;
-    ends = 1;
 }
 
 static void *sleeps(void *argument)

@@ -5,9 +5,10 @@
  *
  * `ready`; SIGTERM ends both: `calls work N`, `ok`. */
 #define _GNU_SOURCE
+#include "work.h"
+
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -15,19 +16,6 @@
 #include <unistd.h>
 
 enum { FIRST = 3, LAST = 6, FILE_AT = 100 };
-
-static volatile sig_atomic_t ends;
-
-__attribute__((noinline, noclone, noipa)) long work(long x)
-{
-    return x * 3 + 1;
-}
-
-static void end(int signal)
-{
-    (void)signal;
-    ends = 1;
-}
 
 static void swap(void)
 {

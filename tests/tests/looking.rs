@@ -147,8 +147,7 @@ fn status_beside_corrupt_segments() {
     other.finish("ok calls ");
 }
 
-/// What the sessions of ended processes have left goes, and nothing else.
-/// Who watches maps the session's segment, and has none of its own; nor has a child of the target.
+/// Who watches maps the session's segment, and has none of its own.
 #[test]
 fn status_beside_watchers() {
     let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
@@ -217,6 +216,7 @@ fn from_another_time() {
     target.finish("ok calls ");
 }
 
+/// What the sessions of ended processes have left goes, and nothing else.
 #[test]
 fn status_clean() {
     let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");

@@ -142,7 +142,7 @@ impl Process {
         is_dying && !self.is_dead(tid)
     }
 
-    /// The same, never empty; or why there are none. A process that is about to end has no memory for a
+    /// Its mappings ([`Process::maps`]), never none; or why there are none. A process that is about to end has no memory for a
     /// moment, nor has its first thread where that alone ends.
     pub fn living_maps(&self) -> Result<Vec<Mapping>, Presence> {
         for _ in 0..TRIES {

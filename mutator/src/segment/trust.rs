@@ -104,11 +104,14 @@ pub(super) fn owner_of(process: &Process) -> Option<u32> {
 
 /// Opens a name that anyone may have made: never anything but a file, never waiting, never through a link.
 pub(super) fn open(path: &Path) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    open_with(path, libc::O_NOFOLLOW)
+}
+
+fn open_with(path: &Path, flags: i32) -> io::Result<File> {
     let file = File::options()
         .read(true)
         .write(true)
-        .custom_flags(flags)
+        .custom_flags(flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
         .open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
@@ -245,12 +248,7 @@ impl Claim {
             if !is_it(&fs::metadata(&path).map_err(io)?) {
                 continue;
             }
-            let file = File::options()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
-                .open(&path)
-                .map_err(io)?;
+            let file = open_with(&path, 0).map_err(io)?;
             if !is_it(&file.metadata().map_err(io)?) || is_of_another(&file, process).map_err(io)? {
                 continue;
             }
