@@ -1,5 +1,6 @@
 //! Running a command to its end under a time limit.
 
+use crate::apart;
 use crate::dump::{dump, family};
 use crate::place::{Scratch, ipath};
 use std::ffi::{OsStr, OsString};
@@ -119,12 +120,9 @@ impl Run {
         command
             .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
             .stdout(File::create(&out).expect("create in an own folder"))
-            .stderr(File::create(&err).expect("create in an own folder"))
-            .process_group(0);
+            .stderr(File::create(&err).expect("create in an own folder"));
         let start = Instant::now();
-        let child = command
-            .spawn()
-            .unwrap_or_else(|e| panic!("start {shown}: {e}"));
+        let child = apart::spawn(&mut command).unwrap_or_else(|e| panic!("start {shown}: {e}"));
         let pid = child.id();
         let ended = wait(child, start + limit);
         let elapsed = start.elapsed();

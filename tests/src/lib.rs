@@ -5,6 +5,7 @@
 //! and the profile format, nothing else. A failure is a panic whose message names the command, its
 //! output and a folder with the state of the processes concerned.
 
+pub mod apart;
 pub mod command;
 pub mod compare;
 pub mod compile;

@@ -1,5 +1,6 @@
 //! A command on a terminal of its own, which a test can read, leave unread, and hang up.
 
+use crate::apart::reset_signals;
 use crate::dump::family;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -63,7 +64,7 @@ impl Pty {
         };
         // SAFETY: calls nothing but two system calls.
         unsafe { command.pre_exec(lead) };
-        let child = command
+        let child = reset_signals(&mut command)
             .spawn()
             .unwrap_or_else(|e| panic!("start {shown}: {e}"));
         Self {

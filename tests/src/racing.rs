@@ -1,5 +1,6 @@
 //! Commands that run at the same time, in orders drawn by chance: a round that fails can be drawn again by its seed.
 
+use crate::apart;
 use crate::command::Finished;
 use crate::place::ipath;
 use nix::sys::signal::{Signal, kill};
@@ -51,10 +52,9 @@ impl Running {
     /// # Panics
     /// When it cannot be started.
     pub fn spawn(mut command: Command, arguments: &[&str]) -> Self {
-        use std::os::unix::process::CommandExt;
         command.args(arguments).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::piped());
-        Self(command.process_group(0).spawn().expect("started"))
+        Self(apart::spawn(&mut command).expect("started"))
     }
 
     /// Its id.

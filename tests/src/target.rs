@@ -1,10 +1,10 @@
 //! A running target: its own process group, output to files, killed when dropped.
 
+use crate::apart;
 use crate::dump::{dump, family};
 use crate::place::Scratch;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -38,14 +38,12 @@ impl Target {
         let scratch = Scratch::new("target");
         let create = |name| File::create(scratch.file(name)).expect("create in an own folder");
         let shown = format!("{command:?}");
-        let child = command
+        command
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .stdout(create("stdout"))
-            .stderr(create("stderr"))
-            .process_group(0)
-            .spawn()
-            .unwrap_or_else(|e| panic!("start {shown}: {e}"));
+            .stderr(create("stderr"));
+        let child = apart::spawn(&mut command).unwrap_or_else(|e| panic!("start {shown}: {e}"));
         Self {
             child,
             shown,

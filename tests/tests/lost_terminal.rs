@@ -135,11 +135,10 @@ fn unread_terminal() {
 
 fn piped(mut command: Command) -> std::process::Child {
     command
-        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    command.spawn().expect("start ipath")
+    ipath_tests::apart::spawn(&mut command).expect("start ipath")
 }
 
 fn ends(mut child: std::process::Child) -> (Option<i32>, String) {

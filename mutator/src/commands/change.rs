@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::measure::{check, patterns, tell_refused};
+use super::measure::{MANY, check, patterns, tell_refused};
 use super::watch::{destination, hold};
 use super::{open_session, open_to_change, print};
 use crate::cli::Patterns;
@@ -32,9 +32,14 @@ fn profile(session: &Session, runner: Option<Runner>) -> Profile {
     profile
 }
 
+/// The names on one line: where they are very many, the first.
 fn listed(names: &[String]) -> String {
-    let names: Vec<_> = names.iter().map(|n| printable(n)).collect();
-    names.join(", ")
+    let (first, more) = names.split_at(names.len().min(MANY));
+    let names: Vec<_> = first.iter().map(|n| printable(n)).collect();
+    match more.len() {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
 }
 
 /// What was added, and what had been before.
@@ -87,10 +92,10 @@ pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
             .any(|&id| session.document().functions[id].active)
         {
             let active = session.document().measured().filter(|(_, f)| f.active);
-            let names: Vec<&str> = active.map(|(_, f)| f.name.as_str()).collect();
+            let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
             let cause = format!("no instrumented function matches '{}'", pattern.text());
             return Err(Failure::new(OPERATION, pid, cause)
-                .hint(format!("instrumented are {}", names.join(", "))));
+                .hint(format!("instrumented are {}", listed(&names))));
         }
     }
     let ids = session.matching(&patterns).map_err(failure)?;
@@ -135,4 +140,17 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_beyond_many_are_counted() {
+        let names: Vec<String> = (0..MANY + 3).map(|n| format!("f{n}")).collect();
+        assert_eq!(listed(&names[..2]), "f0, f1");
+        assert!(listed(&names[..MANY]).ends_with("f62, f63"));
+        assert!(listed(&names).ends_with("f62, f63 and 3 more"));
+    }
 }
