@@ -21,7 +21,7 @@ use crate::cli::{Cli, Command};
 use crate::error::Failure;
 use crate::outlet::is_nobody;
 use crate::printable::Page;
-use crate::process::{Pid, Process};
+use crate::process::{Pid, Process, take_name};
 use crate::segment::SegmentError;
 use crate::session::{Session, SessionError};
 use remarks::warn;
@@ -29,6 +29,7 @@ use remarks::warn;
 /// Does what the command line says.
 pub fn run(cli: Cli) -> ExitCode {
     panics::keep();
+    take_name();
     finish(panics::caught("the command", || obey(cli)))
 }
 

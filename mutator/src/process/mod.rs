@@ -9,6 +9,7 @@ pub mod pidfd;
 mod sharing;
 mod space;
 
+use std::ffi::CStr;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -351,12 +352,20 @@ impl Process {
 /// How long another ipath is waited for that traces the process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether a thread that has been seen to trace does so for a moment only: one of another ipath command, a program
-/// of the same name, or one that has ended since. What is wrong of it is only waited for.
+/// What every ipath command is called, whatever its file is.
+const NAME: &CStr = c"ipath";
+
+/// Lets the calling thread be known to other ipath commands.
+pub fn take_name() {
+    // Without it, others refuse what they would have waited for.
+    let _ = nix::sys::prctl::set_name(NAME);
+}
+
+/// Whether a thread that has been seen to trace does so for a moment only: one of another ipath command, told by
+/// its name, or one that has ended since. What is wrong of it is only waited for.
 pub fn is_passing(tid: i32) -> bool {
-    let name = |id: &str| fs::read_to_string(format!("/proc/{id}/comm"));
-    match name(&tid.to_string()) {
-        Ok(other) => tid != std::process::id() as i32 && name("self").is_ok_and(|own| own == other),
+    match fs::read(format!("/proc/{tid}/comm")) {
+        Ok(name) => tid != std::process::id() as i32 && name.trim_ascii_end() == NAME.to_bytes(),
         Err(error) => is_no_process(&error),
     }
 }
