@@ -1,5 +1,6 @@
 /* A page of the program's own text mapped a second time, as V8 does with its built-in functions: one
- * function is there twice, the others once.
+ * function is there twice, the others once. With the name of a copy of the program as its argument, the
+ * page is one of that, mapped shared and writable.
  *
  * Prints `ready`, waits for SIGUSR1, calls `twice_work` at both places and `once_work`, prints
  * `first N`, `second N`, `once N` and `ok SUM`; ends on SIGTERM. On standard error: the addresses of
@@ -41,13 +42,16 @@ static off_t in_file(uintptr_t address, char path[4096])
     exit(2);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     await_nothing_yet();
     char path[4096];
     off_t offset = in_file((uintptr_t)twice_work, path);
-    int fd = open(path, O_RDONLY);
-    void *page = mmap(NULL, GATE_PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, offset);
+    int is_shared = argc > 1;
+    int fd = open(is_shared ? argv[1] : path, is_shared ? O_RDWR : O_RDONLY);
+    int protection = PROT_READ | PROT_EXEC | (is_shared ? PROT_WRITE : 0);
+    int flags = is_shared ? MAP_SHARED : MAP_PRIVATE;
+    void *page = mmap(NULL, GATE_PAGE, protection, flags, fd, offset);
     if (page == MAP_FAILED)
         gate_fail("mmap");
     close(fd);

@@ -9,6 +9,7 @@ use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -54,6 +55,28 @@ fn text_mapped_twice() {
         names,
         [Some("once_work"), Some("twice_work"), Some("twice_work")]
     );
+    target.finish("ok ");
+}
+
+/// `shared_text`: a probe in text that is mapped shared would be written to its file.
+#[test]
+fn shared_text() {
+    let scratch = Scratch::new("shared");
+    let (file, copy) = (program("text_mapped_twice.c"), scratch.file("copy"));
+    fs::copy(&file, &copy).expect("room for a copy");
+    let mut target = Target::start(&file, [&copy]).await_output("ready");
+    let session = Session::attach(target.pid(), &["twice_work", "once_work"]);
+    go_on(&mut target);
+    let profile = session.detach();
+    let calls = ["twice_work", "once_work"].map(|name| profile.calls(name));
+    assert_eq!(calls, [500, 500]);
+    let refused = format!("{:?}", profile.refused);
+    assert!(
+        refused.contains("twice_work") && refused.contains("shared-text"),
+        "{refused}"
+    );
+    let same = fs::read(&file).expect("readable") == fs::read(&copy).expect("readable");
+    assert!(same, "the file has been written to");
     target.finish("ok ");
 }
 

@@ -17,6 +17,8 @@ pub struct Mapping {
     pub write: bool,
     /// See `read`.
     pub execute: bool,
+    /// What is written to it goes to its file, or to all who map that.
+    pub shared: bool,
     /// Position in the file of its first byte.
     pub offset: FileOffset,
     /// Device and inode of the file; inode 0 without one.
@@ -62,6 +64,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
         read: permissions.contains('r'),
         write: permissions.contains('w'),
         execute: permissions.contains('x'),
+        shared: permissions.ends_with('s'),
         offset: FileOffset(offset),
         file: (device.to_owned(), inode),
         name: name.to_owned(),
@@ -81,6 +84,7 @@ pub fn expect_heap(maps: &mut Vec<Mapping>, start: Avma) {
         read: true,
         write: true,
         execute: false,
+        shared: false,
         offset: FileOffset(0),
         file: (String::new(), 0),
         name: "[heap]".to_owned(),
@@ -188,15 +192,18 @@ mod tests {
 55d0c1000000-55d0c1021000 rw-p 00000000 00:00 0                          [heap]
 7f0000000000-7f0000200000 r-xp 00000000 fe:00 99                         /lib/x.so
 ";
+    const SHARED: &str =
+        "7f0000200000-7f0000300000 r-xs 00000000 fe:00 98                         /lib/y.so";
 
     #[test]
     fn parses_lines() {
         let maps = parse(TEXT);
         assert_eq!(maps.len(), 4);
         assert_eq!(maps[1].path(), Some(PathBuf::from("/opt/a b/app")));
-        assert!(maps[1].is_deleted() && maps[1].execute && !maps[1].write);
+        assert!(maps[1].is_deleted() && maps[1].execute && !maps[1].write && !maps[1].shared);
         assert_eq!(maps[1].offset, FileOffset(0x1000));
         assert_eq!(maps[2].path(), None);
+        assert!(parse(SHARED)[0].shared);
     }
 
     #[test]

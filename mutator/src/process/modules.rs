@@ -136,6 +136,18 @@ impl Module {
             && self.maps_code(bias, &function.cold)
     }
 
+    /// Is any of the function's code mapped shared?
+    pub fn shares(&self, bias: Bias, function: &patcher::function::Function) -> bool {
+        let parts = std::iter::once(&function.range).chain(&function.cold);
+        let of_process = |r: &Range<Svma>| bias.to_avma(r.start)..bias.to_avma(r.end);
+        let mut shared = self.code.iter().filter(|m| m.shared);
+        let parts: Vec<_> = parts.map(of_process).collect();
+        shared.any(|m| {
+            let overlaps = |p: &Range<Avma>| p.start < m.range.end && m.range.start < p.end;
+            parts.iter().any(overlaps)
+        })
+    }
+
     /// The whole code as one range.
     pub fn code_range(&self) -> Range<Avma> {
         let start = self

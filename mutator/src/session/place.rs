@@ -121,6 +121,7 @@ impl Places {
                 read: true,
                 write: false,
                 execute: true,
+                shared: false,
                 offset: FileOffset(0),
                 file: (String::new(), 0),
                 name: String::new(),

@@ -157,6 +157,9 @@ fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Fo
             let name = display_name(&function, module.file_name());
             let plan = match module.path.as_str() {
                 VDSO => FunctionPlan::refusal(&function, RefuseReason::Vdso),
+                _ if module.shares(bias, &function) => {
+                    FunctionPlan::refusal(&function, RefuseReason::SharedText)
+                }
                 _ => plan(&image.image, &image.context, &function, want),
             };
             selection.candidates.push(Candidate {

@@ -124,6 +124,8 @@ pub enum RefuseReason {
     RedZone,
     /// The kernel maps the code into every process, and it cannot be written to.
     Vdso,
+    /// The code is mapped shared: what is written to it would go to its file and to all who map that.
+    SharedText,
     /// No instruction of the function begins at the address given.
     NotAnInstruction,
     /// What measures needs the function for itself, to follow the program by it.
@@ -151,6 +153,7 @@ impl fmt::Display for RefuseReason {
             Self::OutOfReach => "out-of-reach",
             Self::RedZone => "red-zone",
             Self::Vdso => "vdso",
+            Self::SharedText => "shared-text",
             Self::NotAnInstruction => "not-an-instruction",
             Self::UsedByIpath => "used-by-ipath",
         })
