@@ -27,17 +27,19 @@ pub const SEPARATOR: u64 = u64::MAX - 7;
 const TAKEN: u64 = 0;
 
 /// 1 once a stack has been seen that is not a thread's own.
-pub static HAVE_COROUTINES: AtomicU32 = AtomicU32::new(0);
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_coroutines: AtomicU32 = AtomicU32::new(0);
 
 /// Whether there may be stacks that go from thread to thread.
 #[inline(always)]
 pub fn have_coroutines() -> bool {
-    HAVE_COROUTINES.load(Ordering::Relaxed) != 0
+    ipath_coroutines.load(Ordering::Relaxed) != 0
 }
 
 /// Notes that there are, and whose the calls on each are. The caller holds no lock.
 pub fn note_coroutines() {
-    if HAVE_COROUTINES.swap(1, Ordering::Relaxed) != 0 {
+    if ipath_coroutines.swap(1, Ordering::Relaxed) != 0 {
         return;
     }
     for owner in registry::all() {

@@ -23,7 +23,7 @@ use crate::quick::{self, SLOT};
 use crate::reap;
 use crate::record;
 use crate::registry;
-use crate::stacks::HAVE_COROUTINES;
+use crate::stacks::ipath_coroutines;
 use crate::state::{REGISTRY, ipath_alive, ipath_functions, ipath_parameters};
 use crate::thread::{HASH, Saved, StackRange, Thread};
 
@@ -280,7 +280,7 @@ macro_rules! entry_stub {
         entered = const offset_of!(RecordHead, entered),
         stack = const offset_of!(Activation, stack),
         next = const offset_of!(Activation, next),
-        coroutines = sym HAVE_COROUTINES,
+        coroutines = sym ipath_coroutines,
         $($operand = $kind $value,)*
     }
         );

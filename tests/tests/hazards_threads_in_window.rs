@@ -223,3 +223,34 @@ fn return_into_window() {
     go_on(&mut target, "once more");
     ends_well(target);
 }
+
+/// Attaches and detaches a few times while the target calls `functions` for ever; that it is still right by then.
+fn survives_rounds(file: &str, functions: &[&str]) {
+    let target = Target::start(program(file), [""; 0]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    for _ in 0..5 {
+        for metrics in ["count,wall", "count"] {
+            let (session, attached) = Session::try_attach(target.pid(), functions, metrics);
+            attached.expect(0);
+            std::thread::sleep(Duration::from_millis(100));
+            for function in functions {
+                assert!(session.snapshot().calls(function) > 0, "{function}");
+            }
+            session.detach();
+            before.assert_unchanged(target.pid());
+        }
+    }
+    target.finish("ok ");
+}
+
+/// `preempted`: contexts that signal handlers have left in trampolines, and which go on after the session.
+#[test]
+fn preempted() {
+    survives_rounds("preempted.c", &["outer", "work"]);
+}
+
+/// `stacks_in_a_frame`: what is below a stack pointer may be another stack.
+#[test]
+fn stacks_in_a_frame() {
+    survives_rounds("stacks_in_a_frame.c", &["work"]);
+}

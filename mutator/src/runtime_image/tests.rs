@@ -19,6 +19,7 @@ fn the_image_is_whole() {
         abi::image::SYMBOL_ALIVE,
         abi::image::SYMBOL_FUNCTIONS,
         abi::image::SYMBOL_MAPS,
+        abi::image::SYMBOL_COROUTINES,
     ] {
         let at = image.address(Avma(0), symbol).expect("exported");
         assert!(at.0 < image.size, "{symbol}");

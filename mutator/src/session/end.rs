@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use abi::image::{MAP_SLOTS, SYMBOL_MAPS};
+use abi::image::{MAP_SLOTS, SYMBOL_COROUTINES, SYMBOL_MAPS};
 use patcher::Avma;
 
 use super::locked::{Found, close};
+use super::parked::saved_inside;
 use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::read;
 use super::{Locked, Session, SessionError};
 use crate::process::{Memory, Pid, Presence, Text, Tid};
-use crate::segment::{Journal, SegmentError};
+use crate::segment::{Journal, Reaper, SegmentError};
 use crate::tracee::{CallCode, Priority, Stopped, StoppedThread, tracing};
 
 /// What became of the target.
@@ -172,18 +173,21 @@ impl Locked<'_> {
         Ok(own.filter(|m| m.0 != 0 && m.1 != 0).collect())
     }
 
-    /// Waits until no thread is in a trampoline or the runtime, nor will return there. Nothing
-    /// leads there any more.
+    /// Waits until no thread is in a trampoline or the runtime, nor will return there, nor any context that a
+    /// signal handler has left. Nothing leads there any more.
     fn wait_until_left(&mut self, memory: &Memory) -> Result<(), SessionError> {
         /// How long a thread of a stopped process runs to get out: enough for most, then more, for
         /// it has to come by a processor in that time.
         const OUT: Duration = Duration::from_micros(20);
         const MOST_OUT: Duration = Duration::from_millis(50);
+        const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
         let deadline = Instant::now() + PATIENCE;
         let mut held: Vec<Tid> = Vec::new();
         let mut out = OUT;
         loop {
             let mut stacks = self.stacks(memory)?;
+            // First, for one that goes on meanwhile is its thread's.
+            let parked = self.parked_inside(memory)?;
             let mut stopped = self.stop_all()?;
             if !held.is_empty() {
                 stopped.let_run(&held, out)?;
@@ -193,20 +197,64 @@ impl Locked<'_> {
             let duration = stopped.resume()?;
             self.note_stop("detach", duration);
             let inside = inside?;
-            let Some(first) = inside.first() else {
-                return Ok(());
+            let who = match (inside.first(), parked) {
+                (Some(first), _) => format!("thread {first}"),
+                (None, Some(at)) => format!("what a signal handler has interrupted at {at}"),
+                (None, None) => return Ok(()),
             };
             if Instant::now() > deadline {
                 return Err(SessionError::Held(format!(
-                    "the probes are out, but thread {first} stays in the runtime, which stays \
-                     mapped; try again later"
+                    "the probes are out, but {who} stays in the runtime, which stays mapped; try \
+                     again later"
                 )));
+            }
+            if inside.is_empty() {
+                sleep(UNTIL_ITS_TURN);
             }
             self.let_leave(&inside, deadline);
             // Those whose process has been stopped by a signal do not leave by themselves.
             held = inside;
             held.retain(|&tid| is_held(self.process.pid, tid));
         }
+    }
+
+    /// The trampolines and the runtime, first address and bytes.
+    fn code(&self) -> Vec<(u64, u64)> {
+        let regions = self.document.regions.iter().map(|r| (r.start, r.len));
+        regions.chain([self.document.image]).collect()
+    }
+
+    /// Does the session follow stacks that Go's runtime moves?
+    pub(super) fn follows_goroutines(&self) -> bool {
+        let mut reapers = self.document.functions.iter().filter_map(|f| f.reaper);
+        reapers.any(|reaper| reaper == Reaper::Moves)
+    }
+
+    /// A program counter in there of a context that a signal handler has left. There are none where each thread
+    /// keeps to one stack. Go's runtime handles signals on stacks of their own, and goes back over them.
+    fn parked_inside(&self, memory: &Memory) -> Result<Option<Avma>, SessionError> {
+        let flag = self.symbol(SYMBOL_COROUTINES);
+        if self.follows_goroutines()
+            || flag.is_ok_and(|at| read(memory, at, 4).is_ok_and(|flag| flag == [0; 4]))
+        {
+            return Ok(None);
+        }
+        let maps = self.space.maps()?;
+        let mut ours = self.mappings(memory)?;
+        ours.push(self.document.segment);
+        let ours: Vec<_> = ours.iter().map(|m| m.0..m.0 + m.1).collect();
+        let code = self.code();
+        let process = &self.process;
+        let is_inside = |pc| is_in(&code, pc);
+        let maps = maps.iter();
+        Ok(saved_inside(
+            process,
+            memory,
+            maps,
+            &ours,
+            u64::MAX,
+            is_inside,
+        ))
     }
 
     /// Waits until each of these threads has run for longer than it takes to get out, by itself,
@@ -236,14 +284,9 @@ impl Locked<'_> {
         stopped: &mut Stopped,
         stacks: &mut Stacks,
     ) -> Result<Vec<Tid>, SessionError> {
-        let image = self.document.image;
-        let regions = self.document.regions.iter().map(|r| (r.start, r.len));
-        let ranges: Vec<(u64, u64)> = regions.chain([image]).collect();
+        let code = self.code();
         let trapped = self.behind_traps();
-        let is_inside = |pc: Avma| {
-            let ours = ranges.iter().any(|r| r.0 <= pc.0 && pc.0 < r.0 + r.1);
-            ours || trapped.contains(&pc.0)
-        };
+        let is_inside = |pc: Avma| is_in(&code, pc) || trapped.contains(&pc.0);
         // A trampoline's copy of an original instruction is as good as the original.
         let sites = self.document.functions.iter().flat_map(|f| &f.sites);
         let pairs = sites.flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
@@ -273,6 +316,10 @@ impl Locked<'_> {
         self.close();
         Ok(())
     }
+}
+
+fn is_in(ranges: &[(u64, u64)], at: Avma) -> bool {
+    ranges.iter().any(|r| r.0 <= at.0 && at.0 < r.0 + r.1)
 }
 
 /// How long a thread has been on a processor, ns: the first number of its schedstat.

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use patcher::Avma;
 
+use super::signal_frame::{SignalFrame, word};
 use crate::process::{Mapping, Memory};
 
 /// `mov rax, 15; syscall`: what a signal frame's return address points to (rt_sigreturn, number
@@ -14,19 +15,6 @@ const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05]
 
 /// The same in the short form that musl and Go use: `mov eax, 15; syscall`.
 const SHORT_RESTORER: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
-
-/// Bytes from a signal frame's return address to the interrupted rip: the return address, then
-/// `uc_flags`, `uc_link`, `uc_stack` and sixteen registers (arch/x86/include/uapi/asm/ucontext.h
-/// and sigcontext.h).
-const RIP: usize = 8 + 8 + 8 + 24 + 16 * 8;
-/// The same to the interrupted rsp.
-const RSP: usize = RIP - 8;
-
-/// The same to the interrupted rip from the alternate stack there was when the signal came: `ss_sp`, and `ss_size`
-/// two words on.
-const STACK: usize = 8 + 8 + 8;
-/// A signal frame that is on the stack it has interrupted begins at most so far below: AMX has 11 KiB of state.
-const MOST_FRAME: u64 = 64 << 10;
 
 /// Stacks of one thread that are looked at: its own, and alternate ones for signals.
 const MOST_STACKS: usize = 16;
@@ -97,6 +85,19 @@ impl Stacks {
         self.maps[..after].last().filter(|m| m.contains(sp))
     }
 
+    /// The mapping of a stack that is neither the thread's own, which has its control block at its upper end
+    /// or is the first thread's, nor the runtime's. `block` is none of the first thread, whose control block the
+    /// loader has put elsewhere.
+    pub(super) fn elsewhere(&self, sp: Avma, block: Option<Avma>) -> Option<&Mapping> {
+        let is_below = |m: &Mapping, block: Avma| m.contains(block) && sp < block;
+        let is_own = |m: &&Mapping| match block {
+            Some(block) => is_below(m, block),
+            None => m.name == "[stack]",
+        };
+        let stack = self.stack(sp).filter(|m| !is_own(m));
+        stack.filter(|_| self.own_stack(sp).is_none())
+    }
+
     fn is_code(&self, at: u64) -> bool {
         let after = self.code.partition_point(|r| r.start <= at);
         after > 0 && at < self.code[after - 1].end
@@ -110,9 +111,9 @@ impl Stacks {
         let mut wanted = vec![self.of_application(memory, sp)];
         // Where the runtime cannot block signals, handlers run on top of it on its own stack.
         if let Some(own) = self.own_stack(sp) {
-            for (rip, rsp) in self.frames(memory, sp..own.end) {
-                found.push(rip);
-                wanted.push(self.of_application(memory, rsp));
+            for frame in self.frames(memory, sp..own.end) {
+                found.push(Avma(frame.rip));
+                wanted.push(self.of_application(memory, Avma(frame.rsp)));
             }
         }
         while let Some(sp) = wanted.pop() {
@@ -124,60 +125,37 @@ impl Stacks {
                 continue;
             }
             looked_at.push(sp..end);
-            for (rip, rsp) in self.frames(memory, sp..end) {
-                found.push(rip);
-                wanted.push(rsp);
+            for frame in self.frames(memory, sp..end) {
+                found.push(Avma(frame.rip));
+                wanted.push(Avma(frame.rsp));
             }
         }
         found
     }
 
-    /// Saved rip and rsp of the signal frames within a range, of handlers that run at its start.
-    fn frames(&mut self, memory: &Memory, within: Range<Avma>) -> Vec<(Avma, Avma)> {
+    /// The signal frames within a range, of handlers that run at its start.
+    fn frames(&mut self, memory: &Memory, within: Range<Avma>) -> Vec<SignalFrame> {
         let (sp, from) = (within.start.0, within.start.0 & !7);
         let len = (within.end.0 - from).min(MOST_BYTES) as usize;
         let Ok(bytes) = memory.read_vec(Avma(from), len) else {
             return Vec::new();
         };
-        let word = |at: usize| {
-            let bytes = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
-            bytes.map(u64::from_le_bytes)
+        let frames = (0..bytes.len())
+            .step_by(size_of::<u64>())
+            .filter(|&at| word(&bytes, at).is_some_and(|restorer| self.is_code(restorer)));
+        let frames = frames.filter_map(|at| SignalFrame::parse(&bytes, from, at));
+        let frames: Vec<SignalFrame> = frames.collect();
+        let mut is_of_signal = |frame: &SignalFrame| {
+            let restorer = Avma(frame.restorer);
+            let known = self.restorers.entry(frame.restorer);
+            *known.or_insert_with(|| is_restorer(memory, restorer))
         };
-        let mut found = Vec::new();
-        for at in (0..bytes.len()).step_by(8) {
-            let (Some(rip), Some(rsp)) = (word(at + RIP), word(at + RSP)) else {
-                break;
-            };
-            let Some(address) = word(at).filter(|&a| self.is_code(a)) else {
-                continue;
-            };
-            let alternate = (word(at + STACK), word(at + STACK + 16));
-            if !is_live(sp, from + at as u64, rsp, alternate) {
-                continue;
-            }
-            let is_restorer = *self
-                .restorers
-                .entry(address)
-                .or_insert_with(|| is_restorer(memory, Avma(address)));
-            if is_restorer {
-                found.push((Avma(rip), Avma(rsp)));
-            }
-        }
-        found
+        let frames: Vec<_> = frames.into_iter().filter(|f| is_of_signal(f)).collect();
+        let is_left = |frame: &&SignalFrame| {
+            frame.may_be_left_to(sp) && !frames.iter().any(|other| frame.is_overwritten_by(other))
+        };
+        frames.iter().filter(is_left).copied().collect()
     }
-}
-
-/// Whether a handler can be under way at `sp` that was called on the signal frame at `frame`, which has
-/// interrupted what has its stack pointer at `rsp`. Of one that has returned the frame stays, and may lie above
-/// another thread's stack in the same mapping, as in Go's heap. The kernel puts a frame below `rsp`, or on the
-/// alternate stack, which it notes (arch/x86/kernel/signal.c `get_sigframe`).
-fn is_live(sp: u64, frame: u64, rsp: u64, alternate: (Option<u64>, Option<u64>)) -> bool {
-    if let (Some(start), Some(size)) = alternate
-        && frame.wrapping_sub(start) < size
-    {
-        return sp >= start;
-    }
-    frame < rsp && rsp - frame < MOST_FRAME
 }
 
 fn is_restorer(memory: &Memory, at: Avma) -> bool {

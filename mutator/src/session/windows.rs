@@ -5,9 +5,10 @@ use std::fmt;
 
 use patcher::Avma;
 
+use super::parked::saved_inside;
 use super::stack_scan::Stacks;
 use super::{Changed, Locked, SessionError};
-use crate::process::{Memory, Tid};
+use crate::process::{Mapping, Memory, Tid};
 use crate::segment::SiteDoc;
 use crate::tracee::Stopped;
 
@@ -104,6 +105,8 @@ impl Locked<'_> {
             let saved = stacks.interrupted(memory, thread.sp()).into_iter();
             staying.extend(saved.filter_map(|pc| Some((inside(pc)?.0, thread.tid()))));
         }
+        let parked = self.parked(memory, stopped, stacks, |pc| inside(pc).is_some());
+        staying.extend(parked.and_then(|(pc, tid)| Some((inside(pc)?.0, tid))));
         if let Some(&(id, tid)) = staying.first() {
             return Err(SessionError::InTheWay(InTheWay {
                 functions: staying.iter().map(|(id, _)| *id).collect(),
@@ -116,6 +119,34 @@ impl Locked<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A program counter that `is_inside` holds for of a context that a signal handler has left, with a thread that
+    /// may go on there: where a thread runs on another stack than its own, the mapping of that is looked through.
+    fn parked(
+        &self,
+        memory: &Memory,
+        stopped: &mut Stopped,
+        stacks: &Stacks,
+        is_inside: impl Fn(Avma) -> bool,
+    ) -> Option<(Avma, Tid)> {
+        /// Which takes some milliseconds.
+        const MOST: u64 = 32 << 20;
+        if self.follows_goroutines() {
+            return None;
+        }
+        let mut elsewhere: Vec<(&Mapping, Tid)> = Vec::new();
+        for thread in stopped.threads() {
+            let is_first = thread.tid().0 == self.process.pid.0;
+            let block = (!is_first).then(|| thread.fs_base());
+            let stack = stacks.elsewhere(thread.sp(), block);
+            let is_new = |m: &&Mapping| elsewhere.iter().all(|(known, _)| known != m);
+            elsewhere.extend(stack.filter(is_new).map(|m| (m, thread.tid())));
+        }
+        let (_, tid) = *elsewhere.first()?;
+        let maps = elsewhere.iter().map(|(m, _)| *m);
+        let found = saved_inside(&self.process, memory, maps, &[], MOST, is_inside);
+        Some((found?, tid))
     }
 
     /// Notes that a function comes out because something else has changed its text.

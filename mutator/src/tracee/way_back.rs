@@ -93,6 +93,10 @@ pub fn is_lasting(mapping: &Mapping) -> bool {
 pub struct WayBack {
     /// What the stack pointer is while a call is made: the frame's lowest byte.
     pub sp: Avma,
+    /// What has been where the frame is, and where resolvers run, from this address on. Below a stack pointer
+    /// there is nothing of that stack, but where a program has put small stacks into an array of its own,
+    /// another one.
+    before: (Avma, Vec<u8>),
 }
 
 impl WayBack {
@@ -113,20 +117,25 @@ impl WayBack {
         let below = thread.sp().0 - RED_ZONE;
         let at_state = (below - state.len() as u64) & !63;
         let sp = (at_state - FRAME) & !15;
-        if !is_own_stack(memory, maps, thread, sp - SPARE) {
+        let stack = maps.iter().find(|m| m.contains(thread.sp()))?;
+        if !is_own_stack(memory, stack, thread, sp - SPARE) {
             return None;
         }
+        let from = Avma(sp - SPARE).max(stack.range.start);
+        let before = (from, memory.read_vec(from, (below - from.0) as usize).ok()?);
         let mut bytes = frame(code.restorer, &thread.restarting(), mask, at_state);
         bytes.resize((at_state - sp) as usize, 0);
         bytes.extend(state);
         text.write(Avma(sp), &bytes).ok()?;
-        Some(Self { sp: Avma(sp) })
+        let sp = Avma(sp);
+        Some(Self { sp, before })
     }
 
-    /// Makes the frame one that nobody takes for a signal's any more.
+    /// Takes the frame away: nobody is to take it for a signal's any more.
     pub fn clear(&self, text: Text<'_>) {
         // Where it cannot be written the process has ended.
         let _ = text.write(self.sp, &[0; 8]);
+        let _ = text.write(self.before.0, &self.before.1);
     }
 }
 
@@ -218,10 +227,7 @@ fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
 /// and nobody else's: the main thread's, or one at whose upper end the C library has put the
 /// thread's control block, which points at itself (psABI 3.4.6). A coroutine's stack may end anywhere: Go's
 /// lie in one mapping, and what the FS base is for there as well.
-fn is_own_stack(memory: &Memory, maps: &[Mapping], thread: &StoppedThread, lowest: u64) -> bool {
-    let Some(stack) = maps.iter().find(|m| m.contains(thread.sp())) else {
-        return false;
-    };
+fn is_own_stack(memory: &Memory, stack: &Mapping, thread: &StoppedThread, lowest: u64) -> bool {
     let roomy = stack.range.start.0 <= lowest && stack.write;
     if stack.name == "[stack]" {
         // It grows down as it is written to.

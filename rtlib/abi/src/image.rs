@@ -22,6 +22,8 @@ pub const SYMBOL_ALIVE: &str = "ipath_alive";
 pub const SYMBOL_FUNCTIONS: &str = "ipath_functions";
 /// Symbol of the table of [`MapSlot`], [`MAP_SLOTS`] long.
 pub const SYMBOL_MAPS: &str = "ipath_maps";
+/// `u32`, 1 once a stack has been seen that is not a thread's own.
+pub const SYMBOL_COROUTINES: &str = "ipath_coroutines";
 
 /// First word of the alive page in the process the session was made for.
 pub const ALIVE: u64 = 0x6976_6c61_6874_6170;

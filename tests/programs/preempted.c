@@ -1,0 +1,64 @@
+/* User threads that a timer's signal preempts: its handler goes on on another stack, and what it has interrupted
+ * stays behind until its turn comes. Each calls `outer`, which calls `work`. Prints `ready`; ends with
+ * `ok SWITCHES` on SIGTERM. */
+#define _GNU_SOURCE
+#include "work.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <ucontext.h>
+
+enum { CONTEXTS = 16, STACK = 262144, SLICE_US = 1000 };
+
+static ucontext_t contexts[CONTEXTS];
+static int running;
+static long switches;
+
+__attribute__((noinline, noclone, noipa)) long outer(long x)
+{
+    return work(x) - 2 * x;
+}
+
+static void preempt(int signal)
+{
+    (void)signal;
+    int left = running;
+    running = (running + 1) % CONTEXTS;
+    switches++;
+    swapcontext(&contexts[left], &contexts[running]);
+}
+
+static void body(void)
+{
+    long x = 0;
+    while (!ends) {
+        long next = outer(x);
+        if (next != x + 1)
+            abort();
+        x = next;
+    }
+    printf("ok %ld\n", switches);
+    fflush(stdout);
+    _Exit(0);
+}
+
+int main(void)
+{
+    for (int i = 0; i < CONTEXTS; i++) {
+        getcontext(&contexts[i]);
+        contexts[i].uc_stack.ss_sp = malloc(STACK);
+        contexts[i].uc_stack.ss_size = STACK;
+        makecontext(&contexts[i], body, 0);
+    }
+    struct sigaction ending = {.sa_handler = end, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &ending, NULL);
+    struct sigaction tick = {.sa_handler = preempt, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &tick, NULL);
+    struct itimerval slice = {{0, SLICE_US}, {0, SLICE_US}};
+    puts("ready");
+    fflush(stdout);
+    setitimer(ITIMER_REAL, &slice, NULL);
+    setcontext(&contexts[0]);
+    return 2;
+}
