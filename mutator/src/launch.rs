@@ -19,6 +19,7 @@ use nix::unistd;
 use patcher::{Avma, Svma};
 
 use crate::images;
+use crate::inherited;
 use crate::process::modules::modules;
 use crate::process::{Pid, Process, ProcessError, Space};
 use crate::tracee::{Stopped, TraceeError};
@@ -86,6 +87,7 @@ pub fn launch(
     prepare(&mut command);
     let trace = move || {
         mask.thread_set_mask()?;
+        inherited::give_back();
         Ok(ptrace::traceme()?)
     };
     // SAFETY: between fork and exec only system calls are made.

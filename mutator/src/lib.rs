@@ -12,6 +12,7 @@ pub mod files;
 pub(crate) mod guard;
 pub mod guest;
 pub mod images;
+mod inherited;
 pub mod launch;
 pub mod lines;
 pub mod outlet;

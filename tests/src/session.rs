@@ -115,3 +115,23 @@ pub fn assert_attach_refused(target: &mut Target, function: &str, why: &str) {
         clean.assert_unchanged(target.pid());
     }
 }
+
+/// What `ipath status` lists of one process, among all that run: its line and those of its functions. Of others, a
+/// test knows nothing.
+///
+/// # Panics
+/// When the command fails.
+pub fn listed(pid: u32) -> Option<String> {
+    let status = Run::ipath(["status"]).run().expect(0);
+    let head = format!("{pid}  ");
+    let mut lines = status.stdout.lines().skip_while(|l| !l.starts_with(&head));
+    let first = lines.next()?;
+    let functions = lines.take_while(|l| l.starts_with(' '));
+    Some(
+        [first]
+            .into_iter()
+            .chain(functions)
+            .collect::<Vec<_>>()
+            .join("\n"),
+    )
+}

@@ -183,11 +183,11 @@ impl ProcessState {
     /// # Panics
     /// With a line for each difference.
     pub fn assert_unchanged(&self, pid: u32) {
-        const BACK: Duration = Duration::from_secs(2);
+        const BACK: Duration = Duration::from_secs(30);
         let end = Instant::now() + BACK;
         let mut found = self.differences(&Self::of(pid));
         while !found.is_empty() && Instant::now() < end {
-            std::thread::sleep(BACK / 100);
+            std::thread::sleep(Duration::from_millis(20));
             found = self.differences(&Self::of(pid));
         }
         assert!(

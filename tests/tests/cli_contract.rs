@@ -5,6 +5,7 @@ use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::program::Program;
+use ipath_tests::session::listed;
 use ipath_tests::symbols::sites;
 use ipath_tests::target::Target;
 use serde_json::Value;
@@ -44,6 +45,28 @@ fn help_and_version() {
             .stdout
             .starts_with("ipath ")
     );
+}
+
+/// A program begins with what it would have without ipath, where Rust's runtime has changed it for ipath.
+#[test]
+fn run_hands_on_what_it_was_given() {
+    const ASK: &str = "grep SigIgn /proc/self/status; \
+                       for fd in 0 2; do test -e /proc/self/fd/$fd && echo $fd || echo closed; done";
+    let scratch = Scratch::new("handed-on");
+    let run = format!(
+        "{} run --no-tui -m count -f 'libc*!malloc' -o {} -- sh -c '{ASK}'",
+        ipath().display(),
+        scratch.file("p.json").display()
+    );
+    let begin = |begin: &str, command: &str| {
+        let script = format!("trap '' PIPE; exec {begin} 0<&-; {command}");
+        let shown = Run::new("sh").args(["-c", &script]).run().expect(0);
+        let lines = shown.stdout.lines().take(3).map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    let plain = begin("", ASK);
+    assert_eq!(plain[1..], ["closed", "2"]);
+    assert_eq!(begin("", &run), plain);
 }
 
 #[test]
@@ -325,7 +348,7 @@ fn summaries_go_to_standard_output() {
 fn status_lists_sessions() {
     let target = Target::start(program("busy.c"), ["1", "60"]).await_output("ready");
     let pid = target.pid().to_string();
-    assert!(!Run::ipath(["status"]).run().expect(0).stdout.contains(&pid));
+    assert_eq!(listed(target.pid()), None);
     Run::ipath([
         "attach",
         &pid,
@@ -338,14 +361,10 @@ fn status_lists_sessions() {
     ])
     .run()
     .expect(0);
-    let status = Run::ipath(["status"]).run().expect(0);
-    assert!(
-        status.stdout.contains(&pid) && status.stdout.contains("step"),
-        "{}",
-        status.report()
-    );
+    let of_it = listed(target.pid()).expect("a session");
+    assert!(of_it.contains("step"), "{of_it}");
     Run::ipath(["detach", &pid]).run().expect(0);
-    assert!(!Run::ipath(["status"]).run().expect(0).stdout.contains(&pid));
+    assert_eq!(listed(target.pid()), None);
     target.finish("ok calls ");
 }
 

@@ -4,6 +4,7 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
+use ipath_tests::session::listed;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::process::Command;
@@ -80,8 +81,7 @@ fn exec() {
         "100ms",
     ];
     Run::ipath(again).run().expect(0);
-    let status = Run::ipath(["status"]).run().expect(0).stdout;
-    assert!(!status.contains(&pid), "{status}");
+    assert_eq!(listed(target.pid()), None);
 }
 
 #[test]

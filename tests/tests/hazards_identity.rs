@@ -6,7 +6,7 @@ use ipath_tests::compile::program;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::racing::{Running, rounds, segment_names};
-use ipath_tests::session::Session;
+use ipath_tests::session::{Session, listed};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use std::fs::{self, File};
@@ -437,10 +437,7 @@ fn two_attaches_without_names() {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("runs");
         let segments = maps.lines().filter(|l| l.contains("/memfd:ipath")).count();
         assert_eq!(segments, 1, "{maps}");
-        let listed = Run::ipath(["status"]).run().expect(0);
-        let of_target = format!("{pid}  ");
-        let is_listed = listed.stdout.lines().any(|l| l.starts_with(&of_target));
-        assert!(is_listed, "{}", listed.report());
+        assert!(listed(target.pid()).is_some());
         Session::of(target.pid()).detach();
         clean.assert_unchanged(target.pid());
     }

@@ -291,6 +291,14 @@ fn already_traced() {
     counted.finish();
 }
 
+/// `same_base`: threads that cannot be told apart.
+#[test]
+fn same_base() {
+    let mut target = Target::start(program("same_base.c"), [] as [&str; 0]).await_output("ready");
+    assert_attach_refused(&mut target, "work", "the same FS base");
+    target.finish("ok");
+}
+
 /// A child with the same memory that is no thread: nobody would stop it.
 #[test]
 fn shared_memory() {

@@ -14,6 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -29,6 +30,12 @@ fn nobody(program: &PathBuf, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).uid(NOBODY).gid(NOBODY);
     command
+}
+
+/// For those that look at what an ended process has left, and those that clean up: one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn segments(pid: u32) -> Vec<PathBuf> {
@@ -100,6 +107,7 @@ fn out_of_descriptors() {
 /// The program ends under `top`: what it measured stays for who made the session.
 #[test]
 fn top_leaves_what_has_ended() {
+    let _alone = alone();
     let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
     let id = target.pid();
     let session = Session::attach(id, &["step"]);
@@ -177,11 +185,22 @@ fn status_beside_watchers() {
     nix::sys::signal::kill(to, Signal::SIGINT).expect("an own child");
     let ended = watching.wait().expect("an own child");
     let status = status.expect(0);
-    assert_eq!(status.stderr, "", "{}", status.report());
+    let others = [&pid, &own.to_string()].map(|pid| format!("ipath-{pid}-"));
+    assert!(
+        !others.iter().any(|name| status.stderr.contains(name)),
+        "{}",
+        status.report()
+    );
     let sessions = status.stdout.lines().filter(|l| !l.starts_with(' '));
-    let own_lines: Vec<_> = sessions.filter(|l| l.starts_with(&pid)).collect();
-    assert_eq!(own_lines.len(), 1, "{}", status.report());
-    assert!(!status.stdout.contains(&own.to_string()));
+    let sessions: Vec<_> = sessions.collect();
+    let of = |pid: &str| {
+        sessions
+            .iter()
+            .filter(|l| l.starts_with(&format!("{pid}  ")))
+            .count()
+    };
+    assert_eq!(of(&pid), 1, "{}", status.report());
+    assert_eq!(of(&own.to_string()), 0, "{}", status.report());
     assert_eq!(of_it.code(), 1, "{}", of_it.report());
     assert!(of_it.stderr.contains("no session"), "{}", of_it.report());
     traced.expect(0);
@@ -203,14 +222,11 @@ fn from_another_time() {
             .run()
             .expect(0)
     };
-    for given in [&["status"][..], &["status", &pid]] {
-        let status = there(given);
-        let of_it = status.stdout.lines().skip_while(|l| !l.starts_with(&pid));
-        let of_it: Vec<_> = of_it.take(2).collect();
-        assert!(of_it.len() == 2, "{}", status.report());
-        assert!(!of_it[0].contains("ended"), "{}", status.report());
-        assert!(of_it[1].contains("step"), "{}", status.report());
-    }
+    let of_it = there(&["status", &pid]);
+    let of_all = there(&["status"]);
+    assert!(of_it.stdout.contains("step"), "{}", of_it.report());
+    assert!(!of_it.stdout.contains("ended"), "{}", of_it.report());
+    assert!(of_all.stdout.contains(&of_it.stdout), "{}", of_all.report());
     there(&["add", &pid, "-f", "mix"]);
     assert!(session.snapshot().calls("mix") > 0);
     there(&["detach", &pid]);
@@ -221,6 +237,7 @@ fn from_another_time() {
 /// What the sessions of ended processes have left goes, and nothing else.
 #[test]
 fn status_clean() {
+    let _alone = alone();
     let target = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
     let ended = Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
     let (lives, gone) = (target.pid(), ended.pid());
@@ -256,6 +273,7 @@ fn status_clean() {
 /// it for days; not before.
 #[test]
 fn old_sessions_are_swept() {
+    let _alone = alone();
     let start = || Target::start(program("undumpable.c"), [""; 0]).await_output("ready");
     let [target, old, young] = [(); 3].map(|()| start());
     let ids = [old.pid(), young.pid()];

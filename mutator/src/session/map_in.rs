@@ -4,6 +4,7 @@
 //! Where they go is decided and written down before, so that whoever finds a session half laid can
 //! take out what there is of it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -227,6 +228,15 @@ fn map_parts(
                    processor does not let programs read the FS base (AT_HWCAP2)";
         SessionError::Held(why.to_owned())
     })?;
+    let mut known = HashSet::new();
+    if !stopped
+        .threads()
+        .all(|thread| known.insert(thread.fs_base()))
+    {
+        let why = "its threads cannot be told apart: two have the same FS base (clone(2) without \
+                   CLONE_SETTLS)";
+        return Err(SessionError::Held(why.to_owned()));
+    }
     if stopped.threads().any(|thread| thread.dispatches_calls()) {
         let why = "it has its system calls handed back to it (PR_SET_SYSCALL_USER_DISPATCH), as Wine does";
         return Err(SessionError::Held(why.to_owned()));
