@@ -126,6 +126,21 @@ fn doctor_of_a_policy() {
     target.finish("ok calls ");
 }
 
+#[test]
+fn doctor_of_a_limit_on_addresses() {
+    let mut command = Command::new("prlimit");
+    command.arg("--as=536870912").arg(program("undumpable.c"));
+    let target = Target::spawn(command).await_output("ready");
+    says(
+        &doctor(&target),
+        "its limit on addresses (RLIMIT_AS) leaves 5",
+    );
+    target.finish("ok calls ");
+    let target = plain();
+    assert!(!doctor(&target).stdout.contains("RLIMIT_AS"));
+    target.finish("ok calls ");
+}
+
 /// `memory_limit`: a control group of the process is nearly full.
 #[test]
 fn doctor_of_a_memory_limit() {

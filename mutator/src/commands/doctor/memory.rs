@@ -1,4 +1,5 @@
-//! How much memory the control groups of a process leave it: what a session maps is charged there.
+//! How much memory the control groups of a process leave it, and how many addresses its limit: what a session maps
+//! is charged there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,39 @@ pub(super) fn memory(process: &Process) -> Option<Line> {
             "what a session maps is charged there: raise memory.max, or give a small --max-paths",
         )
     })
+}
+
+/// A line, where the process has a limit on its addresses that a session comes near.
+pub(super) fn addresses(process: &Process) -> Option<Line> {
+    /// Of a session, and some for the program.
+    const ENOUGH: u64 = 1 << 30;
+    let limits = fs::read_to_string(format!("/proc/{}/limits", process.entry())).ok()?;
+    let size = process.status("VmSize")?;
+    let left = address_limit(&limits)?.saturating_sub(kib(&size)?);
+    (left < ENOUGH).then(|| {
+        line(
+            Verdict::Warn,
+            format!(
+                "process {}: its limit on addresses (RLIMIT_AS) leaves {} MiB",
+                process.pid,
+                left >> 20
+            ),
+            "a session takes some 400 MiB of them, of which it uses few: prlimit --as",
+        )
+    })
+}
+
+/// The soft limit of /proc/PID/limits, bytes; none without one.
+fn address_limit(limits: &str) -> Option<u64> {
+    let mut lines = limits.lines();
+    let fields = lines.find_map(|l| l.strip_prefix("Max address space"))?;
+    fields.split_whitespace().next()?.parse().ok()
+}
+
+/// Bytes of `N kB`.
+fn kib(text: &str) -> Option<u64> {
+    let number: u64 = text.split_whitespace().next()?.parse().ok()?;
+    number.checked_mul(1 << 10)
 }
 
 /// A memory group, and what its files are called.
@@ -104,6 +138,19 @@ mod tests {
                 ("/user.slice/app", "memory.max")
             ]
         );
+    }
+
+    #[test]
+    fn limits_on_addresses_are_read() {
+        let of = |soft: &str| {
+            address_limit(&format!(
+                "Limit                     Soft Limit           Hard Limit           Units\n\
+                 Max address space         {soft}            unlimited            bytes\n"
+            ))
+        };
+        assert_eq!(of("536870912"), Some(512 << 20));
+        assert_eq!(of("unlimited"), None);
+        assert_eq!(kib("2820 kB"), Some(2820 << 10));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use super::memory::memory;
+use super::memory::{addresses, memory};
 use super::{Line, Verdict, line};
 use crate::guest::Runner;
 use crate::process::{Pid, Process};
@@ -37,6 +37,7 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
     ];
     lines.extend(further.into_iter().flatten());
     lines.extend(memory(&process));
+    lines.extend(addresses(&process));
     lines
 }
 
