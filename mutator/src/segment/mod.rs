@@ -520,7 +520,7 @@ fn new_file(process: &Process) -> Result<(File, PathBuf), SegmentError> {
         Err(error) => {
             let there = std::fs::symlink_metadata(&path);
             let owner = trust::owner_of(process);
-            if there.is_ok_and(|m| trust::is_trusted(&m, owner)) {
+            if there.is_ok_and(|m| m.nlink() == 1 && trust::is_trusted(&m, owner)) {
                 // A segment that was made this moment: to be found, not to be passed by.
                 return Err(SegmentError::Io(path, error));
             }
