@@ -6,6 +6,7 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 const C_FLAGS: &[&str] = &[
     "-O2",
@@ -71,14 +72,15 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
         .expect("a source has a name")
         .to_string_lossy();
     let output = dir.join(format!("{stem}_{extension}"));
+    // A program that runs is not to be replaced by another test's.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if output.exists() {
         return output;
     }
     fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));
-    // Tests run in parallel, in several processes: each builds its own, the rename is atomic.
-    let thread = format!("{:?}", std::thread::current().id());
-    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
-    let own = dir.join(format!("{}-{thread}.building", std::process::id()));
+    // Nor is one whose compiler has been killed to be taken for whole.
+    let own = dir.join(format!("{}.building", std::process::id()));
     // Libraries stand behind what needs them, but Go's flags first.
     let (before, behind): (&[&str], &[&str]) = match compiler {
         "go" => (flags, &[]),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use abi::PAGE;
 use abi::image::{MAP_SLOTS, SYMBOL_COROUTINES, SYMBOL_MAPS};
 use patcher::Avma;
 
@@ -170,7 +171,12 @@ impl Locked<'_> {
         let own = bytes
             .chunks_exact(16)
             .map(|slot| (word(&slot[..8]), word(&slot[8..])));
-        Ok(own.filter(|m| m.0 != 0 && m.1 != 0).collect())
+        // The target's to write to.
+        let is_whole = |m: &(u64, u64)| {
+            let pages = m.0.is_multiple_of(PAGE) && m.1.is_multiple_of(PAGE);
+            pages && m.0 != 0 && m.1 != 0 && m.0.checked_add(m.1).is_some()
+        };
+        Ok(own.filter(is_whole).collect())
     }
 
     /// Waits until no thread is in a trampoline or the runtime, nor will return there, nor any context that a
@@ -181,27 +187,40 @@ impl Locked<'_> {
         const OUT: Duration = Duration::from_micros(20);
         const MOST_OUT: Duration = Duration::from_millis(50);
         const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
+        /// Bytes that are looked through in a stop, which takes some milliseconds.
+        const IN_STOP: u64 = 32 << 20;
         let deadline = Instant::now() + PATIENCE;
         let mut held: Vec<Tid> = Vec::new();
         let mut out = OUT;
+        // Whether nobody was inside in the stop before.
+        let mut was_left = !self.may_be_parked(memory);
         loop {
             let mut stacks = self.stacks(memory)?;
-            // First, for one that goes on meanwhile is its thread's.
-            let parked = self.parked_inside(memory)?;
+            let parked = self.parked_inside(memory, u64::MAX)?;
             let mut stopped = self.stop_all()?;
             if !held.is_empty() {
                 stopped.let_run(&held, out)?;
                 out = (out * 2).min(MOST_OUT);
             }
             let inside = self.threads_inside(memory, &mut stopped, &mut stacks);
+            // What goes on, and is left again, between the look and the stop, is seen in the stop, as far as
+            // that lasts.
+            let parked =
+                parked.map_or_else(|| self.parked_inside(memory, IN_STOP), |p| Ok(Some(p)));
             let duration = stopped.resume()?;
             self.note_stop("detach", duration);
             let inside = inside?;
-            let who = match (inside.first(), parked) {
+            let who = match (inside.first(), parked?) {
                 (Some(first), _) => format!("thread {first}"),
                 (None, Some(at)) => format!("what a signal handler has interrupted at {at}"),
-                (None, None) => return Ok(()),
+                (None, None) if was_left => return Ok(()),
+                (None, None) => {
+                    // A thread that was inside then may have been left there since the look.
+                    was_left = true;
+                    continue;
+                }
             };
+            was_left = !self.may_be_parked(memory);
             if Instant::now() > deadline {
                 return Err(SessionError::Held(format!(
                     "the probes are out, but {who} stays in the runtime, which stays mapped; try \
@@ -230,29 +249,33 @@ impl Locked<'_> {
         reapers.any(|reaper| reaper == Reaper::Moves)
     }
 
-    /// A program counter in there of a context that a signal handler has left. There are none where each thread
-    /// keeps to one stack. Go's runtime handles signals on stacks of their own, and goes back over them.
-    fn parked_inside(&self, memory: &Memory) -> Result<Option<Avma>, SessionError> {
+    /// Can there be contexts that a signal handler has left in there? Not where each thread keeps to one stack. Go's
+    /// runtime handles signals on stacks of their own, and goes back over them.
+    fn may_be_parked(&self, memory: &Memory) -> bool {
         let flag = self.symbol(SYMBOL_COROUTINES);
-        if self.follows_goroutines()
-            || flag.is_ok_and(|at| read(memory, at, 4).is_ok_and(|flag| flag == [0; 4]))
-        {
+        let have_been = flag.and_then(|at| read(memory, at, size_of::<u32>()));
+        !self.follows_goroutines() && have_been.is_ok_and(|flag| flag != [0; 4])
+    }
+
+    /// A program counter in there of such a context, as far as this many bytes tell.
+    fn parked_inside(&self, memory: &Memory, most: u64) -> Result<Option<Avma>, SessionError> {
+        if !self.may_be_parked(memory) {
             return Ok(None);
         }
         let maps = self.space.maps()?;
         let mut ours = self.mappings(memory)?;
         ours.push(self.document.segment);
-        let ours: Vec<_> = ours.iter().map(|m| m.0..m.0 + m.1).collect();
+        let ours = ours.iter().map(|m| m.0..m.0.saturating_add(m.1));
+        let ours: Vec<_> = ours.collect();
         let code = self.code();
-        let process = &self.process;
         let is_inside = |pc| is_in(&code, pc);
         let maps = maps.iter();
         Ok(saved_inside(
-            process,
+            &self.process,
             memory,
             maps,
             &ours,
-            u64::MAX,
+            most,
             is_inside,
         ))
     }

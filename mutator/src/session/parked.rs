@@ -11,13 +11,17 @@ use abi::PAGE;
 use memchr::memmem::Finder;
 use patcher::Avma;
 
-use super::signal_frame::{AT_SEGMENTS, MOST, SEGMENTS, SignalFrame, word};
+use super::signal_frame::{AT_SEGMENTS, SEGMENTS, SignalFrame, TELLING, word};
 use crate::process::{Mapping, Memory, Process};
 
 /// Bytes from the rip to the segments.
 const BEFORE: u64 = 16;
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
+/// Addresses whose pages are looked up at once.
+const CHUNK: u64 = 64 << 20;
+/// Bytes that tell of a page.
+const ENTRY: u64 = size_of::<u64>() as u64;
 /// Mappings larger than this are taken for no stacks: it would take seconds to look through them.
 const LARGEST: u64 = 64 << 30;
 
@@ -52,26 +56,51 @@ fn saved_in(
     is_inside: impl Fn(Avma) -> bool,
 ) -> Option<Avma> {
     let segments = Finder::new(&SEGMENTS);
-    let mut at = range.start;
-    while let Some(run) = pages.run(at..range.end) {
-        *left = left.checked_sub(run.end - run.start)?;
-        // What stands before the segments may be in the piece before.
-        let goes_on = run.start == at && at > range.start;
-        let from = run.start - if goes_on { BEFORE } else { 0 };
-        // What is unmapped meanwhile holds nothing any more.
-        let bytes = memory.read_vec(Avma(from), (run.end - from) as usize);
-        let bytes = bytes.unwrap_or_default();
-        let mut found = segments.find_iter(&bytes).filter_map(|index| {
-            let pc = Avma(word(&bytes, index.checked_sub(BEFORE as usize)?)?);
-            let is_it = is_inside(pc) && is_in_use(memory, from + index as u64, range.end);
-            is_it.then_some(pc)
-        });
-        if let Some(pc) = found.next() {
-            return Some(pc);
+    let (mut at, mut read_to) = (range.start, 0);
+    while at < range.end {
+        let chunk = at..range.end.min(at + CHUNK);
+        *left = left.checked_sub((chunk.end - chunk.start) / PAGE * ENTRY)?;
+        for run in pages.runs(chunk.clone()) {
+            *left = left.checked_sub(run.end - run.start)?;
+            // What stands before the segments may be in the run before. A page that there is not is not touched:
+            // it may be somebody's to fill (userfaultfd(2)).
+            let from = if run.start == read_to {
+                run.start - BEFORE
+            } else {
+                run.start
+            };
+            read_to = run.end;
+            let bytes = read_through(memory, from..run.end);
+            let mut found = segments.find_iter(&bytes).filter_map(|index| {
+                let pc = Avma(word(&bytes, index.checked_sub(BEFORE as usize)?)?);
+                let is_it = is_inside(pc) && is_in_use(memory, from + index as u64, range.end);
+                is_it.then_some(pc)
+            });
+            if let Some(pc) = found.next() {
+                return Some(pc);
+            }
         }
-        at = run.end;
+        at = chunk.end;
     }
     None
+}
+
+/// What is at these addresses; zeroes where nothing is, or is any more.
+fn read_through(memory: &Memory, range: Range<u64>) -> Vec<u8> {
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    if memory.read(Avma(range.start), &mut bytes).is_ok() {
+        return bytes;
+    }
+    let mut at = range.start;
+    while at < range.end {
+        let end = range.end.min((at / PAGE + 1) * PAGE);
+        let piece = &mut bytes[(at - range.start) as usize..(end - range.start) as usize];
+        if memory.read(Avma(at), piece).is_err() {
+            piece.fill(0);
+        }
+        at = end;
+    }
+    bytes
 }
 
 /// What of a range is in none of `others`.
@@ -83,6 +112,9 @@ fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
             let after = range.start.max(other.end)..range.end;
             [before, after].into_iter().filter(|r| !r.is_empty())
         };
+        if other.is_empty() {
+            continue;
+        }
         left = left.into_iter().flat_map(cut).collect();
     }
     left
@@ -91,19 +123,21 @@ fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
 /// Is the frame whose segments are at `at`, in memory until `end`, in use, or what may be a copy of one?
 fn is_in_use(memory: &Memory, at: u64, end: u64) -> bool {
     let start = at.wrapping_sub(AT_SEGMENTS);
-    let len = end.wrapping_sub(start).min(MOST);
-    let Ok(bytes) = memory.read_vec(Avma(start), len as usize) else {
-        return true;
-    };
+    let len = end.wrapping_sub(start).min(TELLING + AT_SEGMENTS);
+    let bytes = memory.read_vec(Avma(start), len as usize);
+    let bytes = bytes.unwrap_or_default();
     let Some(frame) = SignalFrame::parse(&bytes, start, 0) else {
         return true;
     };
-    let others = Finder::new(&SEGMENTS).find_iter(&bytes).collect::<Vec<_>>();
-    let mut others = others.into_iter().filter_map(|at| {
+    if frame.returns_on_alternate() {
+        return false;
+    }
+    let segments = Finder::new(&SEGMENTS);
+    let mut others = segments.find_iter(&bytes).filter_map(|at| {
         let at = at.checked_sub(AT_SEGMENTS as usize)?;
         SignalFrame::parse(&bytes, start, at)
     });
-    !frame.is_on_alternate() && !others.any(|other| frame.is_overwritten_by(&other))
+    !others.any(|other| frame.is_overwritten_by(&other))
 }
 
 /// Which pages of a process have ever been written to: Documentation/admin-guide/mm/pagemap.rst.
@@ -114,34 +148,32 @@ impl Pages {
         Self(File::open(format!("/proc/{}/pagemap", process.entry())))
     }
 
-    /// The first pages of the range that there are, a [`PIECE`] at most; all where the kernel does not tell.
-    fn run(&self, range: Range<u64>) -> Option<Range<u64>> {
-        const ENTRY: usize = size_of::<u64>();
-        const AT_ONCE: u64 = 1 << 14;
+    /// The pages of the range that there are, those that follow one another as one, a [`PIECE`] at most; all where
+    /// the kernel does not tell.
+    fn runs(&self, range: Range<u64>) -> Vec<Range<u64>> {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;
-        let mut at = range.start;
-        while at < range.end {
-            let pages = ((range.end - at) / PAGE).min(AT_ONCE);
-            let mut entries = vec![0; pages as usize * ENTRY];
-            let is_read = |file: &File| {
-                let read = file.read_exact_at(&mut entries, at / PAGE * ENTRY as u64);
-                read.is_ok()
-            };
-            if !self.0.as_ref().is_ok_and(is_read) {
-                return Some(at..range.end.min(at + PIECE));
+        let pages = (range.end - range.start).div_ceil(PAGE);
+        let mut entries = vec![0; (pages * ENTRY) as usize];
+        let mut read = |file: &File| file.read_exact_at(&mut entries, range.start / PAGE * ENTRY);
+        let is_told = self.0.as_ref().is_ok_and(|file| read(file).is_ok());
+        let is_there =
+            |entry: &[u8]| word(entry, 0).is_some_and(|entry| entry & (PRESENT | SWAPPED) != 0);
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (at, entry) in (range.start..)
+            .step_by(PAGE as usize)
+            .zip(entries.chunks_exact(ENTRY as usize))
+        {
+            if is_told && !is_there(entry) {
+                continue;
             }
-            let is_there =
-                |entry: &[u8]| word(entry, 0).is_some_and(|entry| entry & (PRESENT | SWAPPED) != 0);
-            let mut there = entries.chunks_exact(ENTRY).map(is_there);
-            if let Some(first) = there.position(|is| is) {
-                let more = there.take_while(|&is| is).count() as u64;
-                let start = at + first as u64 * PAGE;
-                return Some(start..(start + (1 + more) * PAGE).min(start + PIECE));
+            let end = range.end.min(at + PAGE);
+            match runs.last_mut() {
+                Some(run) if run.end == at && end - run.start <= PIECE => run.end = end,
+                _ => runs.push(at..end),
             }
-            at += pages * PAGE;
         }
-        None
+        runs
     }
 }
 
@@ -170,13 +202,14 @@ mod tests {
         let mut map = memmap2::MmapMut::map_anon(len).expect("memory");
         let start = map.as_ptr() as u64;
         let all = start..start + len as u64;
-        assert_eq!(pages.run(all.clone()), None);
+        assert_eq!(pages.runs(all.clone()), []);
         map[3 * PAGE as usize] = 1;
         map[4 * PAGE as usize] = 1;
+        let there = start + 3 * PAGE..start + 5 * PAGE;
         assert_eq!(
-            pages.run(all.clone()),
-            Some(start + 3 * PAGE..start + 5 * PAGE)
+            pages.runs(all.clone()).as_slice(),
+            std::slice::from_ref(&there)
         );
-        assert_eq!(pages.run(start + 5 * PAGE..all.end), None);
+        assert_eq!(pages.runs(there.end..all.end), []);
     }
 }

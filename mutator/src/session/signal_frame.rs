@@ -16,14 +16,21 @@ const ALTERNATE: u64 = 3 * WORD;
 const ALTERNATE_SIZE: u64 = ALTERNATE + 2 * WORD;
 const REGISTERS: u64 = 6 * WORD;
 const WORD: u64 = size_of::<u64>() as u64;
+/// A flag of `uc_stack` (include/uapi/linux/signal.h).
+const SS_AUTODISARM: u64 = 1 << 31;
 /// Bytes from the frame's first to the end of the pointer to the extended state.
 const HEAD: u64 = STATE + WORD;
 
 /// Bytes from the frame's first to the extended state: the frame, and what its alignment takes.
 const TO_STATE: u64 = 440 + 16;
 
+/// FXSAVE's area and XSAVE's header (Intel SDM volume 1, 13.4).
+const LEGACY: u64 = 576;
+/// Bytes from a frame's first to the end of those that tell whether another was laid over it.
+pub(super) const TELLING: u64 = TO_STATE + LEGACY;
+
 /// A frame that is on the stack it has interrupted begins at most so far below: AMX has 11 KiB of state.
-pub(super) const MOST: u64 = 64 << 10;
+const MOST: u64 = 64 << 10;
 
 /// A signal frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +49,8 @@ pub(super) struct SignalFrame {
     state: u64,
     /// The alternate stack there was: first address and bytes.
     alternate: (u64, u64),
+    /// Whether that is given up while a handler runs on it.
+    is_disarmed: bool,
 }
 
 impl SignalFrame {
@@ -56,12 +65,19 @@ impl SignalFrame {
             is_64_bit: word(AT_SEGMENTS)? == u64::from_le_bytes(SEGMENTS),
             state: word(STATE)?,
             alternate: (word(ALTERNATE)?, word(ALTERNATE_SIZE)?),
+            is_disarmed: word(ALTERNATE + WORD)? & SS_AUTODISARM != 0,
         })
     }
 
     /// Is it on the alternate stack?
-    pub(super) fn is_on_alternate(&self) -> bool {
+    fn is_on_alternate(&self) -> bool {
         self.at.wrapping_sub(self.alternate.0) < self.alternate.1
+    }
+
+    /// Is it on an alternate stack that its handler returns on? From one that is given up meanwhile a handler may go
+    /// on elsewhere, and leave it: sigaltstack(2), SS_AUTODISARM.
+    pub(super) fn returns_on_alternate(&self) -> bool {
+        self.is_on_alternate() && !self.is_disarmed
     }
 
     /// Can it be on the stack that it has interrupted?
@@ -105,19 +121,20 @@ impl SignalFrame {
 
     /// What the kernel certainly writes of one: all but reserved words, gaps, and `struct siginfo`, which not
     /// every handler is given.
-    fn written(&self) -> [Range<u64>; 3] {
+    fn written(&self) -> [Range<u64>; 4] {
+        /// Of the legacy area, reserved.
+        const RESERVED: Range<u64> = 416..464;
         /// The mask of signals.
         const MASK: Range<u64> = HEAD + 8 * WORD..HEAD + 9 * WORD;
-        /// FXSAVE's area and XSAVE's header (Intel SDM volume 1, 13.4).
-        const LEGACY: u64 = 576;
-        let state = match self.has_state() {
-            true => self.state..self.state + LEGACY,
+        let of_state = |range: Range<u64>| match self.has_state() {
+            true => self.state + range.start..self.state + range.end,
             false => 0..0,
         };
         [
             self.at..self.at + HEAD,
             self.at + MASK.start..self.at + MASK.end,
-            state,
+            of_state(0..RESERVED.start),
+            of_state(RESERVED.end..LEGACY),
         ]
     }
 }

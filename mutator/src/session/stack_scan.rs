@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use patcher::Avma;
 
-use super::signal_frame::{SignalFrame, word};
+use super::signal_frame::{SignalFrame, TELLING, word};
 use crate::process::{Mapping, Memory};
 
 /// `mov rax, 15; syscall`: what a signal frame's return address points to (rt_sigreturn, number
@@ -72,7 +72,7 @@ impl Stacks {
 
     /// The stack pointer the application has left at `sp`, which may be on a stack of the
     /// runtime's.
-    fn of_application(&self, memory: &Memory, sp: Avma) -> Avma {
+    pub(super) fn of_application(&self, memory: &Memory, sp: Avma) -> Avma {
         let saved = self.own_stack(sp).and_then(|stack| {
             let at = stack.start.plus(abi::image::THREAD_SAVED_RSP as u64);
             memory.read_word(at).ok()
@@ -151,10 +151,17 @@ impl Stacks {
             *known.or_insert_with(|| is_restorer(memory, restorer))
         };
         let frames: Vec<_> = frames.into_iter().filter(|f| is_of_signal(f)).collect();
-        let is_left = |frame: &&SignalFrame| {
-            frame.may_be_left_to(sp) && !frames.iter().any(|other| frame.is_overwritten_by(other))
+        // They are in order, and only what begins in a frame can lie over it.
+        let is_overwritten = |index: usize, frame: &SignalFrame| {
+            let after = frames[index + 1..].iter();
+            let mut over = after.take_while(|other| other.at - frame.at < TELLING);
+            over.any(|other| frame.is_overwritten_by(other))
         };
-        frames.iter().filter(is_left).copied().collect()
+        let left = frames
+            .iter()
+            .enumerate()
+            .filter(|(index, f)| f.may_be_left_to(sp) && !is_overwritten(*index, f));
+        left.map(|(_, frame)| *frame).collect()
     }
 }
 

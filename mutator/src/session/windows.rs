@@ -139,7 +139,8 @@ impl Locked<'_> {
         for thread in stopped.threads() {
             let is_first = thread.tid().0 == self.process.pid.0;
             let block = (!is_first).then(|| thread.fs_base());
-            let stack = stacks.elsewhere(thread.sp(), block);
+            let sp = stacks.of_application(memory, thread.sp());
+            let stack = stacks.elsewhere(sp, block);
             let is_new = |m: &&Mapping| elsewhere.iter().all(|(known, _)| known != m);
             elsewhere.extend(stack.filter(is_new).map(|m| (m, thread.tid())));
         }

@@ -122,7 +122,12 @@ impl WayBack {
             return None;
         }
         let from = Avma(sp - SPARE).max(stack.range.start);
-        let before = (from, memory.read_vec(from, (below - from.0) as usize).ok()?);
+        let before = (
+            from,
+            memory
+                .read_vec(from, below.saturating_sub(from.0) as usize)
+                .ok()?,
+        );
         let mut bytes = frame(code.restorer, &thread.restarting(), mask, at_state);
         bytes.resize((at_state - sp) as usize, 0);
         bytes.extend(state);
