@@ -210,7 +210,9 @@ unsafe fn is_same_walk(thread: *mut Thread, function: u32, run: &Run) -> bool {
     // SAFETY: the caller's promise.
     let (walk, known) = unsafe { (&(*thread).walk, find(thread, function, &(*thread).walk)) };
     let is_trusted = ipath_parameters.distrust.load(Ordering::Relaxed) == 0;
-    is_trusted && walk.stack == run.stack && known.is_some_and(|known| ptr::eq(known, run.record))
+    // A stack whose root was not reached is known by the end of its mapping, which others move that touch it.
+    let is_same_stack = walk.root != ROOT_COMPLETE || walk.stack == run.stack;
+    is_trusted && is_same_stack && known.is_some_and(|known| ptr::eq(known, run.record))
 }
 
 /// Remembers the walk just made, whose path has the record `known`, for calls like this one, and has the
