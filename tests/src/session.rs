@@ -116,13 +116,23 @@ pub fn assert_attach_refused(target: &mut Target, function: &str, why: &str) {
     }
 }
 
-/// What `ipath status` lists of one process, among all that run: its line and those of its functions. Of others, a
-/// test knows nothing.
+/// What `ipath status` lists of one process.
 ///
 /// # Panics
-/// When the command fails.
+/// When the command fails, or complains of that process.
 pub fn listed(pid: u32) -> Option<String> {
-    let status = Run::ipath(["status"]).run().expect(0);
+    listed_in(&Run::ipath(["status"]).run().expect(0), pid)
+}
+
+/// The same of a command that has run: the process's line and those of its functions. Of others, a test knows
+/// nothing.
+///
+/// # Panics
+/// When it complains of that process, by its pid or by the name of its segment.
+pub fn listed_in(status: &Finished, pid: u32) -> Option<String> {
+    for name in [format!("status {pid}:"), format!("ipath-{pid}-")] {
+        assert!(!status.stderr.contains(&name), "{}", status.report());
+    }
     let head = format!("{pid}  ");
     let mut lines = status.stdout.lines().skip_while(|l| !l.starts_with(&head));
     let first = lines.next()?;

@@ -4,7 +4,7 @@
 use ipath_tests::command::{NOBODY, Run};
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
-use ipath_tests::session::Session;
+use ipath_tests::session::{Session, listed_in};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
@@ -185,22 +185,11 @@ fn status_beside_watchers() {
     nix::sys::signal::kill(to, Signal::SIGINT).expect("an own child");
     let ended = watching.wait().expect("an own child");
     let status = status.expect(0);
-    let others = [&pid, &own.to_string()].map(|pid| format!("ipath-{pid}-"));
-    assert!(
-        !others.iter().any(|name| status.stderr.contains(name)),
-        "{}",
-        status.report()
-    );
-    let sessions = status.stdout.lines().filter(|l| !l.starts_with(' '));
-    let sessions: Vec<_> = sessions.collect();
-    let of = |pid: &str| {
-        sessions
-            .iter()
-            .filter(|l| l.starts_with(&format!("{pid}  ")))
-            .count()
-    };
-    assert_eq!(of(&pid), 1, "{}", status.report());
-    assert_eq!(of(&own.to_string()), 0, "{}", status.report());
+    assert!(listed_in(&status, target.pid()).is_some());
+    assert_eq!(listed_in(&status, own), None);
+    let head = format!("{pid}  ");
+    let of_target = status.stdout.lines().filter(|l| l.starts_with(&head));
+    assert_eq!(of_target.count(), 1, "{}", status.report());
     assert_eq!(of_it.code(), 1, "{}", of_it.report());
     assert!(of_it.stderr.contains("no session"), "{}", of_it.report());
     traced.expect(0);
@@ -222,14 +211,13 @@ fn from_another_time() {
             .run()
             .expect(0)
     };
+    for given in [&["status"][..], &["status", &pid]] {
+        let of_it = listed_in(&there(given), target.pid()).expect("its session");
+        assert!(!of_it.contains("ended"), "{of_it}");
+        assert!(of_it.contains("step"), "{of_it}");
+    }
     let of_it = there(&["status", &pid]);
-    let of_all = there(&["status"]);
-    assert!(of_it.stdout.contains("step"), "{}", of_it.report());
-    assert!(!of_it.stdout.contains("ended"), "{}", of_it.report());
-    let head = format!("{pid}  ");
-    let of_all = of_all.stdout.lines().find(|l| l.starts_with(&head));
-    let line = of_all.expect("its session among all");
-    assert!(!line.contains("ended"), "{line}");
+    assert_eq!(of_it.stderr, "", "{}", of_it.report());
     there(&["add", &pid, "-f", "mix"]);
     assert!(session.snapshot().calls("mix") > 0);
     there(&["detach", &pid]);

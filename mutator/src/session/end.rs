@@ -11,7 +11,7 @@ use abi::image::{MAP_SLOTS, SYMBOL_COROUTINES, SYMBOL_MAPS};
 use patcher::Avma;
 
 use super::locked::{Found, close};
-use super::parked::saved_inside;
+use super::parked::{IN_STOP, saved_inside};
 use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::read;
@@ -187,8 +187,6 @@ impl Locked<'_> {
         const OUT: Duration = Duration::from_micros(20);
         const MOST_OUT: Duration = Duration::from_millis(50);
         const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
-        /// Bytes that are looked through in a stop, which takes some milliseconds.
-        const IN_STOP: u64 = 32 << 20;
         let deadline = Instant::now() + PATIENCE;
         let mut held: Vec<Tid> = Vec::new();
         let mut out = OUT;

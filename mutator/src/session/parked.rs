@@ -22,6 +22,8 @@ const PIECE: u64 = 1 << 20;
 const CHUNK: u64 = 64 << 20;
 /// Bytes that tell of a page.
 const ENTRY: u64 = size_of::<u64>() as u64;
+/// Bytes that are looked through while a process is stopped, which takes some milliseconds.
+pub(super) const IN_STOP: u64 = 32 << 20;
 /// Mappings larger than this are taken for no stacks: it would take seconds to look through them.
 const LARGEST: u64 = 64 << 30;
 

@@ -81,7 +81,7 @@ impl SignalFrame {
     }
 
     /// Can it be on the stack that it has interrupted?
-    pub(super) fn is_on_its_own(&self) -> bool {
+    fn is_on_its_own(&self) -> bool {
         self.at < self.rsp && self.rsp - self.at < MOST
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use patcher::Avma;
 
-use super::parked::saved_inside;
+use super::parked::{IN_STOP, saved_inside};
 use super::stack_scan::Stacks;
 use super::{Changed, Locked, SessionError};
 use crate::process::{Mapping, Memory, Tid};
@@ -130,8 +130,6 @@ impl Locked<'_> {
         stacks: &Stacks,
         is_inside: impl Fn(Avma) -> bool,
     ) -> Option<(Avma, Tid)> {
-        /// Which takes some milliseconds.
-        const MOST: u64 = 32 << 20;
         if self.follows_goroutines() {
             return None;
         }
@@ -146,7 +144,7 @@ impl Locked<'_> {
         }
         let (_, tid) = *elsewhere.first()?;
         let maps = elsewhere.iter().map(|(m, _)| *m);
-        let found = saved_inside(&self.process, memory, maps, &[], MOST, is_inside);
+        let found = saved_inside(&self.process, memory, maps, &[], IN_STOP, is_inside);
         Some((found?, tid))
     }
 
