@@ -169,12 +169,16 @@ impl Counted {
     }
 }
 
-/// A thread of the process that has not ended, the first one before others.
+/// A thread of the process that has not ended: the first one where it lives. Ids start again from
+/// the lowest free one, so that a thread made later may have a lower one.
 fn living(pid: u32) -> u32 {
+    let lives = |&t: &u32| state_of(t) != 'Z';
+    if lives(&pid) {
+        return pid;
+    }
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
-    let ids = threads.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok());
-    let living = ids.filter(|&t| state_of(t) != 'Z').min();
-    living.expect("a living thread")
+    let mut ids = threads.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok());
+    ids.find(lives).expect("a living thread")
 }
 
 /// The state letter of a process or thread, as proc(5) has it; Z where it is gone.
