@@ -1,7 +1,7 @@
 //! Unwind tables as the runtime reads them in the target.
 
 use ipath_fuzz::{Target, mutate, run};
-use rtlib::cfi::{COLUMNS, Cfa, Region, RegisterRule, Row, evaluate, find_fde, row_at};
+use rtlib::code::cfi::{COLUMNS, Cfa, Region, RegisterRule, Row, evaluate, find_fde, row_at};
 
 const TARGET: Target = Target {
     name: "unwind",

@@ -1,0 +1,75 @@
+//! What calls look like in code.
+
+/// The longest call instruction, bytes.
+pub const LONGEST: usize = 7;
+
+/// Whether a call instruction ends where these bytes do: `e8 rel32`, or `ff /2` in any of its lengths. A call
+/// at the end of a patched window has become a jump, or lies under the breakpoints that fill it.
+pub fn ends_with_call(bytes: &[u8; LONGEST]) -> bool {
+    let is_indirect = |at: usize, len: usize| {
+        bytes[at] == 0xff
+            && bytes[at + 1] >> 3 & 7 == 2
+            && indirect_len(bytes[at + 1], bytes.get(at + 2).copied()) == len
+    };
+    let is_patched = bytes[2] == 0xe9 || bytes[6] == 0xcc;
+    bytes[2] == 0xe8 || is_patched || (2..=LONGEST).any(|len| is_indirect(LONGEST - len, len))
+}
+
+/// Length of `ff` with this ModRM and SIB byte (Intel SDM volume 2, tables 2-2 and 2-3).
+fn indirect_len(modrm: u8, sib: Option<u8>) -> usize {
+    let (mode, rm) = (modrm >> 6, modrm & 7);
+    if mode == 3 {
+        return 2;
+    }
+    let has_sib = rm == 4;
+    let displacement = match mode {
+        1 => 1,
+        2 => 4,
+        _ if rm == 5 => 4,
+        _ if has_sib && sib.is_some_and(|s| s & 7 == 5) => 4,
+        _ => 0,
+    };
+    2 + usize::from(has_sib) + displacement
+}
+
+/// How glibc's `__start_context` begins, to which functions that makecontext(3) has set up return: it takes
+/// the stack pointer from rbx (sysdeps/unix/sysv/linux/x86_64/__start_context.S).
+pub const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];
+
+#[cfg(test)]
+mod tests {
+    use super::ends_with_call;
+
+    #[test]
+    fn calls_of_every_length_are_known() {
+        let ends = |call: &[u8]| {
+            let mut bytes = [0x90; 7];
+            bytes[7 - call.len()..].copy_from_slice(call);
+            ends_with_call(&bytes)
+        };
+        for call in [
+            &[0xff, 0xd0][..],               // call rax
+            &[0x41, 0xff, 0xd3],             // call r11
+            &[0xff, 0x10],                   // call [rax]
+            &[0xff, 0x50, 8],                // call [rax + 8]
+            &[0xff, 0x54, 0x24, 8],          // call [rsp + 8]
+            &[0xff, 0x15, 1, 2, 3, 4],       // call [rip + 0x4030201]
+            &[0xff, 0x14, 0xc5, 1, 2, 3, 4], // call [rax*8 + 0x4030201]
+            &[0xff, 0x94, 0x24, 1, 2, 3, 4], // call [rsp + 0x4030201]
+            &[0xe8, 1, 2, 3, 4],             // call rel32
+            &[0xe9, 1, 2, 3, 4],             // a window's jump
+            &[0xcc],                         // a window's filling
+        ] {
+            assert!(ends(call), "{call:x?}");
+        }
+        for other in [
+            &[0xff, 0xe0][..],      // jmp rax
+            &[0xff, 0x50],          // call [rax + ?] without its displacement
+            &[0xff, 0x15, 1, 2, 3], // a byte short
+            &[0xeb, 0xfe],          // jmp rel8
+            &[0xc3],                // ret
+        ] {
+            assert!(!ends(other), "{other:x?}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The time-stamp counter.
+
+use core::arch::x86_64::_rdtsc;
+
+/// Its value now, in ticks.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: reads a counter.
+    unsafe { _rdtsc() }
+}

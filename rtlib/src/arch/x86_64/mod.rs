@@ -1,0 +1,10 @@
+//! x86-64.
+
+pub mod call;
+pub mod clock;
+pub mod fence;
+#[cfg(ipath_image)]
+mod freestanding;
+pub mod prefetch;
+pub mod system_call;
+pub mod thread_pointer;

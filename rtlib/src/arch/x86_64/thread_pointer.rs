@@ -1,0 +1,30 @@
+//! The thread pointer, which is the FS base (psABI 3.4.6), and what C libraries keep at it.
+
+use core::arch::asm;
+
+/// The word at %fs:0. Thread pointers of variant II point at themselves, so that it is the FS base where the
+/// program follows the psABI.
+#[inline(always)]
+pub fn self_pointer() -> u64 {
+    let base: u64;
+    // SAFETY: reads the thread's own control block.
+    unsafe { asm!("mov {}, fs:0", out(reg) base, options(readonly, nostack, preserves_flags)) };
+    base
+}
+
+/// The FS base by its register, where the kernel lets programs read that (AT_HWCAP2 bit 1).
+#[inline(always)]
+pub fn register() -> u64 {
+    let base: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base
+}
+
+/// What glibc xors the pointers with that it keeps (`tcbhead_t`, sysdeps/x86_64/nptl/tls.h).
+pub fn pointer_guard() -> u64 {
+    let guard: u64;
+    // SAFETY: reads the thread's control block.
+    unsafe { asm!("mov {}, fs:0x30", out(reg) guard, options(readonly, nostack, preserves_flags)) };
+    guard
+}

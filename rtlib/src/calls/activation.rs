@@ -1,0 +1,81 @@
+//! Activations: calls of probed functions that have not ended.
+
+use core::ptr;
+
+use abi::segment::RecordHead;
+
+/// One call of a probed function. Activations of a thread form a doubly linked list whose links
+/// never change: taking the next one is following `next`.
+#[repr(C)]
+pub struct Activation {
+    /// Address of the return address; `u64::MAX` at the bottom of the list.
+    pub slot: u64,
+    /// Which stack: the canonical frame address of its root frame.
+    pub stack: u64,
+    /// Time-stamp counter at entry.
+    pub start: u64,
+    /// Ticks spent in probed functions called from this one.
+    pub nested: u64,
+    /// The record of this thread and path.
+    pub record: *const RecordHead,
+    /// Function id.
+    pub function: u32,
+    /// The function's generation at entry.
+    pub generation: u32,
+    /// 1 where no activation of the same function encloses this one.
+    pub outermost: u32,
+    _padding: u32,
+    /// The enclosing activation.
+    pub prev: *mut Activation,
+    /// The one to take next; null where more must be made first.
+    pub next: *mut Activation,
+}
+
+/// Links the zeroed memory at `first` into `count` activations that follow `prev`.
+///
+/// # Safety
+/// The memory is `count` activations large, writable and nobody else's; `prev` is null or valid.
+pub unsafe fn link(first: *mut Activation, count: usize, prev: *mut Activation) {
+    // SAFETY: indexes stay below `count`; `prev` is valid where it is not null.
+    unsafe {
+        for index in 0..count {
+            let at = first.add(index);
+            (*at).prev = if index == 0 { prev } else { at.sub(1) };
+            (*at).next = if index + 1 == count {
+                ptr::null_mut()
+            } else {
+                at.add(1)
+            };
+        }
+        if !prev.is_null() {
+            (*prev).next = first;
+        }
+    }
+}
+
+/// Makes the activation at `place` the same as `activation` but for its links.
+///
+/// # Safety
+/// Both are valid.
+pub unsafe fn copy(activation: *const Activation, place: *mut Activation) {
+    // SAFETY: the caller's promise; they may be one.
+    unsafe {
+        let (prev, next) = ((*place).prev, (*place).next);
+        ptr::copy(activation, place, 1);
+        ((*place).prev, (*place).next) = (prev, next);
+    }
+}
+
+/// Exchanges two activations, but for their links.
+///
+/// # Safety
+/// Both are valid, and not the same.
+pub unsafe fn swap(a: *mut Activation, b: *mut Activation) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (a_links, b_links) = (((*a).prev, (*a).next), ((*b).prev, (*b).next));
+        ptr::swap(a, b);
+        ((*a).prev, (*a).next) = a_links;
+        ((*b).prev, (*b).next) = b_links;
+    }
+}

@@ -1,0 +1,261 @@
+//! Calls on stacks that no thread is on: those of coroutines that are parked.
+//!
+//! What a parked stack has is a chain of copies of its activations, the outermost first, behind a head that
+//! stands in a hash table under what the stack is known by.
+
+use core::mem::size_of;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::activation::Activation;
+use crate::os::lock::Lock;
+use crate::os::{hash, memory};
+
+const BITS: u32 = 14;
+/// Bytes of activations that are mapped at a time.
+const CHUNK: u64 = 1 << 16;
+
+/// What has been left.
+pub static LOT: Lot = Lot::new();
+
+/// Where parked stacks are. Everything in it is touched under its lock alone.
+pub struct Lot {
+    lock: Lock,
+    /// Heads with one hash, linked by `prev`.
+    buckets: [AtomicPtr<Activation>; 1 << BITS],
+    /// Activations not in use, linked by `next`.
+    free: AtomicPtr<Activation>,
+}
+
+/// The activations of one parked stack, which are the holder's.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Chain(*mut Activation);
+
+impl Chain {
+    /// None.
+    pub const EMPTY: Self = Self(ptr::null_mut());
+
+    /// Whether it has none.
+    pub fn is_empty(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The activations, the outermost first.
+    pub fn activations(self) -> impl Iterator<Item = *mut Activation> {
+        let mut next = self.0;
+        core::iter::from_fn(move || {
+            let at = next;
+            if at.is_null() {
+                return None;
+            }
+            // SAFETY: the links of a chain lead to activations in use, or nowhere.
+            next = unsafe { (*at).next };
+            Some(at)
+        })
+    }
+
+    fn last(self) -> *mut Activation {
+        self.activations().last().unwrap_or(ptr::null_mut())
+    }
+}
+
+impl Lot {
+    /// One without stacks.
+    pub const fn new() -> Self {
+        Self {
+            lock: Lock::new(),
+            buckets: [const { AtomicPtr::new(ptr::null_mut()) }; 1 << BITS],
+            free: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Copies activations, the outermost first, into a chain; those that there is no memory for are left out.
+    pub fn copy(&self, activations: impl Iterator<Item = *const Activation>) -> Chain {
+        let mut activations = activations.peekable();
+        if activations.peek().is_none() {
+            return Chain::EMPTY;
+        }
+        self.lock.lock();
+        let (mut first, mut last) = (ptr::null_mut(), ptr::null_mut::<Activation>());
+        for activation in activations {
+            let Some(new) = self.take() else {
+                break;
+            };
+            // SAFETY: the caller's activations are valid; the new one and the last are ours.
+            unsafe {
+                ptr::copy_nonoverlapping(activation, new, 1);
+                (*new).next = ptr::null_mut();
+                if last.is_null() {
+                    first = new;
+                } else {
+                    (*last).next = new;
+                }
+            }
+            last = new;
+        }
+        self.lock.unlock();
+        Chain(first)
+    }
+
+    /// Gives a chain's memory back.
+    pub fn free(&self, chain: Chain) {
+        if chain.is_empty() {
+            return;
+        }
+        self.lock.lock();
+        // SAFETY: the chain is the caller's, and ends at its last activation.
+        unsafe { self.give_back(chain.0, chain.last()) };
+        self.lock.unlock();
+    }
+
+    /// Makes linked activations free. The lock is held.
+    unsafe fn give_back(&self, first: *mut Activation, last: *mut Activation) {
+        // SAFETY: the caller's promise: they are in use by nobody.
+        unsafe { (*last).next = self.free.load(Ordering::Relaxed) };
+        self.free.store(first, Ordering::Relaxed);
+    }
+
+    /// Puts a chain where [`Lot::remove`] finds it, behind what is there already; one that there is no memory
+    /// for is lost.
+    pub fn insert(&self, stack: u64, chain: Chain) {
+        if chain.is_empty() {
+            return;
+        }
+        self.lock.lock();
+        let bucket = self.bucket(stack);
+        let mut head = bucket.load(Ordering::Relaxed);
+        // SAFETY: heads are valid as long as they are in the table, and what they lead to.
+        unsafe {
+            while !head.is_null() && (*head).stack != stack {
+                head = (*head).prev;
+            }
+            if !head.is_null() {
+                (*Chain((*head).next).last()).next = chain.0;
+            } else if let Some(new) = self.take() {
+                (*new).stack = stack;
+                (*new).next = chain.0;
+                (*new).prev = bucket.load(Ordering::Relaxed);
+                bucket.store(new, Ordering::Relaxed);
+            } else {
+                self.give_back(chain.0, chain.last());
+            }
+        }
+        self.lock.unlock();
+    }
+
+    /// Whether a stack may be parked here.
+    pub fn may_have(&self, stack: u64) -> bool {
+        !self.bucket(stack).load(Ordering::Relaxed).is_null()
+    }
+
+    /// Takes out what a stack has.
+    pub fn remove(&self, stack: u64) -> Chain {
+        let bucket = self.bucket(stack);
+        // What the caller is to find has been put there before it got here.
+        if !self.may_have(stack) {
+            return Chain::EMPTY;
+        }
+        self.lock.lock();
+        let mut before: *mut Activation = ptr::null_mut();
+        let mut head = bucket.load(Ordering::Relaxed);
+        let mut chain = Chain::EMPTY;
+        // SAFETY: as for `insert`.
+        unsafe {
+            while !head.is_null() && (*head).stack != stack {
+                before = head;
+                head = (*head).prev;
+            }
+            if !head.is_null() {
+                if before.is_null() {
+                    bucket.store((*head).prev, Ordering::Relaxed);
+                } else {
+                    (*before).prev = (*head).prev;
+                }
+                chain = Chain((*head).next);
+                self.give_back(head, head);
+            }
+        }
+        self.lock.unlock();
+        chain
+    }
+
+    fn bucket(&self, stack: u64) -> &AtomicPtr<Activation> {
+        &self.buckets[hash::slot(stack, BITS)]
+    }
+
+    /// An activation that is not in use. The lock is held.
+    fn take(&self) -> Option<*mut Activation> {
+        let mut first = self.free.load(Ordering::Relaxed);
+        if first.is_null() {
+            first = memory::map(CHUNK)? as *mut Activation;
+            let count = CHUNK as usize / size_of::<Activation>();
+            for index in 1..count {
+                // SAFETY: inside the chunk, which is nobody else's.
+                unsafe { (*first.add(index - 1)).next = first.add(index) };
+            }
+        }
+        // SAFETY: it is free, and its link leads to the next free one.
+        self.free.store(unsafe { (*first).next }, Ordering::Relaxed);
+        Some(first)
+    }
+}
+
+impl Default for Lot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::parameters::ipath_parameters;
+    use std::vec::Vec;
+
+    fn activation(slot: u64) -> Activation {
+        // SAFETY: zeros are an activation without a record.
+        let mut activation: Activation = unsafe { core::mem::zeroed() };
+        activation.slot = slot;
+        activation
+    }
+
+    fn slots(chain: Chain) -> Vec<u64> {
+        // SAFETY: the chain is the caller's.
+        let slot = |at: *mut Activation| unsafe { (*at).slot };
+        chain.activations().map(slot).collect()
+    }
+
+    #[test]
+    fn stacks_are_found_as_they_were_parked() {
+        ipath_parameters.system_calls.store(1, Ordering::Relaxed);
+        static LOT: Lot = Lot::new();
+        let park = |stack: u64, calls: &[u64]| {
+            let activations: Vec<_> = calls.iter().map(|&slot| activation(slot)).collect();
+            let chain = LOT.copy(activations.iter().map(ptr::from_ref));
+            assert_eq!(slots(chain), calls);
+            LOT.insert(stack, chain);
+        };
+        let stacks = 1..50_000u64;
+        for stack in stacks.clone() {
+            park(stack * 8, &[stack, stack + 1, stack + 2]);
+        }
+        park(800, &[7]);
+        for stack in stacks.clone() {
+            let chain = LOT.remove(stack * 8);
+            let mut expected = Vec::from([stack, stack + 1, stack + 2]);
+            if stack == 100 {
+                expected.push(7);
+            }
+            assert_eq!(slots(chain), expected);
+            LOT.free(chain);
+            assert!(LOT.remove(stack * 8).is_empty());
+        }
+        let mut free = Chain(LOT.free.load(Ordering::Relaxed)).activations();
+        let used = 3 * stacks.count() + 1;
+        assert!(
+            free.by_ref().take(used).count() == used,
+            "what was taken is free again"
+        );
+    }
+}

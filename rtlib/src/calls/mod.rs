@@ -1,0 +1,11 @@
+//! Calls of probed functions that have not ended: each thread's list of activations, and what becomes of those
+//! whose stack is left, moved, or gone.
+
+pub mod activation;
+pub mod closing;
+pub mod coroutines;
+pub mod list;
+mod lot;
+pub mod moving;
+
+pub use list::Calls;

@@ -1,0 +1,11 @@
+//! What code says of a return address: whether it is one, and how the frame it belongs to is left.
+//!
+//! Nothing here knows of a thread or its stack.
+
+pub mod cfi;
+pub mod coroutines;
+pub mod frame_pointer;
+pub mod modules;
+pub mod published;
+pub mod return_address;
+pub mod rules;

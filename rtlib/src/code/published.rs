@@ -1,0 +1,20 @@
+//! Rules that the command has published, of code without unwind tables.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use abi::rule::Rule;
+use abi::segment::TABLE_OF_RULES;
+
+use crate::os::shared;
+
+/// The rule of a return address.
+pub fn rule_of(pc: u64) -> Option<Rule> {
+    let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    shared::tables().find_map(|(head, rows)| {
+        if of(&head.kind) != TABLE_OF_RULES || pc <= of(&head.start) || of(&head.end) < pc {
+            return None;
+        }
+        let found = rows.binary_search_by_key(&pc, |row| of(&row.start)).ok()?;
+        Some(Rule::decode(of(&rows.get(found)?.value)))
+    })
+}

@@ -1,0 +1,219 @@
+//! What code tells of a return address: whether it is one, and how the frame it belongs to is left.
+
+use core::sync::atomic::Ordering;
+
+use abi::rule::Rule;
+
+use super::cfi::{self, Cfa, RBP, RSP, RegisterRule};
+use super::modules::{MODULES, Range};
+use super::rules::RULES;
+use super::{coroutines, published};
+use crate::arch::call;
+use crate::os::foreign;
+use crate::os::parameters::ipath_parameters;
+
+/// The rule of a return address, found in the unwind tables and remembered.
+pub fn learn(pc: u64) {
+    MODULES.read_sometimes();
+    match rule_of(pc) {
+        Some(rule) => RULES.insert(pc, rule),
+        None if MODULES.are_whole() => RULES.insert(pc, Rule::Stop),
+        // The maps could not be read, for want of a descriptor: the next one like it asks again.
+        None => false,
+    };
+}
+
+/// The rule of a return address by tables and recipes.
+pub fn rule_of(pc: u64) -> Option<Rule> {
+    let range = MODULES.find(pc.wrapping_sub(1))?;
+    let look_up = pc.wrapping_sub(1);
+    if is_context_start(&range, pc) {
+        return Some(Rule::Root);
+    }
+    let Some(fde) = range.tables.and_then(|t| t.find(look_up)) else {
+        if is_entry_code(pc) {
+            return Some(Rule::Root);
+        }
+        // A root may be no address behind a call: goroutines return to one.
+        return match published::rule_of(pc) {
+            Some(Rule::Root) => {
+                if !is_after_call(&range, pc) {
+                    coroutines::note();
+                }
+                Some(Rule::Root)
+            }
+            // Whether there is a frame pointer the full walk finds out.
+            known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::Full)),
+            _ => None,
+        };
+    };
+    if fde.signal_frame {
+        return Some(Rule::Full);
+    }
+    let row = cfi::row_at(&fde, look_up)?;
+    let is_root = matches!(row.registers[cfi::RA], RegisterRule::Undefined);
+    if is_root {
+        return Some(Rule::Root);
+    }
+    if !is_after_call(&range, pc) {
+        return None;
+    }
+    Some(compact(&row).unwrap_or(Rule::Full))
+}
+
+/// The row as a rule over sp and rbp alone, where it is one.
+fn compact(row: &cfi::Row) -> Option<Rule> {
+    let RegisterRule::Offset(-8) = row.registers[cfi::RA] else {
+        return None;
+    };
+    if let (Cfa::Expression(cfa), RegisterRule::Expression(rbp)) = (row.cfa, row.registers[RBP]) {
+        let rbp_at = cfi::register_plus(rbp, RBP)?;
+        return Some(Rule::Realigned {
+            cfa_at: i32::try_from(cfi::load_at_register_plus(cfa, RBP)?).ok()?,
+            rbp_words: i16::try_from(rbp_at / 8).ok().filter(|_| rbp_at % 8 == 0)?,
+        });
+    }
+    let rbp_words = match row.registers[RBP] {
+        RegisterRule::Same | RegisterRule::Undefined => 0,
+        RegisterRule::Offset(offset) if offset < 0 && offset % 8 == 0 => {
+            i16::try_from(offset / 8).ok()?
+        }
+        _ => return None,
+    };
+    match row.cfa {
+        Cfa::Register(RSP, offset) => Some(Rule::FromRsp {
+            cfa_offset: i32::try_from(offset).ok()?,
+            rbp_words,
+        }),
+        Cfa::Register(RBP, offset) => Some(Rule::FromRbp {
+            cfa_offset: i32::try_from(offset).ok()?,
+            rbp_words,
+        }),
+        _ => None,
+    }
+}
+
+/// Whether `pc` lies in the loader's entry code, which calls constructors and has no tables.
+pub fn is_entry_code(pc: u64) -> bool {
+    let (start, end) = (&ipath_parameters.root_start, &ipath_parameters.root_end);
+    start.load(Ordering::Relaxed) < pc && pc < end.load(Ordering::Relaxed)
+}
+
+/// Whether `pc` is glibc's `__start_context`, where a function that makecontext(3) has set up returns
+/// to. That return address stands at the end of the context's stack, and no call has put it there: it
+/// is the first address of a function.
+pub fn is_context_start(range: &Range, pc: u64) -> bool {
+    if pc < range.start || range.end - pc < call::START_CONTEXT.len() as u64 {
+        return false;
+    }
+    // SAFETY: the bytes lie in a mapping that is executable and so readable.
+    let bytes = unsafe { foreign::read_array(pc) };
+    let is_start = bytes == Some(call::START_CONTEXT)
+        && !is_after_call(range, pc)
+        && range
+            .tables
+            .and_then(|t| t.find(pc))
+            .is_some_and(|fde| fde.start == pc);
+    if is_start {
+        coroutines::note();
+    }
+    is_start
+}
+
+/// Whether `pc` is where a call returns to.
+pub fn is_return_address(pc: u64) -> bool {
+    MODULES
+        .find(pc.wrapping_sub(1))
+        .is_some_and(|range| is_after_call(&range, pc))
+}
+
+/// Whether the root at `pc` is a coroutine's: no call has put it there.
+pub fn begins_coroutine(pc: u64) -> bool {
+    MODULES
+        .find(pc.wrapping_sub(1))
+        .is_some_and(|range| !is_after_call(&range, pc))
+}
+
+/// Whether a call instruction ends at `pc`.
+pub fn is_after_call(range: &Range, pc: u64) -> bool {
+    let first = pc.wrapping_sub(call::LONGEST as u64);
+    if first < range.start || pc > range.end {
+        return false;
+    }
+    // SAFETY: the bytes before `pc` lie in a mapping that is executable and so, on x86-64 without protection
+    // keys for execute-only memory, readable.
+    let bytes = unsafe { foreign::read_array(first) };
+    bytes.is_some_and(|bytes| call::ends_with_call(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The address its call returns to.
+    #[unsafe(naked)]
+    extern "C" fn own_return_address() -> u64 {
+        core::arch::naked_asm!("mov rax, [rsp]", "ret");
+    }
+
+    #[inline(never)]
+    extern "C" fn through_a_pointer(function: extern "C" fn() -> u64) -> u64 {
+        core::hint::black_box(function)() + 1
+    }
+
+    // As GCC begins a function with a local of 32 bytes' alignment and arguments on the stack.
+    core::arch::global_asm!(
+        ".pushsection .text",
+        "ipath_test_realigned:",
+        ".cfi_startproc",
+        "lea r10, [rsp + 8]",
+        ".cfi_def_cfa r10, 0",
+        "and rsp, -32",
+        "push [r10 - 8]",
+        "push rbp",
+        ".cfi_escape 0x10, 6, 2, 0x76, 0", // rbp at rbp + 0
+        "mov rbp, rsp",
+        "push r10",
+        ".cfi_escape 0x0f, 3, 0x76, 0x78, 6", // cfa = *(rbp - 8)
+        "sub rsp, 8",
+        "call rdi",
+        "mov r10, [rbp - 8]",
+        "leave",
+        "lea rsp, [r10 - 8]",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+        ".popsection",
+    );
+
+    unsafe extern "C" {
+        fn ipath_test_realigned(function: extern "C" fn() -> u64) -> u64;
+    }
+
+    #[test]
+    fn realigned_frames_have_a_rule_of_their_own() {
+        // SAFETY: it calls the function and returns what that does.
+        let pc = unsafe { ipath_test_realigned(own_return_address) };
+        let expected = Rule::Realigned {
+            cfa_at: -8,
+            rbp_words: 0,
+        };
+        assert_eq!(rule_of(pc), Some(expected));
+    }
+
+    #[test]
+    fn return_addresses_have_rules() {
+        let direct = own_return_address();
+        let indirect = through_a_pointer(own_return_address) - 1;
+        for pc in [direct, indirect] {
+            let range = MODULES.find(pc).expect("code is mapped executable");
+            assert!(is_after_call(&range, pc));
+            assert!(!is_after_call(&range, pc + 1));
+            let rule = rule_of(pc).expect("Rust programs have tables");
+            assert!(
+                matches!(rule, Rule::FromRsp { .. } | Rule::FromRbp { .. }),
+                "{rule:?}"
+            );
+        }
+    }
+}

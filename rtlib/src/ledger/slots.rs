@@ -1,0 +1,106 @@
+//! What the records are for: a place in memory for each record's number, so that a number leads to the
+//! record and to what tells its path at once.
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::paths::Slot;
+use crate::os::{memory, sys};
+
+/// What the records are for.
+pub static SLOTS: Slots = Slots::new();
+
+/// Slots of the first chunk, a power of two; each further chunk has twice as many.
+const FIRST: u64 = 1 << 12;
+/// Enough of them for every number that a [`super::paths`] link can hold.
+const CHUNKS: usize = 15;
+
+/// Chunks of slots, never given back. Of each the address that its slots would have if the numbers before
+/// them, and [`FIRST`] more, stood in front; 0 while it is not mapped.
+pub struct Slots([AtomicU64; CHUNKS]);
+
+impl Slots {
+    /// No slot.
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; CHUNKS])
+    }
+
+    /// Slot `number`, for which room has been reserved. Only the thread that has the record uses it.
+    #[inline(always)]
+    pub fn slot(&self, number: u32) -> *mut Slot {
+        let (chunk, at) = place(number.into());
+        let base = self.0[chunk % CHUNKS].load(Ordering::Relaxed);
+        (base + at * size_of::<Slot>() as u64) as *mut Slot
+    }
+
+    /// Sees to it that slot `number` has memory; `None` where it cannot be had.
+    pub fn reserve(&self, number: u64) -> Option<()> {
+        let (chunk, _) = place(number);
+        let known = self.0.get(chunk)?;
+        if known.load(Ordering::Relaxed) != 0 {
+            return Some(());
+        }
+        let before = (FIRST << chunk) * size_of::<Slot>() as u64;
+        let Some(base) = memory::map(before) else {
+            // Where there is room for it once, another thread may have been first.
+            return (known.load(Ordering::Relaxed) != 0).then_some(());
+        };
+        sys::prefer_huge_pages(base, before);
+        let new = base.wrapping_sub(before);
+        if known
+            .compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
+            // SAFETY: mapped above, and another thread's is used in its stead.
+            unsafe { memory::unmap(base) };
+        }
+        Some(())
+    }
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The chunk of a number, and where it stands from the chunk's address on, in slots.
+#[inline(always)]
+fn place(number: u64) -> (usize, u64) {
+    let at = number + FIRST;
+    ((at.ilog2() - FIRST.ilog2()) as usize, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::parameters::ipath_parameters;
+    use std::vec::Vec;
+
+    #[test]
+    fn chunks_follow_each_other() {
+        let places: Vec<_> = [0, 4095, 4096, 12287, 12288].map(place).into();
+        let expected = [(0, 4096), (0, 8191), (1, 8192), (1, 16383), (2, 16384)];
+        assert_eq!(places, expected);
+        assert!(place((1 << 26) - 1).0 < CHUNKS);
+    }
+
+    #[test]
+    fn every_slot_has_a_place_of_its_own() {
+        ipath_parameters.system_calls.store(1, Ordering::Relaxed);
+        let slots = Slots::new();
+        let numbers = 0..20_000;
+        let mut all: Vec<_> = numbers
+            .map(|number| {
+                slots.reserve(number.into()).expect("memory");
+                slots.slot(number) as usize
+            })
+            .collect();
+        all.sort_unstable();
+        assert!(
+            all.windows(2)
+                .all(|two| two[1] - two[0] >= size_of::<Slot>())
+        );
+        assert!(all.iter().all(|at| at % align_of::<Slot>() == 0));
+    }
+}

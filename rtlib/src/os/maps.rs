@@ -1,0 +1,200 @@
+//! Lines of /proc/thread-self/maps, read through a buffer: proc(5). The file of the process itself is
+//! empty once its first thread has ended.
+
+use super::shared;
+use super::sys::{self, File};
+
+/// Longest line that is understood whole; of a longer one the end of the path is cut.
+const LINE: usize = 512;
+const BUFFER: usize = 4096;
+/// No line of maps has as many bytes: PATH_MAX and what stands before the path.
+const LONGEST: usize = 3 * BUFFER;
+
+/// One mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// May be read.
+    pub read: bool,
+    /// May be executed.
+    pub execute: bool,
+    /// Offset in the file, bytes.
+    pub offset: u64,
+    /// Device of the file, as [`abi::segment::device`] packs it.
+    pub device: u32,
+    /// Inode of the file; 0 without one.
+    pub inode: u64,
+}
+
+/// Calls `each` for every mapping of the process with its path (empty for anonymous memory), until
+/// it returns false. `None` when the maps cannot be read. Where no system call may be made these are the ones that the
+/// command has published.
+pub fn for_each(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
+    let mut line = Line::new();
+    if !sys::may_call() {
+        line.lines_of(shared::published_maps()?, &mut each);
+        return Some(());
+    }
+    let file = File::open(c"/proc/thread-self/maps")?;
+    let mut buffer = [0u8; BUFFER];
+    let mut longer = 0;
+    loop {
+        let got = file.read(&mut buffer)?;
+        let text = buffer.get(..got)?;
+        let is_wanted = got != 0 && line.lines_of(text, &mut each);
+        if !is_wanted {
+            return Some(());
+        }
+        // The program may have closed it, and opened another file of the same number.
+        longer = if text.contains(&b'\n') {
+            0
+        } else {
+            longer + got
+        };
+        if longer > LONGEST {
+            return None;
+        }
+    }
+}
+
+/// A line that is being put together.
+struct Line {
+    bytes: [u8; LINE],
+    len: usize,
+}
+
+impl Line {
+    fn new() -> Self {
+        Self {
+            bytes: [0; LINE],
+            len: 0,
+        }
+    }
+
+    /// Tells of the lines that end in `text`; false once no more are wanted.
+    fn lines_of(&mut self, text: &[u8], each: &mut impl FnMut(Mapping, &[u8]) -> bool) -> bool {
+        for &byte in text {
+            if byte == b'\n' {
+                let line = self.bytes.get(..self.len).and_then(parse);
+                self.len = 0;
+                if line.is_some_and(|(mapping, path)| !each(mapping, path)) {
+                    return false;
+                }
+            } else if let Some(slot) = self.bytes.get_mut(self.len) {
+                *slot = byte;
+                self.len += 1;
+            }
+        }
+        true
+    }
+}
+
+/// A line without its line feed: `start-end perms offset dev inode path`.
+fn parse(line: &[u8]) -> Option<(Mapping, &[u8])> {
+    let (start, rest) = number(line, 16)?;
+    let (end, rest) = number(rest.strip_prefix(b"-")?, 16)?;
+    let rest = rest.strip_prefix(b" ")?;
+    let (permissions, rest) = (rest.get(..4)?, rest.get(5..)?);
+    let (offset, rest) = number(rest, 16)?;
+    let (major, rest) = number(rest.strip_prefix(b" ")?, 16)?;
+    let (minor, rest) = number(rest.strip_prefix(b":")?, 16)?;
+    let (inode, mut path) = number(rest.strip_prefix(b" ")?, 10)?;
+    while let Some(rest) = path.strip_prefix(b" ") {
+        path = rest;
+    }
+    let has = |letter: u8| permissions.contains(&letter);
+    Some((
+        Mapping {
+            start,
+            end,
+            read: has(b'r'),
+            execute: has(b'x'),
+            offset,
+            device: abi::segment::device(major, minor),
+            inode,
+        },
+        path,
+    ))
+}
+
+fn number(text: &[u8], base: u32) -> Option<(u64, &[u8])> {
+    let digits = text
+        .iter()
+        .take_while(|&&b| (b as char).is_digit(base))
+        .count();
+    let (digits, rest) = text.split_at_checked(digits)?;
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value = 0u64;
+    for &digit in digits {
+        let digit = (digit as char).to_digit(base)?;
+        value = value
+            .wrapping_mul(u64::from(base))
+            .wrapping_add(u64::from(digit));
+    }
+    Some((value, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mapping, for_each, parse};
+    use std::string::String;
+    use std::vec::Vec;
+
+    #[test]
+    fn parses_what_the_kernel_prints() {
+        let line =
+            b"7f00deadb000-7f00deadc000 r-xp 00026000 fd:00 393485     /usr/lib/a b.so (deleted)";
+        let (mapping, path) = parse(line).expect("a good line");
+        let expected = Mapping {
+            start: 0x7f00_dead_b000,
+            end: 0x7f00_dead_c000,
+            read: true,
+            execute: true,
+            offset: 0x26000,
+            device: 0xfd << 20,
+            inode: 393_485,
+        };
+        assert_eq!(mapping, expected);
+        assert_eq!(path, b"/usr/lib/a b.so (deleted)");
+        assert_eq!(parse(b"7f00-"), None);
+        assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn lines_come_in_pieces() {
+        let text = b"1000-2000 r-xp 0 0:0 7 /a\n2000-3000 r--p 0 0:0 7 /b\n\n\n";
+        for at in 0..text.len() {
+            let mut starts = Vec::new();
+            let mut each = |mapping: Mapping, _: &[u8]| {
+                starts.push(mapping.start);
+                true
+            };
+            let mut line = super::Line::new();
+            assert!(line.lines_of(&text[..at], &mut each) && line.lines_of(&text[at..], &mut each));
+            assert_eq!(starts, [0x1000, 0x2000]);
+        }
+    }
+
+    #[test]
+    fn sees_the_mappings_of_its_own_process() {
+        let here = parse as *const () as u64;
+        crate::os::parameters::ipath_parameters
+            .system_calls
+            .store(1, core::sync::atomic::Ordering::Relaxed);
+        let mut paths = Vec::new();
+        let found = for_each(|mapping, path| {
+            if mapping.execute && mapping.start <= here && here < mapping.end {
+                paths.push(String::from_utf8_lossy(path).into_owned());
+            }
+            true
+        });
+        assert_eq!(found, Some(()));
+        let exe = std::env::current_exe().expect("has a path");
+        assert_eq!(paths, [exe.to_string_lossy().into_owned()]);
+    }
+}

@@ -1,0 +1,68 @@
+//! Memory of the runtime's own, listed so that the command can take it out again.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use abi::image::MapSlot;
+
+use super::parameters::{ipath_maps, ipath_parameters};
+use super::sys;
+
+/// Bytes of the reserve that are in use.
+static RESERVE_USED: AtomicU64 = AtomicU64::new(0);
+
+/// Maps `len` bytes, rounded up to pages, zeroed; `None` where the system refuses, or the list is full. Where it may
+/// not be asked they come from the reserve.
+pub fn map(len: u64) -> Option<u64> {
+    let len = len.next_multiple_of(abi::PAGE);
+    // The slot is claimed first: memory that is mapped and not listed would stay behind.
+    let is_free = |s: &&MapSlot| {
+        s.len.load(Ordering::Relaxed) == 0
+            && s.len
+                .compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    };
+    let slot = ipath_maps.iter().find(is_free)?;
+    let mapped = match sys::may_call() {
+        true => sys::map_anonymous(len),
+        false => take(len),
+    };
+    match mapped {
+        Some(address) => {
+            slot.address.store(address, Ordering::Release);
+            Some(address)
+        }
+        None => {
+            slot.len.store(0, Ordering::Release);
+            None
+        }
+    }
+}
+
+/// Takes whole pages of the reserve.
+fn take(len: u64) -> Option<u64> {
+    let capacity = ipath_parameters.reserve_len.load(Ordering::Relaxed);
+    let room = |used: u64| used.checked_add(len).filter(|&end| end <= capacity);
+    let taken = RESERVE_USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
+    Some(ipath_parameters.reserve.load(Ordering::Relaxed) + taken.ok()?)
+}
+
+/// Gives back what [`map`] returned; what is of the reserve stays in use.
+///
+/// # Safety
+/// `address` came from `map`, and nothing uses the memory any more.
+pub unsafe fn unmap(address: u64) {
+    if !sys::may_call() {
+        return;
+    }
+    let Some(slot) = ipath_maps
+        .iter()
+        .find(|s| s.address.load(Ordering::Acquire) == address)
+    else {
+        return;
+    };
+    let len = slot.len.load(Ordering::Relaxed);
+    slot.address.store(0, Ordering::Relaxed);
+    // SAFETY: the caller's promise, for exactly the range that was mapped.
+    unsafe { sys::unmap(address, len) };
+    slot.len.store(0, Ordering::Release);
+}

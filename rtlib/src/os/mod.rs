@@ -1,0 +1,11 @@
+//! What the system provides: calls, memory, locks, the segment shared with the command.
+
+pub mod foreign;
+pub mod hash;
+pub mod lock;
+pub mod maps;
+pub mod memory;
+pub mod parameters;
+pub mod shared;
+pub mod sys;
+pub mod thread_pointer;

@@ -1,0 +1,125 @@
+//! The segment that the runtime shares with the command.
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use abi::segment::{AREA_TABLES, AREAS, CHUNK, Header, TABLE_OF_MAPS, TableHead, TableRow};
+
+use super::parameters::ipath_parameters;
+use super::sys;
+
+/// Bytes of each area that are known to be backed by memory, so that a write cannot raise SIGBUS.
+static POPULATED: [AtomicU64; AREAS] = [const { AtomicU64::new(0) }; AREAS];
+
+#[inline(always)]
+fn base() -> u64 {
+    ipath_parameters.segment.load(Ordering::Relaxed)
+}
+
+/// Whether there is a segment: none in the crate's own tests.
+pub fn is_mapped() -> bool {
+    base() != 0
+}
+
+/// The header.
+#[inline(always)]
+pub fn header() -> &'static Header {
+    // SAFETY: the command maps the segment before the first probe fires and unmaps it only when
+    // no thread is in the runtime; its first page is a header of all-atomic fields.
+    unsafe { &*(base() as *const Header) }
+}
+
+/// Item `index` of an area whose items are `stride` bytes apart.
+///
+/// # Safety
+/// The area's items are of this type, which consists of atomics and is aligned to 8 as areas are. The index is
+/// one that [`take`] has returned, which bounds them by the area's capacity.
+#[inline(always)]
+pub unsafe fn item<T>(area: usize, index: u64, stride: u64) -> &'static T {
+    let offset = header().areas[area].offset();
+    // SAFETY: the caller's promise.
+    unsafe { &*((base() + offset + index * stride) as *const T) }
+}
+
+/// Bytes of unwind tables that the command has published.
+pub fn tables_used() -> u64 {
+    if !is_mapped() {
+        return 0;
+    }
+    header().tables_used.load(Ordering::Acquire)
+}
+
+/// The unwind tables that the command has published.
+pub fn tables() -> impl Iterator<Item = (&'static TableHead, &'static [TableRow])> {
+    let used = tables_used();
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        if at >= used {
+            return None;
+        }
+        // SAFETY: the command has written heads and rows before it counted their bytes as used.
+        let (head, rows): (&TableHead, &[TableRow]) = unsafe {
+            let head: &TableHead = item(AREA_TABLES, at, 1);
+            let count = head.rows.load(Ordering::Relaxed) as usize;
+            let first: &TableRow = item(AREA_TABLES, at + size_of::<TableHead>() as u64, 1);
+            (head, core::slice::from_raw_parts(first, count))
+        };
+        at += (size_of::<TableHead>() + size_of_val(rows)) as u64;
+        Some((head, rows))
+    })
+}
+
+/// The text of the maps that the command has published last.
+pub fn published_maps() -> Option<&'static [u8]> {
+    let is_of_maps =
+        |(head, _): &(&TableHead, &[TableRow])| head.kind.load(Ordering::Relaxed) == TABLE_OF_MAPS;
+    let (_, rows) = tables().filter(is_of_maps).last()?;
+    // SAFETY: the command has written the rows, and does not change them any more.
+    Some(unsafe { core::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) })
+}
+
+/// The next item, with `spare` bytes behind it that are backed by memory too, and what `prepare` gets
+/// ready up to the byte where those end. An item counts as used only then: the command reads all that do, and reading
+/// a page that cannot be had is SIGBUS as well.
+pub fn take(
+    area: usize,
+    used: &AtomicU64,
+    stride: u64,
+    spare: u64,
+    prepare: impl Fn(u64) -> Option<()>,
+) -> Option<u32> {
+    let bytes = header().areas[area].capacity() * stride;
+    let mut index = used.load(Ordering::Relaxed);
+    loop {
+        let end = (index + 1) * stride + spare;
+        if end > bytes {
+            return None;
+        }
+        populate(area, end)?;
+        prepare(end)?;
+        match used.compare_exchange_weak(index, index + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return u32::try_from(index).ok(),
+            Err(seen) => index = seen,
+        }
+    }
+}
+
+/// Sees to it that the first `bytes` of an area are backed by memory.
+fn populate(area: usize, bytes: u64) -> Option<()> {
+    let mark = &POPULATED[area];
+    let from = mark.load(Ordering::Acquire);
+    if bytes <= from {
+        return Some(());
+    }
+    if !sys::may_call() {
+        let populated = ipath_parameters.populated[area].load(Ordering::Relaxed);
+        return (bytes <= populated).then_some(());
+    }
+    let to = bytes.next_multiple_of(CHUNK);
+    let start = base() + header().areas[area].offset();
+    if !sys::populate(start + from, to - from) {
+        return None;
+    }
+    mark.fetch_max(to, Ordering::Release);
+    Some(())
+}

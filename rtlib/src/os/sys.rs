@@ -1,0 +1,283 @@
+//! Raw system calls: no libc stands between.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::parameters::ipath_parameters;
+use crate::arch::system_call::{number, syscall};
+
+fn checked(result: i64) -> Option<u64> {
+    u64::try_from(result).ok()
+}
+
+/// Maps `len` bytes of zeroed memory, readable and writable, not reserved until touched.
+pub fn map_anonymous(len: u64) -> Option<u64> {
+    const READ_WRITE: u64 = 1 | 2;
+    const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x02 | 0x20 | 0x4000;
+    let arguments = [0, len, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, u64::MAX, 0];
+    // SAFETY: a new mapping where the kernel chooses touches nothing that exists.
+    checked(unsafe { syscall(number::MMAP, arguments) })
+}
+
+/// Unmaps memory.
+///
+/// # Safety
+/// Nothing uses the range any more.
+pub unsafe fn unmap(address: u64, len: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { syscall(number::MUNMAP, [address, len, 0, 0, 0, 0]) };
+}
+
+/// Makes the pages of a mapping present and writable; false where there is no memory for them,
+/// which a plain write would answer with SIGBUS.
+pub fn populate(address: u64, len: u64) -> bool {
+    const MADV_POPULATE_WRITE: u64 = 23;
+    // SAFETY: populating changes no contents.
+    unsafe {
+        syscall(
+            number::MADVISE,
+            [address, len, MADV_POPULATE_WRITE, 0, 0, 0],
+        ) == 0
+    }
+}
+
+/// Asks for large pages where memory is used all over; that it is not heeded does no harm.
+pub fn prefer_huge_pages(address: u64, len: u64) {
+    const MADV_HUGEPAGE: u64 = 14;
+    if !may_call() {
+        return;
+    }
+    // SAFETY: changes no contents.
+    unsafe {
+        syscall(number::MADVISE, [address, len, MADV_HUGEPAGE, 0, 0, 0]);
+    }
+}
+
+/// The calling thread's id.
+pub fn gettid() -> u32 {
+    // SAFETY: takes no argument and changes nothing.
+    unsafe { syscall(number::GETTID, [0; 6]) as u32 }
+}
+
+/// The id of the process.
+pub fn getpid() -> u32 {
+    // SAFETY: takes no argument and changes nothing.
+    unsafe { syscall(number::GETPID, [0; 6]) as u32 }
+}
+
+/// Whether the process has a thread of this id, one that is about to end included.
+pub fn is_thread(process: u32, tid: u32) -> bool {
+    const ESRCH: i64 = -3;
+    let arguments = [process.into(), tid.into(), 0, 0, 0, 0];
+    // SAFETY: signal 0 is none.
+    unsafe { syscall(number::TGKILL, arguments) != ESRCH }
+}
+
+/// The FS base as the kernel has it, where it may be asked.
+pub fn fs_base() -> Option<u64> {
+    if !may_call() {
+        return None;
+    }
+    const ARCH_GET_FS: u64 = 0x1003;
+    let mut base = 0u64;
+    let arguments = [ARCH_GET_FS, &raw mut base as u64, 0, 0, 0, 0];
+    // SAFETY: the word is ours to write.
+    checked(unsafe { syscall(number::ARCH_PRCTL, arguments) }).map(|_| base)
+}
+
+/// Blocks every signal; the mask in force before goes to `old`. Nothing where no call may be made.
+///
+/// # Safety
+/// `old` is the caller's, who puts it back.
+pub unsafe fn block_signals(old: *mut u64) {
+    let all = u64::MAX;
+    // SAFETY: the caller's promise.
+    unsafe { set_mask(&raw const all, old) };
+}
+
+/// Puts a mask in force again.
+///
+/// # Safety
+/// It came from [`block_signals`].
+pub unsafe fn restore_signals(old: *const u64) {
+    // SAFETY: the caller's promise.
+    unsafe { set_mask(old, core::ptr::null_mut()) };
+}
+
+unsafe fn set_mask(new: *const u64, old: *mut u64) {
+    const SETMASK: u64 = 2;
+    const BYTES: u64 = 8;
+    if !may_call() {
+        return;
+    }
+    let arguments = [SETMASK, new as u64, old as u64, BYTES, 0, 0];
+    // SAFETY: the callers' promise.
+    unsafe { syscall(number::RT_SIGPROCMASK, arguments) };
+}
+
+/// Whether system calls may be made at all.
+#[inline(always)]
+pub fn may_call() -> bool {
+    ipath_parameters.system_calls.load(Ordering::Relaxed) != 0
+}
+
+/// A stack_t, sigaltstack(2).
+#[repr(C)]
+pub struct AlternateStack {
+    /// Lowest address.
+    pub low: u64,
+    /// How it is used.
+    pub flags: u64,
+    /// Bytes, 0 where there is none.
+    pub size: u64,
+}
+
+impl AlternateStack {
+    /// None.
+    pub const NONE: Self = Self {
+        low: 0,
+        flags: 0,
+        size: 0,
+    };
+}
+
+/// Stores how the calling thread's alternate signal stack is set; none where that may not be asked.
+///
+/// # Safety
+/// `to` is the caller's.
+pub unsafe fn alternate_stack(to: *mut AlternateStack) {
+    if !may_call() {
+        // None that is known.
+        // SAFETY: the caller's promise.
+        unsafe { (*to).size = 0 };
+        return;
+    }
+    // SAFETY: nothing is set; the rest is the caller's promise.
+    unsafe { syscall(number::SIGALTSTACK, [0, to as u64, 0, 0, 0, 0]) };
+}
+
+/// Sleeps until [`wake_one`] is called for the word; not at all where it has another value, and perhaps less long.
+pub fn wait_while(word: &AtomicU32, value: u32) {
+    const WAIT_PRIVATE: u64 = 128;
+    let arguments = [word.as_ptr() as u64, WAIT_PRIVATE, value.into(), 0, 0, 0];
+    // SAFETY: only reads the word.
+    unsafe { syscall(number::FUTEX, arguments) };
+}
+
+/// Wakes one who sleeps by [`wait_while`].
+pub fn wake_one(word: &AtomicU32) {
+    const WAKE_PRIVATE: u64 = 129;
+    // SAFETY: changes no memory.
+    unsafe {
+        syscall(
+            number::FUTEX,
+            [word.as_ptr() as u64, WAKE_PRIVATE, 1, 0, 0, 0],
+        )
+    };
+}
+
+/// Why memory could not be read.
+pub enum Refused {
+    /// It is not there.
+    Fault,
+    /// The call is not to be had.
+    Call,
+}
+
+/// Reads the process's own memory; how many bytes there are, where some are not mapped.
+pub fn read_memory(at: u64, to: &mut [u8]) -> Result<usize, Refused> {
+    const EFAULT: i64 = -14;
+    let own = [to.as_mut_ptr() as u64, to.len() as u64];
+    let other = [at, to.len() as u64];
+    let process = own_pid().into();
+    let arguments = [process, own.as_ptr() as u64, 1, other.as_ptr() as u64, 1, 0];
+    // SAFETY: the buffer is ours to write, for its whole length.
+    match unsafe { syscall(number::PROCESS_VM_READV, arguments) } {
+        EFAULT => Err(Refused::Fault),
+        count => usize::try_from(count).map_err(|_| Refused::Call),
+    }
+}
+
+/// How many of `count` pages, `top` and those below it, can be read, up to the first that cannot; at most `MOST`.
+#[inline(never)]
+pub fn readable_pages<const MOST: usize>(top: u64, count: usize) -> Option<usize> {
+    let mut bytes = [0u8; MOST];
+    let mut pages = [[0u64; 2]; MOST];
+    let count = count.min(MOST);
+    for (index, page) in pages.iter_mut().take(count).enumerate() {
+        *page = [top.wrapping_sub(index as u64 * abi::PAGE), 1];
+    }
+    let own = [bytes.as_mut_ptr() as u64, count as u64];
+    let process = own_pid().into();
+    let (own, other) = (own.as_ptr() as u64, pages.as_ptr() as u64);
+    let arguments = [process, own, 1, other, count as u64, 0];
+    // SAFETY: the buffers are ours, for their whole length.
+    checked(unsafe { syscall(number::PROCESS_VM_READV, arguments) }).map(|n| n as usize)
+}
+
+/// The id of the process with this memory, for whoever shares it (vfork), too. A child with a copy (fork) records
+/// nothing.
+pub fn own_pid() -> u32 {
+    match ipath_parameters.process.load(Ordering::Relaxed) as u32 {
+        // The crate's own tests.
+        0 => getpid(),
+        pid => pid,
+    }
+}
+
+/// Whether all of a range of whole pages is mapped.
+pub fn is_mapped(start: u64, end: u64) -> bool {
+    const ENOMEM: i64 = -12;
+    const ASYNC: u64 = 1;
+    let arguments = [start, end.saturating_sub(start), ASYNC, 0, 0, 0];
+    // SAFETY: changes nothing.
+    unsafe { syscall(number::MSYNC, arguments) != ENOMEM }
+}
+
+/// A file open for reading, closed when dropped.
+pub struct File(u64);
+
+impl File {
+    /// Opens the file named by a C string. Its number is not for long the lowest that is free, which the program may
+    /// count on for a file of its own, nor one that it is likely to get if it closes all that it does not know: other
+    /// threads of its go on meanwhile.
+    pub fn open(path: &core::ffi::CStr) -> Option<Self> {
+        const RDONLY_CLOEXEC: u64 = 0o2_000_000;
+        const DUPFD_CLOEXEC: u64 = 1030;
+        /// Of the 64 that every process has room for (NR_OPEN_DEFAULT, include/linux/fdtable.h): for more the kernel
+        /// has threads wait that share them.
+        const HIGH: u64 = 56;
+        let arguments = [path.as_ptr() as u64, RDONLY_CLOEXEC, 0, 0, 0, 0];
+        // SAFETY: the path ends with a zero byte.
+        let low = checked(unsafe { syscall(number::OPEN, arguments) }).map(Self)?;
+        if low.0 >= HIGH {
+            return Some(low);
+        }
+        let arguments = [low.0, DUPFD_CLOEXEC, HIGH, 0, 0, 0];
+        // SAFETY: takes no pointer.
+        match checked(unsafe { syscall(number::FCNTL, arguments) }) {
+            Some(high) => Some(Self(high)),
+            None => Some(low),
+        }
+    }
+
+    /// Reads into `buffer`; the number of bytes, 0 at the end of the file.
+    pub fn read(&self, buffer: &mut [u8]) -> Option<usize> {
+        let arguments = [
+            self.0,
+            buffer.as_mut_ptr() as u64,
+            buffer.len() as u64,
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: the buffer is ours to write, for its whole length.
+        checked(unsafe { syscall(number::READ, arguments) }).map(|n| n as usize)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours.
+        unsafe { syscall(number::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}

@@ -1,0 +1,283 @@
+//! What happens when a probed function is entered.
+
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use abi::image::{FUNCTION_EXITS, FUNCTION_MOVES, FUNCTION_REAPER};
+use abi::segment::{ROOT_COMPLETE, RecordHead};
+
+use super::{AGAIN, DONE, FOUND, busy, ending, moves};
+use crate::calls::{closing, coroutines, list};
+use crate::code;
+use crate::code::return_address;
+use crate::ledger::record;
+use crate::os::parameters::{self, ipath_parameters, is_alive};
+use crate::os::shared;
+use crate::thread::{self, Thread, registry};
+use crate::walk::Walk;
+
+/// Remembers the walk of a call of `function`, so that the stub can record it: what to do next.
+///
+/// # Safety
+/// Called by the entry stub: `slot` is the address of the return address, on the stack of the
+/// calling thread, `rbp` the register at the function's entry. `has_tried` where this has been called
+/// for this call before.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_learn_walk(
+    function: u64,
+    slot: u64,
+    rbp: u64,
+    has_tried: bool,
+) -> *mut Thread {
+    let function = function as u32;
+    // SAFETY: the stub's promise.
+    unsafe {
+        let thread = match begin(function, slot) {
+            Ok(thread) => thread,
+            Err(next) => return next,
+        };
+        let is_reaper = parameters::flags(function) & FUNCTION_REAPER != 0;
+        let is_known = thread::is_same(thread) && (*thread).walker.stack.holds(slot);
+        if has_tried || is_reaper || !is_known {
+            return thread;
+        }
+        (*thread).walker.entry_rbp = rbp;
+        learn_walk(thread, function, slot)
+    }
+}
+
+/// The second half of [`ipath_learn_walk`], apart from the first to use less of the stack.
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn learn_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut Thread {
+    // SAFETY: the caller's promise; the thread is marked busy.
+    unsafe {
+        // The thread's place among all is one that the stub does not look at, or it is something
+        // else that the stub's code could not do; then it comes here again.
+        if recall(thread, function, slot) {
+            return thread.wrapping_byte_add(FOUND);
+        }
+        if !walk(thread, function, slot) {
+            return thread;
+        }
+        (*thread).walker.fold_last(function);
+        match find_last(thread, function) {
+            Some(known) => remember(thread, known),
+            None => thread,
+        }
+    }
+}
+
+/// Whether a walk of the call is remembered.
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn recall(thread: *mut Thread, function: u32, slot: u64) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { (*thread).walker.recall(function, slot) }
+}
+
+/// Whether the walk of the call could be made by what its words have determined alone.
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { (*thread).walker.walk_determined(function, slot) }
+}
+
+/// The record of the path just walked, if the thread has one.
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn find_last(thread: *mut Thread, function: u32) -> Option<&'static RecordHead> {
+    // SAFETY: the caller's promise.
+    unsafe { (*thread).ledger.find(&(*thread).walker.last_path(function)) }
+}
+
+/// Has the walk just made remembered. It takes all else from the thread, so that its caller has left the stack
+/// before.
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thread {
+    // SAFETY: the caller's promise.
+    unsafe { (*thread).walker.remember(known) };
+    thread.wrapping_byte_add(FOUND)
+}
+
+/// The calling thread, marked busy with this call; what to do next where there is none.
+#[inline(always)]
+unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
+    if !is_alive() || parameters::generation(function) == 0 {
+        return Err(DONE);
+    }
+    let flags = parameters::flags(function);
+    let is_reaper = flags & FUNCTION_REAPER != 0;
+    let moves = flags & FUNCTION_MOVES != 0;
+    // SAFETY: the stub's promise, of a call of `copystack`.
+    if moves && !unsafe { moves::is_known(slot) } {
+        return Err(DONE);
+    }
+    let thread = thread::current();
+    if thread.is_null() {
+        // One that moves stacks may move those of other threads' calls.
+        return Err(match is_reaper && !moves {
+            true => DONE,
+            false => meet(is_reaper),
+        });
+    }
+    // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
+    unsafe {
+        let is_busy = busy::is_set(thread, slot);
+        if is_busy && !is_reaper {
+            (*thread).ledger.count_missed();
+        }
+        let has_none =
+            || list::is_empty(&raw mut (*thread).calls) && !code::coroutines::are_known();
+        if is_busy || is_reaper && !moves && has_none() {
+            return Err(DONE);
+        }
+        busy::set(thread, slot);
+    }
+    Ok(thread)
+}
+
+/// Makes the calling thread known, at a call of the program's or a reaper's.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+fn meet(is_reaper: bool) -> *mut Thread {
+    if !registry::register() {
+        let missed = u64::from(!is_reaper);
+        shared::header().missed.fetch_add(missed, Ordering::Relaxed);
+        return DONE;
+    }
+    AGAIN
+}
+
+/// Makes the walk again that is remembered for a call, and where it differs ends the program with
+/// SIGILL. Then the stub goes on as ever.
+///
+/// # Safety
+/// As for [`ipath_learn_walk`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
+    let thread = thread::current();
+    if !is_alive() || thread.is_null() {
+        return;
+    }
+    // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
+    unsafe {
+        if busy::is_set(thread, slot) {
+            return;
+        }
+        busy::set(thread, slot);
+        (*thread).walker.entry_rbp = rbp;
+        // Only from here on does the stack stay the thread's current one, whatever handler comes.
+        if (*thread).walker.stack.holds(slot) && is_another_walk(thread, function as u32, slot) {
+            core::arch::asm!("ud2", options(noreturn, nomem, nostack));
+        }
+        busy::set(thread, 0);
+    }
+}
+
+/// Whether a walk is remembered for a call, and making it again comes to something else.
+unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Ok(run) = (*thread).walker.memo.find(function, slot) else {
+            return false;
+        };
+        let (stack, record) = (run.stack, run.record);
+        if !walk(thread, function, slot) {
+            return true;
+        }
+        (*thread).walker.fold_last(function);
+        let walk = (*thread).walker.last_walk();
+        // A stack whose root was not reached is known by the end of its mapping, which others move that touch it.
+        let is_same_stack = walk.root != ROOT_COMPLETE || walk.stack == stack;
+        let known = find_last(thread, function);
+        let is_trusted = ipath_parameters.distrust.load(Ordering::Relaxed) == 0;
+        !(is_trusted && is_same_stack && known.is_some_and(|known| ptr::eq(known, record)))
+    }
+}
+
+/// Records a call of `function` whatever it takes. Runs on the private stack, with signals
+/// blocked and the thread's callee-saved registers stored.
+///
+/// # Safety
+/// Called by the entry stub with what [`ipath_learn_walk`] returned; the stub ends the thread's being busy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, slot: u64) {
+    let function = function as u32;
+    // SAFETY: the stub's promise; the thread is marked busy.
+    unsafe {
+        if !thread::is_same(thread) {
+            thread::renew(thread);
+        }
+        let flags = parameters::flags(function);
+        if flags & FUNCTION_MOVES != 0 {
+            moves::begin(thread, function, slot);
+        } else if flags & FUNCTION_REAPER != 0 {
+            // What it cannot tell is found at a later call.
+            let _ = ending::reap(thread, flags, slot);
+        } else if record_slowly(thread, function, slot, flags & FUNCTION_EXITS != 0).is_none() {
+            (*thread).ledger.count_missed();
+        }
+    }
+}
+
+unsafe fn record_slowly(
+    thread: *mut Thread,
+    function: u32,
+    slot: u64,
+    has_exits: bool,
+) -> Option<()> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let calls = &raw mut (*thread).calls;
+        let (walker, ledger) = (&mut (*thread).walker, &mut (*thread).ledger);
+        if has_exits {
+            // Before anything is learnt of the call.
+            list::lock_own(calls);
+            let has_room = list::has_room(calls);
+            list::unlock(calls);
+            has_room.then_some(())?;
+        }
+        let mut walk = walker.walk_slowly(function, slot, &(*thread).saved)?;
+        walker.fold(function, &mut walk);
+        let path = walker.path(function, &walk);
+        let known = ledger.find_or_make(&path)?;
+        if !has_exits {
+            record::enter(known);
+            return Some(());
+        }
+        if walk.root == ROOT_COMPLETE {
+            let root = path.frame(walk.len as usize - 1);
+            note_stack(thread, &walk, root);
+            coroutines::arrive(calls, ledger, walk.stack);
+        }
+        list::lock_own(calls);
+        closing::close_left_behind(calls, walk.stack, slot);
+        let has_room = list::has_room(calls);
+        if has_room {
+            list::push(calls, function, slot, walk.stack, known);
+        }
+        list::unlock(calls);
+        has_room.then_some(())
+    }
+}
+
+/// Notes that there are coroutines where a thread has come to another stack than its first one; `root` is the
+/// return address of the walk's outermost frame.
+unsafe fn note_stack(thread: *mut Thread, walk: &Walk, root: u64) {
+    /// What the loader calls has another root than `main`, a few words away.
+    const NEAR: u64 = 1024;
+    // SAFETY: the thread is the caller's.
+    let home = unsafe { &mut (*thread).calls.home };
+    if *home == 0 {
+        if !return_address::begins_coroutine(root) {
+            *home = walk.stack;
+        }
+    } else if home.abs_diff(walk.stack) > NEAR {
+        code::coroutines::note();
+    }
+}

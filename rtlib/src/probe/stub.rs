@@ -1,0 +1,393 @@
+//! The stubs that trampolines call.
+//!
+//! A trampoline's hook is `push rax; mov eax, ID; call [CELL]; pop rax`: on entry here [rsp] holds
+//! the way back into the trampoline, [rsp+8] the application's rax, and rsp+16 is the
+//! application's stack pointer at the probe point, the address of the return address.
+//!
+//! A stub preserves every register and the flags. It uses 96 bytes of the application's stack and
+//! what compiled code needs on the way to a slow path, under 256 in all.
+
+use core::arch::naked_asm;
+use core::mem::{offset_of, size_of};
+
+use abi::image::{ALIVE, FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot, Parameters};
+use abi::segment::{
+    AREA_HISTOGRAMS, Area, Header, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer,
+};
+
+use super::entry::{ipath_learn_walk, ipath_slow_entry, ipath_verify_walk};
+use super::exit::{ipath_fast_exit, ipath_slow_exit};
+use super::quick::{self, SLOT};
+use super::{FIRST_ARGUMENT, FOUND};
+use crate::calls::Calls;
+use crate::calls::activation::Activation;
+use crate::code::coroutines::ipath_coroutines;
+use crate::ledger::record;
+use crate::os::hash;
+use crate::os::parameters::{ipath_alive, ipath_functions, ipath_parameters};
+use crate::thread::Thread;
+use crate::thread::registry::{self, REGISTRY};
+use crate::walk::memo::{self, Entry, Memo, Run};
+use crate::walk::{Saved, StackRange, Walker};
+
+/// Bytes between the stub's stack pointer after all its pushes and the application's.
+const PUSHED: usize = SLOT + 2 * 8;
+
+// rdi is the fourth of the stub's pushes.
+const _: () = assert!(FIRST_ARGUMENT as usize == SLOT - 3 * 8);
+
+/// The direction flag in rflags.
+const DIRECTION: u32 = 1 << 10;
+
+/// Bytes from the function id to the way back, which is behind the call that came here: it stands in
+/// the four last bytes of the hook's `mov eax, ID`, and the call has six.
+const ID: usize = 10;
+
+/// Offset of a field of a record's first timer.
+macro_rules! timer {
+    ($field:ident) => {
+        size_of::<RecordHead>() + offset_of!(RecordTimer, $field)
+    };
+}
+
+macro_rules! stub {
+    (
+        $(#[$doc:meta])* $name:ident, $before:expr, $quick:expr, $third:expr, $resume:expr, $fast:path, $slow:path,
+        { $($operand:ident = $kind:ident $value:expr,)* }
+    ) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+            // The registers a call may change. Also those an exit's value is in, and those that
+            // callers compiled with -fipa-ra rely on.
+            "push rcx",
+            "push rdx",
+            "push rsi",
+            "push rdi",
+            "push r8",
+            "push r9",
+            "mov esi, eax", // the function id
+            "lahf",         // flags but overflow into ah
+            "seto al",      // overflow into al: both cheaper than pushf and popf
+            "push rax",
+            $before,
+            "3:",
+            $quick,
+            // Compiled code takes two more, and a clear direction flag. Of what the flags are in, the
+            // highest bit tells that it has been asked before, and the next the direction flag.
+            "bts dword ptr [rsp], 31",
+            "sbb ecx, ecx",
+            "neg ecx",
+            "push r10",
+            "pushfq",
+            "pop r10",
+            "cld",
+            "and r10d, {direction}",
+            "shl r10d, {to_bit_30}",
+            "or [rsp + 8], r10d",
+            "push r11",
+            $third,
+            "mov edi, esi",
+            "lea rsi, [rsp + {pushed}]", // the slot
+            "call {fast}",
+            "test al, {found}",
+            "jnz 9f",
+            "cmp rax, 1",
+            "ja 2f",
+            "je 4f",
+            "pop r11",
+            "pop r10",
+            "btr dword ptr [rsp], 30",
+            "jnc 6f",
+            "std",
+            "6:",
+            "mov rsi, [rsp + {way_back}]",
+            "mov esi, [rsi - {id}]",
+            "jmp 3b",
+            "4:",
+            "pop r11",
+            "pop r10",
+            "bt dword ptr [rsp], 30",
+            "jnc 5f",
+            "std",
+            "5:",
+            "pop rax",
+            "add al, 0x7f", // sets overflow again where al is 1
+            "sahf",
+            "pop r9",
+            "pop r8",
+            "pop rdi",
+            "pop rsi",
+            "pop rdx",
+            "pop rcx",
+            "ret",
+            // The thread has what the walk came to: on where a remembered one has been found.
+            "9:",
+            "lea rcx, [rax - {found}]",
+            "pop r11",
+            "pop r10",
+            "btr dword ptr [rsp], 30",
+            "jnc 36f",
+            "std",
+            "36:",
+            "mov rsi, [rsp + {way_back}]",
+            "mov esi, [rsi - {id}]",
+            "lea rax, [rcx + {run_found}]",
+            $resume,
+            // The slow path, rax the thread. The callee-saved registers have their values from the
+            // probe point again.
+            "2:",
+            "mov [rax + {rbx}], rbx",
+            "mov [rax + {rbp}], rbp",
+            "mov [rax + {r12}], r12",
+            "mov [rax + {r12} + 8], r13",
+            "mov [rax + {r12} + 16], r14",
+            "mov [rax + {r12} + 24], r15",
+            "mov [rax + {saved_rsp}], rsp",
+            "mov rbx, rax",           // the thread, kept over the calls
+            "lea r12, [rsp + {pushed}]", // the slot
+            // Signals stay pending before the private stack is in use: a handler must not run on it, nor
+            // on an alternate stack from its top again because the thread seems to have left that.
+            "lea rdi, [rbx + {signal_mask}]",
+            "call {block_signals}",
+            "mov rsp, [rbx + {private_stack}]",
+            "mov rax, [rbx + {saved_rsp}]",
+            "mov rax, [rax + {way_back} + 16]",
+            "mov r13d, [rax - {id}]",
+            "sub rsp, 256",
+            "movups [rsp], xmm0",
+            "movups [rsp + 16], xmm1",
+            "movups [rsp + 32], xmm2",
+            "movups [rsp + 48], xmm3",
+            "movups [rsp + 64], xmm4",
+            "movups [rsp + 80], xmm5",
+            "movups [rsp + 96], xmm6",
+            "movups [rsp + 112], xmm7",
+            "movups [rsp + 128], xmm8",
+            "movups [rsp + 144], xmm9",
+            "movups [rsp + 160], xmm10",
+            "movups [rsp + 176], xmm11",
+            "movups [rsp + 192], xmm12",
+            "movups [rsp + 208], xmm13",
+            "movups [rsp + 224], xmm14",
+            "movups [rsp + 240], xmm15",
+            "mov rdi, rbx",
+            "mov esi, r13d",
+            "mov rdx, r12",
+            "call {slow}",
+            "movups xmm0, [rsp]",
+            "movups xmm1, [rsp + 16]",
+            "movups xmm2, [rsp + 32]",
+            "movups xmm3, [rsp + 48]",
+            "movups xmm4, [rsp + 64]",
+            "movups xmm5, [rsp + 80]",
+            "movups xmm6, [rsp + 96]",
+            "movups xmm7, [rsp + 112]",
+            "movups xmm8, [rsp + 128]",
+            "movups xmm9, [rsp + 144]",
+            "movups xmm10, [rsp + 160]",
+            "movups xmm11, [rsp + 176]",
+            "movups xmm12, [rsp + 192]",
+            "movups xmm13, [rsp + 208]",
+            "movups xmm14, [rsp + 224]",
+            "movups xmm15, [rsp + 240]",
+            // Back on the application's stack before signals are let in again, and before calls of handlers are: where
+            // signals are not blocked, these take the thread from here on.
+            "mov rsp, [rbx + {saved_rsp}]",
+            "lea rdi, [rbx + {signal_mask}]",
+            "mov r12, [rbx + {r12}]",
+            "mov r13, [rbx + {r12} + 8]",
+            "mov rbp, [rbx + {rbp}]",
+            "mov rax, [rbx + {rbx}]",
+            "mov qword ptr [rbx + {busy}], 0",
+            "mov rbx, rax",
+            "call {restore_signals}",
+            "jmp 4b",
+            fast = sym $fast,
+            slow = sym $slow,
+            pushed = const PUSHED,
+            way_back = const SLOT - 16,
+            direction = const DIRECTION,
+            to_bit_30 = const 30 - DIRECTION.trailing_zeros(),
+            id = const ID,
+            found = const FOUND,
+            run_found = const offset_of!(Thread, walker) + offset_of!(Walker, found),
+            rbx = const offset_of!(Thread, saved) + offset_of!(Saved, rbx),
+            rbp = const offset_of!(Thread, saved) + offset_of!(Saved, rbp),
+            r12 = const offset_of!(Thread, saved) + offset_of!(Saved, r12_15),
+            saved_rsp = const offset_of!(Thread, saved_rsp),
+            private_stack = const offset_of!(Thread, private_stack),
+            signal_mask = const offset_of!(Thread, signal_mask),
+            block_signals = sym block_signals,
+            restore_signals = sym restore_signals,
+            slot = const SLOT,
+            // What every call looks at.
+            alive = sym ipath_alive,
+            alive_word = const ALIVE as i32,
+            parameters = sym ipath_parameters,
+            rdfsbase = const offset_of!(Parameters, rdfsbase),
+            registry = sym REGISTRY,
+            registry_shift = const registry::HASH_SHIFT,
+            hash = const hash::MULTIPLIER,
+            busy = const offset_of!(Thread, busy),
+            tid_from_fs = const offset_of!(Thread, tid_from_fs),
+            tid = const offset_of!(Thread, tid),
+            functions = sym ipath_functions,
+            // The activation.
+            top = const offset_of!(Thread, calls) + offset_of!(Calls, top),
+            depths = const offset_of!(Thread, calls) + offset_of!(Calls, depths),
+            at = const offset_of!(Activation, slot),
+            nested = const offset_of!(Activation, nested),
+            record = const offset_of!(Activation, record),
+            function = const offset_of!(Activation, function),
+            generation = const offset_of!(Activation, generation),
+            outermost = const offset_of!(Activation, outermost),
+            start = const offset_of!(Activation, start),
+            $($operand = $kind $value,)*
+            );
+        }
+    };
+}
+
+macro_rules! entry_stub {
+    ($(#[$doc:meta])* $name:ident, $before:expr, { $($operand:ident = $kind:ident $value:expr,)* }) => {
+        stub!(
+            $(#[$doc])*
+            $name,
+            $before,
+            quick::entry!(),
+            "mov rdx, rbp",
+            "jmp 27b",
+            ipath_learn_walk,
+            ipath_slow_entry,
+    {
+        flags = const offset_of!(FunctionSlot, flags),
+        is_reaper = const FUNCTION_REAPER,
+        has_exits = const FUNCTION_EXITS,
+        low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
+        high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
+        quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
+        entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_rbp),
+        // Remembered walks.
+        memo = const offset_of!(Thread, walker) + offset_of!(Walker, memo) + offset_of!(Memo, table),
+        memo_shift = const memo::HASH_SHIFT,
+        memo_entry = const size_of::<Entry>(),
+        memo_entry_bits = const size_of::<Entry>().trailing_zeros(),
+        memo_probes = const memo::PROBES as usize * size_of::<Entry>(),
+        run = const size_of::<Run>(),
+        run_record = const offset_of!(Run, record),
+        run_stack = const offset_of!(Run, stack),
+        // The record and the activation.
+        entered = const offset_of!(RecordHead, entered),
+        stack = const offset_of!(Activation, stack),
+        next = const offset_of!(Activation, next),
+        coroutines = sym ipath_coroutines,
+        $($operand = $kind $value,)*
+    }
+        );
+    };
+}
+
+entry_stub!(
+    /// Called by the hook of an entry.
+    ipath_entry_stub,
+    "",
+    {}
+);
+entry_stub!(
+    /// The same, which makes every walk again that is remembered.
+    ipath_verified_entry_stub,
+    "
+    push rsi
+    push r10
+    push r11
+    pushfq
+    cld
+    mov edi, esi
+    lea rsi, [rsp + {pushed} + 16]
+    mov rdx, rbp
+    call {verify}
+    popfq
+    pop r11
+    pop r10
+    pop rsi
+    ",
+    { verify = sym ipath_verify_walk, }
+);
+stub!(
+    /// Called by the hook of an exit.
+    ipath_exit_stub,
+    "",
+    quick::exit!(),
+    "mov rdx, rdi",
+    "ud2",
+    ipath_fast_exit,
+    ipath_slow_exit,
+    {
+        prev = const offset_of!(Activation, prev),
+        // The record.
+        timers = const offset_of!(Parameters, timers),
+        scale = const offset_of!(Parameters, scale),
+        sequence = const offset_of!(RecordHead, sequence),
+        closed = const offset_of!(RecordHead, closed),
+        full = const record::FULL - 1,
+        sum = const timer!(sum),
+        min = const timer!(min),
+        max = const timer!(max),
+        sum_outermost = const timer!(outermost),
+        exclusive = const timer!(exclusive),
+        first_bucket = const timer!(first_bucket),
+        bucket = const timer!(buckets),
+        buckets = const INLINE_BUCKETS,
+        // Its histogram in the pool.
+        histogram = const timer!(histogram),
+        histogram_len = const size_of::<Histogram>(),
+        histogram_bits = const size_of::<Histogram>().trailing_zeros(),
+        often = const record::OFTEN - 1,
+        segment = const offset_of!(Parameters, segment),
+        histograms = const offset_of!(Header, areas)
+            + AREA_HISTOGRAMS * size_of::<Area>()
+            + offset_of!(Area, offset),
+    }
+);
+
+/// Blocks every signal; rdi is where the mask in force goes. rt_sigprocmask, system call 14: rdi
+/// how, rsi new mask, rdx old mask, r10 bytes of a mask.
+#[unsafe(naked)]
+unsafe extern "C" fn block_signals() {
+    naked_asm!(
+        "cmp dword ptr [rip + {parameters} + {system_calls}], 0",
+        "je 2f", // no call may be made
+        "mov rdx, rdi",
+        "mov edi, 2", // SIG_SETMASK
+        "push -1",    // every signal
+        "mov rsi, rsp",
+        "mov r10d, 8",
+        "mov eax, 14",
+        "syscall",
+        "add rsp, 8",
+        "2: ret",
+        parameters = sym ipath_parameters,
+        system_calls = const offset_of!(Parameters, system_calls),
+    );
+}
+
+/// Puts the mask at rdi in force again.
+#[unsafe(naked)]
+unsafe extern "C" fn restore_signals() {
+    naked_asm!(
+        "cmp dword ptr [rip + {parameters} + {system_calls}], 0",
+        "je 2f",
+        "mov rsi, rdi",
+        "mov edi, 2", // SIG_SETMASK
+        "xor edx, edx",
+        "mov r10d, 8",
+        "mov eax, 14",
+        "syscall",
+        "2: ret",
+        parameters = sym ipath_parameters,
+        system_calls = const offset_of!(Parameters, system_calls),
+    );
+}

@@ -1,0 +1,371 @@
+//! Threads by FS base, and the places they are given.
+//!
+//! A place is a [`Thread`]: what the runtime knows of one. It is never given back to the system, but to other
+//! threads: one whose thread has ended goes to the next that is met, with its records, so that what a program
+//! takes which makes threads for ever is what those take that live at once. A thread has ended when the kernel
+//! knows none of its id in its process (tgkill(2), ESRCH), or when another thread has its FS base or its id.
+//!
+//! That a place is one's own, each call sees by its own thread id, see [`Thread::tid_from_fs`]: so it does not
+//! matter if a thread is led to a place that is being given to another.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use abi::MAX_THREADS;
+
+use super::{NOBODY, Thread};
+use crate::ledger::areas;
+use crate::os::lock::Lock;
+use crate::os::parameters::ipath_parameters;
+use crate::os::thread_pointer::{new_fs_base, tid_offset};
+use crate::os::{hash, sys};
+
+/// Threads by FS base.
+pub static REGISTRY: Registry = Registry::new();
+
+#[repr(C)]
+struct Slot {
+    /// FS base plus one; 0 while free.
+    key: AtomicU64,
+    thread: AtomicU64,
+}
+
+/// Key of a slot that had a thread: what is looked for may stand behind it. No FS base is as high.
+const LEFT: u64 = u64::MAX;
+
+const SLOTS: usize = 2 * MAX_THREADS;
+
+/// How far to the right the number of an FS base's first slot is once it has been multiplied.
+pub const HASH_SHIFT: u32 = u64::BITS - SLOTS.trailing_zeros();
+
+/// Open addressing; read without a lock. It comes first, so that the stubs find it at the address of the whole.
+#[repr(C)]
+pub struct Registry {
+    slots: [Slot; SLOTS],
+    /// Held by who changes it, with signals blocked.
+    lock: Lock,
+}
+
+impl Registry {
+    /// No thread.
+    pub const fn new() -> Self {
+        Self {
+            slots: [const {
+                Slot {
+                    key: AtomicU64::new(0),
+                    thread: AtomicU64::new(0),
+                }
+            }; SLOTS],
+            lock: Lock::new(),
+        }
+    }
+
+    /// The place that this FS base leads to, or null.
+    #[inline(always)]
+    pub fn get(&self, fs: u64) -> *mut Thread {
+        match self.find(fs) {
+            Some(slot) => slot.thread.load(Ordering::Acquire) as *mut Thread,
+            None => ptr::null_mut(),
+        }
+    }
+
+    #[inline(always)]
+    fn find(&self, fs: u64) -> Option<&Slot> {
+        let first = place(fs);
+        for at in first..first + SLOTS {
+            let slot = &self.slots[at % SLOTS];
+            let key = slot.key.load(Ordering::Acquire);
+            if key == fs.wrapping_add(1) {
+                return Some(slot);
+            }
+            if key == 0 {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Has an FS base that leads nowhere lead to a place; false where there is no room. The lock is held.
+    fn insert(&self, fs: u64, thread: *mut Thread) -> bool {
+        let first = place(fs);
+        for at in first..first + SLOTS {
+            let slot = &self.slots[at % SLOTS];
+            if matches!(slot.key.load(Ordering::Relaxed), 0 | LEFT) {
+                slot.thread.store(thread as u64, Ordering::Release);
+                slot.key.store(fs.wrapping_add(1), Ordering::Release);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Has an FS base lead nowhere. The lock is held.
+    fn remove(&self, fs: u64) {
+        let Some(slot) = self.find(fs) else {
+            return;
+        };
+        slot.key.store(LEFT, Ordering::Release);
+        // Where nothing stands behind it, nothing needs to be looked for beyond it.
+        let mut at =
+            (ptr::from_ref(slot) as usize - self.slots.as_ptr() as usize) / size_of::<Slot>();
+        while self.slots[(at + 1) % SLOTS].key.load(Ordering::Relaxed) == 0
+            && self.slots[at].key.load(Ordering::Relaxed) == LEFT
+        {
+            self.slots[at].key.store(0, Ordering::Release);
+            at = (at + SLOTS - 1) % SLOTS;
+        }
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[inline(always)]
+fn place(fs: u64) -> usize {
+    hash::slot(fs, SLOTS.ilog2())
+}
+
+/// Places, the last one first.
+static PLACES: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
+/// The place that is looked at next for whether its thread has ended.
+static NEXT: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
+
+/// What is known of the thread that is given a place, under the registry's lock. It is here for this takes little of
+/// the application's stack: each step is called with nothing of the others on it.
+struct Work {
+    fs: AtomicU64,
+    /// Signals blocked before.
+    mask: AtomicU64,
+    thread: AtomicPtr<Thread>,
+}
+
+static WORK: Work = Work {
+    fs: AtomicU64::new(0),
+    mask: AtomicU64::new(0),
+    thread: AtomicPtr::new(ptr::null_mut()),
+};
+
+impl Work {
+    fn fs(&self) -> u64 {
+        self.fs.load(Ordering::Relaxed)
+    }
+
+    fn thread(&self) -> *mut Thread {
+        self.thread.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, thread: *mut Thread) {
+        self.thread.store(thread, Ordering::Relaxed);
+    }
+
+    fn is_done(&self) -> bool {
+        !self.thread().is_null()
+    }
+}
+
+/// Gives the calling thread a place: what its FS base led to before, that of a thread that has ended, or a new one;
+/// false where there is none. Runs on the application's stack.
+#[cold]
+#[inline(never)]
+pub fn register() -> bool {
+    if !begin() {
+        return false;
+    }
+    WORK.set(REGISTRY.get(WORK.fs()));
+    if !WORK.is_done() {
+        find_ended(false);
+        if !WORK.is_done() {
+            make();
+        }
+        if !WORK.is_done() {
+            find_ended(true);
+        }
+        // There are twice as many slots as places.
+        if WORK.is_done() {
+            REGISTRY.insert(WORK.fs(), WORK.thread());
+        }
+    }
+    if WORK.is_done() {
+        give();
+    }
+    end()
+}
+
+/// Begins to give the calling thread a place, with signals blocked: a handler on top of this would wait for the lock
+/// for ever.
+#[inline(never)]
+fn begin() -> bool {
+    let Some(fs) = new_fs_base() else {
+        return false;
+    };
+    let mut mask = 0;
+    // SAFETY: `end` puts the mask back.
+    unsafe { sys::block_signals(&raw mut mask) };
+    REGISTRY.lock.lock();
+    WORK.fs.store(fs, Ordering::Relaxed);
+    WORK.mask.store(mask, Ordering::Relaxed);
+    true
+}
+
+/// Ends it; whether there is a place.
+#[inline(never)]
+fn end() -> bool {
+    let is_done = WORK.is_done();
+    let mask = WORK.mask.load(Ordering::Relaxed);
+    REGISTRY.lock.unlock();
+    // SAFETY: as it was.
+    unsafe { sys::restore_signals(&raw const mask) };
+    is_done
+}
+
+/// An entry of the segment that a place could not be made for, plus one.
+static SPARE: AtomicU32 = AtomicU32::new(0);
+
+/// An entry of the segment for a new place.
+#[inline(never)]
+fn take_entry() -> Option<u32> {
+    match SPARE.swap(0, Ordering::Relaxed).checked_sub(1) {
+        Some(spare) => Some(spare),
+        None => areas::take_thread(),
+    }
+}
+
+/// Makes a new place and lists it.
+#[inline(never)]
+fn make() {
+    let Some(index) = take_entry() else {
+        return;
+    };
+    let base = super::map();
+    if base == 0 {
+        SPARE.store(index + 1, Ordering::Relaxed);
+        return;
+    }
+    super::fill(base, index);
+    let thread = super::at(base);
+    // SAFETY: it is complete, and not listed yet.
+    unsafe { (*thread).listed_before = PLACES.load(Ordering::Relaxed) };
+    PLACES.store(thread, Ordering::Release);
+    WORK.set(thread);
+}
+
+/// Makes the calling thread the owner of the place that its FS base leads to.
+#[inline(never)]
+fn give() {
+    let (thread, fs) = (WORK.thread(), WORK.fs());
+    // SAFETY: the lock is held, and nobody else uses the place, as whoever comes to it by an old FS base sees
+    // an id that is not its own.
+    unsafe {
+        (&raw mut (*thread).tid).write_volatile(NOBODY);
+        let owner = &raw mut (*thread).owner;
+        (*owner).fs = fs;
+        let own = || -> Option<u32> {
+            Some((fs.wrapping_add(tid_offset()?) as *const u32).read_volatile())
+        };
+        ((*owner).kernel_tid, (*owner).process) = match sys::may_call() {
+            // A child that shares the memory runs as the thread that waits for it, and ends before that.
+            true if sys::getpid() != sys::own_pid() => {
+                (own().unwrap_or(sys::own_pid()), sys::own_pid())
+            }
+            true => (sys::gettid(), sys::own_pid()),
+            false => (own().unwrap_or((*thread).ledger.thread()), 0),
+        };
+        let (tid, from_fs) = match tid_offset() {
+            Some(offset) => (
+                (fs.wrapping_add(offset) as *const u32).read_volatile(),
+                offset,
+            ),
+            None => (
+                (*owner).kernel_tid,
+                (&raw const (*thread).tid as u64).wrapping_sub(fs),
+            ),
+        };
+        (*thread).tid_from_fs = from_fs;
+        (*thread).busy = 0;
+        (&raw mut (*owner).tid).write_volatile(tid);
+    }
+}
+
+/// Looks for a place whose thread has ended, among a few or all; the FS base of that leads to it no longer.
+///
+/// Each new thread looks at a few, so that of the places not more than one in so many is free.
+#[inline(never)]
+fn find_ended(among_all: bool) {
+    const FEW: usize = 8;
+    // Without its id behind the FS base, a thread whose place has been given away would not know.
+    let can_tell = tid_offset().is_some() && sys::may_call();
+    let is_wanted = among_all || ipath_parameters.threads_apart.load(Ordering::Relaxed) == 0;
+    if !can_tell || !is_wanted {
+        return;
+    }
+    let count = if among_all { MAX_THREADS } else { FEW };
+    for _ in 0..count {
+        let mut next = NEXT.load(Ordering::Relaxed);
+        if next.is_null() {
+            next = PLACES.load(Ordering::Relaxed);
+        }
+        if next.is_null() {
+            break;
+        }
+        // SAFETY: listed places stay valid.
+        unsafe {
+            NEXT.store((*next).listed_before, Ordering::Relaxed);
+            let owner = &(*next).owner;
+            if !sys::is_thread(owner.process, owner.kernel_tid) || owner.kernel_tid == sys::gettid()
+            {
+                REGISTRY.remove(owner.fs);
+                WORK.set(next);
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_been_removed_does_not_hide_what_is_behind_it() {
+        static REGISTRY: Registry = Registry::new();
+        let thread = |n: u64| n as *mut Thread;
+        let mut there: std::collections::BTreeMap<u64, u64> = Default::default();
+        let mut seed = 1u64;
+        for round in 1..200_000u64 {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            // Few slots, so that they collide.
+            let fs = (seed >> 20) % 3000 * 64;
+            if there.remove(&fs).is_some() {
+                REGISTRY.remove(fs);
+            } else {
+                assert!(REGISTRY.insert(fs, thread(round)));
+                there.insert(fs, round);
+            }
+            assert_eq!(
+                REGISTRY.get(fs) as u64,
+                there.get(&fs).copied().unwrap_or(0)
+            );
+        }
+        for fs in (0..3000).map(|n| n * 64) {
+            assert_eq!(
+                REGISTRY.get(fs) as u64,
+                there.get(&fs).copied().unwrap_or(0)
+            );
+            REGISTRY.remove(fs);
+        }
+        let keys = REGISTRY
+            .slots
+            .iter()
+            .map(|slot| slot.key.load(Ordering::Relaxed));
+        assert_eq!(
+            keys.filter(|&key| key != 0).count(),
+            0,
+            "all are free again"
+        );
+    }
+}

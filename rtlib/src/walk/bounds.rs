@@ -1,0 +1,156 @@
+//! Where the memory of a thread's stack ends: no word beyond is read.
+//!
+//! C libraries put a thread's control block, at which its FS base is, at the end of its own stack. Of other stacks it
+//! is only known in which mapping they are.
+
+use abi::segment::ROOT_INCOMPLETE;
+
+use super::{Walk, Walker};
+use crate::arch::clock;
+use crate::code::modules;
+use crate::os::{maps, sys, thread_pointer};
+
+/// A range of memory that a stack lies in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct StackRange {
+    /// First address.
+    pub low: u64,
+    /// First address after it.
+    pub high: u64,
+}
+
+impl StackRange {
+    /// Whether it holds the word at `slot`.
+    #[inline(always)]
+    pub fn holds(&self, slot: u64) -> bool {
+        self.low <= slot && slot < self.high
+    }
+}
+
+/// Whether it may be the bounds of the stack's memory where a walk ended.
+pub fn is_at(walk: &Walk) -> bool {
+    walk.root == ROOT_INCOMPLETE && !walk.is_determined
+}
+
+impl Walker {
+    /// Has a look at the bounds of the thread's stack again, if these were not looked at just before: whether
+    /// they are others.
+    pub(super) fn look_again(&mut self, slot: u64) -> bool {
+        let now = clock::now();
+        let before = self.stack;
+        let is_known = self.renewed_end == before.high;
+        if is_known && now.wrapping_sub(self.renewed) < modules::A_WHILE {
+            return false;
+        }
+        for known in &mut self.stacks {
+            if known.holds(slot) {
+                *known = StackRange { low: 0, high: 0 };
+            }
+        }
+        let found = self.find_stack(slot);
+        self.renewed = now;
+        self.renewed_end = self.stack.high;
+        found.is_some() && self.stack.high != before.high
+    }
+
+    /// Makes the stack that holds `slot` the thread's current one. It may lie across several mappings, as a
+    /// goroutine's does where the heap that it is in has grown or has been given advice.
+    pub(super) fn find_stack(&mut self, slot: u64) -> Option<()> {
+        if let Some(known) = self.stacks.iter_mut().find(|r| r.holds(slot)) {
+            // It may be another stack by now, which ends elsewhere.
+            if !sys::may_call() || sys::is_mapped(slot & !(abi::PAGE - 1), known.high) {
+                self.stack = *known;
+                self.set_quick();
+                return Some(());
+            }
+            *known = StackRange { low: 0, high: 0 };
+        }
+        // Most stacks are threads' own. Of those no file has to be read, and no descriptor taken for it.
+        // The first thread's control block is elsewhere.
+        let (mut range, is_part) = match own(slot).filter(|_| self.is_first == 0) {
+            Some(range) => (range, true),
+            None => (by_maps(slot)?, false),
+        };
+        let known = self.stacks.iter().position(|r| r.high == range.high);
+        let at = known.unwrap_or_else(|| {
+            let next = self.next_stack as usize % self.stacks.len();
+            self.next_stack += 1;
+            next
+        });
+        if is_part && known.is_some() {
+            range.low = range.low.min(self.stacks[at].low);
+        }
+        self.stacks[at] = range;
+        self.stack = range;
+        self.set_quick();
+        Some(())
+    }
+}
+
+/// The part of the thread's own stack that holds `slot`, if there is nothing but memory that can be read from there
+/// up to the control block. What lies below the thread's stack has the stack's guard page between
+/// (pthread_attr_setguardsize(3)).
+fn own(slot: u64) -> Option<StackRange> {
+    const PAGES: usize = 256;
+    /// So many pages below `slot` the thread may come before this is asked again.
+    const BELOW: usize = 16;
+    let high = thread_pointer::fs_base() & !7;
+    let top = (high - 1) & !(abi::PAGE - 1);
+    let page = slot & !(abi::PAGE - 1);
+    if !sys::may_call() || thread_pointer::tid_offset().is_none() || slot >= high {
+        return None;
+    }
+    let above = ((top - page) / abi::PAGE) as usize;
+    if above >= PAGES {
+        return None;
+    }
+    let readable = sys::readable_pages::<PAGES>(top, above + 1 + BELOW)?;
+    let low = top.checked_sub((readable as u64).checked_sub(1)? * abi::PAGE)?;
+    (low <= page).then_some(StackRange { low, high })
+}
+
+/// The stack that holds `slot`, by the mapping that it is in.
+fn by_maps(slot: u64) -> Option<StackRange> {
+    let mut found: Option<StackRange> = None;
+    let read = maps::for_each(|mapping, path| {
+        let is_anonymous = path.is_empty() || path.starts_with(b"[anon");
+        let range = StackRange {
+            low: mapping.start,
+            high: mapping.end,
+        };
+        match &mut found {
+            None if range.holds(slot) => found = mapping.read.then_some(range),
+            None => return true,
+            Some(below) if below.high == range.low && mapping.read && is_anonymous => {
+                below.high = range.high;
+            }
+            Some(_) => return false,
+        }
+        found.is_some()
+    });
+    let mut range = match found {
+        None if !sys::may_call() => below_control_block(slot)?,
+        _ => read.and(found)?,
+    };
+    // What lies above the thread's own stack in the same mapping is not the stack's, and may go.
+    if thread_pointer::tid_offset().is_some()
+        && range.holds(thread_pointer::fs_base())
+        && slot < thread_pointer::fs_base()
+    {
+        range.high = thread_pointer::fs_base() & !7;
+    }
+    Some(range)
+}
+
+/// The stack of a thread that the command did not see.
+fn below_control_block(slot: u64) -> Option<StackRange> {
+    const LARGEST: u64 = 64 << 20;
+    const PIECE: u64 = 64 << 10;
+    let high = thread_pointer::fs_base() & !7;
+    let is_near = slot < high && high - slot <= LARGEST;
+    (thread_pointer::tid_offset().is_some() && is_near).then_some(StackRange {
+        low: slot & !(PIECE - 1),
+        high,
+    })
+}

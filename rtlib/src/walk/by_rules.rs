@@ -1,0 +1,248 @@
+//! One frame after the other by rules of one word, which know the stack pointer and rbp only.
+
+use core::mem::offset_of;
+
+use abi::rule;
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
+
+use super::buffers::Buffers;
+use super::memo::Read;
+use super::{Obstacle, Walk, Walker, depth_limit};
+use crate::code::rules::RULES;
+use crate::os::hash;
+
+/// Where a walk stands: a frame that goes on at `pc` with this stack pointer.
+#[derive(Clone, Copy)]
+pub struct At {
+    /// The return address.
+    pub pc: u64,
+    /// The stack pointer after it has been taken off.
+    pub sp: u64,
+}
+
+/// What a rule has led to.
+pub enum Step {
+    /// The caller's frame.
+    Caller(At),
+    /// There is none: the path is complete.
+    Root,
+    /// The rule says that the walk cannot go on.
+    Stop,
+    /// A place that is not on the stack.
+    Astray,
+    /// A frame that needs the full walk.
+    Full,
+    /// The rule is not known.
+    Unknown,
+}
+
+/// The words of a stack, and the frame pointer, as a walk reads them. Addresses that it asks for lie on the stack.
+///
+/// # Safety
+/// What implements it may be asked for any word between the stack pointer and the stack's end.
+pub trait Words {
+    /// The word at `at`, on which the walk depends from here on.
+    fn word(&mut self, at: u64) -> Option<u64>;
+    /// The frame pointer, likewise.
+    fn frame_pointer(&mut self) -> u64;
+    /// Makes the word at `at` the frame pointer.
+    fn load_frame_pointer(&mut self, at: u64) -> Option<()>;
+}
+
+/// Goes from the frame at `at` to its caller's by the rule that `word` is, on a stack that ends at `high`.
+#[inline(always)]
+pub fn step(mut word: u64, at: At, high: u64, words: &mut impl Words) -> Step {
+    let base = match rule::kind(word) {
+        rule::FROM_RSP => at.sp,
+        rule::FROM_RBP => words.frame_pointer(),
+        rule::REALIGNED => {
+            let rbp = words.frame_pointer();
+            let cfa_at = rbp.wrapping_add(rule::cfa_offset(word) as u64);
+            let saved = rbp.wrapping_add(rule::rbp_bytes(word) as u64);
+            let is_inside = |word: u64| word >= at.sp && word < high && word.is_multiple_of(8);
+            if !is_inside(cfa_at) || !is_inside(saved) {
+                return Step::Astray;
+            }
+            let Some(cfa) = words.word(cfa_at) else {
+                return Step::Astray;
+            };
+            if words.load_frame_pointer(saved).is_none() {
+                return Step::Astray;
+            }
+            word = 0;
+            cfa
+        }
+        rule::ROOT => return Step::Root,
+        rule::STOP => return Step::Stop,
+        rule::FULL => return Step::Full,
+        _ => return Step::Unknown,
+    };
+    let cfa = base.wrapping_add(rule::cfa_offset(word) as u64);
+    let rbp_bytes = rule::rbp_bytes(word);
+    let saved_rbp = cfa.wrapping_add(rbp_bytes as u64);
+    // A frame holds at least its return address, and the stack holds the frame.
+    if cfa < at.sp + 8 || cfa > high || cfa % 8 != 0 || saved_rbp < at.sp {
+        return Step::Astray;
+    }
+    let Some(pc) = words.word(cfa - 8) else {
+        return Step::Astray;
+    };
+    if rbp_bytes != 0 && words.load_frame_pointer(saved_rbp).is_none() {
+        return Step::Astray;
+    }
+    Step::Caller(At { pc, sp: cfa })
+}
+
+impl Walker {
+    /// Walks with cached rules. `slot` is the address of the probed function's return address, `rbp`
+    /// the register at its entry.
+    ///
+    /// # Safety
+    /// The walker is the calling thread's; `slot` is its stack pointer.
+    #[inline(always)]
+    pub unsafe fn walk_by_rules(
+        &mut self,
+        function: u32,
+        slot: u64,
+        rbp: u64,
+    ) -> Result<Walk, Obstacle> {
+        let high = self.stack.high;
+        if !self.stack.holds(slot) {
+            return Err(Obstacle::Stack);
+        }
+        let first = self.buffers.sites;
+        let room = self.buffers.capacity.min(depth_limit()) as usize;
+        let mut walk = Walk::begin(function, high);
+        walk.is_determined = true;
+        walk.has_sites = true;
+        // SAFETY: stack words are read between the stack pointer and the end of the mapping it lies in, all of
+        // which is readable memory; there is room for `room` sites, and what they read.
+        unsafe {
+            let mut site_at = first;
+            let sites_end = site_at.add(room);
+            let mut reads = Reads {
+                next: self.buffers.reads,
+                rbp_at: (&raw const *self).byte_add(offset_of!(Self, entry_rbp)) as u64,
+                rbp,
+            };
+            let pc = (slot as *const u64).read();
+            reads.note(slot, pc);
+            let mut at = At { pc, sp: slot + 8 };
+            loop {
+                if site_at == sites_end {
+                    if (site_at.offset_from(first) as u64) < depth_limit() {
+                        return Err(Obstacle::Depth);
+                    }
+                    walk.root = ROOT_CUT;
+                    break;
+                }
+                let (word, site) = RULES.get(at.pc);
+                site_at.write(site);
+                site_at = site_at.add(1);
+                walk.hash = hash::mix(walk.hash, at.pc);
+                match step(word, at, high, &mut reads) {
+                    Step::Caller(caller) => at = caller,
+                    Step::Root => {
+                        walk.root = ROOT_COMPLETE;
+                        walk.stack = at.sp;
+                        break;
+                    }
+                    Step::Stop => {
+                        walk.root = ROOT_INCOMPLETE;
+                        break;
+                    }
+                    Step::Astray => {
+                        walk.root = ROOT_INCOMPLETE;
+                        walk.is_determined = false;
+                        break;
+                    }
+                    Step::Full => return Err(Obstacle::Full),
+                    Step::Unknown => return Err(Obstacle::Rule(at.pc)),
+                }
+            }
+            Buffers::end_sites(site_at);
+            walk.len = site_at.offset_from(first) as u64;
+            walk.reads = reads.next.offset_from(self.buffers.reads) as u64;
+        }
+        walk.hash = hash::mix(walk.hash, u64::from(walk.root));
+        Ok(walk)
+    }
+}
+
+/// The words that a walk has read, as far as something has depended on them.
+struct Reads {
+    /// Where the next goes: there is room for those of one more frame.
+    next: *mut Read,
+    /// Where the frame pointer was read; 0 where it is among them.
+    rbp_at: u64,
+    /// The frame pointer.
+    rbp: u64,
+}
+
+impl Words for Reads {
+    #[inline(always)]
+    fn word(&mut self, at: u64) -> Option<u64> {
+        // SAFETY: a word of the stack, and room for it.
+        unsafe {
+            let at = self.likely(at);
+            let value = (at as *const u64).read();
+            self.note(at, value);
+            Some(value)
+        }
+    }
+
+    #[inline(always)]
+    fn frame_pointer(&mut self) -> u64 {
+        if self.rbp_at != 0 {
+            // SAFETY: there is room for it.
+            unsafe { self.note(self.rbp_at, self.rbp) };
+            self.rbp_at = 0;
+        }
+        self.rbp
+    }
+
+    #[inline(always)]
+    fn load_frame_pointer(&mut self, at: u64) -> Option<()> {
+        self.rbp_at = at;
+        // SAFETY: a word of the stack.
+        self.rbp = unsafe { (at as *const u64).read() };
+        Some(())
+    }
+}
+
+impl Reads {
+    /// `at`, from where the last walk has read at this turn if that is the same. A processor that
+    /// takes the branch before it knows reads on from there, while it still works `at` out, which
+    /// takes one frame after another.
+    #[inline(always)]
+    unsafe fn likely(&self, at: u64) -> u64 {
+        let last: u64;
+        // SAFETY: the next one to be noted has room; what stands there, an address or not, is only
+        // compared.
+        unsafe {
+            core::arch::asm!(
+                "mov {last}, [{next}]",
+                "cmp {last}, {at}",
+                "je 2f",
+                "mov {last}, {at}",
+                "2:",
+                at = in(reg) at,
+                next = in(reg) self.next,
+                last = out(reg) last,
+                options(pure, readonly, nostack),
+            );
+        }
+        last
+    }
+
+    /// # Safety
+    /// There is room for one more.
+    #[inline(always)]
+    unsafe fn note(&mut self, at: u64, value: u64) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.next.write(Read { at, value });
+            self.next = self.next.add(1);
+        }
+    }
+}

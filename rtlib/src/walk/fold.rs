@@ -1,0 +1,148 @@
+//! Folding recursion: a path on which a call site stands twice loses what lies between the two.
+//!
+//! From the root on, each return address that already stands on the path takes the path back to where
+//! it stands, so that in the end each is there once. What is left is a path the program could have taken
+//! by itself: behind each call site comes one of a function that it has called, and the innermost call
+//! site stays what it was.
+//!
+//! ```text
+//! main -> A -> B -> A -> B -> f     call sites  m a b a c
+//! main -> A -> B -> f                           m a     c
+//! ```
+//!
+//! The same comes of taking, from the root on, the innermost place of each call site, and going on
+//! with what that one has called: this way needs no stack, and never looks back.
+
+use crate::os::hash;
+
+/// Slots of the table for paths of up to `capacity` frames, a power of two: half of them stay free.
+pub const fn slots(capacity: u64) -> u64 {
+    2 * capacity
+}
+
+/// Folds the `len` return addresses at `frames`, the innermost first: how many are left.
+///
+/// # Safety
+/// There are as many, fewer than 2^32, and [`slots`] of a power of two no less than `len` at `table`;
+/// both are the caller's.
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+pub unsafe fn fold(frames: *mut u64, len: u64, table: *mut u32) -> u64 {
+    if len == 0 {
+        return 0;
+    }
+    let mask = slots(len.next_power_of_two()) - 1;
+    // SAFETY: places are at most `mask`, and indexes below `len`. Volatile, so that the compiler takes
+    // no vector register, which is the application's here.
+    unsafe {
+        for at in 0..=mask as usize {
+            table.add(at).write_volatile(0);
+        }
+        // The innermost place of each address, plus one.
+        for index in 0..len as usize {
+            let slot = find(frames, frames.add(index).read(), table, mask);
+            if slot.read_volatile() == 0 {
+                slot.write_volatile(index as u32 + 1);
+            }
+        }
+        // What is left goes to the end, over places that have been dealt with.
+        let mut end = len as usize;
+        let mut from = end - 1;
+        loop {
+            let address = frames.add(from).read();
+            let innermost = find(frames, address, table, mask).read_volatile() as usize - 1;
+            end -= 1;
+            frames.add(end).write_volatile(address);
+            if innermost == 0 {
+                break;
+            }
+            from = innermost - 1;
+        }
+        let left = len - end as u64;
+        for index in 0..left as usize {
+            frames
+                .add(index)
+                .write_volatile(frames.add(end + index).read());
+        }
+        left
+    }
+}
+
+/// Where the table has the address, or has room for it.
+///
+/// # Safety
+/// As for [`fold`]; the table has a free place.
+#[inline(always)]
+unsafe fn find(frames: *const u64, address: u64, table: *mut u32, mask: u64) -> *mut u32 {
+    let mut at = address.wrapping_mul(hash::MULTIPLIER) >> 32;
+    loop {
+        // SAFETY: the caller's promise; the table holds indexes of frames, plus one.
+        unsafe {
+            let slot = table.add((at & mask) as usize);
+            let known = slot.read_volatile();
+            if known == 0 || frames.add(known as usize - 1).read() == address {
+                return slot;
+            }
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    fn folded(path: &[u64]) -> Vec<u64> {
+        let mut frames = path.to_vec();
+        let mut table = vec![7; slots((path.len() as u64).next_power_of_two()) as usize];
+        // SAFETY: both are long enough.
+        let left = unsafe { fold(frames.as_mut_ptr(), path.len() as u64, table.as_mut_ptr()) };
+        frames.truncate(left as usize);
+        frames
+    }
+
+    /// As it is defined: from the root on, back to where the address stands already.
+    fn by_definition(path: &[u64]) -> Vec<u64> {
+        let mut kept: Vec<u64> = Vec::new();
+        for address in path.iter().rev() {
+            match kept.iter().position(|known| known == address) {
+                Some(at) => kept.truncate(at + 1),
+                None => kept.push(*address),
+            }
+        }
+        kept.reverse();
+        kept
+    }
+
+    #[test]
+    fn what_lies_between_two_of_a_call_site_is_lost() {
+        let [m, a, b, c] = [1, 2, 3, 4];
+        assert_eq!(folded(&[]), []);
+        assert_eq!(folded(&[m]), [m]);
+        assert_eq!(folded(&[c, b, a, m]), [c, b, a, m]);
+        assert_eq!(folded(&[c, a, b, a, m]), [c, a, m]);
+        assert_eq!(folded(&[b, a, b, a, m]), [b, a, m]);
+        assert_eq!(folded(&[a, b, a, c, m]), [a, c, m]);
+        assert_eq!(folded(&[a, a, a, a]), [a]);
+        assert_eq!(folded(&[m, b, a, m]), [m]);
+    }
+
+    #[test]
+    fn folds_as_defined() {
+        let mut seed = 1u64;
+        for round in 0..20_000 {
+            let mut next = || {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                seed >> 20
+            };
+            let len = next() % (1 + round % 200);
+            let sites = 1 + next() % 40;
+            let path: Vec<u64> = (0..len).map(|_| (next() % sites) << 40).collect();
+            assert_eq!(folded(&path), by_definition(&path), "{path:?}");
+        }
+    }
+}

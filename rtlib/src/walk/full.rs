@@ -1,0 +1,224 @@
+//! Walks with every callee-saved register, evaluating the unwind tables for each frame.
+
+use abi::rule::Rule;
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
+
+use super::by_rules::{At, Step, Words, step};
+use super::{Frame, Obstacle, Walk, Walker, depth_limit};
+use crate::code::cfi::{self, Cfa, RBP, RSP, RegisterRule, Registers};
+use crate::code::frame_pointer::{self, Evidence};
+use crate::code::modules::MODULES;
+use crate::code::published;
+use crate::code::return_address::{is_after_call, is_context_start, is_entry_code};
+use crate::code::rules::RULES;
+use crate::os::foreign::Window;
+use crate::os::hash;
+
+impl Walker {
+    /// Walks from a frame of `function`'s caller, or of any caller.
+    ///
+    /// # Safety
+    /// The walker is the calling thread's, and the frame is on its current stack.
+    pub(super) unsafe fn walk_fully(
+        &mut self,
+        function: u32,
+        frame: Frame,
+    ) -> Result<Walk, Obstacle> {
+        let Frame {
+            mut pc,
+            mut registers,
+        } = frame;
+        let high = self.stack.high;
+        let mut is_return = true;
+        let mut walk = Walk::begin(function, high);
+        let window = Window::new();
+        loop {
+            if walk.len == depth_limit() {
+                walk.root = ROOT_CUT;
+                break;
+            }
+            if walk.len == self.buffers.capacity {
+                return Err(Obstacle::Depth);
+            }
+            // Readers take one off a return address to land in the call; what a signal
+            // interrupted is no return address, so one is added.
+            let frame = if is_return { pc } else { pc.wrapping_add(1) };
+            // SAFETY: there is room for as many frames as the capacity says.
+            unsafe { self.buffers.frames.add(walk.len as usize).write(frame) };
+            walk.len += 1;
+            walk.hash = hash::mix(walk.hash, frame);
+            let sp = registers[RSP];
+            let load = |at: u64| {
+                let is_inside = at >= sp && at <= high - 8;
+                // SAFETY: a word of the stack, which nobody else writes.
+                is_inside
+                    .then(|| unsafe { window.word(at, high) })
+                    .flatten()
+            };
+            match next(&mut registers, pc, is_return, high, &load) {
+                Next::Caller {
+                    pc: caller,
+                    signal_frame,
+                } if registers[RSP] > sp => {
+                    pc = caller;
+                    is_return = !signal_frame;
+                }
+                Next::Root => {
+                    walk.root = ROOT_COMPLETE;
+                    walk.stack = sp;
+                    break;
+                }
+                _ => {
+                    walk.root = ROOT_INCOMPLETE;
+                    break;
+                }
+            }
+        }
+        walk.hash = hash::mix(walk.hash, u64::from(walk.root));
+        Ok(walk)
+    }
+}
+
+enum Next {
+    Caller { pc: u64, signal_frame: bool },
+    Root,
+    Stop,
+}
+
+/// Takes the registers from the frame of `pc` to its caller's.
+fn next(
+    registers: &mut Registers,
+    pc: u64,
+    is_return: bool,
+    high: u64,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Next {
+    by_tables(registers, pc, is_return, high, load).unwrap_or(Next::Stop)
+}
+
+fn by_tables(
+    registers: &mut Registers,
+    pc: u64,
+    is_return: bool,
+    high: u64,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Next> {
+    let look_up = if is_return { pc.wrapping_sub(1) } else { pc };
+    let range = MODULES.find(look_up)?;
+    if is_return && is_context_start(&range, pc) {
+        return Some(Next::Root);
+    }
+    let fde = range.tables.and_then(|t| t.find(look_up));
+    let Some(fde) = fde else {
+        if is_entry_code(pc) {
+            return Some(Next::Root);
+        }
+        let rule = published::rule_of(pc).filter(|_| is_return);
+        let rule = rule.or_else(|| frame_pointer(registers, pc, is_return, load))?;
+        return by_rule(registers, rule, high, load);
+    };
+    if is_return && !fde.signal_frame && !is_after_call(&range, pc) {
+        return None;
+    }
+    let row = cfi::row_at(&fde, look_up)?;
+    let cfa = match row.cfa {
+        Cfa::Register(register, offset) => registers[register].wrapping_add(offset as u64),
+        Cfa::Expression(expression) => cfi::evaluate(expression, registers, None, load)?,
+    };
+    if matches!(row.registers[cfi::RA], RegisterRule::Undefined) {
+        return Some(Next::Root);
+    }
+    let before = *registers;
+    registers[RSP] = cfa;
+    for (column, rule) in row.registers.iter().enumerate() {
+        let value = match *rule {
+            RegisterRule::Undefined | RegisterRule::Same => continue,
+            RegisterRule::Offset(offset) => load(cfa.wrapping_add(offset as u64))?,
+            RegisterRule::ValueOffset(offset) => cfa.wrapping_add(offset as u64),
+            RegisterRule::Register(other) => before[other],
+            RegisterRule::Expression(expression) => {
+                load(cfi::evaluate(expression, &before, Some(cfa), load)?)?
+            }
+            RegisterRule::ValueExpression(expression) => {
+                cfi::evaluate(expression, &before, Some(cfa), load)?
+            }
+        };
+        registers[column] = value;
+    }
+    Some(Next::Caller {
+        pc: registers[cfi::RA],
+        signal_frame: fde.signal_frame,
+    })
+}
+
+/// The rule of code without tables or recipes, where rbp proves to be its frame pointer. What is shown
+/// once of the code before a return address holds for it: its rule is remembered.
+fn frame_pointer(
+    registers: &Registers,
+    pc: u64,
+    is_return: bool,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Rule> {
+    let rule = match frame_pointer::judge(registers[RSP], registers[RBP], load) {
+        Evidence::FramePointer => Rule::FromRbp {
+            cfa_offset: 16,
+            rbp_words: -2,
+        },
+        Evidence::Other => Rule::Stop,
+        Evidence::Doubtful => return None,
+    };
+    if is_return {
+        RULES.insert(pc, rule);
+    }
+    Some(rule)
+}
+
+/// Takes the registers to the caller's without unwind tables.
+fn by_rule(
+    registers: &mut Registers,
+    rule: Rule,
+    high: u64,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Next> {
+    let at = At {
+        pc: 0,
+        sp: registers[RSP],
+    };
+    let mut words = Loaded {
+        load,
+        rbp: registers[RBP],
+    };
+    match step(rule.encode(), at, high, &mut words) {
+        Step::Caller(caller) => {
+            registers[RBP] = words.rbp;
+            registers[RSP] = caller.sp;
+            Some(Next::Caller {
+                pc: caller.pc,
+                signal_frame: false,
+            })
+        }
+        Step::Root => Some(Next::Root),
+        Step::Stop | Step::Astray | Step::Full | Step::Unknown => None,
+    }
+}
+
+/// The words of the stack, by what reads them for the tables.
+struct Loaded<'l> {
+    load: &'l dyn Fn(u64) -> Option<u64>,
+    rbp: u64,
+}
+
+impl Words for Loaded<'_> {
+    fn word(&mut self, at: u64) -> Option<u64> {
+        (self.load)(at)
+    }
+
+    fn frame_pointer(&mut self) -> u64 {
+        self.rbp
+    }
+
+    fn load_frame_pointer(&mut self, at: u64) -> Option<()> {
+        self.rbp = self.word(at)?;
+        Some(())
+    }
+}

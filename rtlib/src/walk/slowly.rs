@@ -1,0 +1,210 @@
+//! Walks that are made whatever it takes: rules are learnt, bounds are found, tables are evaluated. They run on
+//! the thread's private stack, with signals blocked.
+
+use abi::segment::ROOT_COMPLETE;
+
+use super::buffers::MOST;
+use super::by_rules::{At, Step, Words, step};
+use super::{Obstacle, Walk, Walker, bounds};
+use crate::code::cfi::{COLUMNS, RBP, RBX, RSP, Registers};
+use crate::code::return_address;
+use crate::code::rules::RULES;
+use crate::os::foreign::Window;
+
+/// Steps towards one walk: every rule of the deepest stack may have to be learnt.
+const ATTEMPTS: u64 = 2 * MOST;
+
+/// Callee-saved registers at a probe point, as the slow path's stub stores them.
+#[repr(C)]
+pub struct Saved {
+    /// rbx.
+    pub rbx: u64,
+    /// rbp.
+    pub rbp: u64,
+    /// r12 to r15.
+    pub r12_15: [u64; 4],
+}
+
+/// A frame that goes on.
+#[derive(Clone, Copy)]
+pub struct Frame {
+    /// Where.
+    pub pc: u64,
+    /// The stack pointer and callee-saved registers there.
+    pub registers: Registers,
+}
+
+/// A stack as [`Walk::stack`] has it.
+#[derive(Clone, Copy)]
+pub struct Stack {
+    /// That.
+    pub id: u64,
+    /// Whether its root was reached; else it is the end of its mapping, which it may share with others.
+    pub is_whole: bool,
+}
+
+impl Frame {
+    /// The one that has made the call whose return address is at `slot`.
+    ///
+    /// # Safety
+    /// `slot` is on the calling thread's stack, and the registers are those at the call.
+    pub unsafe fn of_caller(slot: u64, saved: &Saved) -> Self {
+        // SAFETY: the caller's promise.
+        let pc = unsafe { (slot as *const u64).read() };
+        let [r12, r13, r14, r15] = saved.r12_15;
+        Self::new(pc, [saved.rbx, saved.rbp, r12, r13, r14, r15, slot + 8])
+    }
+
+    /// One that goes on at `pc`.
+    pub fn new(pc: u64, [rbx, rbp, r12, r13, r14, r15, rsp]: [u64; 7]) -> Self {
+        let mut registers: Registers = [0; COLUMNS];
+        registers[RBX] = rbx;
+        registers[RBP] = rbp;
+        registers[RSP] = rsp;
+        registers[12] = r12;
+        registers[13] = r13;
+        registers[14] = r14;
+        registers[15] = r15;
+        Self { pc, registers }
+    }
+}
+
+impl Walker {
+    /// Walks from the call of `function` whose return address is at `slot`. `None` where the stack's bounds are
+    /// not to be found out.
+    ///
+    /// # Safety
+    /// The walker is the calling thread's, `slot` on its stack, and the registers those at the function's entry.
+    pub unsafe fn walk_slowly(&mut self, function: u32, slot: u64, saved: &Saved) -> Option<Walk> {
+        let mut way = Way::default();
+        for _ in 0..ATTEMPTS {
+            // SAFETY: the caller's promise; the full walk comes only after the stack's bounds are known.
+            let result = unsafe {
+                if way.use_full {
+                    self.walk_fully(function, Frame::of_caller(slot, saved))
+                } else {
+                    self.walk_by_rules(function, slot, saved.rbp)
+                }
+            };
+            match result {
+                Ok(walk) if bounds::is_at(&walk) && self.look_again(slot) => {}
+                Ok(walk) => return Some(walk),
+                Err(obstacle) if way.clear(self, slot, obstacle).is_some() => {}
+                Err(Obstacle::Depth) => return Some(Walk::overflow(function, self.stack.high)),
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// Which stack a frame is on, as [`Walk::stack`] has it for what is called from there.
+    ///
+    /// # Safety
+    /// The walker is the calling thread's, and the frame is one of it that goes on.
+    pub unsafe fn stack_of(&mut self, frame: &Frame) -> Option<Stack> {
+        let sp = frame.registers[RSP];
+        let mut way = Way::default();
+        for _ in 0..ATTEMPTS {
+            let result = if way.use_full {
+                // SAFETY: the caller's promise.
+                let walk = unsafe { self.walk_fully(0, *frame) };
+                walk.map(|walk| Stack {
+                    id: walk.stack,
+                    is_whole: walk.root == ROOT_COMPLETE,
+                })
+            } else {
+                self.stack_by_rules(frame)
+            };
+            match result {
+                Ok(stack) => return Some(stack),
+                Err(obstacle) => way.clear(self, sp, obstacle)?,
+            }
+        }
+        None
+    }
+
+    /// The same by the rules that are cached.
+    fn stack_by_rules(&self, frame: &Frame) -> Result<Stack, Obstacle> {
+        let (pc, sp) = (frame.pc, frame.registers[RSP]);
+        let high = self.stack.high;
+        if !self.stack.holds(sp) {
+            return Err(Obstacle::Stack);
+        }
+        let mut words = Carefully {
+            window: Window::new(),
+            high,
+            rbp: frame.registers[RBP],
+        };
+        let mut at = At { pc, sp };
+        loop {
+            let (word, _) = RULES.get(at.pc);
+            at = match step(word, at, high, &mut words) {
+                Step::Caller(caller) => caller,
+                Step::Root => {
+                    return Ok(Stack {
+                        id: at.sp,
+                        is_whole: true,
+                    });
+                }
+                Step::Stop | Step::Astray => {
+                    return Ok(Stack {
+                        id: high,
+                        is_whole: false,
+                    });
+                }
+                Step::Full => return Err(Obstacle::Full),
+                Step::Unknown => return Err(Obstacle::Rule(at.pc)),
+            };
+        }
+    }
+}
+
+/// The words of a stack that may end earlier by now.
+struct Carefully {
+    window: Window,
+    high: u64,
+    rbp: u64,
+}
+
+impl Words for Carefully {
+    fn word(&mut self, at: u64) -> Option<u64> {
+        // SAFETY: a word of a stack that was seen mapped; nobody else writes there.
+        unsafe { self.window.word(at, self.high) }
+    }
+
+    fn frame_pointer(&mut self) -> u64 {
+        self.rbp
+    }
+
+    fn load_frame_pointer(&mut self, at: u64) -> Option<()> {
+        self.rbp = self.word(at)?;
+        Some(())
+    }
+}
+
+/// The way of a walk that is tried again and again, with what was in it cleared.
+#[derive(Default)]
+struct Way {
+    /// Whether only the full walk is left.
+    use_full: bool,
+    /// The return address whose rule was last learnt.
+    learnt: u64,
+}
+
+impl Way {
+    /// Clears what was in the way of a walk from `slot` on; `None` where that cannot be.
+    fn clear(&mut self, walker: &mut Walker, slot: u64, obstacle: Obstacle) -> Option<()> {
+        match obstacle {
+            Obstacle::Stack => walker.find_stack(slot)?,
+            // The cache has no room left for the rule.
+            Obstacle::Rule(pc) if pc == self.learnt => self.use_full = true,
+            Obstacle::Rule(pc) => {
+                return_address::learn(pc);
+                self.learnt = pc;
+            }
+            Obstacle::Full => self.use_full = true,
+            Obstacle::Depth => walker.buffers.grow()?,
+        }
+        Some(())
+    }
+}
