@@ -10,12 +10,13 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use abi::segment::RecordHead;
 
 use super::activation::{self, Activation};
-use super::moving::Moving;
+use super::lot::Chain;
 use crate::arch::clock;
 use crate::ledger::record;
 use crate::os::lock::Lock;
 use crate::os::memory;
 use crate::os::parameters;
+use crate::walk::StackRange;
 
 /// Slot of what stands in a list above what stays in it when the thread comes to another stack, above every
 /// address. Calls of the stack that it bears find it as what encloses them.
@@ -57,6 +58,29 @@ pub struct Calls {
     pub(super) moving: Moving,
     /// The list that was made before it.
     made_before: *mut Calls,
+}
+
+/// A goroutine's stack on its way, kept by the thread that copies it ([`super::moving`]).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Moving {
+    /// The goroutine; 0 while there is none whose calls must be moved.
+    pub(super) goroutine: u64,
+    /// The generation of the probe that was told: the exits of another one are not this one's.
+    pub(super) generation: u32,
+    /// Where it was.
+    pub(super) from: StackRange,
+    /// What it was known by, as [`crate::walk::Walk`] has it.
+    pub(super) stack: u64,
+    /// Its activations.
+    pub(super) chain: Chain,
+}
+
+impl Moving {
+    /// Ends what has been begun: the thread is gone.
+    pub(super) fn forget(&mut self) {
+        self.goroutine = 0;
+    }
 }
 
 /// All lists, the last one first.

@@ -6,33 +6,10 @@
 //! Then they are parked as of the new one, as far from its end as they were.
 
 use super::coroutines;
-use super::list::{Calls, all, listed, lock_own, unlock};
+use super::list::{Calls, Moving, all, listed, lock_own, unlock};
 use super::lot::{Chain, LOT};
 use crate::ledger::Ledger;
 use crate::walk::StackRange;
-
-/// A goroutine's stack on its way, kept by the thread that copies it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Moving {
-    /// The goroutine; 0 while there is none whose calls must be moved.
-    goroutine: u64,
-    /// The generation of the probe that was told: the exits of another one are not this one's.
-    generation: u32,
-    /// Where it was.
-    from: StackRange,
-    /// What it was known by, as [`crate::walk::Walk`] has it.
-    stack: u64,
-    /// Its activations.
-    chain: Chain,
-}
-
-impl Moving {
-    /// Ends what has been begun: the thread is gone.
-    pub(super) fn forget(&mut self) {
-        self.goroutine = 0;
-    }
-}
 
 /// The memory of a goroutine's stack: its first words (runtime/runtime2.go, `type g struct`).
 ///

@@ -8,7 +8,6 @@ use abi::segment::{
     ThreadEntry,
 };
 
-use super::slots::SLOTS;
 use crate::os::shared::{header, item, take};
 
 /// Node `index` of the calling-context tree.
@@ -79,12 +78,12 @@ pub fn take_node(what: For) -> Option<u32> {
     take(AREA_NODES, used, stride, what.spare(), |_| Some(()))
 }
 
-/// The index of a new record, for which there is a slot.
-pub fn take_record(what: For) -> Option<u32> {
+/// The index of a new record, where `prepare` sees to what else as many records need.
+pub fn take_record(what: For, prepare: impl Fn(u64) -> Option<()>) -> Option<u32> {
     let stride = header().record_stride.load(Ordering::Relaxed);
     let used = &header().records_used;
     take(AREA_RECORDS, used, stride, what.spare(), |end| {
-        SLOTS.reserve(end / stride)
+        prepare(end / stride)
     })
 }
 

@@ -8,47 +8,19 @@ use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::MAX_FUNCTIONS;
-use abi::segment::FIRST_NODE;
-
 use super::areas::For;
+use super::slot::{INLINE, Key, PER_WORD, Slot};
 use super::slots::SLOTS;
-use super::tree;
 use crate::os::{memory, sys};
-use crate::walk::{Path, Walk};
+use crate::walk::Path;
 
 /// Words of the index at first, a power of two.
 const WORDS: u64 = 256;
-/// Sites in a word.
-const PER_WORD: u64 = 4;
-/// Words of sites that a slot holds itself.
-const INLINE: usize = 6;
 /// Words of the longest path that is copied.
 const LONGEST_COPY: u64 = (1 << 12) / PER_WORD + 1;
 /// Words that are copied at most, and how many have been, of all threads.
 const MOST_COPIED: u64 = 1 << 23;
 static COPIED: AtomicU64 = AtomicU64::new(0);
-
-/// One path; a line of memory.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-pub struct Slot {
-    key: Key,
-    /// The path's node.
-    path: u32,
-    _padding: u32,
-    /// Its sites from the innermost on, the last word filled up with zeros. Where there is no room for
-    /// all, the address of their number and a copy of them, or null where only the nodes tell them.
-    sites: [u64; INLINE],
-}
-
-/// The upper half of the hash; below it 14 bits of function, 15 of length and 3 of root.
-///
-/// The length is the largest for all longer ones, and 0 where the path is not told by sites. Then its nodes tell
-/// it. One that its node alone tells has that in the place of the hash, and no root.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(transparent)]
-struct Key(u64);
 
 /// A word of the index: the number of a record plus one, above it the uppermost bits of the hash. 0 where it
 /// is free. It is as short as can be, for the more of the index stays in the processor's caches.
@@ -75,54 +47,6 @@ const fn bytes(words: u64) -> u64 {
     words * size_of::<Link>() as u64
 }
 
-const _: () = assert!(size_of::<Slot>() == 64);
-const _: () = assert!(MAX_FUNCTIONS <= 1 << (Key::FUNCTION_END - Key::LEN_END));
-const _: () = assert!(FIRST_NODE <= 1 << Key::ROOT_END);
-
-impl Key {
-    const ROOT_END: u32 = 3;
-    const LEN_END: u32 = 18;
-    const FUNCTION_END: u32 = 32;
-    const LONGEST: u64 = (1 << (Self::LEN_END - Self::ROOT_END)) - 1;
-
-    #[inline(always)]
-    fn of(path: &Path) -> Self {
-        let walk = path.walk;
-        let len = if walk.has_sites {
-            walk.len.min(Self::LONGEST)
-        } else {
-            0
-        };
-        Self::new(walk.hash, path.function, len, walk.root)
-    }
-
-    #[inline(always)]
-    fn new(hash: u64, function: u32, len: u64, root: u32) -> Self {
-        Self(
-            hash >> Self::FUNCTION_END << Self::FUNCTION_END
-                | u64::from(function) << Self::LEN_END
-                | len << Self::ROOT_END
-                | u64::from(root),
-        )
-    }
-
-    /// The key of a path that its node alone tells: a hash of that is as good as any.
-    fn of_node(function: u32, node: u32) -> Self {
-        let hash = u64::from(node) << Self::FUNCTION_END;
-        Self::new(hash, function, 0, 0)
-    }
-
-    #[inline(always)]
-    fn has_sites(self) -> bool {
-        self.0 >> Self::ROOT_END & Self::LONGEST != 0
-    }
-
-    #[inline(always)]
-    fn first(self) -> u64 {
-        self.0 >> Self::FUNCTION_END
-    }
-}
-
 impl Link {
     const FREE: Self = Self(0);
     /// Bits of the number.
@@ -136,7 +60,7 @@ impl Link {
 
     #[inline(always)]
     fn hash(key: Key) -> u32 {
-        (key.0 >> u32::BITS) as u32 >> Self::NUMBER << Self::NUMBER
+        key.first() as u32 >> Self::NUMBER << Self::NUMBER
     }
 
     #[inline(always)]
@@ -148,68 +72,6 @@ impl Link {
     fn record(self) -> u32 {
         (self.0 & ((1 << Self::NUMBER) - 1)) - 1
     }
-}
-
-impl Slot {
-    /// Whether it is this path, which has the same key.
-    #[inline(always)]
-    unsafe fn is(&self, path: &Path) -> bool {
-        let len = path.walk.len;
-        let words = len.div_ceil(PER_WORD) as usize;
-        // SAFETY: slots hold the sites that their key tells, or the address of a copy of them. Word by
-        // word: a call of `bcmp` would come of comparing slices, with vector registers.
-        unsafe {
-            let is_inline = words <= INLINE && self.key.has_sites();
-            let mut own = self.sites.as_ptr();
-            if !is_inline {
-                own = self.sites[0] as *const u64;
-                if own.is_null() {
-                    let Path {
-                        function,
-                        walk,
-                        frames,
-                        sites,
-                    } = *path;
-                    return is_by_nodes(self.path, function, walk, frames, sites);
-                }
-                if own.read() != len {
-                    return false;
-                }
-                own = own.add(1);
-            }
-            let mut at = 0;
-            while at < words {
-                if own.add(at).read_volatile() != path.sites.add(at).read() {
-                    return false;
-                }
-                at += 1;
-            }
-        }
-        true
-    }
-}
-
-/// Whether the nodes under `node` tell the path, whose frames and sites are as many as its walk says. Its arguments are
-/// the parts of a [`Path`], which then takes no room on the stack.
-#[cold]
-#[inline(never)]
-#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
-unsafe fn is_by_nodes(
-    node: u32,
-    function: u32,
-    walk: &Walk,
-    frames: *const u64,
-    sites: *const u64,
-) -> bool {
-    let path = Path {
-        function,
-        walk,
-        frames,
-        sites,
-    };
-    // SAFETY: the caller's promise.
-    let frame = |at: usize| unsafe { path.frame(at) };
-    tree::is_path(node, function, walk.len as usize, frame, walk.root)
 }
 
 impl Paths {
@@ -296,24 +158,13 @@ impl Paths {
                 sites[0] = copy as u64;
             }
         }
-        let slot = Slot {
-            key,
-            path: node,
-            _padding: 0,
-            sites,
-        };
-        self.add_slot(slot, number)
+        self.add_slot(Slot::new(key, node, sites), number)
     }
 
     /// Adds the record `number` of the path of a function whose node is known in the same way.
     pub fn add_by_node(&mut self, function: u32, node: u32, number: u32) -> Option<()> {
-        let slot = Slot {
-            key: Key::of_node(function, node),
-            path: node,
-            _padding: 0,
-            sites: [0; INLINE],
-        };
-        self.add_slot(slot, number)
+        let key = Key::of_node(function, node);
+        self.add_slot(Slot::new(key, node, [0; INLINE]), number)
     }
 
     /// Room for a copy that stays as long as the session; null where there is none.
@@ -383,6 +234,7 @@ impl Paths {
 mod tests {
     use super::*;
     use crate::os::parameters::ipath_parameters;
+    use crate::walk::Walk;
     use abi::segment::{ROOT_COMPLETE, ROOT_INCOMPLETE};
     use std::vec;
     use std::vec::Vec;

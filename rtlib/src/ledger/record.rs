@@ -9,12 +9,13 @@ use abi::image::SCALE_SHIFT;
 use abi::segment::{FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead, RecordTimer};
 
 use super::areas::{self, For};
+use super::slots::SLOTS;
 use crate::arch::fence;
 use crate::os::parameters::ipath_parameters;
 
-/// A record for a thread and a path.
+/// A record for a thread and a path, for which there is a slot.
 pub fn make(thread: u32, tid: u32, function: u32, path: u32, what: For) -> Option<u32> {
-    let index = areas::take_record(what)?;
+    let index = areas::take_record(what, |count| SLOTS.reserve(count))?;
     let record = areas::record(index);
     record.thread.store(thread, Ordering::Relaxed);
     record.tid.store(u64::from(tid), Ordering::Relaxed);

@@ -4,7 +4,7 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::paths::Slot;
+use super::slot::Slot;
 use crate::os::{memory, sys};
 
 /// What the records are for.

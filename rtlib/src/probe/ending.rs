@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use abi::image::{FUNCTION_END, FUNCTION_JUMP};
 
-use super::FIRST_ARGUMENT;
+use super::next::FIRST_ARGUMENT;
 use crate::arch::thread_pointer::pointer_guard;
 use crate::calls::{closing, coroutines, list};
 use crate::code::cfi::RSP;

@@ -6,7 +6,8 @@ use core::sync::atomic::Ordering;
 use abi::image::{FUNCTION_EXITS, FUNCTION_MOVES, FUNCTION_REAPER};
 use abi::segment::{ROOT_COMPLETE, RecordHead};
 
-use super::{AGAIN, DONE, FOUND, busy, ending, moves};
+use super::next::{AGAIN, DONE, FOUND};
+use super::{busy, ending, moves};
 use crate::calls::{closing, coroutines, list};
 use crate::code;
 use crate::code::return_address;

@@ -2,7 +2,8 @@
 
 use abi::image::FUNCTION_MOVES;
 
-use super::{AGAIN, DONE, busy, moves};
+use super::next::{AGAIN, DONE};
+use super::{busy, moves};
 use crate::calls::{closing, coroutines, list, moving};
 use crate::code;
 use crate::ledger::record;

@@ -17,8 +17,8 @@ use abi::segment::{
 
 use super::entry::{ipath_learn_walk, ipath_slow_entry, ipath_verify_walk};
 use super::exit::{ipath_fast_exit, ipath_slow_exit};
+use super::next::{FIRST_ARGUMENT, FOUND};
 use super::quick::{self, SLOT};
-use super::{FIRST_ARGUMENT, FOUND};
 use crate::calls::Calls;
 use crate::calls::activation::Activation;
 use crate::code::coroutines::ipath_coroutines;

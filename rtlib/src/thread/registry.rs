@@ -13,11 +13,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use abi::MAX_THREADS;
 
-use super::{NOBODY, Thread};
+use super::place::{self, NOBODY, Thread};
 use crate::ledger::areas;
 use crate::os::lock::Lock;
 use crate::os::parameters::ipath_parameters;
-use crate::os::thread_pointer::{new_fs_base, tid_offset};
+use crate::os::thread_pointer::{fs_base, new_fs_base, tid_offset};
 use crate::os::{hash, sys};
 
 /// Threads by FS base.
@@ -71,7 +71,7 @@ impl Registry {
 
     #[inline(always)]
     fn find(&self, fs: u64) -> Option<&Slot> {
-        let first = place(fs);
+        let first = first_slot(fs);
         for at in first..first + SLOTS {
             let slot = &self.slots[at % SLOTS];
             let key = slot.key.load(Ordering::Acquire);
@@ -87,7 +87,7 @@ impl Registry {
 
     /// Has an FS base that leads nowhere lead to a place; false where there is no room. The lock is held.
     fn insert(&self, fs: u64, thread: *mut Thread) -> bool {
-        let first = place(fs);
+        let first = first_slot(fs);
         for at in first..first + SLOTS {
             let slot = &self.slots[at % SLOTS];
             if matches!(slot.key.load(Ordering::Relaxed), 0 | LEFT) {
@@ -124,8 +124,30 @@ impl Default for Registry {
 }
 
 #[inline(always)]
-fn place(fs: u64) -> usize {
+fn first_slot(fs: u64) -> usize {
     hash::slot(fs, SLOTS.ilog2())
+}
+
+/// The calling thread; null where it is not known yet, or what has its FS base is another's place.
+#[inline(always)]
+pub fn current() -> *mut Thread {
+    let fs = fs_base();
+    let thread = REGISTRY.get(fs);
+    if thread.is_null() {
+        return thread;
+    }
+    // SAFETY: places stay valid; whoever has this FS base has its id behind it where the command has found every
+    // thread's. Another place's owner has another.
+    unsafe {
+        let is_own = match tid_offset() {
+            Some(offset) => {
+                let own = (fs.wrapping_add(offset) as *const u32).read_volatile();
+                (&raw const (*thread).owner.tid).read_volatile() == own
+            }
+            None => true,
+        };
+        if is_own { thread } else { ptr::null_mut() }
+    }
 }
 
 /// Places, the last one first.
@@ -239,13 +261,13 @@ fn make() {
     let Some(index) = take_entry() else {
         return;
     };
-    let base = super::map();
+    let base = place::map();
     if base == 0 {
         SPARE.store(index + 1, Ordering::Relaxed);
         return;
     }
-    super::fill(base, index);
-    let thread = super::at(base);
+    place::fill(base, index);
+    let thread = place::at(base);
     // SAFETY: it is complete, and not listed yet.
     unsafe { (*thread).listed_before = PLACES.load(Ordering::Relaxed) };
     PLACES.store(thread, Ordering::Release);

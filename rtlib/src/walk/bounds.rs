@@ -5,28 +5,12 @@
 
 use abi::segment::ROOT_INCOMPLETE;
 
-use super::{Walk, Walker};
+use super::frame::StackRange;
+use super::outcome::Walk;
+use super::walker::Walker;
 use crate::arch::clock;
 use crate::code::modules;
 use crate::os::{maps, sys, thread_pointer};
-
-/// A range of memory that a stack lies in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub struct StackRange {
-    /// First address.
-    pub low: u64,
-    /// First address after it.
-    pub high: u64,
-}
-
-impl StackRange {
-    /// Whether it holds the word at `slot`.
-    #[inline(always)]
-    pub fn holds(&self, slot: u64) -> bool {
-        self.low <= slot && slot < self.high
-    }
-}
 
 /// Whether it may be the bounds of the stack's memory where a walk ended.
 pub fn is_at(walk: &Walk) -> bool {

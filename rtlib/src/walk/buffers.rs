@@ -2,8 +2,9 @@
 
 use core::mem::size_of;
 
+use super::fold;
 use super::memo::Read;
-use super::{Walk, begin_hash, fold};
+use super::outcome::{Walk, begin_hash};
 use crate::code::rules::RULES;
 use crate::os::{hash, memory};
 

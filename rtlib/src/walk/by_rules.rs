@@ -7,7 +7,8 @@ use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
 
 use super::buffers::Buffers;
 use super::memo::Read;
-use super::{Obstacle, Walk, Walker, depth_limit};
+use super::outcome::{Obstacle, Walk, depth_limit};
+use super::walker::Walker;
 use crate::code::rules::RULES;
 use crate::os::hash;
 

@@ -4,7 +4,9 @@ use abi::rule::Rule;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
 
 use super::by_rules::{At, Step, Words, step};
-use super::{Frame, Obstacle, Walk, Walker, depth_limit};
+use super::frame::Frame;
+use super::outcome::{Obstacle, Walk, depth_limit};
+use super::walker::Walker;
 use crate::code::cfi::{self, Cfa, RBP, RSP, RegisterRule, Registers};
 use crate::code::frame_pointer::{self, Evidence};
 use crate::code::modules::MODULES;

@@ -60,7 +60,7 @@ pub struct Read {
 pub struct Run {
     /// Behind the last read.
     end: *const Read,
-    /// Which stack the walk was on, see [`super::Walk`].
+    /// Which stack the walk was on, see [`super::outcome::Walk`].
     pub stack: u64,
     /// And the record of the path.
     pub record: *const RecordHead,

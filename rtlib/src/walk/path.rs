@@ -1,6 +1,6 @@
 //! What a walk has found, as the ledger takes it.
 
-use super::Walk;
+use super::outcome::Walk;
 use crate::code::rules::RULES;
 
 /// A path as a walk has left it.

@@ -3,71 +3,19 @@
 
 use abi::segment::ROOT_COMPLETE;
 
+use super::bounds;
 use super::buffers::MOST;
 use super::by_rules::{At, Step, Words, step};
-use super::{Obstacle, Walk, Walker, bounds};
-use crate::code::cfi::{COLUMNS, RBP, RBX, RSP, Registers};
+use super::frame::{Frame, Saved, Stack};
+use super::outcome::{Obstacle, Walk};
+use super::walker::Walker;
+use crate::code::cfi::{RBP, RSP};
 use crate::code::return_address;
 use crate::code::rules::RULES;
 use crate::os::foreign::Window;
 
 /// Steps towards one walk: every rule of the deepest stack may have to be learnt.
 const ATTEMPTS: u64 = 2 * MOST;
-
-/// Callee-saved registers at a probe point, as the slow path's stub stores them.
-#[repr(C)]
-pub struct Saved {
-    /// rbx.
-    pub rbx: u64,
-    /// rbp.
-    pub rbp: u64,
-    /// r12 to r15.
-    pub r12_15: [u64; 4],
-}
-
-/// A frame that goes on.
-#[derive(Clone, Copy)]
-pub struct Frame {
-    /// Where.
-    pub pc: u64,
-    /// The stack pointer and callee-saved registers there.
-    pub registers: Registers,
-}
-
-/// A stack as [`Walk::stack`] has it.
-#[derive(Clone, Copy)]
-pub struct Stack {
-    /// That.
-    pub id: u64,
-    /// Whether its root was reached; else it is the end of its mapping, which it may share with others.
-    pub is_whole: bool,
-}
-
-impl Frame {
-    /// The one that has made the call whose return address is at `slot`.
-    ///
-    /// # Safety
-    /// `slot` is on the calling thread's stack, and the registers are those at the call.
-    pub unsafe fn of_caller(slot: u64, saved: &Saved) -> Self {
-        // SAFETY: the caller's promise.
-        let pc = unsafe { (slot as *const u64).read() };
-        let [r12, r13, r14, r15] = saved.r12_15;
-        Self::new(pc, [saved.rbx, saved.rbp, r12, r13, r14, r15, slot + 8])
-    }
-
-    /// One that goes on at `pc`.
-    pub fn new(pc: u64, [rbx, rbp, r12, r13, r14, r15, rsp]: [u64; 7]) -> Self {
-        let mut registers: Registers = [0; COLUMNS];
-        registers[RBX] = rbx;
-        registers[RBP] = rbp;
-        registers[RSP] = rsp;
-        registers[12] = r12;
-        registers[13] = r13;
-        registers[14] = r14;
-        registers[15] = r15;
-        Self { pc, registers }
-    }
-}
 
 impl Walker {
     /// Walks from the call of `function` whose return address is at `slot`. `None` where the stack's bounds are

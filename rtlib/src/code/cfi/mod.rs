@@ -4,6 +4,7 @@
 mod cursor;
 mod expression;
 mod program;
+mod registers;
 mod table;
 
 #[cfg(test)]
@@ -12,15 +13,5 @@ mod tests;
 pub use cursor::{Cursor, Region};
 pub use expression::{Registers, evaluate, load_at_register_plus, register_plus};
 pub use program::{Cfa, RegisterRule, Row, row_at};
+pub use registers::{COLUMNS, RA, RBP, RBX, RSP};
 pub use table::{Fde, find_fde, find_fde_in};
-
-/// DWARF number of rbx (psABI figure 3.36).
-pub const RBX: usize = 3;
-/// DWARF number of rbp.
-pub const RBP: usize = 6;
-/// DWARF number of rsp.
-pub const RSP: usize = 7;
-/// DWARF number of the return-address column.
-pub const RA: usize = 16;
-/// Columns that are tracked: the sixteen general registers and the return address.
-pub const COLUMNS: usize = 17;

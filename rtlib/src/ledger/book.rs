@@ -1,0 +1,143 @@
+//! A thread's records, by path.
+
+use core::sync::atomic::Ordering;
+
+use abi::segment::RecordHead;
+
+use super::areas::{self, For};
+use super::paths::{self, Paths};
+use super::{record, tree};
+use crate::arch::prefetch;
+use crate::walk::Path;
+
+/// Bytes that a thread's ledger takes besides the [`Ledger`].
+pub const BYTES: u64 = paths::BYTES;
+
+/// A thread's records.
+#[repr(C)]
+pub struct Ledger {
+    /// The paths it has been on.
+    paths: Paths,
+    /// The number of its entry in the segment, and its id.
+    thread: u32,
+    /// See `thread`.
+    tid: u32,
+}
+
+impl Ledger {
+    /// Makes zeroed memory the ledger of the thread with this entry: the runtime's is in the middle of a thread's.
+    ///
+    /// # Safety
+    /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, that nobody else uses.
+    pub unsafe fn begin(&mut self, base: u64, thread: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.paths.begin(base) };
+        self.thread = thread;
+    }
+
+    /// Makes it that of another thread, whose id where records bear it is `tid`, and the kernel's `kernel_tid`.
+    pub fn renew(&mut self, tid: u32, kernel_tid: u32) {
+        self.tid = tid;
+        let entry = &areas::thread(self.thread).tid;
+        entry.store(kernel_tid, Ordering::Relaxed);
+    }
+
+    /// The number of the thread's entry in the segment.
+    pub fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// Whether a record is the thread's.
+    pub fn owns(&self, record: &RecordHead) -> bool {
+        record.thread.load(Ordering::Relaxed) == self.thread
+    }
+
+    /// Counts a call of the thread's that is not recorded.
+    pub fn count_missed(&self) {
+        let missed = &areas::thread(self.thread).missed;
+        missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The record of a path, if the thread has one.
+    ///
+    /// # Safety
+    /// The path's walk is the last that the thread has made.
+    #[inline(always)]
+    pub unsafe fn find(&self, path: &Path) -> Option<&'static RecordHead> {
+        // SAFETY: the caller's promise.
+        let number = unsafe { self.paths.find(path, |number| fetch(areas::record(number))) };
+        number.map(areas::record)
+    }
+
+    /// The record of a path, made where the thread has none yet; that of the function's overflow path where there
+    /// is no room for it.
+    ///
+    /// # Safety
+    /// As for [`Ledger::find`].
+    pub unsafe fn find_or_make(&mut self, path: &Path) -> Option<&'static RecordHead> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(known) = self.find(path) {
+                return Some(known);
+            }
+            let number = match self.make(path) {
+                Some(number) => Some(number),
+                None => self.make_overflow(path.function),
+            };
+            number.map(areas::record)
+        }
+    }
+
+    /// The record of the path that another thread's record is of, made where the thread has none yet that was made
+    /// so.
+    pub fn find_or_make_like(&mut self, other: &RecordHead) -> Option<&'static RecordHead> {
+        let function = other.function.load(Ordering::Relaxed);
+        let node = other.path.load(Ordering::Relaxed);
+        let number = match self.make_by_node(function, node, For::Path) {
+            Some(number) => Some(number),
+            None => self.make_overflow(function),
+        };
+        number.map(areas::record)
+    }
+
+    /// Interns a path and makes a record of it.
+    unsafe fn make(&mut self, path: &Path) -> Option<u32> {
+        if path.walk.root == abi::segment::ROOT_OVERFLOW {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let frame = |index: usize| path.frame(index);
+            let len = path.walk.len as usize;
+            let node = tree::intern(path.function, len, frame, path.walk.root)?;
+            self.paths.reserve(For::Path)?;
+            let record = record::make(self.thread, self.tid, path.function, node, For::Path)?;
+            self.paths.add(path, node, record)?;
+            Some(record)
+        }
+    }
+
+    /// The record of what all paths of a function share that there is no room for.
+    fn make_overflow(&mut self, function: u32) -> Option<u32> {
+        self.make_by_node(function, tree::overflow(function)?, For::Overflow)
+    }
+
+    /// The record of a path whose node is known.
+    fn make_by_node(&mut self, function: u32, node: u32, what: For) -> Option<u32> {
+        if let Some(known) = self.paths.find_by_node(function, node) {
+            return Some(known);
+        }
+        self.paths.reserve(what)?;
+        let record = record::make(self.thread, self.tid, function, node, what)?;
+        self.paths.add_by_node(function, node, record)?;
+        Some(record)
+    }
+}
+
+/// Has a record fetched: its head, and the line after it, which is needed when the call ends.
+#[inline(always)]
+fn fetch(record: &RecordHead) {
+    let head: *const RecordHead = record;
+    prefetch::line(head);
+    prefetch::line(head.wrapping_add(1));
+}

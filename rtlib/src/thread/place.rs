@@ -1,0 +1,140 @@
+//! A thread's place: all that the runtime knows of it.
+
+use core::mem::size_of;
+
+use crate::calls::{self, Calls};
+use crate::ledger::{self, Ledger};
+use crate::os::memory;
+use crate::os::sys::AlternateStack;
+use crate::os::thread_pointer::fs_base;
+use crate::walk::{self, Saved, Walker};
+
+/// Bytes of a thread's private stack.
+const STACK: u64 = 96 * 1024;
+
+/// One thread. Only the thread itself touches it, a signal handler on it nothing but `busy`,
+/// which tells it to keep out.
+#[repr(C)]
+pub struct Thread {
+    /// Address of the return address of the call being recorded; 0 while none is.
+    pub busy: u64,
+    /// Where the thread's id stands, from its FS base on: in its control block, or where that is not known in
+    /// `tid`. Whoever asks adds its own FS base: then `tid` is its own id only if the place is its own.
+    pub tid_from_fs: u64,
+    /// Thread id; [`NOBODY`] until the thread whose place this is has made all of it its own.
+    pub tid: u32,
+    _padding: u32,
+    /// Top of the private stack, aligned to 16.
+    pub private_stack: u64,
+    /// The application's signal mask while the slow path runs.
+    pub signal_mask: u64,
+    /// When the exit was reached that the slow path sees to, by the time-stamp counter.
+    pub now: u64,
+    /// Whose place it is, under the lock of [`super::registry`].
+    pub(super) owner: Owner,
+    /// The application's stack pointer while the slow path runs.
+    pub saved_rsp: u64,
+    /// The application's callee-saved registers while the slow path runs.
+    pub saved: Saved,
+    /// What it walks its stack with.
+    pub walker: Walker,
+    /// Its calls that have not ended.
+    pub calls: Calls,
+    /// Its records.
+    pub ledger: Ledger,
+    /// The alternate signal stack when it was last asked for, here to save room on the application's.
+    pub alternate: AlternateStack,
+    /// The thread that was listed before it.
+    pub(super) listed_before: *mut Thread,
+}
+
+/// What no thread has as its id.
+pub(super) const NOBODY: u32 = u32::MAX;
+
+/// The thread that a place is given to.
+#[repr(C)]
+pub(super) struct Owner {
+    /// Its FS base.
+    pub fs: u64,
+    /// What stands where its id is looked for.
+    pub tid: u32,
+    /// Its id as the kernel has it, which is the same as a rule, and that of its process.
+    pub kernel_tid: u32,
+    /// See `kernel_tid`.
+    pub process: u32,
+    _padding: u32,
+}
+
+/// Bytes before it in its mapping: what every call stores to shares no place in its page with what
+/// every call reads, which stands at the start of one. Processors take the one for the other at first
+/// ("4K aliasing", Intel's optimization manual 15.8).
+const HEAD: u64 = 1024;
+
+const _: () = assert!(
+    HEAD as usize + core::mem::offset_of!(Thread, saved_rsp) == abi::image::THREAD_SAVED_RSP
+);
+
+/// Whether all of `thread`, which is the calling thread's place, is the calling thread's: not so as long as it has
+/// what another has left.
+///
+/// # Safety
+/// `thread` came from [`super::registry::current`].
+#[inline(always)]
+pub unsafe fn is_same(thread: *mut Thread) -> bool {
+    // SAFETY: places stay valid; the calling thread has the FS base, behind which the command has found the id of
+    // every thread.
+    unsafe {
+        let at = fs_base().wrapping_add((*thread).tid_from_fs) as *const u32;
+        at.read_volatile() == (&raw const (*thread).tid).read_volatile()
+    }
+}
+
+/// Makes all of a place the calling thread's, which it has been given.
+///
+/// # Safety
+/// The place is the caller's, who holds no lock; signals are blocked.
+pub unsafe fn renew(thread: *mut Thread) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let owner = &(*thread).owner;
+        calls::coroutines::renew(&raw mut (*thread).calls);
+        (*thread).walker.renew(owner.kernel_tid == owner.process);
+        (*thread).ledger.renew(owner.tid, owner.kernel_tid);
+        (&raw mut (*thread).tid).write_volatile(owner.tid);
+    }
+}
+
+const HEAD_BYTES: u64 = (size_of::<Thread>() as u64).next_multiple_of(64);
+
+const BYTES: u64 = HEAD + HEAD_BYTES + calls::list::BYTES + ledger::BYTES + walk::BYTES + STACK;
+
+const _: () = assert!(BYTES <= abi::image::RESERVE_PER_THREAD);
+
+/// Memory for a place; 0 where there is none.
+#[inline(never)]
+pub(super) fn map() -> u64 {
+    memory::map(BYTES).unwrap_or(0)
+}
+
+/// The place in memory at `base`.
+pub(super) fn at(base: u64) -> *mut Thread {
+    (base + HEAD) as *mut Thread
+}
+
+/// Makes what [`map`] returned a place that is nobody's, with this entry in the segment.
+#[inline(never)]
+pub(super) fn fill(base: u64, index: u32) {
+    let thread = at(base);
+    // SAFETY: the parts lie behind each other in memory mapped above, zeroed, all of it ours;
+    // sizes are multiples of 8, so every part is aligned.
+    unsafe {
+        (*thread).tid = NOBODY;
+        let calls = base + HEAD + HEAD_BYTES;
+        calls::list::begin(&raw mut (*thread).calls, calls);
+        let ledger = calls + calls::list::BYTES;
+        (*thread).ledger.begin(ledger, index);
+        let walker = ledger + ledger::BYTES;
+        (*thread).walker.begin(walker);
+        (*thread).private_stack = (walker + walk::BYTES + STACK) & !0xf;
+    }
+}

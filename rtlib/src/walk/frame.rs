@@ -1,0 +1,76 @@
+//! Frames and the stacks they are on.
+
+use crate::code::cfi::{COLUMNS, RBP, RBX, RSP, Registers};
+
+/// A range of memory that a stack lies in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct StackRange {
+    /// First address.
+    pub low: u64,
+    /// First address after it.
+    pub high: u64,
+}
+
+impl StackRange {
+    /// Whether it holds the word at `slot`.
+    #[inline(always)]
+    pub fn holds(&self, slot: u64) -> bool {
+        self.low <= slot && slot < self.high
+    }
+}
+
+/// Callee-saved registers at a probe point, as the slow path's stub stores them.
+#[repr(C)]
+pub struct Saved {
+    /// rbx.
+    pub rbx: u64,
+    /// rbp.
+    pub rbp: u64,
+    /// r12 to r15.
+    pub r12_15: [u64; 4],
+}
+
+/// A frame that goes on.
+#[derive(Clone, Copy)]
+pub struct Frame {
+    /// Where.
+    pub pc: u64,
+    /// The stack pointer and callee-saved registers there.
+    pub registers: Registers,
+}
+
+/// A stack as [`Walk::stack`] has it.
+#[derive(Clone, Copy)]
+pub struct Stack {
+    /// That.
+    pub id: u64,
+    /// Whether its root was reached; else it is the end of its mapping, which it may share with others.
+    pub is_whole: bool,
+}
+
+impl Frame {
+    /// The one that has made the call whose return address is at `slot`.
+    ///
+    /// # Safety
+    /// `slot` is on the calling thread's stack, and the registers are those at the call.
+    pub unsafe fn of_caller(slot: u64, saved: &Saved) -> Self {
+        // SAFETY: the caller's promise.
+        let pc = unsafe { (slot as *const u64).read() };
+        let [r12, r13, r14, r15] = saved.r12_15;
+        Self::new(pc, [saved.rbx, saved.rbp, r12, r13, r14, r15, slot + 8])
+    }
+
+    /// One that goes on at `pc`.
+    pub fn new(pc: u64, [rbx, rbp, r12, r13, r14, r15, rsp]: [u64; 7]) -> Self {
+        let mut registers: Registers = [0; COLUMNS];
+        registers[RBX] = rbx;
+        registers[RBP] = rbp;
+        registers[RSP] = rsp;
+        registers[12] = r12;
+        registers[13] = r13;
+        registers[14] = r14;
+        registers[15] = r15;
+        Self { pc, registers }
+    }
+}
