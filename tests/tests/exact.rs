@@ -89,6 +89,39 @@ fn static_musl() {
     assert!(musl.len() > 10, "{musl:?}");
 }
 
+/// A handler's calls are on whole paths wherever it has interrupted: in a prologue, in an epilogue, before and after each
+/// push. The program knows its own calls.
+#[test]
+fn signal_at_every_instruction() {
+    for place in ["same", "alternate"] {
+        let program = Program::new(&program("stepped.c"), [place]);
+        let plain = program.plain().expect(0);
+        let calls = own_counts(&plain.stdout)["work"];
+        assert!(calls > 5000, "{calls}");
+        let scratch = Scratch::new("stepped");
+        let file = scratch.file("p.json");
+        let ours = program.under_ipath(&["work"], "count,wall", &file);
+        assert_output_kept(&plain, &ours);
+        let profile = Profile::read(&file);
+        assert_eq!(profile.calls("work"), calls);
+        profile.assert_lossless();
+        profile.assert_complete(place);
+        let called_through = |name: &str| {
+            let is_it = |&&frame: &&usize| profile.frames[frame].function.as_deref() == Some(name);
+            let paths = profile.paths.iter();
+            paths
+                .filter(|path| path.stack.iter().any(|frame| is_it(&frame)))
+                .count()
+        };
+        assert!(
+            called_through("stepped") > 20,
+            "{}",
+            called_through("stepped")
+        );
+        assert_eq!(called_through("main"), profile.paths.len());
+    }
+}
+
 /// Neither unwind tables nor frame pointers. gdb has what `-g` then puts into `.debug_frame`.
 #[test]
 fn no_cfi() {

@@ -1,7 +1,9 @@
 //! Recipes: how a frame is left at a call, from the instructions of its function alone, for code without
 //! unwind tables. After Tallent, Mellor-Crummey and Fagan, "Binary analysis for measurement and
-//! attribution of program performance" (PLDI 2009), section 3; only for return addresses, as nothing
-//! else is looked up.
+//! attribution of program performance" (PLDI 2009), section 3; only for where calls return to, as hardly
+//! anything else is looked up, and for where system calls do: there a signal finds a thread that waits.
+
+use iced_x86::{Code, Instruction};
 
 use super::continued::is_call;
 use super::height::{CallerFramePointer, Calls, Heights};
@@ -31,7 +33,7 @@ pub struct Frame {
     pub caller_frame_pointer: i16,
 }
 
-/// The recipes of a function's calls, by return address. Calls before which something is not known have
+/// The recipes of a function's calls and system calls, by where they return to. Those before which something is not known have
 /// none.
 pub fn recipes(
     image: &Image<'_>,
@@ -45,20 +47,30 @@ fn of_flow(flow: &Flow) -> Vec<(Svma, Recipe)> {
     of_heights(flow, &Heights::of(flow, Calls::Keep), |_| true)
 }
 
-/// The recipes of those calls of `flow` whose index is wanted; its stack heights are these.
+/// The recipes of those calls and system calls of `flow` whose index is wanted; its stack heights are these.
 pub(super) fn of_heights(
     flow: &Flow,
     heights: &Heights,
     is_wanted: impl Fn(usize) -> bool,
 ) -> Vec<(Svma, Recipe)> {
-    let calls = flow
+    let wanted = flow
         .insns
         .iter()
         .enumerate()
-        .filter(|(index, insn)| is_call(insn) && is_wanted(*index));
-    calls
-        .filter_map(|(index, insn)| Some((Svma(insn.next_ip()), recipe(heights, index)?)))
-        .collect()
+        .filter(|(index, _)| is_wanted(*index));
+    let recipe = |(index, insn): (usize, &Instruction)| {
+        let recipe = match insn.code() {
+            // Where the next function may begin, a signal may as well find that at its entry. And where rbp is 0, it
+            // need not be for good.
+            Code::Syscall if flow.index_of(insn.next_ip()).is_some() => {
+                recipe(heights, index).filter(|r| *r != Recipe::Outermost)
+            }
+            _ if is_call(insn) => recipe(heights, index),
+            _ => None,
+        };
+        Some((Svma(insn.next_ip()), recipe?))
+    };
+    wanted.filter_map(recipe).collect()
 }
 
 fn recipe(heights: &Heights, index: usize) -> Option<Recipe> {

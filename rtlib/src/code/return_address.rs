@@ -8,7 +8,7 @@ use super::cfi::{self, Cfa, RBP, RSP, RegisterRule};
 use super::modules::{MODULES, Range};
 use super::rules::RULES;
 use super::{coroutines, published};
-use crate::arch::call;
+use crate::arch::{call, signal_frame};
 use crate::os::foreign;
 use crate::os::parameters::ipath_parameters;
 
@@ -33,6 +33,9 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
     let Some(fde) = range.tables.and_then(|t| t.find(look_up)) else {
         if is_entry_code(pc) {
             return Some(Rule::Root);
+        }
+        if is_restorer(&range, pc) {
+            return Some(Rule::Full);
         }
         // A root may be no address behind a call: goroutines return to one.
         return match published::rule_of(pc) {
@@ -118,6 +121,24 @@ pub fn is_context_start(range: &Range, pc: u64) -> bool {
         coroutines::note();
     }
     is_start
+}
+
+/// Whether a signal handler returns to `pc`, in code without an unwind entry that says so.
+pub fn is_restorer(range: &Range, pc: u64) -> bool {
+    if pc < range.start || range.end - pc < signal_frame::RESTORER.len() as u64 {
+        return false;
+    }
+    // SAFETY: the bytes lie in a mapping that is executable and so readable.
+    unsafe { foreign::read_array(pc) == Some(signal_frame::RESTORER) }
+}
+
+/// Whether a system call ends at `pc`.
+pub fn is_after_system_call(range: &Range, pc: u64) -> bool {
+    let first = pc.wrapping_sub(call::SYSTEM_CALL.len() as u64);
+    // SAFETY: the bytes lie in a mapping that is executable and so readable.
+    first >= range.start
+        && pc <= range.end
+        && unsafe { foreign::read_array(first) == Some(call::SYSTEM_CALL) }
 }
 
 /// Whether `pc` is where a call returns to.

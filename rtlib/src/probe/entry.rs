@@ -4,7 +4,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use abi::image::{FUNCTION_EXITS, FUNCTION_MOVES, FUNCTION_REAPER};
-use abi::segment::{ROOT_COMPLETE, RecordHead};
+use abi::segment::RecordHead;
 
 use super::next::{AGAIN, DONE, FOUND};
 use super::{busy, ending, moves};
@@ -194,7 +194,7 @@ unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool
         (*thread).walker.fold_last(function);
         let walk = (*thread).walker.last_walk();
         // A stack whose root was not reached is known by the end of its mapping, which others move that touch it.
-        let is_same_stack = walk.root != ROOT_COMPLETE || walk.stack == stack;
+        let is_same_stack = !walk.is_whole || walk.stack == stack;
         let known = find_last(thread, function);
         let is_trusted = ipath_parameters.distrust.load(Ordering::Relaxed) == 0;
         !(is_trusted && is_same_stack && known.is_some_and(|known| ptr::eq(known, record)))
@@ -251,7 +251,7 @@ unsafe fn record_slowly(
             record::enter(known);
             return Some(());
         }
-        if walk.root == ROOT_COMPLETE {
+        if walk.is_whole {
             let root = path.frame(walk.len as usize - 1);
             note_stack(thread, &walk, root);
             coroutines::arrive(calls, ledger, walk.stack);

@@ -38,15 +38,20 @@ impl Walker {
         found.is_some() && self.stack.high != before.high
     }
 
-    /// Makes the stack that holds `slot` the thread's current one. It may lie across several mappings, as a
-    /// goroutine's does where the heap that it is in has grown or has been given advice.
+    /// Makes the stack that holds `slot` the thread's current one.
     pub(super) fn find_stack(&mut self, slot: u64) -> Option<()> {
+        self.stack = self.stack_at(slot)?;
+        self.set_quick();
+        Some(())
+    }
+
+    /// The stack that holds `slot`. It may lie across several mappings, as a goroutine's does where the heap that it
+    /// is in has grown or has been given advice.
+    pub(super) fn stack_at(&mut self, slot: u64) -> Option<StackRange> {
         if let Some(known) = self.stacks.iter_mut().find(|r| r.holds(slot)) {
             // It may be another stack by now, which ends elsewhere.
             if !sys::may_call() || sys::is_mapped(slot & !(abi::PAGE - 1), known.high) {
-                self.stack = *known;
-                self.set_quick();
-                return Some(());
+                return Some(*known);
             }
             *known = StackRange { low: 0, high: 0 };
         }
@@ -66,9 +71,7 @@ impl Walker {
             range.low = range.low.min(self.stacks[at].low);
         }
         self.stacks[at] = range;
-        self.stack = range;
-        self.set_quick();
-        Some(())
+        Some(range)
     }
 }
 

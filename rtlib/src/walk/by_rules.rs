@@ -146,6 +146,7 @@ impl Walker {
                     Step::Root => {
                         walk.root = ROOT_COMPLETE;
                         walk.stack = at.sp;
+                        walk.is_whole = true;
                         break;
                     }
                     Step::Stop => {

@@ -7,14 +7,22 @@ use super::by_rules::{At, Step, Words, step};
 use super::frame::Frame;
 use super::outcome::{Obstacle, Walk, depth_limit};
 use super::walker::Walker;
+use crate::arch::signal_frame;
 use crate::code::cfi::{self, Cfa, RBP, RSP, RegisterRule, Registers};
 use crate::code::frame_pointer::{self, Evidence};
 use crate::code::modules::MODULES;
 use crate::code::published;
-use crate::code::return_address::{is_after_call, is_context_start, is_entry_code};
+use crate::code::return_address::{
+    is_after_call, is_after_system_call, is_context_start, is_entry_code, is_restorer,
+};
 use crate::code::rules::RULES;
 use crate::os::foreign::Window;
 use crate::os::hash;
+
+/// Bytes below the stack pointer that no signal handler overwrites (psABI 3.2.2).
+const RED_ZONE: u64 = 128;
+/// Alternate stacks that a walk leaves: a handler on one is rarely interrupted by one on another.
+const MOST_CROSSINGS: u32 = 8;
 
 impl Walker {
     /// Walks from a frame of `function`'s caller, or of any caller.
@@ -30,7 +38,8 @@ impl Walker {
             mut pc,
             mut registers,
         } = frame;
-        let high = self.stack.high;
+        let mut high = self.stack.high;
+        let mut crossings = 0;
         let mut is_return = true;
         let mut walk = Walk::begin(function, high);
         let window = Window::new();
@@ -50,8 +59,14 @@ impl Walker {
             walk.len += 1;
             walk.hash = hash::mix(walk.hash, frame);
             let sp = registers[RSP];
+            // In an epilogue entries still name the slots of registers that have been taken off the stack.
+            let low = if is_return {
+                sp
+            } else {
+                sp.saturating_sub(RED_ZONE)
+            };
             let load = |at: u64| {
-                let is_inside = at >= sp && at <= high - 8;
+                let is_inside = at >= low && at <= high - 8;
                 // SAFETY: a word of the stack, which nobody else writes.
                 is_inside
                     .then(|| unsafe { window.word(at, high) })
@@ -61,20 +76,32 @@ impl Walker {
                 Next::Caller {
                     pc: caller,
                     signal_frame,
-                } if registers[RSP] > sp => {
+                } => {
+                    let to = registers[RSP];
                     pc = caller;
                     is_return = !signal_frame;
+                    if to > sp && to <= high {
+                        continue;
+                    }
+                    // A handler on an alternate stack goes on on the one that the signal came to.
+                    crossings += 1;
+                    let may_cross = signal_frame && crossings <= MOST_CROSSINGS;
+                    if let Some(other) = may_cross.then(|| self.stack_at(to)).flatten() {
+                        high = other.high;
+                        continue;
+                    }
+                    walk.root = ROOT_INCOMPLETE;
                 }
                 Next::Root => {
                     walk.root = ROOT_COMPLETE;
-                    walk.stack = sp;
-                    break;
+                    walk.is_whole = crossings == 0;
+                    if walk.is_whole {
+                        walk.stack = sp;
+                    }
                 }
-                _ => {
-                    walk.root = ROOT_INCOMPLETE;
-                    break;
-                }
+                Next::Stop => walk.root = ROOT_INCOMPLETE,
             }
+            break;
         }
         walk.hash = hash::mix(walk.hash, u64::from(walk.root));
         Ok(walk)
@@ -115,7 +142,13 @@ fn by_tables(
         if is_entry_code(pc) {
             return Some(Next::Root);
         }
-        let rule = published::rule_of(pc).filter(|_| is_return);
+        if is_return && is_restorer(&range, pc) {
+            return leave_signal_frame(registers, load);
+        }
+        // What a signal has interrupted has one where a system call has just returned. Where a call has, it may as
+        // well be at the entry of the next function.
+        let has_rule = is_return || is_after_system_call(&range, pc);
+        let rule = has_rule.then(|| published::rule_of(pc)).flatten();
         let rule = rule.or_else(|| frame_pointer(registers, pc, is_return, load))?;
         return by_rule(registers, rule, high, load);
     };
@@ -150,6 +183,21 @@ fn by_tables(
     Some(Next::Caller {
         pc: registers[cfi::RA],
         signal_frame: fde.signal_frame,
+    })
+}
+
+/// Takes the registers from where a signal handler returns to, to what the signal has interrupted.
+fn leave_signal_frame(
+    registers: &mut Registers,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Next> {
+    let sp = registers[RSP];
+    for (register, offset) in signal_frame::REGISTERS {
+        registers[register] = load(sp.wrapping_add(offset))?;
+    }
+    Some(Next::Caller {
+        pc: load(sp.wrapping_add(signal_frame::PC))?,
+        signal_frame: true,
     })
 }
 

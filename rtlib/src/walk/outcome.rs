@@ -17,8 +17,11 @@ pub struct Walk {
     pub hash: u64,
     /// How it ended, one of the segment's `ROOT_*` nodes.
     pub root: u32,
-    /// Which stack: the CFA of the root frame, or where that was not reached the stack's end.
+    /// Which stack: the CFA of the root frame, or where that was not reached on it the stack's end.
     pub stack: u64,
+    /// Whether it was: not so where the walk went on from an alternate signal stack to what the signal has
+    /// interrupted, either.
+    pub is_whole: bool,
     /// Words read.
     pub(super) reads: u64,
     /// Whether those words alone have led to all this, and not the bounds of the stack's mapping.
@@ -35,6 +38,7 @@ impl Walk {
             hash: begin_hash(function),
             root: 0,
             stack: high,
+            is_whole: false,
             reads: 0,
             is_determined: false,
             has_sites: false,

@@ -1,8 +1,6 @@
 //! Walks that are made whatever it takes: rules are learnt, bounds are found, tables are evaluated. They run on
 //! the thread's private stack, with signals blocked.
 
-use abi::segment::ROOT_COMPLETE;
-
 use super::bounds;
 use super::buffers::MOST;
 use super::by_rules::{At, Step, Words, step};
@@ -58,7 +56,7 @@ impl Walker {
                 let walk = unsafe { self.walk_fully(0, *frame) };
                 walk.map(|walk| Stack {
                     id: walk.stack,
-                    is_whole: walk.root == ROOT_COMPLETE,
+                    is_whole: walk.is_whole,
                 })
             } else {
                 self.stack_by_rules(frame)

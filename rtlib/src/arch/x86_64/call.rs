@@ -32,6 +32,9 @@ fn indirect_len(modrm: u8, sib: Option<u8>) -> usize {
     2 + usize::from(has_sib) + displacement
 }
 
+/// `syscall`.
+pub const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+
 /// How glibc's `__start_context` begins, to which functions that makecontext(3) has set up return: it takes
 /// the stack pointer from rbx (sysdeps/unix/sysv/linux/x86_64/__start_context.S).
 pub const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];

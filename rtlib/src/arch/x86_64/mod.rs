@@ -6,5 +6,7 @@ pub mod fence;
 #[cfg(ipath_image)]
 mod freestanding;
 pub mod prefetch;
+pub mod register;
+pub mod signal_frame;
 pub mod system_call;
 pub mod thread_pointer;

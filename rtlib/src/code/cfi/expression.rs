@@ -1,7 +1,7 @@
 //! DWARF expressions as unwind tables use them: DWARF 5 section 2.5, without locations.
 
 use super::cursor::Cursor;
-use super::registers::COLUMNS;
+use crate::arch::register::COLUMNS;
 
 /// Register values by DWARF column.
 pub type Registers = [u64; COLUMNS];

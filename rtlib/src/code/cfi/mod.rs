@@ -4,14 +4,13 @@
 mod cursor;
 mod expression;
 mod program;
-mod registers;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
+pub use crate::arch::register::{COLUMNS, RA, RBP, RBX, RSP};
 pub use cursor::{Cursor, Region};
 pub use expression::{Registers, evaluate, load_at_register_plus, register_plus};
 pub use program::{Cfa, RegisterRule, Row, row_at};
-pub use registers::{COLUMNS, RA, RBP, RBX, RSP};
 pub use table::{Fde, find_fde, find_fde_in};

@@ -1,8 +1,8 @@
 //! The rules in force at an address: DWARF 5 section 6.4.2, call-frame instructions.
 
 use super::cursor::Cursor;
-use super::registers::{COLUMNS, RSP};
 use super::table::Fde;
+use crate::arch::register::{COLUMNS, RSP};
 
 /// How the canonical frame address is found.
 #[derive(Clone, Copy, Debug)]
