@@ -9,7 +9,7 @@
 use abi::rule::Rule;
 
 use super::modules::MODULES;
-use super::return_address::{is_after_call, is_context_start, rule_of};
+use super::return_address::{is_after_call, is_context_start, may_follow_call, rule_of};
 
 /// Bytes between the two that are looked at: in a larger frame it stays in doubt.
 const LARGEST: u64 = 64 << 10;
@@ -27,13 +27,15 @@ pub enum Evidence {
 
 /// Judges `rbp` where the stack pointer is `sp`. `load` reads a word of the stack above it.
 pub fn judge(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
-    // Code may have been mapped since the maps were last read, or unmapped, which may not be read.
-    MODULES.read_again();
+    // Code may have been unmapped since the maps were last read.
+    MODULES.read_sometimes();
     let is_place = rbp >= sp && rbp.is_multiple_of(8);
     let caller = rbp.checked_add(8).filter(|_| is_place).and_then(load);
     let is_caller = caller.is_some_and(|pc| {
-        let range = MODULES.find(pc.wrapping_sub(1));
-        range.is_some_and(|range| is_after_call(&range, pc) || is_context_start(&range, pc))
+        is_called_from(pc)
+            || MODULES
+                .known(pc.wrapping_sub(1))
+                .is_some_and(|range| is_context_start(&range, pc))
     });
     if !is_caller {
         return Evidence::Other;
@@ -46,21 +48,28 @@ pub fn judge(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
 
 /// Whether a word between the two may be a return address in use, as far as code is known.
 fn is_another_frame_between(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> bool {
-    (sp..rbp)
-        .step_by(8)
-        .any(|slot| load(slot).is_none_or(|pc| is_known_code(pc) && may_be_in_use(slot, rbp, load)))
+    (sp..rbp).step_by(8).any(|slot| {
+        load(slot).is_none_or(|pc| is_called_from(pc) && may_be_in_use(slot, rbp, load))
+    })
 }
 
-/// Whether an address lies behind a call, in code seen so far.
-fn is_known_code(pc: u64) -> bool {
-    let range = MODULES.known(pc.wrapping_sub(1));
-    range.is_some_and(|range| is_after_call(&range, pc))
+/// Whether an address follows a call. Most words of a stack are no addresses, or lead to data. Only of what looks like
+/// a call, in memory that is not known to be code, the maps have to tell whether it has become that.
+fn is_called_from(pc: u64) -> bool {
+    let before = pc.wrapping_sub(1);
+    if let Some(range) = MODULES.known(before) {
+        return is_after_call(&range, pc);
+    }
+    may_follow_call(pc)
+        && MODULES
+            .find(before)
+            .is_some_and(|range| is_after_call(&range, pc))
 }
 
 /// Whether the return address at `slot`, and those that follow from it, lead beyond `rbp`.
 fn may_be_in_use(mut slot: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> bool {
     while slot <= rbp {
-        let Some(pc) = load(slot).filter(|&pc| is_known_code(pc)) else {
+        let Some(pc) = load(slot).filter(|&pc| is_called_from(pc)) else {
             return false;
         };
         // What another register decides is not known here.
@@ -73,5 +82,53 @@ fn may_be_in_use(mut slot: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> 
         }
         slot = next;
     }
-    load(slot).is_some_and(is_known_code)
+    load(slot).is_some_and(is_called_from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::parameters::ipath_parameters;
+    use crate::os::sys;
+    use core::sync::atomic::Ordering;
+    use std::vec::Vec;
+
+    #[unsafe(naked)]
+    extern "C" fn own_return_address() -> u64 {
+        core::arch::naked_asm!("mov rax, [rsp]", "ret");
+    }
+
+    /// The maps are read again for what may be code by now alone, and not for each word.
+    #[test]
+    fn code_that_has_come_since_is_seen_and_data_cost_nothing() {
+        ipath_parameters.system_calls.store(1, Ordering::Relaxed);
+        let page = sys::map_anonymous(abi::PAGE).expect("memory");
+        let caller = own_return_address();
+        // What is between the stack pointer and the place that rbp points to: numbers, addresses of data.
+        let data = [1, 2, &raw const caller as u64, page, page + 64, u64::MAX];
+        let stack: Vec<u64> = data.into_iter().chain([0, caller]).collect();
+        let sp = stack.as_ptr() as u64;
+        let rbp = sp + 8 * data.len() as u64;
+        let load = |at: u64| stack.get((at.wrapping_sub(sp) / 8) as usize).copied();
+        assert_eq!(judge(sp, rbp, &load), Evidence::FramePointer);
+        let read = MODULES.times_read();
+        let slow = || MODULES.times_read() - read;
+        for _ in 0..1000 {
+            assert_eq!(judge(sp, rbp, &load), Evidence::FramePointer);
+        }
+        assert!(slow() < 100, "{} times for 6000 words", slow());
+        // A call before one of these words, which runs now.
+        const CALL: [u8; 2] = [0xff, 0xd0];
+        // SAFETY: the page is the test's own.
+        unsafe { ((page + 62) as *mut [u8; 2]).write(CALL) };
+        assert_eq!(
+            judge(sp, rbp, &load),
+            Evidence::FramePointer,
+            "not code yet"
+        );
+        sys::make_executable(page, abi::PAGE);
+        assert_eq!(judge(sp, rbp, &load), Evidence::Doubtful);
+        // SAFETY: nothing of it is used any more.
+        unsafe { sys::unmap(page, abi::PAGE) };
+    }
 }

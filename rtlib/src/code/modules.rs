@@ -94,6 +94,8 @@ struct List {
     /// Whether all could be read the last time, and when that was, by the time-stamp counter.
     is_whole: bool,
     read_at: u64,
+    #[cfg(test)]
+    times_read: u64,
 }
 
 /// The executable mappings, as far as they have been seen.
@@ -122,6 +124,8 @@ impl Modules {
                 parsed: 0,
                 is_whole: false,
                 read_at: 0,
+                #[cfg(test)]
+                times_read: 0,
             }),
         }
     }
@@ -149,12 +153,7 @@ impl Modules {
         self.with(|list| list.find(address))
     }
 
-    /// Reads the maps again.
-    pub fn read_again(&self) {
-        self.with(List::refresh);
-    }
-
-    /// The same if they were last read some time ago: what was there then may have been unloaded.
+    /// Reads the maps again if they were last read some time ago: what was there then may have been unloaded.
     pub fn read_sometimes(&self) {
         self.with(|list| {
             if clock::now().wrapping_sub(list.read_at) > A_WHILE {
@@ -166,6 +165,12 @@ impl Modules {
     /// Whether the maps could be read the last time.
     pub fn are_whole(&self) -> bool {
         self.with(|list| list.is_whole)
+    }
+
+    /// How often the maps have been read.
+    #[cfg(test)]
+    pub fn times_read(&self) -> u64 {
+        self.with(|list| list.times_read)
     }
 
     fn with<R>(&self, work: impl FnOnce(&mut List) -> R) -> R {
@@ -198,6 +203,10 @@ impl List {
             return;
         }
         self.parsed = published;
+        #[cfg(test)]
+        {
+            self.times_read += 1;
+        }
         let mut is_begun = false;
         // The mapping at offset 0 of the file last seen: the file's ELF header, if it is one.
         let mut head: Option<Mapping> = None;

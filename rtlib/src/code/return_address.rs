@@ -132,6 +132,20 @@ pub fn is_restorer(range: &Range, pc: u64) -> bool {
     unsafe { foreign::read_array(pc) == Some(signal_frame::RESTORER) }
 }
 
+/// Whether what stands before `pc`, whatever that is, may be a call. It is where that is not to be told.
+pub fn may_follow_call(pc: u64) -> bool {
+    /// No program has memory below (vm.mmap_min_addr), nor above.
+    const USER: core::ops::Range<u64> = 1 << 16..1 << 47;
+    if !USER.contains(&pc) {
+        return false;
+    }
+    let mut bytes = [0; call::LONGEST];
+    match foreign::try_read(pc.wrapping_sub(call::LONGEST as u64), &mut bytes) {
+        Some(count) => count == bytes.len() && call::ends_with_call(&bytes),
+        None => true,
+    }
+}
+
 /// Whether a system call ends at `pc`.
 pub fn is_after_system_call(range: &Range, pc: u64) -> bool {
     let first = pc.wrapping_sub(call::SYSTEM_CALL.len() as u64);

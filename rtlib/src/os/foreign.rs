@@ -14,16 +14,24 @@ use super::sys::{self, Refused};
 /// It is memory of the program that was seen mapped.
 #[inline(never)]
 pub unsafe fn read(at: u64, to: &mut [u8]) -> usize {
-    if sys::may_call() {
-        match sys::read_memory(at, to) {
-            Ok(count) => return count,
-            Err(Refused::Fault) => return 0,
-            Err(Refused::Call) => {}
-        }
+    if let Some(count) = try_read(at, to) {
+        return count;
     }
     // SAFETY: the caller's promise.
     unsafe { ptr::copy_nonoverlapping(at as *const u8, to.as_mut_ptr(), to.len()) };
     to.len()
+}
+
+/// The same of any address; `None` where the kernel may not be asked for it.
+pub fn try_read(at: u64, to: &mut [u8]) -> Option<usize> {
+    if !sys::may_call() {
+        return None;
+    }
+    match sys::read_memory(at, to) {
+        Ok(count) => Some(count),
+        Err(Refused::Fault) => Some(0),
+        Err(Refused::Call) => None,
+    }
 }
 
 /// Copies so many bytes, or none.

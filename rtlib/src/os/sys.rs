@@ -27,6 +27,15 @@ pub unsafe fn unmap(address: u64, len: u64) {
     unsafe { syscall(number::MUNMAP, [address, len, 0, 0, 0, 0]) };
 }
 
+/// Makes memory of the tests' own executable.
+#[cfg(test)]
+pub fn make_executable(address: u64, len: u64) {
+    const READ_EXECUTE: u64 = 1 | 4;
+    // SAFETY: the callers' own memory.
+    let done = unsafe { syscall(number::MPROTECT, [address, len, READ_EXECUTE, 0, 0, 0]) };
+    assert_eq!(done, 0);
+}
+
 /// Makes the pages of a mapping present and writable; false where there is no memory for them,
 /// which a plain write would answer with SIGBUS.
 pub fn populate(address: u64, len: u64) -> bool {

@@ -9,6 +9,8 @@ pub mod number {
     pub const OPEN: u64 = 2;
     pub const CLOSE: u64 = 3;
     pub const MMAP: u64 = 9;
+    #[cfg(test)]
+    pub const MPROTECT: u64 = 10;
     pub const MUNMAP: u64 = 11;
     pub const MADVISE: u64 = 28;
     pub const RT_SIGPROCMASK: u64 = 14;
