@@ -54,6 +54,21 @@ fn static_glibc() {
     profile.assert_complete("every path ends at _start");
 }
 
+/// A static program makes its first thread's control block itself, so that the thread comes out of that function with
+/// another FS base than it went in with.
+#[test]
+fn fs_base_set_inside_a_call() {
+    let program = Program::new(&program_with("paths.c", &["-static"]), [""; 0]);
+    let scratch = Scratch::new("static");
+    let file = scratch.file("p.json");
+    program.under_ipath(&["__libc_setup_tls", "work"], "count,wall", &file);
+    let profile = Profile::read(&file);
+    assert_eq!(profile.calls("__libc_setup_tls"), 1);
+    assert!(profile.calls("work") > 100);
+    profile.assert_lossless();
+    assert_eq!(profile.losses.open, Some(0), "it returns");
+}
+
 /// musl's own functions have no unwind tables, and gdb loses its way there. The program's own frames are
 /// those it has with glibc, which `static_glibc` compares with gdb.
 #[test]

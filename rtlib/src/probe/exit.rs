@@ -60,12 +60,14 @@ fn moves(function: u32) -> bool {
     parameters::flags(function) & FUNCTION_MOVES != 0
 }
 
-/// Makes a thread known that comes out of a call which another one may have begun.
+/// Makes a thread known that comes out of a call which another one may have begun, or it itself before it had a control
+/// block.
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
 fn meet() -> *mut Thread {
-    if !code::coroutines::are_known() || !registry::register() {
+    let may_have_begun = code::coroutines::are_known() || registry::has_first();
+    if !may_have_begun || !registry::register() {
         return DONE;
     }
     AGAIN

@@ -197,6 +197,9 @@ pub fn register() -> bool {
         return false;
     }
     WORK.set(REGISTRY.get(WORK.fs()));
+    if !WORK.is_done() && move_first() {
+        return end();
+    }
     if !WORK.is_done() {
         find_ended(false);
         if !WORK.is_done() {
@@ -283,7 +286,6 @@ fn give() {
     unsafe {
         (&raw mut (*thread).tid).write_volatile(NOBODY);
         let owner = &raw mut (*thread).owner;
-        (*owner).fs = fs;
         let own = || -> Option<u32> {
             Some((fs.wrapping_add(tid_offset()?) as *const u32).read_volatile())
         };
@@ -295,6 +297,19 @@ fn give() {
             true => (sys::gettid(), sys::own_pid()),
             false => (own().unwrap_or((*thread).ledger.thread()), 0),
         };
+        (*thread).busy = 0;
+        lead(thread, fs);
+    }
+}
+
+/// Has the calling thread, whose FS base this is, find its id where it looks for it.
+///
+/// # Safety
+/// The place is the caller's, and the lock held.
+unsafe fn lead(thread: *mut Thread, fs: u64) {
+    // SAFETY: the caller's promise; where its id stands at an offset, the control block is there.
+    unsafe {
+        let owner = &raw mut (*thread).owner;
         let (tid, from_fs) = match tid_offset() {
             Some(offset) => (
                 (fs.wrapping_add(offset) as *const u32).read_volatile(),
@@ -305,10 +320,42 @@ fn give() {
                 (&raw const (*thread).tid as u64).wrapping_sub(fs),
             ),
         };
+        (*owner).fs = fs;
         (*thread).tid_from_fs = from_fs;
-        (*thread).busy = 0;
         (&raw mut (*owner).tid).write_volatile(tid);
     }
+}
+
+/// The FS base of a thread that has no control block yet: the first one, as the kernel starts a program.
+const NONE_YET: u64 = 0;
+
+/// Whether there is a thread that was met before it had a control block.
+pub fn has_first() -> bool {
+    !REGISTRY.get(NONE_YET).is_null()
+}
+
+/// Keeps the place of the calling thread where that was met before it had a control block, as in functions of a static
+/// program that make one. Whether it was.
+#[inline(never)]
+fn move_first() -> bool {
+    let thread = REGISTRY.get(NONE_YET);
+    // SAFETY: places stay valid.
+    let is_own = !thread.is_null()
+        && unsafe { !sys::may_call() || (*thread).owner.kernel_tid == sys::gettid() };
+    if is_own {
+        REGISTRY.remove(NONE_YET);
+        // SAFETY: the lock is held, and the place the caller's; all of it stays so.
+        unsafe {
+            let is_whole = (*thread).tid == (*thread).owner.tid;
+            lead(thread, WORK.fs());
+            if is_whole {
+                (&raw mut (*thread).tid).write_volatile((*thread).owner.tid);
+            }
+        }
+        REGISTRY.insert(WORK.fs(), thread);
+        WORK.set(thread);
+    }
+    is_own
 }
 
 /// Looks for a place whose thread has ended, among a few or all; the FS base of that leads to it no longer.
