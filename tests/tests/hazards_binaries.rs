@@ -158,6 +158,41 @@ fn debug_frame() {
     }
 }
 
+/// Functions without unwind entries amid code that has them, with symbols and without. gdb is shown a twin in
+/// which they have entries, too.
+#[test]
+fn partial_tables() {
+    let assembly = source("partial_tables.S").display().to_string();
+    let with = |flags: &[&'static str]| {
+        let flags = [flags, &["-rdynamic"]].concat();
+        program_with(
+            "partial_tables.c",
+            &[&[assembly.as_str()], &flags[..]].concat(),
+        )
+    };
+    let described = with(&["-DDESCRIBED"]);
+    let sites = sites(&described, "work");
+    let found = oracle::run(&Program::new(&described, [""; 0]), &sites);
+    for bare in [with(&[]), with(&["-s"])] {
+        assert_eq!(vec![site(&bare, "work")], sites);
+        for program in [
+            Program::new(&bare, [""; 0]),
+            Program::new(&bare, [""; 0]).verified(),
+        ] {
+            let scratch = Scratch::new("partial");
+            let file = scratch.file("p.json");
+            let plain = program.plain();
+            assert_output_kept(&plain, &program.under_ipath(&["work"], "count,wall", &file));
+            let profile = Profile::read(&file);
+            assert_equal(&profile, &found);
+            profile.assert_lossless();
+        }
+    }
+    for flags in [&["-DINIT"][..], &["-DINIT", "-s"]] {
+        all_kept(&Program::new(&with(flags), [""; 0]));
+    }
+}
+
 #[test]
 fn rust_binary() {
     const RELEASE: &[&str] = &["-C", "lto=fat", "-C", "codegen-units=1"];

@@ -50,6 +50,12 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
         let _ = (pattern.select(&image), pattern.suggestions(&image, 3));
     }
     unnamed_recipes(&image, &context);
+    let gaps = image.uncovered_calls();
+    assert!(gaps.is_sorted_by(|a, b| a.end <= b.start));
+    assert!(image.functions().overlapping(&gaps).len() <= image.functions().len());
+    if let Some(frames) = image.frames() {
+        assert!(frames.entries.is_sorted_by_key(|entry| entry.0));
+    }
     if let Some(section) = ipath::lines::section(input, ".debug_frame") {
         described(&image, &section);
     }

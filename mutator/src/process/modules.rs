@@ -26,6 +26,8 @@ pub struct Module {
     pub range: Range<Avma>,
     /// Its executable mappings.
     pub code: Vec<Mapping>,
+    /// That of the file's beginning, where it can be read.
+    pub head: Option<Mapping>,
     /// The process, through whose root the file is opened.
     process: Process,
 }
@@ -234,11 +236,13 @@ fn continues(group: &[&Mapping], mapping: &Mapping) -> bool {
 fn module(process: &Process, mappings: &[&Mapping]) -> Option<Module> {
     let (first, last) = (mappings.first()?, mappings.last()?);
     let code = mappings.iter().filter(|m| m.execute);
+    let head = mappings.iter().find(|m| m.offset.0 == 0 && m.read);
     let path = first.name.strip_suffix(" (deleted)").unwrap_or(&first.name);
     Some(Module {
         path: path.to_owned(),
         range: first.range.start..last.range.end,
         code: code.map(|&m| m.clone()).collect(),
+        head: head.map(|&m| m.clone()),
         process: process.clone(),
     })
 }

@@ -1,17 +1,16 @@
 //! Unwind tables for code whose file has none that the runtime can search. Static programs are linked
-//! without `.eh_frame_hdr`; other code has no unwind entries that are loaded with it, but may have some
-//! in `.debug_frame`.
+//! without `.eh_frame_hdr`, and tools that change files (patchelf, BOLT) put the program headers where the
+//! runtime does not look for them. Other code has no unwind entries that are loaded with it, but may have some
+//! in `.debug_frame`: all of a file's, or a few functions amid others that have them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use abi::rule::Rule;
 use abi::segment::{AREA_TABLES, TABLE_OF_ENTRIES, TABLE_OF_RULES};
-use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
-use goblin::container::Ctx;
-use goblin::elf::program_header::{PF_X, PT_GNU_EH_FRAME, PT_LOAD};
-use goblin::elf::{Elf, ProgramHeader};
 use patcher::flow::{Recipe, described, recipes, unnamed_recipes};
-use patcher::function::FunctionKind;
+use patcher::function::{Function, FunctionKind};
+use patcher::image::Image;
 use patcher::{Avma, Bias, Svma};
 
 use super::{Locked, SessionError};
@@ -27,13 +26,10 @@ const DEBUG_FRAME: &str = ".debug_frame";
 impl Locked<'_> {
     /// Publishes tables for those of these modules that need them and have none yet.
     pub(super) fn publish_tables(&mut self, modules: &[Module]) -> Result<(), SessionError> {
+        let mut all_rules = Vec::new();
         for module in modules {
             let key = (module.code_range().start.0, module.path.clone());
             if self.document.tables.contains(&key) {
-                continue;
-            }
-            let lacks = Lacks::of(module);
-            if !lacks.index && !lacks.entries {
                 continue;
             }
             let Ok(opened) = images::of_module(module) else {
@@ -42,15 +38,15 @@ impl Locked<'_> {
             let Some(bias) = module.bias(&opened.image) else {
                 continue;
             };
-            if lacks.index {
-                self.publish(&index(module, opened, bias))?;
+            if !is_found(module, &opened.image)
+                && let Some(table) = index(module, &opened.image, bias)
+            {
+                self.publish(&table)?;
             }
-            if lacks.entries {
-                self.publish(&rules(module, opened, bias))?;
-            }
+            all_rules.extend(rules(opened, bias));
             self.document.tables.push(key);
         }
-        Ok(())
+        self.publish(&Table::of_rules(all_rules))
     }
 
     /// Appends a table; nothing where there is no room: paths end there then, and say so.
@@ -68,53 +64,6 @@ impl Locked<'_> {
     }
 }
 
-/// What a module has not.
-#[derive(Default)]
-struct Lacks {
-    /// A sorted table of its unwind entries.
-    index: bool,
-    /// Loaded unwind entries for most of its code, or for some that is described in `.debug_frame`.
-    entries: bool,
-}
-
-impl Lacks {
-    /// By the headers alone. Nothing where they cannot be read.
-    fn of(module: &Module) -> Self {
-        /// Bytes of the sorted table's head, and for each function.
-        const HEAD: u64 = 12;
-        const ENTRY: u64 = 8;
-        /// Bytes of code for a function that are more than usual, in a small module and a large one: a
-        /// look at a small one is cheap.
-        const MANY: (u64, u64) = (200, 1024);
-        const SMALL: u64 = 64 << 10;
-        let parse = |bytes: &[u8]| {
-            let header = Elf::parse_header(bytes).ok()?;
-            let context = Ctx::new(header.container().ok()?, header.endianness().ok()?);
-            let (at, count) = (header.e_phoff as usize, usize::from(header.e_phnum));
-            ProgramHeader::parse(bytes, at, count, context).ok()
-        };
-        let Ok(bytes) = module.open() else {
-            return Self::default();
-        };
-        let Some(headers) = parse(bytes.bytes()) else {
-            return Self::default();
-        };
-        let size = |kind, flags| -> u64 {
-            let of_kind = headers
-                .iter()
-                .filter(|h| h.p_type == kind && h.p_flags & flags == flags);
-            of_kind.map(|h| h.p_memsz).fold(0, u64::saturating_add)
-        };
-        let (index, code) = (size(PT_GNU_EH_FRAME, 0), size(PT_LOAD, PF_X));
-        let many = if code < SMALL { MANY.0 } else { MANY.1 };
-        Self {
-            index: index == 0,
-            entries: (index.saturating_sub(HEAD) / ENTRY).saturating_mul(many) < code
-                || lines::section(bytes.bytes(), DEBUG_FRAME).is_some(),
-        }
-    }
-}
-
 /// What the runtime is given.
 struct Table {
     kind: u64,
@@ -124,13 +73,16 @@ struct Table {
 }
 
 impl Table {
-    fn new(kind: u64, module: &Module, mut rows: Vec<(Avma, u64)>) -> Self {
+    /// Rules of return addresses in any modules: the runtime looks into one such table after the other.
+    fn of_rules(mut rows: Vec<(Avma, u64)>) -> Self {
         rows.sort_unstable();
         rows.dedup_by_key(|row| row.0);
-        let code = module.code_range();
+        let first = rows.first().map_or(0, |row| row.0.0);
+        let last = rows.last().map_or(0, |row| row.0.0);
         Self {
-            kind,
-            code: (code.start, code.end),
+            kind: TABLE_OF_RULES,
+            // Of the calls before them.
+            code: (Avma(first.saturating_sub(1)), Avma(last)),
             frames: (Avma(0), Avma(0)),
             rows,
         }
@@ -151,64 +103,72 @@ impl Table {
     }
 }
 
-/// Where the unwind entries of the module are.
-fn index(module: &Module, opened: &OpenImage, bias: Bias) -> Table {
-    let Some((start, data)) = opened.image.section(".eh_frame") else {
-        return Table::new(TABLE_OF_ENTRIES, module, Vec::new());
-    };
-    let bases = BaseAddresses::default().set_eh_frame(start.0);
-    let frames = EhFrame::new(data, LittleEndian);
-    let mut entries = frames.entries(&bases);
-    let mut rows = Vec::new();
-    // What is malformed ends the list, as it would end the search of an unwinder.
-    while let Ok(Some(entry)) = entries.next() {
-        let CieOrFde::Fde(partial) = entry else {
-            continue;
-        };
-        let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else {
-            break;
-        };
-        let at = bias.to_avma(start.plus(fde.offset() as u64));
-        rows.push((bias.to_avma(Svma(fde.initial_address())), at.0));
-    }
-    let frames = bias.to_avma(start);
-    Table {
-        frames: (frames, frames.plus(data.len() as u64)),
-        ..Table::new(TABLE_OF_ENTRIES, module, rows)
-    }
+/// Does the runtime find the unwind entries by itself: by program headers that lie in the mapping of the file's
+/// beginning (`rtlib/src/modules.rs`)?
+fn is_found(module: &Module, image: &Image<'_>) -> bool {
+    let mapped = module
+        .head
+        .as_ref()
+        .map_or(0, |m| m.range.end.0 - m.range.start.0);
+    image.has_frame_index() && image.program_headers().end.0 <= mapped
 }
 
-/// How the frames of functions without loaded unwind entries are left: as the compiler says, else from
-/// their instructions.
-fn rules(module: &Module, opened: &OpenImage, bias: Bias) -> Table {
+/// Where the unwind entries of the module are; `None` where it has none.
+fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
+    let frames = image.frames()?;
+    let (start, end) = (
+        bias.to_avma(frames.range.start),
+        bias.to_avma(frames.range.end),
+    );
+    // Of a file that is mapped in pieces they lie elsewhere.
+    if start < module.range.start || module.range.end < end {
+        return None;
+    }
+    let code = module.code_range();
+    let row = |(first, at)| (bias.to_avma(first), bias.to_avma(at).0);
+    Some(Table {
+        kind: TABLE_OF_ENTRIES,
+        code: (code.start, code.end),
+        frames: (start, end),
+        rows: frames.entries.into_iter().map(row).collect(),
+    })
+}
+
+/// How the frames of calls that no loaded unwind entry covers are left: as the compiler says, else from the
+/// instructions.
+fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
     let (image, context) = (&opened.image, &opened.context);
-    let functions = image.functions().iter();
-    let bare = functions.filter(|function| {
-        function.kind != FunctionKind::Ifunc && image.fde(function.range.start).is_none()
-    });
-    let named = bare
-        .take(FUNCTIONS)
-        .flat_map(|function| recipes(image, context, &function));
-    let mut found = unnamed_recipes(image, context);
-    found.extend(named);
+    let gaps = image.uncovered_calls();
+    let (mut found, mut roots) = (BTreeMap::new(), Vec::new());
+    if !gaps.is_empty() {
+        let functions = image.functions().overlapping(&gaps);
+        roots.extend(functions.iter().filter_map(go_root));
+        found = unnamed_recipes(image, context);
+        let called = functions.iter().filter(|f| f.kind != FunctionKind::Ifunc);
+        let named = called
+            .take(FUNCTIONS)
+            .flat_map(|function| recipes(image, context, function));
+        found.extend(named.filter(|(after, _)| image.fde(Svma(after.0 - 1)).is_none()));
+    }
     // What the compiler says goes before what its code seems to do.
     if let Some(section) = lines::section(image.data(), DEBUG_FRAME) {
         found.extend(described(image, &section));
     }
-    let rows = found
+    let rules = found
         .into_iter()
-        .map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
-    let roots = go_roots(opened).map(|at| (bias.to_avma(at), Rule::Root.encode()));
-    Table::new(TABLE_OF_RULES, module, rows.chain(roots).collect())
+        .map(|(after, recipe)| (after, rule(recipe)));
+    let roots = roots.into_iter().map(|at| (at, Rule::Root));
+    let rows = rules.chain(roots);
+    rows.map(|(after, rule)| (bias.to_avma(after), rule.encode()))
+        .collect()
 }
 
 /// Where Go's goroutines return to: one instruction into a function that nothing has called there, so
 /// that their first functions seem to have been (runtime/asm_amd64.s, `goexit`).
-fn go_roots(opened: &OpenImage) -> impl Iterator<Item = Svma> {
+fn go_root(function: &Function) -> Option<Svma> {
     const NAMES: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
-    let functions = opened.image.functions().iter();
-    let exits = functions.filter(|f| NAMES.contains(&f.linkage.as_str()));
-    exits.map(|f| f.range.start.plus(1))
+    let is_exit = NAMES.contains(&function.linkage.as_str());
+    is_exit.then(|| function.range.start.plus(1))
 }
 
 fn rule(recipe: Recipe) -> Rule {

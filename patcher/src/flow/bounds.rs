@@ -1,12 +1,12 @@
 //! Recipes for code that has neither symbols nor unwind entries: where its functions start is found by a
 //! sweep of the text.
 //!
-//! A start is where a call goes, or what has its address taken. The second may as well be a label. What
-//! is followed from a wrong start shows: at some return the stack would not be as it was at the entry. So
-//! a start counts where a return is reached with the stack as it was, and none otherwise; functions
-//! without a return count where such a function calls them.
+//! A start is where a call goes, or what has its address taken, or what the loader calls. The second may as
+//! well be a label. What is followed from a wrong start shows: at some return the stack would not be as it
+//! was at the entry. So a start counts where a return is reached with the stack as it was, and none otherwise;
+//! functions without a return count where such a function calls them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
@@ -14,19 +14,22 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 use super::continued::{Own, is_as_at_entry, is_call};
 use super::height::{Calls, Heights};
 use super::recipe::{self, Recipe};
-use super::{Flow, ModuleContext, ends_block, is_jump};
+use super::{Flow, ModuleContext, ends_block, is_jump, scan};
 use crate::addr::Svma;
 use crate::function::{Function, FunctionKind};
-use crate::image::Image;
+use crate::image::{Image, without};
 
 /// Most starts that are followed in a module: a few seconds' work.
 const MOST: usize = 20_000;
 
-/// Most bytes of code of a module that is swept.
+/// Most bytes of code that are swept in a module.
 const LARGEST: u64 = 64 << 20;
 
 /// Most bytes up to the next start that are taken for one function.
 const LONGEST: u64 = 256 << 10;
+
+/// Where less than this part of the code is not known, only that is swept.
+const LITTLE: u64 = 8;
 
 /// What following a start shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,12 +52,11 @@ struct Followed {
 
 /// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
 pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeMap<Svma, Recipe> {
-    let code = image.segments().iter().filter(|s| s.execute);
-    if code.map(|s| s.file_size).sum::<u64>() > LARGEST {
-        return BTreeMap::new();
-    }
     let known = Known::of(image);
-    let mut starts = starts(image, context, &known);
+    let gaps = known.gaps(image);
+    let Some(mut starts) = starts(image, context, &known, &gaps) else {
+        return BTreeMap::new();
+    };
     let followed = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
         let each = starts.iter().enumerate().take(MOST);
         each.filter_map(|(index, &start)| {
@@ -99,11 +101,8 @@ struct Known(Vec<Range<Svma>>);
 
 impl Known {
     fn of(image: &Image<'_>) -> Self {
-        let named = image.functions().iter();
-        let mut ranges: Vec<Range<Svma>> = named
-            .flat_map(|f| std::iter::once(f.range).chain(f.cold))
-            .chain(image.unwind().ranges())
-            .collect();
+        let mut ranges: Vec<Range<Svma>> = image.functions().ranges().collect();
+        ranges.extend(image.unwind().ranges());
         ranges.sort_by_key(|r| (r.start, r.end));
         // So that the one before an address tells whether one of those before covers it.
         let mut end = Svma(0);
@@ -119,6 +118,13 @@ impl Known {
         after.checked_sub(1).is_some_and(|i| at < self.0[i].end)
     }
 
+    /// The code of which they are not, where calls are made in it.
+    fn gaps(&self, image: &Image<'_>) -> Vec<Range<Svma>> {
+        let mut gaps = without(image.code(), self.0.iter().cloned());
+        gaps.retain(|gap| image.has_calls(gap));
+        gaps
+    }
+
     /// Where the code from `at` on is known again, or ends.
     fn next(&self, image: &Image<'_>, at: Svma) -> Option<Svma> {
         let end = image.segment_at(at)?.file_end();
@@ -127,25 +133,49 @@ impl Known {
     }
 }
 
-/// Where functions may start, ascending.
-fn starts(image: &Image<'_>, context: &ModuleContext<'_>, known: &Known) -> Vec<Svma> {
+/// Where functions may start in the gaps, ascending; `None` where that is too much to look through, or nothing.
+fn starts(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    known: &Known,
+    gaps: &[Range<Svma>],
+) -> Option<Vec<Svma>> {
+    let len = |ranges: &[Range<Svma>]| ranges.iter().map(|r| r.end.0 - r.start.0).sum::<u64>();
+    let code = image.code();
+    let is_little = len(gaps).saturating_mul(LITTLE) < len(&code);
+    let swept = if is_little { gaps } else { &code };
+    if gaps.is_empty() || len(swept) > LARGEST {
+        return None;
+    }
     let mut found = vec![image.entry()];
-    for segment in image.segments().iter().filter(|s| s.execute) {
-        let range = segment.range.start..segment.file_end();
-        let len = range.end.0.saturating_sub(range.start.0);
-        let bytes = image.bytes(range.start, len).unwrap_or_default();
+    found.extend(scan::called_by_the_loader(image));
+    let mut jumps = BTreeSet::new();
+    for range in swept {
+        let bytes = image.bytes(range.start, range.end.0 - range.start.0);
+        let bytes = bytes.unwrap_or_default();
         let mut decoder = Decoder::with_ip(64, bytes, range.start.0, DecoderOptions::NONE);
         let mut insn = Instruction::default();
         while decoder.can_decode() {
             decoder.decode_out(&mut insn);
             found.extend(taken(image, &insn));
+            if is_little && is_jump(&insn) {
+                jumps.insert(Svma(insn.near_branch_target()));
+            }
         }
-        found.extend(context.words.within(range));
+    }
+    for gap in gaps {
+        found.extend(context.words.within(gap.clone()));
+        if is_little {
+            // What other code may call, by a scan of its bytes. Where code of the gaps jumps is a label.
+            let branches = context.branches.within(gap.clone());
+            found.extend(branches.filter(|to| !jumps.contains(to)));
+            found.extend(context.leas.within(gap.clone()));
+        }
     }
     found.retain(|&at| image.is_code(at) && !known.covers(at));
     found.sort_unstable();
     found.dedup();
-    found
+    Some(found)
 }
 
 /// The code that an instruction calls, or whose address it forms.

@@ -217,6 +217,16 @@ pub fn text_fields(image: &Image<'_>) -> Vec<Svma> {
     fields
 }
 
+/// What the loader calls when the file has been loaded and before it is unloaded: gABI, Initialization and
+/// Termination Functions. Those of the arrays are relocated words.
+pub fn called_by_the_loader(image: &Image<'_>) -> Vec<Svma> {
+    const DT_INIT: u64 = 12;
+    const DT_FINI: u64 = 13;
+    let entries = dynamic(image).unwrap_or_default().chunks_exact(16);
+    let called = entries.filter(|entry| matches!(le64(entry), DT_INIT | DT_FINI));
+    called.map(|entry| Svma(le64(&entry[8..]))).collect()
+}
+
 fn dynamic<'d>(image: &Image<'d>) -> Option<&'d [u8]> {
     let file = image.data();
     let word = |at: usize| file.get(at..at + 8).map(le64);

@@ -1,5 +1,6 @@
 //! Collecting the functions of an image.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::names::{base_and_clone, owner_of_part};
@@ -183,6 +184,25 @@ impl<'d> FunctionTable<'d> {
         (0..self.entries.len())
             .filter(|&i| self.owner(i).is_none())
             .map(|i| self.function(i))
+    }
+
+    /// The functions that lie in these ranges, ordered by address and apart, with a byte or more of theirs or of a
+    /// split-off part; by address.
+    pub fn overlapping(&self, ranges: &[Range<Svma>]) -> Vec<Function> {
+        let overlaps = |entry: &Entry| {
+            let next = ranges.partition_point(|r| r.end <= entry.start);
+            ranges.get(next).is_some_and(|r| r.start < entry.end)
+        };
+        let entries = self.entries.iter().enumerate();
+        let found = entries.filter(|(_, entry)| overlaps(entry));
+        let whole = found.map(|(index, _)| self.owner(index).unwrap_or(index));
+        let whole: BTreeSet<usize> = whole.collect();
+        whole.into_iter().map(|i| self.function(i)).collect()
+    }
+
+    /// The code of all functions and split-off parts, by address.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<Svma>> + '_ {
+        self.entries.iter().map(|e| e.start..e.end)
     }
 
     /// What the entry at `index` is a part of.

@@ -4,6 +4,7 @@ mod error;
 mod layout;
 mod lsda;
 mod plt;
+mod uncovered;
 mod unwind;
 
 #[cfg(test)]
@@ -11,23 +12,25 @@ pub(crate) mod oracle;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
 use goblin::elf::header::{EM_X86_64, ET_DYN, Header};
-use goblin::elf::program_header::{PT_INTERP, PT_NOTE, ProgramHeader};
+use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_INTERP, PT_NOTE, ProgramHeader};
 use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS, SectionHeader};
 
-use crate::addr::Svma;
+use crate::addr::{FileOffset, Svma};
 use crate::function::FunctionTable;
 
 pub use error::ImageError;
 pub(crate) use layout::Section;
 pub use layout::Segment;
 use plt::Plt;
+pub(crate) use uncovered::without;
 use unwind::Unwind;
-pub use unwind::{CfaAt, Fde};
+pub use unwind::{CfaAt, Fde, Frames};
 
 /// An x86-64 ELF file.
 pub struct Image<'d> {
@@ -222,6 +225,24 @@ impl<'d> Image<'d> {
     /// program begins there; nobody calls it.
     pub fn is_outermost(&self, at: Svma) -> bool {
         self.unwind().is_outermost(at)
+    }
+
+    /// Where the frame descriptions are once the file is loaded; `None` where they are not, or there are none.
+    pub fn frames(&self) -> Option<Frames> {
+        self.unwind().frames(self)
+    }
+
+    /// Does a program header say where the sorted table of the frame descriptions is, in what is loaded?
+    pub fn has_frame_index(&self) -> bool {
+        let index = self.program(PT_GNU_EH_FRAME);
+        index.is_some_and(|p| self.segment_at(Svma(p.p_vaddr)).is_some())
+    }
+
+    /// Where the program headers stand in the file.
+    pub fn program_headers(&self) -> Range<FileOffset> {
+        let len = u64::from(self.header.e_phentsize) * u64::from(self.header.e_phnum);
+        let start = self.header.e_phoff;
+        FileOffset(start)..FileOffset(start.saturating_add(len))
     }
 
     /// Where exceptions land in the function `fde` describes: addresses from its LSDA, as far as

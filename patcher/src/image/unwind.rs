@@ -25,6 +25,15 @@ pub struct Fde {
     pub lsda: Option<Svma>,
 }
 
+/// Where the frame descriptions of an image are once it is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frames {
+    /// All of them.
+    pub range: Range<Svma>,
+    /// The first address that each covers and where it is, ordered by the first.
+    pub entries: Vec<(Svma, Svma)>,
+}
+
 /// The canonical frame address at an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CfaAt {
@@ -47,9 +56,16 @@ struct Entry {
     is_signal: bool,
 }
 
+/// The section `.eh_frame`.
+struct Section<'d> {
+    frames: EhFrame<Reader<'d>>,
+    bases: BaseAddresses,
+    range: Range<Svma>,
+}
+
 /// The frame descriptions of an image, ordered by address.
 pub(crate) struct Unwind<'d> {
-    section: Option<(EhFrame<Reader<'d>>, BaseAddresses)>,
+    section: Option<Section<'d>>,
     entries: Vec<Entry>,
 }
 
@@ -104,7 +120,11 @@ impl<'d> Unwind<'d> {
             unwind.sort();
         }
         unwind.entries.shrink_to_fit();
-        unwind.section = Some((section, bases));
+        unwind.section = Some(Section {
+            frames: section,
+            bases,
+            range: address.range(bytes.len() as u64),
+        });
         unwind
     }
 
@@ -120,6 +140,18 @@ impl<'d> Unwind<'d> {
             .filter(|e| at.0 < e.end)
     }
 
+    /// Where the descriptions are; `None` where they are not loaded, or there are none.
+    pub(super) fn frames(&self, image: &Image<'_>) -> Option<Frames> {
+        let range = self.section.as_ref()?.range.clone();
+        let segment = image.segment_at(range.start)?;
+        if range.end > segment.file_end() {
+            return None;
+        }
+        let place = |e: &Entry| (Svma(e.start), range.start.plus(e.offset.into()));
+        let entries = self.entries.iter().map(place).collect();
+        Some(Frames { range, entries })
+    }
+
     pub(super) fn fde(&self, at: Svma) -> Option<Fde> {
         self.find(at).map(Entry::fde)
     }
@@ -130,6 +162,11 @@ impl<'d> Unwind<'d> {
             .iter()
             .filter(|e| !e.is_signal)
             .map(|e| Svma(e.start)..Svma(e.end))
+    }
+
+    /// The same with what can only be returned to.
+    pub(crate) fn all_ranges(&self) -> impl Iterator<Item = Range<Svma>> + '_ {
+        self.entries.iter().map(|e| Svma(e.start)..Svma(e.end))
     }
 
     pub(super) fn cfa(&self, at: Svma) -> CfaAt {
@@ -157,14 +194,14 @@ impl<'d> Unwind<'d> {
             // Ten kilobytes to set up, for an answer that takes a microsecond.
             static CONTEXT: RefCell<UnwindContext<usize>> = RefCell::new(UnwindContext::new());
         }
-        let (section, bases) = self.section.as_ref()?;
+        let Section { frames, bases, .. } = self.section.as_ref()?;
         let offset = EhFrameOffset(self.find(at)?.offset as usize);
-        let fde = section
+        let fde = frames
             .fde_from_offset(bases, offset, EhFrame::cie_from_offset)
             .ok()?;
         CONTEXT.with_borrow_mut(|context| {
             let row = fde
-                .unwind_info_for_address(section, bases, context, at.0)
+                .unwind_info_for_address(frames, bases, context, at.0)
                 .ok()?;
             Some(read(row))
         })

@@ -1,0 +1,129 @@
+//! Code without unwind entries.
+
+use std::ops::Range;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use super::Image;
+use crate::addr::Svma;
+
+/// What BOLT has moved out of there is dead, and everything else has its entries.
+const LEFT_BY_BOLT: &str = ".bolt.org.";
+
+impl Image<'_> {
+    /// Where code may stand, by address: in sections of code but linkage tables, or in executable segments of a
+    /// file without sections.
+    pub(crate) fn code(&self) -> Vec<Range<Svma>> {
+        let sections = self.sections().iter();
+        let of_sections = sections.filter(|s| s.holds_code() && !s.is_plt());
+        let of_sections = of_sections.filter(|s| !s.name.starts_with(LEFT_BY_BOLT));
+        let mut ranges: Vec<_> = of_sections.map(|s| s.range()).collect();
+        if self.sections().iter().all(|s| !s.holds_code()) {
+            let segments = self.segments().iter().filter(|s| s.execute);
+            ranges = segments.map(|s| s.range.start..s.file_end()).collect();
+        }
+        ranges.sort_by_key(|r| (r.start, r.end));
+        // Each byte once, whatever a damaged file says.
+        without(ranges, std::iter::empty())
+    }
+
+    /// The code that no unwind entry covers and in which calls are made, by address.
+    pub fn uncovered_calls(&self) -> Vec<Range<Svma>> {
+        let mut gaps = without(self.code(), self.unwind().all_ranges());
+        gaps.retain(|gap| self.has_calls(gap));
+        gaps
+    }
+
+    /// Is there a call among the instructions from the start of the range on?
+    pub(crate) fn has_calls(&self, range: &Range<Svma>) -> bool {
+        /// First bytes of the opcodes of calls (Intel SDM volume 2, appendix A).
+        const CALLS: [u8; 2] = [0xe8, 0xff];
+        let bytes = self.bytes(range.start, range.end.0 - range.start.0);
+        let bytes = bytes.unwrap_or_default();
+        if !bytes.iter().any(|byte| CALLS.contains(byte)) {
+            return false;
+        }
+        let decoder = Decoder::with_ip(64, bytes, range.start.0, DecoderOptions::NONE);
+        decoder.into_iter().any(|insn| {
+            matches!(
+                insn.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            )
+        })
+    }
+}
+
+/// What is left of `ranges` without `covered`, both ordered by start.
+pub(crate) fn without(
+    ranges: Vec<Range<Svma>>,
+    covered: impl Iterator<Item = Range<Svma>>,
+) -> Vec<Range<Svma>> {
+    let mut left = Vec::new();
+    let mut covered = covered.peekable();
+    let mut to = Svma(0);
+    for range in ranges {
+        let mut at = range.start.max(to);
+        while at < range.end {
+            let Some(next) = covered.peek().cloned() else {
+                break;
+            };
+            if next.start >= range.end {
+                break;
+            }
+            if at < next.start {
+                left.push(at..next.start);
+            }
+            at = at.max(next.end);
+            if next.end > range.end {
+                break;
+            }
+            covered.next();
+        }
+        if at < range.end {
+            left.push(at..range.end);
+        }
+        to = to.max(range.end).max(at);
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(of: &[(u64, u64)]) -> Vec<Range<Svma>> {
+        of.iter().map(|&(a, b)| Svma(a)..Svma(b)).collect()
+    }
+
+    #[test]
+    fn what_is_left_of_ranges() {
+        for (all, covered, expected) in [
+            (&[(10, 20)][..], &[][..], &[(10, 20)][..]),
+            (&[(10, 20)], &[(10, 20)], &[]),
+            (
+                &[(10, 20)],
+                &[(0, 12), (14, 14), (15, 30)],
+                &[(12, 14), (14, 15)],
+            ),
+            (
+                &[(10, 20), (30, 40)],
+                &[(5, 8), (15, 35)],
+                &[(10, 15), (35, 40)],
+            ),
+            (
+                &[(10, 20), (15, 25)],
+                &[(12, 13)],
+                &[(10, 12), (13, 20), (20, 25)],
+            ),
+            (&[(10, 20)], &[(12, 18), (13, 14)], &[(10, 12), (18, 20)]),
+            (
+                &[(10, 20), (22, 30)],
+                &[(12, 25), (13, 28)],
+                &[(10, 12), (28, 30)],
+            ),
+        ] {
+            let left = without(ranges(all), ranges(covered).into_iter());
+            assert_eq!(left, ranges(expected), "{all:?} {covered:?}");
+        }
+    }
+}
