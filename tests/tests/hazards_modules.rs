@@ -1,10 +1,14 @@
 //! Which file is mapped where: text mapped in pieces, other files at the same paths, files that are none.
 
 use ipath_tests::command::Run;
-use ipath_tests::compile::{program, program_with};
+use ipath_tests::compile::{program, program_with, source};
+use ipath_tests::exact::check;
+use ipath_tests::headers::move_headers;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{Frame, Function, Profile, count};
+use ipath_tests::program::Program;
 use ipath_tests::session::Session;
+use ipath_tests::symbols::sites;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,4 +206,63 @@ fn replaced_library() {
     );
     let module = profile.modules.iter().find(|m| m.path == path);
     assert!(module.is_some(), "{:?}", profile.modules);
+}
+
+/// `paths.c` as a program and as a library of one, whose own file `change` has written.
+fn paths_in(scratch: &Scratch, change: impl Fn(&Path, &Path)) -> [(Program, PathBuf); 2] {
+    const LIBRARY: &str = "libpaths.so";
+    let (own, library) = (scratch.file("own"), scratch.file(LIBRARY));
+    change(&program("paths.c"), &own);
+    let soname = format!("-Wl,-soname,{LIBRARY}");
+    let flags = ["-shared", "-fPIC", "-Dmain=library_main", &soname];
+    let whole = program_with("paths.c", &flags);
+    change(&whole, &library);
+    let using = program_with("of_library.c", &[&whole.display().to_string()]);
+    let folder = scratch.path().display().to_string();
+    let using = Program::new(&using, [""; 0]).env("LD_LIBRARY_PATH", &folder);
+    [(Program::new(&own, [""; 0]), own), (using, library)]
+}
+
+/// Program headers that no mapping of the file's beginning has, as in files that BOLT has written, and other
+/// places that tools give them.
+#[test]
+fn headers_elsewhere() {
+    let long = format!("/{}", "x".repeat(3000));
+    let by_patchelf = |from: &Path, to: &Path| {
+        fs::copy(from, to).expect("copy");
+        let patch = Run::new("patchelf").args(["--set-rpath", &long]);
+        patch.arg(to).run().expect(0);
+    };
+    type Change<'a> = &'a dyn Fn(&Path, &Path);
+    let changes: [(&str, Change<'_>); 2] = [("moved", &move_headers), ("patchelf", &by_patchelf)];
+    for (how, change) in changes {
+        let scratch = Scratch::new(how);
+        for (program, file) in paths_in(&scratch, change) {
+            println!("{how} {}", file.display());
+            let profile = check(&program, "work", &sites(&file, "work"));
+            profile.assert_complete("every path ends at _start or in clone");
+        }
+    }
+}
+
+/// The compiler, whose libraries are BOLT's work in some of its releases: who allocates, by whole paths.
+#[test]
+fn bolted_compiler() {
+    let sysroot = Run::new("rustc")
+        .args(["--print", "sysroot"])
+        .run()
+        .expect(0);
+    let compiler = Path::new(sysroot.stdout.trim()).join("bin/rustc");
+    let scratch = Scratch::new("compiler");
+    let (source, file) = (source("release.rs"), scratch.file("p.json"));
+    let options = ["-f", "malloc", "-m", "count", "--max-paths", "500000", "-o"];
+    let run = Run::ipath(["run"]).args(options).arg(&file).arg("--");
+    let run = run
+        .arg(compiler)
+        .args(["--edition", "2024", "-O", "--emit", "obj", "-o"]);
+    run.arg(scratch.file("out.o")).arg(source).run().expect(0);
+    let profile = Profile::read(&file);
+    let calls = profile.calls("malloc");
+    assert!(calls > 10_000, "{calls} calls");
+    profile.assert_complete("the compiler's code has tables");
 }

@@ -1,0 +1,7 @@
+/* A program whose `main` is a library's, as `library_main`. */
+int library_main(int argc, char **argv);
+
+int main(int argc, char **argv)
+{
+    return library_main(argc, argv);
+}
