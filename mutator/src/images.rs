@@ -5,8 +5,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{LazyLock, Mutex};
 
+use patcher::Bias;
+use patcher::flow::unnamed_function;
+use patcher::function::Function;
 use patcher::image::{Image, ImageError};
 use patcher::plan::ModuleContext;
+use patcher::select::Pattern;
 
 use crate::files::FileBytes;
 use crate::process::modules::{Module, VDSO};
@@ -17,6 +21,20 @@ pub struct OpenImage {
     pub image: Image<'static>,
     /// What planning needs to know of the module as a whole.
     pub context: ModuleContext<'static>,
+}
+
+impl OpenImage {
+    /// The functions that a pattern names in the file, whose name is `module`. An address in a process is one at
+    /// this bias.
+    pub fn select(&self, pattern: &Pattern, module: &str, bias: Bias) -> Vec<Function> {
+        let at = pattern.absolute_address().map(|at| bias.to_svma(at));
+        let Some(at) = at.or(pattern.address_in_file()) else {
+            return pattern.select(&self.image, module);
+        };
+        let known = Pattern::select_at(&self.image, at);
+        let found = known.or_else(|| unnamed_function(&self.image, &self.context, at));
+        found.into_iter().collect()
+    }
 }
 
 /// Why a module's file cannot be used.

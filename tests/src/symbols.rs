@@ -1,6 +1,6 @@
 //! Where functions are, according to binutils' nm: independent of ipath's own reading of ELF.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -93,4 +93,23 @@ pub fn address_in(pid: u32, file: &Path, name: &str) -> u64 {
         }
     }
     panic!("{name} of {} is not mapped in {pid}", file.display());
+}
+
+/// First addresses and sizes of all functions of the file whose size is known.
+pub fn functions(file: &Path) -> BTreeMap<u64, u64> {
+    let output = Command::new("nm")
+        .args(["-S", "--defined-only"])
+        .arg(file)
+        .output();
+    let output = output.unwrap_or_else(|e| panic!("start nm: {e}"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
+    let sized = text.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let &[start, size, kind, _] = fields.as_slice() else {
+            return None;
+        };
+        matches!(kind, "T" | "t" | "W" | "w").then(|| (number(start), number(size)))
+    });
+    sized.collect()
 }

@@ -47,7 +47,10 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
         let _ = (image.plt_name(start), recipes(&image, &context, &function));
     }
     for pattern in patterns {
-        let _ = (pattern.select(&image), pattern.suggestions(&image, 3));
+        let _ = (
+            pattern.select(&image, "app"),
+            pattern.suggestions(&image, 3),
+        );
     }
     unnamed_recipes(&image, &context);
     let gaps = image.uncovered_calls();

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::Path;
 
+use patcher::Bias;
 use patcher::function::Function;
 use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
 use patcher::select::Pattern;
@@ -122,14 +123,9 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listi
         };
         let is_there = |function: &Function| module.maps_function(bias, function);
         found.add(image, &module.path, is_there, |pattern| {
-            match pattern.absolute_address() {
-                Some(at) if wanted.iter().any(|p| std::ptr::eq(*p, pattern)) => {
-                    Pattern::select_at(&image.image, bias.to_svma(at))
-                        .into_iter()
-                        .collect()
-                }
-                None if pattern.module_matches(module.file_name()) => pattern.select(&image.image),
-                _ => Vec::new(),
+            match wanted.iter().any(|p| std::ptr::eq(*p, pattern)) {
+                true => image.select(pattern, module.file_name(), bias),
+                false => Vec::new(),
             }
         });
     }
@@ -151,7 +147,7 @@ fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
         |_| true,
         |pattern| {
             if pattern.module_matches(&name) {
-                pattern.select(&image.image)
+                image.select(pattern, &name, Bias::default())
             } else {
                 Vec::new()
             }

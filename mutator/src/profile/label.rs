@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// One line of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The demangled function, or `module+0xOFFSET`.
+    /// The demangled function, or `module+0xSTART`.
     pub name: String,
     /// The source position (`app.c:12`), or the module where there is none.
     pub place: String,
@@ -41,11 +41,15 @@ impl Profile {
         labels
     }
 
-    /// The demangled function of `frame`, or `module+0xOFFSET`.
+    /// The demangled function of `frame`; `module+0xSTART` where it has no name, and the frame's own address in the
+    /// place of START where no function is known there.
     pub fn frame_name(&self, frame: &Frame) -> String {
         match frame.function.as_deref() {
             Some(linkage) if !linkage.is_empty() => readable(linkage),
-            _ => format!("{}+{:#x}", self.module_name(frame.module), frame.address),
+            _ => {
+                let start = frame.address.wrapping_sub(frame.offset.unwrap_or(0));
+                format!("{}+{start:#x}", self.module_name(frame.module))
+            }
         }
     }
 

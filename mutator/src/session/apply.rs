@@ -6,10 +6,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use patcher::Avma;
 use patcher::emit::{Emitted, Place};
 use patcher::plan::{Effects, RefuseReason, Tactic};
 use patcher::select::Pattern;
+use patcher::{Avma, Bias};
 
 use super::claims::Claims;
 use super::place::Places;
@@ -87,18 +87,11 @@ impl Session {
             let Ok(image) = images::of_module(module) else {
                 continue;
             };
-            let names = |pattern: &Pattern| match pattern.absolute_address() {
-                Some(at) => {
-                    let at = at.0.wrapping_sub(doc.bias);
-                    function.address <= at && at < function.address + function.size
-                }
-                None => {
-                    pattern.module_matches(module.file_name())
-                        && pattern
-                            .select(&image.image)
-                            .iter()
-                            .any(|f| f.range.start.0 == function.address)
-                }
+            let names = |pattern: &Pattern| {
+                let name = module.file_name();
+                let selected = || image.select(pattern, name, Bias(doc.bias)).into_iter();
+                pattern.module_matches(name)
+                    && selected().any(|f| f.range.start.0 == function.address)
             };
             if patterns.iter().any(names) {
                 ids.insert(id);

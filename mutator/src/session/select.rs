@@ -1,14 +1,14 @@
 //! Which functions of a process patterns name, and how each would be patched.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 
-use patcher::Bias;
 use patcher::function::Function;
 use patcher::image::Image;
 use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
-use patcher::select::Pattern;
+use patcher::select::{Pattern, name_of_start};
+use patcher::{Bias, Svma};
 
 use crate::error::Failure;
 use crate::images::{self, OpenImage};
@@ -140,10 +140,14 @@ fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Fo
         };
         opened.push((module, image));
         let mut functions: Vec<Function> = Vec::new();
+        let mut by_address: BTreeSet<Svma> = BTreeSet::new();
         for (pattern, matched) in patterns.iter().zip(&mut matched) {
             let here = found(pattern, module, image, bias);
             for function in here.into_iter().filter(|f| module.maps_function(bias, f)) {
                 *matched = true;
+                if pattern.is_address() {
+                    by_address.insert(function.range.start);
+                }
                 if !functions
                     .iter()
                     .any(|f| f.range.start == function.range.start)
@@ -162,6 +166,12 @@ fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Fo
                 }
                 _ => plan(&image.image, &image.context, &function, want),
             };
+            // A glob means functions: what has no name and is none was not meant.
+            let is_meant =
+                !function.linkage.is_empty() || by_address.contains(&function.range.start);
+            if !is_meant && plan.entry.outcome == Err(RefuseReason::Fragment) {
+                continue;
+            }
             selection.candidates.push(Candidate {
                 module: index,
                 image,
@@ -184,14 +194,9 @@ fn is_meant(pattern: &Pattern, module: &Module) -> bool {
 }
 
 fn found(pattern: &Pattern, module: &Module, image: &OpenImage, bias: Bias) -> Vec<Function> {
-    if !is_meant(pattern, module) {
-        return Vec::new();
-    }
-    match pattern.absolute_address() {
-        Some(address) => Pattern::select_at(&image.image, bias.to_svma(address))
-            .into_iter()
-            .collect(),
-        None => pattern.select(&image.image),
+    match is_meant(pattern, module) {
+        true => image.select(pattern, module.file_name(), bias),
+        false => Vec::new(),
     }
 }
 
@@ -214,7 +219,7 @@ fn definitions(pattern: &Pattern, modules: &[Module]) -> Vec<String> {
     };
     let has_it = |module: &&Module| {
         let image = images::of_module(module);
-        module.path != VDSO && image.is_ok_and(|i| !plain.select(&i.image).is_empty())
+        module.path != VDSO && image.is_ok_and(|i| !plain.select(&i.image, "").is_empty())
     };
     let found = modules.iter().filter(has_it).take(MOST);
     found.map(|m| format!("{}!{name}", m.file_name())).collect()
@@ -247,7 +252,7 @@ fn suggestions(pattern: &Pattern, opened: &[(&Module, &'static OpenImage)]) -> V
 /// The demangled name, or where the function stands in its module.
 pub fn display_name(function: &Function, module: &str) -> String {
     if function.linkage.is_empty() {
-        format!("{module}+{:#x}", function.range.start.0)
+        name_of_start(module, function.range.start)
     } else {
         function.name()
     }

@@ -14,7 +14,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 use super::continued::{Own, is_as_at_entry, is_call};
 use super::height::{Calls, Heights};
 use super::recipe::{self, Recipe};
-use super::{Flow, ModuleContext, ends_block, is_jump, scan};
+use super::{Doubt, Flow, ModuleContext, ends_block, is_jump, scan};
 use crate::addr::Svma;
 use crate::function::{Function, FunctionKind};
 use crate::image::{Image, without};
@@ -48,44 +48,21 @@ struct Followed {
     recipes: Vec<(Svma, Recipe)>,
     /// Where its calls go.
     calls: Vec<Svma>,
+    /// Where it ends, if all before that is sure to be its own.
+    end: Option<Svma>,
 }
 
 /// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
 pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeMap<Svma, Recipe> {
-    let known = Known::of(image);
-    let gaps = known.gaps(image);
-    let Some(mut starts) = starts(image, context, &known, &gaps) else {
-        return BTreeMap::new();
-    };
-    let followed = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
-        let each = starts.iter().enumerate().take(MOST);
-        each.filter_map(|(index, &start)| {
-            let end = known.next(image, start)?;
-            let end = starts.get(index + 1).map_or(end, |&next| next.min(end));
-            let is_short = end.0 - start.0 <= LONGEST;
-            Some((
-                start,
-                is_short.then(|| follow(image, context, start..end))??,
-            ))
-        })
-        .collect()
-    };
-    let first = followed(&starts);
-    // What is behind a label is its function's.
-    starts.retain(|start| {
-        first
-            .get(start)
-            .is_some_and(|f| f.verdict != Verdict::Wrong)
-    });
-    let second = followed(&starts);
+    let followed = followed(image, context, &Known::of(image));
     let mut found = BTreeMap::new();
     let mut vouched: Vec<Svma> = vec![image.entry()];
-    for sound in second.values().filter(|f| f.verdict == Verdict::Sound) {
+    for sound in followed.values().filter(|f| f.verdict == Verdict::Sound) {
         found.extend(sound.recipes.iter().copied());
         vouched.extend(&sound.calls);
     }
     while let Some(at) = vouched.pop() {
-        let called = second.get(&at).filter(|f| f.verdict == Verdict::Unproven);
+        let called = followed.get(&at).filter(|f| f.verdict == Verdict::Unproven);
         let Some(called) = called else { continue };
         let before = found.len();
         found.extend(called.recipes.iter().copied());
@@ -96,40 +73,107 @@ pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeM
     found
 }
 
+/// The function around `at` that neither symbols nor unwind entries tell, where it is certain what belongs to it.
+pub fn unnamed_function(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    at: Svma,
+) -> Option<Function> {
+    let known = Known::of(image);
+    if !image.is_code(at) || known.covers(at) {
+        return None;
+    }
+    let followed = followed(image, context, &known);
+    let (&start, found) = followed.range(..=at).next_back()?;
+    let end = found.end.filter(|_| found.verdict == Verdict::Sound)?;
+    (at < end).then(|| nameless(start..end))
+}
+
+fn nameless(range: Range<Svma>) -> Function {
+    Function {
+        range,
+        linkage: String::new(),
+        aliases: Vec::new(),
+        kind: FunctionKind::UnwindOnly,
+        cold: Vec::new(),
+    }
+}
+
+/// Where functions may start that are not known, each with what following it shows.
+fn followed(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    known: &Known,
+) -> BTreeMap<Svma, Followed> {
+    let gaps = known.gaps(image);
+    let Some(mut starts) = starts(image, context, known, &gaps) else {
+        return BTreeMap::new();
+    };
+    let each = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
+        let each = starts.iter().enumerate().take(MOST);
+        each.filter_map(|(index, &start)| {
+            let end = known.next(start)?;
+            let end = starts.get(index + 1).map_or(end, |&next| next.min(end));
+            let is_short = end.0 - start.0 <= LONGEST;
+            Some((
+                start,
+                is_short.then(|| follow(image, context, start..end))??,
+            ))
+        })
+        .collect()
+    };
+    let first = each(&starts);
+    // What is behind a label is its function's.
+    starts.retain(|start| {
+        first
+            .get(start)
+            .is_some_and(|f| f.verdict != Verdict::Wrong)
+    });
+    each(&starts)
+}
+
 /// Code of which the bounds are known.
-struct Known(Vec<Range<Svma>>);
+struct Known {
+    /// Ordered by start; the one before an address tells whether one of those before covers it.
+    ranges: Vec<Range<Svma>>,
+    /// All code, ordered and apart.
+    code: Vec<Range<Svma>>,
+}
 
 impl Known {
     fn of(image: &Image<'_>) -> Self {
         let mut ranges: Vec<Range<Svma>> = image.functions().ranges().collect();
         ranges.extend(image.unwind().ranges());
         ranges.sort_by_key(|r| (r.start, r.end));
-        // So that the one before an address tells whether one of those before covers it.
         let mut end = Svma(0);
         for range in &mut ranges {
             end = end.max(range.end);
             range.end = end;
         }
-        Self(ranges)
+        let code = image.code();
+        Self { ranges, code }
     }
 
     fn covers(&self, at: Svma) -> bool {
-        let after = self.0.partition_point(|r| r.start <= at);
-        after.checked_sub(1).is_some_and(|i| at < self.0[i].end)
+        let after = self.ranges.partition_point(|r| r.start <= at);
+        let before = after.checked_sub(1).map(|index| &self.ranges[index]);
+        before.is_some_and(|r| at < r.end)
     }
 
     /// The code of which they are not, where calls are made in it.
     fn gaps(&self, image: &Image<'_>) -> Vec<Range<Svma>> {
-        let mut gaps = without(image.code(), self.0.iter().cloned());
+        let mut gaps = without(self.code.clone(), self.ranges.iter().cloned());
         gaps.retain(|gap| image.has_calls(gap));
         gaps
     }
 
     /// Where the code from `at` on is known again, or ends.
-    fn next(&self, image: &Image<'_>, at: Svma) -> Option<Svma> {
-        let end = image.segment_at(at)?.file_end();
-        let after = self.0.partition_point(|r| r.start <= at);
-        Some(self.0.get(after).map_or(end, |r| r.start.min(end)))
+    fn next(&self, at: Svma) -> Option<Svma> {
+        let index = self.code.partition_point(|r| r.end <= at);
+        let code = self.code.get(index).filter(|r| r.contains(&at))?;
+        let after = self.ranges.partition_point(|r| r.start <= at);
+        let next = self.ranges.get(after);
+        Some(next.map_or(code.end, |r| r.start.min(code.end)))
     }
 }
 
@@ -141,9 +185,8 @@ fn starts(
     gaps: &[Range<Svma>],
 ) -> Option<Vec<Svma>> {
     let len = |ranges: &[Range<Svma>]| ranges.iter().map(|r| r.end.0 - r.start.0).sum::<u64>();
-    let code = image.code();
-    let is_little = len(gaps).saturating_mul(LITTLE) < len(&code);
-    let swept = if is_little { gaps } else { &code };
+    let is_little = len(gaps).saturating_mul(LITTLE) < len(&known.code);
+    let swept = if is_little { gaps } else { &known.code };
     if gaps.is_empty() || len(swept) > LARGEST {
         return None;
     }
@@ -196,13 +239,7 @@ fn taken(image: &Image<'_>, insn: &Instruction) -> Option<Svma> {
 }
 
 fn follow(image: &Image<'_>, context: &ModuleContext<'_>, range: Range<Svma>) -> Option<Followed> {
-    let function = Function {
-        range,
-        linkage: String::new(),
-        aliases: Vec::new(),
-        kind: FunctionKind::UnwindOnly,
-        cold: Vec::new(),
-    };
+    let function = nameless(range);
     let flow = Flow::of(image, context, &function)?;
     let heights = Heights::of(&flow, Calls::Keep);
     let own = Own::of(&flow, &heights);
@@ -221,7 +258,22 @@ fn follow(image: &Image<'_>, context: &ModuleContext<'_>, range: Range<Svma>) ->
         verdict: verdict(&flow, &heights, &own),
         recipes,
         calls,
+        end: end(&flow, &own),
     })
+}
+
+/// Where the function ends, if what is before that is its own and every call of it returns.
+fn end(flow: &Flow, own: &Own) -> Option<Svma> {
+    let is_own = |index: usize| own.is_own[index];
+    let last = (0..flow.insns.len()).rev().find(|&index| is_own(index))?;
+    let is_whole = flow.insns[..=last].iter().enumerate().all(|(index, insn)| {
+        let aligns = matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+        let returns = || !is_call(insn) || flow.index_of(insn.next_ip()).is_some_and(is_own);
+        is_own(index) && returns() || !is_own(index) && aligns
+    });
+    let is_one = flow.ranges.len() == 1;
+    (is_whole && is_one && flow.doubt != Some(Doubt::DataInCode))
+        .then(|| Svma(flow.insns[last].next_ip()))
 }
 
 /// Does the code at `after` end the thread? That the caller's frame pointer is gone is not enough: some code

@@ -24,7 +24,7 @@ use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
 
-pub use bounds::unnamed_recipes;
+pub use bounds::{unnamed_function, unnamed_recipes};
 pub use described::described;
 pub(crate) use foreign::foreign_short_branch;
 pub use leave::{Leave, LeaveKind};

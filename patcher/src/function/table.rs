@@ -238,6 +238,13 @@ impl<'d> FunctionTable<'d> {
         found
     }
 
+    /// Indexes and first addresses of the functions without a name, by address.
+    pub(crate) fn nameless(&self) -> impl Iterator<Item = (usize, Svma)> + '_ {
+        let entries = self.entries.iter().enumerate();
+        let nameless = entries.filter(|(_, e)| e.symbols.0 == e.symbols.1);
+        nameless.map(|(index, entry)| (index, entry.start))
+    }
+
     /// Every name of a function.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'d str> + '_ {
         let whole = self

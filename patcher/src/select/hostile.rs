@@ -54,7 +54,7 @@ fn exercise(data: &[u8]) {
         "a+0x1189",
     ] {
         let pattern = Pattern::parse(text).expect("a pattern");
-        pattern.select(&image);
+        pattern.select(&image, "app");
         pattern.suggestions(&image, 3);
     }
 }
@@ -132,7 +132,7 @@ proptest! {
             if let Ok(pattern) = Pattern::parse(&text) {
                 assert_eq!(pattern.text(), text);
                 pattern.module_matches(&text);
-                pattern.select(&Image::parse(&C).expect("it is whole"));
+                pattern.select(&Image::parse(&C).expect("it is whole"), "app");
             }
             crate::function::demangle(&text);
             crate::function::demangle_without_arguments(&text);

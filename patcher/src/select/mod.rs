@@ -64,7 +64,12 @@ impl Pattern {
         }
     }
 
-    /// The address, where it is one.
+    /// Whether it is an address, in a process or a file.
+    pub fn is_address(&self) -> bool {
+        matches!(self.what, What::Address(_) | What::Offset(_))
+    }
+
+    /// The address in a process, where it is one.
     pub fn absolute_address(&self) -> Option<Avma> {
         match self.what {
             What::Address(address) => Some(Avma(address)),
@@ -72,19 +77,31 @@ impl Pattern {
         }
     }
 
-    /// Every function of `image` that matches, by address. A function found under an alias comes
-    /// under that name. An address selects the function that contains it, in its main or in a
+    /// The address in the file, where it is one.
+    pub fn address_in_file(&self) -> Option<Svma> {
+        match self.what {
+            What::Offset(at) => Some(Svma(at)),
+            _ => None,
+        }
+    }
+
+    /// Every function of `image`, a file of the name `module`, that matches, by address. A function found under
+    /// an alias comes under that name. An address selects the function that contains it, in its main or in a
     /// split-off part.
-    pub fn select(&self, image: &Image<'_>) -> Vec<Function> {
+    pub fn select(&self, image: &Image<'_>, module: &str) -> Vec<Function> {
         if let What::Address(at) | What::Offset(at) = self.what {
             return Self::select_at(image, Svma(at)).into_iter().collect();
         }
         let table = image.functions();
-        let found = table.named(|linkage| self.names(linkage));
-        found
-            .into_iter()
+        let found = table.named(|linkage| self.names(linkage)).into_iter();
+        let mut found: Vec<Function> = found
             .map(|(index, name)| under_name(table.function(index), name))
-            .collect()
+            .collect();
+        let nameless = table.nameless();
+        let nameless = nameless.filter(|(_, start)| self.names_start(module, *start));
+        found.extend(nameless.map(|(index, _)| table.function(index)));
+        found.sort_by_key(|f| f.range.start);
+        found
     }
 
     /// The function that contains `at`, in its main or in a split-off part.
@@ -99,6 +116,15 @@ impl Pattern {
                 near::names(text, image.functions().names(), most)
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Whether it names the function without a name that starts at `start` of the file `module`.
+    fn names_start(&self, module: &str, start: Svma) -> bool {
+        match &self.what {
+            What::Glob { text, .. } => glob::matches(text, &name_of_start(module, start)),
+            What::Regex(regex) => regex.is_match(&name_of_start(module, start)),
+            What::Name { .. } | What::Address(_) | What::Offset(_) => false,
         }
     }
 
@@ -122,6 +148,11 @@ impl Pattern {
             What::Address(_) | What::Offset(_) => false,
         }
     }
+}
+
+/// What the function at `start` of the file `module` is called where it has no name.
+pub fn name_of_start(module: &str, start: Svma) -> String {
+    format!("{module}+{start}")
 }
 
 /// Whether `text` is the demangled name without arguments, or the full signature.

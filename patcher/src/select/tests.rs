@@ -41,7 +41,11 @@ fn patterns_are_read() {
 fn selects_in_libc() {
     let data = std::fs::read(LIBC).expect("a C library");
     let image = Image::parse(&data).expect("an image");
-    let select = |text: &str| Pattern::parse(text).expect("a pattern").select(&image);
+    let select = |text: &str| {
+        Pattern::parse(text)
+            .expect("a pattern")
+            .select(&image, "app")
+    };
     let qsort = select("qsort");
     assert_eq!(qsort.len(), 1);
     assert_eq!(qsort[0].linkage, "qsort");
@@ -59,7 +63,9 @@ fn selects_in_libc() {
 /// The linkage names that a pattern selects.
 fn selected(data: &[u8], text: &str) -> Vec<String> {
     let image = Image::parse(data).expect("an image");
-    let found = Pattern::parse(text).expect("a pattern").select(&image);
+    let found = Pattern::parse(text)
+        .expect("a pattern")
+        .select(&image, "app");
     assert!(found.is_sorted_by_key(|f| f.range.start));
     let mut names: Vec<String> = found.into_iter().map(|f| f.linkage).collect();
     names.sort_unstable();
@@ -129,7 +135,9 @@ fn c_names_select_by_linkage_name() {
 fn an_address_selects_the_function_around_it() {
     let data = Folder::new().build("cc", &["-O2"], &oracle::C);
     let image = Image::parse(&data).expect("an image");
-    let twice = Pattern::parse("twice").expect("a pattern").select(&image);
+    let twice = Pattern::parse("twice")
+        .expect("a pattern")
+        .select(&image, "app");
     for function in &twice {
         for at in [
             function.range.start.plus(1),
@@ -137,7 +145,9 @@ fn an_address_selects_the_function_around_it() {
             function.cold[0].start.plus(2),
         ] {
             for text in [format!("{at}"), format!("app+{at}"), format!("app!{at}")] {
-                let found = Pattern::parse(&text).expect("a pattern").select(&image);
+                let found = Pattern::parse(&text)
+                    .expect("a pattern")
+                    .select(&image, "app");
                 assert_eq!(found, std::slice::from_ref(function), "{text}");
             }
         }
@@ -145,7 +155,7 @@ fn an_address_selects_the_function_around_it() {
     assert!(
         Pattern::parse("0x3")
             .expect("a pattern")
-            .select(&image)
+            .select(&image, "app")
             .is_empty()
     );
 }
@@ -156,7 +166,11 @@ fn rust_names_come_without_their_hash() {
         .and_then(std::fs::read)
         .expect("this program");
     let image = Image::parse(&this).expect("an image");
-    let select = |text: &str| Pattern::parse(text).expect("a pattern").select(&image);
+    let select = |text: &str| {
+        Pattern::parse(text)
+            .expect("a pattern")
+            .select(&image, "app")
+    };
     let found = select("patcher::select::tests::rust_names_come_without_their_hash");
     assert_eq!(found.len(), 1, "{found:?}");
     assert_ne!(found[0].name(), found[0].linkage);

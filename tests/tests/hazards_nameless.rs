@@ -1,0 +1,169 @@
+//! Functions without a name: what they are called wherever they are shown, and how they are selected. The twin
+//! that was compiled alike and kept its symbols says where they are.
+
+use ipath_tests::command::Run;
+use ipath_tests::compare::assert_equal;
+use ipath_tests::compile::program_with;
+use ipath_tests::exact::assert_output_kept;
+use ipath_tests::oracle;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::program::Program;
+use ipath_tests::symbols::{Site, functions};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const MODULE: &str = "paths_c";
+
+/// Neither symbols nor unwind entries, but what is exported.
+const BARE: [&str; 3] = [
+    "-rdynamic",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
+];
+
+fn name(address: u64) -> String {
+    format!("{MODULE}+{address:#x}")
+}
+
+fn site(address: u64) -> Site {
+    let module = MODULE.to_owned();
+    Site { module, address }
+}
+
+/// Runs the program with functions instrumented: their calls are those that gdb finds in the twin.
+fn exact(
+    program: &Program,
+    twin: &Path,
+    patterns: &[&str],
+    sites: &[Site],
+    file: &Path,
+) -> Profile {
+    let gdb = oracle::run(&Program::new(twin, [""; 0]), sites);
+    let ours = program.under_ipath(patterns, "count,wall", file);
+    assert_output_kept(&program.plain(), &ours);
+    let profile = Profile::read(file);
+    assert_equal(&profile, &gdb);
+    profile.assert_lossless();
+    profile
+}
+
+/// Checks that a name is a function's of the twin; with a call site in it, that this is inside.
+fn assert_known(shown: &str, twin: &BTreeMap<u64, u64>) {
+    let mut parts = shown.split("+0x").skip(1);
+    let mut number = || Some(u64::from_str_radix(parts.next()?, 16).expect(shown));
+    let start = number().expect(shown);
+    let size = twin
+        .get(&start)
+        .unwrap_or_else(|| panic!("{shown}: {twin:x?}"));
+    assert!(number().is_none_or(|offset| offset < *size), "{shown}");
+    assert!(number().is_none(), "{shown}");
+}
+
+/// All names of this kind in a text.
+fn shown(text: &str) -> Vec<&str> {
+    let words = text.split([' ', ';', ',', '\n']);
+    words.filter(|w| w.starts_with("paths_c+0x")).collect()
+}
+
+/// With unwind entries and without symbols: the same names in lists, profiles, reports and exports, which globs
+/// and regular expressions match.
+#[test]
+fn nameless_functions() {
+    let twin_path = program_with("paths.c", &[]);
+    let twin = functions(&twin_path);
+    let program = Program::new(&program_with("paths.c", &["-s"]), [""; 0]);
+    let path = program.path.as_os_str();
+    let list = |pattern: &str| {
+        let list = Run::ipath(["list", "--json"]).arg(path).arg(pattern);
+        list.run().expect(0).json()
+    };
+    let all = list("paths_c!*");
+    let listed: Vec<&str> = all["functions"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|f| f["name"].as_str().expect("a name"))
+        .collect();
+    assert!(listed.len() > 10, "{listed:?}");
+    for name in &listed {
+        assert_known(name, &twin);
+    }
+    let digit = &listed[0][..listed[0].len() - 1];
+    for pattern in [
+        format!("{digit}?"),
+        format!("paths_c!{digit}*"),
+        format!("/^{}.$/", digit.replace('+', "[+]")),
+    ] {
+        let found = list(&pattern);
+        assert_eq!(found["functions"][0]["name"], listed[0], "{pattern}");
+    }
+    let functions = all["functions"].as_array().expect("a list").iter();
+    let patched = functions.filter(|f| f["refused"].is_null());
+    let sites: Vec<Site> = patched
+        .map(|f| site(f["address"].as_u64().expect("an address")))
+        .collect();
+    let scratch = Scratch::new("nameless");
+    let file = scratch.file("p.json");
+    let profile = exact(&program, &twin_path, &["paths_c+0x*"], &sites, &file);
+    assert_eq!(profile.functions.len(), sites.len());
+    for function in &profile.functions {
+        assert_eq!(function.name, name(function.address));
+    }
+    let text = |arguments: &[&str]| {
+        let run = Run::ipath([arguments[0]]).arg(&file).args(&arguments[1..]);
+        run.run().expect(0).stdout
+    };
+    for text in [
+        text(&["report"]),
+        text(&["export", "--to", "folded", "-o", "-"]),
+        text(&["export", "--to", "folded", "--sites", "-o", "-"]),
+    ] {
+        let shown = shown(&text);
+        assert!(shown.len() > 100, "{text}");
+        for name in shown {
+            assert_known(name, &twin);
+        }
+    }
+}
+
+/// Neither: an address is enough where the instructions show what belongs to the function.
+#[test]
+fn found_functions() {
+    let twin_path = program_with("paths.c", &[&BARE[..], &["-g"]].concat());
+    let twin = functions(&twin_path);
+    let program = Program::new(
+        &program_with("paths.c", &[&BARE[..], &["-s"]].concat()),
+        [""; 0],
+    );
+    let mut found = Vec::new();
+    for (&start, &size) in &twin {
+        let list = Run::ipath(["list", "--json"]).arg(&program.path);
+        let listed = list.arg(name(start + size / 2)).run();
+        if listed.code() != 0 {
+            continue;
+        }
+        let function = &listed.json()["functions"][0];
+        assert_eq!(
+            (&function["address"], &function["size"]),
+            (&start.into(), &size.into())
+        );
+        let is_nameless = function["linkage"] == "";
+        if is_nameless && function["refused"].is_null() {
+            assert_eq!(function["name"], name(start));
+            found.push(start);
+        }
+    }
+    assert!(found.len() > 5, "{found:x?} of {twin:x?}");
+    let sites: Vec<Site> = found.iter().map(|&start| site(start)).collect();
+    let patterns: Vec<String> = found.iter().map(|&start| name(start)).collect();
+    let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+    let scratch = Scratch::new("found");
+    exact(
+        &program,
+        &twin_path,
+        &patterns,
+        &sites,
+        &scratch.file("p.json"),
+    );
+}
