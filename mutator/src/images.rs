@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{LazyLock, Mutex};
 
 use patcher::Bias;
@@ -13,6 +14,7 @@ use patcher::plan::ModuleContext;
 use patcher::select::Pattern;
 
 use crate::files::FileBytes;
+use crate::lines::{self, Places};
 use crate::process::modules::{Module, VDSO};
 
 /// An opened file and what has been found out about it.
@@ -57,10 +59,15 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Reads a file as an image. Its bytes stay mapped: a command opens each file once and ends soon.
-pub fn open(bytes: &FileBytes) -> Result<&'static OpenImage, OpenError> {
-    let bytes: &'static FileBytes = Box::leak(Box::new(bytes.clone()));
-    let image = Image::parse(bytes.bytes()).map_err(OpenError::Image)?;
+/// Reads a file, which has this path, as an image, with the symbols of its separate debug file. Its bytes stay
+/// mapped: a command opens each file once and ends soon.
+pub fn open(bytes: &FileBytes, path: &Path) -> Result<&'static OpenImage, OpenError> {
+    let kept = |bytes: FileBytes| -> &'static [u8] { Box::leak(Box::new(bytes)).bytes() };
+    let data = kept(bytes.clone());
+    let mut image = Image::parse(data).map_err(OpenError::Image)?;
+    if let Some(symbols) = lines::symbol_file(data, &Places::for_file(path)) {
+        image = image.with_symbols_of(kept(symbols));
+    }
     let context = ModuleContext::new(&image);
     Ok(Box::leak(Box::new(OpenImage { image, context })))
 }
@@ -101,7 +108,7 @@ pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
     }
     let image = match module.path.as_str() {
         VDSO => vdso()?,
-        _ => open(&module.open().map_err(OpenError::Io)?)?,
+        path => open(&module.open().map_err(OpenError::Io)?, path.as_ref())?,
     };
     known.insert(key, image);
     Ok(image)

@@ -11,7 +11,7 @@ mod separate;
 #[cfg(test)]
 mod tests;
 
-pub use separate::Places;
+pub use separate::{Places, symbol_file};
 
 use crate::profile::{Frame, InlineFrame};
 use bytes::Bytes;

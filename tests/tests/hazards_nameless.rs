@@ -4,12 +4,12 @@
 use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::program_with;
-use ipath_tests::exact::assert_output_kept;
+use ipath_tests::exact::{assert_output_kept, check};
 use ipath_tests::oracle;
 use ipath_tests::place::Scratch;
-use ipath_tests::profile::Profile;
+use ipath_tests::profile::{Frame, Profile};
 use ipath_tests::program::Program;
-use ipath_tests::symbols::{Site, functions};
+use ipath_tests::symbols::{Site, functions, sites};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -166,4 +166,42 @@ fn found_functions() {
         &sites,
         &scratch.file("p.json"),
     );
+}
+
+/// Without symbols, which stand in a debug file beside it: the functions have their names in lists, for patterns
+/// and in paths. A debug file of another program names nothing.
+#[test]
+fn separate_symbols() {
+    let scratch = Scratch::new("separate");
+    let [own, other] =
+        ["paths.c", "recursion.c"].map(|source| program_with(source, &["-Wl,--build-id"]));
+    let (path, debug) = (scratch.file(MODULE), scratch.file("symbols.debug"));
+    let objcopy = |arguments: &[&str], from: &Path, to: &Path| {
+        let run = Run::new("objcopy").args(arguments).arg(from).arg(to);
+        run.run().expect(0);
+    };
+    objcopy(&["--only-keep-debug"], &own, &debug);
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    objcopy(&["--strip-all", &link], &own, &path);
+    let names = |file: &Path| -> Vec<String> {
+        let listed = Run::ipath(["list", "--json"])
+            .arg(file)
+            .run()
+            .expect(0)
+            .json();
+        let functions = listed["functions"].as_array().expect("a list").iter();
+        functions
+            .map(|f| f["name"].as_str().expect("a name").to_owned())
+            .collect()
+    };
+    assert_eq!(names(&path), names(&own));
+    let profile = check(&Program::new(&path, [""; 0]), "work", &sites(&own, "work"));
+    let is_named = |f: &Frame| {
+        profile.modules[f.module.expect("known")].path != path.to_str().expect("text")
+            || f.function.is_some()
+    };
+    assert!(profile.frames.iter().all(is_named), "{:?}", profile.frames);
+    objcopy(&["--only-keep-debug"], &other, &debug);
+    let nameless = |name: &String| name.starts_with(MODULE);
+    assert!(names(&path).iter().any(nameless), "{:?}", names(&path));
 }

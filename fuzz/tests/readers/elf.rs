@@ -52,6 +52,9 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
             pattern.suggestions(&image, 3),
         );
     }
+    if let Ok(image) = Image::parse(input) {
+        image.with_symbols_of(input).functions();
+    }
     unnamed_recipes(&image, &context);
     let gaps = image.uncovered_calls();
     assert!(gaps.is_sorted_by(|a, b| a.end <= b.start));

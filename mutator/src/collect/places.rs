@@ -277,7 +277,7 @@ impl Published {
         let mut cause = None;
         for path in paths {
             match identity::open_unchanged(path, &self.file, since, agrees) {
-                Ok(bytes) => return images::open(&bytes),
+                Ok(bytes) => return images::open(&bytes, self.path.as_ref()),
                 Err(error) => cause = cause.or(Some(error)),
             }
         }

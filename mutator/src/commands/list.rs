@@ -135,7 +135,7 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listi
 fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
     let failure = |cause: String| Failure::new(OPERATION, path.display(), cause);
     let bytes = FileBytes::open(path).map_err(|e| failure(io_text(&e)))?;
-    let image = images::open(&bytes).map_err(|e| failure(e.to_string()))?;
+    let image = images::open(&bytes, path).map_err(|e| failure(e.to_string()))?;
     let name = path
         .file_name()
         .map(|n| n.to_string_lossy().into_owned())

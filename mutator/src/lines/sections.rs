@@ -2,6 +2,7 @@
 
 use super::Reader;
 use super::bytes::Bytes;
+use crate::files::FileBytes;
 use gimli::{Dwarf, EndianReader, LittleEndian, Section as _, SectionId};
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
@@ -84,6 +85,14 @@ impl<'d> Sections<'d> {
     /// The whole file.
     pub(super) fn file(&self) -> &[u8] {
         &self.data
+    }
+
+    /// The whole file, where it is an open one.
+    pub(super) fn into_file(self) -> Option<FileBytes> {
+        match self.data {
+            Bytes::OfFile(file, _) => Some(file),
+            Bytes::Borrowed(_) | Bytes::Owned(_) => None,
+        }
     }
 
     /// The build id in `.note.gnu.build-id`.

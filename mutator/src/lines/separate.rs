@@ -37,15 +37,7 @@ pub(super) struct Separate {
 
 /// The debug file that belongs to `image`.
 pub(super) fn debug_file_of(image: &Sections<'_>, places: &Places) -> Option<Separate> {
-    let id = image.build_id();
-    let by_id = id
-        .as_deref()
-        .into_iter()
-        .flat_map(|id| paths_by_id(id, places));
-    // What lies under another file's build id is another file's.
-    let mut found = by_id.filter_map(|path| Some((open(&path)?, path)));
-    let found = found.find(|(file, _)| file.build_id() == id && file.debug().is_some());
-    let (sections, path) = found.or_else(|| by_link(image, places))?;
+    let (sections, path) = file_of(image, places, |file| file.debug().is_some())?;
     let beside = path.parent().map(Path::to_owned);
     let supplement = supplement_of(
         &sections,
@@ -58,6 +50,35 @@ pub(super) fn debug_file_of(image: &Sections<'_>, places: &Places) -> Option<Sep
         sections,
         supplement,
     })
+}
+
+/// The file with the symbols of functions that the ELF file `data` has lost; `None` where it has them, or there is
+/// none.
+pub fn symbol_file(data: &[u8], places: &Places) -> Option<FileBytes> {
+    const SYMBOLS: &str = ".symtab";
+    let image = Sections::parse(Bytes::Borrowed(data))?;
+    if image.get(SYMBOLS).is_some() {
+        return None;
+    }
+    let (sections, _) = file_of(&image, places, |file| file.get(SYMBOLS).is_some())?;
+    sections.into_file()
+}
+
+/// The separate file that belongs to `image` and has what is wanted, and its path.
+fn file_of(
+    image: &Sections<'_>,
+    places: &Places,
+    has: impl Fn(&Sections<'_>) -> bool,
+) -> Option<(Sections<'static>, PathBuf)> {
+    let id = image.build_id();
+    let by_id = id
+        .as_deref()
+        .into_iter()
+        .flat_map(|id| paths_by_id(id, places));
+    // What lies under another file's build id is another file's.
+    let mut found = by_id.filter_map(|path| Some((open(&path)?, path)));
+    let found = found.find(|(file, _)| file.build_id() == id && has(file));
+    found.or_else(|| by_link(image, places, has))
 }
 
 /// The supplement that `.gnu_debugaltlink` of `file` names: a path and a build id.
@@ -83,7 +104,11 @@ fn paths_by_id(id: &[u8], places: &Places) -> impl Iterator<Item = PathBuf> {
         .filter_map(move |root| Some(root.join(name.as_deref()?)))
 }
 
-fn by_link(image: &Sections<'_>, places: &Places) -> Option<(Sections<'static>, PathBuf)> {
+fn by_link(
+    image: &Sections<'_>,
+    places: &Places,
+    has: impl Fn(&Sections<'_>) -> bool,
+) -> Option<(Sections<'static>, PathBuf)> {
     let link = image.get(".gnu_debuglink")?;
     let end = link.iter().position(|&b| b == 0)?;
     let name = Path::new(OsStr::from_bytes(&link[..end])).file_name()?;
@@ -99,8 +124,7 @@ fn by_link(image: &Sections<'_>, places: &Places) -> Option<(Sections<'static>, 
         .into_iter()
         .chain(places.roots.iter().map(below));
     candidates.into_iter().find_map(|path| {
-        let sections = open(&path)?;
-        sections.debug()?;
+        let sections = open(&path).filter(&has)?;
         // The checksum reads the whole file, so it is asked only where no build ids decide.
         let belongs = match (image.build_id(), sections.build_id()) {
             (Some(a), Some(b)) => a == b,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::names::{base_and_clone, owner_of_part};
 use super::nesting::Nesting;
 use super::parts::{self, Candidate};
-use super::symbols::{Symbol, symbols};
+use super::symbols::{Symbol, Texts, symbols};
 use super::unnamed::unnamed;
 use super::{Function, FunctionKind};
 use crate::addr::Svma;
@@ -33,7 +33,7 @@ pub struct FunctionRef<'t> {
 
 /// The functions of an image, ordered by address.
 pub struct FunctionTable<'d> {
-    data: &'d [u8],
+    texts: Texts<'d>,
     symbols: Vec<Symbol>,
     entries: Vec<Entry>,
     nesting: Nesting,
@@ -46,7 +46,7 @@ pub struct FunctionTable<'d> {
 impl<'d> FunctionTable<'d> {
     pub(crate) fn new(image: &Image<'d>) -> Self {
         let mut table = Self {
-            data: image.data(),
+            texts: Texts::of(image),
             symbols: symbols(image),
             entries: Vec::new(),
             nesting: Nesting::default(),
@@ -120,13 +120,13 @@ impl<'d> FunctionTable<'d> {
             .zip(0u32..)
             .flat_map(move |(entry, index)| {
                 let symbols = &self.symbols[range(entry.symbols)];
-                let is_part = |s: &Symbol| owner_of_part(s.name(self.data)).is_some();
+                let is_part = |s: &Symbol| owner_of_part(s.name(self.texts)).is_some();
                 let only_part = symbols.iter().all(is_part);
                 // Code with a name of its own is no part, whatever else it is called.
                 let symbols = symbols.iter().filter(move |s| only_part || !is_part(s));
                 symbols.map(move |symbol| Candidate {
                     range: entry.start..entry.end,
-                    name: symbol.name(self.data),
+                    name: symbol.name(self.texts),
                     file: symbol.file,
                     index,
                 })
@@ -146,7 +146,7 @@ impl<'d> FunctionTable<'d> {
         Some(FunctionRef {
             start: entry.start,
             size: entry.end.0 - entry.start.0,
-            linkage: first.map(|s| s.name(self.data)),
+            linkage: first.map(|s| s.name(self.texts)),
         })
     }
 
@@ -228,7 +228,7 @@ impl<'d> FunctionTable<'d> {
         for (index, entry) in self.entries.iter().enumerate() {
             let mut names = self.symbols[range(entry.symbols)]
                 .iter()
-                .map(|s| s.name(self.data));
+                .map(|s| s.name(self.texts));
             if let Some(name) = names.find(|name| matches(name))
                 && self.owner(index).is_none()
             {
@@ -254,14 +254,14 @@ impl<'d> FunctionTable<'d> {
             .filter(|(i, _)| self.owner(*i).is_none());
         whole
             .flat_map(|(_, e)| &self.symbols[range(e.symbols)])
-            .map(|s| s.name(self.data))
+            .map(|s| s.name(self.texts))
     }
 
     /// The function at `index`, under its first name.
     pub(crate) fn function(&self, index: usize) -> Function {
         let entry = self.entries[index];
         let symbols = &self.symbols[range(entry.symbols)];
-        let mut names = symbols.iter().map(|s| s.name(self.data).to_owned());
+        let mut names = symbols.iter().map(|s| s.name(self.texts).to_owned());
         let linkage = names.next().unwrap_or_default();
         let from = self.parts.partition_point(|p| (p.0 as usize) < index);
         let parts = self.parts[from..]

@@ -270,3 +270,24 @@ fn functions_of_a_stripped_file_are_known_from_their_frames() {
         }
     }
 }
+
+/// The symbols of a debug file name the functions of the stripped one as they named them in the whole; those of
+/// another program do not.
+#[test]
+fn symbols_of_a_separate_file() {
+    let folder = Folder::new();
+    let whole = folder.build("cc", &["-O2"], &oracle::C);
+    folder.run("objcopy", &["--only-keep-debug", "out", "symbols"]);
+    folder.run("objcopy", &["--strip-all", "out", "stripped"]);
+    let (stripped, symbols) = (folder.read("stripped"), folder.read("symbols"));
+    let other = folder.build("cc", &["-O1"], &oracle::C);
+    let all = |image: &Image<'_>| image.functions().iter().collect::<Vec<_>>();
+    let expected = all(&Image::parse(&whole).unwrap());
+    let bare = || Image::parse(&stripped).unwrap();
+    assert_ne!(all(&bare()), expected);
+    assert_eq!(all(&bare().with_symbols_of(&symbols)), expected);
+    assert_eq!(all(&bare().with_symbols_of(&other)), all(&bare()));
+    for len in 0..symbols.len() / 64 {
+        all(&bare().with_symbols_of(&symbols[..len * 64]));
+    }
+}

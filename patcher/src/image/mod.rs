@@ -4,6 +4,7 @@ mod error;
 mod layout;
 mod lsda;
 mod plt;
+mod separate;
 mod uncovered;
 mod unwind;
 
@@ -28,6 +29,7 @@ pub use error::ImageError;
 pub(crate) use layout::Section;
 pub use layout::Segment;
 use plt::Plt;
+use separate::SymbolFile;
 pub(crate) use uncovered::without;
 use unwind::Unwind;
 pub use unwind::{CfaAt, Fde, Frames};
@@ -39,6 +41,7 @@ pub struct Image<'d> {
     segments: Vec<Segment>,
     sections: Vec<Section<'d>>,
     programs: Vec<ProgramHeader>,
+    symbol_file: Option<SymbolFile<'d>>,
     unwind: OnceLock<Unwind<'d>>,
     functions: OnceLock<FunctionTable<'d>>,
     plt: OnceLock<Plt<'d>>,
@@ -84,6 +87,7 @@ impl<'d> Image<'d> {
             segments,
             sections: layout::sections(data, sections, header.e_shstrndx),
             programs,
+            symbol_file: None,
             unwind: OnceLock::new(),
             functions: OnceLock::new(),
             plt: OnceLock::new(),
@@ -183,6 +187,11 @@ impl<'d> Image<'d> {
 
     pub(crate) fn sections(&self) -> &[Section<'d>] {
         &self.sections
+    }
+
+    /// The separate debug file with its symbols.
+    pub(crate) fn symbol_file(&self) -> Option<&SymbolFile<'d>> {
+        self.symbol_file.as_ref()
     }
 
     /// `len` bytes that are loaded at `at`; `None` where they are not all in the file.
