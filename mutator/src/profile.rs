@@ -174,8 +174,18 @@ pub struct Function {
     /// The tactics by which its exits were patched, in address order; empty where none was.
     #[serde(default)]
     pub exits: Vec<String>,
+    /// Linkage names of parts and copies of it that are called by themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clones: Vec<String>,
+    /// How many inlined copies of it there are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub inlined: u64,
     /// The sum of all its paths.
     pub totals: FunctionTotals,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The sum over the paths of one function.

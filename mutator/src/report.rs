@@ -172,6 +172,14 @@ impl<'p> Report<'p> {
             function.address,
             printable(&function.entry)
         )?;
+        let is_measured = |name: &&String| {
+            let mut functions = self.profile.functions.iter();
+            functions.any(|f| f.module == function.module && f.linkage == **name)
+        };
+        let others = function.clones.iter().filter(|name| !is_measured(name));
+        if let Some(text) = human::elsewhere(others.map(String::as_str), function.inlined) {
+            writeln!(out, "  {}", printable(&text))?;
+        }
 
         let mut table = Table::new(&self.headings());
         let whole = Numbers {

@@ -315,9 +315,43 @@ fn partial_inline() {
     let head = profile.function("sometimes").expect("in");
     let rest = profile.function("sometimes.part.0").expect("in");
     assert!(head.address != rest.address && count(&rest.totals) > 0);
-    // `list` says that there is more to it than the function.
+    // Wherever the head alone is named, it is said that there is more to it.
     let functions = listed(&program, &["sometimes"]);
     assert_eq!(functions[0]["inlined"], 2, "{functions:?}");
+    assert_eq!(functions[0]["clones"][0], "sometimes.part.0");
+    let said = |what: &str| format!("not every call is counted: others go to {what}");
+    let whole = said("2 inlined copies, sometimes.part.0");
+    let target = Target::start(&program, [""; 0]).await_output("ready");
+    let (session, attached) = Session::try_attach(target.pid(), &["first_name"], "count");
+    assert_eq!(attached.expect(0).stderr, "");
+    let added = session.add(&["sometimes"]).expect(0);
+    assert_eq!(added.stderr, format!("ipath: sometimes: {whole}\n"));
+    let scratch = Scratch::new("partial");
+    let file = scratch.file("p.json");
+    let snapshot = Run::ipath(["snapshot", &target.pid().to_string(), "-o"]);
+    snapshot.arg(&file).run().expect(0);
+    let report = Run::ipath(["report"]).arg(&file).run().expect(0).stdout;
+    assert_eq!(
+        report.matches(&format!("  {whole}\n")).count(),
+        1,
+        "{report}"
+    );
+    let text = std::fs::read_to_string(&file).expect("a profile");
+    let profile: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(profile["functions"][1]["inlined"], 2);
+    assert_eq!(profile["functions"][1]["clones"][0], "sometimes.part.0");
+    // What is measured itself is not said to be missing.
+    let added = session.add(&["sometimes.part.0", "sometimes"]).expect(0);
+    assert_eq!(added.stderr, "", "{}", added.report());
+    session.detach();
+    let (session, attached) =
+        Session::try_attach(target.pid(), &["sometimes", "sometimes.part.0"], "count");
+    let copies = said("2 inlined copies");
+    assert_eq!(
+        attached.expect(0).stderr,
+        format!("ipath: sometimes: {copies}\n")
+    );
+    session.detach();
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
         for function in image.functions().iter().take(FUNCTIONS) {
             lines.lookup(function.range.start);
         }
-        lines.inlined_copies();
+        lines.inlined_copies(usize::MAX);
     }
     true
 }

@@ -100,6 +100,8 @@ impl Collector {
                 size: function.size,
                 entry: function.entry.clone(),
                 exits: function.exits.clone(),
+                clones: function.clones.clone(),
+                inlined: function.inlined,
                 totals: FunctionTotals {
                     counts: counts(
                         document,

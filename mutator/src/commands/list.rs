@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use patcher::Bias;
-use patcher::function::Function;
+use patcher::function::{Function, demangle};
 use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
 use patcher::select::Pattern;
 use serde::Serialize;
@@ -20,7 +20,7 @@ use crate::lines::{Lines, Places};
 use crate::printable::{Page, printable};
 use crate::process::Pid;
 use crate::process::modules::modules;
-use crate::session::{Unmatched, copies_of, display_name};
+use crate::session::{Elsewhere, Unmatched, copies_of, display_name};
 
 const OPERATION: &str = "list";
 const WANT: Effects = Effects {
@@ -42,6 +42,7 @@ struct Listed {
     address: u64,
     size: u64,
     aliases: Vec<String>,
+    clones: Vec<String>,
     inlined: u64,
     entry: Option<String>,
     exits: Vec<String>,
@@ -221,7 +222,9 @@ impl<'p> Found<'p> {
         }
         let places = Places::for_file(Path::new(path));
         let lines = Lines::load(image.image.data(), &places);
-        let inlined = lines.map(|l| l.inlined_copies()).unwrap_or_default();
+        let inlined = lines
+            .map(|l| l.inlined_copies(usize::MAX))
+            .unwrap_or_default();
         for (pattern, copies) in self.patterns.iter().zip(&mut self.copies) {
             if pattern.module_matches(file_name) {
                 *copies += copies_of(pattern, &inlined);
@@ -230,8 +233,8 @@ impl<'p> Found<'p> {
         for function in functions.into_values() {
             let plan = plan(&image.image, &image.context, &function, WANT);
             let name = display_name(&function, file_name);
-            let copies = inlined.get(&function.linkage).copied().unwrap_or(0);
-            self.listing.take(name, path, plan, copies);
+            let elsewhere = Elsewhere::of(image, &function, &inlined);
+            self.listing.take(name, path, plan, elsewhere);
         }
     }
 
@@ -253,7 +256,7 @@ impl<'p> Found<'p> {
 }
 
 impl Listing {
-    fn take(&mut self, name: String, path: &str, plan: FunctionPlan, inlined: u64) {
+    fn take(&mut self, name: String, path: &str, plan: FunctionPlan, elsewhere: Elsewhere) {
         let refused = plan.refused().map(|(_, reason)| reason.to_string());
         let coverage = &mut self.coverage;
         // Neither is a function of its own: the one is a part of a function, the other a name for
@@ -279,7 +282,8 @@ impl Listing {
             address: plan.function.range.start.0,
             size: plan.function.size(),
             aliases: plan.function.aliases.clone(),
-            inlined,
+            clones: elsewhere.clones,
+            inlined: elsewhere.inlined,
             entry: plan.entry.outcome.ok().map(|t| t.to_string()),
             exits: plan.exits.iter().map(tactic).collect(),
             refused,
@@ -323,6 +327,10 @@ fn as_text(listing: &Listing) -> String {
         }
         if function.inlined > 0 {
             let _ = write!(text, "  {} inlined copies", function.inlined);
+        }
+        if !function.clones.is_empty() {
+            let clones: Vec<String> = function.clones.iter().map(|c| demangle(c)).collect();
+            let _ = write!(text, "  clones {}", printable(&clones.join(", ")));
         }
         if !function.aliases.is_empty() {
             let _ = write!(text, "  also {}", printable(&function.aliases.join(", ")));

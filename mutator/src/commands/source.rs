@@ -219,12 +219,11 @@ impl Source for Live {
             .map(|(name, reason)| format!("; refused {name}: {reason}"));
         let unfollowed = changed.unfollowed.first();
         let unfollowed = unfollowed.map(|path| format!("; {}", super::measure::unfollowed(path)));
-        Ok(format!(
-            "{}{}{}",
-            super::change::added(&changed),
-            refused.unwrap_or_default(),
-            unfollowed.unwrap_or_default()
-        ))
+        let partly = changed.partly.first();
+        let partly = partly.and_then(super::measure::partly_counted);
+        let partly = partly.map(|line| format!("; {line}"));
+        let further = [refused, unfollowed, partly].into_iter().flatten();
+        Ok(super::change::added(&changed) + &further.collect::<String>())
     }
 
     fn remove(&mut self, function: usize) -> Result<String, String> {

@@ -1,100 +1,130 @@
 //! How often functions have been inlined: DWARF 5 section 3.3.8.2, inlined subroutine entries.
 
 use super::{Lines, Reader};
-use gimli::{AttributeValue, Dwarf, Unit, UnitOffset, constants};
-use std::collections::HashMap;
+use gimli::{
+    AttributeValue, DebugInfoOffset, Dwarf, Reader as _, Section as _, Unit, UnitHeader, constants,
+};
+use std::collections::{BTreeMap, HashMap};
 
 /// Links from an entry to the one that bears its name: abstract origin, then specification.
 const LINKS: usize = 4;
 
 impl<'d> Lines<'d> {
     /// Inlined copies in the file by linkage name (the plain name in C); functions that have none
-    /// do not come. Reads all of the DWARF: what cannot be read is passed over.
-    pub fn inlined_copies(&self) -> HashMap<String, u64> {
+    /// do not come. Reads all of the DWARF, of which nothing is read if that is more than so many bytes: what
+    /// cannot be read is passed over.
+    pub fn inlined_copies(&self, most: usize) -> HashMap<String, u64> {
         let dwarf = self.debug.dwarf();
+        if dwarf.debug_info.reader().len() > most {
+            return HashMap::new();
+        }
+        let mut units = Units::of(dwarf);
+        let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
+        for index in 0..units.headers.len() {
+            if let Some(unit) = units.open(index) {
+                count_origins(unit, &mut counts);
+            }
+        }
         let mut copies = HashMap::new();
-        let mut headers = dwarf.units();
-        while let Ok(Some(header)) = headers.next() {
-            let Ok(unit) = dwarf.unit(header) else {
-                continue;
-            };
-            for (origin, count) in origins(&unit) {
-                if let Some(name) = name_of(&dwarf, &unit, origin) {
-                    *copies.entry(name).or_default() += count;
-                }
+        // By place, so that those of one unit come together.
+        for (origin, count) in counts {
+            if let Some(name) = units.name_of(DebugInfoOffset(origin)) {
+                *copies.entry(name).or_default() += count;
             }
         }
         copies
     }
 }
 
-type Origin<'d> = AttributeValue<Reader<'d>>;
-
-/// What the inlined subroutines of a unit are copies of, with their numbers.
-fn origins<'d>(unit: &Unit<Reader<'d>>) -> Vec<(Origin<'d>, u64)> {
-    let mut counts: HashMap<usize, (Origin<'d>, u64)> = HashMap::new();
+/// Adds up what the inlined subroutines of a unit are copies of, by the place of its entry.
+fn count_origins(unit: &Unit<Reader<'_>>, counts: &mut BTreeMap<usize, u64>) {
+    let mut own: HashMap<usize, u64> = HashMap::new();
     let mut entries = unit.entries();
     while let Ok(Some(entry)) = entries.next_dfs() {
         if entry.tag() != constants::DW_TAG_inlined_subroutine {
             continue;
         }
-        let Some(origin) = entry.attr_value(constants::DW_AT_abstract_origin) else {
-            continue;
-        };
-        let key = match origin {
-            // An offset in the unit and one in the section are kept apart by the lowest bit.
-            AttributeValue::UnitRef(offset) => offset.0 << 1,
-            AttributeValue::DebugInfoRef(offset) => offset.0 << 1 | 1,
-            _ => continue,
-        };
-        counts.entry(key).or_insert((origin, 0)).1 += 1;
+        let origin = entry.attr_value(constants::DW_AT_abstract_origin);
+        if let Some(at) = origin.and_then(|origin| place_of(unit, origin)) {
+            *own.entry(at.0).or_default() += 1;
+        }
     }
-    counts.into_values().collect()
+    for (at, count) in own {
+        *counts.entry(at).or_default() += count;
+    }
 }
 
-fn name_of<'d>(
-    dwarf: &Dwarf<Reader<'d>>,
+/// Where the entry is that an attribute leads to.
+fn place_of<'d>(
     unit: &Unit<Reader<'d>>,
-    origin: Origin<'d>,
-) -> Option<String> {
-    let mut at = origin;
-    let mut other: Option<Unit<Reader<'d>>> = None;
-    let mut plain = None;
-    for _ in 0..LINKS {
-        let offset: UnitOffset = match at {
-            AttributeValue::UnitRef(offset) => offset,
-            AttributeValue::DebugInfoRef(offset) => {
-                let mut headers = dwarf.units();
-                let header = loop {
-                    let header = headers.next().ok()??;
-                    if offset.to_unit_offset(&header).is_some() {
-                        break header;
-                    }
-                };
-                let found = dwarf.unit(header).ok()?;
-                let offset = offset.to_unit_offset(&found.header)?;
-                other = Some(found);
-                offset
-            }
-            _ => return None,
-        };
-        let unit = other.as_ref().unwrap_or(unit);
-        let entry = unit.entry(offset).ok()?;
-        let text = |name| {
-            let text = dwarf.attr_string(unit, entry.attr_value(name)?).ok()?;
-            Some(String::from_utf8_lossy(&text).into_owned())
-        };
-        if let Some(linkage) = text(constants::DW_AT_linkage_name) {
-            return Some(linkage);
+    to: AttributeValue<Reader<'d>>,
+) -> Option<DebugInfoOffset> {
+    match to {
+        AttributeValue::UnitRef(offset) => offset.to_debug_info_offset(&unit.header),
+        AttributeValue::DebugInfoRef(offset) => Some(offset),
+        _ => None,
+    }
+}
+
+/// The units of a file, of which one at a time is open.
+struct Units<'d> {
+    dwarf: Dwarf<Reader<'d>>,
+    /// With their places, ascending.
+    headers: Vec<(usize, UnitHeader<Reader<'d>>)>,
+    opened: Option<(usize, Unit<Reader<'d>>)>,
+}
+
+impl<'d> Units<'d> {
+    fn of(dwarf: Dwarf<Reader<'d>>) -> Self {
+        let mut headers = Vec::new();
+        let mut all = dwarf.units();
+        while let Ok(Some(header)) = all.next() {
+            headers.extend(header.debug_info_offset().map(|at| (at.0, header)));
         }
-        plain = plain.or_else(|| text(constants::DW_AT_name));
-        let next = entry
-            .attr_value(constants::DW_AT_specification)
-            .or_else(|| entry.attr_value(constants::DW_AT_abstract_origin));
-        match next {
-            Some(next) => at = next,
-            None => break,
+        Self {
+            dwarf,
+            headers,
+            opened: None,
         }
     }
-    plain
+
+    fn open(&mut self, index: usize) -> Option<&Unit<Reader<'d>>> {
+        if self
+            .opened
+            .as_ref()
+            .is_none_or(|(known, _)| *known != index)
+        {
+            let (_, header) = self.headers.get(index)?;
+            self.opened = Some((index, self.dwarf.unit(header.clone()).ok()?));
+        }
+        self.opened.as_ref().map(|(_, unit)| unit)
+    }
+
+    /// The name of the entry there, its own or that of one it leads to.
+    fn name_of(&mut self, at: DebugInfoOffset) -> Option<String> {
+        let (mut at, mut plain) = (at, None);
+        for _ in 0..LINKS {
+            let after = self.headers.partition_point(|(start, _)| *start <= at.0);
+            let index = after.checked_sub(1)?;
+            self.open(index)?;
+            let (_, unit) = self.opened.as_ref()?;
+            let entry = unit.entry(at.to_unit_offset(&unit.header)?).ok()?;
+            let text = |name| {
+                let text = self.dwarf.attr_string(unit, entry.attr_value(name)?).ok()?;
+                Some(String::from_utf8_lossy(&text).into_owned())
+            };
+            if let Some(linkage) = text(constants::DW_AT_linkage_name) {
+                return Some(linkage);
+            }
+            plain = plain.or_else(|| text(constants::DW_AT_name));
+            let next = entry
+                .attr_value(constants::DW_AT_specification)
+                .or_else(|| entry.attr_value(constants::DW_AT_abstract_origin));
+            match next {
+                Some(next) => at = place_of(unit, next)?,
+                None => break,
+            }
+        }
+        plain
+    }
 }

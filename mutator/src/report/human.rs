@@ -1,4 +1,6 @@
-//! Numbers as people read them: three significant digits and a unit.
+//! Numbers as people read them, with three significant digits and a unit; and what they leave out.
+
+use patcher::function::demangle;
 
 /// A duration of `ns` nanoseconds: `900 ns`, `1.20 ms`, `75.0 s`.
 pub fn time(ns: i128) -> String {
@@ -94,6 +96,18 @@ fn three(value: f64) -> String {
         size if size < 99.95 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
+}
+
+/// Where calls of a function go that do not come to it: parts and copies of it that are called by themselves, by
+/// linkage name, and inlined copies; `None` where there are none.
+pub fn elsewhere<'n>(clones: impl Iterator<Item = &'n str>, inlined: u64) -> Option<String> {
+    let copies = match inlined {
+        0 => None,
+        1 => Some("1 inlined copy".to_owned()),
+        n => Some(format!("{n} inlined copies")),
+    };
+    let all: Vec<String> = copies.into_iter().chain(clones.map(demangle)).collect();
+    (!all.is_empty()).then(|| format!("not every call is counted: others go to {}", all.join(", ")))
 }
 
 #[cfg(test)]

@@ -163,6 +163,12 @@ pub struct FunctionDoc {
     pub entry: String,
     /// Tactics of its exits; empty where they are not patched.
     pub exits: Vec<String>,
+    /// Linkage names of what the compiler has made of it and has others call.
+    #[serde(default)]
+    pub clones: Vec<String>,
+    /// Copies of it that the compiler has put into others.
+    #[serde(default)]
+    pub inlined: u64,
     /// What it tells, where it is not measured.
     pub reaper: Option<Reaper>,
     /// Whether its probes are in.

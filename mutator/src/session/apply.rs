@@ -12,6 +12,7 @@ use patcher::select::Pattern;
 use patcher::{Avma, Bias};
 
 use super::claims::Claims;
+use super::elsewhere::partly;
 use super::place::Places;
 use super::reapers::{put_moves_first, reapers};
 use super::stack_scan::Stacks;
@@ -200,6 +201,7 @@ impl Locked<'_> {
         };
         document.refused.retain(|r| !is_in(r));
         changed.unfollowed = self.unfollowed(modules);
+        changed.partly = partly(&self.document, &ids);
         self.segment.write_document(&self.document)?;
         Ok(changed)
     }
@@ -571,6 +573,8 @@ impl Locked<'_> {
             size: function.size(),
             entry: tactic(&candidate.plan.entry),
             exits: candidate.plan.exits.iter().map(tactic).collect(),
+            clones: candidate.elsewhere.clones.clone(),
+            inlined: candidate.elsewhere.inlined,
             reaper: candidate.reaper,
             active: false,
             generation: 0,

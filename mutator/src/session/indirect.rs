@@ -81,6 +81,7 @@ pub fn resolve(
             resolved.push(Candidate {
                 plan,
                 name: candidate.name.clone(),
+                elsewhere: candidate.elsewhere.clone(),
                 ..candidate
             });
         }

@@ -7,6 +7,7 @@ mod apply;
 mod claims;
 mod create;
 mod descriptor;
+mod elsewhere;
 mod end;
 mod indirect;
 mod locked;
@@ -45,6 +46,7 @@ use crate::tracee::{Stopped, TraceeError};
 use locked::Locked;
 
 pub use create::{Metric, Options, Where};
+pub use elsewhere::Elsewhere;
 pub use end::Ended;
 use select::select;
 pub use select::{Candidate, Selection, Unmatched, copies_of, display_name};
@@ -263,6 +265,9 @@ pub struct Changed {
     pub refused: Vec<(String, String)>,
     /// Names of functions with breakpoints.
     pub trapped: Vec<String>,
+    /// Names of functions that were added of which not every call is counted, with where the others go that is not
+    /// in the session.
+    pub partly: Vec<(String, Elsewhere)>,
     /// Files of Go programs whose stacks that move cannot be followed.
     pub unfollowed: Vec<String>,
 }

@@ -9,6 +9,7 @@ use patcher::image::Image;
 use patcher::plan::{FunctionPlan, RefuseReason, plan};
 
 use super::Locked;
+use super::elsewhere::Elsewhere;
 use super::select::{Candidate, display_name};
 use crate::images;
 use crate::process::modules::{Module, VDSO};
@@ -80,6 +81,7 @@ pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
                 bias,
                 name: display_name(&function, module.file_name()),
                 plan,
+                elsewhere: Elsewhere::default(),
                 reaper: Some(reaper),
                 traps: false,
             });

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::path::Path;
 
 use patcher::function::Function;
 use patcher::image::Image;
@@ -10,9 +9,9 @@ use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
 use patcher::select::{Pattern, name_of_start};
 use patcher::{Bias, Svma};
 
+use super::elsewhere::{Elsewhere, inlined_in};
 use crate::error::Failure;
 use crate::images::{self, OpenImage};
-use crate::lines::{Lines, Places};
 use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
 
@@ -28,6 +27,8 @@ pub struct Candidate {
     pub plan: FunctionPlan,
     /// Its demangled name; `module+0xADDR` where it has none.
     pub name: String,
+    /// Where calls go that do not come to it.
+    pub elsewhere: Elsewhere,
     /// What it tells, where it is not measured.
     pub reaper: Option<Reaper>,
     /// Whether breakpoints may lead to what nothing else can.
@@ -84,7 +85,9 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
     let (mut selection, matched, opened) = look_up(modules, patterns, want);
     for (pattern, _) in patterns.iter().zip(matched).filter(|(_, matched)| !matched) {
         let meant = opened.iter().filter(|(m, _)| is_meant(pattern, m));
-        let inlined = meant.map(|(m, i)| inlined(pattern, i, &m.path)).sum();
+        let inlined = meant
+            .map(|(m, i)| copies_of(pattern, &inlined_in(i, &m.path)))
+            .sum();
         let mut near = definitions(pattern, modules);
         if near.is_empty() {
             near = suggestions(pattern, &opened);
@@ -96,14 +99,6 @@ pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Select
         });
     }
     selection
-}
-
-/// How often functions that a pattern names have been inlined in the file at `path`, as far as its
-/// DWARF says.
-fn inlined(pattern: &Pattern, image: &OpenImage, path: &str) -> u64 {
-    let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
-    let copies = lines.map(|l| l.inlined_copies()).unwrap_or_default();
-    copies_of(pattern, &copies)
 }
 
 /// How many of these inlined copies, by linkage name, are of functions that a pattern names.
@@ -157,6 +152,11 @@ fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Fo
             }
         }
         functions.sort_by_key(|f| f.range.start);
+        let is_named = |f: &Function| !f.linkage.is_empty();
+        let inlined = match functions.iter().any(is_named) {
+            true => inlined_in(image, &module.path),
+            false => HashMap::new(),
+        };
         for function in functions {
             let name = display_name(&function, module.file_name());
             let plan = match module.path.as_str() {
@@ -178,6 +178,7 @@ fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Fo
                 bias,
                 plan,
                 name,
+                elsewhere: Elsewhere::of(image, &function, &inlined),
                 reaper: None,
                 traps: false,
             });

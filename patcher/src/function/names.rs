@@ -25,22 +25,34 @@ pub(super) fn base_and_clone(name: &str) -> (&str, Option<&str>) {
         ".__uniq.",
     ];
     const PLAIN: &str = ".localalias";
-    let followed = |mark: &str| {
-        // Go's names have dots of their own.
-        let numbered = |&(at, _): &(usize, &str)| {
-            name[at + mark.len()..].starts_with(|c: char| c.is_ascii_digit())
-        };
-        name.match_indices(mark).find(numbered).map(|(at, _)| at)
-    };
     let first = NUMBERED
         .iter()
-        .filter_map(|mark| followed(mark))
+        .filter_map(|mark| numbered(name, mark))
         .chain(name.find(PLAIN))
         .min();
     match first.filter(|&at| at > 0).map(|at| name.split_at(at)) {
         Some((base, clone)) => (base, clone.get(1..)),
         None => (name, None),
     }
+}
+
+/// Where the mark stands in `name` with a number after it: Go's names have dots of their own.
+fn numbered(name: &str, mark: &str) -> Option<usize> {
+    let has_number = |&(at, _): &(usize, &str)| {
+        name[at + mark.len()..].starts_with(|c: char| c.is_ascii_digit())
+    };
+    name.match_indices(mark).find(has_number).map(|(at, _)| at)
+}
+
+/// `foo` for the names of functions that GCC has made of it and that are called in its place: a part of it
+/// (`foo.part.0`), or it with fewer or known arguments (`foo.isra.0`, `foo.constprop.0`).
+pub(super) fn cloned(name: &str) -> Option<&str> {
+    const MARKS: [&str; 3] = [".part.", ".isra.", ".constprop."];
+    if owner_of_part(name).is_some() {
+        return None;
+    }
+    let first = MARKS.iter().filter_map(|mark| numbered(name, mark)).min();
+    first.filter(|&at| at > 0).map(|at| &name[..at])
 }
 
 /// `foo` for the names of its split-off parts: `foo.cold` (GCC, LLVM), `foo.cold.3` (GCC 8) and
@@ -68,7 +80,7 @@ fn is_number(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{base_and_clone, name_in, owner_of_part};
+    use super::{base_and_clone, cloned, name_in, owner_of_part};
 
     #[test]
     fn clones() {
@@ -84,6 +96,22 @@ mod tests {
             (".part.0", ".part.0", None),
         ] {
             assert_eq!(base_and_clone(name), (base, clone), "{name}");
+        }
+    }
+
+    #[test]
+    fn called_in_its_place() {
+        for (name, of) in [
+            ("foo.part.0", Some("foo")),
+            ("foo.isra.0.constprop.1", Some("foo")),
+            ("foo.lto_priv.0.part.1", Some("foo.lto_priv.0")),
+            ("foo.part.0.cold", None),
+            ("foo.lto_priv.0", None),
+            ("foo.localalias", None),
+            ("main.part.Of", None),
+            ("foo", None),
+        ] {
+            assert_eq!(cloned(name), of, "{name}");
         }
     }
 

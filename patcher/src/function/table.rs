@@ -1,9 +1,10 @@
 //! Collecting the functions of an image.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
+use std::sync::OnceLock;
 
-use super::names::{base_and_clone, owner_of_part};
+use super::names::{cloned, owner_of_part};
 use super::nesting::Nesting;
 use super::parts::{self, Candidate};
 use super::symbols::{Symbol, Texts, symbols};
@@ -41,6 +42,15 @@ pub struct FunctionTable<'d> {
     owners: Vec<(u32, u32)>,
     /// The same pairs turned round; ordered by owner.
     parts: Vec<(u32, u32)>,
+    /// By the name of what they are of; found at the first question.
+    clones: OnceLock<HashMap<&'d str, Vec<CloneOf<'d>>>>,
+}
+
+/// A function that the compiler has made of another.
+struct CloneOf<'d> {
+    name: &'d str,
+    /// The source file it is local to; 0 for none.
+    file: u32,
 }
 
 impl<'d> FunctionTable<'d> {
@@ -52,6 +62,7 @@ impl<'d> FunctionTable<'d> {
             nesting: Nesting::default(),
             owners: Vec::new(),
             parts: Vec::new(),
+            clones: OnceLock::new(),
         };
         table.add_named(image);
         let named: Vec<Range<Svma>> = table.entries.iter().map(|e| e.start..e.end).collect();
@@ -156,17 +167,34 @@ impl<'d> FunctionTable<'d> {
         Some(self.function(self.owner(index).unwrap_or(index)))
     }
 
-    /// The other clones of what `function` is a clone of, and that itself: for `foo` these are
-    /// `foo.constprop.0`, `foo.part.0` and so on.
-    pub fn clones(&self, function: &Function) -> Vec<Function> {
-        let (base, _) = function.base_and_clone();
-        if base.is_empty() {
-            return Vec::new();
+    /// The names of what the compiler has made of a part of `function`, or of all of it for some arguments, and has
+    /// others call in its place: for `foo` these are `foo.part.0`, `foo.constprop.1` and so on.
+    pub fn clones(&self, function: &Function) -> Vec<&'d str> {
+        let all = self.clones.get_or_init(|| self.find_clones());
+        let named = all.get(function.linkage.as_str());
+        let at = self
+            .entries
+            .binary_search_by_key(&function.range.start, |e| e.start);
+        let own = at.map_or(&[][..], |at| &self.symbols[range(self.entries[at].symbols)]);
+        // A static function's are in the same source file.
+        let file = own.iter().map(|s| s.file).find(|&file| file != 0);
+        let is_own =
+            |clone: &&CloneOf<'d>| file.is_none() || clone.file == 0 || Some(clone.file) == file;
+        let found = named.into_iter().flatten().filter(is_own);
+        found.map(|clone| clone.name).collect()
+    }
+
+    fn find_clones(&self) -> HashMap<&'d str, Vec<CloneOf<'d>>> {
+        let mut found: HashMap<_, Vec<_>> = HashMap::new();
+        let whole = (0..self.entries.len()).filter(|&index| self.owner(index).is_none());
+        for symbol in whole.flat_map(|index| &self.symbols[range(self.entries[index].symbols)]) {
+            let name = symbol.name(self.texts);
+            if let Some(base) = cloned(name) {
+                let file = symbol.file;
+                found.entry(base).or_default().push(CloneOf { name, file });
+            }
         }
-        // The cheap test first: nearly all names differ in the first letters.
-        let found = self.named(|name| name.starts_with(base) && base_and_clone(name).0 == base);
-        let found = found.into_iter().map(|(index, _)| self.function(index));
-        found.filter(|f| f.range != function.range).collect()
+        found
     }
 
     /// How many there are, split-off parts included.

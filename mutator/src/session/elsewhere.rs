@@ -1,0 +1,68 @@
+//! Calls of a function that do not come to it: they go to what the compiler has made of it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::iter::once;
+use std::path::Path;
+
+use patcher::function::Function;
+
+use crate::images::OpenImage;
+use crate::lines::{Lines, Places};
+use crate::segment::{Document, FunctionDoc};
+
+/// Most bytes of DWARF that are read for inlined copies: a second's work.
+const MOST_DWARF: usize = 128 << 20;
+
+/// Where calls of a function go that do not come to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Linkage names of what the compiler has made of it and has others call.
+    pub clones: Vec<String>,
+    /// Copies of it that the compiler has put into others, as far as DWARF says.
+    pub inlined: u64,
+}
+
+impl Elsewhere {
+    /// Of a function of the image in which functions have been inlined so often.
+    pub fn of(image: &OpenImage, function: &Function, inlined: &HashMap<String, u64>) -> Self {
+        let clones = image.image.functions().clones(function);
+        let names: BTreeSet<&String> = names(&function.linkage, &function.aliases).collect();
+        let copies = names.into_iter().filter_map(|name| inlined.get(name));
+        Self {
+            clones: clones.into_iter().map(str::to_owned).collect(),
+            inlined: copies.sum(),
+        }
+    }
+}
+
+fn names<'f>(linkage: &'f String, aliases: &'f [String]) -> impl Iterator<Item = &'f String> {
+    once(linkage).chain(aliases)
+}
+
+/// How often functions have been inlined in the file at `path`, by linkage name, as far as its DWARF says and is
+/// not too large.
+pub(super) fn inlined_in(image: &OpenImage, path: &str) -> HashMap<String, u64> {
+    let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
+    lines.map_or_else(HashMap::new, |l| l.inlined_copies(MOST_DWARF))
+}
+
+/// Those of the functions with these ids of which not every call is counted, by name, with where the others go
+/// that is not measured.
+pub(super) fn partly(document: &Document, ids: &[usize]) -> Vec<(String, Elsewhere)> {
+    let active = || document.measured().filter(|(_, f)| f.active);
+    let measured: HashSet<(usize, &String)> = active()
+        .flat_map(|(_, f)| names(&f.linkage, &f.aliases).map(|name| (f.module, name)))
+        .collect();
+    let elsewhere = |f: &FunctionDoc| {
+        let clones = f.clones.iter();
+        let others = clones.filter(|name| !measured.contains(&(f.module, name)));
+        Elsewhere {
+            clones: others.cloned().collect(),
+            inlined: f.inlined,
+        }
+    };
+    let ids: HashSet<&usize> = ids.iter().collect();
+    let asked = active().filter(|(id, _)| ids.contains(id));
+    let each = asked.map(|(_, f)| (f.name.clone(), elsewhere(f)));
+    each.filter(|(_, e)| *e != Elsewhere::default()).collect()
+}
