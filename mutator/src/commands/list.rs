@@ -7,7 +7,7 @@ use std::path::Path;
 
 use patcher::Bias;
 use patcher::function::{Function, demangle};
-use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
+use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
 use patcher::select::Pattern;
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ use crate::lines::{Lines, Places};
 use crate::printable::{Page, printable};
 use crate::process::Pid;
 use crate::process::modules::modules;
-use crate::session::{Elsewhere, Unmatched, copies_of, display_name};
+use crate::session::{Elsewhere, Unmatched, allowed, copies_of, display_name};
 
 const OPERATION: &str = "list";
 const WANT: Effects = Effects {
@@ -94,8 +94,9 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listi
         .map(|e| e.display().to_string())
         .unwrap_or_default();
     let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe);
-    let mut found = Found::new(patterns);
-    for module in modules(&process, &maps) {
+    let modules = modules(&process, &maps);
+    let mut found = Found::new(patterns, allowed(&process, &modules, false));
+    for module in modules {
         let is_wanted = all_modules || !patterns.is_empty() || module.path == exe;
         if module.path == "[vdso]" || !is_wanted {
             continue;
@@ -141,7 +142,7 @@ fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
         .file_name()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let mut found = Found::new(patterns);
+    let mut found = Found::new(patterns, Allowed::ALL);
     found.add(
         image,
         &path.to_string_lossy(),
@@ -170,11 +171,13 @@ struct Found<'p> {
     copies: Vec<u64>,
     /// Names that are like each.
     near: Vec<Vec<String>>,
+    /// What the process allows, if it is one.
+    allowed: Allowed,
     listing: Listing,
 }
 
 impl<'p> Found<'p> {
-    fn new(patterns: &'p [Pattern]) -> Self {
+    fn new(patterns: &'p [Pattern], allowed: Allowed) -> Self {
         let listing = Listing {
             functions: Vec::new(),
             coverage: Coverage::default(),
@@ -184,6 +187,7 @@ impl<'p> Found<'p> {
             matched: vec![false; patterns.len()],
             copies: vec![0; patterns.len()],
             near: vec![Vec::new(); patterns.len()],
+            allowed,
             listing,
         }
     }
@@ -231,7 +235,7 @@ impl<'p> Found<'p> {
             }
         }
         for function in functions.into_values() {
-            let plan = plan(&image.image, &image.context, &function, WANT);
+            let plan = plan_allowed(&image.image, &image.context, &function, WANT, self.allowed);
             let name = display_name(&function, file_name);
             let elsewhere = Elsewhere::of(image, &function, &inlined);
             self.listing.take(name, path, plan, elsewhere);

@@ -6,6 +6,7 @@ pub mod maps;
 pub mod memory;
 pub mod modules;
 pub mod pidfd;
+pub mod shadow;
 mod sharing;
 mod space;
 
@@ -422,10 +423,14 @@ fn list_tids(pid: Pid) -> io::Result<Vec<Tid>> {
 
 fn status_field(path: &str, key: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let line = text
-        .lines()
-        .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
-    Some(line.trim().to_owned())
+    status_line(&text, key).map(str::to_owned)
+}
+
+/// The value of a line `KEY: VALUE`.
+fn status_line<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    let mut lines = text.lines();
+    let value = lines.find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
+    Some(value.trim())
 }
 
 #[cfg(test)]

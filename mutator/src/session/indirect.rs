@@ -11,7 +11,7 @@ use std::sync::Arc;
 use goblin::elf::reloc::{R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT};
 use goblin::elf::{Elf, Reloc};
 use patcher::function::{Function, FunctionKind};
-use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
+use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan_allowed};
 use patcher::select::Pattern;
 use patcher::{Avma, Bias};
 
@@ -72,11 +72,12 @@ pub fn resolve(
             continue;
         }
         for function in functions {
-            let plan = plan(
+            let plan = plan_allowed(
                 &candidate.image.image,
                 &candidate.image.context,
                 &function,
                 want,
+                candidate.plan.allowed,
             );
             resolved.push(Candidate {
                 plan,

@@ -33,13 +33,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_VERIFIED_ENTRY_STUB};
 use patcher::Avma;
-use patcher::plan::{Effects, RefuseReason};
+use patcher::plan::{Allowed, Effects, RefuseReason};
 use patcher::select::Pattern;
 
 use crate::clock;
 use crate::error::Failure;
+use crate::images;
 use crate::process::modules::{Module, modules};
-use crate::process::{Mapping, Presence, Process, ProcessError, Space};
+use crate::process::{Mapping, Presence, Process, ProcessError, Space, shadow};
 use crate::segment::{Document, Segment, SegmentError};
 use crate::tracee::{Stopped, TraceeError};
 
@@ -241,7 +242,8 @@ pub fn select_stopped(
     stopped: Option<&mut Stopped>,
 ) -> Result<Selected, SessionError> {
     let modules = modules(space.process(), &space.maps()?);
-    let mut selection = select(&modules, patterns, wanted);
+    let allowed = allowed(space.process(), &modules, stopped.is_some());
+    let mut selection = select(&modules, patterns, wanted, allowed);
     // What is missed may have been there before the process began to end.
     if !selection.unmatched.is_empty() || !selection.unreadable.is_empty() {
         space.check()?;
@@ -252,6 +254,23 @@ pub fn select_stopped(
         modules,
         selection,
     })
+}
+
+/// What a process allows. One that has `just_started` puts shadow stacks on later, if its file says that it can run
+/// with them and the machine has them.
+pub fn allowed(process: &Process, modules: &[Module], just_started: bool) -> Allowed {
+    let may_come = || {
+        let exe = process.exe().map(|exe| exe.display().to_string());
+        let mut own = modules.iter().filter(|m| Some(&m.path) == exe.as_ref());
+        let bears =
+            |m: &Module| images::of_module(m).map_or(true, |i| i.image.bears_shadow_stack());
+        shadow::is_able() && own.any(bears)
+    };
+    let has_shadow_stacks = process.has_shadow_stacks() || just_started && may_come();
+    Allowed {
+        moved_calls: !has_shadow_stacks,
+        ..Allowed::ALL
+    }
 }
 
 /// What a change did.

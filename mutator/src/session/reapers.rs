@@ -6,7 +6,7 @@ use std::iter::once;
 
 use patcher::function::Function;
 use patcher::image::Image;
-use patcher::plan::{FunctionPlan, RefuseReason, plan};
+use patcher::plan::{Allowed, FunctionPlan, RefuseReason, plan_allowed};
 
 use super::Locked;
 use super::elsewhere::Elsewhere;
@@ -59,7 +59,7 @@ fn reaper_of(name: &str) -> Option<Reaper> {
 }
 
 /// The functions of the modules that tell of such ends, as far as their entry can be had.
-pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
+pub(super) fn reapers(modules: &[Module], allowed: Allowed) -> Vec<Candidate> {
     let mut found = Vec::new();
     let own = modules.iter().enumerate().filter(|(_, m)| m.path != VDSO);
     for (index, module) in own {
@@ -71,7 +71,8 @@ pub(super) fn reapers(modules: &[Module]) -> Vec<Candidate> {
         };
         let functions = functions(&image.image).into_iter();
         for (function, reaper) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
-            let plan = plan(&image.image, &image.context, &function, reaper.effects());
+            let want = reaper.effects();
+            let plan = plan_allowed(&image.image, &image.context, &function, want, allowed);
             if plan.refused().is_some() {
                 continue;
             }

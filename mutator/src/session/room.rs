@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan_without_puns};
+use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
 
 use super::claims::Claims;
 use super::place::Places;
@@ -72,7 +72,17 @@ impl Candidate {
     fn plan_without_puns(&mut self, wanted: Effects) {
         let want = self.reaper.map_or(wanted, Reaper::effects);
         let function = self.plan.function.clone();
-        self.plan = plan_without_puns(&self.image.image, &self.image.context, &function, want);
+        let allowed = Allowed {
+            puns: false,
+            ..self.plan.allowed
+        };
+        self.plan = plan_allowed(
+            &self.image.image,
+            &self.image.context,
+            &function,
+            want,
+            allowed,
+        );
         self.try_traps();
         if self.plan.refused().is_some() {
             self.plan = FunctionPlan::refusal(&function, RefuseReason::PunOutOfReach);

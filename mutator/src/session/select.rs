@@ -5,7 +5,7 @@ use std::fmt;
 
 use patcher::function::Function;
 use patcher::image::Image;
-use patcher::plan::{Effects, FunctionPlan, RefuseReason, plan};
+use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
 use patcher::select::{Pattern, name_of_start};
 use patcher::{Bias, Svma};
 
@@ -81,8 +81,13 @@ impl fmt::Display for Unmatched {
 
 /// Looks the patterns up in the modules of a process and plans what they name. A pattern without
 /// a module is looked up in all of them.
-pub fn select(modules: &[Module], patterns: &[Pattern], want: Effects) -> Selection {
-    let (mut selection, matched, opened) = look_up(modules, patterns, want);
+pub fn select(
+    modules: &[Module],
+    patterns: &[Pattern],
+    want: Effects,
+    allowed: Allowed,
+) -> Selection {
+    let (mut selection, matched, opened) = look_up(modules, patterns, want, allowed);
     for (pattern, _) in patterns.iter().zip(matched).filter(|(_, matched)| !matched) {
         let meant = opened.iter().filter(|(m, _)| is_meant(pattern, m));
         let inlined = meant
@@ -110,7 +115,12 @@ pub fn copies_of(pattern: &Pattern, copies: &HashMap<String, u64>) -> u64 {
 /// What was found, which patterns have a match, and the modules that were looked into.
 type Found<'m> = (Selection, Vec<bool>, Vec<(&'m Module, &'static OpenImage)>);
 
-fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Found<'m> {
+fn look_up<'m>(
+    modules: &'m [Module],
+    patterns: &[Pattern],
+    want: Effects,
+    allowed: Allowed,
+) -> Found<'m> {
     let mut selection = Selection::default();
     let mut matched = vec![false; patterns.len()];
     let mut opened = Vec::new();
@@ -164,7 +174,7 @@ fn look_up<'m>(modules: &'m [Module], patterns: &[Pattern], want: Effects) -> Fo
                 _ if module.shares(bias, &function) => {
                     FunctionPlan::refusal(&function, RefuseReason::SharedText)
                 }
-                _ => plan(&image.image, &image.context, &function, want),
+                _ => plan_allowed(&image.image, &image.context, &function, want, allowed),
             };
             // A glob means functions: what has no name and is none was not meant.
             let is_meant =

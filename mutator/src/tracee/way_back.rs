@@ -13,6 +13,7 @@ use patcher::Avma;
 
 use super::sys::Change;
 use super::{StoppedThread, TraceeError, sys, wait};
+use crate::process::shadow;
 use crate::process::{Mapping, Memory, Pid, Text, Tid};
 
 /// `syscall; ret`.
@@ -248,10 +249,7 @@ fn is_own_stack(memory: &Memory, stack: &Mapping, thread: &StoppedThread, lowest
 fn has_shadow_stack(thread: &StoppedThread) -> bool {
     let path = format!("/proc/{}/status", thread.tid());
     let status = std::fs::read_to_string(path).unwrap_or_default();
-    let features = status
-        .lines()
-        .find_map(|l| l.strip_prefix("x86_Thread_features:"));
-    features.is_some_and(|f| f.contains("shstk"))
+    shadow::is_in(&status)
 }
 
 /// The extended state as a signal frame has it: what PTRACE_GETREGSET gives, with the software's

@@ -4,6 +4,7 @@ mod error;
 mod layout;
 mod lsda;
 mod plt;
+mod property;
 mod separate;
 mod uncovered;
 mod unwind;

@@ -238,3 +238,28 @@ fn other_files_are_no_images() {
     data[18] = 62;
     assert!(matches!(error(&data[..100]), ImageError::Malformed { .. }));
 }
+
+/// As readelf shows the property.
+#[test]
+fn shadow_stack_property() {
+    let folder = Folder::new();
+    for (flags, bears) in [
+        (&["-Wl,-z,shstk"][..], true),
+        (&["-Wl,-z,ibt"], false),
+        (&["-Wl,-z,shstk,-z,ibt", "-static"], true),
+        (&[], false),
+    ] {
+        let data = folder.build("cc", flags, &oracle::C);
+        let notes = std::process::Command::new("readelf")
+            .arg("-nW")
+            .arg(folder.0.join("out"))
+            .output();
+        let notes = String::from_utf8_lossy(&notes.expect("binutils").stdout).into_owned();
+        assert_eq!(notes.contains("SHSTK"), bears, "{flags:?}: {notes}");
+        assert_eq!(
+            Image::parse(&data).expect("an image").bears_shadow_stack(),
+            bears,
+            "{flags:?}"
+        );
+    }
+}

@@ -148,6 +148,7 @@ impl Ladder<'_, '_> {
             image,
             context,
             flow,
+            ..
         } = self.ground;
         let end = padding::end(image, context, flow, start);
         if flow.ranges.iter().any(|r| r.end.0 == start) && end > start {

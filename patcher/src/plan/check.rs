@@ -17,6 +17,8 @@ pub struct Ground<'a, 'd> {
     pub image: &'a Image<'d>,
     pub context: &'a ModuleContext<'a>,
     pub flow: &'a Flow,
+    /// May calls be moved?
+    pub moved_calls: bool,
 }
 
 /// What overwriting a window entails.
@@ -63,7 +65,7 @@ impl Ground<'_, '_> {
                 insn.flow_control(),
                 FlowControl::Call | FlowControl::IndirectCall
             );
-            if call && insn.next_ip() != window.end {
+            if call && (insn.next_ip() != window.end || !self.moved_calls) {
                 return Err(RefuseReason::CallInWindow);
             }
         }
@@ -133,6 +135,7 @@ impl Ground<'_, '_> {
             flow,
             context,
             image,
+            ..
         } = self;
         let to = Svma(at);
         let first = flow.branches.partition_point(|b| b.to < at);

@@ -11,7 +11,7 @@ use crate::relocate::Displaced;
 use super::candidates::Grow;
 use super::check::{Displacement, Ground};
 use super::padding::JUMP;
-use super::{Effect, Effects, ProbePoint, RefuseReason, Tactic, unhookable};
+use super::{Allowed, Effect, Effects, ProbePoint, RefuseReason, Tactic, unhookable};
 
 /// A short jump.
 pub const SHORT: u64 = 2;
@@ -92,16 +92,17 @@ impl<'a, 'd> Ladder<'a, 'd> {
         image: &'a Image<'d>,
         context: &'a ModuleContext<'a>,
         flow: &'a Flow,
-        puns: bool,
+        allowed: Allowed,
     ) -> Self {
         Self {
             ground: Ground {
                 image,
                 context,
                 flow,
+                moved_calls: allowed.moved_calls,
             },
             sites: Vec::new(),
-            puns,
+            puns: allowed.puns,
         }
     }
 

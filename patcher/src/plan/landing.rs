@@ -27,6 +27,7 @@ impl Ladder<'_, '_> {
             image,
             context,
             flow,
+            ..
         } = self.ground;
         let (_, near) = flow.insns_in(&(reach.start.saturating_sub(15)..reach.end));
         let own = near.iter().filter(|i| ends_block(i));

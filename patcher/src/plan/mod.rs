@@ -130,6 +130,8 @@ pub enum RefuseReason {
     NotAnInstruction,
     /// What measures needs the function for itself, to follow the program by it.
     UsedByIpath,
+    /// A call would have to be moved, and the process has user shadow stacks, which its return would not agree with.
+    ShadowStack,
 }
 
 impl fmt::Display for RefuseReason {
@@ -156,6 +158,7 @@ impl fmt::Display for RefuseReason {
             Self::SharedText => "shared-text",
             Self::NotAnInstruction => "not-an-instruction",
             Self::UsedByIpath => "used-by-ipath",
+            Self::ShadowStack => "shadow-stack",
         })
     }
 }
@@ -176,6 +179,24 @@ pub struct Effects {
     pub entry: bool,
     /// All its exits.
     pub exits: bool,
+}
+
+/// What a process allows that is to be patched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Has it room where punned jumps could lead?
+    pub puns: bool,
+    /// May calls be moved? A moved one is a push and a jump: where a user shadow stack is on
+    /// (Documentation/arch/x86/shstk.rst) its return faults.
+    pub moved_calls: bool,
+}
+
+impl Allowed {
+    /// What an ordinary process does.
+    pub const ALL: Self = Self {
+        puns: true,
+        moved_calls: true,
+    };
 }
 
 /// What became of one probe point.
@@ -203,6 +224,8 @@ pub struct FunctionPlan {
     /// landing. All sites of a plan are applied and undone together, in this order and the reverse:
     /// then each step leaves a program that behaves as the original does.
     pub sites: Vec<Site>,
+    /// What it was made for.
+    pub allowed: Allowed,
 }
 
 impl FunctionPlan {
@@ -221,6 +244,7 @@ impl FunctionPlan {
             exits: Vec::new(),
             points: Vec::new(),
             sites: Vec::new(),
+            allowed: Allowed::ALL,
         }
     }
 
@@ -240,17 +264,34 @@ pub fn plan(
     function: &Function,
     want: Effects,
 ) -> FunctionPlan {
-    plan_with(image, context, function, (want, &[]), true)
+    plan_allowed(image, context, function, want, Allowed::ALL)
 }
 
-/// The same for a process that has no room where punned jumps could lead.
-pub fn plan_without_puns(
+/// The same for a process that allows this. What it cannot have without moved calls, and could with them, is refused
+/// for that.
+pub fn plan_allowed(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     function: &Function,
     want: Effects,
+    allowed: Allowed,
 ) -> FunctionPlan {
-    plan_with(image, context, function, (want, &[]), false)
+    let with = |allowed| plan_with(image, context, function, (want, &[]), allowed);
+    let mut plan = with(allowed);
+    if allowed.moved_calls || plan.refused().is_none() {
+        return plan;
+    }
+    let free = with(Allowed {
+        moved_calls: true,
+        ..allowed
+    });
+    let points = std::iter::once(&mut plan.entry).chain(&mut plan.exits);
+    for (point, free) in points.zip(std::iter::once(&free.entry).chain(&free.exits)) {
+        if point.outcome.is_err() && free.outcome.is_ok() {
+            point.outcome = Err(RefuseReason::ShadowStack);
+        }
+    }
+    plan
 }
 
 /// The same as [`plan`] with hooks before the instructions at `points`, each with its number. Several
@@ -262,7 +303,7 @@ pub fn plan_points(
     want: Effects,
     points: &[(Svma, u32)],
 ) -> FunctionPlan {
-    plan_with(image, context, function, (want, points), true)
+    plan_with(image, context, function, (want, points), Allowed::ALL)
 }
 
 fn plan_with(
@@ -270,7 +311,7 @@ fn plan_with(
     context: &ModuleContext<'_>,
     function: &Function,
     (want, points): (Effects, &[(Svma, u32)]),
-    puns: bool,
+    allowed: Allowed,
 ) -> FunctionPlan {
     debug_assert!(
         std::ptr::eq(image.data(), context.data),
@@ -283,6 +324,7 @@ fn plan_with(
     let points: Vec<ProbePoint> = points.collect();
     let refuse = |reason| FunctionPlan {
         points: planned(&points, std::iter::repeat(Err(reason))),
+        allowed,
         ..FunctionPlan::refusal(function, reason)
     };
     if function.kind == FunctionKind::Ifunc {
@@ -298,7 +340,7 @@ fn plan_with(
     if unnamed && is_claimed(image, context, &flow) {
         return refuse(RefuseReason::Fragment);
     }
-    let mut ladder = ladder::Ladder::new(image, context, &flow, puns);
+    let mut ladder = ladder::Ladder::new(image, context, &flow, allowed);
     let outcomes = ladder.climb(want, &points);
     let exits = flow.leaves.iter().map(|leave| ProbePoint {
         at: leave.at,
@@ -316,6 +358,7 @@ fn plan_with(
         exits: planned(&exits.collect::<Vec<_>>(), outcomes.exits),
         points: planned(&points, outcomes.points),
         sites: ladder.into_sites(),
+        allowed,
     }
 }
 

@@ -28,6 +28,7 @@ impl FunctionPlan {
                 .iter()
                 .all(|r| !r.contains(&plan.point.at))
                 && let Some(site) = trap(image, &flow, &self.sites, plan)
+                && (self.allowed.moved_calls || !site.displaced.iter().any(Displaced::is_call))
             {
                 plan.outcome = Ok(Tactic::Trap);
                 sites.push(site);
@@ -45,7 +46,8 @@ fn trap(image: &Image<'_>, flow: &Flow, sites: &[Site], plan: &PointPlan) -> Opt
         Err(RefuseReason::TooShort
             | RefuseReason::BranchIntoWindow
             | RefuseReason::CallInWindow
-            | RefuseReason::OverlapsFunction)
+            | RefuseReason::OverlapsFunction
+            | RefuseReason::ShadowStack)
     );
     let at = plan.point.at;
     let insn = &flow.insns[flow.index_of(at.0)?];
