@@ -3,7 +3,7 @@
 //! attribution of program performance" (PLDI 2009), section 3; only for where calls return to, as hardly
 //! anything else is looked up, and for where system calls do: there a signal finds a thread that waits.
 
-use iced_x86::{Code, Instruction};
+use iced_x86::{Code, FlowControl, Instruction};
 
 use super::continued::is_call;
 use super::height::{CallerFramePointer, Calls, Heights};
@@ -33,8 +33,8 @@ pub struct Frame {
     pub caller_frame_pointer: i16,
 }
 
-/// The recipes of a function's calls and system calls, by where they return to. Those before which something is not known have
-/// none.
+/// The recipes of a function's calls and system calls, by where they return to. Those before which something is not
+/// known have none, and those of what its returns show to be no function.
 pub fn recipes(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
@@ -44,7 +44,21 @@ pub fn recipes(
 }
 
 fn of_flow(flow: &Flow) -> Vec<(Svma, Recipe)> {
-    of_heights(flow, &Heights::of(flow, Calls::Keep), |_| true)
+    let heights = Heights::of(flow, Calls::Keep);
+    match is_entered_elsewhere(flow, &heights) {
+        true => Vec::new(),
+        false => of_heights(flow, &heights, |_| true),
+    }
+}
+
+/// Does a return show that the stack was not as at an entry where `flow` begins? Then that is a place in another
+/// function, with a name of its own.
+fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
+    let mut insns = flow.insns.iter().enumerate();
+    insns.any(|(index, insn)| {
+        let is_return = insn.flow_control() == FlowControl::Return;
+        is_return && heights.before(index).is_some_and(|height| height != 0)
+    })
 }
 
 /// The recipes of those calls and system calls of `flow` whose index is wanted; its stack heights are these.
@@ -93,4 +107,50 @@ fn recipe(heights: &Heights, index: usize) -> Option<Recipe> {
     }
     let pointer = heights.frame_pointer_before(index)?;
     frame(pointer).map(Recipe::FromFramePointer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::oracle::Folder;
+
+    /// `body` is the name of a place in `twofold`, where the stack is lower than at an entry.
+    const ASSEMBLY: &str = "
+        .text
+        .type twofold, @function
+        twofold: push %rbx
+        .size twofold, . - twofold
+        .type body, @function
+        body: call *%rax
+        pop %rbx
+        ret
+        .size body, . - body
+        .type sound, @function
+        sound: push %rbx
+        call *%rax
+        pop %rbx
+        ret
+        .size sound, . - sound
+    ";
+
+    #[test]
+    fn a_place_in_a_function_has_no_recipes() {
+        let flags = ["-shared", "-nostdlib"];
+        let data = Folder::new().build("cc", &flags, &[("names.s", ASSEMBLY)]);
+        let image = Image::parse(&data).expect("an image");
+        let context = ModuleContext::new(&image);
+        let of = |name: &str| {
+            let found = image.functions().with_name(|n| n == name);
+            recipes(&image, &context, &found[0])
+        };
+        assert_eq!((of("twofold").len(), of("body").len()), (0, 0));
+        let frame = Frame {
+            cfa: 16,
+            caller_frame_pointer: 0,
+        };
+        let [(_, recipe)] = of("sound")[..] else {
+            panic!("one call");
+        };
+        assert_eq!(recipe, Recipe::FromStackPointer(frame));
+    }
 }
