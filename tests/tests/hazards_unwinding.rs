@@ -344,3 +344,16 @@ fn ucontext_switch() {
     }
     all_unwound("coroutines.c", STATIC, "3", 0);
 }
+
+/// Fibers of Boost.Context, whose outermost functions return to where no call has been, also on threads that a fiber
+/// has not been on before.
+#[test]
+fn boost_fibers() {
+    for flags in [&["-lboost_context"][..], &["-lboost_context", "-static"]] {
+        println!("{flags:?}");
+        all_kept(&Program::new(
+            &program_with("boost_fibers.cc", flags),
+            [""; 0],
+        ));
+    }
+}

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use abi::rule::Rule;
 use abi::segment::{AREA_TABLES, TABLE_OF_ENTRIES, TABLE_OF_RULES};
-use patcher::flow::{Recipe, described, recipes, unnamed_recipes};
+use patcher::flow::{Recipe, described, fiber_roots, recipes, unnamed_recipes};
 use patcher::function::{Function, FunctionKind};
 use patcher::image::Image;
 use patcher::{Avma, Bias, Svma};
@@ -143,6 +143,7 @@ fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
     if !gaps.is_empty() {
         let functions = image.functions().overlapping(&gaps);
         roots.extend(functions.iter().filter_map(go_root));
+        roots.extend(fiber_roots(image));
         found = unnamed_recipes(image, context);
         let called = functions.iter().filter(|f| f.kind != FunctionKind::Ifunc);
         let named = called

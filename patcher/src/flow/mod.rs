@@ -4,6 +4,7 @@ mod address_set;
 mod bounds;
 mod continued;
 mod described;
+mod fibers;
 mod foreign;
 mod height;
 mod leave;
@@ -26,6 +27,7 @@ use crate::image::Image;
 
 pub use bounds::{unnamed_function, unnamed_recipes};
 pub use described::described;
+pub use fibers::fiber_roots;
 pub(crate) use foreign::foreign_short_branch;
 pub use leave::{Leave, LeaveKind};
 pub(crate) use leave::{is_fragment, runs_on};

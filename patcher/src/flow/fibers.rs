@@ -1,0 +1,85 @@
+//! Where the outermost functions of Boost.Context's fibers return to: nothing has called them.
+//!
+//! `make_fcontext` puts two addresses of its own onto a new stack: one that the first switch to it goes to, which
+//! jumps to the fiber's function, and the return address of that, where the program ends
+//! (boost/libs/context/src/asm/make_x86_64_sysv_elf_gas.S). It has no unwind entry.
+
+use iced_x86::{Code, FlowControl, Instruction};
+
+use super::sweep;
+use super::tables::table_address;
+use crate::addr::Svma;
+use crate::image::Image;
+
+const MAKER: &str = "make_fcontext";
+
+/// Those addresses.
+pub fn fiber_roots(image: &Image<'_>) -> Vec<Svma> {
+    let makers = image.functions().with_name(|name| name == MAKER);
+    let swept = makers
+        .into_iter()
+        .filter_map(|maker| sweep::linear(image, &[maker.range]));
+    swept.flat_map(|swept| roots(&swept.insns)).collect()
+}
+
+/// The addresses that `insns` form of what among them calls the end of the program.
+fn roots(insns: &[Instruction]) -> Vec<Svma> {
+    let formed = insns.iter().filter_map(table_address);
+    formed
+        .filter(|&at| ends_program(insns, at))
+        .map(Svma)
+        .collect()
+}
+
+/// Does what stands at `at` come to a call that cannot return?
+fn ends_program(insns: &[Instruction], at: u64) -> bool {
+    /// More than `_exit` is called with.
+    const MOST: usize = 4;
+    let Ok(first) = insns.binary_search_by_key(&at, Instruction::ip) else {
+        return false;
+    };
+    let rest = insns[first..].iter().take(MOST);
+    let mut after_call = rest.skip_while(|insn| insn.flow_control() == FlowControl::Next);
+    let calls = after_call
+        .next()
+        .is_some_and(|insn| insn.flow_control() == FlowControl::Call);
+    calls
+        && after_call
+            .next()
+            .is_some_and(|insn| insn.code() == Code::Hlt)
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::code_asm::{CodeAssembler, *};
+
+    use super::*;
+
+    #[test]
+    fn the_end_is_told_from_the_beginning() {
+        let mut code = CodeAssembler::new(64).expect("64 bits");
+        let (mut begin, mut end, mut exit) = (
+            code.create_label(),
+            code.create_label(),
+            code.create_label(),
+        );
+        code.lea(rcx, ptr(begin)).unwrap();
+        code.mov(qword_ptr(rax + 0x38), rcx).unwrap();
+        code.lea(rcx, ptr(end)).unwrap();
+        code.mov(qword_ptr(rax + 0x30), rcx).unwrap();
+        code.ret().unwrap();
+        code.set_label(&mut begin).unwrap();
+        code.push(rbp).unwrap();
+        code.jmp(rbx).unwrap();
+        code.set_label(&mut end).unwrap();
+        code.xor(rdi, rdi).unwrap();
+        code.call(exit).unwrap();
+        code.hlt().unwrap();
+        code.set_label(&mut exit).unwrap();
+        code.ret().unwrap();
+        let bytes = code.assemble(0x1000).expect("encodable");
+        let decoder = iced_x86::Decoder::with_ip(64, &bytes, 0x1000, 0);
+        let insns: Vec<Instruction> = decoder.into_iter().collect();
+        assert_eq!(roots(&insns), [Svma(insns[7].ip())]);
+    }
+}
