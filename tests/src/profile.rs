@@ -95,6 +95,8 @@ pub struct Frame {
     pub address: u64,
     pub function: Option<String>,
     #[serde(default)]
+    pub offset: Option<u64>,
+    #[serde(default)]
     pub file: Option<String>,
 }
 

@@ -159,13 +159,23 @@ fn found_functions() {
     let patterns: Vec<String> = found.iter().map(|&start| name(start)).collect();
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
     let scratch = Scratch::new("found");
-    exact(
-        &program,
-        &twin_path,
-        &patterns,
-        &sites,
-        &scratch.file("p.json"),
-    );
+    let file = scratch.file("p.json");
+    let profile = exact(&program, &twin_path, &patterns, &sites, &file);
+    // On paths, too, the start is that of the function, where it is measured.
+    let own = |frame: &Frame| {
+        let path = frame
+            .module
+            .map(|index| Path::new(&profile.modules[index].path));
+        frame.function.is_none() && path == Some(&program.path)
+    };
+    let mut inside = 0;
+    for frame in profile.frames.iter().filter(|frame| own(frame)) {
+        let start = found.iter().rfind(|&&start| start <= frame.address);
+        let start = start.filter(|start| frame.address - **start < twin[*start]);
+        assert_eq!(frame.offset, start.map(|start| frame.address - start));
+        inside += usize::from(start.is_some());
+    }
+    assert!(inside > 3, "{:?}", profile.frames);
 }
 
 /// Without symbols, which stand in a debug file beside it: the functions have their names in lists, for patterns

@@ -1,6 +1,6 @@
 //! Return addresses as frames: which file they are in, which function, which line.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use patcher::{Avma, Svma};
@@ -27,6 +27,9 @@ pub(super) struct Frames {
     used: HashMap<u64, usize>,
     /// Of the profile being made: the index of each module.
     modules: HashMap<Key, usize>,
+    /// The functions of the session that have no name, by path and first address, with the address after them: the
+    /// file alone may not tell where they start.
+    nameless: BTreeMap<(String, u64), u64>,
     /// Source positions, by path; `None` where a file has none.
     lines: HashMap<String, Option<Lines<'static>>>,
 }
@@ -49,6 +52,13 @@ impl Frames {
     ) {
         self.places
             .learn_published(segment, &document.modules, process);
+        for (_, function) in document.measured().filter(|(_, f)| f.linkage.is_empty()) {
+            if let Some(module) = document.modules.get(function.module) {
+                let end = function.address.saturating_add(function.size);
+                self.nameless
+                    .insert((module.path.clone(), function.address), end);
+            }
+        }
     }
 
     /// The index of a module in the profile being made.
@@ -121,6 +131,13 @@ impl Frames {
         let svma = bias.to_svma(Avma(at));
         let mut frame = image.frame(svma);
         let path = place.path.clone();
+        if frame.offset.is_none() {
+            let mut before = self.nameless.range(..=(path.clone(), svma.0)).rev();
+            let found = before
+                .next()
+                .filter(|((of, _), end)| *of == path && svma.0 < **end);
+            frame.offset = found.map(|((_, start), _)| svma.0 - start);
+        }
         let lines = self.lines.entry(path.clone()).or_insert_with(|| {
             Lines::load(
                 image.image.data(),
