@@ -19,15 +19,16 @@ impl<'d> Lines<'d> {
             return HashMap::new();
         }
         let mut units = Units::of(dwarf);
-        let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut counts: HashMap<usize, u64> = HashMap::new();
         for index in 0..units.headers.len() {
             if let Some(unit) = units.open(index) {
-                count_origins(unit, &mut counts);
+                // What cannot be read is passed over.
+                let _ = count_origins(unit, &mut counts);
             }
         }
         let mut copies = HashMap::new();
         // By place, so that those of one unit come together.
-        for (origin, count) in counts {
+        for (origin, count) in BTreeMap::from_iter(counts) {
             if let Some(name) = units.name_of(DebugInfoOffset(origin)) {
                 *copies.entry(name).or_default() += count;
             }
@@ -36,22 +37,27 @@ impl<'d> Lines<'d> {
     }
 }
 
-/// Adds up what the inlined subroutines of a unit are copies of, by the place of its entry.
-fn count_origins(unit: &Unit<Reader<'_>>, counts: &mut BTreeMap<usize, u64>) {
-    let mut own: HashMap<usize, u64> = HashMap::new();
-    let mut entries = unit.entries();
-    while let Ok(Some(entry)) = entries.next_dfs() {
+/// Adds up what the inlined subroutines of a unit are copies of, by the place of its entry; up to what cannot be
+/// read.
+fn count_origins(unit: &Unit<Reader<'_>>, counts: &mut HashMap<usize, u64>) -> gimli::Result<()> {
+    let mut entries = unit.entries_raw(None)?;
+    while !entries.is_empty() {
+        let Some(entry) = entries.read_abbreviation()? else {
+            continue;
+        };
         if entry.tag() != constants::DW_TAG_inlined_subroutine {
+            entries.skip_attributes(entry.attributes())?;
             continue;
         }
-        let origin = entry.attr_value(constants::DW_AT_abstract_origin);
-        if let Some(at) = origin.and_then(|origin| place_of(unit, origin)) {
-            *own.entry(at.0).or_default() += 1;
+        for attribute in entry.attributes() {
+            let attribute = entries.read_attribute(*attribute)?;
+            let is_origin = attribute.name() == constants::DW_AT_abstract_origin;
+            if is_origin && let Some(at) = place_of(unit, attribute.value()) {
+                *counts.entry(at.0).or_default() += 1;
+            }
         }
     }
-    for (at, count) in own {
-        *counts.entry(at).or_default() += count;
-    }
+    Ok(())
 }
 
 /// Where the entry is that an attribute leads to.
