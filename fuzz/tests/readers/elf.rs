@@ -2,7 +2,7 @@
 
 use ipath::lines::{Lines, Places};
 use ipath_fuzz::{Target, mutate, run};
-use patcher::flow::{described, recipes, unnamed_recipes};
+use patcher::flow::{frames, recipes};
 use patcher::image::Image;
 use patcher::plan::{Effects, ModuleContext, plan};
 use patcher::select::Pattern;
@@ -49,10 +49,8 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
     for pattern in patterns {
         let _ = (pattern.select(&image), pattern.suggestions(&image, 3));
     }
-    unnamed_recipes(&image, &context);
-    if let Some(section) = ipath::lines::section(input, ".debug_frame") {
-        described(&image, &section);
-    }
+    let described = ipath::lines::section(input, ".debug_frame");
+    frames(&image, &context, described.as_deref());
     if let Some(lines) = Lines::load(input, &Places::default()) {
         for function in image.functions().iter().take(FUNCTIONS) {
             lines.lookup(function.range.start);

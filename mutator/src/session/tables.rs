@@ -10,17 +10,13 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use goblin::container::Ctx;
 use goblin::elf::program_header::{PF_X, PT_GNU_EH_FRAME, PT_LOAD};
 use goblin::elf::{Elf, ProgramHeader};
-use patcher::flow::{Recipe, described, recipes, unnamed_recipes};
-use patcher::function::FunctionKind;
+use patcher::flow::{Recipe, frames};
 use patcher::{Avma, Bias, Svma};
 
 use super::{Locked, SessionError};
 use crate::images::{self, OpenImage};
 use crate::lines;
 use crate::process::modules::Module;
-
-/// Most functions without unwind entries that are looked at in a module: a second's work.
-const FUNCTIONS: usize = 50_000;
 
 const DEBUG_FRAME: &str = ".debug_frame";
 
@@ -178,37 +174,13 @@ fn index(module: &Module, opened: &OpenImage, bias: Bias) -> Table {
     }
 }
 
-/// How the frames of functions without loaded unwind entries are left: as the compiler says, else from
-/// their instructions.
+/// How the frames of calls in code without loaded unwind entries are left.
 fn rules(module: &Module, opened: &OpenImage, bias: Bias) -> Table {
     let (image, context) = (&opened.image, &opened.context);
-    let functions = image.functions().iter();
-    let bare = functions.filter(|function| {
-        function.kind != FunctionKind::Ifunc && image.fde(function.range.start).is_none()
-    });
-    let named = bare
-        .take(FUNCTIONS)
-        .flat_map(|function| recipes(image, context, &function));
-    let mut found = unnamed_recipes(image, context);
-    found.extend(named);
-    // What the compiler says goes before what its code seems to do.
-    if let Some(section) = lines::section(image.data(), DEBUG_FRAME) {
-        found.extend(described(image, &section));
-    }
-    let rows = found
-        .into_iter()
-        .map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
-    let roots = go_roots(opened).map(|at| (bias.to_avma(at), Rule::Root.encode()));
-    Table::new(TABLE_OF_RULES, module, rows.chain(roots).collect())
-}
-
-/// Where Go's goroutines return to: one instruction into a function that nothing has called there, so
-/// that their first functions seem to have been (runtime/asm_amd64.s, `goexit`).
-fn go_roots(opened: &OpenImage) -> impl Iterator<Item = Svma> {
-    const NAMES: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
-    let functions = opened.image.functions().iter();
-    let exits = functions.filter(|f| NAMES.contains(&f.linkage.as_str()));
-    exits.map(|f| f.range.start.plus(1))
+    let described = lines::section(image.data(), DEBUG_FRAME);
+    let found = frames(image, context, described.as_deref()).into_iter();
+    let rows = found.map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
+    Table::new(TABLE_OF_RULES, module, rows.collect())
 }
 
 fn rule(recipe: Recipe) -> Rule {

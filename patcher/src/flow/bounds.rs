@@ -11,13 +11,14 @@ use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
-use super::continued::{Own, is_as_at_entry, is_call};
+use super::continued::{Own, is_as_at_entry};
 use super::height::{Calls, Heights};
 use super::recipe::{self, Recipe};
 use super::{Flow, ModuleContext, ends_block, is_jump};
 use crate::addr::Svma;
 use crate::function::{Function, FunctionKind};
 use crate::image::Image;
+use crate::insn::is_call;
 
 /// Most starts that are followed in a module: a few seconds' work.
 const MOST: usize = 20_000;

@@ -4,10 +4,11 @@
 //! What is behind a call is its function's where that leads to a return at which the stack is as it was at
 //! the entry: another function's return would have it as it was at the call, where it is lower.
 
-use iced_x86::{FlowControl, Instruction};
+use iced_x86::FlowControl;
 
 use super::height::{CallerFramePointer, Heights};
 use super::{Flow, ends_block, is_jump};
+use crate::insn::is_call;
 
 /// The instructions of a function, by index.
 pub struct Own {
@@ -87,12 +88,4 @@ fn successors(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {
         .into_iter()
         .flatten()
         .filter_map(|at| flow.index_of(at))
-}
-
-/// Is it a call, direct or not?
-pub fn is_call(insn: &Instruction) -> bool {
-    matches!(
-        insn.flow_control(),
-        FlowControl::Call | FlowControl::IndirectCall
-    )
 }

@@ -3,12 +3,12 @@
 //! attribution of program performance" (PLDI 2009), section 3; only for return addresses, as nothing
 //! else is looked up.
 
-use super::continued::is_call;
 use super::height::{CallerFramePointer, Calls, Heights};
 use super::{Flow, ModuleContext};
 use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
+use crate::insn::is_call;
 
 /// How the frame of a call's return address is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
