@@ -4,17 +4,19 @@
 //! A start is where a call goes, or what has its address taken. The second may as well be a label. What
 //! is followed from a wrong start shows: at some return the stack would not be as it was at the entry. So
 //! a start counts where a return is reached with the stack as it was, and none otherwise; functions
-//! without a return count where such a function calls them.
+//! without a return count where such a function calls them, or the program's entry hands them over. What is
+//! behind a call in them is theirs where what they call has been seen to return elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
-use super::continued::{Own, is_as_at_entry};
+use super::continued::{Behind, Own, is_as_at_entry};
 use super::height::{Calls, Heights};
 use super::recipe::{self, Recipe};
-use super::{Flow, ModuleContext, ends_block, is_jump};
+use super::returning::{Returning, callee, is_beginning};
+use super::{Flow, ModuleContext, ends_block, is_jump, sweep};
 use crate::addr::Svma;
 use crate::function::{Function, FunctionKind};
 use crate::image::Image;
@@ -46,6 +48,10 @@ struct Followed {
     recipes: Vec<(Svma, Recipe)>,
     /// Where its calls go.
     calls: Vec<Svma>,
+    /// Is the stack aligned at each of its calls, of which there is one?
+    is_aligned: bool,
+    /// What has been called, with what is behind the call.
+    callees: Vec<(Svma, Behind)>,
 }
 
 /// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
@@ -55,44 +61,102 @@ pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeM
         return BTreeMap::new();
     }
     let known = Known::of(image);
-    let mut starts = starts(image, context, &known);
+    let (mut starts, called) = starts(image, context, &known);
     let followed = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
-        let each = starts.iter().enumerate().take(MOST);
-        each.filter_map(|(index, &start)| {
-            let end = known.next(image, start)?;
-            let end = starts.get(index + 1).map_or(end, |&next| next.min(end));
-            let is_short = end.0 - start.0 <= LONGEST;
-            Some((
-                start,
-                is_short.then(|| follow(image, context, start..end))??,
-            ))
+        let each = starts.iter().copied().take(MOST);
+        each.filter_map(|start| {
+            let range = range(image, &known, starts, start)?;
+            Some((start, follow(image, context, range, None)?))
         })
         .collect()
     };
-    let first = followed(&starts);
-    // What is behind a label is its function's.
-    starts.retain(|start| {
-        first
-            .get(start)
-            .is_some_and(|f| f.verdict != Verdict::Wrong)
-    });
-    let second = followed(&starts);
+    // What is behind a label is its function's, and where a function has been cut in two by one it runs on: so
+    // the labels go first. What only seems to be called may be one, too.
+    for keeps_called in [true, false] {
+        let followed = followed(&starts);
+        starts.retain(|start| {
+            let is_wrong = followed
+                .get(start)
+                .is_none_or(|f| f.verdict == Verdict::Wrong);
+            !is_wrong || keeps_called && called.contains(start)
+        });
+    }
+    let followed = followed(&starts);
     let mut found = BTreeMap::new();
     let mut vouched: Vec<Svma> = vec![image.entry()];
-    for sound in second.values().filter(|f| f.verdict == Verdict::Sound) {
-        found.extend(sound.recipes.iter().copied());
-        vouched.extend(&sound.calls);
+    vouched.extend(handed_over(image));
+    vouched.extend(called_by_known(image));
+    let mut returning = Returning::default();
+    let mut pointed_at = HashSet::new();
+    for (&start, function) in &followed {
+        if function.verdict == Verdict::Sound {
+            found.extend(function.recipes.iter().copied());
+            vouched.extend(&function.calls);
+            returning.add_sound(start, &function.callees);
+        } else {
+            returning.add(&function.callees);
+        }
+        if function.verdict == Verdict::Unproven && may_be_pointed_at(image, context, start) {
+            pointed_at.insert(start);
+        }
     }
-    while let Some(at) = vouched.pop() {
-        let called = second.get(&at).filter(|f| f.verdict == Verdict::Unproven);
-        let Some(called) = called else { continue };
-        let before = found.len();
-        found.extend(called.recipes.iter().copied());
-        if found.len() > before {
-            vouched.extend(&called.calls);
+    let mut seen = HashSet::new();
+    // What is called for sure first.
+    let mut work: Vec<Svma> = pointed_at.iter().copied().collect();
+    work.append(&mut vouched);
+    while let Some(at) = work.pop() {
+        let called = followed.get(&at).filter(|f| f.verdict == Verdict::Unproven);
+        if called.is_none() || !seen.insert(at) {
+            continue;
+        }
+        let again = range(image, &known, &starts, at)
+            .and_then(|range| follow(image, context, range, Some(&returning)))
+            .filter(|again| again.verdict != Verdict::Wrong)
+            .filter(|again| again.is_aligned || !pointed_at.contains(&at));
+        if let Some(again) = again {
+            found.extend(again.recipes);
+            work.extend(again.calls);
         }
     }
     found
+}
+
+/// May a function without a return begin at `start` that only pointers lead to? A label has the stack aligned where
+/// a function has it one word off, so that from there it would not be aligned at any call.
+fn may_be_pointed_at(image: &Image<'_>, context: &ModuleContext<'_>, start: Svma) -> bool {
+    let begins = sweep::one(image, start).is_some_and(|insn| is_beginning(&insn));
+    begins && context.is_taken(start) && !context.branches.contains(start)
+}
+
+/// What is followed from `start`: up to the next of `starts`, which are ascending, or known code.
+fn range(image: &Image<'_>, known: &Known, starts: &[Svma], start: Svma) -> Option<Range<Svma>> {
+    let end = known.next(image, start)?;
+    let after = starts.partition_point(|&at| at <= start);
+    let end = starts.get(after).map_or(end, |&next| next.min(end));
+    (end.0 - start.0 <= LONGEST).then_some(start..end)
+}
+
+/// What functions of which the bounds are known call.
+fn called_by_known(image: &Image<'_>) -> Vec<Svma> {
+    let ranges = image.functions().iter().map(|function| function.range);
+    let swept = ranges.filter_map(|range| sweep::linear(image, &[range]));
+    let insns = swept
+        .filter(|swept| swept.complete)
+        .flat_map(|swept| swept.insns);
+    let calls = insns.filter(|insn| insn.flow_control() == FlowControl::Call);
+    calls.map(|call| Svma(call.near_branch_target())).collect()
+}
+
+/// The functions that the code at the program's entry hands over to be called: `main`.
+fn handed_over(image: &Image<'_>) -> Vec<Svma> {
+    /// More than it takes.
+    const LONGEST: usize = 24;
+    let bytes = image.bytes_from(image.entry()).unwrap_or_default();
+    let decoder = Decoder::with_ip(64, bytes, image.entry().0, DecoderOptions::NONE);
+    let insns = decoder.into_iter().take(LONGEST);
+    let before = insns.take_while(|insn| insn.flow_control() == FlowControl::Next);
+    let taken = before.filter_map(|insn| taken(image, &insn));
+    taken.filter(|&at| image.is_code(at)).collect()
 }
 
 /// Code of which the bounds are known.
@@ -128,9 +192,14 @@ impl Known {
     }
 }
 
-/// Where functions may start, ascending.
-fn starts(image: &Image<'_>, context: &ModuleContext<'_>, known: &Known) -> Vec<Svma> {
+/// Where functions may start, ascending, and which of them are called.
+fn starts(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    known: &Known,
+) -> (Vec<Svma>, HashSet<Svma>) {
     let mut found = vec![image.entry()];
+    let mut called = HashSet::new();
     for segment in image.segments().iter().filter(|s| s.execute) {
         let range = segment.range.start..segment.file_end();
         let len = range.end.0.saturating_sub(range.start.0);
@@ -139,14 +208,16 @@ fn starts(image: &Image<'_>, context: &ModuleContext<'_>, known: &Known) -> Vec<
         let mut insn = Instruction::default();
         while decoder.can_decode() {
             decoder.decode_out(&mut insn);
-            found.extend(taken(image, &insn));
+            let taken = taken(image, &insn);
+            found.extend(taken);
+            called.extend(taken.filter(|_| insn.flow_control() == FlowControl::Call));
         }
         found.extend(context.words.within(range));
     }
     found.retain(|&at| image.is_code(at) && !known.covers(at));
     found.sort_unstable();
     found.dedup();
-    found
+    (found, called)
 }
 
 /// The code that an instruction calls, or whose address it forms.
@@ -166,7 +237,13 @@ fn taken(image: &Image<'_>, insn: &Instruction) -> Option<Svma> {
     is_address.then(|| Svma(insn.immediate(1)))
 }
 
-fn follow(image: &Image<'_>, context: &ModuleContext<'_>, range: Range<Svma>) -> Option<Followed> {
+/// Follows what starts at the beginning of `range`. Which calls return may be known.
+fn follow(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    range: Range<Svma>,
+    returning: Option<&Returning>,
+) -> Option<Followed> {
     let function = Function {
         range,
         linkage: String::new(),
@@ -176,7 +253,10 @@ fn follow(image: &Image<'_>, context: &ModuleContext<'_>, range: Range<Svma>) ->
     };
     let flow = Flow::of(image, context, &function)?;
     let heights = Heights::of(&flow, Calls::Keep);
-    let own = Own::of(&flow, &heights);
+    let returns = |call: &Instruction| {
+        returning.is_some_and(|returning| returning.is_sure(image, &flow, call))
+    };
+    let own = Own::of(&flow, &heights, returns);
     let is_own = |at: u64| flow.index_of(at).is_some_and(|index| own.is_own[index]);
     let calls = flow
         .insns
@@ -188,10 +268,14 @@ fn follow(image: &Image<'_>, context: &ModuleContext<'_>, range: Range<Svma>) ->
     recipes.retain(|(after, recipe)| {
         *recipe != Recipe::Outermost || is_start || ends_thread(&flow, *after)
     });
+    let callees = own.calls(&flow);
+    let callees = callees.filter_map(|(call, behind)| Some((callee(call)?, behind)));
     Some(Followed {
         verdict: verdict(&flow, &heights, &own),
         recipes,
         calls,
+        is_aligned: own.is_aligned(&flow, &heights),
+        callees: callees.collect(),
     })
 }
 

@@ -13,6 +13,7 @@ mod module;
 mod reach;
 mod recipe;
 mod recovery;
+mod returning;
 mod scan;
 mod sweep;
 mod tables;
@@ -206,6 +207,11 @@ impl Flow {
     pub fn is_target(&self, at: u64) -> bool {
         let first = self.branches.partition_point(|b| b.to < at);
         self.branches.get(first).is_some_and(|b| b.to == at)
+    }
+
+    /// Can control arrive at `at` other than by a direct branch?
+    pub fn is_mark(&self, at: u64) -> bool {
+        self.marks.binary_search(&at).is_ok()
     }
 
     /// The index of the instruction that starts at `at`.
