@@ -117,7 +117,21 @@ fn stripped_no_cfi() {
     }
 }
 
-/// The same where nothing of the program's own ever returns but the innermost functions.
+/// Without unwind tables, too, a jump to a linkage stub ends the call.
+#[test]
+fn tail_to_stub() {
+    const BARE: [&str; 2] = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    for linkage in [
+        ["-pie", "-fPIE"],
+        ["-no-pie", "-fno-pie"],
+        ["-pie", "-fcf-protection"],
+    ] {
+        let program = program_with("tail_to_stub.c", &[BARE, linkage].concat());
+        all_kept(&Program::new(&program, [""; 0]));
+    }
+}
+
+/// As `stripped_no_cfi` where nothing of the program's own ever returns but the innermost functions.
 #[test]
 fn noreturn_stripped() {
     const FLAGS: [&str; 4] = [

@@ -120,7 +120,7 @@ fn direct(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> Option<LeaveKin
     let tail = match image.cfa_offset_from_rsp(Svma(insn.ip())) {
         CfaAt::RspPlus(8) => true,
         CfaAt::RspPlus(_) | CfaAt::Other => false,
-        CfaAt::Unknown => starts_function(image, target),
+        CfaAt::Unknown => starts_function(image, target) || is_stub(image, Svma(target)),
     };
     Some(if tail {
         let conditional = insn.flow_control() == FlowControl::ConditionalBranch;
