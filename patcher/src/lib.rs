@@ -6,6 +6,7 @@ pub mod emit;
 pub mod flow;
 pub mod function;
 pub mod image;
+mod insn;
 pub mod plan;
 pub mod relocate;
 pub mod select;

@@ -12,7 +12,7 @@ mod random;
 #[path = "execution/stepping.rs"]
 mod stepping;
 
-use patcher::plan::{FunctionPlan, RefuseReason, Tactic};
+use patcher::plan::{Effects, FunctionPlan, RefuseReason, Tactic};
 use proptest::prelude::*;
 
 use harness::{BOTH, Case, patches, prepare};
@@ -74,6 +74,38 @@ fn a_loop_to_an_entry_behind_a_landing_marker_is_one_call() {
     });
     let behind = plan.function.range.start.plus(4);
     assert!(plan.sites.iter().any(|s| s.window.start == behind));
+}
+
+/// A landing marker and a short jump, with nothing free behind: as the compiler makes it of one function that does what
+/// another does. The entry alone is to be had where the entry and the exit are.
+#[test]
+fn an_entry_without_room_takes_the_landing_marker_before_it() {
+    // endbr64; jmp to what follows, which is another function's: add rax, rdi; ret
+    let body: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa, 0xeb, 0x00];
+    let next: &[u8] = &[0x48, 0x01, 0xf8, 0xc3];
+    let code = [body, next].concat();
+    let end = TEXT + body.len() as u64;
+    let entry = Effects {
+        entry: true,
+        exits: false,
+    };
+    for want in [BOTH, entry] {
+        let case = Case {
+            code: &code,
+            start: TEXT,
+            end,
+            rest: &[("next", end, next.len() as u64)],
+            want,
+            points: &[],
+        };
+        let plan = case.plan();
+        assert_eq!(plan.refused(), None, "{want:?}");
+        assert_eq!(plan.entry.outcome, Ok(Tactic::Window), "{want:?}");
+        for seed in 0..20 {
+            case.same_with_probes(seed).expect("the same behaviour");
+            case.same_when_moved(seed).expect("the same behaviour");
+        }
+    }
 }
 
 /// Two returns of which neither has room, close to a stretch that can hold a landing.

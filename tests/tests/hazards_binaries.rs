@@ -117,6 +117,52 @@ fn stripped_no_cfi() {
     }
 }
 
+/// Without unwind tables, too, a jump to a linkage stub ends the call.
+#[test]
+fn tail_to_stub() {
+    const BARE: [&str; 2] = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    for linkage in [
+        ["-pie", "-fPIE"],
+        ["-no-pie", "-fno-pie"],
+        ["-pie", "-fcf-protection"],
+    ] {
+        let program = program_with("tail_to_stub.c", &[BARE, linkage].concat());
+        all_kept(&Program::new(&program, [""; 0]));
+    }
+}
+
+/// As `stripped_no_cfi` where nothing of the program's own ever returns but the innermost functions.
+#[test]
+fn noreturn_stripped() {
+    const FLAGS: [&str; 4] = [
+        "-rdynamic",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+        "-fomit-frame-pointer",
+    ];
+    for (position, size) in [("-no-pie", "-O2"), ("-pie", "-O2"), ("-pie", "-Os")] {
+        let with = |flag| [&FLAGS[..], &[position, size, flag]].concat();
+        let described = program_with("noreturn.c", &with("-g"));
+        let bare = program_with("noreturn.c", &with("-s"));
+        for arguments in [["counts", "a", "bcd"], ["it", "lists", "these"]] {
+            let described = Program::new(&described, arguments);
+            let found = oracle::run(&described, &sites(&described.path, "work"));
+            println!("{position} {size}: {}", found.summary());
+            let program = Program::new(&bare, arguments);
+            let plain = program.plain().expect(3);
+            for program in [program.clone(), program.verified()] {
+                let scratch = Scratch::new("noreturn");
+                let file = scratch.file("p.json");
+                let ours = program.under_ipath(&["work"], "count,wall", &file);
+                assert_output_kept(&plain, &ours);
+                let profile = Profile::read(&file);
+                assert_equal(&profile, &found);
+                profile.assert_lossless();
+            }
+        }
+    }
+}
+
 /// The function named by its address in the process, which is the file's.
 #[test]
 fn non_pie() {

@@ -2,7 +2,7 @@
 
 use ipath::lines::{Lines, Places};
 use ipath_fuzz::{Target, mutate, run};
-use patcher::flow::{described, recipes, unnamed_recipes};
+use patcher::flow::{frames, recipes};
 use patcher::image::Image;
 use patcher::plan::{Effects, ModuleContext, plan};
 use patcher::select::Pattern;
@@ -55,16 +55,14 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
     if let Ok(image) = Image::parse(input) {
         image.with_symbols_of(input).functions();
     }
-    unnamed_recipes(&image, &context);
     let gaps = image.uncovered_calls();
     assert!(gaps.is_sorted_by(|a, b| a.end <= b.start));
     assert!(image.functions().overlapping(&gaps).len() <= image.functions().len());
     if let Some(frames) = image.frames() {
         assert!(frames.entries.is_sorted_by_key(|entry| entry.0));
     }
-    if let Some(section) = ipath::lines::section(input, ".debug_frame") {
-        described(&image, &section);
-    }
+    let described = ipath::lines::section(input, ".debug_frame");
+    frames(&image, &context, described.as_deref());
     if let Some(lines) = Lines::load(input, &Places::default()) {
         for function in image.functions().iter().take(FUNCTIONS) {
             lines.lookup(function.range.start);

@@ -3,23 +3,18 @@
 //! runtime does not look for them. Other code has no unwind entries that are loaded with it, but may have some
 //! in `.debug_frame`: all of a file's, or a few functions amid others that have them.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use abi::rule::Rule;
 use abi::segment::{AREA_TABLES, TABLE_OF_ENTRIES, TABLE_OF_RULES};
-use patcher::flow::{Recipe, described, fiber_roots, recipes, unnamed_recipes};
-use patcher::function::{Function, FunctionKind};
+use patcher::flow::{Recipe, frames};
 use patcher::image::Image;
-use patcher::{Avma, Bias, Svma};
+use patcher::{Avma, Bias};
 
 use super::{Locked, SessionError};
 use crate::images::{self, OpenImage};
 use crate::lines;
 use crate::process::modules::Module;
-
-/// Most functions without unwind entries that are looked at in a module: a second's work.
-const FUNCTIONS: usize = 50_000;
 
 const DEBUG_FRAME: &str = ".debug_frame";
 
@@ -104,7 +99,7 @@ impl Table {
 }
 
 /// Does the runtime find the unwind entries by itself: by program headers that lie in the mapping of the file's
-/// beginning (`rtlib/src/modules.rs`)?
+/// beginning (`rtlib/src/code/modules.rs`)?
 fn is_found(module: &Module, image: &Image<'_>) -> bool {
     let mapped = module
         .head
@@ -134,42 +129,13 @@ fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
     })
 }
 
-/// How the frames of calls that no loaded unwind entry covers are left: as the compiler says, else from the
-/// instructions.
+/// How the frames of calls that no loaded unwind entry covers are left.
 fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
     let (image, context) = (&opened.image, &opened.context);
-    let gaps = image.uncovered_calls();
-    let (mut found, mut roots) = (BTreeMap::new(), Vec::new());
-    if !gaps.is_empty() {
-        let functions = image.functions().overlapping(&gaps);
-        roots.extend(functions.iter().filter_map(go_root));
-        roots.extend(fiber_roots(image));
-        found = unnamed_recipes(image, context);
-        let called = functions.iter().filter(|f| f.kind != FunctionKind::Ifunc);
-        let named = called
-            .take(FUNCTIONS)
-            .flat_map(|function| recipes(image, context, function));
-        found.extend(named.filter(|(after, _)| image.fde(Svma(after.0 - 1)).is_none()));
-    }
-    // What the compiler says goes before what its code seems to do.
-    if let Some(section) = lines::section(image.data(), DEBUG_FRAME) {
-        found.extend(described(image, &section));
-    }
-    let rules = found
-        .into_iter()
-        .map(|(after, recipe)| (after, rule(recipe)));
-    let roots = roots.into_iter().map(|at| (at, Rule::Root));
-    let rows = rules.chain(roots);
-    rows.map(|(after, rule)| (bias.to_avma(after), rule.encode()))
-        .collect()
-}
-
-/// Where Go's goroutines return to: one instruction into a function that nothing has called there, so
-/// that their first functions seem to have been (runtime/asm_amd64.s, `goexit`).
-fn go_root(function: &Function) -> Option<Svma> {
-    const NAMES: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
-    let is_exit = NAMES.contains(&function.linkage.as_str());
-    is_exit.then(|| function.range.start.plus(1))
+    let described = lines::section(image.data(), DEBUG_FRAME);
+    let found = frames(image, context, described.as_deref()).into_iter();
+    let rows = found.map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
+    rows.collect()
 }
 
 fn rule(recipe: Recipe) -> Rule {

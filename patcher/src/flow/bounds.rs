@@ -1,23 +1,26 @@
 //! Recipes for code that has neither symbols nor unwind entries: where its functions start is found by a
 //! sweep of the text.
 //!
-//! A start is where a call goes, or what has its address taken, or what the loader calls. The second may as
-//! well be a label. What is followed from a wrong start shows: at some return the stack would not be as it
-//! was at the entry. So a start counts where a return is reached with the stack as it was, and none otherwise;
-//! functions without a return count where such a function calls them.
+//! A start is where a call goes, or what has its address taken, or what the loader calls. The second may as well be
+//! a label. What is followed from a wrong start shows: at some return the stack would not be as it was at the entry. So
+//! a start counts where a return is reached with the stack as it was, and none otherwise; functions
+//! without a return count where such a function calls them, or the program's entry hands them over. What is
+//! behind a call in them is theirs where what they call has been seen to return elsewhere.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
-use super::continued::{Own, is_as_at_entry, is_call};
+use super::continued::{Behind, Own, is_as_at_entry};
 use super::height::{Calls, Heights};
 use super::recipe::{self, Recipe};
-use super::{Doubt, Flow, ModuleContext, ends_block, is_jump, scan};
+use super::returning::{Returning, callee, is_beginning};
+use super::{Doubt, Flow, ModuleContext, ends_block, is_jump, sweep};
 use crate::addr::Svma;
 use crate::function::{Function, FunctionKind};
-use crate::image::{Image, without};
+use crate::image::{Image, called_by_the_loader, without};
+use crate::insn::is_call;
 
 /// Most starts that are followed in a module: a few seconds' work.
 const MOST: usize = 20_000;
@@ -48,29 +51,61 @@ struct Followed {
     recipes: Vec<(Svma, Recipe)>,
     /// Where its calls go.
     calls: Vec<Svma>,
+    /// Is the stack aligned at each of its calls, of which there is one?
+    is_aligned: bool,
+    /// What has been called, with what is behind the call.
+    callees: Vec<(Svma, Behind)>,
     /// Where it ends, if all before that is sure to be its own.
     end: Option<Svma>,
 }
 
-/// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
-pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeMap<Svma, Recipe> {
-    let followed = followed(image, context, &Known::of(image));
-    let mut found = BTreeMap::new();
-    let mut vouched: Vec<Svma> = vec![image.entry()];
-    for sound in followed.values().filter(|f| f.verdict == Verdict::Sound) {
-        found.extend(sound.recipes.iter().copied());
-        vouched.extend(&sound.calls);
-    }
-    while let Some(at) = vouched.pop() {
-        let called = followed.get(&at).filter(|f| f.verdict == Verdict::Unproven);
-        let Some(called) = called else { continue };
-        let before = found.len();
-        found.extend(called.recipes.iter().copied());
-        if found.len() > before {
-            vouched.extend(&called.calls);
+/// Where functions may start that are not known, each with what following it shows.
+struct Search {
+    known: Known,
+    starts: Vec<Svma>,
+    followed: BTreeMap<Svma, Followed>,
+}
+
+impl Search {
+    /// `None` where there is too much to look through, or nothing.
+    fn of(image: &Image<'_>, context: &ModuleContext<'_>) -> Option<Self> {
+        let known = Known::of(image);
+        let gaps = known.gaps(image);
+        let (mut starts, called) = starts(image, context, &known, &gaps)?;
+        let followed = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
+            let each = starts.iter().copied().take(MOST);
+            each.filter_map(|start| {
+                let range = range(&known, starts, start)?;
+                Some((start, follow(image, context, range, None)?))
+            })
+            .collect()
+        };
+        // What is behind a label is its function's, and where a function has been cut in two by one it runs on: so
+        // the labels go first. What only seems to be called may be one, too.
+        for keeps_called in [true, false] {
+            let followed = followed(&starts);
+            starts.retain(|start| {
+                let is_wrong = followed
+                    .get(start)
+                    .is_none_or(|f| f.verdict == Verdict::Wrong);
+                !is_wrong || keeps_called && called.contains(start)
+            });
         }
+        let followed = followed(&starts);
+        Some(Self {
+            known,
+            starts,
+            followed,
+        })
     }
-    found
+
+    /// Is there a start that no return shows to be one, and that code may call?
+    fn has_unproven_callees(&self, context: &ModuleContext<'_>) -> bool {
+        let unproven = |(start, f): (&Svma, &Followed)| {
+            f.verdict == Verdict::Unproven && context.branches.contains(*start)
+        };
+        self.followed.iter().any(unproven)
+    }
 }
 
 /// The function around `at` that neither symbols nor unwind entries tell, where it is certain what belongs to it.
@@ -79,12 +114,11 @@ pub fn unnamed_function(
     context: &ModuleContext<'_>,
     at: Svma,
 ) -> Option<Function> {
-    let known = Known::of(image);
-    if !image.is_code(at) || known.covers(at) {
+    if !image.is_code(at) || Known::of(image).covers(at) {
         return None;
     }
-    let followed = followed(image, context, &known);
-    let (&start, found) = followed.range(..=at).next_back()?;
+    let search = Search::of(image, context)?;
+    let (&start, found) = search.followed.range(..=at).next_back()?;
     let end = found.end.filter(|_| found.verdict == Verdict::Sound)?;
     (at < end).then(|| nameless(start..end))
 }
@@ -99,37 +133,92 @@ fn nameless(range: Range<Svma>) -> Function {
     }
 }
 
-/// Where functions may start that are not known, each with what following it shows.
-fn followed(
-    image: &Image<'_>,
-    context: &ModuleContext<'_>,
-    known: &Known,
-) -> BTreeMap<Svma, Followed> {
-    let gaps = known.gaps(image);
-    let Some(mut starts) = starts(image, context, known, &gaps) else {
+/// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
+pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeMap<Svma, Recipe> {
+    let Some(search) = Search::of(image, context) else {
         return BTreeMap::new();
     };
-    let each = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
-        let each = starts.iter().enumerate().take(MOST);
-        each.filter_map(|(index, &start)| {
-            let end = known.next(start)?;
-            let end = starts.get(index + 1).map_or(end, |&next| next.min(end));
-            let is_short = end.0 - start.0 <= LONGEST;
-            Some((
-                start,
-                is_short.then(|| follow(image, context, start..end))??,
-            ))
-        })
-        .collect()
-    };
-    let first = each(&starts);
-    // What is behind a label is its function's.
-    starts.retain(|start| {
-        first
-            .get(start)
-            .is_some_and(|f| f.verdict != Verdict::Wrong)
-    });
-    each(&starts)
+    let followed = &search.followed;
+    let mut found = BTreeMap::new();
+    let mut vouched: Vec<Svma> = vec![image.entry()];
+    vouched.extend(handed_over(image));
+    if search.has_unproven_callees(context) {
+        vouched.extend(called_by_known(image, &search.known));
+    }
+    let mut returning = Returning::default();
+    let mut pointed_at = HashSet::new();
+    for (&start, function) in followed {
+        if function.verdict == Verdict::Sound {
+            found.extend(function.recipes.iter().copied());
+            vouched.extend(&function.calls);
+            returning.add_sound(start, &function.callees);
+        } else {
+            returning.add(&function.callees);
+        }
+        if function.verdict == Verdict::Unproven && may_be_pointed_at(image, context, start) {
+            pointed_at.insert(start);
+        }
+    }
+    let mut seen = HashSet::new();
+    // What is called for sure first.
+    let mut work: Vec<Svma> = pointed_at.iter().copied().collect();
+    work.append(&mut vouched);
+    while let Some(at) = work.pop() {
+        let called = followed.get(&at).filter(|f| f.verdict == Verdict::Unproven);
+        if called.is_none() || !seen.insert(at) {
+            continue;
+        }
+        let again = range(&search.known, &search.starts, at)
+            .and_then(|range| follow(image, context, range, Some(&returning)))
+            .filter(|again| again.verdict != Verdict::Wrong)
+            .filter(|again| again.is_aligned || !pointed_at.contains(&at));
+        if let Some(again) = again {
+            found.extend(again.recipes);
+            work.extend(again.calls);
+        }
+    }
+    found
+}
+
+/// May a function without a return begin at `start` that only pointers lead to? A label has the stack aligned where
+/// a function has it one word off, so that from there it would not be aligned at any call.
+fn may_be_pointed_at(image: &Image<'_>, context: &ModuleContext<'_>, start: Svma) -> bool {
+    let begins = sweep::one(image, start).is_some_and(|insn| is_beginning(&insn));
+    begins && context.is_taken(start) && !context.branches.contains(start)
+}
+
+/// What is followed from `start`: up to the next of `starts`, which are ascending, or known code.
+fn range(known: &Known, starts: &[Svma], start: Svma) -> Option<Range<Svma>> {
+    let end = known.next(start)?;
+    let after = starts.partition_point(|&at| at <= start);
+    let end = starts.get(after).map_or(end, |&next| next.min(end));
+    (end.0 - start.0 <= LONGEST).then_some(start..end)
+}
+
+/// What functions of which the bounds are known call; nothing where there is too much of them.
+fn called_by_known(image: &Image<'_>, known: &Known) -> Vec<Svma> {
+    if len(&known.code) > LARGEST {
+        return Vec::new();
+    }
+    let ranges = image.functions().iter().map(|function| function.range);
+    let swept = ranges.filter_map(|range| sweep::linear(image, &[range]));
+    let insns = swept
+        .filter(|swept| swept.complete)
+        .flat_map(|swept| swept.insns);
+    let calls = insns.filter(|insn| insn.flow_control() == FlowControl::Call);
+    calls.map(|call| Svma(call.near_branch_target())).collect()
+}
+
+/// The functions that the code at the program's entry hands over to be called: `main`.
+fn handed_over(image: &Image<'_>) -> Vec<Svma> {
+    /// More than it takes.
+    const LONGEST: usize = 24;
+    let bytes = image.bytes_from(image.entry()).unwrap_or_default();
+    let decoder = Decoder::with_ip(64, bytes, image.entry().0, DecoderOptions::NONE);
+    let insns = decoder.into_iter().take(LONGEST);
+    let before = insns.take_while(|insn| insn.flow_control() == FlowControl::Next);
+    let taken = before.filter_map(|insn| taken(image, &insn));
+    taken.filter(|&at| image.is_code(at)).collect()
 }
 
 /// Code of which the bounds are known.
@@ -177,22 +266,26 @@ impl Known {
     }
 }
 
-/// Where functions may start in the gaps, ascending; `None` where that is too much to look through, or nothing.
+fn len(ranges: &[Range<Svma>]) -> u64 {
+    ranges.iter().map(|r| r.end.0 - r.start.0).sum()
+}
+
+/// Where functions may start in the gaps, ascending, and which of them are called; `None` where that is too much to
+/// look through, or nothing.
 fn starts(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     known: &Known,
     gaps: &[Range<Svma>],
-) -> Option<Vec<Svma>> {
-    let len = |ranges: &[Range<Svma>]| ranges.iter().map(|r| r.end.0 - r.start.0).sum::<u64>();
+) -> Option<(Vec<Svma>, HashSet<Svma>)> {
     let is_little = len(gaps).saturating_mul(LITTLE) < len(&known.code);
     let swept = if is_little { gaps } else { &known.code };
     if gaps.is_empty() || len(swept) > LARGEST {
         return None;
     }
     let mut found = vec![image.entry()];
-    found.extend(scan::called_by_the_loader(image));
-    let mut jumps = BTreeSet::new();
+    found.extend(called_by_the_loader(image));
+    let (mut called, mut jumps) = (HashSet::new(), BTreeSet::new());
     for range in swept {
         let bytes = image.bytes(range.start, range.end.0 - range.start.0);
         let bytes = bytes.unwrap_or_default();
@@ -200,7 +293,9 @@ fn starts(
         let mut insn = Instruction::default();
         while decoder.can_decode() {
             decoder.decode_out(&mut insn);
-            found.extend(taken(image, &insn));
+            let taken = taken(image, &insn);
+            found.extend(taken);
+            called.extend(taken.filter(|_| insn.flow_control() == FlowControl::Call));
             if is_little && is_jump(&insn) {
                 jumps.insert(Svma(insn.near_branch_target()));
             }
@@ -211,14 +306,16 @@ fn starts(
         if is_little {
             // What other code may call, by a scan of its bytes. Where code of the gaps jumps is a label.
             let branches = context.branches.within(gap.clone());
-            found.extend(branches.filter(|to| !jumps.contains(to)));
+            let branches: Vec<Svma> = branches.filter(|to| !jumps.contains(to)).collect();
+            found.extend(&branches);
+            called.extend(branches);
             found.extend(context.leas.within(gap.clone()));
         }
     }
     found.retain(|&at| image.is_code(at) && !known.covers(at));
     found.sort_unstable();
     found.dedup();
-    Some(found)
+    Some((found, called))
 }
 
 /// The code that an instruction calls, or whose address it forms.
@@ -238,11 +335,20 @@ fn taken(image: &Image<'_>, insn: &Instruction) -> Option<Svma> {
     is_address.then(|| Svma(insn.immediate(1)))
 }
 
-fn follow(image: &Image<'_>, context: &ModuleContext<'_>, range: Range<Svma>) -> Option<Followed> {
+/// Follows what starts at the beginning of `range`. Which calls return may be known.
+fn follow(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    range: Range<Svma>,
+    returning: Option<&Returning>,
+) -> Option<Followed> {
     let function = nameless(range);
     let flow = Flow::of(image, context, &function)?;
     let heights = Heights::of(&flow, Calls::Keep);
-    let own = Own::of(&flow, &heights);
+    let returns = |call: &Instruction| {
+        returning.is_some_and(|returning| returning.is_sure(image, &flow, call))
+    };
+    let own = Own::of(&flow, &heights, returns);
     let is_own = |at: u64| flow.index_of(at).is_some_and(|index| own.is_own[index]);
     let calls = flow
         .insns
@@ -254,10 +360,14 @@ fn follow(image: &Image<'_>, context: &ModuleContext<'_>, range: Range<Svma>) ->
     recipes.retain(|(after, recipe)| {
         *recipe != Recipe::Outermost || is_start || ends_thread(&flow, *after)
     });
+    let callees = own.calls(&flow);
+    let callees = callees.filter_map(|(call, behind)| Some((callee(call)?, behind)));
     Some(Followed {
         verdict: verdict(&flow, &heights, &own),
         recipes,
         calls,
+        is_aligned: own.is_aligned(&flow, &heights),
+        callees: callees.collect(),
         end: end(&flow, &own),
     })
 }

@@ -4,10 +4,11 @@
 //! What is behind a call is its function's where that leads to a return at which the stack is as it was at
 //! the entry: another function's return would have it as it was at the call, where it is lower.
 
-use iced_x86::{FlowControl, Instruction};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
 
 use super::height::{CallerFramePointer, Heights};
 use super::{Flow, ends_block, is_jump};
+use crate::insn::is_call;
 
 /// The instructions of a function, by index.
 pub struct Own {
@@ -18,8 +19,9 @@ pub struct Own {
 }
 
 impl Own {
-    /// Follows `flow`, whose stack heights these are if every call returns.
-    pub fn of(flow: &Flow, heights: &Heights) -> Self {
+    /// Follows `flow`, whose stack heights these are if every call returns. Of those for which `returns` holds
+    /// that is known.
+    pub fn of(flow: &Flow, heights: &Heights, returns: impl Fn(&Instruction) -> bool) -> Self {
         let leads_back = leads_back(flow, heights);
         let mut is_own = vec![false; flow.insns.len()];
         let start = flow.index_of(flow.ranges[0].start.0);
@@ -31,13 +33,62 @@ impl Own {
             let insn = &flow.insns[index];
             let next = successors(flow, index).filter(|&to| {
                 let is_behind = is_call(insn) && flow.insns[to].ip() == insn.next_ip();
-                !is_behind || is_aligned(heights, index) && leads_back[to]
+                !is_behind || is_aligned(heights, index) && (leads_back[to] || returns(insn))
             });
             work.extend(next);
         }
         let returns = start.is_some_and(|index| leads_back[index]);
         Self { is_own, returns }
     }
+
+    /// The calls of `flow`, each with what is behind it.
+    pub fn calls<'f>(&'f self, flow: &'f Flow) -> impl Iterator<Item = (&'f Instruction, Behind)> {
+        let own = flow.insns.iter().zip(&self.is_own);
+        let calls = own.filter(|(insn, is_own)| **is_own && is_call(insn));
+        calls.map(|(call, _)| (call, self.behind(flow, call)))
+    }
+
+    /// Is the stack aligned at each call, of which there is one?
+    pub fn is_aligned(&self, flow: &Flow, heights: &Heights) -> bool {
+        let own = flow
+            .insns
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| self.is_own[*i]);
+        let calls: Vec<usize> = own.filter(|(_, insn)| is_call(insn)).map(|c| c.0).collect();
+        !calls.is_empty() && calls.iter().all(|&index| is_aligned(heights, index))
+    }
+
+    fn behind(&self, flow: &Flow, call: &Instruction) -> Behind {
+        let first = flow
+            .insns
+            .partition_point(|insn| insn.ip() < call.next_ip());
+        let pads =
+            |insn: &&Instruction| insn.mnemonic() == Mnemonic::Nop || insn.code() == Code::Int3;
+        let is_padded = flow.insns.get(first).is_some_and(|insn| pads(&insn));
+        let next = flow.insns[first..].iter().find(|insn| !pads(insn));
+        let Some(next) = next.filter(|next| is_padded || next.ip() == call.next_ip()) else {
+            return Behind::Nothing;
+        };
+        let is_own = flow
+            .index_of(next.ip())
+            .is_some_and(|index| self.is_own[index]);
+        match is_own && !flow.is_target(next.ip()) && !flow.is_mark(next.ip()) {
+            true => Behind::Own,
+            false => Behind::Unclear,
+        }
+    }
+}
+
+/// What is behind a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Behind {
+    /// Code of the function that nothing else leads to: the call returns.
+    Own,
+    /// Nothing of the function: the call does not return.
+    Nothing,
+    /// Code that other ways may lead to, or of another function.
+    Unclear,
 }
 
 /// Whether each instruction leads to a return with the stack as it was.
@@ -87,12 +138,4 @@ fn successors(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {
         .into_iter()
         .flatten()
         .filter_map(|at| flow.index_of(at))
-}
-
-/// Is it a call, direct or not?
-pub fn is_call(insn: &Instruction) -> bool {
-    matches!(
-        insn.flow_control(),
-        FlowControl::Call | FlowControl::IndirectCall
-    )
 }

@@ -1,20 +1,21 @@
 //! What `.debug_frame` says of the frames of calls (DWARF 5, section 6.4): for code that has no unwind
 //! entries which are loaded with it.
 
-use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, DebugFrame, FrameDescriptionEntry, LittleEndian, Reader,
-    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,
-};
-use iced_x86::FlowControl;
-
 use super::recipe::{Frame, Recipe};
 use super::sweep;
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::insn::is_call;
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, DebugFrame, FrameDescriptionEntry, LittleEndian, Reader,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,
+};
 
 /// The recipes of all calls that the contents of a section `.debug_frame` describe, by return address, in
-/// code without loaded unwind entries. Calls whose frames need other registers have none.
-pub fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)> {
+/// code without loaded unwind entries. Calls whose frames need other registers have none. Those of Go's functions
+/// have none, either: what it says of them comes from the table that Go's runtime has, without regard to where
+/// stacks are switched.
+pub(super) fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)> {
     const ADDRESS_SIZE: u8 = 8;
     let mut frames = DebugFrame::new(section, LittleEndian);
     frames.set_address_size(ADDRESS_SIZE);
@@ -22,6 +23,8 @@ pub fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)> {
     let mut context = UnwindContext::new();
     let mut entries = frames.entries(&bases);
     let mut found = Vec::new();
+    let table = image.pclntab();
+    let is_of_go = |at| table.is_some_and(|table| table.function_at(at).is_some());
     // Each byte of code is described once: what claims more is not believed.
     let code = image.segments().iter().filter(|s| s.execute);
     let mut left: u64 = code.map(|s| s.range.end.0 - s.range.start.0).sum();
@@ -35,7 +38,7 @@ pub fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)> {
         };
         // Code that the linker has left out is described at address 0.
         let start = Svma(fde.initial_address());
-        if !image.is_code(start) || image.fde(start).is_some() {
+        if !image.is_code(start) || image.fde(start).is_some() || is_of_go(start) {
             continue;
         }
         let Some(rest) = left.checked_sub(fde.len()) else {
@@ -61,12 +64,7 @@ fn of_calls<R: Reader<Offset = usize>>(
     let Some(swept) = sweep::linear(image, &[start..start.plus(fde.len())]) else {
         return Vec::new();
     };
-    let calls = swept.insns.iter().filter(|insn| {
-        matches!(
-            insn.flow_control(),
-            FlowControl::Call | FlowControl::IndirectCall
-        )
-    });
+    let calls = swept.insns.iter().filter(|insn| is_call(insn));
     calls
         .map(|insn| Svma(insn.next_ip()))
         .filter_map(|after| Some((after, recipe(after)?)))

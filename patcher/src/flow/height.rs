@@ -1,13 +1,11 @@
 //! How high the stack is at each instruction, and where the caller's frame pointer is, from the
 //! instructions alone: for code without unwind rules.
 
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
-use super::continued::is_call;
 use super::tables::is_indirect_jump;
 use super::{Flow, ends_block};
+use crate::insn::{is_call, stack_change, writes};
 
 /// What is known before an instruction, relative to the stack pointer at the function's entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,9 +165,11 @@ fn at_calls(flow: &Flow, states: &[Option<State>]) -> State {
     there.reduce(State::or).unwrap_or_default()
 }
 
-/// Is it a jump by a pointer with nothing of the function's own left on the stack?
+/// Does it jump out of the function: through a table of other functions, or by a pointer with nothing of the
+/// function's own left on the stack?
 fn is_tail_call(flow: &Flow, insn: &Instruction, after: State) -> bool {
-    after.rsp == Some(0) && flow.by_pointer.binary_search(&insn.ip()).is_ok()
+    let is_among = |jumps: &[u64]| jumps.binary_search(&insn.ip()).is_ok();
+    is_among(&flow.jumps.away) || after.rsp == Some(0) && is_among(&flow.jumps.by_pointer)
 }
 
 fn after(
@@ -210,27 +210,10 @@ fn after(
                 caller,
             };
         }
-        Mnemonic::Add | Mnemonic::Sub if insn.op0_register() == Register::RSP => {
-            let by = immediate(insn);
-            let sign = if insn.mnemonic() == Mnemonic::Add {
-                1
-            } else {
-                -1
-            };
-            let moved = rsp.zip(by).map(|(at, by)| at + sign * by);
-            return State {
-                rsp: moved,
-                rbp,
-                caller,
-            };
-        }
-        Mnemonic::Lea if insn.op0_register() == Register::RSP => {
-            let from = match insn.memory_base() {
-                Register::RSP => rsp,
-                Register::RBP => rbp,
-                _ => None,
-            };
-            let from = from.filter(|_| insn.memory_index() == Register::None);
+        Mnemonic::Lea
+            if insn.op0_register() == Register::RSP && insn.memory_base() == Register::RBP =>
+        {
+            let from = rbp.filter(|_| insn.memory_index() == Register::None);
             let by = insn.memory_displacement64() as i64;
             return State {
                 rsp: from.map(|at| at + by),
@@ -240,25 +223,12 @@ fn after(
         }
         _ => {}
     }
-    if matches!(
-        insn.flow_control(),
-        FlowControl::Call | FlowControl::IndirectCall
-    ) {
-        return State {
-            rsp: rsp.filter(|_| calls == Calls::Keep),
-            rbp,
-            caller,
-        };
+    let by = stack_change(factory, insn).filter(|_| calls == Calls::Keep || !is_call(insn));
+    State {
+        rsp: rsp.zip(by).map(|(at, by)| at + by),
+        rbp: rbp.filter(|_| is_call(insn) || !writes(factory, insn, Register::RBP)),
+        caller,
     }
-    let rbp = rbp.filter(|_| !writes(factory, insn, Register::RBP));
-    let by = i64::from(insn.stack_pointer_increment());
-    let pops_rsp = insn.mnemonic() == Mnemonic::Pop && insn.op0_register() == Register::RSP;
-    let rsp = match by {
-        0 => rsp.filter(|_| !writes(factory, insn, Register::RSP)),
-        _ if pops_rsp => None,
-        _ => rsp.map(|at| at + by),
-    };
-    State { rsp, rbp, caller }
 }
 
 /// Where the caller's frame pointer is behind an instruction.
@@ -302,26 +272,6 @@ fn caller_frame_pointer(
     }
 }
 
-fn writes(factory: &mut InstructionInfoFactory, insn: &Instruction, register: Register) -> bool {
-    let is_write = |access| {
-        matches!(
-            access,
-            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-        )
-    };
-    let used = factory.info(insn).used_registers();
-    used.iter()
-        .any(|u| u.register().full_register() == register && is_write(u.access()))
-}
-
-fn immediate(insn: &Instruction) -> Option<i64> {
-    matches!(
-        insn.op1_kind(),
-        OpKind::Immediate8to64 | OpKind::Immediate32to64 | OpKind::Immediate8 | OpKind::Immediate32
-    )
-    .then(|| insn.immediate(1) as i64)
-}
-
 #[cfg(test)]
 mod tests {
     use iced_x86::code_asm::{CodeAssembler, *};
@@ -341,7 +291,7 @@ mod tests {
             branches: Vec::new(),
             marks: Vec::new(),
             switched: Vec::new(),
-            by_pointer: Vec::new(),
+            jumps: Default::default(),
             recovered: Vec::new(),
             is_go: false,
             insns,
@@ -387,7 +337,7 @@ mod tests {
         assert_eq!(height(&flow, Calls::Keep), None, "from anywhere");
         flow.switched = vec![target];
         assert_eq!(height(&flow, Calls::Keep), None, "from both jumps");
-        flow.by_pointer = vec![flow.insns.last().expect("a jump").ip()];
+        flow.jumps.by_pointer = vec![flow.insns.last().expect("a jump").ip()];
         assert_eq!(height(&flow, Calls::Keep), Some(-40));
         assert_eq!(height(&flow, Calls::MayMove), None);
     }

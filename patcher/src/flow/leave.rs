@@ -8,8 +8,10 @@ use iced_x86::{FlowControl, Instruction};
 use crate::addr::Svma;
 use crate::image::{CfaAt, Fde, Image};
 
+use super::continued::is_as_at_entry;
 use super::height::{Calls, Heights};
-use super::tables::{self, Shape};
+use super::tables;
+use super::trace::{self, Shape};
 use super::{Flow, ModuleContext, ends_block, is_jump, is_landing_marker, sweep};
 
 /// An instruction after which the function's activation is over.
@@ -46,9 +48,9 @@ pub enum LeaveKind {
 }
 
 /// Every leave of `flow` at an instruction that some path may reach, ascending.
-pub fn all(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> Vec<Leave> {
+pub fn all(image: &Image<'_>, flow: &Flow) -> Vec<Leave> {
     let mut leaves = Vec::new();
-    let heights = OnceCell::new();
+    let stack = Stack::of(flow);
     for (index, insn) in flow.insns.iter().enumerate() {
         if !flow.is_live(insn.ip()) {
             continue;
@@ -59,12 +61,7 @@ pub fn all(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> Vec<L
                 direct(image, flow, insn)
             }
             FlowControl::IndirectBranch if tables::is_indirect_jump(insn) => {
-                let height = || {
-                    heights
-                        .get_or_init(|| Heights::of(flow, Calls::MayMove))
-                        .before(index)
-                };
-                indirect(image, context, flow, index, height)
+                indirect(image, flow, index, || stack.is_as_at_entry(index))
             }
             _ => None,
         };
@@ -83,6 +80,38 @@ pub fn all(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> Vec<L
     leaves
 }
 
+/// Where the stack pointer of a function is, from its instructions.
+struct Stack<'f> {
+    flow: &'f Flow,
+    /// Whatever calls do to it.
+    sure: OnceCell<Heights>,
+    /// If calls leave it as it was.
+    usual: OnceCell<Heights>,
+}
+
+impl<'f> Stack<'f> {
+    fn of(flow: &'f Flow) -> Self {
+        Self {
+            flow,
+            sure: OnceCell::new(),
+            usual: OnceCell::new(),
+        }
+    }
+
+    /// Is the stack before the instruction of this index as at the entry? `None` where that is not known. That
+    /// calls leave the stack pointer as it was is not taken for granted; but if with that all has been taken
+    /// down again, to the caller's frame pointer, it has been so.
+    fn is_as_at_entry(&self, index: usize) -> Option<bool> {
+        let heights = |calls| Heights::of(self.flow, calls);
+        let sure = self.sure.get_or_init(|| heights(Calls::MayMove));
+        let known = sure.before(index).map(|height| height == 0);
+        known.or_else(|| {
+            let usual = self.usual.get_or_init(|| heights(Calls::Keep));
+            is_as_at_entry(usual, index).then_some(true)
+        })
+    }
+}
+
 fn direct(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> Option<LeaveKind> {
     let target = insn.near_branch_target();
     if flow.contains(target) {
@@ -91,7 +120,7 @@ fn direct(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> Option<LeaveKin
     let tail = match image.cfa_offset_from_rsp(Svma(insn.ip())) {
         CfaAt::RspPlus(8) => true,
         CfaAt::RspPlus(_) | CfaAt::Other => false,
-        CfaAt::Unknown => starts_function(image, target),
+        CfaAt::Unknown => starts_function(image, target) || is_stub(image, Svma(target)),
     };
     Some(if tail {
         let conditional = insn.flow_control() == FlowControl::ConditionalBranch;
@@ -106,49 +135,31 @@ fn direct(image: &Image<'_>, flow: &Flow, insn: &Instruction) -> Option<LeaveKin
 
 fn indirect(
     image: &Image<'_>,
-    context: &ModuleContext<'_>,
     flow: &Flow,
     index: usize,
-    height: impl Fn() -> Option<i64>,
+    is_as_at_entry: impl Fn() -> Option<bool>,
 ) -> Option<LeaveKind> {
     let insn = &flow.insns[index];
-    let shape = tables::shape(&flow.insns, &flow.branches, index);
-    if shape == Shape::Offsets {
+    let is_among = |jumps: &[u64]| jumps.binary_search(&insn.ip()).is_ok();
+    let shape = trace::source(&flow.insns, &flow.branches, index).shape;
+    if shape == Shape::Offsets || is_among(&flow.jumps.within) {
         return None;
     }
     match image.cfa_offset_from_rsp(Svma(insn.ip())) {
         CfaAt::RspPlus(8) => {}
         CfaAt::RspPlus(_) | CfaAt::Other => return None,
-        CfaAt::Unknown => match height() {
-            Some(0) => {}
-            Some(_) => return None,
+        CfaAt::Unknown => match is_as_at_entry() {
+            Some(true) => {}
+            Some(false) => return None,
             None => return Some(LeaveKind::Unclear),
         },
     }
     // With the stack as at entry both a switch in a leaf function and a tail call look like this.
     // Without any label whose address is taken, there is nothing in here to jump to.
-    match shape {
-        _ if !flow.has_labels => Some(LeaveKind::TailIndirect),
-        Shape::Addresses => match (
-            names_table(image, context, flow, true),
-            names_table(image, context, flow, false),
-        ) {
-            (true, false) => None,
-            (false, true) => Some(LeaveKind::TailIndirect),
-            // Of both kinds, or handed over as a pointer to either.
-            _ => Some(LeaveKind::Unclear),
-        },
-        _ => Some(LeaveKind::Unclear),
+    match !flow.has_labels || is_among(&flow.jumps.away) {
+        true => Some(LeaveKind::TailIndirect),
+        false => Some(LeaveKind::Unclear),
     }
-}
-
-/// Does the function name the place of a word in data with a code address that is its own (`own`) or
-/// another function's?
-fn names_table(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, own: bool) -> bool {
-    flow.insns.iter().filter_map(tables::named).any(|table| {
-        let first = context.word(image, Svma(table));
-        first.is_some_and(|to| context.is_text(to) && flow.contains(to.0) == own)
-    })
 }
 
 /// Does `insn` end a range of the function and run on into what follows?

@@ -6,15 +6,19 @@ mod continued;
 mod described;
 mod fibers;
 mod foreign;
+mod frames;
+mod go_frames;
 mod height;
 mod leave;
 mod module;
 mod reach;
 mod recipe;
 mod recovery;
+mod returning;
 mod scan;
 mod sweep;
 mod tables;
+mod trace;
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -26,15 +30,14 @@ use crate::function::Function;
 use crate::image::Image;
 
 pub use bounds::{unnamed_function, unnamed_recipes};
-pub use described::described;
-pub use fibers::fiber_roots;
 pub(crate) use foreign::foreign_short_branch;
+pub use frames::frames;
 pub use leave::{Leave, LeaveKind};
 pub(crate) use leave::{is_fragment, runs_on};
 pub use module::ModuleContext;
 pub use recipe::{Frame, Recipe, recipes};
-pub(crate) use scan::relocated_words;
 pub(crate) use sweep::one;
+use tables::Jumps;
 
 /// Why the code of a function is not known well enough to move anything but its exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +74,8 @@ pub struct Flow {
     pub marks: Vec<u64>,
     /// Those of them where control arrives from the function's own jump tables alone. Sorted.
     switched: Vec<u64>,
-    /// Indirect jumps by a pointer, ascending: tail calls, or to a label.
-    by_pointer: Vec<u64>,
+    /// What is known of its indirect jumps.
+    jumps: Jumps,
     /// Those of the marks where it goes on after a panic that it has recovered from, ascending.
     recovered: Vec<u64>,
     /// Is it a function of a Go program? Then it jumps to its entry only when its stack has been grown, with
@@ -141,7 +144,7 @@ impl Flow {
             branches: Vec::new(),
             marks: reached.marks,
             switched: reached.switched,
-            by_pointer: reached.by_pointer,
+            jumps: reached.jumps,
             recovered: reached.recovered,
             is_go: !context.deferreturns(image).is_empty(),
             insns,
@@ -154,7 +157,7 @@ impl Flow {
             doubt,
         };
         flow.find_branches();
-        flow.leaves = leave::all(image, context, &flow);
+        flow.leaves = leave::all(image, &flow);
         Some(flow)
     }
 
@@ -205,6 +208,11 @@ impl Flow {
     pub fn is_target(&self, at: u64) -> bool {
         let first = self.branches.partition_point(|b| b.to < at);
         self.branches.get(first).is_some_and(|b| b.to == at)
+    }
+
+    /// Can control arrive at `at` other than by a direct branch?
+    pub fn is_mark(&self, at: u64) -> bool {
+        self.marks.binary_search(&at).is_ok()
     }
 
     /// The index of the instruction that starts at `at`.

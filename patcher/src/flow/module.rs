@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use crate::addr::Svma;
-use crate::image::Image;
+use crate::image::{Image, RelocatedWord, relocated_words, text_fields};
 
 use super::address_set::AddressSet;
-use super::scan::{self, RelocatedWord};
+use super::scan;
 
 /// Facts about one image that every plan in it shares.
 ///
@@ -26,12 +26,16 @@ pub struct ModuleContext<'d> {
     pub(crate) restartable: Vec<Range<Svma>>,
     /// The words that the loader fills with addresses, by where they stand.
     relocated: Vec<RelocatedWord>,
+    /// The words with addresses in the text, by those addresses.
+    pointers: OnceLock<Vec<RelocatedWord>>,
     /// What the loader fills of the text, sorted.
     text_fields: Vec<Svma>,
     /// The target of each branch to a crowded address, sorted.
     arrivals: OnceLock<Vec<u64>>,
     /// Where Go's runtime has what runs deferred functions before a return.
     deferreturns: OnceLock<Vec<u64>>,
+    /// Where goroutines return to.
+    goroutine_ends: OnceLock<Vec<Svma>>,
 }
 
 impl<'d> ModuleContext<'d> {
@@ -47,9 +51,11 @@ impl<'d> ModuleContext<'d> {
         };
         let found = scan::text(image, &AddressSet::over(text()));
         let mut words = AddressSet::over(text());
-        let mut relocated = scan::relocated_words(image);
+        let mut relocated = relocated_words(image);
         relocated.sort_unstable_by_key(|word| word.at);
-        scan::data(image, &relocated, &mut words);
+        for word in relocated.iter().copied().chain(scan::plain_words(image)) {
+            words.insert(word.value);
+        }
         let restartable = restartable(image, &relocated);
         for sequence in &restartable {
             words.insert(sequence.end.0);
@@ -67,9 +73,11 @@ impl<'d> ModuleContext<'d> {
             words,
             restartable,
             relocated,
-            text_fields: scan::text_fields(image),
+            text_fields: text_fields(image),
+            pointers: OnceLock::new(),
             arrivals: OnceLock::new(),
             deferreturns: OnceLock::new(),
+            goroutine_ends: OnceLock::new(),
         }
     }
 
@@ -95,6 +103,16 @@ impl<'d> ModuleContext<'d> {
         })
     }
 
+    /// Where goroutines of Go return to: one instruction into a function that nothing has called there, so that
+    /// their first functions seem to have been (runtime/asm_amd64.s, `goexit`).
+    pub(crate) fn goroutine_ends(&self, image: &Image<'_>) -> &[Svma] {
+        const NAMES: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
+        self.goroutine_ends.get_or_init(|| {
+            let found = image.functions().with_name(|name| NAMES.contains(&name));
+            found.iter().map(|f| f.range.start.plus(1)).collect()
+        })
+    }
+
     /// The word at `at` once the module is loaded, without the bias.
     pub(crate) fn word(&self, image: &Image<'_>, at: Svma) -> Option<Svma> {
         if let Ok(index) = self.relocated.binary_search_by_key(&at, |word| word.at) {
@@ -102,6 +120,30 @@ impl<'d> ModuleContext<'d> {
         }
         let bytes = image.bytes(at, 8)?.first_chunk()?;
         Some(Svma(u64::from_le_bytes(*bytes)))
+    }
+
+    /// Is `to`, which stands in data as an address, there within `tables` alone, and formed by no instruction?
+    pub(crate) fn is_pointed_at_within(
+        &self,
+        image: &Image<'_>,
+        to: Svma,
+        tables: &[Range<Svma>],
+    ) -> bool {
+        let pointers = self.pointers.get_or_init(|| {
+            let mut pointers = self.relocated.clone();
+            pointers.extend(scan::plain_words(image));
+            pointers.retain(|word| self.is_text(Svma(word.value)));
+            pointers.sort_unstable_by_key(|word| word.value);
+            pointers
+        });
+        let first = pointers.partition_point(|word| word.value < to.0);
+        let mut places = pointers[first..]
+            .iter()
+            .take_while(|word| word.value == to.0);
+        let is_sequence = self.restartable.iter().any(|sequence| sequence.end == to);
+        !is_sequence
+            && !self.leas.contains(to)
+            && places.all(|word| tables.iter().any(|table| table.contains(&word.at)))
     }
 
     /// May the loader change one of these bytes?

@@ -10,7 +10,8 @@ use crate::image::Image;
 
 use super::module::ModuleContext;
 use super::sweep::{self, Swept};
-use super::{ends_block, is_jump, recovery, tables};
+use super::tables::{self, Jumps};
+use super::{ends_block, is_jump, recovery};
 
 /// What following every path from the entry found.
 #[derive(Debug, Default)]
@@ -32,8 +33,8 @@ pub struct Reached {
     pub unexplained: bool,
     /// Those of the marks where control arrives from the function's own jump tables alone.
     pub switched: Vec<u64>,
-    /// Indirect jumps by a pointer, ascending.
-    pub by_pointer: Vec<u64>,
+    /// What is known of its indirect jumps.
+    pub jumps: Jumps,
     /// Those of the marks where Go's runtime lets the function go on that has recovered from a panic.
     pub recovered: Vec<u64>,
 }
@@ -84,6 +85,10 @@ pub fn from(
                 .extend(pads.into_iter().map(|pad| pad.0).filter(|&pad| inside(pad)));
         }
     }
+    let ends = context.goroutine_ends(image).iter().map(|at| at.0);
+    reached.marks.extend(ends.filter(|&at| inside(at)));
+    let mut pads = reached.marks[labels..].to_owned();
+    pads.sort_unstable();
     let mut work: Vec<u64> = ranges.iter().map(|r| r.start.0).collect();
     work.extend(&reached.marks[labels..]);
     let calls_part = |insn: &Instruction| {
@@ -116,7 +121,14 @@ pub fn from(
             }
         }
         reached.insns.sort_unstable_by_key(Instruction::ip);
-        let found = tables::targets(image, &reached.insns, &starts);
+        let reader = tables::Reader {
+            image,
+            context,
+            insns: &reached.insns,
+            starts: &starts,
+            entry: ranges[0].start.0,
+        };
+        let found = reader.targets();
         reached.unexplained = found.unexplained;
         work.extend(
             found
@@ -136,10 +148,16 @@ pub fn from(
         work.extend(later.drain(..).filter(|at| !reached.visited.contains(at)));
         if work.is_empty() {
             if !found.unexplained {
-                let only = |at: &u64| !reached.marks.contains(at);
-                reached.switched = found.landing.iter().copied().filter(only).collect();
+                let is_switched = |&at: &u64| {
+                    let is_mark = reached.marks.contains(&at);
+                    !is_mark
+                        || pads.binary_search(&at).is_err()
+                            && context.is_pointed_at_within(image, Svma(at), &found.tables)
+                };
+                let landing = found.landing.iter().copied();
+                reached.switched = landing.filter(is_switched).collect();
             }
-            reached.by_pointer = found.by_pointer;
+            reached.jumps = found.jumps;
             reached.marks.extend(found.landing);
             reached.marks.extend(&reached.recovered);
             break;

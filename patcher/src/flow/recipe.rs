@@ -5,12 +5,12 @@
 
 use iced_x86::{Code, FlowControl, Instruction};
 
-use super::continued::is_call;
 use super::height::{CallerFramePointer, Calls, Heights};
 use super::{Flow, ModuleContext};
 use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
+use crate::insn::is_call;
 
 /// How the frame of a call's return address is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

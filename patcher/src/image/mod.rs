@@ -3,8 +3,10 @@
 mod error;
 mod layout;
 mod lsda;
+mod pclntab;
 mod plt;
 mod property;
+mod relocations;
 mod separate;
 mod uncovered;
 mod unwind;
@@ -29,7 +31,9 @@ use crate::function::FunctionTable;
 pub use error::ImageError;
 pub(crate) use layout::Section;
 pub use layout::Segment;
+pub(crate) use pclntab::{GoFunction, Pclntab};
 use plt::Plt;
+pub(crate) use relocations::{RelocatedWord, called_by_the_loader, relocated_words, text_fields};
 use separate::SymbolFile;
 pub(crate) use uncovered::without;
 use unwind::Unwind;
@@ -46,6 +50,7 @@ pub struct Image<'d> {
     unwind: OnceLock<Unwind<'d>>,
     functions: OnceLock<FunctionTable<'d>>,
     plt: OnceLock<Plt<'d>>,
+    pclntab: OnceLock<Option<Pclntab<'d>>>,
 }
 
 impl<'d> Image<'d> {
@@ -92,6 +97,7 @@ impl<'d> Image<'d> {
             unwind: OnceLock::new(),
             functions: OnceLock::new(),
             plt: OnceLock::new(),
+            pclntab: OnceLock::new(),
         })
     }
 
@@ -271,6 +277,12 @@ impl<'d> Image<'d> {
     /// The function of another module that the linkage stub at `at` jumps to.
     pub fn plt_name(&self, at: Svma) -> Option<&'d str> {
         self.plt.get_or_init(|| Plt::new(self)).name(self, at)
+    }
+
+    /// What Go's runtime knows of the functions; `None` in what is not written in Go.
+    pub(crate) fn pclntab(&self) -> Option<&Pclntab<'d>> {
+        let table = self.pclntab.get_or_init(|| Pclntab::of(self));
+        table.as_ref()
     }
 
     pub(crate) fn unwind(&self) -> &Unwind<'d> {

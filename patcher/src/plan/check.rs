@@ -141,7 +141,7 @@ impl Ground<'_, '_> {
         let first = flow.branches.partition_point(|b| b.to < at);
         let branches = flow.branches[first..].iter().take_while(|b| b.to == at);
         let starts = insns.iter().any(|i| i.ip() == at);
-        if flow.marks.binary_search(&at).is_ok() || branches.clone().count() > 0 && !starts {
+        if flow.is_mark(at) || branches.clone().count() > 0 && !starts {
             return Err(RefuseReason::BranchIntoWindow);
         }
         // The scans over the module read every byte as if an instruction began there; where this

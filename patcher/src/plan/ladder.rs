@@ -115,6 +115,12 @@ impl<'a, 'd> Ladder<'a, 'd> {
             effect: Effect::Entry,
         };
         let mut outcome = self.grow(entry.at.0, Grow::Forward, Some(entry));
+        // Too short a function may have room with the landing marker before its entry.
+        if outcome.is_err() && entry.at != flow.ranges[0].start {
+            outcome = self
+                .grow(entry.at.0, Grow::Backward, Some(entry))
+                .or(outcome);
+        }
         if !want.entry {
             self.sites.clear();
         }

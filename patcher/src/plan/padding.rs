@@ -43,7 +43,7 @@ pub fn end(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, start: u
 /// Could control arrive at `at` from anywhere?
 fn arrives(context: &ModuleContext<'_>, flow: &Flow, at: u64) -> bool {
     flow.is_target(at)
-        || flow.marks.binary_search(&at).is_ok()
+        || flow.is_mark(at)
         || context.branches.contains(Svma(at))
         || context.is_taken(Svma(at))
 }

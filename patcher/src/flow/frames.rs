@@ -1,0 +1,59 @@
+//! How the frames of all calls are left in code that has no unwind entries which are loaded with it.
+
+use std::collections::BTreeMap;
+
+use super::bounds::unnamed_recipes;
+use super::described::described;
+use super::fibers::fiber_roots;
+use super::recipe::{Recipe, recipes};
+use super::{ModuleContext, go_frames};
+use crate::addr::Svma;
+use crate::function::FunctionKind;
+use crate::image::Image;
+
+/// Most functions whose instructions are looked at in a module: a second's work.
+const FUNCTIONS: usize = 50_000;
+
+/// The recipes of calls in code without loaded unwind entries, by return address: as Go's runtime or the
+/// compiler says in `debug_frame`, the contents of that section, else from the instructions.
+pub fn frames(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    debug_frame: Option<&[u8]>,
+) -> BTreeMap<Svma, Recipe> {
+    let gaps = image.uncovered_calls();
+    let mut found = BTreeMap::new();
+    if !gaps.is_empty() {
+        found = unnamed_recipes(image, context);
+        found.extend(
+            fiber_roots(image)
+                .into_iter()
+                .map(|at| (at, Recipe::Outermost)),
+        );
+    }
+    let functions = image.functions().overlapping(&gaps);
+    let called = functions.iter().filter(|f| f.kind != FunctionKind::Ifunc);
+    let mut looked_at = 0;
+    for function in called {
+        let stated = image.pclntab().and_then(|table| {
+            let function = table.function_at(function.range.start)?;
+            go_frames::recipes(image, table, &function)
+        });
+        let named = match stated {
+            Some(stated) => stated,
+            None if looked_at < FUNCTIONS => {
+                looked_at += 1;
+                recipes(image, context, function)
+            }
+            None => continue,
+        };
+        let is_bare = |after: Svma| image.fde(Svma(after.0.wrapping_sub(1))).is_none();
+        found.extend(named.into_iter().filter(|(after, _)| is_bare(*after)));
+    }
+    // What the compiler says goes before what its code seems to do.
+    if let Some(section) = debug_frame {
+        found.extend(described(image, section));
+    }
+    found.extend(go_frames::outermost(image, context));
+    found
+}

@@ -1,0 +1,129 @@
+//! How the frames of Go's functions are left: by the stack heights that Go's runtime itself goes by
+//! (runtime/traceback.go, `funcspdelta`).
+//!
+//! A function is believed to have the heights stated where each of its instructions moves the stack pointer as
+//! they say. Those that switch stacks do not (`systemstack`, `mcall`, `asmcgocall`).
+
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, Register};
+
+use super::recipe::{Frame, Recipe};
+use super::{ModuleContext, ends_block, sweep};
+use crate::addr::Svma;
+use crate::image::{GoFunction, Image, Pclntab};
+use crate::insn::{is_call, stack_change, writes};
+
+/// Bytes of a word on the stack.
+const WORD: i64 = 8;
+/// Where the caller's frame pointer is, in words from the canonical frame address: right below the return
+/// address.
+const SAVED: i16 = -2;
+
+/// The recipes of the calls of `function`, by return address. `None` where its instructions are not as the
+/// table has it.
+pub fn recipes(
+    image: &Image<'_>,
+    table: &Pclntab<'_>,
+    function: &GoFunction<'_>,
+) -> Option<Vec<(Svma, Recipe)>> {
+    let swept = sweep::linear(image, std::slice::from_ref(&function.range));
+    let swept = swept.filter(|swept| swept.complete)?;
+    let heights = StackHeights(table.stack_heights(function).collect());
+    if heights.0.is_empty() || heights.0.iter().any(|&(_, height)| height < 0) {
+        return None;
+    }
+    let mut factory = InstructionInfoFactory::new();
+    let mut found = Vec::new();
+    let mut has_saved = false;
+    for insn in &swept.insns {
+        let Some(height) = heights.at(insn.ip()) else {
+            // What the linker has filled up with.
+            break;
+        };
+        if !ends_block(insn) && !moves_as_stated(&mut factory, insn, height, &heights) {
+            return None;
+        }
+        // What is saved stays there, whatever is done to rbp then.
+        if is_saving(insn, height) {
+            has_saved = true;
+        } else if !has_saved && writes(&mut factory, insn, Register::RBP) {
+            return None;
+        }
+        if is_call(insn) {
+            let frame = Frame {
+                cfa: i32::try_from(height + WORD).ok()?,
+                caller_frame_pointer: if has_saved && height > 0 { SAVED } else { 0 },
+            };
+            found.push((Svma(insn.next_ip()), Recipe::FromStackPointer(frame)));
+        }
+    }
+    Some(found)
+}
+
+/// Where nothing is called from: where goroutines return to, and the calls of what runs first on a stack
+/// (runtime/asm_amd64.s, `rt0_go`, `goexit`; runtime/sys_linux_amd64.s, `clone`).
+pub fn outermost(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<(Svma, Recipe)> {
+    const FIRST: [&str; 6] = [
+        "runtime.rt0_go",
+        "runtime.rt0_go.abi0",
+        "runtime.clone",
+        "runtime.clone.abi0",
+        "runtime.goexit",
+        "runtime.goexit.abi0",
+    ];
+    if image.pclntab().is_none() {
+        return Vec::new();
+    }
+    let first = image.functions().with_name(|name| FIRST.contains(&name));
+    let calls = first.iter().flat_map(|function| {
+        let swept = sweep::linear(image, std::slice::from_ref(&function.range));
+        let insns = swept.map_or_else(Vec::new, |swept| swept.insns);
+        insns.into_iter().filter(is_call)
+    });
+    let calls = calls.map(|call| Svma(call.next_ip()));
+    let returns = context.goroutine_ends(image).iter().copied();
+    returns
+        .chain(calls)
+        .map(|after| (after, Recipe::Outermost))
+        .collect()
+}
+
+/// By how many bytes the stack pointer has been moved down, up to which address.
+struct StackHeights(Vec<(Svma, i64)>);
+
+impl StackHeights {
+    fn at(&self, at: u64) -> Option<i64> {
+        let index = self.0.partition_point(|(end, _)| end.0 <= at);
+        self.0.get(index).map(|&(_, height)| height)
+    }
+}
+
+/// Is the stack behind `insn` as high as it should be? Where it does not move, other code may follow, from
+/// elsewhere.
+fn moves_as_stated(
+    factory: &mut InstructionInfoFactory,
+    insn: &Instruction,
+    height: i64,
+    heights: &StackHeights,
+) -> bool {
+    match stack_change(factory, insn) {
+        Some(0) => true,
+        Some(by) => heights.at(insn.next_ip()) == Some(height - by),
+        None => false,
+    }
+}
+
+/// Does `insn` store rbp right below the return address? `height` is the stack's before it.
+fn is_saving(insn: &Instruction, height: i64) -> bool {
+    match insn.mnemonic() {
+        Mnemonic::Push => insn.op0_register() == Register::RBP && height == 0,
+        Mnemonic::Mov => insn.op1_register() == Register::RBP && is_slot(insn, height),
+        _ => false,
+    }
+}
+
+/// Is the memory operand the word right below the return address?
+fn is_slot(insn: &Instruction, height: i64) -> bool {
+    insn.memory_base() == Register::RSP
+        && insn.memory_index() == Register::None
+        && insn.memory_displacement64() as i64 == height - WORD
+}

@@ -1,0 +1,135 @@
+//! Which calls return, in code that neither symbols nor unwind entries tell. Behind one that does not, another
+//! function may begin.
+
+use std::collections::HashSet;
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::continued::Behind;
+use super::{Flow, is_landing_marker, sweep};
+use crate::addr::Svma;
+use crate::image::Image;
+
+/// What is known of functions from their calls.
+#[derive(Default)]
+pub struct Returning {
+    /// Behind some call of each is code that nothing else leads to.
+    seen: HashSet<Svma>,
+    /// A return has been found in each.
+    sound: HashSet<Svma>,
+    /// A call of each is the end of a function.
+    ending: HashSet<Svma>,
+}
+
+impl Returning {
+    /// Adds a function that leads to a return, and what it calls.
+    pub fn add_sound(&mut self, start: Svma, callees: &[(Svma, Behind)]) {
+        self.sound.insert(start);
+        let seen = callees.iter().filter(|callee| callee.1 == Behind::Own);
+        self.seen.extend(seen.map(|callee| callee.0));
+        self.add(callees);
+    }
+
+    /// Adds what any function calls.
+    pub fn add(&mut self, callees: &[(Svma, Behind)]) {
+        let ending = callees.iter().filter(|callee| callee.1 == Behind::Nothing);
+        self.ending.extend(ending.map(|callee| callee.0));
+    }
+
+    /// Is the code behind `call`, an instruction of `flow`, the caller's for sure?
+    pub fn is_sure(&self, image: &Image<'_>, flow: &Flow, call: &Instruction) -> bool {
+        let Some(callee) = callee(call) else {
+            // Whoever calls by a pointer does not know what will not return.
+            return !begins_function(flow, call.next_ip());
+        };
+        if self.ending.contains(&callee) {
+            return false;
+        }
+        let is_likely = || {
+            self.sound.contains(&callee)
+                || image.plt_name(callee).is_some_and(may_return)
+                || has_return(image, callee)
+        };
+        self.seen.contains(&callee) || is_likely() && !begins_function(flow, call.next_ip())
+    }
+}
+
+/// What is called: a function, or whatever the word at a fixed place names. `None` where a pointer tells.
+pub fn callee(call: &Instruction) -> Option<Svma> {
+    match call.flow_control() {
+        FlowControl::Call => Some(Svma(call.near_branch_target())),
+        _ => call
+            .is_ip_rel_memory_operand()
+            .then(|| Svma(call.ip_rel_memory_address())),
+    }
+}
+
+/// Is there a return in the function at `callee`, of which the bounds are known?
+fn has_return(image: &Image<'_>, callee: Svma) -> bool {
+    let function = image.functions().containing(callee);
+    let range = function
+        .filter(|f| f.start == callee)
+        .map(|f| f.start.range(f.size));
+    let swept = range.and_then(|range| sweep::linear(image, &[range]));
+    let mut insns = swept
+        .filter(|swept| swept.complete)
+        .into_iter()
+        .flat_map(|s| s.insns);
+    insns.any(|insn| insn.flow_control() == FlowControl::Return)
+}
+
+/// Is a function of another module known by its name to return, as nearly all do? Better not believe it of one
+/// too many.
+fn may_return(name: &str) -> bool {
+    const NEVER: [&str; 20] = [
+        "abort",
+        "assert",
+        "bad",
+        "chk",
+        "croak",
+        "die",
+        "err",
+        "exec",
+        "exit",
+        "fail",
+        "fatal",
+        "jmp",
+        "panic",
+        "resume",
+        "start_main",
+        "stop",
+        "terminate",
+        "throw",
+        "unreachable",
+        "virtual",
+    ];
+    let name = name.to_ascii_lowercase();
+    !NEVER.iter().any(|part| name.contains(part))
+}
+
+/// Does what stands at `at` look like a function's beginning?
+fn begins_function(flow: &Flow, at: u64) -> bool {
+    let first = flow.insns.partition_point(|insn| insn.ip() < at);
+    let mut insns = flow.insns[first..].iter();
+    let insn = insns.find(|insn| insn.mnemonic() != Mnemonic::Nop);
+    insn.is_none_or(is_beginning)
+}
+
+/// Does a function begin with such an instruction, and little else?
+pub fn is_beginning(insn: &Instruction) -> bool {
+    const KEPT: [Register; 6] = [
+        Register::RBX,
+        Register::RBP,
+        Register::R12,
+        Register::R13,
+        Register::R14,
+        Register::R15,
+    ];
+    match insn.mnemonic() {
+        Mnemonic::Push => {
+            insn.op0_kind() == OpKind::Register && KEPT.contains(&insn.op0_register())
+        }
+        Mnemonic::Sub => insn.op0_register() == Register::RSP,
+        _ => is_landing_marker(insn),
+    }
+}

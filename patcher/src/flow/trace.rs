@@ -1,0 +1,286 @@
+//! How an indirect jump gets its target, found by looking backwards from it.
+
+use std::collections::HashSet;
+
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+
+use super::{Branch, ends_block};
+use crate::insn::{is_call, writes};
+
+/// So many steps are taken back from an indirect jump to find how its target was computed.
+const MOST_STEPS: usize = 256;
+
+/// How the target of an indirect jump is computed.
+///
+/// In ascending order of what is left open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shape {
+    /// A 64-bit word from a place that is not indexed, or a register set elsewhere: a function
+    /// pointer or a saved label.
+    Pointer,
+    /// A 64-bit word from an indexed place: a table of addresses.
+    Addresses,
+    /// A 32-bit table entry plus a base.
+    Offsets,
+    /// Arithmetic that is not understood.
+    Unknown,
+}
+
+/// Where the target of an indirect jump comes from.
+#[derive(Debug)]
+pub struct Source {
+    /// On all paths to the jump: the least understood.
+    pub shape: Shape,
+    /// Indexes of the instructions that read it from an indexed place.
+    pub reads: Vec<usize>,
+}
+
+/// How the indirect jump at index `jump` gets its target. `branches` are the function's direct branches,
+/// sorted.
+pub fn source(insns: &[Instruction], branches: &[Branch], jump: usize) -> Source {
+    let insn = &insns[jump];
+    let mut reads = Vec::new();
+    if insn.op0_kind() == OpKind::Memory {
+        let shape = memory_shape(insn);
+        reads.extend((shape == Shape::Addresses).then_some(jump));
+        return Source { shape, reads };
+    }
+    let start = Trace {
+        index: jump,
+        wanted: insn.op0_register(),
+        added: Register::None,
+    };
+    let mut seen = HashSet::from([start]);
+    let mut work = vec![start];
+    let mut result = None;
+    while let Some(trace) = work.pop() {
+        for index in predecessors(insns, branches, trace.index) {
+            match trace.over(insns, index) {
+                Step::Found(shape) => {
+                    result = result.max(Some(shape));
+                    reads.extend((shape == Shape::Addresses).then_some(index));
+                }
+                Step::On(next) if seen.len() < MOST_STEPS => {
+                    work.extend(next.into_iter().flatten().filter(|&next| seen.insert(next)));
+                }
+                // Set further away, or by the caller. A sum has its table entry close by.
+                Step::On(_) => {
+                    result = result.max(Some(trace.unresolved()));
+                    work.clear();
+                    break;
+                }
+            }
+        }
+        if trace.index == 0 {
+            result = result.max(Some(trace.unresolved()));
+        }
+    }
+    let shape = result.unwrap_or(Shape::Pointer);
+    Source { shape, reads }
+}
+
+/// The address of the table that the instruction at index `read` reads from an indexed place, where that is the
+/// same on all paths to it.
+pub fn table_of(insns: &[Instruction], branches: &[Branch], read: usize) -> Option<u64> {
+    let base = insns[read].memory_base();
+    let displacement = insns[read].memory_displacement64();
+    if base == Register::None {
+        return Some(displacement);
+    }
+    let mut seen = HashSet::from([(read, base)]);
+    let mut work = vec![(read, base)];
+    let mut table = None;
+    while let Some((index, register)) = work.pop() {
+        let before = predecessors(insns, branches, index);
+        // Control comes from elsewhere, or the register does.
+        if before.is_empty() || index == 0 || seen.len() > MOST_STEPS {
+            return None;
+        }
+        for index in before {
+            match set_by(&insns[index], register) {
+                Set::Not => work.extend(Some((index, register)).filter(|&next| seen.insert(next))),
+                Set::Copied(from) => {
+                    work.extend(Some((index, from)).filter(|&next| seen.insert(next)));
+                }
+                Set::To(address) if table.is_none_or(|known| known == address) => {
+                    table = Some(address);
+                }
+                Set::To(_) | Set::Otherwise => return None,
+            }
+        }
+    }
+    table.map(|at| at.wrapping_add(displacement))
+}
+
+/// What an instruction does to a register.
+enum Set {
+    Not,
+    /// It gets another one's value.
+    Copied(Register),
+    /// It gets this address.
+    To(u64),
+    Otherwise,
+}
+
+fn set_by(insn: &Instruction, register: Register) -> Set {
+    const KEPT_BY_CALLS: [Register; 5] = [
+        Register::RBX,
+        Register::R12,
+        Register::R13,
+        Register::R14,
+        Register::R15,
+    ];
+    if is_call(insn) {
+        return match KEPT_BY_CALLS.contains(&register) {
+            true => Set::Not,
+            false => Set::Otherwise,
+        };
+    }
+    if !writes(&mut InstructionInfoFactory::new(), insn, register) {
+        return Set::Not;
+    }
+    let is_whole = insn.op0_kind() == OpKind::Register && insn.op0_register() == register;
+    match (insn.mnemonic(), insn.op1_kind()) {
+        (Mnemonic::Lea, _) if is_whole && insn.is_ip_rel_memory_operand() => {
+            Set::To(insn.ip_rel_memory_address())
+        }
+        (Mnemonic::Mov, OpKind::Register) if is_whole => Set::Copied(insn.op1_register()),
+        // The upper half becomes zero.
+        (Mnemonic::Mov, OpKind::Immediate32) if insn.op0_register().full_register() == register => {
+            Set::To(insn.immediate32().into())
+        }
+        _ => Set::Otherwise,
+    }
+}
+
+/// The instructions that can run right before the one at `index`.
+fn predecessors(insns: &[Instruction], branches: &[Branch], index: usize) -> Vec<usize> {
+    let at = insns[index].ip();
+    let before = index
+        .checked_sub(1)
+        .filter(|&i| insns[i].next_ip() == at && !ends_block(&insns[i]));
+    let first = branches.partition_point(|b| b.to < at);
+    let sources = branches[first..].iter().take_while(|b| b.to == at);
+    let sources = sources.filter_map(|b| insns.binary_search_by_key(&b.from, |i| i.ip()).ok());
+    before.into_iter().chain(sources).collect()
+}
+
+/// Looking backwards for what makes up the target of an indirect jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Trace {
+    index: usize,
+    /// The register that holds the target.
+    wanted: Register,
+    /// The other summand, once the sum has been found.
+    added: Register,
+}
+
+enum Step {
+    Found(Shape),
+    On([Option<Trace>; 2]),
+}
+
+impl Trace {
+    /// Goes back over the instruction at `index`.
+    fn over(self, insns: &[Instruction], index: usize) -> Step {
+        let insn = &insns[index];
+        let on = Self { index, ..self };
+        let stay = Step::On([Some(on), None]);
+        if is_call(insn) && self.wanted == Register::RAX && self.added == Register::None {
+            return Step::Found(Shape::Pointer);
+        }
+        let moves_on = insn.flow_control() == FlowControl::Next;
+        if !moves_on || insn.op_count() == 0 || insn.op0_kind() != OpKind::Register {
+            return stay;
+        }
+        let written = insn.op0_register().full_register();
+        if written != self.wanted && written != self.added {
+            return stay;
+        }
+        let sum = self.added != Register::None;
+        let source = |op| insn.op_register(op).full_register();
+        let replaced = |by| match written == self.wanted {
+            true => Self { wanted: by, ..on },
+            false => Self { added: by, ..on },
+        };
+        match (insn.mnemonic(), insn.op1_kind()) {
+            (Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt, _) => stay,
+            (Mnemonic::Add, OpKind::Register) if written == self.wanted && !sum => Step::On([
+                Some(Self {
+                    added: source(1),
+                    ..on
+                }),
+                None,
+            ]),
+            (Mnemonic::Lea, _) if is_sum(insn) && written == self.wanted && !sum => {
+                let (wanted, added) = (insn.memory_base(), insn.memory_index());
+                Step::On([
+                    Some(Self {
+                        wanted,
+                        added,
+                        ..on
+                    }),
+                    None,
+                ])
+            }
+            (Mnemonic::Add, OpKind::Memory) if !sum => Step::Found(Shape::Offsets),
+            // Unoptimized code loads first and extends then.
+            (Mnemonic::Movsxd | Mnemonic::Mov, OpKind::Memory)
+                if sum && insn.memory_size().size() == 4 =>
+            {
+                Step::Found(Shape::Offsets)
+            }
+            (Mnemonic::Mov, OpKind::Memory) if !sum && insn.op0_register().size() == 8 => {
+                Step::Found(memory_shape(insn))
+            }
+            (Mnemonic::Mov | Mnemonic::Movsxd, OpKind::Register) => {
+                Step::On([Some(replaced(source(1))), None])
+            }
+            (Mnemonic::Cmovne | Mnemonic::Cmove, OpKind::Register) => {
+                Step::On([Some(on), Some(replaced(source(1)))])
+            }
+            // A fixed label or function, which the scan over the text has. In a sum it is the
+            // base, and the table entry is read further up.
+            (Mnemonic::Lea, _) if insn.is_ip_rel_memory_operand() && !sum => {
+                Step::Found(Shape::Pointer)
+            }
+            (Mnemonic::Lea, _) if insn.is_ip_rel_memory_operand() => stay,
+            (
+                Mnemonic::Mov,
+                OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64,
+            ) if !sum => Step::Found(Shape::Pointer),
+            // The C library keeps pointers in long-lived places rotated and xored with a secret.
+            (Mnemonic::Ror | Mnemonic::Rol, _) if !sum => stay,
+            (Mnemonic::Xor, OpKind::Memory) if !sum && insn.segment_prefix() == Register::FS => {
+                stay
+            }
+            (Mnemonic::Pop, _) if !sum => Step::Found(Shape::Pointer),
+            _ if sum && written != self.wanted => stay,
+            _ => Step::Found(Shape::Unknown),
+        }
+    }
+
+    fn unresolved(self) -> Shape {
+        if self.added == Register::None {
+            Shape::Pointer
+        } else {
+            Shape::Unknown
+        }
+    }
+}
+
+/// `lea x, [y + z]`.
+fn is_sum(insn: &Instruction) -> bool {
+    insn.memory_base() != Register::None
+        && insn.memory_index() != Register::None
+        && insn.memory_index_scale() == 1
+        && insn.memory_displacement64() == 0
+}
+
+fn memory_shape(insn: &Instruction) -> Shape {
+    if insn.memory_index() != Register::None && insn.memory_index_scale() == 8 {
+        Shape::Addresses
+    } else {
+        Shape::Pointer
+    }
+}

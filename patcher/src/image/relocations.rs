@@ -1,0 +1,133 @@
+//! What the loader fills in: the relocations of a file, read through `PT_DYNAMIC` so that a file without
+//! section headers serves as well.
+
+use goblin::elf::program_header::PT_DYNAMIC;
+
+use super::Image;
+use crate::addr::Svma;
+
+/// A 64-bit word that the loader fills with an address of this module.
+#[derive(Clone, Copy, Debug)]
+pub struct RelocatedWord {
+    /// Where the word stands.
+    pub at: Svma,
+    /// The address in it, without the bias.
+    pub value: u64,
+}
+
+const DT_RELA: u64 = 7;
+const DT_RELASZ: u64 = 8;
+const DT_PLTRELSZ: u64 = 2;
+const DT_JMPREL: u64 = 23;
+const DT_RELRSZ: u64 = 35;
+const DT_RELR: u64 = 36;
+const R_X86_64_RELATIVE: u32 = 8;
+const R_X86_64_IRELATIVE: u32 = 37;
+
+/// The relocations of a file.
+#[derive(Default)]
+struct Relocations<'d> {
+    /// `Elf64_Rela`, 24 bytes each: where, kind and symbol, addend.
+    rela: &'d [u8],
+    /// The same for linkage stubs.
+    plt: &'d [u8],
+    /// The compact form of relative relocations.
+    relr: &'d [u8],
+}
+
+impl<'d> Relocations<'d> {
+    fn of(image: &Image<'d>) -> Self {
+        let (mut rela, mut plt, mut relr) = ((0, 0), (0, 0), (0, 0));
+        for entry in dynamic(image).unwrap_or_default().chunks_exact(16) {
+            let value = le64(&entry[8..]);
+            match le64(entry) {
+                DT_RELA => rela.0 = value,
+                DT_RELASZ => rela.1 = value,
+                DT_JMPREL => plt.0 = value,
+                DT_PLTRELSZ => plt.1 = value,
+                DT_RELR => relr.0 = value,
+                DT_RELRSZ => relr.1 = value,
+                _ => {}
+            }
+        }
+        let bytes = |(at, len)| image.bytes(Svma(at), len).unwrap_or_default();
+        Self {
+            rela: bytes(rela),
+            plt: bytes(plt),
+            relr: bytes(relr),
+        }
+    }
+
+    /// Where the compact relocations are. An even entry is an address, an odd one a bitmap of the 63
+    /// words behind the last.
+    fn compact(&self) -> Vec<Svma> {
+        let mut fields = Vec::new();
+        let mut next = 0u64;
+        for entry in self.relr.chunks_exact(8) {
+            let entry = le64(entry);
+            if entry & 1 == 0 {
+                fields.push(Svma(entry));
+                next = entry.wrapping_add(8);
+            } else {
+                let set = (0..63).filter(|bit| entry >> (bit + 1) & 1 == 1);
+                fields.extend(set.map(|bit| Svma(next.wrapping_add(8 * bit))));
+                next = next.wrapping_add(63 * 8);
+            }
+        }
+        fields
+    }
+}
+
+/// Every word with a relative relocation.
+pub fn relocated_words(image: &Image<'_>) -> Vec<RelocatedWord> {
+    let relocations = Relocations::of(image);
+    let mut words = Vec::new();
+    for entry in relocations.rela.chunks_exact(24) {
+        let kind = le64(&entry[8..]) as u32;
+        if kind == R_X86_64_RELATIVE || kind == R_X86_64_IRELATIVE {
+            words.push(RelocatedWord {
+                at: Svma(le64(entry)),
+                value: le64(&entry[16..]),
+            });
+        }
+    }
+    let in_place = |at| {
+        let value = le64(image.bytes(at, 8)?);
+        Some(RelocatedWord { at, value })
+    };
+    words.extend(relocations.compact().into_iter().filter_map(in_place));
+    words
+}
+
+/// Where the loader fills in something in the text, sorted.
+pub fn text_fields(image: &Image<'_>) -> Vec<Svma> {
+    let relocations = Relocations::of(image);
+    let tables = [relocations.rela, relocations.plt];
+    let places = tables.into_iter().flat_map(|t| t.chunks_exact(24));
+    let mut fields: Vec<Svma> = places
+        .map(|entry| Svma(le64(entry)))
+        .chain(relocations.compact())
+        .filter(|&at| [at, at.plus(7)].into_iter().any(|at| image.is_code(at)))
+        .collect();
+    fields.sort_unstable();
+    fields
+}
+
+/// What the loader calls when the file has been loaded and before it is unloaded: gABI, Initialization and
+/// Termination Functions. Those of the arrays are relocated words.
+pub fn called_by_the_loader(image: &Image<'_>) -> Vec<Svma> {
+    const DT_INIT: u64 = 12;
+    const DT_FINI: u64 = 13;
+    let entries = dynamic(image).unwrap_or_default().chunks_exact(16);
+    let called = entries.filter(|entry| matches!(le64(entry), DT_INIT | DT_FINI));
+    called.map(|entry| Svma(le64(&entry[8..]))).collect()
+}
+
+fn dynamic<'d>(image: &Image<'d>) -> Option<&'d [u8]> {
+    let program = image.program(PT_DYNAMIC)?;
+    image.bytes(Svma(program.p_vaddr), program.p_filesz)
+}
+
+fn le64(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
+}

@@ -1,0 +1,161 @@
+//! Functions that jump through tables, in code without unwind entries: none is refused for it, and every call is
+//! on the path that gdb finds.
+
+use ipath_tests::compare::assert_equal;
+use ipath_tests::compile::{program, program_with, source};
+use ipath_tests::each_way::all_kept;
+use ipath_tests::exact::assert_output_kept;
+use ipath_tests::oracle;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::program::{Program, ipath_arguments};
+use ipath_tests::session::own_counts;
+use ipath_tests::symbols::sites;
+use std::path::Path;
+
+const BARE: [&str; 4] = [
+    "-rdynamic",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
+    "-fomit-frame-pointer",
+];
+
+/// Runs a program of C without unwind entries under ipath, with its functions named and with nothing but what it
+/// exports; gdb is given the same code with what `-g` puts into `.debug_frame`. Functions that leave by a jump to
+/// one without a name are refused.
+fn compare(source: &str, position: &[&str], functions: &[&str], to_unnamed: &[&str]) {
+    let with = |more: &[&str]| program_with(source, &[&BARE[..], position, more].concat());
+    let described = Program::new(&with(&["-g"]), [""; 0]);
+    let found = oracle::run(&described, &sites(&described.path, "work"));
+    println!("{source} {position:?}: {}", found.summary());
+    let named = [functions, to_unnamed].concat();
+    let scratch = Scratch::new("tables");
+    for (path, functions) in [(with(&[]), &named[..]), (with(&["-s"]), functions)] {
+        let program = Program::new(&path, [""; 0]);
+        let plain = program.plain().expect(0);
+        for program in [program.clone(), program.verified()] {
+            let file = scratch.file("p.json");
+            let ours = program.under_ipath(&["work"], "count,wall", &file);
+            assert_output_kept(&plain, &ours);
+            let profile = Profile::read(&file);
+            assert_equal(&profile, &found);
+            profile.assert_lossless();
+        }
+        all_complete(&program, functions);
+    }
+}
+
+/// Runs it with these functions instrumented, of which none is refused. Each call ends, and each path is complete.
+fn all_complete(program: &Program, functions: &[&str]) {
+    let plain = program.plain().expect(0);
+    let scratch = Scratch::new("complete");
+    let file = scratch.file("p.json");
+    let ours = program.under_ipath(functions, "count,wall", &file);
+    assert_output_kept(&plain, &ours);
+    let profile = Profile::read(&file);
+    assert_eq!(profile.losses.open.unwrap_or(0), 0, "every call has ended");
+    profile.assert_lossless();
+    profile.assert_complete("every path ends at a root");
+}
+
+#[test]
+fn absolute_jump_table() {
+    let position = ["-no-pie", "-fno-pie"];
+    let functions = ["work", "step", "both"];
+    compare(
+        "absolute_jump_table.c",
+        &position,
+        &functions,
+        &["jumps", "leaves"],
+    );
+}
+
+#[test]
+fn computed_goto() {
+    for position in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
+        compare("computed_goto.c", &position, &["work", "run"], &[]);
+    }
+}
+
+const STRIPPED: &str = "-ldflags=-s -w";
+
+/// Switches of Go, with symbols, which gdb goes by, and without.
+#[test]
+fn go_switch() {
+    let described = Program::new(&program("go_switch.go"), [""; 0]);
+    // After a signal that preempts a goroutine at a breakpoint gdb meets that once more.
+    let described = described.env("GODEBUG", "asyncpreemptoff=1");
+    let plain = described.plain().expect(0);
+    let leaf = "main.leaf";
+    let mut found = oracle::run(&described, &sites(&described.path, leaf));
+    println!("{}", found.summary());
+    found.assert_like(&plain);
+    for path in &mut found.paths {
+        // Behind where goroutines return to, gdb goes on to a word that is no address.
+        path.stack.retain(|(module, _)| module != "[unmapped]");
+    }
+    let scratch = Scratch::new("go-switch");
+    let file = scratch.file("p.json");
+    let ours = described.under_ipath(&[leaf], "count,wall", &file);
+    assert_output_kept(&plain, &ours);
+    assert_equal(&Profile::read(&file), &found);
+    for mode in ["-buildmode=exe", "-buildmode=pie"] {
+        for flags in [&[mode][..], &[mode, STRIPPED]] {
+            let program = Program::new(&program_with("go_switch.go", flags), [""; 0]);
+            all_kept(&program);
+            all_complete(&program, &["main.number", "main.word", "main.round"]);
+        }
+    }
+}
+
+/// A program of Go that is stripped as it is shipped.
+#[test]
+fn stripped_gofmt() {
+    let sources = ["go_switch.go", "moving.go", "recover.go"];
+    let sources = sources.map(|name| source(name).display().to_string());
+    let program = Program::new(Path::new("/usr/bin/gofmt"), sources);
+    let patterns = ["/^go.(scanner|ast|token|parser)[.]/", "main.*"];
+    for metrics in ["count,wall", "count"] {
+        let scratch = Scratch::new("gofmt");
+        let file = scratch.file("p.json");
+        let plain = program.plain().expect(0);
+        let mut arguments = ipath_arguments(&patterns, metrics, &file);
+        let end = arguments.len() - 1;
+        arguments.insert(end, "--yes".to_owned());
+        let ours = program.under_ipath_as(arguments);
+        assert_output_kept(&plain, &ours);
+        let profile = Profile::read(&file);
+        profile.assert_complete("every path ends at a root of Go's");
+        let calls: u64 = profile.functions.iter().map(|f| count(&f.totals)).sum();
+        println!("{metrics}: {calls} calls on {} paths", profile.paths.len());
+        assert!(calls > 10_000, "{calls}");
+        let for_jumps = profile
+            .refused
+            .iter()
+            .filter(|r| r["reason"] == "indirect-jump");
+        assert_eq!(for_jumps.count(), 0, "{:?}", profile.refused);
+    }
+}
+
+/// Every function of a program of Go: with what its runtime is made of, and where goroutines return to, which is
+/// amid a function that nothing calls.
+#[test]
+fn everything_in_go() {
+    for flags in [&[][..], &[STRIPPED]] {
+        let program = Program::new(&program_with("go_switch.go", flags), [""; 0]);
+        let plain = program.plain().expect(0);
+        for metrics in ["count", "count,wall"] {
+            let scratch = Scratch::new("everything");
+            let file = scratch.file("p.json");
+            let mut arguments = ipath_arguments(&["*"], metrics, &file);
+            let end = arguments.len() - 1;
+            arguments.insert(end, "--yes".to_owned());
+            let ours = program.under_ipath_as(arguments);
+            assert_output_kept(&plain, &ours);
+            let profile = Profile::read(&file);
+            for (name, calls) in own_counts(&plain.stdout) {
+                assert_eq!(profile.calls(&name), calls, "{metrics} {name}");
+            }
+        }
+    }
+}
