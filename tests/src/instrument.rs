@@ -272,6 +272,7 @@ impl Driver {
         if (self.read)(&ours.stdout).starts_with(&(self.read)(&self.plain.stdout)) {
             ours.stdout.clone_from(&self.plain.stdout);
         }
+        ours.stderr = without_remarks(&ours.stderr);
         self.compare(&ours, &what);
         let profile = Profile::read(&file);
         let losses = &profile.losses;
@@ -317,4 +318,12 @@ impl Driver {
 pub fn calls(profile: &Profile) -> BTreeMap<Target, u64> {
     let of = |function: &Function| (Target::of(profile, function), count(&function.totals));
     profile.functions.iter().map(of).collect()
+}
+
+/// What a program has written itself, without what ipath says of clones and inlined copies.
+fn without_remarks(stderr: &str) -> String {
+    let is_remark =
+        |line: &&str| line.starts_with("ipath: ") && line.contains("not every call is counted");
+    let lines = stderr.split_inclusive('\n');
+    lines.filter(|line| !is_remark(line)).collect()
 }
