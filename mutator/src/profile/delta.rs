@@ -114,3 +114,47 @@ fn module(profile: &Profile, index: usize) -> (&str, Option<u64>) {
     let module = &profile.modules[index];
     (&module.path, module.base)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::PathEntry;
+    use super::super::tests::sample;
+    use super::Delta;
+
+    #[test]
+    fn paths_are_found_again_where_they_stayed_and_where_they_moved() {
+        let old = sample();
+        let mut new = old.clone();
+        new.session.elapsed_ns += 1_000_000_000;
+        let delta = Delta::between(&old, &new);
+        assert_eq!(
+            (0..4).map(|p| delta.path(p)).collect::<Vec<_>>(),
+            [Some(0), Some(1), Some(2), Some(3)]
+        );
+        assert_eq!(delta.elapsed_ns(), 1_000_000_000);
+
+        new.functions.swap(0, 1);
+        new.frames.swap(0, 3);
+        new.paths.reverse();
+        for path in &mut new.paths {
+            path.function = 1 - path.function;
+            for frame in &mut path.stack {
+                *frame = match *frame {
+                    0 => 3,
+                    3 => 0,
+                    other => other,
+                };
+            }
+        }
+        new.paths.push(PathEntry {
+            stack: vec![1],
+            ..new.paths[0].clone()
+        });
+        let delta = Delta::between(&old, &new);
+        assert_eq!(
+            (0..5).map(|p| delta.path(p)).collect::<Vec<_>>(),
+            [Some(3), Some(2), Some(1), Some(0), None]
+        );
+        assert_eq!((delta.function(0), delta.function(1)), (Some(1), Some(0)));
+    }
+}

@@ -1,6 +1,6 @@
 //! What a signal's delivery leaves on the stack.
 
-use crate::arch::register::{RBP, RBX, RSP};
+use super::register::{RBP, RBX, RSP};
 
 /// What a handler returns to: `mov rax, 15; syscall`, rt_sigreturn(2). GCC's and gdb's unwinders know it by these
 /// bytes, too, where it has no unwind entry, as with musl (libgcc/config/i386/linux-unwind.h).
