@@ -1,7 +1,7 @@
 //! What an instruction is and does, as far as the analysis asks.
 
 use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
 /// Is it a call, direct or not?
@@ -59,4 +59,29 @@ fn immediate(insn: &Instruction) -> Option<i64> {
         OpKind::Immediate8to64 | OpKind::Immediate32to64 | OpKind::Immediate8 | OpKind::Immediate32
     )
     .then(|| insn.immediate(1) as i64)
+}
+
+/// Is it a direct jump, conditional or not?
+pub fn is_jump(insn: &Instruction) -> bool {
+    matches!(
+        insn.flow_control(),
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+    )
+}
+
+/// `endbr64`, or `endbr32` in its place: control may arrive here from anywhere.
+pub fn is_landing_marker(insn: &Instruction) -> bool {
+    matches!(insn.code(), Code::Endbr64 | Code::Endbr32)
+}
+
+/// Does nothing ever run behind `insn` on its account?
+pub fn ends_block(insn: &Instruction) -> bool {
+    matches!(
+        insn.flow_control(),
+        FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Return
+            | FlowControl::Exception
+    ) && insn.code() != Code::Int3
+        || insn.code() == Code::Hlt
 }

@@ -2,7 +2,7 @@
 
 use crate::addr::{Avma, Svma};
 
-use super::EmitError;
+use super::terms::EmitError;
 
 /// The displacement that leads from `next`, the end of an instruction, to `to`.
 pub fn rel32(next: Avma, to: Avma) -> Result<[u8; 4], EmitError> {

@@ -5,7 +5,7 @@ use crate::plan::{Effect, ProbePoint, Row, Site, Tactic};
 use crate::relocate::{BACK_OVER_RED_ZONE, Displaced, Form, SKIP_RED_ZONE};
 
 use super::buffer::{Buffer, Goal};
-use super::{EmitError, Hooks, PcPair};
+use super::terms::{EmitError, Hooks, PcPair};
 
 /// `push rax; mov eax, imm32; call [rip + disp32]; pop rax`.
 const HOOK: usize = 1 + 5 + 6 + 1;

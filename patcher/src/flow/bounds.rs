@@ -13,14 +13,17 @@ use std::ops::Range;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
 use super::continued::{Behind, Own, is_as_at_entry};
+use super::graph::{Doubt, Flow};
 use super::height::{Calls, Heights};
+use super::module::ModuleContext;
 use super::recipe::{self, Recipe};
 use super::returning::{Returning, callee, is_beginning};
-use super::{Doubt, Flow, ModuleContext, ends_block, is_jump, sweep};
+use super::sweep;
 use crate::addr::Svma;
 use crate::function::{Function, FunctionKind};
 use crate::image::{Image, called_by_the_loader, without};
 use crate::insn::is_call;
+use crate::insn::{ends_block, is_jump};
 
 /// Most starts that are followed in a module: a few seconds' work.
 const MOST: usize = 20_000;

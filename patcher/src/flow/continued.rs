@@ -6,9 +6,10 @@
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
 
+use super::graph::Flow;
 use super::height::{CallerFramePointer, Heights};
-use super::{Flow, ends_block, is_jump};
 use crate::insn::is_call;
+use crate::insn::{ends_block, is_jump};
 
 /// The instructions of a function, by index.
 pub struct Own {

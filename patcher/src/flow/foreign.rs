@@ -5,7 +5,8 @@ use std::ops::Range;
 use crate::addr::Svma;
 use crate::image::Image;
 
-use super::{Flow, sweep};
+use super::graph::Flow;
+use super::sweep;
 
 /// Functions that begin further away than this are not decoded to find out whether a byte that
 /// looks like a branch is one; it is then taken for one.

@@ -6,10 +6,12 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, Register};
 
+use super::module::ModuleContext;
 use super::recipe::{Frame, Recipe};
-use super::{ModuleContext, ends_block, sweep};
+use super::sweep;
 use crate::addr::Svma;
 use crate::image::{GoFunction, Image, Pclntab};
+use crate::insn::ends_block;
 use crate::insn::{is_call, stack_change, writes};
 
 /// Bytes of a word on the stack.

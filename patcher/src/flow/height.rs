@@ -3,8 +3,9 @@
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
+use super::graph::Flow;
 use super::tables::is_indirect_jump;
-use super::{Flow, ends_block};
+use crate::insn::ends_block;
 use crate::insn::{is_call, stack_change, writes};
 
 /// What is known before an instruction, relative to the stack pointer at the function's entry.

@@ -9,9 +9,10 @@ use crate::addr::Svma;
 use crate::image::Image;
 
 use super::module::ModuleContext;
+use super::recovery;
 use super::sweep::{self, Swept};
 use super::tables::{self, Jumps};
-use super::{ends_block, is_jump, recovery};
+use crate::insn::{ends_block, is_jump};
 
 /// What following every path from the entry found.
 #[derive(Debug, Default)]

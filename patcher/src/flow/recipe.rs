@@ -5,8 +5,9 @@
 
 use iced_x86::{Code, FlowControl, Instruction};
 
+use super::graph::Flow;
 use super::height::{CallerFramePointer, Calls, Heights};
-use super::{Flow, ModuleContext};
+use super::module::ModuleContext;
 use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;

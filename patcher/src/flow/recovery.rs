@@ -9,8 +9,8 @@ use iced_x86::{Code, Instruction, Mnemonic};
 
 use super::module::ModuleContext;
 use super::sweep::Swept;
-use super::{ends_block, is_jump};
 use crate::image::Image;
+use crate::insn::{ends_block, is_jump};
 
 /// The calls of `runtime.deferreturn` that no path has come to and nothing runs or branches to, ascending;
 /// none where it is not certain that they are instructions.

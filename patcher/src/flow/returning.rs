@@ -6,9 +6,11 @@ use std::collections::HashSet;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::continued::Behind;
-use super::{Flow, is_landing_marker, sweep};
+use super::graph::Flow;
+use super::sweep;
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::insn::is_landing_marker;
 
 /// What is known of functions from their calls.
 #[derive(Default)]

@@ -16,8 +16,9 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use crate::addr::Svma;
 use crate::image::Image;
 
+use super::branch::branches;
+use super::module::ModuleContext;
 use super::trace::{self, Shape};
-use super::{ModuleContext, branches};
 
 /// No table is longer than this.
 const MOST_ENTRIES: u64 = 1 << 16;

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
-use super::{Branch, ends_block};
+use super::branch::Branch;
+use crate::insn::ends_block;
 use crate::insn::{is_call, writes};
 
 /// So many steps are taken back from an indirect jump to find how its target was computed.

@@ -7,8 +7,8 @@ use crate::relocate::Displaced;
 
 use super::ladder::{Draft, Ladder};
 use super::padding::JUMP;
+use super::point::{Effect, ProbePoint, Tactic};
 use super::site::{Row, Site};
-use super::{Effect, Tactic};
 
 impl Ladder<'_, '_> {
     /// The sites, in the order in which they are written.
@@ -96,7 +96,7 @@ impl Ladder<'_, '_> {
             .iter()
             .filter(|s| s.tactic != Tactic::Retarget)
             .find(|s| s.window.contains(&target.0))?;
-        let entered = |p: &super::ProbePoint| p.effect == Effect::Entry;
+        let entered = |p: &ProbePoint| p.effect == Effect::Entry;
         if draft.window.start == target.0 && !draft.points.iter().any(entered) {
             return None;
         }

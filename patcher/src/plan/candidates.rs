@@ -3,23 +3,13 @@
 use std::ops::Range;
 
 use crate::addr::Svma;
-use crate::flow::ends_block;
+use crate::insn::ends_block;
 
-use super::Tactic;
 use super::check::Ground;
+use super::grow::Grow;
 use super::ladder::Ladder;
 use super::padding;
-
-/// Which way a window grows from the instruction that must be in it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Grow {
-    /// Over the instructions behind, for an entry.
-    Forward,
-    /// Over the instructions before, for an exit.
-    Backward,
-    /// Over those behind or before or both, for a point.
-    Around,
-}
+use super::point::Tactic;
 
 impl Ladder<'_, '_> {
     /// Windows of at least `len` bytes around the instruction at `at`, in the order in which they

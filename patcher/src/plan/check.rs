@@ -5,11 +5,12 @@ use std::ops::Range;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
 
 use crate::addr::Svma;
-use crate::flow::{Flow, ModuleContext, ends_block, foreign_short_branch};
+use crate::flow::{Flow, ModuleContext, foreign_short_branch};
 use crate::image::Image;
+use crate::insn::ends_block;
 use crate::relocate::{Displaced, Immovable};
 
-use super::RefuseReason;
+use super::refuse::RefuseReason;
 
 /// What all checks look at.
 #[derive(Clone, Copy)]

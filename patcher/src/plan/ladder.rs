@@ -8,10 +8,11 @@ use crate::flow::{Flow, Leave, LeaveKind, ModuleContext};
 use crate::image::Image;
 use crate::relocate::Displaced;
 
-use super::candidates::Grow;
 use super::check::{Displacement, Ground};
+use super::grow::Grow;
 use super::padding::JUMP;
-use super::{Allowed, Effect, Effects, ProbePoint, RefuseReason, Tactic, unhookable};
+use super::point::{Allowed, Effect, Effects, ProbePoint, Tactic};
+use super::refuse::{RefuseReason, unhookable};
 
 /// A short jump.
 pub const SHORT: u64 = 2;

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use crate::addr::Svma;
-use crate::flow::ends_block;
+use crate::insn::ends_block;
 
-use super::Tactic;
 use super::check::Ground;
 use super::ladder::{Draft, Ladder, SHORT};
 use super::padding::{self, JUMP};
+use super::point::Tactic;
 
 impl Ladder<'_, '_> {
     /// Five bytes that a short jump at the start of `window` reaches and that nothing uses:

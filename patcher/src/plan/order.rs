@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Effect;
 use super::ladder::{Draft, Ladder};
+use super::point::Effect;
 
 impl Ladder<'_, '_> {
     /// Is there an order in which the sites can be written?

@@ -8,57 +8,15 @@
 
 use std::ops::Range;
 
-use crate::addr::{Avma, Bias, Svma};
-use crate::flow::ends_block;
+use crate::addr::{Bias, Svma};
+use crate::insn::ends_block;
 
-use super::candidates::Grow;
 use super::check::Ground;
+use super::grow::Grow;
 use super::ladder::{Draft, Ladder, Strays};
 use super::padding::JUMP;
-use super::{ProbePoint, Tactic};
-
-/// No punned jump leads below this: user space begins here at the earliest (vm.mmap_min_addr).
-const LOWEST: i64 = 1 << 16;
-/// Nor to this or above: user space ends here (Documentation/arch/x86/x86_64/mm.rst).
-const HIGHEST: i64 = 1 << 47;
-
-/// What a punned jump depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pun {
-    /// The bytes behind the window that are the rest of the displacement. They must stay.
-    pub depends: Range<Svma>,
-    /// What they are.
-    pub bytes: Vec<u8>,
-    /// Behind the jump's last byte.
-    next: Svma,
-}
-
-impl Pun {
-    /// `bytes` are what stands at `depends`, up to the last byte of the jump.
-    pub(super) fn new(depends: Range<Svma>, bytes: Vec<u8>) -> Self {
-        let next = depends.end;
-        Self {
-            depends,
-            bytes,
-            next,
-        }
-    }
-
-    /// The addresses to which the jump can lead in a module loaded with `bias`; `None` where none of
-    /// them can be mapped.
-    pub fn targets(&self, bias: Bias) -> Option<Range<Avma>> {
-        // The displacement's low bytes are free, its high bytes given.
-        let free = 8 * (4 - self.bytes.len());
-        let given = self.bytes.iter().rev();
-        let given = given.fold(0u32, |word, byte| word << 8 | u32::from(*byte));
-        let lowest = i64::from((given << free) as i32);
-        let first = bias.to_avma(self.next).0 as i64 + lowest;
-        let behind = first + (1 << free);
-        let first = first.max(LOWEST);
-        let behind = behind.min(HIGHEST);
-        (first < behind).then_some(Avma(first as u64)..Avma(behind as u64))
-    }
-}
+use super::point::{ProbePoint, Tactic};
+use super::pun_targets::Pun;
 
 impl Ladder<'_, '_> {
     /// Tries to lead the instruction at `at` away by a pun.
@@ -153,6 +111,7 @@ impl Ladder<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::Avma;
 
     fn pun(at: u64, bytes: &[u8]) -> Pun {
         let end = Svma(at + JUMP);

@@ -4,7 +4,10 @@ use crate::flow::{Flow, LeaveKind, ModuleContext};
 use crate::image::Image;
 use crate::relocate::Displaced;
 
-use super::{Effect, FunctionPlan, PointPlan, RefuseReason, Site, Tactic, unhookable};
+use super::outcome::{FunctionPlan, PointPlan};
+use super::point::{Effect, Tactic};
+use super::refuse::{RefuseReason, unhookable};
+use super::site::Site;
 
 impl FunctionPlan {
     /// Has a breakpoint lead to each probe point that was refused for want of room alone.

@@ -119,7 +119,7 @@ impl Displaced {
         match self.form {
             Form::Jump { .. } | Form::Call { .. } | Form::CallThrough { .. } => false,
             Form::Copy | Form::RipRelative { .. } => {
-                !super::flow::ends_block(&decode(self.at, &self.bytes))
+                !crate::insn::ends_block(&decode(self.at, &self.bytes))
             }
             Form::Conditional { .. } | Form::Counted { .. } => true,
         }

@@ -1,5 +1,6 @@
 //! Runs that stop after every instruction: to tell which are executed, and to move a thread.
 
+use std::io::Write;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -97,8 +98,10 @@ impl Drop for Stepping {
 extern "C" fn step(_: i32, info: *const libc::siginfo_t, context: *mut libc::ucontext_t) {
     // SAFETY: the kernel passes both, valid while the handler runs.
     let (code, context) = unsafe { ((*info).si_code, &mut *context) };
-    if code != libc::TRAP_TRACE {
-        // A breakpoint, where nothing should ever arrive.
+    if code == libc::SI_KERNEL {
+        // A breakpoint (arch/x86/kernel/traps.c, do_int3_user), where nothing should ever arrive.
+        let pc = context.uc_mcontext.gregs[libc::REG_RIP as usize];
+        let _ = writeln!(std::io::stderr(), "SIGTRAP of code {code} at {pc:#x}");
         // SAFETY: takes nothing.
         unsafe { libc::abort() };
     }

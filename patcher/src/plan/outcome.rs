@@ -1,0 +1,65 @@
+//! What a plan says.
+
+use super::point::{Allowed, Effect, ProbePoint, Tactic};
+use super::refuse::RefuseReason;
+use super::site::Site;
+use crate::addr::Svma;
+use crate::function::Function;
+
+/// What became of one probe point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PointPlan {
+    /// The probe point.
+    pub point: ProbePoint,
+    /// How it is patched in, or why not.
+    pub outcome: Result<Tactic, RefuseReason>,
+}
+
+/// How one function is patched.
+#[derive(Clone, Debug)]
+pub struct FunctionPlan {
+    /// The function.
+    pub function: Function,
+    /// Its entry, planned even where only exits are wanted (then nothing in `sites` serves it).
+    pub entry: PointPlan,
+    /// Its exits, ascending; empty where none are wanted.
+    pub exits: Vec<PointPlan>,
+    /// The points wanted at instructions, in the order in which they were given.
+    pub points: Vec<PointPlan>,
+    /// What is overwritten, never overlapping. A site without a probe point serves others: it leads
+    /// a jump past the entry hook or around another site's window, or has room for a springboard's
+    /// landing. All sites of a plan are applied and undone together, in this order and the reverse:
+    /// then each step leaves a program that behaves as the original does.
+    pub sites: Vec<Site>,
+    /// What it was made for.
+    pub allowed: Allowed,
+}
+
+impl FunctionPlan {
+    /// That nothing of `function` can be patched, and why.
+    pub fn refusal(function: &Function, reason: RefuseReason) -> Self {
+        let point = ProbePoint {
+            at: function.range.start,
+            effect: Effect::Entry,
+        };
+        Self {
+            function: function.clone(),
+            entry: PointPlan {
+                point,
+                outcome: Err(reason),
+            },
+            exits: Vec::new(),
+            points: Vec::new(),
+            sites: Vec::new(),
+            allowed: Allowed::ALL,
+        }
+    }
+
+    /// The first probe point that cannot be had, and why.
+    pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
+        std::iter::once(&self.entry)
+            .chain(&self.exits)
+            .chain(&self.points)
+            .find_map(|p| p.outcome.err().map(|reason| (p.point.at, reason)))
+    }
+}
