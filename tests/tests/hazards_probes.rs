@@ -1,7 +1,7 @@
 //! What a program may do around, in and with the functions that are probed: every register and flag in
 //! use, all of a stack, ways out of a function other than by returning once, its own look at the stack.
 
-use ipath_tests::compile::{program, program_with};
+use ipath_tests::compile::program;
 use ipath_tests::each_way::{all_kept, counts_kept};
 use ipath_tests::place::Scratch;
 use ipath_tests::program::Program;
@@ -62,21 +62,6 @@ fn unreturned(what: &str, code: i32, open: u64, unwound: u64) {
 #[test]
 fn setjmp_twice() {
     unreturned("setjmp", 0, 0, 750);
-}
-
-/// What children call that run in the program's memory is not the program's.
-#[test]
-fn children_in_the_same_memory() {
-    const MUSL: &[&str] = &[
-        "-static",
-        "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs",
-    ];
-    for flags in [&[], &["-static"][..], MUSL] {
-        for how in ["spawn", "spawnp", "shell", "vfork"] {
-            println!("{flags:?} {how}");
-            all_kept(&Program::new(&program_with("spawns.c", flags), [how]));
-        }
-    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use abi::image::{FUNCTION_END, FUNCTION_FORKS, FUNCTION_JUMP, FUNCTION_MOVES, FUNCTION_REAPER};
+use abi::image::{FUNCTION_END, FUNCTION_JUMP, FUNCTION_MOVES, FUNCTION_REAPER};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
 use serde::{Deserialize, Serialize};
@@ -121,8 +121,6 @@ pub enum Reaper {
     End,
     /// None: a stack is moved, from the entry to the exits.
     Moves,
-    /// None: a child is made that runs in the same memory.
-    Forks,
 }
 
 impl Reaper {
@@ -142,7 +140,6 @@ impl Reaper {
                 Self::Jump => FUNCTION_JUMP,
                 Self::End => FUNCTION_END,
                 Self::Moves => FUNCTION_MOVES,
-                Self::Forks => FUNCTION_FORKS,
             }
     }
 }

@@ -121,8 +121,11 @@ impl Locked<'_> {
         let mut changed = Changed::default();
         let mut fresh = Vec::new();
         let mut ids = Vec::new();
-        let allowed = allowed(&self.process, modules, stopped.is_some());
-        let reapers = reapers(modules, allowed, self.wanted().exits);
+        let reapers = if self.wanted().exits {
+            reapers(modules, allowed(&self.process, modules, stopped.is_some()))
+        } else {
+            Vec::new()
+        };
         let mut claims = Claims::of(&self.document);
         let mut candidates = selection.candidates;
         candidates.extend(reapers);

@@ -16,7 +16,7 @@ use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
 
 /// Linkage names, and what their entry tells.
-const REAPERS: [(&str, Reaper); 19] = [
+const REAPERS: [(&str, Reaper); 13] = [
     // Where a C++ handler begins, and where a cleanup hands on.
     ("__cxa_begin_catch", Reaper::Frames),
     ("_Unwind_Resume", Reaper::Frames),
@@ -36,13 +36,6 @@ const REAPERS: [(&str, Reaper); 19] = [
     ("__longjmp", Reaper::Jump),
     // Where Go copies a goroutine's stack to a larger or smaller one.
     (MOVER, Reaper::Moves),
-    // Where children begin that run in the same memory until they end or become another program.
-    ("vfork", Reaper::Forks),
-    ("__vfork", Reaper::Forks),
-    ("posix_spawn", Reaper::Forks),
-    ("posix_spawnp", Reaper::Forks),
-    ("syscall.rawVforkSyscall", Reaper::Forks),
-    ("syscall.rawVforkSyscall.abi0", Reaper::Forks),
 ];
 
 /// Where Rust's `catch_unwind` takes over, part of the mangled name.
@@ -65,14 +58,8 @@ fn reaper_of(name: &str) -> Option<Reaper> {
     known.map(|&(_, reaper)| reaper).or_else(rust)
 }
 
-/// Does a function of this name make children that run in the same memory?
-pub(super) fn forks(name: &str) -> bool {
-    reaper_of(name) == Some(Reaper::Forks)
-}
-
-/// The functions of the modules that tell of such ends, as far as their entry can be had; where no returns are
-/// measured only those that tell of something else.
-pub(super) fn reapers(modules: &[Module], allowed: Allowed, exits: bool) -> Vec<Candidate> {
+/// The functions of the modules that tell of such ends, as far as their entry can be had.
+pub(super) fn reapers(modules: &[Module], allowed: Allowed) -> Vec<Candidate> {
     let mut found = Vec::new();
     let own = modules.iter().enumerate().filter(|(_, m)| m.path != VDSO);
     for (index, module) in own {
@@ -83,7 +70,6 @@ pub(super) fn reapers(modules: &[Module], allowed: Allowed, exits: bool) -> Vec<
             continue;
         };
         let functions = functions(&image.image).into_iter();
-        let functions = functions.filter(|(_, reaper)| exits || *reaper == Reaper::Forks);
         for (function, reaper) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
             let want = reaper.effects();
             let plan = plan_allowed(&image.image, &image.context, &function, want, allowed);
@@ -160,7 +146,7 @@ fn functions(image: &Image<'_>) -> Vec<(Function, Reaper)> {
         let is_meant = match reaper {
             Reaper::Jump => has_libc,
             Reaper::Moves => has_go,
-            Reaper::Frames | Reaper::End | Reaper::Forks => true,
+            Reaper::Frames | Reaper::End => true,
         };
         is_meant.then_some((function, reaper))
     });

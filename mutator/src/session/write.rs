@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use abi::image::{FUNCTION_EXITS, FUNCTION_FORKS, SYMBOL_FUNCTIONS};
+use abi::image::{FUNCTION_EXITS, SYMBOL_FUNCTIONS};
 use patcher::Avma;
 use patcher::emit::Patch;
 
-use super::reapers::forks;
 use super::stack_scan::Stacks;
 use super::windows::InTheWay;
 use super::{Locked, SessionError};
@@ -27,19 +26,10 @@ impl Locked<'_> {
                 function.generation += 1;
             }
             let generation = if on { function.generation } else { 0 };
-            let aliases = function.aliases.iter().map(String::as_str);
-            let flags = match function.reaper {
-                Some(reaper) => reaper.flags(),
-                None => {
-                    let mut names = std::iter::once(function.linkage.as_str()).chain(aliases);
-                    let exits = if function.exits.is_empty() {
-                        0
-                    } else {
-                        FUNCTION_EXITS
-                    };
-                    let forks = if names.any(forks) { FUNCTION_FORKS } else { 0 };
-                    exits | forks
-                }
+            let flags = match (function.reaper, function.exits.is_empty()) {
+                (Some(reaper), _) => reaper.flags(),
+                (None, true) => 0,
+                (None, false) => FUNCTION_EXITS,
             };
             let mut slot = generation.to_le_bytes().to_vec();
             slot.extend(flags.to_le_bytes());

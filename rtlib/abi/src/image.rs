@@ -107,10 +107,6 @@ pub const FUNCTION_END: u32 = 8;
 /// exits are patched, too.
 pub const FUNCTION_MOVES: u32 = 16;
 
-/// Its entry tells that a child is made which runs in the same memory, as this thread: vfork(2). What that calls is not
-/// the program's. With [`FUNCTION_REAPER`] or without: it may be measured as well.
-pub const FUNCTION_FORKS: u32 = 32;
-
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.
 pub const THREAD_SAVED_RSP: usize = 1024 + 72;

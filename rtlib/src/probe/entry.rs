@@ -3,11 +3,11 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use abi::image::{FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_MOVES, FUNCTION_REAPER};
+use abi::image::{FUNCTION_EXITS, FUNCTION_MOVES, FUNCTION_REAPER};
 use abi::segment::RecordHead;
 
 use super::next::{AGAIN, DONE, FOUND};
-use super::{busy, ending, forks, moves};
+use super::{busy, ending, moves};
 use crate::calls::{closing, coroutines, list};
 use crate::code;
 use crate::code::return_address;
@@ -38,11 +38,9 @@ pub unsafe extern "C" fn ipath_learn_walk(
             Ok(thread) => thread,
             Err(next) => return next,
         };
-        let flags = parameters::flags(function);
-        let is_reaper = flags & FUNCTION_REAPER != 0;
-        let asks = flags & FUNCTION_FORKS != 0 || forks::may_be_child(thread);
+        let is_reaper = parameters::flags(function) & FUNCTION_REAPER != 0;
         let is_known = thread::is_same(thread) && (*thread).walker.stack.holds(slot);
-        if has_tried || is_reaper || asks || !is_known {
+        if has_tried || is_reaper || !is_known {
             return thread;
         }
         (*thread).walker.entry_rbp = rbp;
@@ -115,31 +113,27 @@ unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
     let flags = parameters::flags(function);
     let is_reaper = flags & FUNCTION_REAPER != 0;
     let moves = flags & FUNCTION_MOVES != 0;
-    let forks = flags & FUNCTION_FORKS != 0;
     // SAFETY: the stub's promise, of a call of `copystack`.
     if moves && !unsafe { moves::is_known(slot) } {
         return Err(DONE);
     }
     let thread = thread::current();
     if thread.is_null() {
-        // One that moves stacks may move those of other threads' calls, and who has a child must be known by then.
-        return Err(match is_reaper && !moves && !forks {
+        // One that moves stacks may move those of other threads' calls.
+        return Err(match is_reaper && !moves {
             true => DONE,
             false => meet(is_reaper),
         });
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
-        if forks::is_child(thread) {
-            return Err(DONE);
-        }
         let is_busy = busy::is_set(thread, slot);
         if is_busy && !is_reaper {
             (*thread).ledger.count_missed();
         }
         let has_none =
             || list::is_empty(&raw mut (*thread).calls) && !code::coroutines::are_known();
-        if is_busy || is_reaper && !moves && !forks && has_none() {
+        if is_busy || is_reaper && !moves && has_none() {
             return Err(DONE);
         }
         busy::set(thread, slot);
@@ -173,7 +167,7 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
     }
     // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
     unsafe {
-        if forks::is_child(thread) || busy::is_set(thread, slot) {
+        if busy::is_set(thread, slot) {
             return;
         }
         busy::set(thread, slot);
@@ -220,14 +214,7 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         if !thread::is_same(thread) {
             thread::renew(thread);
         }
-        forks::end_if_returned(thread, slot);
         let flags = parameters::flags(function);
-        if flags & FUNCTION_FORKS != 0 {
-            forks::begin(thread, slot);
-            if flags & FUNCTION_REAPER != 0 {
-                return;
-            }
-        }
         if flags & FUNCTION_MOVES != 0 {
             moves::begin(thread, function, slot);
         } else if flags & FUNCTION_REAPER != 0 {

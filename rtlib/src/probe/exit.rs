@@ -3,7 +3,7 @@
 use abi::image::FUNCTION_MOVES;
 
 use super::next::{AGAIN, DONE};
-use super::{busy, forks, moves};
+use super::{busy, moves};
 use crate::calls::{closing, coroutines, list, moving};
 use crate::code;
 use crate::ledger::record;
@@ -35,8 +35,7 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
             true => !moving::is_begun(calls),
             false => list::is_empty(calls) && !code::coroutines::are_known(),
         };
-        // A child leaves what it finds as it is: its parent's.
-        if has_none || forks::is_child(thread) || busy::is_set(thread, slot) {
+        if has_none || busy::is_set(thread, slot) {
             return DONE;
         }
         busy::set(thread, slot);

@@ -4,7 +4,6 @@ mod busy;
 mod ending;
 pub mod entry;
 pub mod exit;
-mod forks;
 mod moves;
 mod next;
 #[cfg(ipath_image)]

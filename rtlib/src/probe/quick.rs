@@ -201,8 +201,6 @@ macro_rules! exit {
     cmp [r8 + {function}], esi
     jne 7f
     lea rax, [rip + {functions}]
-    test byte ptr [rax + 8*rsi + {flags}], {forks}
-    jnz 7f
     mov eax, [rax + 8*rsi]
     cmp eax, [r8 + {generation}]
     jne 7f

@@ -10,9 +10,7 @@
 use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
 
-use abi::image::{
-    ALIVE, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_REAPER, FunctionSlot, Parameters,
-};
+use abi::image::{ALIVE, FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot, Parameters};
 use abi::segment::{
     AREA_HISTOGRAMS, Area, Header, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer,
 };
@@ -237,7 +235,6 @@ macro_rules! stub {
             tid_from_fs = const offset_of!(Thread, tid_from_fs),
             tid = const offset_of!(Thread, tid),
             functions = sym ipath_functions,
-            flags = const offset_of!(FunctionSlot, flags),
             // The activation.
             top = const offset_of!(Thread, calls) + offset_of!(Calls, top),
             depths = const offset_of!(Thread, calls) + offset_of!(Calls, depths),
@@ -266,7 +263,8 @@ macro_rules! entry_stub {
             ipath_learn_walk,
             ipath_slow_entry,
     {
-        is_reaper = const FUNCTION_REAPER | FUNCTION_FORKS,
+        flags = const offset_of!(FunctionSlot, flags),
+        is_reaper = const FUNCTION_REAPER,
         has_exits = const FUNCTION_EXITS,
         low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
         high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
@@ -328,7 +326,6 @@ stub!(
     ipath_fast_exit,
     ipath_slow_exit,
     {
-        forks = const FUNCTION_FORKS,
         prev = const offset_of!(Activation, prev),
         // The record.
         timers = const offset_of!(Parameters, timers),

@@ -3,5 +3,5 @@
 mod place;
 pub mod registry;
 
-pub use place::{Thread, is_itself, is_same, renew};
+pub use place::{Thread, is_same, renew};
 pub use registry::current;

@@ -4,9 +4,9 @@ use core::mem::size_of;
 
 use crate::calls::{self, Calls};
 use crate::ledger::{self, Ledger};
+use crate::os::memory;
 use crate::os::sys::AlternateStack;
 use crate::os::thread_pointer::fs_base;
-use crate::os::{memory, sys};
 use crate::walk::{self, Saved, Walker};
 
 /// Bytes of a thread's private stack.
@@ -42,9 +42,6 @@ pub struct Thread {
     pub calls: Calls,
     /// Its records.
     pub ledger: Ledger,
-    /// The call that may have made a child which runs as this thread: the address of its return address, 0 where there
-    /// is none, and the return address.
-    pub fork: (u64, u64),
     /// The alternate signal stack when it was last asked for, here to save room on the application's.
     pub alternate: AlternateStack,
     /// The thread that was listed before it.
@@ -90,17 +87,6 @@ pub unsafe fn is_same(thread: *mut Thread) -> bool {
         let at = fs_base().wrapping_add((*thread).tid_from_fs) as *const u32;
         at.read_volatile() == (&raw const (*thread).tid).read_volatile()
     }
-}
-
-/// Whether who runs is the thread itself, and not a child of it in the same memory (vfork(2)), which has its FS base and
-/// the id that stands there. The kernel may be asked.
-///
-/// # Safety
-/// The place is that of the calling thread, or of its parent, which waits.
-#[inline(never)]
-pub unsafe fn is_itself(thread: *mut Thread) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { (*thread).owner.kernel_tid == sys::gettid() }
 }
 
 /// Makes all of a place the calling thread's, which it has been given.

@@ -40,8 +40,6 @@ pub struct Walker {
     pub(super) renewed: u64,
     /// See `renewed`.
     pub(super) renewed_end: u64,
-    /// 1 while the stub is to look nowhere.
-    is_held: u64,
     /// 1 for the first thread of the process, whose control block is not at the end of its stack.
     pub(super) is_first: u64,
 }
@@ -76,7 +74,7 @@ impl Walker {
     #[inline(always)]
     pub(super) fn set_quick(&mut self) {
         let StackRange { low, high } = self.stack;
-        let low = if self.memo.is_resting() || self.is_held != 0 {
+        let low = if self.memo.is_resting() {
             u64::MAX
         } else {
             low
@@ -87,12 +85,6 @@ impl Walker {
             (&raw mut self.quick.low).write_volatile(low);
             (&raw mut self.quick.high).write_volatile(high);
         }
-    }
-
-    /// Has the stub look nowhere for remembered walks, or where it did before.
-    pub fn hold(&mut self, is_held: bool) {
-        self.is_held = u64::from(is_held);
-        self.set_quick();
     }
 
     /// Whether both addresses lie on one stack that the thread is known to have run on.
