@@ -38,10 +38,13 @@ impl Locked<'_> {
             {
                 self.publish(&table)?;
             }
-            all_rules.extend(rules(opened, bias));
+            all_rules.push(rules(opened, bias));
             self.document.tables.push(key);
         }
-        self.publish(&Table::of_rules(all_rules))
+        for rows in in_pieces(all_rules) {
+            self.publish(&Table::of_rules(rows))?;
+        }
+        Ok(())
     }
 
     /// Appends a table; nothing where there is no room: paths end there then, and say so.
@@ -57,6 +60,31 @@ impl Locked<'_> {
         }
         Ok(())
     }
+}
+
+/// Most rules in a table: there is room for many such, and what does not fit is lost a table at a time.
+const MOST_RULES: usize = 1 << 16;
+
+/// The rules of each module as those of tables, in the order of what most depends on: roots, modules with few rules,
+/// modules with many.
+fn in_pieces(mut modules: Vec<Vec<(Avma, u64)>>) -> Vec<Vec<(Avma, u64)>> {
+    modules.sort_by_key(Vec::len);
+    let is_root = |row: &(Avma, u64)| row.1 == Rule::Root.encode();
+    let roots = modules.iter().flatten().copied().filter(is_root);
+    let mut pieces = vec![roots.collect::<Vec<_>>()];
+    let mut few = Vec::new();
+    for mut rows in modules {
+        rows.retain(|row| !is_root(row));
+        rows.sort_unstable();
+        if few.len() + rows.len() <= MOST_RULES {
+            few.append(&mut rows);
+        } else {
+            pieces.push(std::mem::take(&mut few));
+            pieces.extend(rows.chunks(MOST_RULES).map(<[_]>::to_vec));
+        }
+    }
+    pieces.push(few);
+    pieces
 }
 
 /// What the runtime is given.
@@ -149,5 +177,25 @@ fn rule(recipe: Recipe) -> Rule {
             rbp_words: frame.caller_frame_pointer,
         },
         Recipe::Outermost => Rule::Root,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_and_small_modules_come_first() {
+        let root = |at| (Avma(at), Rule::Root.encode());
+        let rule = |at| (Avma(at), Rule::Full.encode());
+        let large = (0..3 * MOST_RULES as u64).map(|n| rule(1_000_000 + n));
+        let large: Vec<_> = large.chain([root(7)]).collect();
+        let small = vec![rule(20), rule(10), root(5)];
+        let pieces = in_pieces(vec![large.clone(), small]);
+        assert_eq!(pieces[0], [root(5), root(7)]);
+        assert_eq!(pieces[1], [rule(10), rule(20)]);
+        assert!(pieces.iter().all(|rows| rows.len() <= MOST_RULES));
+        assert!(pieces.iter().all(|rows| rows.is_sorted()));
+        assert_eq!(pieces.iter().map(Vec::len).sum::<usize>(), large.len() + 3);
     }
 }

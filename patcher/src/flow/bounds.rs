@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
 use super::continued::{Behind, Own, is_as_at_entry};
 use super::graph::{Doubt, Flow};
@@ -361,7 +361,7 @@ fn follow(
     let mut recipes = recipe::of_heights(&flow, &heights, |index| own.is_own[index]);
     let is_start = function.range.start == image.entry();
     recipes.retain(|(after, recipe)| {
-        *recipe != Recipe::Outermost || is_start || ends_thread(&flow, *after)
+        *recipe != Recipe::Outermost || is_start || recipe::ends_thread(&flow, *after)
     });
     let callees = own.calls(&flow);
     let callees = callees.filter_map(|(call, behind)| Some((callee(call)?, behind)));
@@ -387,20 +387,6 @@ fn end(flow: &Flow, own: &Own) -> Option<Svma> {
     let is_one = flow.ranges.len() == 1;
     (is_whole && is_one && flow.doubt != Some(Doubt::DataInCode))
         .then(|| Svma(flow.insns[last].next_ip()))
-}
-
-/// Does the code at `after` end the thread? That the caller's frame pointer is gone is not enough: some code
-/// has conventions of its own.
-fn ends_thread(flow: &Flow, after: Svma) -> bool {
-    /// More than a call of exit(2) takes.
-    const LONGEST: usize = 8;
-    let first = flow.insns.partition_point(|insn| insn.ip() < after.0);
-    let rest = flow.insns.iter().skip(first).take(LONGEST);
-    let mut until = rest.take_while(|insn| {
-        matches!(insn.flow_control(), FlowControl::Next | FlowControl::Call)
-            || insn.code() == Code::Hlt
-    });
-    until.any(|insn| insn.code() == Code::Hlt)
 }
 
 fn verdict(flow: &Flow, heights: &Heights, own: &Own) -> Verdict {

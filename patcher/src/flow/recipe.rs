@@ -41,15 +41,43 @@ pub fn recipes(
     context: &ModuleContext<'_>,
     function: &Function,
 ) -> Vec<(Svma, Recipe)> {
-    Flow::of(image, context, function).map_or_else(Vec::new, |flow| of_flow(&flow))
+    let Some(flow) = Flow::of(image, context, function) else {
+        return Vec::new();
+    };
+    let heights = Heights::of(&flow, Calls::Keep);
+    if is_entered_elsewhere(&flow, &heights) || jumps_into_another(image, &flow) {
+        return Vec::new();
+    }
+    let mut found = of_heights(&flow, &heights, |_| true);
+    let is_start = function.range.start == image.entry();
+    found.retain(|(after, recipe)| {
+        *recipe != Recipe::Outermost || is_start || ends_thread(&flow, *after)
+    });
+    found
 }
 
-fn of_flow(flow: &Flow) -> Vec<(Svma, Recipe)> {
-    let heights = Heights::of(flow, Calls::Keep);
-    match is_entered_elsewhere(flow, &heights) {
-        true => Vec::new(),
-        false => of_heights(flow, &heights, |_| true),
-    }
+/// Does the code at `after` end the thread? That the caller's frame pointer is gone is not enough: some code
+/// has conventions of its own, or keeps a number in that register.
+pub(super) fn ends_thread(flow: &Flow, after: Svma) -> bool {
+    /// More than a call of exit(2) takes.
+    const LONGEST: usize = 8;
+    let first = flow.insns.partition_point(|insn| insn.ip() < after.0);
+    let rest = flow.insns.iter().skip(first).take(LONGEST);
+    let mut until = rest.take_while(|insn| {
+        matches!(insn.flow_control(), FlowControl::Next | FlowControl::Call)
+            || insn.code() == Code::Hlt
+    });
+    until.any(|insn| insn.code() == Code::Hlt)
+}
+
+/// Does it jump into the middle of a function with another name? Then it is a part of that one.
+fn jumps_into_another(image: &Image<'_>, flow: &Flow) -> bool {
+    let out = flow.branches.iter().filter(|b| !flow.contains(b.to));
+    let mut others = out.filter_map(|b| {
+        let to = Svma(b.to);
+        Some((to, image.functions().containing(to)?.start))
+    });
+    others.any(|(to, start)| to != start)
 }
 
 /// Does a return show that the stack was not as at an entry where `flow` begins? Then that is a place in another

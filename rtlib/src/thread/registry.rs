@@ -339,9 +339,11 @@ pub fn has_first() -> bool {
 #[inline(never)]
 fn move_first() -> bool {
     let thread = REGISTRY.get(NONE_YET);
+    // Where the kernel may not be asked it may be any thread.
     // SAFETY: places stay valid.
     let is_own = !thread.is_null()
-        && unsafe { !sys::may_call() || (*thread).owner.kernel_tid == sys::gettid() };
+        && sys::may_call()
+        && unsafe { (*thread).owner.kernel_tid == sys::gettid() };
     if is_own {
         REGISTRY.remove(NONE_YET);
         // SAFETY: the lock is held, and the place the caller's; all of it stays so.

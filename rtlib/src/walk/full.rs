@@ -78,9 +78,11 @@ impl Walker {
                     signal_frame,
                 } => {
                     let to = registers[RSP];
+                    // Where a signal has interrupted a frame the return address may be in a register (glibc's vfork).
+                    let is_above = to > sp || to == sp && !is_return && caller != pc;
                     pc = caller;
                     is_return = !signal_frame;
-                    if to > sp && to <= high {
+                    if is_above && to <= high {
                         continue;
                     }
                     // A handler on an alternate stack goes on on the one that the signal came to.
