@@ -204,6 +204,31 @@ fn debug_frame() {
     }
 }
 
+/// Functions with conventions of their own, without unwind entries: a path through them may end early, and says so. None is
+/// taken for a root, nor for what it is not.
+#[test]
+fn conventions_of_their_own() {
+    let assembly = source("scratch_rbp.S").display().to_string();
+    let program = Program::new(&program_with("scratch_rbp.c", &[&assembly]), [""; 0]);
+    let plain = program.plain().expect(0);
+    let scratch = Scratch::new("conventions");
+    let file = scratch.file("p.json");
+    assert_output_kept(&plain, &program.under_ipath(&["work"], "count,wall", &file));
+    let profile = Profile::read(&file);
+    assert_eq!(profile.calls("work"), own_counts(&plain.stdout)["work"]);
+    let names = |path: &[usize]| -> Vec<String> {
+        let frames = path.iter().map(|&frame| &profile.frames[frame]);
+        frames.filter_map(|f| f.function.clone()).collect()
+    };
+    for path in &profile.paths {
+        let names = names(&path.stack);
+        let reaches_main = names.iter().any(|name| name == "main");
+        assert!(reaches_main || !path.complete, "{names:?}");
+        let through = ["keeps_a_number", "amid"].contains(&names[0].as_str());
+        assert!(through && (reaches_main || names.len() == 1), "{names:?}");
+    }
+}
+
 /// Functions without unwind entries amid code that has them, with symbols and without. gdb is shown a twin in
 /// which they have entries, too.
 #[test]
