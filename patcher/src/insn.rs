@@ -74,6 +74,17 @@ pub fn is_landing_marker(insn: &Instruction) -> bool {
     matches!(insn.code(), Code::Endbr64 | Code::Endbr32)
 }
 
+/// Is it what fills up between functions and before what is aligned?
+pub fn is_padding(insn: &Instruction) -> bool {
+    matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+}
+
+/// The address that a rip-relative `lea` forms.
+pub fn formed_address(insn: &Instruction) -> Option<u64> {
+    (insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand())
+        .then(|| insn.ip_rel_memory_address())
+}
+
 /// Does nothing ever run behind `insn` on its account?
 pub fn ends_block(insn: &Instruction) -> bool {
     matches!(

@@ -21,9 +21,8 @@ use super::returning::{Returning, callee, is_beginning};
 use super::sweep;
 use crate::addr::Svma;
 use crate::function::{Function, FunctionKind};
-use crate::image::{Image, called_by_the_loader, without};
-use crate::insn::is_call;
-use crate::insn::{ends_block, is_jump};
+use crate::image::{Image, called_by_the_loader};
+use crate::insn::{ends_block, formed_address, is_call, is_jump, is_padding};
 
 /// Most starts that are followed in a module: a few seconds' work.
 const MOST: usize = 20_000;
@@ -254,9 +253,7 @@ impl Known {
 
     /// The code of which they are not, where calls are made in it.
     fn gaps(&self, image: &Image<'_>) -> Vec<Range<Svma>> {
-        let mut gaps = without(self.code.clone(), self.ranges.iter().cloned());
-        gaps.retain(|gap| image.has_calls(gap));
-        gaps
+        image.calls_outside(self.ranges.iter().cloned())
     }
 
     /// Where the code from `at` on is known again, or ends.
@@ -326,8 +323,8 @@ fn taken(image: &Image<'_>, insn: &Instruction) -> Option<Svma> {
     if insn.flow_control() == FlowControl::Call && insn.op0_kind() == OpKind::NearBranch64 {
         return Some(Svma(insn.near_branch_target()));
     }
-    if insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand() {
-        return Some(Svma(insn.ip_rel_memory_address()));
+    if let Some(address) = formed_address(insn) {
+        return Some(Svma(address));
     }
     let is_address = insn.mnemonic() == Mnemonic::Mov
         && !image.is_position_independent()
@@ -358,11 +355,7 @@ fn follow(
         .iter()
         .filter(|insn| insn.flow_control() == FlowControl::Call && is_own(insn.ip()));
     let calls = calls.map(|call| Svma(call.near_branch_target())).collect();
-    let mut recipes = recipe::of_heights(&flow, &heights, |index| own.is_own[index]);
-    let is_start = function.range.start == image.entry();
-    recipes.retain(|(after, recipe)| {
-        *recipe != Recipe::Outermost || is_start || recipe::ends_thread(&flow, *after)
-    });
+    let recipes = recipe::of_heights(image, &flow, &heights, |index| own.is_own[index]);
     let callees = own.calls(&flow);
     let callees = callees.filter_map(|(call, behind)| Some((callee(call)?, behind)));
     Some(Followed {
@@ -380,9 +373,8 @@ fn end(flow: &Flow, own: &Own) -> Option<Svma> {
     let is_own = |index: usize| own.is_own[index];
     let last = (0..flow.insns.len()).rev().find(|&index| is_own(index))?;
     let is_whole = flow.insns[..=last].iter().enumerate().all(|(index, insn)| {
-        let aligns = matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
         let returns = || !is_call(insn) || flow.index_of(insn.next_ip()).is_some_and(is_own);
-        is_own(index) && returns() || !is_own(index) && aligns
+        is_own(index) && returns() || !is_own(index) && is_padding(insn)
     });
     let is_one = flow.ranges.len() == 1;
     (is_whole && is_one && flow.doubt != Some(Doubt::DataInCode))

@@ -4,12 +4,11 @@
 //! What is behind a call is its function's where that leads to a return at which the stack is as it was at
 //! the entry: another function's return would have it as it was at the call, where it is lower.
 
-use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
+use iced_x86::{FlowControl, Instruction};
 
 use super::graph::Flow;
 use super::height::{CallerFramePointer, Heights};
-use crate::insn::is_call;
-use crate::insn::{ends_block, is_jump};
+use crate::insn::{ends_block, is_call, is_jump, is_padding};
 
 /// The instructions of a function, by index.
 pub struct Own {
@@ -64,10 +63,8 @@ impl Own {
         let first = flow
             .insns
             .partition_point(|insn| insn.ip() < call.next_ip());
-        let pads =
-            |insn: &&Instruction| insn.mnemonic() == Mnemonic::Nop || insn.code() == Code::Int3;
-        let is_padded = flow.insns.get(first).is_some_and(|insn| pads(&insn));
-        let next = flow.insns[first..].iter().find(|insn| !pads(insn));
+        let is_padded = flow.insns.get(first).is_some_and(is_padding);
+        let next = flow.insns[first..].iter().find(|insn| !is_padding(insn));
         let Some(next) = next.filter(|next| is_padded || next.ip() == call.next_ip()) else {
             return Behind::Nothing;
         };

@@ -7,9 +7,9 @@
 use iced_x86::{Code, FlowControl, Instruction};
 
 use super::sweep;
-use super::tables::table_address;
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::insn::formed_address;
 
 const MAKER: &str = "make_fcontext";
 
@@ -24,7 +24,7 @@ pub fn fiber_roots(image: &Image<'_>) -> Vec<Svma> {
 
 /// The addresses that `insns` form of what among them calls the end of the program.
 fn roots(insns: &[Instruction]) -> Vec<Svma> {
-    let formed = insns.iter().filter_map(table_address);
+    let formed = insns.iter().filter_map(formed_address);
     formed
         .filter(|&at| ends_program(insns, at))
         .map(Svma)

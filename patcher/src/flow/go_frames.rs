@@ -11,8 +11,7 @@ use super::recipe::{Frame, Recipe};
 use super::sweep;
 use crate::addr::Svma;
 use crate::image::{GoFunction, Image, Pclntab};
-use crate::insn::ends_block;
-use crate::insn::{is_call, stack_change, writes};
+use crate::insn::{ends_block, is_call, stack_change, writes};
 
 /// Bytes of a word on the stack.
 const WORD: i64 = 8;

@@ -1,12 +1,11 @@
 //! How high the stack is at each instruction, and where the caller's frame pointer is, from the
 //! instructions alone: for code without unwind rules.
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use super::graph::Flow;
 use super::tables::is_indirect_jump;
-use crate::insn::ends_block;
-use crate::insn::{is_call, stack_change, writes};
+use crate::insn::{ends_block, is_call, is_jump, stack_change, writes};
 
 /// What is known before an instruction, relative to the stack pointer at the function's entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,11 +105,7 @@ impl Heights {
                     continue;
                 };
                 let after = after(&mut factory, insn, before, calls);
-                let jumps = matches!(
-                    insn.flow_control(),
-                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-                );
-                if jumps {
+                if is_jump(insn) {
                     arrive(&mut states, &mut work, insn.near_branch_target(), after);
                 }
                 if is_indirect_jump(insn) && !is_tail_call(flow, insn, after) {

@@ -16,7 +16,7 @@ use super::module::ModuleContext;
 use super::sweep;
 use super::tables;
 use super::trace::{self, Shape};
-use crate::insn::{ends_block, is_jump, is_landing_marker};
+use crate::insn::{ends_block, is_call, is_jump, is_landing_marker};
 
 /// Every leave of `flow` at an instruction that some path may reach, ascending.
 pub fn all(image: &Image<'_>, flow: &Flow) -> Vec<Leave> {
@@ -155,11 +155,7 @@ pub fn runs_on(image: &Image<'_>, range: &Range<Svma>) -> bool {
 /// May what stands behind `insn`, the last instruction of a function, run after it? A call there does
 /// not return.
 fn goes_on(insn: &Instruction) -> bool {
-    let calls = matches!(
-        insn.flow_control(),
-        FlowControl::Call | FlowControl::IndirectCall
-    );
-    !calls && !ends_block(insn)
+    !is_call(insn) && !ends_block(insn)
 }
 
 /// Is `at` the first byte of a function?

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use crate::addr::Svma;
-use crate::image::{Image, RelocatedWord, relocated_words, text_fields};
+use crate::image::{Image, RelocatedWord, le64, relocated_words, text_fields};
 
 use super::address_set::AddressSet;
 use super::scan;
@@ -178,7 +178,6 @@ fn restartable(image: &Image<'_>, words: &[RelocatedWord]) -> Vec<Range<Svma>> {
         Some(RelocatedWord { value, .. }) => *value,
         None => in_file,
     };
-    let le64 = |b: &[u8]| b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
     bytes
         .chunks_exact(32)
         .enumerate()

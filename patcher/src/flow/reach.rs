@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic};
+use iced_x86::{Instruction, Mnemonic};
 
 use crate::addr::Svma;
 use crate::image::Image;
@@ -12,7 +12,7 @@ use super::module::ModuleContext;
 use super::recovery;
 use super::sweep::{self, Swept};
 use super::tables::{self, Jumps};
-use crate::insn::{ends_block, is_jump};
+use crate::insn::{ends_block, formed_address, is_call, is_jump};
 
 /// What following every path from the entry found.
 #[derive(Debug, Default)]
@@ -71,11 +71,7 @@ pub fn from(
     }
     // Only the function itself forms addresses of its labels; further `lea`s are coincidence.
     let inner = |at: u64| starts(at) && ranges.iter().all(|r| r.start.0 != at);
-    reached.has_labels |= swept
-        .insns
-        .iter()
-        .filter_map(tables::table_address)
-        .any(inner);
+    reached.has_labels |= swept.insns.iter().filter_map(formed_address).any(inner);
     let mut later = reached.marks.clone();
     let labels = later.len();
     for range in ranges {
@@ -210,10 +206,7 @@ fn follow(
             work.push(insn.near_branch_target());
             return Some(insn.next_ip());
         }
-        after_call = matches!(
-            insn.flow_control(),
-            FlowControl::Call | FlowControl::IndirectCall
-        );
+        after_call = is_call(&insn);
         at = insn.next_ip();
     }
     None

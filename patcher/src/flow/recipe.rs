@@ -48,17 +48,12 @@ pub fn recipes(
     if is_entered_elsewhere(&flow, &heights) || jumps_into_another(image, &flow) {
         return Vec::new();
     }
-    let mut found = of_heights(&flow, &heights, |_| true);
-    let is_start = function.range.start == image.entry();
-    found.retain(|(after, recipe)| {
-        *recipe != Recipe::Outermost || is_start || ends_thread(&flow, *after)
-    });
-    found
+    of_heights(image, &flow, &heights, |_| true)
 }
 
 /// Does the code at `after` end the thread? That the caller's frame pointer is gone is not enough: some code
 /// has conventions of its own, or keeps a number in that register.
-pub(super) fn ends_thread(flow: &Flow, after: Svma) -> bool {
+fn ends_thread(flow: &Flow, after: Svma) -> bool {
     /// More than a call of exit(2) takes.
     const LONGEST: usize = 8;
     let first = flow.insns.partition_point(|insn| insn.ip() < after.0);
@@ -92,6 +87,7 @@ fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
 
 /// The recipes of those calls and system calls of `flow` whose index is wanted; its stack heights are these.
 pub(super) fn of_heights(
+    image: &Image<'_>,
     flow: &Flow,
     heights: &Heights,
     is_wanted: impl Fn(usize) -> bool,
@@ -101,6 +97,10 @@ pub(super) fn of_heights(
         .iter()
         .enumerate()
         .filter(|(index, _)| is_wanted(*index));
+    let is_start = flow.ranges[0].start == image.entry();
+    let is_believed = |recipe: &Recipe, after| {
+        *recipe != Recipe::Outermost || is_start || ends_thread(flow, after)
+    };
     let recipe = |(index, insn): (usize, &Instruction)| {
         let recipe = match insn.code() {
             // Where the next function may begin, a signal may as well find that at its entry. And where rbp is 0, it
@@ -111,7 +111,8 @@ pub(super) fn of_heights(
             _ if is_call(insn) => recipe(heights, index),
             _ => None,
         };
-        Some((Svma(insn.next_ip()), recipe?))
+        let after = Svma(insn.next_ip());
+        Some((after, recipe.filter(|recipe| is_believed(recipe, after))?))
     };
     wanted.filter_map(recipe).collect()
 }

@@ -5,12 +5,12 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{Code, Instruction, Mnemonic};
+use iced_x86::{Code, Instruction};
 
 use super::module::ModuleContext;
 use super::sweep::Swept;
 use crate::image::Image;
-use crate::insn::{ends_block, is_jump};
+use crate::insn::{ends_block, is_jump, is_padding};
 
 /// The calls of `runtime.deferreturn` that no path has come to and nothing runs or branches to, ascending;
 /// none where it is not certain that they are instructions.
@@ -27,9 +27,11 @@ pub fn tails(
     let is_it = |insn: &Instruction| {
         insn.code() == Code::Call_rel32_64 && returns.contains(&insn.near_branch_target())
     };
-    let pads = |insn: &&Instruction| insn.mnemonic() == Mnemonic::Nop || insn.code() == Code::Int3;
     let stands_apart = |index: usize| {
-        let mut before = swept.insns[..index].iter().rev().skip_while(pads);
+        let mut before = swept.insns[..index]
+            .iter()
+            .rev()
+            .skip_while(|insn| is_padding(insn));
         before.next().is_some_and(ends_block)
     };
     let is_target = |at: u64| {

@@ -4,7 +4,7 @@
 //! data in code, overlapping instructions and wrong function bounds cannot hide a branch.
 
 use crate::addr::Svma;
-use crate::image::{Image, RelocatedWord, Segment};
+use crate::image::{Image, RelocatedWord, Segment, le64};
 
 use super::address_set::AddressSet;
 
@@ -114,8 +114,4 @@ pub fn file_bytes<'d>(image: &Image<'d>, segment: &Segment) -> Option<&'d [u8]> 
         .file_size
         .min(segment.range.end.0 - segment.range.start.0);
     image.bytes(segment.range.start, len)
-}
-
-fn le64(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
 }

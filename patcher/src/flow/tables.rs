@@ -15,6 +15,7 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::insn::formed_address;
 
 use super::branch::branches;
 use super::module::ModuleContext;
@@ -80,7 +81,7 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
         }
         let mut offsets = false;
         for insn in insns {
-            if let Some(table) = table_address(insn) {
+            if let Some(table) = formed_address(insn) {
                 let before = found.landing.len();
                 self.read_offsets(table, &mut found.landing);
                 offsets |= found.landing.len() > before;
@@ -198,12 +199,6 @@ pub fn is_indirect_jump(insn: &Instruction) -> bool {
     insn.code() == Code::Jmp_rm64
 }
 
-/// The address a rip-relative `lea` forms.
-pub fn table_address(insn: &Instruction) -> Option<u64> {
-    (insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand())
-        .then(|| insn.ip_rel_memory_address())
-}
-
 /// The address of the table in `[index*8 + table]`.
 fn indexed_absolute(insn: &Instruction) -> Option<u64> {
     let memory = (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory);
@@ -221,7 +216,7 @@ fn named(insn: &Instruction, is_fixed: bool) -> Option<u64> {
         let constant = (1..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Immediate32);
         (is_fixed && moved && constant).then(|| u64::from(insn.immediate32()))
     };
-    table_address(insn)
+    formed_address(insn)
         .or_else(|| indexed_absolute(insn))
         .or_else(immediate)
 }

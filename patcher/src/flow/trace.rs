@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use super::branch::Branch;
-use crate::insn::ends_block;
-use crate::insn::{is_call, writes};
+use crate::insn::{ends_block, formed_address, is_call, writes};
 
 /// So many steps are taken back from an indirect jump to find how its target was computed.
 const MOST_STEPS: usize = 256;
@@ -142,9 +141,7 @@ fn set_by(insn: &Instruction, register: Register) -> Set {
     }
     let is_whole = insn.op0_kind() == OpKind::Register && insn.op0_register() == register;
     match (insn.mnemonic(), insn.op1_kind()) {
-        (Mnemonic::Lea, _) if is_whole && insn.is_ip_rel_memory_operand() => {
-            Set::To(insn.ip_rel_memory_address())
-        }
+        (Mnemonic::Lea, _) if is_whole => formed_address(insn).map_or(Set::Otherwise, Set::To),
         (Mnemonic::Mov, OpKind::Register) if is_whole => Set::Copied(insn.op1_register()),
         // The upper half becomes zero.
         (Mnemonic::Mov, OpKind::Immediate32) if insn.op0_register().full_register() == register => {

@@ -6,6 +6,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 use crate::addr::Svma;
 use crate::image::Image;
+use crate::insn::is_padding;
 
 /// The ranges of functions that none of `named`, ordered by start, covers.
 pub(super) fn unnamed(image: &Image<'_>, named: &[Range<Svma>]) -> Vec<Range<Svma>> {
@@ -52,10 +53,6 @@ fn insns<'d>(image: &Image<'d>, range: &Range<Svma>) -> impl Iterator<Item = Ins
         .unwrap_or_default();
     let mut decoder = Decoder::with_ip(64, bytes, range.start.0, DecoderOptions::NONE);
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
-}
-
-fn is_padding(insn: &Instruction) -> bool {
-    matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
 }
 
 /// Whether a linkage table starts there, in a file without section headers: its stubs begin with

@@ -35,7 +35,6 @@ pub(crate) use pclntab::{GoFunction, Pclntab};
 use plt::Plt;
 pub(crate) use relocations::{RelocatedWord, called_by_the_loader, relocated_words, text_fields};
 use separate::SymbolFile;
-pub(crate) use uncovered::without;
 use unwind::Unwind;
 pub use unwind::{CfaAt, Fde, Frames};
 
@@ -298,6 +297,11 @@ fn is_compressed(header: &SectionHeader) -> bool {
 pub(crate) fn file_range(data: &[u8], offset: u64, len: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     data.get(start..start.checked_add(usize::try_from(len).ok()?)?)
+}
+
+/// The 64-bit number at the start of `bytes`; 0 where they are too few.
+pub(crate) fn le64(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
 }
 
 /// The text up to the first zero byte.

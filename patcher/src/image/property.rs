@@ -2,6 +2,7 @@
 
 use goblin::elf::program_header::PT_GNU_PROPERTY;
 
+use super::pclntab::half;
 use super::{Image, file_range};
 
 impl Image<'_> {
@@ -20,17 +21,15 @@ impl Image<'_> {
         const HEAD: usize = 16;
         let program = self.program(PT_GNU_PROPERTY)?;
         let note = file_range(self.data(), program.p_offset, program.p_filesz)?;
-        let word =
-            |bytes: &[u8], at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let (name, len, kind) = (word(note, 0)?, word(note, 4)?, word(note, 8)?);
+        let (name, len, kind) = (half(note, 0)?, half(note, 4)?, half(note, 8)?);
         if (name, kind) != (4, NT_GNU_PROPERTY_TYPE_0) || note.get(12..HEAD)? != b"GNU\0" {
             return None;
         }
         let mut properties = note.get(HEAD..)?.get(..len as usize)?;
         loop {
-            let (kind, len) = (word(properties, 0)?, word(properties, 4)? as usize);
+            let (kind, len) = (half(properties, 0)?, half(properties, 4)? as usize);
             if kind == FEATURE_1_AND {
-                return word(properties, 8);
+                return half(properties, 8);
             }
             properties = properties.get(len.checked_next_multiple_of(8)?.checked_add(8)?..)?;
         }

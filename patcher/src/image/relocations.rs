@@ -1,9 +1,11 @@
 //! What the loader fills in: the relocations of a file, read through `PT_DYNAMIC` so that a file without
 //! section headers serves as well.
 
+use goblin::elf::dynamic::{DT_FINI, DT_INIT, DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ};
 use goblin::elf::program_header::PT_DYNAMIC;
+use goblin::elf::reloc::{R_X86_64_IRELATIVE, R_X86_64_RELATIVE};
 
-use super::Image;
+use super::{Image, le64};
 use crate::addr::Svma;
 
 /// A 64-bit word that the loader fills with an address of this module.
@@ -15,14 +17,9 @@ pub struct RelocatedWord {
     pub value: u64,
 }
 
-const DT_RELA: u64 = 7;
-const DT_RELASZ: u64 = 8;
-const DT_PLTRELSZ: u64 = 2;
-const DT_JMPREL: u64 = 23;
-const DT_RELRSZ: u64 = 35;
+/// The compact relocations and their length (gABI, DT_RELR).
 const DT_RELR: u64 = 36;
-const R_X86_64_RELATIVE: u32 = 8;
-const R_X86_64_IRELATIVE: u32 = 37;
+const DT_RELRSZ: u64 = 35;
 
 /// The relocations of a file.
 #[derive(Default)]
@@ -116,8 +113,6 @@ pub fn text_fields(image: &Image<'_>) -> Vec<Svma> {
 /// What the loader calls when the file has been loaded and before it is unloaded: gABI, Initialization and
 /// Termination Functions. Those of the arrays are relocated words.
 pub fn called_by_the_loader(image: &Image<'_>) -> Vec<Svma> {
-    const DT_INIT: u64 = 12;
-    const DT_FINI: u64 = 13;
     let entries = dynamic(image).unwrap_or_default().chunks_exact(16);
     let called = entries.filter(|entry| matches!(le64(entry), DT_INIT | DT_FINI));
     called.map(|entry| Svma(le64(&entry[8..]))).collect()
@@ -126,8 +121,4 @@ pub fn called_by_the_loader(image: &Image<'_>) -> Vec<Svma> {
 fn dynamic<'d>(image: &Image<'d>) -> Option<&'d [u8]> {
     let program = image.program(PT_DYNAMIC)?;
     image.bytes(Svma(program.p_vaddr), program.p_filesz)
-}
-
-fn le64(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
 }

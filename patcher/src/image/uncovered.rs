@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::{Decoder, DecoderOptions};
 
 use super::Image;
 use crate::addr::Svma;
+use crate::insn::is_call;
 
 /// What BOLT has moved out of there is dead, and everything else has its entries.
 const LEFT_BY_BOLT: &str = ".bolt.org.";
@@ -29,13 +30,21 @@ impl Image<'_> {
 
     /// The code that no unwind entry covers and in which calls are made, by address.
     pub fn uncovered_calls(&self) -> Vec<Range<Svma>> {
-        let mut gaps = without(self.code(), self.unwind().all_ranges());
+        self.calls_outside(self.unwind().all_ranges())
+    }
+
+    /// The code outside of ranges, ordered by start, in which calls are made, by address.
+    pub(crate) fn calls_outside(
+        &self,
+        covered: impl Iterator<Item = Range<Svma>>,
+    ) -> Vec<Range<Svma>> {
+        let mut gaps = without(self.code(), covered);
         gaps.retain(|gap| self.has_calls(gap));
         gaps
     }
 
     /// Is there a call among the instructions from the start of the range on?
-    pub(crate) fn has_calls(&self, range: &Range<Svma>) -> bool {
+    fn has_calls(&self, range: &Range<Svma>) -> bool {
         /// First bytes of the opcodes of calls (Intel SDM volume 2, appendix A).
         const CALLS: [u8; 2] = [0xe8, 0xff];
         let bytes = self.bytes(range.start, range.end.0 - range.start.0);
@@ -44,17 +53,12 @@ impl Image<'_> {
             return false;
         }
         let decoder = Decoder::with_ip(64, bytes, range.start.0, DecoderOptions::NONE);
-        decoder.into_iter().any(|insn| {
-            matches!(
-                insn.flow_control(),
-                FlowControl::Call | FlowControl::IndirectCall
-            )
-        })
+        decoder.into_iter().any(|insn| is_call(&insn))
     }
 }
 
 /// What is left of `ranges` without `covered`, both ordered by start.
-pub(crate) fn without(
+fn without(
     ranges: Vec<Range<Svma>>,
     covered: impl Iterator<Item = Range<Svma>>,
 ) -> Vec<Range<Svma>> {

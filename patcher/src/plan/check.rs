@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
+use iced_x86::Instruction;
 
 use crate::addr::Svma;
 use crate::flow::{Flow, ModuleContext, foreign_short_branch};
 use crate::image::Image;
-use crate::insn::ends_block;
+use crate::insn::{ends_block, is_call, is_padding};
 use crate::relocate::{Displaced, Immovable};
 
 use super::refuse::RefuseReason;
@@ -62,11 +62,7 @@ impl Ground<'_, '_> {
             return Err(RefuseReason::TooShort);
         }
         for insn in insns {
-            let call = matches!(
-                insn.flow_control(),
-                FlowControl::Call | FlowControl::IndirectCall
-            );
-            if call && (insn.next_ip() != window.end || !self.moved_calls) {
+            if is_call(insn) && (insn.next_ip() != window.end || !self.moved_calls) {
                 return Err(RefuseReason::CallInWindow);
             }
         }
@@ -81,8 +77,7 @@ impl Ground<'_, '_> {
 
     /// `insns` without the padding at their end that stands within the function.
     fn executed<'i>(&self, mut insns: &'i [Instruction]) -> &'i [Instruction] {
-        let idle = |i: &Instruction| i.mnemonic() == Mnemonic::Nop || i.code() == Code::Int3;
-        if let Some(end) = insns.iter().rposition(|insn| !idle(insn))
+        if let Some(end) = insns.iter().rposition(|insn| !is_padding(insn))
             && ends_block(&insns[end])
             && insns[end + 1..]
                 .iter()

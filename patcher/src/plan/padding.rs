@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use iced_x86::{Code, Mnemonic};
-
 use crate::addr::Svma;
 use crate::flow::{Flow, ModuleContext, one, runs_on};
 use crate::image::Image;
+use crate::insn::is_padding;
 
 /// No more padding than this is looked at in one place.
 const MOST: u64 = 256;
@@ -25,7 +24,7 @@ pub fn end(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow, start: u
         let Some(insn) = one(image, Svma(at)) else {
             break;
         };
-        if insn.mnemonic() != Mnemonic::Nop && insn.code() != Code::Int3 {
+        if !is_padding(&insn) {
             break;
         }
         let own = flow.contains(at);
