@@ -106,12 +106,7 @@ pub fn is_entry_code(pc: u64) -> bool {
 /// to. That return address stands at the end of the context's stack, and no call has put it there: it
 /// is the first address of a function.
 pub fn is_context_start(range: &Range, pc: u64) -> bool {
-    if pc < range.start || range.end - pc < call::START_CONTEXT.len() as u64 {
-        return false;
-    }
-    // SAFETY: the bytes lie in a mapping that is executable and so readable.
-    let bytes = unsafe { foreign::read_array(pc) };
-    let is_start = bytes == Some(call::START_CONTEXT)
+    let is_start = code_at(range, pc) == Some(call::START_CONTEXT)
         && !is_after_call(range, pc)
         && range
             .tables
@@ -125,11 +120,7 @@ pub fn is_context_start(range: &Range, pc: u64) -> bool {
 
 /// Whether a signal handler returns to `pc`, in code without an unwind entry that says so.
 pub fn is_restorer(range: &Range, pc: u64) -> bool {
-    if pc < range.start || range.end - pc < signal_frame::RESTORER.len() as u64 {
-        return false;
-    }
-    // SAFETY: the bytes lie in a mapping that is executable and so readable.
-    unsafe { foreign::read_array(pc) == Some(signal_frame::RESTORER) }
+    code_at(range, pc) == Some(signal_frame::RESTORER)
 }
 
 /// Whether what stands before `pc`, whatever that is, may be a call. It is where that is not to be told.
@@ -148,11 +139,7 @@ pub fn may_follow_call(pc: u64) -> bool {
 
 /// Whether a system call ends at `pc`.
 pub fn is_after_system_call(range: &Range, pc: u64) -> bool {
-    let first = pc.wrapping_sub(call::SYSTEM_CALL.len() as u64);
-    // SAFETY: the bytes lie in a mapping that is executable and so readable.
-    first >= range.start
-        && pc <= range.end
-        && unsafe { foreign::read_array(first) == Some(call::SYSTEM_CALL) }
+    code_before(range, pc) == Some(call::SYSTEM_CALL)
 }
 
 /// Whether `pc` is where a call returns to.
@@ -171,14 +158,20 @@ pub fn begins_coroutine(pc: u64) -> bool {
 
 /// Whether a call instruction ends at `pc`.
 pub fn is_after_call(range: &Range, pc: u64) -> bool {
-    let first = pc.wrapping_sub(call::LONGEST as u64);
-    if first < range.start || pc > range.end {
-        return false;
-    }
-    // SAFETY: the bytes before `pc` lie in a mapping that is executable and so, on x86-64 without protection
-    // keys for execute-only memory, readable.
-    let bytes = unsafe { foreign::read_array(first) };
-    bytes.is_some_and(|bytes| call::ends_with_call(&bytes))
+    code_before(range, pc).is_some_and(|bytes| call::ends_with_call(&bytes))
+}
+
+/// So many bytes from `at` on, where they lie in the range.
+fn code_at<const N: usize>(range: &Range, at: u64) -> Option<[u8; N]> {
+    let is_inside = at >= range.start && range.end.checked_sub(at)? >= N as u64;
+    // SAFETY: they lie in a mapping that is executable and so, on x86-64 without protection keys for execute-only
+    // memory, readable.
+    is_inside.then(|| unsafe { foreign::read_array(at) })?
+}
+
+/// The same up to `at`.
+fn code_before<const N: usize>(range: &Range, at: u64) -> Option<[u8; N]> {
+    code_at(range, at.checked_sub(N as u64)?)
 }
 
 #[cfg(test)]

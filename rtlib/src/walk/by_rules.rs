@@ -37,10 +37,8 @@ pub enum Step {
     Unknown,
 }
 
-/// The words of a stack, and the frame pointer, as a walk reads them. Addresses that it asks for lie on the stack.
-///
-/// # Safety
-/// What implements it may be asked for any word between the stack pointer and the stack's end.
+/// The words of a stack, and the frame pointer, as a walk reads them: any between the stack pointer and the stack's
+/// end, and no other.
 pub trait Words {
     /// The word at `at`, on which the walk depends from here on.
     fn word(&mut self, at: u64) -> Option<u64>;
@@ -168,6 +166,29 @@ impl Walker {
         }
         walk.hash = hash::mix(walk.hash, u64::from(walk.root));
         Ok(walk)
+    }
+}
+
+/// Words that somebody else reads, who may find that there are none.
+pub struct Loaded<L> {
+    /// Reads a word.
+    pub load: L,
+    /// The frame pointer.
+    pub rbp: u64,
+}
+
+impl<L: Fn(u64) -> Option<u64>> Words for Loaded<L> {
+    fn word(&mut self, at: u64) -> Option<u64> {
+        (self.load)(at)
+    }
+
+    fn frame_pointer(&mut self) -> u64 {
+        self.rbp
+    }
+
+    fn load_frame_pointer(&mut self, at: u64) -> Option<()> {
+        self.rbp = self.word(at)?;
+        Some(())
     }
 }
 

@@ -3,7 +3,7 @@
 use abi::rule::Rule;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
 
-use super::by_rules::{At, Step, Words, step};
+use super::by_rules::{At, Loaded, Step, step};
 use super::frame::Frame;
 use super::outcome::{Obstacle, Walk, depth_limit};
 use super::walker::Walker;
@@ -251,26 +251,5 @@ fn by_rule(
         }
         Step::Root => Some(Next::Root),
         Step::Stop | Step::Astray | Step::Full | Step::Unknown => None,
-    }
-}
-
-/// The words of the stack, by what reads them for the tables.
-struct Loaded<'l> {
-    load: &'l dyn Fn(u64) -> Option<u64>,
-    rbp: u64,
-}
-
-impl Words for Loaded<'_> {
-    fn word(&mut self, at: u64) -> Option<u64> {
-        (self.load)(at)
-    }
-
-    fn frame_pointer(&mut self) -> u64 {
-        self.rbp
-    }
-
-    fn load_frame_pointer(&mut self, at: u64) -> Option<()> {
-        self.rbp = self.word(at)?;
-        Some(())
     }
 }

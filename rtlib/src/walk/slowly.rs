@@ -3,7 +3,7 @@
 
 use super::bounds;
 use super::buffers::MOST;
-use super::by_rules::{At, Step, Words, step};
+use super::by_rules::{At, Loaded, Step, step};
 use super::frame::{Frame, Saved, Stack};
 use super::outcome::{Obstacle, Walk};
 use super::walker::Walker;
@@ -76,9 +76,12 @@ impl Walker {
         if !self.stack.holds(sp) {
             return Err(Obstacle::Stack);
         }
-        let mut words = Carefully {
-            window: Window::new(),
-            high,
+        let window = Window::new();
+        // It may end earlier by now.
+        // SAFETY: a word of a stack that was seen mapped; nobody else writes there.
+        let load = |at| unsafe { window.word(at, high) };
+        let mut words = Loaded {
+            load,
             rbp: frame.registers[RBP],
         };
         let mut at = At { pc, sp };
@@ -102,29 +105,6 @@ impl Walker {
                 Step::Unknown => return Err(Obstacle::Rule(at.pc)),
             };
         }
-    }
-}
-
-/// The words of a stack that may end earlier by now.
-struct Carefully {
-    window: Window,
-    high: u64,
-    rbp: u64,
-}
-
-impl Words for Carefully {
-    fn word(&mut self, at: u64) -> Option<u64> {
-        // SAFETY: a word of a stack that was seen mapped; nobody else writes there.
-        unsafe { self.window.word(at, self.high) }
-    }
-
-    fn frame_pointer(&mut self) -> u64 {
-        self.rbp
-    }
-
-    fn load_frame_pointer(&mut self, at: u64) -> Option<()> {
-        self.rbp = self.word(at)?;
-        Some(())
     }
 }
 

@@ -204,7 +204,7 @@ impl Walker {
         }
     }
 
-    /// The stack of the walk just made.
+    /// The walk just made.
     pub fn last_walk(&self) -> &Walk {
         &self.last
     }
