@@ -1,4 +1,4 @@
-//! Dying, stopping, panicking, being signalled and failing on purpose, for tests of what becomes of a target
+//! Dying, stopping, being signalled and failing on purpose, for tests of what becomes of a target
 //! then: with the feature `faults` alone does any of it exist in the program.
 
 /// A moment between two changes to the outside world, or before a wait for another command. With the feature
@@ -83,28 +83,3 @@ pub fn refuses_writes() -> bool {
 pub fn refuses_writes() -> bool {
     false
 }
-
-/// With the feature `faults` and `IPATH_PANIC_AT=WHAT` in the environment, a panic the first time
-/// that the program comes here; on a thread of its own where it is `WHAT:thread`.
-#[cfg(feature = "faults")]
-pub fn stumble(what: &str) {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    static DONE: AtomicBool = AtomicBool::new(false);
-    let wanted = std::env::var("IPATH_PANIC_AT").unwrap_or_default();
-    let (place, how) = wanted.split_once(':').unwrap_or((&wanted, ""));
-    if place != what || DONE.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    match how {
-        "thread" => {
-            crate::tracee::tracing(|| panic!("stumbles on a thread at {place}\nand says so"))
-        }
-        _ => panic!("stumbles at {place}\nand says so"),
-    }
-}
-
-/// Nothing: see the feature `faults`.
-#[cfg(not(feature = "faults"))]
-#[inline(always)]
-pub fn stumble(_what: &str) {}

@@ -25,5 +25,6 @@ pub mod runtime_image;
 pub mod segment;
 pub mod session;
 pub mod signals;
+mod stumble;
 pub mod tracee;
 pub mod view;

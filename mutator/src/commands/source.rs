@@ -6,12 +6,12 @@ use super::measure::MANY;
 use super::panics::caught;
 use crate::collect::Collector;
 use crate::error::Failure;
-use crate::faults::stumble;
 use crate::guest::Runner;
 use crate::process::Presence;
 use crate::profile::Profile;
 use crate::segment::SegmentError;
 use crate::session::{Changed, Session, SessionError};
+use crate::stumble::stumble;
 use crate::view::{Sample, Source};
 
 /// What becomes of the session when the watching ends.

@@ -12,12 +12,12 @@ use super::source::Live;
 use crate::cli::{Output, Show};
 use crate::destination::Destination;
 use crate::error::{Failure, io_text};
-use crate::faults::stumble;
 use crate::outlet::{Outlet, is_nobody};
 use crate::printable::Page;
 use crate::profile::Profile;
 use crate::report;
 use crate::signals::{Asked, Signals};
+use crate::stumble::stumble;
 use crate::view::View;
 
 /// Holds the signals that would end or stop this process: from before the first byte of a target

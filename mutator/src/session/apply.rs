@@ -16,9 +16,7 @@ use super::elsewhere::partly;
 use super::place::Places;
 use super::reapers::{put_moves_first, reapers};
 use super::stack_scan::Stacks;
-use super::{
-    Candidate, Changed, Locked, Selected, Selection, Session, SessionError, allowed, select_in,
-};
+use super::{Candidate, Changed, Locked, Selected, Selection, Session, SessionError, select_in};
 use crate::images;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Space};
@@ -122,7 +120,7 @@ impl Locked<'_> {
         let mut fresh = Vec::new();
         let mut ids = Vec::new();
         let reapers = if self.wanted().exits {
-            reapers(modules, allowed(&self.process, modules, stopped.is_some()))
+            reapers(modules, selection.allowed)
         } else {
             Vec::new()
         };

@@ -38,6 +38,8 @@ pub struct Candidate {
 /// What patterns name.
 #[derive(Default)]
 pub struct Selection {
+    /// What the process allows, for which it was planned.
+    pub allowed: Allowed,
     /// Every function matched, in the order of modules and addresses, each once.
     pub candidates: Vec<Candidate>,
     /// Patterns without a match.
@@ -121,7 +123,10 @@ fn look_up<'m>(
     want: Effects,
     allowed: Allowed,
 ) -> Found<'m> {
-    let mut selection = Selection::default();
+    let mut selection = Selection {
+        allowed,
+        ..Selection::default()
+    };
     let mut matched = vec![false; patterns.len()];
     let mut opened = Vec::new();
     for (index, module) in modules.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use super::draw::draw;
 use super::{Action, Event, Key, Source, State};
-use crate::faults::stumble;
+use crate::stumble::stumble;
 use ratatui::Terminal;
 use ratatui::backend::{Backend, ClearType};
 use std::io;
