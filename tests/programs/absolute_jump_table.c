@@ -1,16 +1,8 @@
 /* Switches that a program at a fixed address jumps through tables of addresses for: with calls before and in the
  * cases, in a function that keeps nothing on the stack, and in one that leaves through a table of functions. */
+#include "counted.h"
+
 #include <stdio.h>
-
-#define NOINLINE __attribute__((noinline, noclone, noipa))
-
-static long calls;
-
-NOINLINE long work(long x)
-{
-    calls++;
-    return x * 3 + 1;
-}
 
 NOINLINE static long twice(long x) { return work(x) + work(x + 1); }
 NOINLINE static long less(long x) { return work(x - 1) - 1; }

@@ -1,16 +1,8 @@
 /* An interpreter that goes from one instruction to the next by labels in a table (GCC manual, "Labels as Values"),
  * with calls in the instructions, one of them of itself. */
+#include "counted.h"
+
 #include <stdio.h>
-
-#define NOINLINE __attribute__((noinline, noclone, noipa))
-
-static long calls;
-
-NOINLINE long work(long x)
-{
-    calls++;
-    return x * 3 + 1;
-}
 
 NOINLINE static long twice(long x) { return work(x) + work(x + 1); }
 

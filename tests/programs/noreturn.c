@@ -1,19 +1,11 @@
 /* Calls that come through functions which never return: `main`, what it ends in, and what only a table names, as in
  * programs that are many in one. */
+#include "counted.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define NOINLINE __attribute__((noinline, noclone, noipa))
-
-static long calls;
-
-NOINLINE long work(long x)
-{
-    calls++;
-    return x * 3 + 1;
-}
 
 NOINLINE static long twice(long x) { return work(x) + work(x + 1); }
 

@@ -1,16 +1,10 @@
 /* Calls `work` through the functions of scratch_rbp.S. Prints its calls. */
+#include "counted.h"
+
 #include <stdio.h>
 
 void outer(void);
 void around(void);
-
-static volatile long calls;
-
-__attribute__((noinline, noclone, noipa)) long work(long x)
-{
-    calls++;
-    return x * 3 + 1;
-}
 
 int main(void)
 {

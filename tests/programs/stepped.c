@@ -2,19 +2,11 @@
  * trap flag raises SIGTRAP after each (Intel SDM volume 3, 17.3.1.4), whose handler calls `work`.
  * `stepped WHERE`, on the same stack (`same`) or on an alternate one (`alternate`). Prints its calls. */
 #define _GNU_SOURCE
+#include "counted.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-#define NOINLINE __attribute__((noinline, noclone, noipa))
-
-static volatile long calls;
-
-NOINLINE long work(long x)
-{
-    calls++;
-    return x * 3 + 1;
-}
 
 /* Keeps six values over a call, so that its epilogue takes six registers off the stack. */
 NOINLINE static long leaf(long a, long b) { return a * 7 + b; }
