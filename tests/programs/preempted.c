@@ -1,6 +1,6 @@
 /* User threads that a timer's signal preempts: its handler goes on on another stack, and what it has interrupted
- * stays behind until its turn comes. Each calls `outer`, which calls `work`. Prints `ready`; ends with
- * `ok SWITCHES` on SIGTERM. */
+ * stays behind until its turn comes. Each calls `outer`, which calls `work`. `preempted MICROSECONDS` gives each so
+ * long. Prints `ready`; ends with `ok SWITCHES` on SIGTERM. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -9,7 +9,7 @@
 #include <sys/time.h>
 #include <ucontext.h>
 
-enum { CONTEXTS = 16, STACK = 262144, SLICE_US = 1000 };
+enum { CONTEXTS = 16, STACK = 262144 };
 
 static ucontext_t contexts[CONTEXTS];
 static int running;
@@ -29,8 +29,18 @@ static void preempt(int signal)
     swapcontext(&contexts[left], &contexts[running]);
 }
 
+/* A new one begins with the signal blocked, as it is in the handler that switches to it. */
+static void block(int how)
+{
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGALRM);
+    sigprocmask(how, &mask, NULL);
+}
+
 static void body(void)
 {
+    block(SIG_UNBLOCK);
     long x = 0;
     while (!ends) {
         long next = outer(x);
@@ -43,8 +53,9 @@ static void body(void)
     _Exit(0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    block(SIG_BLOCK);
     for (int i = 0; i < CONTEXTS; i++) {
         getcontext(&contexts[i]);
         contexts[i].uc_stack.ss_sp = malloc(STACK);
@@ -55,7 +66,8 @@ int main(void)
     sigaction(SIGTERM, &ending, NULL);
     struct sigaction tick = {.sa_handler = preempt, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &tick, NULL);
-    struct itimerval slice = {{0, SLICE_US}, {0, SLICE_US}};
+    int microseconds = argc > 1 ? atoi(argv[1]) : 1000;
+    struct itimerval slice = {{0, microseconds}, {0, microseconds}};
     puts("ready");
     fflush(stdout);
     setitimer(ITIMER_REAL, &slice, NULL);

@@ -1,29 +1,54 @@
 //! Who is recording a call: a probe that fires meanwhile comes from a signal handler on top of that.
 
-use crate::os::sys;
+use crate::code::coroutines;
+use crate::os::{foreign, sys};
 use crate::thread::Thread;
 
-/// Marks the thread as recording the call whose return address is at `slot`; 0 ends it.
+/// Marks the thread as recording the call whose return address is at `slot`; false, and nothing done, where it is in the
+/// middle of recording another one: then this one comes from a signal handler on top of that, or on a stack that such a
+/// handler has gone on on.
 ///
 /// # Safety
 /// The thread is the caller's.
 #[inline(always)]
-pub unsafe fn set(thread: *mut Thread, slot: u64) {
-    // SAFETY: the caller's promise. Volatile: a signal handler reads it.
-    unsafe { (&raw mut (*thread).busy).write_volatile(slot) };
-}
-
-/// Whether the thread is in the middle of recording another call: then this one comes from a
-/// signal handler on top of it.
-///
-/// # Safety
-/// The thread is the caller's.
-#[inline(always)]
-pub unsafe fn is_set(thread: *mut Thread, slot: u64) -> bool {
+pub unsafe fn begin(thread: *mut Thread, slot: u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        let busy = (&raw const (*thread).busy).read_volatile();
-        busy != 0 && !is_left(thread, busy, slot)
+        let Err(busy) = change(thread, 0, slot) else {
+            return true;
+        };
+        is_left(thread, busy, slot) && change(thread, busy, slot).is_ok()
+    }
+}
+
+/// Ends what [`begin`] began.
+///
+/// # Safety
+/// The thread is the caller's.
+#[inline(always)]
+pub unsafe fn end(thread: *mut Thread) {
+    // SAFETY: the caller's promise. Volatile: a signal handler reads it.
+    unsafe { (&raw mut (*thread).busy).write_volatile(0) };
+}
+
+/// Changes the mark to `to` where it is `from`; else what it is. In one instruction, amid which no handler comes; other
+/// threads do not touch it.
+#[inline(always)]
+unsafe fn change(thread: *mut Thread, from: u64, to: u64) -> Result<(), u64> {
+    let mut was = from;
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "cmpxchg [{busy}], {to}",
+            busy = in(reg) &raw mut (*thread).busy,
+            to = in(reg) to,
+            inout("rax") was,
+            options(nostack),
+        );
+    }
+    match was == from {
+        true => Ok(()),
+        false => Err(was),
     }
 }
 
@@ -50,6 +75,56 @@ unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
         (true, true) => !is_deeper,
         (true, false) => true,
         (false, true) => false,
-        (false, false) => !is_deeper && (is_same || busy.abs_diff(slot) < SIGNAL_FRAME),
+        (false, false) if is_deeper => false,
+        (false, false) if busy.abs_diff(slot) < SIGNAL_FRAME => true,
+        // One mapping may hold more than one coroutine's stack, and a handler go on on another than it has interrupted:
+        // that call is recorded on when its coroutine goes on.
+        (false, false) => is_same && (!coroutines::are_known() || is_gone(busy)),
+    }
+}
+
+/// Bytes from the slot down to the way back into the trampoline, which its hook has pushed after rax.
+const WAY_BACK: u64 = 16;
+/// Bytes of a hook's `mov eax, ID; call [rip + CELL]`, which is before the way back.
+const HOOK: u64 = 11;
+
+/// Whether what a probe pushes for the call at `slot` does not stand there any more, as it does until that has been
+/// recorded. What is left of a call may stay, too, until something else is called as deep in the stack.
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+fn is_gone(slot: u64) -> bool {
+    // Where that cannot be asked it is not known to be.
+    let Some(way_back) = word(slot.wrapping_sub(WAY_BACK)) else {
+        return false;
+    };
+    let hook = word(way_back.wrapping_sub(HOOK)).map(u64::to_le_bytes);
+    !matches!(hook, None | Some([0xb8, _, _, _, _, 0xff, 0x15, _]))
+}
+
+/// What is at an address, 0 where there is no memory; `None` where the kernel may not be asked for it.
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+fn word(at: u64) -> Option<u64> {
+    let mut word = [0; size_of::<u64>()];
+    foreign::try_read(at, &mut word).map(|_| u64::from_le_bytes(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_under_way_are_told_by_what_their_hook_has_pushed() {
+        let hook: [u8; HOOK as usize] = [0xb8, 7, 0, 0, 0, 0xff, 0x15, 1, 2, 3, 4];
+        let way_back = hook.as_ptr_range().end as u64;
+        // The way back, rax, and the return address, which is at the slot.
+        let mut stack = [way_back, 1, 2];
+        let slot = |stack: &[u64; 3]| &raw const stack[2] as u64;
+        assert!(!is_gone(slot(&stack)));
+        stack[0] = way_back - 1;
+        assert!(is_gone(slot(&stack)));
+        stack[0] = 8;
+        assert!(is_gone(slot(&stack)));
+        assert!(is_gone(WAY_BACK + 8));
     }
 }

@@ -127,16 +127,17 @@ unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
-        let is_busy = busy::is_set(thread, slot);
-        if is_busy && !is_reaper {
-            (*thread).ledger.count_missed();
-        }
         let has_none =
             || list::is_empty(&raw mut (*thread).calls) && !code::coroutines::are_known();
-        if is_busy || is_reaper && !moves && has_none() {
+        if is_reaper && !moves && has_none() {
             return Err(DONE);
         }
-        busy::set(thread, slot);
+        if !busy::begin(thread, slot) {
+            if !is_reaper {
+                (*thread).ledger.count_missed();
+            }
+            return Err(DONE);
+        }
     }
     Ok(thread)
 }
@@ -167,16 +168,15 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
     }
     // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
     unsafe {
-        if busy::is_set(thread, slot) {
+        if !busy::begin(thread, slot) {
             return;
         }
-        busy::set(thread, slot);
         (*thread).walker.entry_rbp = rbp;
         // Only from here on does the stack stay the thread's current one, whatever handler comes.
         if (*thread).walker.stack.holds(slot) && is_another_walk(thread, function as u32, slot) {
             core::arch::asm!("ud2", options(noreturn, nomem, nostack));
         }
-        busy::set(thread, 0);
+        busy::end(thread);
     }
 }
 

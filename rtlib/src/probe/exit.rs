@@ -35,10 +35,9 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
             true => !moving::is_begun(calls),
             false => list::is_empty(calls) && !code::coroutines::are_known(),
         };
-        if has_none || busy::is_set(thread, slot) {
+        if has_none || !busy::begin(thread, slot) {
             return DONE;
         }
-        busy::set(thread, slot);
         if moves {
             return thread;
         }
@@ -49,7 +48,7 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
             (*thread).now = now;
             return thread;
         }
-        busy::set(thread, 0);
+        busy::end(thread);
         DONE
     }
 }

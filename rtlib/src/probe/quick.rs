@@ -31,14 +31,14 @@ macro_rules! thread {
     mov rcx, [rcx + 8]
     test rcx, rcx
     jz 6f
-    cmp qword ptr [rcx + {busy}], 0
-    jne 6f
     mov rax, [rcx + {tid_from_fs}]
     mov eax, [rdx + rax - 1] # rdx is the FS base and one
     cmp eax, [rcx + {tid}]
     jne 6f
     lea rdx, [rsp + {slot}]
-    mov [rcx + {busy}], rdx
+    xor eax, eax
+    cmpxchg [rcx + {busy}], rdx
+    jne 6f
         "
     };
 }
