@@ -81,6 +81,12 @@ impl Profile {
         let calls = self.functions.iter().map(|f| f.totals.counts.count);
         calls.fold(0, u64::saturating_add)
     }
+
+    /// Those that left by a tail call, timed without what that called.
+    pub fn tail_calls(&self) -> u64 {
+        let calls = self.functions.iter().map(|f| f.tail);
+        calls.fold(0, u64::saturating_add)
+    }
 }
 
 /// The name of the metric that is always there.
@@ -180,6 +186,9 @@ pub struct Function {
     /// How many inlined copies of it there are.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub inlined: u64,
+    /// Activations that left by a tail call, whose callee's time is not included.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tail: u64,
     /// The sum of all its paths.
     pub totals: FunctionTotals,
 }
@@ -270,6 +279,9 @@ pub struct PathEntry {
     /// Activations that still run; none where exits are not patched.
     #[serde(default = "counts::zero", skip_serializing_if = "counts::is_zero")]
     pub open: Option<u64>,
+    /// Activations that left by a tail call, whose callee's time is not included.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tail: u64,
     /// The calls and the timers.
     pub metrics: Counts,
 }

@@ -52,6 +52,7 @@ struct Numbers<'p> {
     count: u64,
     unwound: u64,
     open: u64,
+    tail: u64,
     incomplete: u64,
     stats: &'p dyn Fn(&str) -> Option<&'p TimerStats>,
     measured: &'p dyn Fn(&str) -> u64,
@@ -186,6 +187,7 @@ impl<'p> Report<'p> {
             count: totals.counts.count,
             unwound: totals.unwound.unwrap_or(0),
             open: totals.open.unwrap_or(0),
+            tail: function.tail,
             incomplete: paths
                 .iter()
                 .fold(0, |sum, path| sum.saturating_add(path.incomplete())),
@@ -202,6 +204,7 @@ impl<'p> Report<'p> {
                 count: path.metrics.count,
                 unwound: path.unwound.unwrap_or(0),
                 open: path.open.unwrap_or(0),
+                tail: path.tail,
                 // The end of its stack says so.
                 incomplete: 0,
                 stats: &|name| path.metrics.timers.get(name),
@@ -239,7 +242,11 @@ impl<'p> Report<'p> {
             .map(str::to_owned)
             .into_iter()
             .collect();
-        for (n, what) in [(part.unwound, "unwound"), (part.open, "still running")] {
+        for (n, what) in [
+            (part.unwound, "unwound"),
+            (part.open, "still running"),
+            (part.tail, "left by a tail call"),
+        ] {
             if n > 0 {
                 remarks.push(format!("{n} {what}"));
             }
@@ -374,6 +381,10 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
             "without their own path (limit of paths reached)",
         ),
         (losses.incomplete, "on incomplete paths"),
+        (
+            profile.tail_calls(),
+            "left by a tail call, timed without what that called",
+        ),
     ]
     .into_iter()
     .filter(|&(n, _)| n > 0)

@@ -185,6 +185,7 @@ fn check(name: &str, data: &[u8]) {
     let hooks = Hooks {
         entry_cell: Avma(TRAMPOLINES - 16),
         exit_cell: Avma(TRAMPOLINES - 8),
+        tail_cell: Avma(TRAMPOLINES - 24),
         point_cell: Some(Avma(TRAMPOLINES - 24)),
         id: 0x1234_5678,
     };
@@ -280,6 +281,7 @@ fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
     let hooks = Hooks {
         entry_cell: Avma(TRAMPOLINES - 16),
         exit_cell: Avma(TRAMPOLINES - 8),
+        tail_cell: Avma(TRAMPOLINES - 24),
         point_cell: None,
         id: 1,
     };

@@ -84,6 +84,8 @@ pub struct Function {
     pub size: u64,
     pub entry: Value,
     pub exits: Vec<Value>,
+    #[serde(default)]
+    pub tail: u64,
     pub totals: Value,
 }
 
@@ -112,6 +114,8 @@ pub struct CallPath {
     pub unwound: Option<u64>,
     #[serde(default)]
     pub open: Option<u64>,
+    #[serde(default)]
+    pub tail: u64,
 }
 
 /// What could not be measured.

@@ -9,10 +9,11 @@ use ipath_tests::fold::{assert_folded, paths};
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::{Profile, count};
 use ipath_tests::program::{Program, ipath_arguments};
-use ipath_tests::session::{Session, own_counts};
+use ipath_tests::session::{Session, counts_of, own_counts};
 use ipath_tests::symbols::sites;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -327,4 +328,53 @@ fn rlimit_as() {
     assert_eq!(profile.calls("descend") + losses.missed, own, "{losses:?}");
     assert!(losses.missed > own / 2, "{losses:?}");
     assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
+}
+
+/// `tail_call_time`: what has left by a tail call is told from what has returned, by function and by path, and nobody
+/// says that nothing was lost. The program knows how often that was.
+#[test]
+fn tail_call_time() {
+    let program = Program::new(&program("tail_call_time.c"), [""; 0]);
+    let plain = program.plain().expect(0);
+    let tails = counts_of(&plain.stdout, "tails");
+    let names: Vec<&str> = tails.keys().map(String::as_str).collect();
+    let scratch = Scratch::new("tail_call_time");
+    let file = scratch.file("p.json");
+    for functions in [&names[..], &["slow"]] {
+        let ours = program.under_ipath(functions, "count,wall", &file);
+        assert_output_kept(&plain, &ours);
+        let profile = Profile::read(&file);
+        profile.assert_lossless();
+        for (index, function) in profile.functions.iter().enumerate() {
+            let own = tails.get(&function.name).copied().unwrap_or(0);
+            assert_eq!(function.tail, own, "{}", function.name);
+            let paths = profile.paths.iter().filter(|p| p.function == index);
+            assert_eq!(paths.map(|p| p.tail).sum::<u64>(), own, "{}", function.name);
+        }
+        let report = Run::ipath([OsStr::new("report"), file.as_os_str()])
+            .run()
+            .expect(0)
+            .stdout;
+        let all: u64 = profile.functions.iter().map(|f| f.tail).sum();
+        let says = report.contains(&format!("{all} calls left by a tail call, timed without"));
+        assert_eq!(says, all != 0, "{report}");
+        assert_eq!(report.contains("Nothing was lost"), all == 0, "{report}");
+    }
+    let listed = Run::ipath([
+        OsStr::new("list"),
+        OsStr::new("--json"),
+        program.path.as_os_str(),
+    ])
+    .run()
+    .expect(0);
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    for function in listed["functions"].as_array().expect("a list") {
+        let name = function["name"].as_str().expect("a name");
+        let exits = function["exits"].as_array().expect("a list").len();
+        let expected = if tails.contains_key(name) { 1 } else { 0 };
+        if name == "slow" || expected == 1 {
+            assert_eq!(function["tail_exits"], expected, "{function}");
+            assert_eq!(exits, 1 + expected, "{function}");
+        }
+    }
 }

@@ -102,6 +102,7 @@ impl Collector {
                 exits: function.exits.clone(),
                 clones: function.clones.clone(),
                 inlined: function.inlined,
+                tail: 0,
                 totals: FunctionTotals {
                     counts: counts(
                         document,
@@ -144,6 +145,7 @@ impl Collector {
                 thread,
                 unwound: has_exits.then_some(raw.unwound),
                 open: has_exits.then_some(raw.open()),
+                tail: raw.tail,
                 metrics: counts(document, &raw),
             };
             if !entry.complete {
@@ -154,7 +156,9 @@ impl Collector {
                 };
                 *loss = loss.saturating_add(raw.entered);
             }
-            add_to_totals(&mut profile.functions[index].totals, &entry);
+            let function = &mut profile.functions[index];
+            function.tail = function.tail.saturating_add(entry.tail);
+            add_to_totals(&mut function.totals, &entry);
             profile.paths.push(entry);
         }
     }

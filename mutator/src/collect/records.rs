@@ -22,6 +22,8 @@ pub(super) struct Raw {
     pub(super) entered: u64,
     pub(super) closed: u64,
     pub(super) unwound: u64,
+    /// Of those closed.
+    pub(super) tail: u64,
     pub(super) timers: Vec<RawTimer>,
 }
 
@@ -90,6 +92,7 @@ impl Raw {
             entered: 0,
             closed: 0,
             unwound: 0,
+            tail: 0,
             timers,
         }
     }
@@ -125,6 +128,7 @@ impl Raw {
         }
         let ended = self.closed.saturating_add(self.unwound);
         self.entered = self.entered.max(ended);
+        self.tail = self.tail.min(self.closed);
     }
 
     /// Adds another thread's record of the same path.
@@ -149,6 +153,7 @@ impl Raw {
         self.entered = self.entered.saturating_add(other.entered);
         self.closed = self.closed.saturating_add(other.closed);
         self.unwound = self.unwound.saturating_add(other.unwound);
+        self.tail = self.tail.saturating_add(other.tail);
     }
 }
 
@@ -295,11 +300,12 @@ fn read_once(segment: &Segment, index: u64) -> Option<Raw> {
         .collect::<Option<Vec<_>>>()?;
     Some(Raw {
         path: head.path.load(Relaxed),
-        function: head.function.load(Relaxed),
-        tid: head.tid.load(Relaxed) as u32,
+        function: head.function.load(Relaxed).into(),
+        tid: head.tid.load(Relaxed),
         entered: entered.max(closed.saturating_add(unwound)),
         closed,
         unwound,
+        tail: head.tail.load(Relaxed).min(closed),
         timers,
     })
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use patcher::Bias;
 use patcher::function::{Function, demangle};
-use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
+use patcher::plan::{Allowed, Effect, Effects, FunctionPlan, RefuseReason, plan_allowed};
 use patcher::select::Pattern;
 use serde::Serialize;
 
@@ -46,6 +46,7 @@ struct Listed {
     inlined: u64,
     entry: Option<String>,
     exits: Vec<String>,
+    tail_exits: usize,
     refused: Option<String>,
 }
 
@@ -279,6 +280,8 @@ impl Listing {
             Ok(tactic) => tactic.to_string(),
             Err(reason) => format!("refused:{reason}"),
         };
+        let is_tail = |p: &&patcher::plan::PointPlan| p.point.effect == Effect::TailExit;
+        let tail_exits = plan.exits.iter().filter(is_tail);
         self.functions.push(Listed {
             name,
             linkage: plan.function.linkage.clone(),
@@ -290,6 +293,7 @@ impl Listing {
             inlined: elsewhere.inlined,
             entry: plan.entry.outcome.ok().map(|t| t.to_string()),
             exits: plan.exits.iter().map(tactic).collect(),
+            tail_exits: tail_exits.count(),
             refused,
         });
     }
@@ -328,6 +332,9 @@ fn as_text(listing: &Listing) -> String {
                     }
                 );
             }
+        }
+        if function.refused.is_none() && function.tail_exits > 0 {
+            let _ = write!(text, " ({} by tail call)", function.tail_exits);
         }
         if function.inlined > 0 {
             let _ = write!(text, "  {} inlined copies", function.inlined);

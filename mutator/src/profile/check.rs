@@ -84,10 +84,19 @@ impl Profile {
                 )
             })?;
             check_histograms(i, &path.metrics, closed)?;
+            if path.tail > closed {
+                return Err(sum(format!("paths[{i}].tail"), path.tail, closed));
+            }
+            let tail = &mut sums[path.function].tail;
+            *tail = tail.saturating_add(path.tail);
             sums[path.function].add(&path.metrics, path.unwound, path.open, closed);
         }
         for (i, function) in self.functions.iter().enumerate() {
             sums[i].compare(&format!("functions[{i}].totals"), &function.totals)?;
+            if function.tail != sums[i].tail {
+                let what = format!("functions[{i}].tail");
+                return Err(sum(what, function.tail, sums[i].tail));
+            }
         }
         for (what, stated, of) in [
             (
@@ -232,6 +241,7 @@ struct Sum {
     counts: Counts,
     unwound: Option<u64>,
     open: Option<u64>,
+    tail: u64,
     closed: u64,
 }
 

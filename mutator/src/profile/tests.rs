@@ -45,6 +45,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
             thread: None,
             unwound: Some(*unwound),
             open: Some(*open),
+            tail: 0,
             metrics: Counts {
                 count: *count,
                 timers: [("wall".to_owned(), stats.clone())].into_iter().collect(),
@@ -75,6 +76,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         exits: vec!["window".to_owned(), "padding".to_owned()],
         clones: Vec::new(),
         inlined: 0,
+        tail: 0,
         totals,
     });
 }

@@ -15,6 +15,7 @@ fn the_image_is_whole() {
     for symbol in [
         abi::image::SYMBOL_ENTRY_STUB,
         abi::image::SYMBOL_EXIT_STUB,
+        abi::image::SYMBOL_TAIL_STUB,
         abi::image::SYMBOL_PARAMETERS,
         abi::image::SYMBOL_ALIVE,
         abi::image::SYMBOL_FUNCTIONS,
@@ -148,6 +149,7 @@ fn probes_touch_no_vector_register_and_little_stack() {
         abi::image::SYMBOL_ENTRY_STUB,
         abi::image::SYMBOL_VERIFIED_ENTRY_STUB,
         abi::image::SYMBOL_EXIT_STUB,
+        abi::image::SYMBOL_TAIL_STUB,
     ] {
         let start = image.address(Avma(0), stub).expect("exported").0;
         let mut reach = Reach {

@@ -31,7 +31,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_VERIFIED_ENTRY_STUB};
+use abi::image::{
+    SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB, SYMBOL_VERIFIED_ENTRY_STUB,
+};
 use patcher::Avma;
 use patcher::plan::{Allowed, Effects, RefuseReason};
 use patcher::select::Pattern;
@@ -368,15 +370,15 @@ impl Session {
         Ok(Avma(start.wrapping_add(*offset)))
     }
 
-    /// What each trampoline region begins with: the addresses of the runtime's stubs for entries and
-    /// exits.
+    /// What each trampoline region begins with: the addresses of the runtime's stubs for entries,
+    /// exits by a return, and exits by a tail call.
     fn cells(&self) -> Result<Vec<u8>, SessionError> {
         let entry = match std::env::var_os(VERIFY) {
             Some(_) => SYMBOL_VERIFIED_ENTRY_STUB,
             None => SYMBOL_ENTRY_STUB,
         };
         let mut cells = Vec::new();
-        for symbol in [entry, SYMBOL_EXIT_STUB] {
+        for symbol in [entry, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB] {
             cells.extend(self.symbol(symbol)?.0.to_le_bytes());
         }
         Ok(cells)

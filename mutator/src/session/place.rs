@@ -14,7 +14,7 @@ use crate::process::modules::Module;
 use crate::segment::{Document, RegionDoc};
 
 /// Bytes at a region's start that hold the addresses of the stubs.
-const CELLS: u64 = 16;
+const CELLS: u64 = 32;
 /// Trampolines start at multiples of this.
 const ALIGN: u64 = 16;
 /// Smallest region, so that a few functions can be added later without another.
@@ -203,6 +203,7 @@ impl Places {
         let hooks = Hooks {
             entry_cell: Avma(region.start),
             exit_cell: Avma(region.start + 8),
+            tail_cell: Avma(region.start + 16),
             point_cell: None,
             id,
         };

@@ -9,8 +9,10 @@ use crate::addr::Avma;
 pub struct Hooks {
     /// An 8-byte cell with the address of the stub for entries, within 2 GiB of the trampoline.
     pub entry_cell: Avma,
-    /// The same for exits.
+    /// The same for exits by a return.
     pub exit_cell: Avma,
+    /// The same for exits by a tail call.
+    pub tail_cell: Avma,
     /// The same for points, where there is a stub for them.
     pub point_cell: Option<Avma>,
     /// What the stub finds in `eax` at entries and exits; at points it is their number.

@@ -28,7 +28,7 @@ pub fn max_len(site: &Site) -> usize {
         Effect::Entry => HOOK,
         Effect::Point(_) => HOOK + AROUND,
         // Behind a conditional exit its hook and jump come extra.
-        Effect::Exit => HOOK + JUMP,
+        Effect::Exit | Effect::TailExit => HOOK + JUMP,
     };
     let row = |displaced: &[Displaced], points: &[ProbePoint]| {
         copies(displaced) + points.iter().map(hook).sum::<usize>() + JUMP
@@ -87,7 +87,7 @@ struct Builder<'a> {
     hook_starts: Vec<PcPair>,
     /// Conditional exits, whose hook stands behind everything else: its label, the instruction,
     /// and the target.
-    taken: Vec<(usize, &'a Displaced, Svma)>,
+    taken: Vec<(usize, Effect, &'a Displaced, Svma)>,
     /// The labels of the site's further rows.
     rows: Vec<usize>,
 }
@@ -167,7 +167,7 @@ impl<'a> Builder<'a> {
         displaced: &Displaced,
         points: &[&ProbePoint],
     ) -> Result<(), EmitError> {
-        let if_taken = |p: &ProbePoint| p.effect == Effect::Exit && conditional(displaced);
+        let if_taken = |p: &ProbePoint| p.effect.is_exit() && conditional(displaced);
         for point in points.iter().filter(|p| !if_taken(p)) {
             self.hook(point.effect, displaced.at)?;
         }
@@ -179,6 +179,7 @@ impl<'a> Builder<'a> {
         let (cell, number) = match effect {
             Effect::Entry => (self.hooks.entry_cell, self.hooks.id),
             Effect::Exit => (self.hooks.exit_cell, self.hooks.id),
+            Effect::TailExit => (self.hooks.tail_cell, self.hooks.id),
             Effect::Point(number) => {
                 let missing = EmitError::NoPointStub { at: original };
                 (self.hooks.point_cell.ok_or(missing)?, number)
@@ -277,10 +278,10 @@ impl<'a> Builder<'a> {
 
     /// Where a conditional jump goes if taken: to its hook, if it is an exit.
     fn taken_goal(&mut self, displaced: &'a Displaced, target: Svma, row: Copied<'_>) -> Goal {
-        let exit = |p: &ProbePoint| p.at == displaced.at && p.effect == Effect::Exit;
-        if row.points.iter().any(exit) {
+        let exit = |p: &&ProbePoint| p.at == displaced.at && p.effect.is_exit();
+        if let Some(exit) = row.points.iter().find(exit) {
             let label = self.out.label();
-            self.taken.push((label, displaced, target));
+            self.taken.push((label, exit.effect, displaced, target));
             Goal::Label(label)
         } else {
             self.goal(target, Some(row))
@@ -288,9 +289,9 @@ impl<'a> Builder<'a> {
     }
 
     fn taken_exits(&mut self) -> Result<(), EmitError> {
-        for (label, jump, target) in std::mem::take(&mut self.taken) {
+        for (label, effect, jump, target) in std::mem::take(&mut self.taken) {
             self.out.place(label);
-            self.hook(Effect::Exit, jump.at)?;
+            self.hook(effect, jump.at)?;
             // `loop` has counted already, so it must not run again in its original place.
             if matches!(jump.form, Form::Counted { .. }) {
                 self.hook_starts.pop();

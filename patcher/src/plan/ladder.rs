@@ -60,7 +60,7 @@ impl Draft {
         let retargeted = self.tactic == Tactic::Retarget;
         match point.effect {
             // A retargeted jump has nothing behind it in its trampoline.
-            Effect::Exit => !retargeted || carrier == point.at.0,
+            Effect::Exit | Effect::TailExit => !retargeted || carrier == point.at.0,
             // And none comes there that is not taken.
             Effect::Entry | Effect::Point(_) => self
                 .displaced
@@ -135,10 +135,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
                 if unhookable(flow, leave).is_some() {
                     continue;
                 }
-                let point = ProbePoint {
-                    at: leave.at,
-                    effect: Effect::Exit,
-                };
+                let point = ProbePoint::of_leave(leave);
                 effort(self, self.carrier(leave), point, Grow::Backward, outcome);
             }
             for (&point, outcome) in wanted.iter().zip(&mut points) {
@@ -176,10 +173,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         if let Some(reason) = unhookable(self.ground.flow, leave) {
             return Err(reason);
         }
-        let point = ProbePoint {
-            at: leave.at,
-            effect: Effect::Exit,
-        };
+        let point = ProbePoint::of_leave(leave);
         let last = self.carrier(leave);
         if let Some(tactic) = self.join(last, point) {
             return Ok(tactic);

@@ -119,10 +119,7 @@ fn plan_with(
     }
     let mut ladder = ladder::Ladder::new(image, context, &flow, allowed);
     let outcomes = ladder.climb(want, &points);
-    let exits = flow.leaves.iter().map(|leave| ProbePoint {
-        at: leave.at,
-        effect: Effect::Exit,
-    });
+    let exits = flow.leaves.iter().map(ProbePoint::of_leave);
     FunctionPlan {
         function: function.clone(),
         entry: PointPlan {

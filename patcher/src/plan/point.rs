@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::addr::Svma;
+use crate::flow::Leave;
 
 /// What happens when control passes a probe point. Where several meet at one instruction, their hooks
 /// run in this order.
@@ -13,8 +14,17 @@ pub enum Effect {
     /// Control comes to the instruction, running on to it or jumping. The number is what the stub is
     /// told.
     Point(u32),
-    /// The activation ends.
+    /// The activation ends by a return.
     Exit,
+    /// It ends by a tail call: what is called returns to the caller.
+    TailExit,
+}
+
+impl Effect {
+    /// Does the activation end?
+    pub fn is_exit(self) -> bool {
+        matches!(self, Self::Exit | Self::TailExit)
+    }
 }
 
 /// An instruction before which a hook runs.
@@ -24,6 +34,19 @@ pub struct ProbePoint {
     pub at: Svma,
     /// What the hook is told.
     pub effect: Effect,
+}
+
+impl ProbePoint {
+    /// The end of an activation.
+    pub(super) fn of_leave(leave: &Leave) -> Self {
+        Self {
+            at: leave.at,
+            effect: match leave.kind.is_tail_call() {
+                true => Effect::TailExit,
+                false => Effect::Exit,
+            },
+        }
+    }
 }
 
 /// How control is led to a trampoline.

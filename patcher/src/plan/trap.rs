@@ -58,7 +58,7 @@ fn trap(image: &Image<'_>, flow: &Flow, sites: &[Site], plan: &PointPlan) -> Opt
         // A loop back to the entry is no call, and would meet the breakpoint.
         Effect::Entry => flow.reentries.is_empty(),
         Effect::Point(_) => true,
-        Effect::Exit => {
+        Effect::Exit | Effect::TailExit => {
             let leave = flow.leaves.iter().find(|l| l.at == at)?;
             unhookable(flow, leave).is_none() && leave.kind != LeaveKind::FallsThrough
         }

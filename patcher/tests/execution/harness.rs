@@ -194,6 +194,7 @@ pub fn prepare(machine: &mut Machine, plan: &FunctionPlan) -> Option<Vec<Emitted
         let hooks = Hooks {
             entry_cell: Avma(machine.base() + machine::ENTRY_CELL),
             exit_cell: Avma(machine.base() + machine::EXIT_CELL),
+            tail_cell: Avma(machine.base() + machine::EXIT_CELL),
             point_cell: Some(Avma(machine.base() + machine::POINT_CELL)),
             id: 7,
         };

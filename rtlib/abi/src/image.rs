@@ -12,8 +12,10 @@ pub const SYMBOL_ENTRY_STUB: &str = "ipath_entry_stub";
 /// Symbol of the entry stub that walks the stack again for every walk it has remembered, and ends
 /// the program (SIGILL) where the two differ: for tests.
 pub const SYMBOL_VERIFIED_ENTRY_STUB: &str = "ipath_verified_entry_stub";
-/// Symbol of the exit stub.
+/// Symbol of the stub for exits by a return.
 pub const SYMBOL_EXIT_STUB: &str = "ipath_exit_stub";
+/// Symbol of the stub for exits by a tail call.
+pub const SYMBOL_TAIL_STUB: &str = "ipath_tail_stub";
 /// Symbol of [`Parameters`].
 pub const SYMBOL_PARAMETERS: &str = "ipath_parameters";
 /// Symbol of the page that is wiped in a forked child; its first word is [`ALIVE`] in the target.

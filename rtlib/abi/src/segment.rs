@@ -262,20 +262,22 @@ pub const NODE_IS_PATH: u64 = 1 << 63;
 pub struct RecordHead {
     /// Odd while the writer is inside.
     pub sequence: AtomicU32,
-    /// Index of the thread.
-    pub thread: AtomicU32,
     /// Node of the path; 0 while the record is not in use.
     pub path: AtomicU32,
+    /// Index of the thread.
+    pub thread: AtomicU16,
     /// Id of the function.
-    pub function: AtomicU32,
+    pub function: AtomicU16,
+    /// Thread id of the writer when the record was made.
+    pub tid: AtomicU32,
     /// Activations entered.
     pub entered: AtomicU64,
-    /// Activations that returned.
+    /// Activations that returned, or left by a tail call.
     pub closed: AtomicU64,
     /// Activations ended by an exception, longjmp or the thread's end.
     pub unwound: AtomicU64,
-    /// Thread id of the writer when the record was made.
-    pub tid: AtomicU64,
+    /// Of those closed, the ones that left by a tail call.
+    pub tail: AtomicU64,
     /// Activations entered on other threads that this one has taken over with their stack.
     pub moved_in: AtomicU64,
     /// Activations entered here or taken over that others have taken over: written by them.
@@ -329,6 +331,7 @@ const _: () = {
     assert!(size_of::<ModuleEntry>() == 256);
     assert!(size_of::<Node>() == 24);
     assert!(size_of::<RecordHead>() == 64);
+    assert!(crate::MAX_THREADS <= 1 << 16 && crate::MAX_FUNCTIONS <= 1 << 16);
     assert!(size_of::<RecordTimer>() == 64);
     assert!(size_of::<Histogram>() == 512);
     assert!(size_of::<TableHead>() == 48);

@@ -49,7 +49,7 @@ impl Ledger {
 
     /// Whether a record is the thread's.
     pub fn owns(&self, record: &RecordHead) -> bool {
-        record.thread.load(Ordering::Relaxed) == self.thread
+        u32::from(record.thread.load(Ordering::Relaxed)) == self.thread
     }
 
     /// Counts a call of the thread's that is not recorded.
@@ -92,7 +92,7 @@ impl Ledger {
     /// The record of the path that another thread's record is of, made where the thread has none yet that was made
     /// so.
     pub fn find_or_make_like(&mut self, other: &RecordHead) -> Option<&'static RecordHead> {
-        let function = other.function.load(Ordering::Relaxed);
+        let function = other.function.load(Ordering::Relaxed).into();
         let node = other.path.load(Ordering::Relaxed);
         let number = match self.make_by_node(function, node, For::Path) {
             Some(number) => Some(number),

@@ -17,9 +17,10 @@ use crate::os::parameters::ipath_parameters;
 pub fn make(thread: u32, tid: u32, function: u32, path: u32, what: For) -> Option<u32> {
     let index = areas::take_record(what, |count| SLOTS.reserve(count))?;
     let record = areas::record(index);
-    record.thread.store(thread, Ordering::Relaxed);
-    record.tid.store(u64::from(tid), Ordering::Relaxed);
-    record.function.store(function, Ordering::Relaxed);
+    // There are fewer of both: the abi has a check of it.
+    record.thread.store(thread as u16, Ordering::Relaxed);
+    record.function.store(function as u16, Ordering::Relaxed);
+    record.tid.store(tid, Ordering::Relaxed);
     record.path.store(path, Ordering::Release);
     Some(index)
 }
@@ -42,6 +43,12 @@ pub fn enter(record: &RecordHead) {
 #[inline(always)]
 pub fn unwind(record: &RecordHead) {
     add(&record.unwound, 1);
+}
+
+/// Counts a closed call as left by a tail call.
+#[inline(always)]
+pub fn left_by_tail_call(record: &RecordHead) {
+    add(&record.tail, 1);
 }
 
 /// The return address of the calls that a record counts; `None` where it counts those of many call

@@ -19,6 +19,23 @@ use crate::walk::Frame;
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
 pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> *mut Thread {
+    // SAFETY: the caller's promise.
+    unsafe { fast::<false>(function, slot, now) }
+}
+
+/// The same of an exit by a tail call.
+///
+/// # Safety
+/// As for [`ipath_fast_exit`].
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_fast_tail_exit(function: u64, slot: u64, now: u64) -> *mut Thread {
+    // SAFETY: the caller's promise.
+    unsafe { fast::<true>(function, slot, now) }
+}
+
+#[inline(always)]
+unsafe fn fast<const TAIL: bool>(function: u64, slot: u64, now: u64) -> *mut Thread {
     let function = function as u32;
     if !is_alive() {
         return DONE;
@@ -44,7 +61,14 @@ pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> 
         let top = (*calls).top;
         let is_innermost =
             (*top).slot == slot && (*top).function == function && thread::is_same(thread);
-        if !is_innermost || !list::end(calls, top, (*top).prev, now, record::try_close) {
+        let close = |record: &_, ticks, nested, outermost| {
+            let is_closed = record::try_close(record, ticks, nested, outermost);
+            if TAIL && is_closed {
+                record::left_by_tail_call(record);
+            }
+            is_closed
+        };
+        if !is_innermost || !list::end(calls, top, (*top).prev, now, close) {
             (*thread).now = now;
             return thread;
         }
@@ -79,6 +103,21 @@ fn meet() -> *mut Thread {
 /// Called by the exit stub with what [`ipath_fast_exit`] returned; the stub ends the thread's being busy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slot: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { slow::<false>(thread, function, slot) }
+}
+
+/// The same of an exit by a tail call.
+///
+/// # Safety
+/// As for [`ipath_slow_exit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_slow_tail_exit(thread: *mut Thread, function: u64, slot: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { slow::<true>(thread, function, slot) }
+}
+
+unsafe fn slow<const TAIL: bool>(thread: *mut Thread, function: u64, slot: u64) {
     let function = function as u32;
     // SAFETY: the stub's promise.
     unsafe {
@@ -106,6 +145,9 @@ pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slo
             let top = list::raise(calls, found);
             let close = |record: &_, ticks, nested, outermost| {
                 record::close(record, ticks, nested, outermost);
+                if TAIL {
+                    record::left_by_tail_call(record);
+                }
                 true
             };
             list::end(calls, top, caller, (*thread).now, close);

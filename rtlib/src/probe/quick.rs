@@ -182,9 +182,9 @@ macro_rules! entry {
     };
 }
 
-/// An exit.
+/// An exit; `$tail` is more that it counts in the record r9.
 macro_rules! exit {
-    () => {
+    ($tail:expr) => {
         concat!(
             "
     rdtsc
@@ -240,6 +240,9 @@ macro_rules! exit {
     mov edx, 0
     cmovb rax, rdx
     inc qword ptr [r9 + {closed}]
+            ",
+            $tail,
+            "
     add [r9 + {sum}], rdi
     add [r9 + {exclusive}], rax
     cmp dword ptr [r8 + {outermost}], 0

@@ -16,7 +16,7 @@ use abi::segment::{
 };
 
 use super::entry::{ipath_learn_walk, ipath_slow_entry, ipath_verify_walk};
-use super::exit::{ipath_fast_exit, ipath_slow_exit};
+use super::exit::{ipath_fast_exit, ipath_fast_tail_exit, ipath_slow_exit, ipath_slow_tail_exit};
 use super::next::{FIRST_ARGUMENT, FOUND};
 use super::quick::{self, SLOT};
 use crate::calls::Calls;
@@ -316,15 +316,20 @@ entry_stub!(
     ",
     { verify = sym ipath_verify_walk, }
 );
-stub!(
-    /// Called by the hook of an exit.
-    ipath_exit_stub,
-    "",
-    quick::exit!(),
-    "mov rdx, rdi",
-    "ud2",
-    ipath_fast_exit,
-    ipath_slow_exit,
+macro_rules! exit_stub {
+    (
+        $(#[$doc:meta])* $name:ident, $tail:expr, $fast:path, $slow:path,
+        { $($operand:ident = $kind:ident $value:expr,)* }
+    ) => {
+        stub!(
+            $(#[$doc])*
+            $name,
+            "",
+            quick::exit!($tail),
+            "mov rdx, rdi",
+            "ud2",
+            $fast,
+            $slow,
     {
         prev = const offset_of!(Activation, prev),
         // The record.
@@ -350,7 +355,27 @@ stub!(
         histograms = const offset_of!(Header, areas)
             + AREA_HISTOGRAMS * size_of::<Area>()
             + offset_of!(Area, offset),
+        $($operand = $kind $value,)*
     }
+        );
+    };
+}
+
+exit_stub!(
+    /// Called by the hook of an exit by a return.
+    ipath_exit_stub,
+    "",
+    ipath_fast_exit,
+    ipath_slow_exit,
+    {}
+);
+exit_stub!(
+    /// Called by the hook of an exit by a tail call.
+    ipath_tail_stub,
+    "inc qword ptr [r9 + {tail}]",
+    ipath_fast_tail_exit,
+    ipath_slow_tail_exit,
+    { tail = const offset_of!(RecordHead, tail), }
 );
 
 /// Blocks every signal; rdi is where the mask in force goes. rt_sigprocmask, system call 14: rdi

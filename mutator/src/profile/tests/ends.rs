@@ -3,6 +3,22 @@
 use super::{contract, read};
 use serde_json::json;
 
+/// Those that left by a tail call are of those that closed, and of one path each.
+#[test]
+fn calls_that_left_by_a_tail_call_are_on_their_paths() {
+    let mut value = contract();
+    let mut set = |place: &str, tail: u64| {
+        value.pointer_mut(place).unwrap()["tail"] = json!(tail);
+        read(&value).check().map_err(|e| e.to_string())
+    };
+    let wrong = "functions[0].tail is 0, but the paths give 4".to_owned();
+    assert_eq!(set("/paths/0", 4), Err(wrong));
+    assert_eq!(set("/functions/0", 4), Ok(()));
+    let more = "paths[0].tail is 11, but the paths give 10".to_owned();
+    assert_eq!(set("/paths/0", 11), Err(more));
+    assert_eq!(read(&value).tail_calls(), 4);
+}
+
 /// A function that never returns has no exit to be patched: no end of its calls is known, nor any time.
 #[test]
 fn calls_without_exits_have_no_times() {
