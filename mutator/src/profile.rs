@@ -325,4 +325,7 @@ pub struct Losses {
     pub open: Option<u64>,
     /// Calls whose stack could not be walked to its root.
     pub incomplete: u64,
+    /// Those by the names of what stopped the walks (docs/limits.md); empty in a profile that does not tell.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub causes: BTreeMap<String, u64>,
 }

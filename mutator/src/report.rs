@@ -365,7 +365,17 @@ impl<'p> Report<'p> {
             );
         }
         writeln!(out, "\nNot exact:")?;
-        lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
+        for line in &lines {
+            writeln!(out, "  {line}")?;
+        }
+        let mut causes: Vec<_> = self.profile.losses.causes.iter().collect();
+        causes.sort_by_key(|&(_, &n)| Reverse(n));
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let causes = causes.iter().map(|(cause, n)| format!("{cause} {n}"));
+        let causes = causes.collect::<Vec<_>>().join(", ");
+        writeln!(out, "  paths are incomplete by {}", printable(&causes))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -127,6 +128,8 @@ pub struct Losses {
     pub unwound: Option<u64>,
     pub open: Option<u64>,
     pub incomplete: u64,
+    #[serde(default)]
+    pub causes: BTreeMap<String, u64>,
 }
 
 impl Profile {
@@ -170,6 +173,12 @@ impl Profile {
                 }
             }
         }
+        let losses = &self.losses;
+        assert_eq!(
+            losses.causes.values().sum::<u64>(),
+            losses.incomplete,
+            "{losses:?}"
+        );
     }
 
     /// The function with this linkage or demangled name.

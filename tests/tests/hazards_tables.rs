@@ -3,13 +3,13 @@
 
 use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::{program, program_with, source};
-use ipath_tests::each_way::all_kept;
+use ipath_tests::each_way::{all_kept, counts_kept};
 use ipath_tests::exact::assert_output_kept;
 use ipath_tests::oracle;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{Profile, count};
 use ipath_tests::program::{Program, ipath_arguments};
-use ipath_tests::session::own_counts;
+use ipath_tests::session::{counts_of, own_counts};
 use ipath_tests::symbols::sites;
 use std::path::Path;
 
@@ -158,4 +158,20 @@ fn everything_in_go() {
             }
         }
     }
+}
+
+/// `causes`: walks that cannot go on say why, each call by one name.
+#[test]
+fn causes() {
+    let program = Program::new(&program("causes.c"), [""; 0]);
+    let own = counts_of(&program.plain().expect(0).stdout, "causes");
+    counts_kept(&program, 0, |profile| {
+        assert_eq!(profile.losses.causes, own);
+    });
+    // What called the program's first function is no code.
+    let scratch = Scratch::new("causes");
+    let file = scratch.file("p.json");
+    program.under_ipath(&["_start"], "count", &file).expect(0);
+    let causes = Profile::read(&file).losses.causes;
+    assert_eq!(causes, [("unknown-code".to_owned(), 1)].into());
 }

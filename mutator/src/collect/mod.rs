@@ -6,6 +6,7 @@ mod records;
 
 use std::collections::BTreeMap;
 
+use abi::cause::Cause;
 use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_COMPLETE, ROOT_CUT, ROOT_OVERFLOW};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -149,12 +150,7 @@ impl Collector {
                 metrics: counts(document, &raw),
             };
             if !entry.complete {
-                let loss = if root == ROOT_OVERFLOW {
-                    &mut profile.losses.overflow
-                } else {
-                    &mut profile.losses.incomplete
-                };
-                *loss = loss.saturating_add(raw.entered);
+                add_incomplete(&mut profile.losses, root, raw.entered);
             }
             let function = &mut profile.functions[index];
             function.tail = function.tail.saturating_add(entry.tail);
@@ -316,6 +312,17 @@ fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
     totals.counts.count = totals.counts.count.saturating_add(path.metrics.count);
     totals.unwound = totals.unwound.zip(path.unwound).map(sum);
     totals.open = totals.open.zip(path.open).map(sum);
+}
+
+/// Adds calls on a path that ends in this node.
+fn add_incomplete(losses: &mut Losses, root: u32, calls: u64) {
+    let add = |count: &mut u64| *count = count.saturating_add(calls);
+    if root == ROOT_OVERFLOW {
+        return add(&mut losses.overflow);
+    }
+    add(&mut losses.incomplete);
+    let cause = Cause::of_node(root).map_or("unknown", Cause::name);
+    add(losses.causes.entry(cause.to_owned()).or_default());
 }
 
 fn add_losses(profile: &mut Profile, segment: &Segment) {

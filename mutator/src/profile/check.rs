@@ -111,6 +111,14 @@ impl Profile {
                 return Err(sum(what.to_owned(), stated.unwrap_or(0), computed));
             }
         }
+        let causes = &self.losses.causes;
+        let computed = causes
+            .values()
+            .fold(0, |sum: u64, &n| sum.saturating_add(n));
+        if !causes.is_empty() && computed != self.losses.incomplete {
+            let what = "losses.causes".to_owned();
+            return Err(sum(what, computed, self.losses.incomplete));
+        }
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod cause;
 pub mod image;
 pub mod rule;
 pub mod segment;

@@ -1,5 +1,7 @@
 //! Unwind rules in one word: what a walk needs at a call site, cached by return address.
 
+use crate::cause::Cause;
+
 /// How the frame that a return address belongs to is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -30,7 +32,7 @@ pub enum Rule {
     /// Rules that need more registers than sp and rbp, or an expression.
     Full,
     /// The walk cannot go on: the path is incomplete.
-    Stop,
+    Stop(Cause),
 }
 
 /// Kind of [`Rule::FromRsp`].
@@ -64,6 +66,15 @@ pub const fn rbp_bytes(word: u64) -> i64 {
     (word >> 8) as i16 as i64 * 8
 }
 
+/// The cause of an encoded [`Rule::Stop`].
+#[inline(always)]
+pub const fn stop_cause(word: u64) -> Cause {
+    match Cause::of_node((word >> 32) as u32) {
+        Some(cause) => cause,
+        None => Cause::NoRule,
+    }
+}
+
 impl Rule {
     /// The rule as a word that is never 0: kind in bits 0 to 7, `rbp_words` in 8 to 23,
     /// `cfa_offset` or `cfa_at` in 32 to 63.
@@ -83,11 +94,11 @@ impl Rule {
             Self::Realigned { cfa_at, rbp_words } => frame(REALIGNED, cfa_at, rbp_words),
             Self::Root => frame(ROOT, 0, 0),
             Self::Full => frame(FULL, 0, 0),
-            Self::Stop => frame(STOP, 0, 0),
+            Self::Stop(cause) => frame(STOP, cause.node() as i32, 0),
         }
     }
 
-    /// The rule that [`Rule::encode`] made `word` from; anything else is [`Rule::Stop`].
+    /// The rule that [`Rule::encode`] made `word` from; anything else is [`Rule::Stop`] for want of one.
     #[inline(always)]
     pub const fn decode(word: u64) -> Self {
         let cfa_offset = cfa_offset(word) as i32;
@@ -107,14 +118,14 @@ impl Rule {
             },
             ROOT => Self::Root,
             FULL => Self::Full,
-            _ => Self::Stop,
+            _ => Self::Stop(stop_cause(word)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Rule;
+    use super::{Cause, Rule};
 
     #[test]
     fn every_rule_survives_its_word() {
@@ -135,13 +146,14 @@ mod tests {
                     },
                     Rule::Root,
                     Rule::Full,
-                    Rule::Stop,
+                    Rule::Stop(Cause::NoRule),
+                    Rule::Stop(Cause::OtherStack),
                 ] {
                     assert_ne!(rule.encode(), 0);
                     assert_eq!(Rule::decode(rule.encode()), rule);
                 }
             }
         }
-        assert_eq!(Rule::decode(0), Rule::Stop);
+        assert_eq!(Rule::decode(0), Rule::Stop(Cause::NoRule));
     }
 }

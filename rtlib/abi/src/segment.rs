@@ -13,14 +13,13 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"ipathseg");
 
 /// Node that ends a complete path: the walk came to a known root.
 pub const ROOT_COMPLETE: u32 = 1;
-/// Node that ends a path whose walk had to stop early.
-pub const ROOT_INCOMPLETE: u32 = 2;
 /// Node that stands for all paths beyond the limit on paths.
 pub const ROOT_OVERFLOW: u32 = 3;
 /// Node that ends a path cut at the depth the user asked for.
 pub const ROOT_CUT: u32 = 4;
 /// First node that is interned.
-pub const FIRST_NODE: u32 = 5;
+/// Between them are those that end incomplete paths: [`crate::cause::Cause`].
+pub const FIRST_NODE: u32 = 10;
 
 /// Bytes that the node, record and module areas are populated by at a time.
 pub const CHUNK: u64 = 64 * 1024;

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use abi::cause::Cause;
 use abi::rule::Rule;
 
 use super::cfi::{self, Cfa, RBP, RSP, RegisterRule};
@@ -17,10 +18,19 @@ pub fn learn(pc: u64) {
     MODULES.read_sometimes();
     match rule_of(pc) {
         Some(rule) => RULES.insert(pc, rule),
-        None if MODULES.are_whole() => RULES.insert(pc, Rule::Stop),
+        None if MODULES.are_whole() => RULES.insert(pc, Rule::Stop(why_none(pc))),
         // The maps could not be read, for want of a descriptor: the next one like it asks again.
         None => false,
     };
+}
+
+/// Why there is no rule for what stands at a return address's place.
+pub fn why_none(pc: u64) -> Cause {
+    match MODULES.find(pc.wrapping_sub(1)) {
+        None => Cause::UnknownCode,
+        Some(range) if !is_after_call(&range, pc) => Cause::NoCall,
+        Some(_) => Cause::NoRule,
+    }
 }
 
 /// The rule of a return address by tables and recipes.

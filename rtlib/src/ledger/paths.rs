@@ -235,7 +235,8 @@ mod tests {
     use super::*;
     use crate::os::parameters::ipath_parameters;
     use crate::walk::Walk;
-    use abi::segment::{ROOT_COMPLETE, ROOT_INCOMPLETE};
+    use abi::cause::Cause;
+    use abi::segment::ROOT_COMPLETE;
     use std::vec;
     use std::vec::Vec;
 
@@ -288,7 +289,7 @@ mod tests {
     fn paths_of_one_hash_are_told_apart() {
         let (mut paths, _memory) = paths();
         let mut all = vec![(7, walk(20, ROOT_COMPLETE)), (8, walk(20, ROOT_COMPLETE))];
-        all.push((7, walk(20, ROOT_INCOMPLETE)));
+        all.push((7, walk(20, Cause::NoRule.node())));
         all.push((7, walk(24, ROOT_COMPLETE)));
         all.push((7, walk(19, ROOT_COMPLETE)));
         let mut other = walk(20, ROOT_COMPLETE);

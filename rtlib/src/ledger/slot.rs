@@ -27,7 +27,7 @@ pub struct Slot {
     sites: [u64; INLINE],
 }
 
-/// The upper half of the hash; below it 14 bits of function, 15 of length and 3 of root.
+/// The upper half of the hash; below it 14 bits of function, 14 of length and 4 of root.
 ///
 /// The length is the largest for all longer ones, and 0 where the path is not told by sites. Then its nodes tell
 /// it. One that its node alone tells has that in the place of the hash, and no root.
@@ -40,7 +40,7 @@ const _: () = assert!(MAX_FUNCTIONS <= 1 << (Key::FUNCTION_END - Key::LEN_END));
 const _: () = assert!(FIRST_NODE <= 1 << Key::ROOT_END);
 
 impl Key {
-    const ROOT_END: u32 = 3;
+    const ROOT_END: u32 = 4;
     const LEN_END: u32 = 18;
     const FUNCTION_END: u32 = 32;
     const LONGEST: u64 = (1 << (Self::LEN_END - Self::ROOT_END)) - 1;

@@ -3,7 +3,7 @@
 //! C libraries put a thread's control block, at which its FS base is, at the end of its own stack. Of other stacks it
 //! is only known in which mapping they are.
 
-use abi::segment::ROOT_INCOMPLETE;
+use abi::cause::Cause;
 
 use super::frame::StackRange;
 use super::outcome::Walk;
@@ -14,7 +14,7 @@ use crate::os::{maps, sys, thread_pointer};
 
 /// Whether it may be the bounds of the stack's memory where a walk ended.
 pub fn is_at(walk: &Walk) -> bool {
-    walk.root == ROOT_INCOMPLETE && !walk.is_determined
+    Cause::of_node(walk.root).is_some() && !walk.is_determined
 }
 
 impl Walker {

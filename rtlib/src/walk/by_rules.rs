@@ -2,8 +2,9 @@
 
 use core::mem::offset_of;
 
+use abi::cause::Cause;
 use abi::rule;
-use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
 
 use super::buffers::Buffers;
 use super::memo::Read;
@@ -28,7 +29,7 @@ pub enum Step {
     /// There is none: the path is complete.
     Root,
     /// The rule says that the walk cannot go on.
-    Stop,
+    Stop(Cause),
     /// A place that is not on the stack.
     Astray,
     /// A frame that needs the full walk.
@@ -72,7 +73,7 @@ pub fn step(mut word: u64, at: At, high: u64, words: &mut impl Words) -> Step {
             cfa
         }
         rule::ROOT => return Step::Root,
-        rule::STOP => return Step::Stop,
+        rule::STOP => return Step::Stop(rule::stop_cause(word)),
         rule::FULL => return Step::Full,
         _ => return Step::Unknown,
     };
@@ -147,12 +148,12 @@ impl Walker {
                         walk.is_whole = true;
                         break;
                     }
-                    Step::Stop => {
-                        walk.root = ROOT_INCOMPLETE;
+                    Step::Stop(cause) => {
+                        walk.root = cause.node();
                         break;
                     }
                     Step::Astray => {
-                        walk.root = ROOT_INCOMPLETE;
+                        walk.root = Cause::OffStack.node();
                         walk.is_determined = false;
                         break;
                     }

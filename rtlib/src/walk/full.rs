@@ -1,7 +1,8 @@
 //! Walks with every callee-saved register, evaluating the unwind tables for each frame.
 
+use abi::cause::Cause;
 use abi::rule::Rule;
-use abi::segment::{ROOT_COMPLETE, ROOT_CUT, ROOT_INCOMPLETE};
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
 
 use super::by_rules::{At, Loaded, Step, step};
 use super::frame::Frame;
@@ -13,7 +14,7 @@ use crate::code::frame_pointer::{self, Evidence};
 use crate::code::modules::MODULES;
 use crate::code::published;
 use crate::code::return_address::{
-    is_after_call, is_after_system_call, is_context_start, is_entry_code, is_restorer,
+    is_after_call, is_after_system_call, is_context_start, is_entry_code, is_restorer, why_none,
 };
 use crate::code::rules::RULES;
 use crate::os::foreign::Window;
@@ -92,7 +93,12 @@ impl Walker {
                         high = other.high;
                         continue;
                     }
-                    walk.root = ROOT_INCOMPLETE;
+                    let cause = if signal_frame {
+                        Cause::OtherStack
+                    } else {
+                        Cause::OffStack
+                    };
+                    walk.root = cause.node();
                 }
                 Next::Root => {
                     walk.root = ROOT_COMPLETE;
@@ -101,7 +107,7 @@ impl Walker {
                         walk.stack = sp;
                     }
                 }
-                Next::Stop => walk.root = ROOT_INCOMPLETE,
+                Next::Stop(cause) => walk.root = cause.node(),
             }
             break;
         }
@@ -113,7 +119,7 @@ impl Walker {
 enum Next {
     Caller { pc: u64, signal_frame: bool },
     Root,
-    Stop,
+    Stop(Cause),
 }
 
 /// Takes the registers from the frame of `pc` to its caller's.
@@ -124,7 +130,12 @@ fn next(
     high: u64,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Next {
-    by_tables(registers, pc, is_return, high, load).unwrap_or(Next::Stop)
+    by_tables(registers, pc, is_return, high, load).unwrap_or_else(|| {
+        Next::Stop(match is_return {
+            true => why_none(pc),
+            false => Cause::Interrupted,
+        })
+    })
 }
 
 fn by_tables(
@@ -158,6 +169,17 @@ fn by_tables(
         return None;
     }
     let row = cfi::row_at(&fde, look_up)?;
+    let caller = by_row(registers, &row, fde.signal_frame, load);
+    Some(caller.unwrap_or(Next::Stop(Cause::OffStack)))
+}
+
+/// Takes the registers to the caller's by a row of the tables; `None` where what it names is not on the stack.
+fn by_row(
+    registers: &mut Registers,
+    row: &cfi::Row,
+    signal_frame: bool,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Next> {
     let cfa = match row.cfa {
         Cfa::Register(register, offset) => registers[register].wrapping_add(offset as u64),
         Cfa::Expression(expression) => cfi::evaluate(expression, registers, None, load)?,
@@ -184,7 +206,7 @@ fn by_tables(
     }
     Some(Next::Caller {
         pc: registers[cfi::RA],
-        signal_frame: fde.signal_frame,
+        signal_frame,
     })
 }
 
@@ -216,7 +238,8 @@ fn frame_pointer(
             cfa_offset: 16,
             rbp_words: -2,
         },
-        Evidence::Other => Rule::Stop,
+        Evidence::Other if is_return => Rule::Stop(Cause::NoRule),
+        Evidence::Other => Rule::Stop(Cause::Interrupted),
         Evidence::Doubtful => return None,
     };
     if is_return {
@@ -250,6 +273,8 @@ fn by_rule(
             })
         }
         Step::Root => Some(Next::Root),
-        Step::Stop | Step::Astray | Step::Full | Step::Unknown => None,
+        Step::Stop(cause) => Some(Next::Stop(cause)),
+        Step::Astray => Some(Next::Stop(Cause::OffStack)),
+        Step::Full | Step::Unknown => None,
     }
 }

@@ -95,7 +95,7 @@ impl Walker {
                         is_whole: true,
                     });
                 }
-                Step::Stop | Step::Astray => {
+                Step::Stop(_) | Step::Astray => {
                     return Ok(Stack {
                         id: high,
                         is_whole: false,

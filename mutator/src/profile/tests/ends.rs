@@ -19,6 +19,17 @@ fn calls_that_left_by_a_tail_call_are_on_their_paths() {
     assert_eq!(read(&value).tail_calls(), 4);
 }
 
+/// Each call on an incomplete path has one cause, in a profile that tells of causes.
+#[test]
+fn causes_add_up_to_what_is_incomplete() {
+    let mut value = contract();
+    value["losses"]["causes"] = json!({"off-stack": 2, "interrupted": 1});
+    let wrong = read(&value).check().unwrap_err().to_string();
+    assert_eq!(wrong, "losses.causes is 3, but the paths give 0");
+    value["losses"]["incomplete"] = json!(3);
+    read(&value).check().unwrap();
+}
+
 /// A function that never returns has no exit to be patched: no end of its calls is known, nor any time.
 #[test]
 fn calls_without_exits_have_no_times() {
