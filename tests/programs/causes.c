@@ -1,4 +1,4 @@
-/* Calls of `work` from where a walk cannot go on, for each reason that there is. Prints how many of each as
+/* Calls of `work` from where a walk cannot go on, for four reasons. Prints how many of each as
  * `causes NAME N`, and the calls. */
 #define _GNU_SOURCE
 #include "counted.h"

@@ -1,6 +1,6 @@
 /* Functions that leave by a tail call at times, and at times by a return: to a function of the program, to one
  * that leaves so itself, through a pointer, and to another library (usleep, which sleeps for SLEEP_US). Prints how often each
- * left by a tail call, as `tails NAME N`, and its calls. */
+ * left by a tail call, as `tails NAME N`. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -134,6 +134,20 @@ fn tail_to_stub() {
 /// As `stripped_no_cfi` where nothing of the program's own ever returns but the innermost functions.
 #[test]
 fn noreturn_stripped() {
+    for arguments in [["counts", "a", "bcd"], ["it", "lists", "these"]] {
+        stripped_equals_described("noreturn.c", &arguments, 3);
+    }
+}
+
+/// `cases_stripped`: tables of offsets to cases that make calls, functions that leave by tail calls alone, and those that
+/// are only jumped to.
+#[test]
+fn cases_stripped() {
+    stripped_equals_described("cases.c", &[], 0);
+}
+
+/// Paths to `work` in a program without symbols and unwind entries, against gdb on the same code with `-g`.
+fn stripped_equals_described(source: &str, arguments: &[&str], code: i32) {
     const FLAGS: [&str; 4] = [
         "-rdynamic",
         "-fno-asynchronous-unwind-tables",
@@ -142,23 +156,25 @@ fn noreturn_stripped() {
     ];
     for (position, size) in [("-no-pie", "-O2"), ("-pie", "-O2"), ("-pie", "-Os")] {
         let with = |flag| [&FLAGS[..], &[position, size, flag]].concat();
-        let described = program_with("noreturn.c", &with("-g"));
-        let bare = program_with("noreturn.c", &with("-s"));
-        for arguments in [["counts", "a", "bcd"], ["it", "lists", "these"]] {
-            let described = Program::new(&described, arguments);
-            let found = oracle::run(&described, &sites(&described.path, "work"));
-            println!("{position} {size}: {}", found.summary());
-            let program = Program::new(&bare, arguments);
-            let plain = program.plain().expect(3);
-            for program in [program.clone(), program.verified()] {
-                let scratch = Scratch::new("noreturn");
-                let file = scratch.file("p.json");
-                let ours = program.under_ipath(&["work"], "count,wall", &file);
-                assert_output_kept(&plain, &ours);
-                let profile = Profile::read(&file);
-                assert_equal(&profile, &found);
-                profile.assert_lossless();
-            }
+        let described = Program::new(
+            &program_with(source, &with("-g")),
+            arguments.iter().copied(),
+        );
+        let found = oracle::run(&described, &sites(&described.path, "work"));
+        println!("{source} {position} {size}: {}", found.summary());
+        let program = Program::new(
+            &program_with(source, &with("-s")),
+            arguments.iter().copied(),
+        );
+        let plain = program.plain().expect(code);
+        for program in [program.clone(), program.verified()] {
+            let scratch = Scratch::new("stripped");
+            let file = scratch.file("p.json");
+            let ours = program.under_ipath(&["work"], "count,wall", &file);
+            assert_output_kept(&plain, &ours);
+            let profile = Profile::read(&file);
+            assert_equal(&profile, &found);
+            profile.assert_lossless();
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Threads that are, or will be, inside the bytes that a patch overwrites.
 
-use ipath_tests::compile::program;
-use ipath_tests::place::ipath;
+use ipath_tests::compile::{program, program_with};
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::Profile;
+use ipath_tests::program::Program;
 use ipath_tests::session::{Session, own_counts};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::stands::stands;
@@ -256,6 +258,28 @@ fn preempted() {
 fn preempted_amid_recording() {
     for _ in 0..4 {
         survives_rounds("preempted.c", "50", &["outer", "work"], 1);
+    }
+}
+
+/// `preempted_small`: the same on stacks so small that one call's stack pointer is near another's. No result is wrong, and
+/// every call is recorded or counted as missed.
+#[test]
+fn preempted_small() {
+    const THREADS: u64 = 16;
+    for stack in ["-DSTACK=896", "-DSTACK=4096"] {
+        let program = program_with("preempted_small.c", &[stack]);
+        let program = Program::new(&program, [""; 0]);
+        let scratch = Scratch::new("preempted-small");
+        let file = scratch.file("p.json");
+        for metrics in ["count,wall", "count"] {
+            let ours = program.under_ipath(&["outer", "work"], metrics, &file);
+            let own = own_counts(&ours.expect(0).stdout)["outer"];
+            let profile = Profile::read(&file);
+            let recorded = profile.calls("outer") + profile.calls("work") + profile.losses.missed;
+            // Each of `outer` makes two of `work`; of those under way at the end some have been made.
+            let all = 3 * own..=3 * (own + THREADS);
+            assert!(all.contains(&recorded), "{recorded} of {all:?}");
+        }
     }
 }
 

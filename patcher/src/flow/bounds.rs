@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
-use super::continued::{Behind, Own, is_as_at_entry};
+use super::continued::{Behind, Own, is_as_at_entry, tail_call};
 use super::graph::{Doubt, Flow};
 use super::height::{Calls, Heights};
 use super::module::ModuleContext;
@@ -51,8 +51,10 @@ enum Verdict {
 struct Followed {
     verdict: Verdict,
     recipes: Vec<(Svma, Recipe)>,
-    /// Where its calls go.
+    /// Where its calls go, tail calls too.
     calls: Vec<Svma>,
+    /// Where its tail calls go.
+    tail_calls: Vec<Svma>,
     /// Is the stack aligned at each of its calls, of which there is one?
     is_aligned: bool,
     /// What has been called, with what is behind the call.
@@ -65,6 +67,8 @@ struct Followed {
 struct Search {
     known: Known,
     starts: Vec<Svma>,
+    /// Those that are called, as far as a sweep of the code tells.
+    called: HashSet<Svma>,
     followed: BTreeMap<Svma, Followed>,
 }
 
@@ -74,11 +78,12 @@ impl Search {
         let known = Known::of(image);
         let gaps = known.gaps(image);
         let (mut starts, called) = starts(image, context, &known, &gaps)?;
+        let is_function = |at: Svma| called.contains(&at) || known.begins(at);
         let followed = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
             let each = starts.iter().copied().take(MOST);
             each.filter_map(|start| {
                 let range = range(&known, starts, start)?;
-                Some((start, follow(image, context, range, None)?))
+                Some((start, follow(image, context, range, None, &is_function)?))
             })
             .collect()
         };
@@ -92,11 +97,23 @@ impl Search {
                     .is_none_or(|f| f.verdict == Verdict::Wrong);
                 !is_wrong || keeps_called && called.contains(start)
             });
+            // What is only jumped to begins a function, too.
+            let functions = followed.iter().filter(|(start, f)| match f.verdict {
+                Verdict::Sound => true,
+                Verdict::Unproven => called.contains(start),
+                Verdict::Wrong => false,
+            });
+            let tails = functions.flat_map(|(_, f)| &f.tail_calls);
+            let tails = tails.filter(|&&at| image.is_code(at) && !known.covers(at));
+            starts.extend(tails.filter(|_| keeps_called));
+            starts.sort_unstable();
+            starts.dedup();
         }
         let followed = followed(&starts);
         Some(Self {
             known,
             starts,
+            called,
             followed,
         })
     }
@@ -161,6 +178,7 @@ pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeM
             pointed_at.insert(start);
         }
     }
+    let is_function = |at: Svma| search.called.contains(&at) || search.known.begins(at);
     let mut seen = HashSet::new();
     // What is called for sure first.
     let mut work: Vec<Svma> = pointed_at.iter().copied().collect();
@@ -171,7 +189,7 @@ pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeM
             continue;
         }
         let again = range(&search.known, &search.starts, at)
-            .and_then(|range| follow(image, context, range, Some(&returning)))
+            .and_then(|range| follow(image, context, range, Some(&returning), &is_function))
             .filter(|again| again.verdict != Verdict::Wrong)
             .filter(|again| again.is_aligned || !pointed_at.contains(&at));
         if let Some(again) = again {
@@ -249,6 +267,12 @@ impl Known {
         let after = self.ranges.partition_point(|r| r.start <= at);
         let before = after.checked_sub(1).map(|index| &self.ranges[index]);
         before.is_some_and(|r| at < r.end)
+    }
+
+    /// Does a function begin there?
+    fn begins(&self, at: Svma) -> bool {
+        let index = self.ranges.partition_point(|r| r.start < at);
+        self.ranges.get(index).is_some_and(|r| r.start == at)
     }
 
     /// The code of which they are not, where calls are made in it.
@@ -341,6 +365,7 @@ fn follow(
     context: &ModuleContext<'_>,
     range: Range<Svma>,
     returning: Option<&Returning>,
+    is_function: &dyn Fn(Svma) -> bool,
 ) -> Option<Followed> {
     let function = nameless(range);
     let flow = Flow::of(image, context, &function)?;
@@ -348,20 +373,24 @@ fn follow(
     let returns = |call: &Instruction| {
         returning.is_some_and(|returning| returning.is_sure(image, &flow, call))
     };
-    let own = Own::of(&flow, &heights, returns);
+    let own = Own::of(&flow, &heights, returns, is_function);
     let is_own = |at: u64| flow.index_of(at).is_some_and(|index| own.is_own[index]);
     let calls = flow
         .insns
         .iter()
         .filter(|insn| insn.flow_control() == FlowControl::Call && is_own(insn.ip()));
-    let calls = calls.map(|call| Svma(call.near_branch_target())).collect();
+    let calls = calls.map(|call| Svma(call.near_branch_target()));
+    let tail_calls = (0..flow.insns.len()).filter(|&index| own.is_own[index]);
+    let tail_calls = tail_calls.filter_map(|index| tail_call(&flow, &heights, index));
+    let tail_calls: Vec<Svma> = tail_calls.collect();
     let recipes = recipe::of_heights(image, &flow, &heights, |index| own.is_own[index]);
     let callees = own.calls(&flow);
     let callees = callees.filter_map(|(call, behind)| Some((callee(call)?, behind)));
     Some(Followed {
         verdict: verdict(&flow, &heights, &own),
         recipes,
-        calls,
+        calls: calls.chain(tail_calls.iter().copied()).collect(),
+        tail_calls,
         is_aligned: own.is_aligned(&flow, &heights),
         callees: callees.collect(),
         end: end(&flow, &own),

@@ -1,13 +1,14 @@
 //! Which instructions belong to a function of which only the start is known. Behind a call that does not
 //! return another function may begin, or a part of one.
 //!
-//! What is behind a call is its function's where that leads to a return at which the stack is as it was at
-//! the entry: another function's return would have it as it was at the call, where it is lower.
+//! What is behind a call is its function's where that leads to a return, or a jump to another function, at which the
+//! stack is as it was at the entry: another function's return would have it as it was at the call, where it is lower.
 
 use iced_x86::{FlowControl, Instruction};
 
 use super::graph::Flow;
 use super::height::{CallerFramePointer, Heights};
+use crate::addr::Svma;
 use crate::insn::{ends_block, is_call, is_jump, is_padding};
 
 /// The instructions of a function, by index.
@@ -20,9 +21,14 @@ pub struct Own {
 
 impl Own {
     /// Follows `flow`, whose stack heights these are if every call returns. Of those for which `returns` holds
-    /// that is known.
-    pub fn of(flow: &Flow, heights: &Heights, returns: impl Fn(&Instruction) -> bool) -> Self {
-        let leads_back = leads_back(flow, heights);
+    /// that is known, and that a function begins where `is_function` holds.
+    pub fn of(
+        flow: &Flow,
+        heights: &Heights,
+        returns: impl Fn(&Instruction) -> bool,
+        is_function: impl Fn(Svma) -> bool,
+    ) -> Self {
+        let leads_back = leads_back(flow, heights, is_function);
         let mut is_own = vec![false; flow.insns.len()];
         let start = flow.index_of(flow.ranges[0].start.0);
         let mut work: Vec<usize> = start.into_iter().collect();
@@ -36,6 +42,8 @@ impl Own {
                 !is_behind || is_aligned(heights, index) && (leads_back[to] || returns(insn))
             });
             work.extend(next);
+            // More may have been read of a table than it has.
+            work.extend(switched(flow, index).filter(|&to| leads_back[to]));
         }
         let returns = start.is_some_and(|index| leads_back[index]);
         Self { is_own, returns }
@@ -90,16 +98,18 @@ pub enum Behind {
 }
 
 /// Whether each instruction leads to a return with the stack as it was.
-fn leads_back(flow: &Flow, heights: &Heights) -> Vec<bool> {
+fn leads_back(flow: &Flow, heights: &Heights, is_function: impl Fn(Svma) -> bool) -> Vec<bool> {
     let mut before = vec![Vec::new(); flow.insns.len()];
     let mut found = vec![false; flow.insns.len()];
     let mut work = Vec::new();
     for (index, insn) in flow.insns.iter().enumerate() {
-        if insn.flow_control() == FlowControl::Return && is_as_at_entry(heights, index) {
+        let is_return = insn.flow_control() == FlowControl::Return;
+        let is_tail_call = || tail_call(flow, heights, index).is_some_and(&is_function);
+        if is_return && is_as_at_entry(heights, index) || is_tail_call() {
             work.push(index);
         }
         if !is_call(insn) || is_aligned(heights, index) {
-            for to in successors(flow, index) {
+            for to in successors(flow, index).chain(switched(flow, index)) {
                 before[to].push(index);
             }
         }
@@ -119,6 +129,13 @@ pub fn is_as_at_entry(heights: &Heights, index: usize) -> bool {
     heights.before(index) == Some(0) && caller == CallerFramePointer::InPlace
 }
 
+/// Where the instruction of this index jumps out of the function, with the stack as it was at the entry.
+pub fn tail_call(flow: &Flow, heights: &Heights, index: usize) -> Option<Svma> {
+    let insn = &flow.insns[index];
+    let is_out = is_jump(insn) && !flow.contains(insn.near_branch_target());
+    (is_out && is_as_at_entry(heights, index)).then(|| Svma(insn.near_branch_target()))
+}
+
 /// Is the stack at the call of this index lower than at the entry, and aligned as at every call (psABI
 /// 3.2.2)? From a wrong start it would seem not to be.
 fn is_aligned(heights: &Heights, index: usize) -> bool {
@@ -126,6 +143,13 @@ fn is_aligned(heights: &Heights, index: usize) -> bool {
     const RETURN_ADDRESS: i64 = 8;
     let height = heights.before(index);
     height.is_some_and(|h| h < 0 && (h - RETURN_ADDRESS) % ALIGNMENT == 0)
+}
+
+/// Where the instruction of this index goes on through one of the function's jump tables.
+fn switched(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {
+    let is_through_table = flow.is_switch(&flow.insns[index]);
+    let targets = flow.switched.iter().filter(move |_| is_through_table);
+    targets.filter_map(|&at| flow.index_of(at))
 }
 
 fn successors(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {

@@ -7,7 +7,7 @@ use iced_x86::{Instruction, Mnemonic};
 
 use super::branch::Branch;
 use super::exit::Leave;
-use super::tables::Jumps;
+use super::tables::{Jumps, is_indirect_jump};
 use crate::addr::Svma;
 
 /// Why the code of a function is not known well enough to move anything but its exits.
@@ -98,6 +98,13 @@ impl Flow {
     /// Can control arrive at `at` other than by a direct branch?
     pub fn is_mark(&self, at: u64) -> bool {
         self.marks.binary_search(&at).is_ok()
+    }
+
+    /// Does an instruction jump through one of the function's own tables for sure?
+    pub fn is_switch(&self, insn: &Instruction) -> bool {
+        let is_among = |jumps: &[u64]| jumps.binary_search(&insn.ip()).is_ok();
+        let is_other = is_among(&self.jumps.by_pointer) || is_among(&self.jumps.away);
+        is_indirect_jump(insn) && !self.unexplained && !is_other
     }
 
     /// The index of the instruction that starts at `at`.

@@ -208,6 +208,28 @@ pub unsafe fn find(calls: *mut Calls, function: u32, slot: u64) -> *mut Activati
     }
 }
 
+/// Has the activation of `function` with its return address at `slot`, if there is one, stay open: its end is not seen.
+/// The list may be in the middle of a change, by a call that the caller has interrupted.
+///
+/// # Safety
+/// The list is the calling thread's.
+#[cold]
+pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
+    /// None of a function.
+    const NEVER: u32 = u32::MAX;
+    // SAFETY: the links between a list's places never change; it ends at the bottom.
+    unsafe {
+        let mut at = (&raw const (*calls).top).read_volatile();
+        while (*at).slot != BOTTOM {
+            if (*at).slot == slot && (*at).function == function {
+                (*at).generation = NEVER;
+                return;
+            }
+            at = (*at).prev;
+        }
+    }
+}
+
 /// What encloses an activation: the next one below it, where it is not the innermost of all the next one
 /// on the same stack, or the bottom.
 ///

@@ -24,9 +24,9 @@ pub fn learn(pc: u64) {
     };
 }
 
-/// Why there is no rule for what stands at a return address's place.
+/// Why there is no rule for what stands at a return address's place, which has been looked for.
 pub fn why_none(pc: u64) -> Cause {
-    match MODULES.find(pc.wrapping_sub(1)) {
+    match MODULES.known(pc.wrapping_sub(1)) {
         None => Cause::UnknownCode,
         Some(range) if !is_after_call(&range, pc) => Cause::NoCall,
         Some(_) => Cause::NoRule,

@@ -45,12 +45,6 @@ pub fn unwind(record: &RecordHead) {
     add(&record.unwound, 1);
 }
 
-/// Counts a closed call as left by a tail call.
-#[inline(always)]
-pub fn left_by_tail_call(record: &RecordHead) {
-    add(&record.tail, 1);
-}
-
 /// The return address of the calls that a record counts; `None` where it counts those of many call
 /// sites.
 pub fn call_site(record: &RecordHead) -> Option<u64> {
@@ -78,20 +72,25 @@ fn end(record: &RecordHead) {
 }
 
 /// Adds a call that returned: `ticks` in all, `nested` of them in probed functions it called,
-/// `outermost` unless a call of the same function encloses it.
-pub fn close(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
-    add_closed::<true>(record, ticks, nested, outermost);
+/// `outermost` unless a call of the same function encloses it; with `TAIL` it has left by a tail call.
+pub fn close<const TAIL: bool>(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
+    add_closed::<true, TAIL>(record, ticks, nested, outermost);
 }
 
 /// The same where it takes no more memory; false where nothing has been done.
 #[inline(always)]
-pub fn try_close(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) -> bool {
+pub fn try_close<const TAIL: bool>(
+    record: &RecordHead,
+    ticks: u64,
+    nested: u64,
+    outermost: bool,
+) -> bool {
     let closed = record.closed.load(Ordering::Relaxed);
     let must_grow = |number| must_grow(timer(record, number), number, ticks);
     if closed != 0 && (is_full(closed) || (0..timers()).any(must_grow)) {
         return false;
     }
-    add_closed::<false>(record, ticks, nested, outermost);
+    add_closed::<false, TAIL>(record, ticks, nested, outermost);
     true
 }
 
@@ -107,11 +106,19 @@ fn timers() -> usize {
 }
 
 #[inline(always)]
-fn add_closed<const GROW: bool>(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
+fn add_closed<const GROW: bool, const TAIL: bool>(
+    record: &RecordHead,
+    ticks: u64,
+    nested: u64,
+    outermost: bool,
+) {
     begin(record);
     let closed = record.closed.load(Ordering::Relaxed);
     let is_first = closed == 0;
     add(&record.closed, 1);
+    if TAIL {
+        add(&record.tail, 1);
+    }
     for number in 0..timers() {
         let timer = timer(record, number);
         add(&timer.sum, ticks);

@@ -17,7 +17,12 @@ pub unsafe fn begin(thread: *mut Thread, slot: u64) -> bool {
         let Err(busy) = change(thread, 0, slot) else {
             return true;
         };
-        is_left(thread, busy, slot) && change(thread, busy, slot).is_ok()
+        is_left(thread, busy, slot)
+            && match change(thread, busy, slot) {
+                // A handler on top has found it left, too, and is done.
+                Err(0) => change(thread, 0, slot).is_ok(),
+                changed => changed.is_ok(),
+            }
     }
 }
 
@@ -75,11 +80,10 @@ unsafe fn is_left(thread: *mut Thread, busy: u64, slot: u64) -> bool {
         (true, true) => !is_deeper,
         (true, false) => true,
         (false, true) => false,
-        (false, false) if is_deeper => false,
-        (false, false) if busy.abs_diff(slot) < SIGNAL_FRAME => true,
+        (false, false) if is_deeper || !is_same && busy.abs_diff(slot) >= SIGNAL_FRAME => false,
         // One mapping may hold more than one coroutine's stack, and a handler go on on another than it has interrupted:
-        // that call is recorded on when its coroutine goes on.
-        (false, false) => is_same && (!coroutines::are_known() || is_gone(busy)),
+        // that call is recorded on when its coroutine goes on. Two calls are not at one slot.
+        (false, false) => busy == slot || !coroutines::are_known() || is_gone(busy),
     }
 }
 

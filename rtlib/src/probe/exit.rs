@@ -52,7 +52,11 @@ unsafe fn fast<const TAIL: bool>(function: u64, slot: u64, now: u64) -> *mut Thr
             true => !moving::is_begun(calls),
             false => list::is_empty(calls) && !code::coroutines::are_known(),
         };
-        if has_none || !busy::begin(thread, slot) {
+        if has_none {
+            return DONE;
+        }
+        if !busy::begin(thread, slot) {
+            list::leave_open(calls, function, slot);
             return DONE;
         }
         if moves {
@@ -61,14 +65,7 @@ unsafe fn fast<const TAIL: bool>(function: u64, slot: u64, now: u64) -> *mut Thr
         let top = (*calls).top;
         let is_innermost =
             (*top).slot == slot && (*top).function == function && thread::is_same(thread);
-        let close = |record: &_, ticks, nested, outermost| {
-            let is_closed = record::try_close(record, ticks, nested, outermost);
-            if TAIL && is_closed {
-                record::left_by_tail_call(record);
-            }
-            is_closed
-        };
-        if !is_innermost || !list::end(calls, top, (*top).prev, now, close) {
+        if !is_innermost || !list::end(calls, top, (*top).prev, now, record::try_close::<TAIL>) {
             (*thread).now = now;
             return thread;
         }
@@ -144,10 +141,7 @@ unsafe fn slow<const TAIL: bool>(thread: *mut Thread, function: u64, slot: u64) 
             let caller = list::enclosing(calls, found);
             let top = list::raise(calls, found);
             let close = |record: &_, ticks, nested, outermost| {
-                record::close(record, ticks, nested, outermost);
-                if TAIL {
-                    record::left_by_tail_call(record);
-                }
+                record::close::<TAIL>(record, ticks, nested, outermost);
                 true
             };
             list::end(calls, top, caller, (*thread).now, close);

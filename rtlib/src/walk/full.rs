@@ -133,6 +133,7 @@ fn next(
     by_tables(registers, pc, is_return, high, load).unwrap_or_else(|| {
         Next::Stop(match is_return {
             true => why_none(pc),
+            false if MODULES.known(pc).is_none() => Cause::UnknownCode,
             false => Cause::Interrupted,
         })
     })
@@ -156,7 +157,8 @@ fn by_tables(
             return Some(Next::Root);
         }
         if is_return && is_restorer(&range, pc) {
-            return leave_signal_frame(registers, load);
+            let interrupted = leave_signal_frame(registers, load);
+            return Some(interrupted.unwrap_or(Next::Stop(Cause::OffStack)));
         }
         // What a signal has interrupted has one where a system call has just returned. Where a call has, it may as
         // well be at the entry of the next function.
@@ -238,7 +240,7 @@ fn frame_pointer(
             cfa_offset: 16,
             rbp_words: -2,
         },
-        Evidence::Other if is_return => Rule::Stop(Cause::NoRule),
+        Evidence::Other if is_return => Rule::Stop(why_none(pc)),
         Evidence::Other => Rule::Stop(Cause::Interrupted),
         Evidence::Doubtful => return None,
     };
