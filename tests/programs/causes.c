@@ -17,6 +17,13 @@ CODE("no_rule", "push %r12\nmov %rsp, %r12\nsub %rdi, %rsp\nmov $1, %edi\ncall w
 void no_call(void);
 CODE("no_call", ".cfi_startproc\nsub $8, %rsp\n.cfi_adjust_cfa_offset 8\nlea 1f(%rip), %rax\npush %rax\nmov $1, %edi\n"
                 "jmp work\nnop\n1: add $8, %rsp\n.cfi_adjust_cfa_offset -16\nret\n.cfi_endproc");
+/* Calls `work` so, and another way, where a walk needs more than the stack pointer and rbp. */
+long by_rbx(long x);
+CODE("by_rbx", ".cfi_startproc\npush %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset %rbx, -16\nmov %rsp, %rbx\n"
+               ".cfi_def_cfa_register %rbx\nmov $1, %edi\ncall work\n.cfi_def_cfa %rsp, 16\npop %rbx\n"
+               ".cfi_def_cfa_offset 8\nret\n.cfi_endproc");
+void no_call_to(long x, long (*function)(long));
+CODE("no_call_to", "push %rbp\nxor %ebp, %ebp\nlea 1f(%rip), %rax\npush %rax\njmp *%rsi\n.skip 8, 0x90\n1: pop %rbp\nret");
 /* Says that its frame is where rbp points to, which it does not. */
 void off_stack(void);
 CODE("off_stack", ".cfi_startproc\npush %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset %rbp, -16\n.cfi_def_cfa_register %rbp\n"
@@ -36,19 +43,21 @@ static void on_signal(int signal)
 
 int main(void)
 {
-    enum { NO_RULE = 3, NO_CALL = 4, OFF_STACK = 5, INTERRUPTED = 6 };
+    enum { NO_RULE = 3, NO_CALL = 4, OTHER_NO_CALL = 20, OFF_STACK = 5, INTERRUPTED = 6 };
     signal(SIGILL, on_signal);
     for (int i = 0; i < NO_RULE; i++)
         no_rule(64 + 32 * i);
     for (int i = 0; i < NO_CALL; i++)
         no_call();
+    for (int i = 0; i < OTHER_NO_CALL; i++)
+        no_call_to(i, i % 4 ? work : by_rbx);
     for (int i = 0; i < OFF_STACK; i++)
         off_stack();
     for (volatile int i = 0; i < INTERRUPTED; i++)
         if (sigsetjmp(back, 1) == 0)
             interrupted();
     printf("causes no-unwind-rule %d\ncauses no-return-address %d\ncauses off-stack %d\ncauses interrupted %d\n", NO_RULE,
-           NO_CALL, OFF_STACK, INTERRUPTED);
+           NO_CALL + OTHER_NO_CALL, OFF_STACK, INTERRUPTED);
     printf("calls work %ld\n", calls);
     return 0;
 }

@@ -330,51 +330,70 @@ fn rlimit_as() {
     assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
 }
 
-/// `tail_call_time`: what has left by a tail call is told from what has returned, by function and by path, and nobody
-/// says that nothing was lost. The program knows how often that was.
-#[test]
-fn tail_call_time() {
-    let program = Program::new(&program("tail_call_time.c"), [""; 0]);
+/// Runs a program that counts its own tail calls: they are told from returns by function and by path, and nobody says
+/// then that nothing was lost.
+fn tails_are_told(program: &Program, also: &[&str]) {
     let plain = program.plain().expect(0);
     let tails = counts_of(&plain.stdout, "tails");
     let names: Vec<&str> = tails.keys().map(String::as_str).collect();
-    let scratch = Scratch::new("tail_call_time");
+    let scratch = Scratch::new("tails");
     let file = scratch.file("p.json");
-    for functions in [&names[..], &["slow"]] {
+    for functions in [&names[..], also] {
         let ours = program.under_ipath(functions, "count,wall", &file);
         assert_output_kept(&plain, &ours);
         let profile = Profile::read(&file);
         profile.assert_lossless();
+        assert_eq!(
+            profile.functions.len(),
+            functions.len(),
+            "{:?}",
+            profile.refused
+        );
         for (index, function) in profile.functions.iter().enumerate() {
             let own = tails.get(&function.name).copied().unwrap_or(0);
             assert_eq!(function.tail, own, "{}", function.name);
             let paths = profile.paths.iter().filter(|p| p.function == index);
             assert_eq!(paths.map(|p| p.tail).sum::<u64>(), own, "{}", function.name);
         }
-        let report = Run::ipath([OsStr::new("report"), file.as_os_str()])
-            .run()
-            .expect(0)
-            .stdout;
+        let report = Run::ipath([OsStr::new("report"), file.as_os_str()]);
+        let report = report.run().expect(0).stdout;
         let all: u64 = profile.functions.iter().map(|f| f.tail).sum();
         let says = report.contains(&format!("{all} calls left by a tail call, timed without"));
         assert_eq!(says, all != 0, "{report}");
         assert_eq!(report.contains("Nothing was lost"), all == 0, "{report}");
     }
-    let listed = Run::ipath([
-        OsStr::new("list"),
-        OsStr::new("--json"),
-        program.path.as_os_str(),
-    ])
-    .run()
-    .expect(0);
-    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
-    for function in listed["functions"].as_array().expect("a list") {
-        let name = function["name"].as_str().expect("a name");
+}
+
+#[test]
+fn tail_exits() {
+    let program = Program::new(&program("tail_exits.c"), [""; 0]);
+    tails_are_told(&program, &["slow", "into"]);
+}
+
+/// `tail_call_time`: to a function of the program, a chain, through a pointer and into another library; `list` says
+/// which exits are such.
+#[test]
+fn tail_call_time() {
+    let program = Program::new(&program("tail_call_time.c"), [""; 0]);
+    tails_are_told(&program, &["slow"]);
+    let path = program.path.as_os_str();
+    let listed = Run::ipath([OsStr::new("list"), OsStr::new("--json"), path]);
+    let listed = listed.run().expect(0).stdout;
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+    for (name, tail_exits) in [
+        ("slow", 0),
+        ("direct", 1),
+        ("chain", 1),
+        ("by_pointer", 1),
+        ("library", 1),
+    ] {
+        let functions = listed["functions"].as_array().expect("a list");
+        let function = functions
+            .iter()
+            .find(|f| f["name"] == name)
+            .expect("listed");
         let exits = function["exits"].as_array().expect("a list").len();
-        let expected = if tails.contains_key(name) { 1 } else { 0 };
-        if name == "slow" || expected == 1 {
-            assert_eq!(function["tail_exits"], expected, "{function}");
-            assert_eq!(exits, 1 + expected, "{function}");
-        }
+        assert_eq!(function["tail_exits"], tail_exits, "{function}");
+        assert_eq!(exits, 1 + tail_exits, "{function}");
     }
 }
