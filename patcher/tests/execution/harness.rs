@@ -9,8 +9,9 @@ use patcher::plan::{Effects, FunctionPlan, ModuleContext, plan_points};
 use patcher::{Avma, Bias, Svma};
 use proptest::prelude::*;
 
-use super::machine::{self, ENTERED, LEFT, Machine, State};
+use super::machine::{self, ENTERED, LEFT, Machine, State, TAILED};
 use super::program::{self, DATA, LOG, TEXT};
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 /// Entry and all exits.
 pub const BOTH: Effects = Effects {
@@ -170,10 +171,20 @@ impl Case<'_> {
             prop_assert_eq!(run.get(before), Some(&ENTERED));
         }
         if !self.want.exits {
-            prop_assert_eq!(count(LEFT), 0);
+            prop_assert_eq!(count(LEFT) + count(TAILED), 0);
         } else if plan.exits.iter().all(|e| e.outcome.is_ok()) {
-            prop_assert_eq!(count(LEFT), 1);
-            prop_assert_eq!(run.last(), Some(&LEFT));
+            prop_assert_eq!(count(LEFT) + count(TAILED), 1);
+            // It has returned itself, or what it has left to.
+            let is_own = |pc: &&u64| (self.start..self.end).contains(*pc);
+            if let Some(&last) = executed.iter().rfind(is_own) {
+                let code = &self.code[(last - TEXT) as usize..];
+                let last = Decoder::with_ip(64, code, last, DecoderOptions::NONE).decode();
+                let way = match last.flow_control() {
+                    FlowControl::Return => LEFT,
+                    _ => TAILED,
+                };
+                prop_assert_eq!(run.last(), Some(&way), "by {}", last);
+            }
         }
         Ok(())
     }
@@ -194,7 +205,7 @@ pub fn prepare(machine: &mut Machine, plan: &FunctionPlan) -> Option<Vec<Emitted
         let hooks = Hooks {
             entry_cell: Avma(machine.base() + machine::ENTRY_CELL),
             exit_cell: Avma(machine.base() + machine::EXIT_CELL),
-            tail_cell: Avma(machine.base() + machine::EXIT_CELL),
+            tail_cell: Avma(machine.base() + machine::TAIL_CELL),
             point_cell: Some(Avma(machine.base() + machine::POINT_CELL)),
             id: 7,
         };

@@ -62,14 +62,16 @@ const REACH: usize = (1 << 31) + (1 << 16);
 pub const ENTRY_CELL: u64 = TRAMPOLINES;
 pub const EXIT_CELL: u64 = TRAMPOLINES + 8;
 pub const POINT_CELL: u64 = TRAMPOLINES + 16;
+pub const TAIL_CELL: u64 = TRAMPOLINES + 24;
 /// The room for each stub; the cells have as much.
 const STUB: u64 = 0x80;
 /// Where the first trampoline goes.
-pub const FIRST: u64 = TRAMPOLINES + 4 * STUB;
+pub const FIRST: u64 = TRAMPOLINES + 5 * STUB;
 
 /// What hooks for entries and exits leave in the log.
 pub const ENTERED: u8 = 0xe0;
 pub const LEFT: u8 = 0xe1;
+pub const TAILED: u8 = 0xe2;
 
 /// The length of a stepping stone.
 const STONE: u64 = patcher::emit::STONE;
@@ -156,6 +158,7 @@ impl Machine {
             (ENTRY_CELL, Some(ENTERED)),
             (EXIT_CELL, Some(LEFT)),
             (POINT_CELL, None),
+            (TAIL_CELL, Some(TAILED)),
         ];
         for (index, (cell, tag)) in cells.into_iter().enumerate() {
             let at = TRAMPOLINES + STUB * (1 + index as u64);
@@ -195,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// Which hooks have run, in their order: [`ENTERED`], [`LEFT`], and the numbers of points.
+    /// Which hooks have run, in their order: [`ENTERED`], [`LEFT`] or [`TAILED`], and the numbers of points.
     pub fn hooks_run(&self) -> Vec<u8> {
         let end = self.read(LOG, 8).try_into().expect("eight bytes");
         let len = u64::from_le_bytes(end) - self.base() - LOG - 8;
