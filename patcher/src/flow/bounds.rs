@@ -1,9 +1,9 @@
 //! Recipes for code that has neither symbols nor unwind entries: where its functions start is found by a
 //! sweep of the text.
 //!
-//! A start is where a call goes, or what has its address taken, or what the loader calls. The second may as well be
-//! a label. What is followed from a wrong start shows: at some return the stack would not be as it was at the entry. So
-//! a start counts where a return is reached with the stack as it was, and none otherwise; functions
+//! A start is where a call goes, or a tail call, or what has its address taken, or what the loader calls. The third may
+//! as well be a label. What is followed from a wrong start shows: at some return the stack would not be as it was at the
+//! entry. So a start counts where a return, or a tail call of a function, is reached with the stack as it was, and none otherwise; functions
 //! without a return count where such a function calls them, or the program's entry hands them over. What is
 //! behind a call in them is theirs where what they call has been seen to return elsewhere.
 
