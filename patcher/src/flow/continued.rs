@@ -147,9 +147,11 @@ fn is_aligned(heights: &Heights, index: usize) -> bool {
 
 /// Where the instruction of this index goes on through one of the function's jump tables.
 fn switched(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {
-    let is_through_table = flow.is_switch(&flow.insns[index]);
-    let targets = flow.switched.iter().filter(move |_| is_through_table);
-    targets.filter_map(|&at| flow.index_of(at))
+    let targets: &[u64] = match flow.is_switch(&flow.insns[index]) {
+        true => &flow.switched,
+        false => &[],
+    };
+    targets.iter().filter_map(|&at| flow.index_of(at))
 }
 
 fn successors(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {
