@@ -78,7 +78,7 @@ impl Search {
         let known = Known::of(image);
         let gaps = known.gaps(image);
         let (mut starts, called) = starts(image, context, &known, &gaps)?;
-        let is_function = |at: Svma| called.contains(&at) || known.begins(at);
+        let is_function = |at| is_known_function(&known, &called, at);
         let followed = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
             let each = starts.iter().copied().take(MOST);
             each.filter_map(|start| {
@@ -178,7 +178,7 @@ pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeM
             pointed_at.insert(start);
         }
     }
-    let is_function = |at: Svma| search.called.contains(&at) || search.known.begins(at);
+    let is_function = |at| is_known_function(&search.known, &search.called, at);
     let mut seen = HashSet::new();
     // What is called for sure first.
     let mut work: Vec<Svma> = pointed_at.iter().copied().collect();
@@ -198,6 +198,11 @@ pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeM
         }
     }
     found
+}
+
+/// Does a function begin at `at`, as far as it is known or `called` has what is?
+fn is_known_function(known: &Known, called: &HashSet<Svma>, at: Svma) -> bool {
+    called.contains(&at) || known.begins(at)
 }
 
 /// May a function without a return begin at `start` that only pointers lead to? A label has the stack aligned where

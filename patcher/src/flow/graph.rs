@@ -102,8 +102,7 @@ impl Flow {
 
     /// Does an instruction jump through one of the function's own tables for sure?
     pub fn is_switch(&self, insn: &Instruction) -> bool {
-        let is_among = |jumps: &[u64]| jumps.binary_search(&insn.ip()).is_ok();
-        let is_other = is_among(&self.jumps.by_pointer) || is_among(&self.jumps.away);
+        let is_other = self.jumps.is_by_pointer(insn.ip()) || self.jumps.is_away(insn.ip());
         is_indirect_jump(insn) && !self.unexplained && !is_other
     }
 

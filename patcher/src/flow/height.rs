@@ -164,8 +164,7 @@ fn at_calls(flow: &Flow, states: &[Option<State>]) -> State {
 /// Does it jump out of the function: through a table of other functions, or by a pointer with nothing of the
 /// function's own left on the stack?
 fn is_tail_call(flow: &Flow, insn: &Instruction, after: State) -> bool {
-    let is_among = |jumps: &[u64]| jumps.binary_search(&insn.ip()).is_ok();
-    is_among(&flow.jumps.away) || after.rsp == Some(0) && is_among(&flow.jumps.by_pointer)
+    flow.jumps.is_away(insn.ip()) || after.rsp == Some(0) && flow.jumps.is_by_pointer(insn.ip())
 }
 
 fn after(

@@ -111,9 +111,8 @@ fn indirect(
     is_as_at_entry: impl Fn() -> Option<bool>,
 ) -> Option<LeaveKind> {
     let insn = &flow.insns[index];
-    let is_among = |jumps: &[u64]| jumps.binary_search(&insn.ip()).is_ok();
     let shape = trace::source(&flow.insns, &flow.branches, index).shape;
-    if shape == Shape::Offsets || is_among(&flow.jumps.within) {
+    if shape == Shape::Offsets || flow.jumps.is_within(insn.ip()) {
         return None;
     }
     match image.cfa_offset_from_rsp(Svma(insn.ip())) {
@@ -127,7 +126,7 @@ fn indirect(
     }
     // With the stack as at entry both a switch in a leaf function and a tail call look like this.
     // Without any label whose address is taken, there is nothing in here to jump to.
-    match !flow.has_labels || is_among(&flow.jumps.away) {
+    match !flow.has_labels || flow.jumps.is_away(insn.ip()) {
         true => Some(LeaveKind::TailIndirect),
         false => Some(LeaveKind::Unclear),
     }

@@ -56,6 +56,23 @@ pub struct Jumps {
     pub away: Vec<u64>,
 }
 
+impl Jumps {
+    /// Does the jump at `at` go through a pointer?
+    pub fn is_by_pointer(&self, at: u64) -> bool {
+        self.by_pointer.binary_search(&at).is_ok()
+    }
+
+    /// Does it go through a table of the function's own addresses?
+    pub fn is_within(&self, at: u64) -> bool {
+        self.within.binary_search(&at).is_ok()
+    }
+
+    /// Does it go through a table of other functions?
+    pub fn is_away(&self, at: u64) -> bool {
+        self.away.binary_search(&at).is_ok()
+    }
+}
+
 /// The function whose tables are read.
 pub struct Reader<'a, 'd, S> {
     pub image: &'a Image<'d>,

@@ -193,7 +193,7 @@ pub unsafe fn is_empty(calls: *mut Calls) -> bool {
 /// The activation of `function` with its return address at `slot`; null where there is none.
 ///
 /// # Safety
-/// The list is the caller's, and locked.
+/// The list is the caller's, and locked where what is found is to stay in its place.
 pub unsafe fn find(calls: *mut Calls, function: u32, slot: u64) -> *mut Activation {
     // SAFETY: the list ends at the bottom.
     unsafe {
@@ -217,15 +217,11 @@ pub unsafe fn find(calls: *mut Calls, function: u32, slot: u64) -> *mut Activati
 pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
     /// None of a function.
     const NEVER: u32 = u32::MAX;
-    // SAFETY: the links between a list's places never change; it ends at the bottom.
+    // SAFETY: the links between a list's places never change; the rest is the caller's promise.
     unsafe {
-        let mut at = (&raw const (*calls).top).read_volatile();
-        while (*at).slot != BOTTOM {
-            if (*at).slot == slot && (*at).function == function {
-                (*at).generation = NEVER;
-                return;
-            }
-            at = (*at).prev;
+        let found = find(calls, function, slot);
+        if !found.is_null() {
+            (*found).generation = NEVER;
         }
     }
 }
