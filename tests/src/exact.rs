@@ -3,7 +3,7 @@
 
 use crate::command::Finished;
 use crate::compare::assert_equal;
-use crate::oracle;
+use crate::oracle::{self, Oracle};
 use crate::place::Scratch;
 use crate::profile::{Profile, count};
 use crate::program::Program;
@@ -50,6 +50,23 @@ pub fn check_all(program: &Program, patterns: &[&str], sites: &[Site]) -> Profil
     assert_eq!(metrics, [("count", "calls"), ("wall", "ns")]);
     check_walks(program, &plain, &profile, patterns);
     profile
+}
+
+/// Runs a program under ipath, and again with every remembered walk made anew: its output is as in `plain`, and the
+/// calls of `function` are on the paths found, none of them lost.
+///
+/// # Panics
+/// With the differences.
+pub fn assert_paths_are(program: &Program, plain: &Finished, function: &str, found: &Oracle) {
+    let scratch = Scratch::new("paths");
+    let file = scratch.file("p.json");
+    for program in [program.clone(), program.verified()] {
+        let ours = program.under_ipath(&[function], "count,wall", &file);
+        assert_output_kept(plain, &ours);
+        let profile = Profile::read(&file);
+        assert_equal(&profile, found);
+        profile.assert_lossless();
+    }
 }
 
 /// Runs it again with every remembered walk made anew, which ends it where the two differ.

@@ -5,7 +5,7 @@ use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::{build, program, program_with, source};
 use ipath_tests::each_way::{all_kept, counts_kept};
-use ipath_tests::exact::{assert_output_kept, check};
+use ipath_tests::exact::{assert_output_kept, assert_paths_are, check};
 use ipath_tests::oracle;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
@@ -167,15 +167,7 @@ fn stripped_equals_described(source: &str, arguments: &[&str], code: i32) {
             arguments.iter().copied(),
         );
         let plain = program.plain().expect(code);
-        for program in [program.clone(), program.verified()] {
-            let scratch = Scratch::new("stripped");
-            let file = scratch.file("p.json");
-            let ours = program.under_ipath(&["work"], "count,wall", &file);
-            assert_output_kept(&plain, &ours);
-            let profile = Profile::read(&file);
-            assert_equal(&profile, &found);
-            profile.assert_lossless();
-        }
+        assert_paths_are(&program, &plain, "work", &found);
     }
 }
 

@@ -4,7 +4,7 @@
 use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::{program, program_with, source};
 use ipath_tests::each_way::{all_kept, counts_kept};
-use ipath_tests::exact::assert_output_kept;
+use ipath_tests::exact::{assert_output_kept, assert_paths_are};
 use ipath_tests::oracle;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{Profile, count};
@@ -29,18 +29,10 @@ fn compare(source: &str, position: &[&str], functions: &[&str], to_unnamed: &[&s
     let found = oracle::run(&described, &sites(&described.path, "work"));
     println!("{source} {position:?}: {}", found.summary());
     let named = [functions, to_unnamed].concat();
-    let scratch = Scratch::new("tables");
     for (path, functions) in [(with(&[]), &named[..]), (with(&["-s"]), functions)] {
         let program = Program::new(&path, [""; 0]);
         let plain = program.plain().expect(0);
-        for program in [program.clone(), program.verified()] {
-            let file = scratch.file("p.json");
-            let ours = program.under_ipath(&["work"], "count,wall", &file);
-            assert_output_kept(&plain, &ours);
-            let profile = Profile::read(&file);
-            assert_equal(&profile, &found);
-            profile.assert_lossless();
-        }
+        assert_paths_are(&program, &plain, "work", &found);
         all_complete(&program, functions);
     }
 }
