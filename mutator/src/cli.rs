@@ -1,4 +1,4 @@
-//! The command line as clap sees it; [`crate::commands`] turns it into work.
+//! The command line as clap sees it.
 
 // A comment on a flattened field would become the help of the command.
 #![allow(missing_docs)]

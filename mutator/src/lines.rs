@@ -14,14 +14,11 @@ mod tests;
 pub use separate::{Places, symbol_file};
 
 use crate::profile::{Frame, InlineFrame};
-use bytes::Bytes;
-use gimli::{EndianReader, LittleEndian};
+use bytes::{Bytes, Reader};
 use patcher::Svma;
 use sections::{Debug, Sections};
 use std::cell::OnceCell;
 use std::ops::Deref;
-
-type Reader<'d> = EndianReader<LittleEndian, Bytes<'d>>;
 
 /// One function around an address: the innermost is the code's own source, each further one the
 /// function that the one before is inlined into.

@@ -14,11 +14,12 @@ pub(crate) mod tests;
 
 pub use crate::printable::printable;
 pub use check::Inconsistent;
-pub use counts::{Counts, Timers};
+pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers};
 pub use delta::Delta;
 pub use file::ProfileError;
 pub use label::Label;
 
+use counts::measured;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -88,9 +89,6 @@ impl Profile {
         calls.fold(0, u64::saturating_add)
     }
 }
-
-/// The name of the metric that is always there.
-pub const COUNT: &str = "count";
 
 /// The process that was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -197,17 +195,6 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The sum over the paths of one function.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FunctionTotals {
-    /// The calls and the timers.
-    pub counts: Counts,
-    /// Activations that ended by an exception or longjmp; none where exits are not patched.
-    pub unwound: Option<u64>,
-    /// Activations that still run; none where exits are not patched.
-    pub open: Option<u64>,
-}
-
 /// One function that matched a pattern but could not be patched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
@@ -286,30 +273,21 @@ pub struct PathEntry {
     pub metrics: Counts,
 }
 
-/// One timer, counter or value over a number of activations.
-///
-/// Durations and counters are those of closed activations; `argN` is that of every call.
-/// Where there is none of these yet, all numbers are 0.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TimerStats {
-    /// The sum, recursion included each time.
-    pub sum: i128,
-    /// The smallest.
-    pub min: i64,
-    /// The largest.
-    pub max: i64,
-    /// The share of `sum` of activations that are not inside another of the same function;
-    /// none for values such as `arg1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outermost: Option<i128>,
-    /// The share of `sum` that was not spent in a nested activation of a probed function;
-    /// none for values such as `arg1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exclusive: Option<i128>,
-    /// `(k, n)`: n of them lie in [2^k, 2^(k+1)) of the metric's unit, ascending by k;
-    /// k = 0 takes what is smaller, too. Empty where no histogram is kept, as in totals.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hist: Vec<(u8, u64)>,
+impl PathEntry {
+    /// How many activations the numbers of `metric` cover: those that closed normally, and for
+    /// `argN` every one.
+    pub fn measured(&self, metric: &str) -> u64 {
+        measured(metric, self.metrics.count, self.unwound, self.open)
+    }
+
+    /// The activations, where the walk has come to no root. What has no frame at all is not such a path, but
+    /// holds the calls of all paths beyond the limit.
+    pub fn incomplete(&self) -> u64 {
+        match self.complete || self.stack.is_empty() {
+            true => 0,
+            false => self.metrics.count,
+        }
+    }
 }
 
 /// What could not be had exactly, in activations.

@@ -1,12 +1,15 @@
 //! Which module imports from which: the runtime's layers from lower ones only, and no module from one that
 //! imports from it in turn, however many lie between.
+//!
+//! What a module only hands on (`pub use`) it does not import: who names it there imports from where it is defined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Item, ItemUse, UseTree, Visibility};
+use syn::{Attribute, Expr, Ident, Item, ItemUse, Macro, Token, UseTree, Visibility};
 
 /// The runtime's layers, from the lowest to the highest (docs/architecture.md).
 const LAYERS: [&str; 8] = [
@@ -27,19 +30,20 @@ impl Imports {
             .join(folder);
         let mut files = BTreeMap::new();
         collect(&root, &mut Vec::new(), &mut files);
-        let modules: BTreeSet<Module> = files.keys().cloned().collect();
         let named = |(module, text): (&Module, &String)| {
             let file = syn::parse_file(text).unwrap_or_else(|e| panic!("{module:?}: {e}"));
-            let mut names = Names {
-                module,
-                found: Vec::new(),
-            };
-            names.visit_file(&file);
+            (
+                module.clone(),
+                Names::of(module, |names| names.visit_file(&file)),
+            )
+        };
+        let modules: BTreeMap<Module, Names> = files.iter().map(named).collect();
+        let others = |(module, names): (&Module, &Names)| {
             let found = names.found.iter();
-            let others = found.filter_map(|path| Some(longest(&modules, path)?.clone()));
+            let others = found.filter_map(|path| defined_in(&modules, path));
             (module.clone(), others.filter(|m| m != module).collect())
         };
-        let imports: BTreeMap<Module, BTreeSet<Module>> = files.iter().map(named).collect();
+        let imports: BTreeMap<Module, BTreeSet<Module>> = modules.iter().map(others).collect();
         assert!(imports.len() > 10, "{folder} has modules");
         Self(imports)
     }
@@ -69,12 +73,17 @@ impl Imports {
     }
 }
 
-/// The longest beginning of a path that is a module.
-fn longest<'m>(modules: &'m BTreeSet<Module>, path: &[String]) -> Option<&'m Module> {
-    let beginnings = (1..=path.len()).rev();
-    beginnings
-        .filter_map(|len| modules.get(&path[..len]))
-        .next()
+/// The module in which what a path names is defined: the longest beginning of the path that is a module, or
+/// whatever that has what follows from.
+fn defined_in(modules: &BTreeMap<Module, Names>, path: &[String]) -> Option<Module> {
+    let mut beginnings = (1..=path.len()).rev();
+    let len = beginnings.find(|&len| modules.contains_key(&path[..len]))?;
+    let (module, rest) = path.split_at(len);
+    let from = rest.first().and_then(|n| modules[module].handed_on.get(n));
+    match from {
+        Some(from) => defined_in(modules, from),
+        None => Some(module.to_vec()),
+    }
 }
 
 /// The text of each module that has a file of its own, but for tests and the crate's root.
@@ -82,10 +91,11 @@ fn collect(folder: &Path, at: &mut Module, files: &mut BTreeMap<Module, String>)
     for entry in fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("can be read").path();
         let stem = path.file_stem().and_then(|s| s.to_str()).expect("a name");
-        if stem == "tests" || stem == "lib" || stem == "main" {
+        let is_folder = path.is_dir();
+        let is_code = is_folder || path.extension().is_some_and(|e| e == "rs");
+        if !is_code || ["tests", "lib", "main", "bin"].contains(&stem) {
             continue;
         }
-        let is_folder = path.is_dir();
         if stem != "mod" {
             at.push(stem.to_owned());
         }
@@ -101,14 +111,27 @@ fn collect(folder: &Path, at: &mut Module, files: &mut BTreeMap<Module, String>)
 }
 
 /// The paths from the crate on that a file names.
-struct Names<'m> {
-    module: &'m Module,
+struct Names {
+    module: Module,
     found: Vec<Vec<String>>,
+    /// What others may name here and is defined elsewhere, with its path.
+    handed_on: BTreeMap<String, Vec<String>>,
 }
 
-impl Names<'_> {
-    /// A path that may lead to another module, of which this one may be the parent.
-    fn note(&mut self, path: &[String]) {
+impl Names {
+    /// What is found in a module by visiting.
+    fn of(module: &Module, visit: impl FnOnce(&mut Self)) -> Self {
+        let mut names = Self {
+            module: module.clone(),
+            found: Vec::new(),
+            handed_on: BTreeMap::new(),
+        };
+        visit(&mut names);
+        names
+    }
+
+    /// A path from the crate on, of one that may lead to another module, of which this one may be the parent.
+    fn whole(&self, path: &[String]) -> Vec<String> {
         let mut at = self.module.clone();
         let mut rest = path;
         match rest.first().map(String::as_str) {
@@ -124,37 +147,30 @@ impl Names<'_> {
             rest = &rest[1..];
         }
         at.extend_from_slice(rest);
-        self.found.push(at);
+        at
     }
 
-    fn note_tree(&mut self, before: &mut Vec<String>, tree: &UseTree) {
+    /// The paths that a tree of imports names, each with the name it has here; none for all of a module.
+    fn paths(before: &[String], tree: &UseTree) -> Vec<(Vec<String>, Option<String>)> {
+        let with = |name: &Ident| [before, &[name.to_string()]].concat();
+        let ending = |name: &Ident| match name == "self" {
+            true => before.to_vec(),
+            false => with(name),
+        };
         match tree {
-            UseTree::Path(path) => {
-                before.push(path.ident.to_string());
-                self.note_tree(before, &path.tree);
-                before.pop();
-            }
+            UseTree::Path(path) => Self::paths(&with(&path.ident), &path.tree),
             UseTree::Group(group) => {
-                for tree in &group.items {
-                    self.note_tree(before, tree);
-                }
+                let trees = group.items.iter();
+                trees.flat_map(|tree| Self::paths(before, tree)).collect()
             }
-            UseTree::Name(name) => self.note_ending(before, &name.ident.to_string()),
-            UseTree::Rename(name) => self.note_ending(before, &name.ident.to_string()),
-            UseTree::Glob(_) => self.note(before),
+            UseTree::Name(name) => vec![(ending(&name.ident), Some(name.ident.to_string()))],
+            UseTree::Rename(name) => vec![(ending(&name.ident), Some(name.rename.to_string()))],
+            UseTree::Glob(_) => vec![(before.to_vec(), None)],
         }
-    }
-
-    fn note_ending(&mut self, before: &[String], name: &str) {
-        let mut path = before.to_vec();
-        if name != "self" {
-            path.push(name.to_owned());
-        }
-        self.note(&path);
     }
 }
 
-impl<'a> Visit<'a> for Names<'_> {
+impl<'a> Visit<'a> for Names {
     fn visit_item(&mut self, item: &'a Item) {
         if !is_for_tests(item) {
             visit::visit_item(self, item);
@@ -162,14 +178,32 @@ impl<'a> Visit<'a> for Names<'_> {
     }
 
     fn visit_item_use(&mut self, item: &'a ItemUse) {
-        self.note_tree(&mut Vec::new(), &item.tree);
+        let is_own = matches!(item.vis, Visibility::Inherited);
+        for (path, name) in Self::paths(&[], &item.tree) {
+            let path = self.whole(&path);
+            match name.filter(|_| !is_own) {
+                Some(name) => drop(self.handed_on.insert(name, path)),
+                None => self.found.push(path),
+            }
+        }
+    }
+
+    /// Of the macros whose arguments are expressions.
+    fn visit_macro(&mut self, called: &'a Macro) {
+        let arguments = called.parse_body_with(Punctuated::<Expr, Token![,]>::parse_terminated);
+        for argument in arguments.into_iter().flatten() {
+            let inner = Self::of(&self.module, |names| names.visit_expr(&argument));
+            self.found.extend(inner.found);
+        }
+        visit::visit_macro(self, called);
     }
 
     fn visit_visibility(&mut self, _: &'a Visibility) {}
 
     fn visit_path(&mut self, path: &'a syn::Path) {
         let segments = path.segments.iter().map(|s| s.ident.to_string());
-        self.note(&segments.collect::<Vec<_>>());
+        let path_here = self.whole(&segments.collect::<Vec<_>>());
+        self.found.push(path_here);
         visit::visit_path(self, path);
     }
 }
@@ -216,6 +250,11 @@ fn no_module_of_the_runtime_imports_in_a_circle() {
     assert_eq!(Imports::of("rtlib/src").circles(), BTreeSet::new());
 }
 
+#[test]
+fn no_module_of_the_command_imports_in_a_circle() {
+    assert_eq!(Imports::of("mutator/src").circles(), BTreeSet::new());
+}
+
 /// That the two above can fail: of what imports in a circle, exactly that is found.
 #[test]
 fn circles_are_found() {
@@ -228,9 +267,36 @@ fn circles_are_found() {
     }
     let expected = BTreeSet::from([BTreeSet::from([module("b"), module("c")])]);
     assert_eq!(Imports(all).circles(), expected);
-    let known: BTreeSet<Module> = ["x", "y"].map(module).into();
-    assert_eq!(
-        longest(&known, &[module("y"), module("z")].concat()),
-        Some(&module("y"))
-    );
+}
+
+/// What is named where it is handed on comes from where it is defined.
+#[test]
+fn definitions_are_found() {
+    let path = |text: &str| -> Vec<String> { text.split("::").map(str::to_owned).collect() };
+    let names = |module: &str, text: &str| {
+        let file = syn::parse_file(text).expect("Rust");
+        let names = Names::of(&path(module), |names| names.visit_file(&file));
+        (path(module), names)
+    };
+    let modules = BTreeMap::from([
+        names("a", "pub use b::{C, d as D, inner}; use b::E; mod b;"),
+        names("a::b", "use super::F;"),
+        names("a::inner", r#"fn g() { h!("{}", super::b::C(1)) }"#),
+    ]);
+    let defined = |text| defined_in(&modules, &path(text)).map(|m| m.join("::"));
+    let expected = [
+        ("a::C", Some("a::b")),
+        ("a::D::new", Some("a::b")),
+        ("a::E", Some("a")),
+        ("a::inner::G", Some("a::inner")),
+        ("a::b::C", Some("a::b")),
+        ("std::fmt", None),
+    ];
+    for (text, module) in expected {
+        assert_eq!(defined(text).as_deref(), module, "{text}");
+    }
+    assert!(modules[&path("a")].found.contains(&path("a::b::E")));
+    assert!(!modules[&path("a")].found.contains(&path("a::b::C")));
+    assert_eq!(modules[&path("a::b")].found, [path("a::F")]);
+    assert!(modules[&path("a::inner")].found.contains(&path("a::b::C")));
 }

@@ -1,9 +1,11 @@
 //! `attach` and `top`.
 
-use super::measure::{check, options, patterns, tell_refused};
+use super::measure::{check, options, patterns};
+use super::outcome::tell_refused;
+use super::remarks::warn;
 use super::source::{AtEnd, Live};
+use super::target::{find, open_session};
 use super::watch::{Watch, hold, watch};
-use super::{find, open_session};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::guest::Runner;
@@ -30,7 +32,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         &selected.selection,
     )?;
     if let Some(runner) = Runner::of_process(&process) {
-        super::warn(&format!("{OPERATION} {pid}: {}", runner.note()));
+        warn(&format!("{OPERATION} {pid}: {}", runner.note()));
     }
     let signals = hold(OPERATION)?;
     let (session, changed) =

@@ -2,18 +2,21 @@
 
 use std::path::Path;
 
-use super::measure::{MANY, check, patterns, tell_refused};
+use super::measure::{check, patterns};
+use super::outcome::{added, listed, tell_refused};
+use super::output::print;
+use super::remarks::warn;
+use super::target::{open_session, open_to_change};
 use super::watch::{destination, hold};
-use super::{open_session, open_to_change, print};
 use crate::cli::Patterns;
 use crate::collect::Collector;
 use crate::destination::Destination;
 use crate::error::{Failure, io_text};
 use crate::guest::Runner;
-use crate::printable::{Page, printable};
+use crate::printable::Page;
 use crate::process::{Pid, Presence, Process};
 use crate::profile::Profile;
-use crate::session::{Changed, Ended, Session, SessionError};
+use crate::session::{Ended, Session, SessionError};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.
 fn changeable(process: &Process) -> Result<(), SessionError> {
@@ -30,29 +33,6 @@ fn profile(session: &Session, runner: Option<Runner>) -> Profile {
     let mut profile = Collector::default().profile(session);
     profile.session.notes.extend(runner.map(Runner::note));
     profile
-}
-
-/// The names on one line: where they are very many, the first.
-fn listed(names: &[String]) -> String {
-    let (first, more) = names.split_at(names.len().min(MANY));
-    let names: Vec<_> = first.iter().map(|n| printable(n)).collect();
-    match more.len() {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
-}
-
-/// What was added, and what had been before.
-pub(super) fn added(changed: &Changed) -> String {
-    let said = [
-        ("added", &changed.functions),
-        ("in already:", &changed.already),
-    ];
-    let said = said.into_iter().filter(|(_, names)| !names.is_empty());
-    let said: Vec<_> = said
-        .map(|(what, names)| format!("{what} {}", listed(names)))
-        .collect();
-    said.join("; ")
 }
 
 /// Instruments further functions.
@@ -135,22 +115,9 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
         save(&profile(&session, runner), &to, path)?;
     }
     if ended == Ended::TargetGone {
-        super::warn(&format!(
+        warn(&format!(
             "detach {pid}: the program had ended or become another"
         ));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_beyond_many_are_counted() {
-        let names: Vec<String> = (0..MANY + 3).map(|n| format!("f{n}")).collect();
-        assert_eq!(listed(&names[..2]), "f0, f1");
-        assert!(listed(&names[..MANY]).ends_with("f62, f63"));
-        assert!(listed(&names).ends_with("f62, f63 and 3 more"));
-    }
 }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::measure::check;
+use super::output::print_data;
 use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
@@ -80,7 +81,7 @@ fn start() -> Result<Started, Failure> {
 /// The program that is watched: a catalogue in which things are looked up, on several paths, one
 /// of them needlessly slow.
 pub(super) fn target() -> Result<(), Failure> {
-    super::print_data(b".")?;
+    print_data(b".")?;
     std::thread::spawn(|| {
         // The watcher holds the other end: when it is gone, so is the reason to run.
         let _ = std::io::stdin().read(&mut [0]);

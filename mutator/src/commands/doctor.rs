@@ -1,5 +1,6 @@
 //! `doctor`: what this machine and a process allow.
 
+mod line;
 mod memory;
 mod process;
 
@@ -7,31 +8,11 @@ use std::fmt::Write;
 use std::fs;
 use std::process::ExitCode;
 
-use super::print;
+use super::output::print;
 use crate::error::Failure;
 use crate::printable::{Page, printable};
 use crate::process::Pid;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Pass,
-    Warn,
-    Fail,
-}
-
-struct Line {
-    verdict: Verdict,
-    what: String,
-    mend: String,
-}
-
-fn line(verdict: Verdict, what: impl Into<String>, mend: impl Into<String>) -> Line {
-    Line {
-        verdict,
-        what: what.into(),
-        mend: mend.into(),
-    }
-}
+use line::{Line, Verdict, line};
 
 /// Prints a line for each thing that matters; the exit status is 1 where something fails.
 pub(super) fn doctor(pid: Option<Pid>) -> Result<ExitCode, Failure> {

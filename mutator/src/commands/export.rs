@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::print;
+use super::output::print;
 use super::watch::destination;
 use crate::cli::Format;
 use crate::error::Failure;

@@ -12,7 +12,9 @@ use patcher::select::Pattern;
 use serde::Serialize;
 
 use super::measure::patterns;
-use super::{find, print, print_data};
+use super::output::{print, print_data};
+use super::remarks::warn;
+use super::target::find;
 use crate::error::{Failure, io_text};
 use crate::files::FileBytes;
 use crate::images::{self, OpenImage};
@@ -115,13 +117,13 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listi
         let image = match images::of_module(&module) {
             Ok(image) => image,
             Err(error) => {
-                super::warn(&format!("list {}: {error}", module.path));
+                warn(&format!("list {}: {error}", module.path));
                 continue;
             }
         };
         let Some(bias) = module.bias(&image.image) else {
             let cause = "the file's segments are not where it is mapped";
-            super::warn(&format!("list {}: {cause}", module.path));
+            warn(&format!("list {}: {cause}", module.path));
             continue;
         };
         let is_there = |function: &Function| module.maps_function(bias, function);

@@ -4,8 +4,7 @@ use patcher::select::Pattern;
 
 use crate::cli::{Measure, Patterns};
 use crate::error::Failure;
-use crate::report::human;
-use crate::session::{Changed, Elsewhere, Metric, Options, Selection, none_patched};
+use crate::session::{Metric, Options, Selection, none_patched};
 
 /// More functions than this need `--yes`.
 pub(super) const MANY: usize = 64;
@@ -78,44 +77,4 @@ pub(super) fn check(
         return Err(Failure::new(operation, subject, cause));
     }
     Ok(())
-}
-
-/// Says on standard error what was refused, and what will be slow.
-pub(super) fn tell_refused(changed: &Changed) {
-    for (name, reason) in &changed.refused {
-        super::warn(&format!("{name}: not instrumented: {reason}"));
-    }
-    for name in &changed.trapped {
-        super::warn(&format!(
-            "{name}: instrumented by breakpoints, a microsecond or more each"
-        ));
-    }
-    for path in &changed.unfollowed {
-        super::warn(&unfollowed(path));
-    }
-    let partly = changed.partly.iter().take(MANY);
-    for line in partly.filter_map(partly_counted) {
-        super::warn(&line);
-    }
-    if let Some(more) = changed.partly.len().checked_sub(MANY).filter(|&n| n > 0) {
-        super::warn(&format!(
-            "{more} more functions of which not every call is counted"
-        ));
-    }
-}
-
-/// Says that not every call of a function is counted.
-pub(super) fn partly_counted((name, elsewhere): &(String, Elsewhere)) -> Option<String> {
-    let clones = elsewhere.clones.iter().map(String::as_str);
-    Some(format!(
-        "{name}: {}",
-        human::elsewhere(clones, elsewhere.inlined)?
-    ))
-}
-
-/// What it means for the functions of this file that Go may move the stacks they run on.
-pub(super) fn unfollowed(path: &str) -> String {
-    format!(
-        "{path}: goroutine stacks that move cannot be followed: times may be wrong, counts are not"
-    )
 }

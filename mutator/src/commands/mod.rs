@@ -7,11 +7,14 @@ mod doctor;
 mod export;
 mod list;
 mod measure;
+mod outcome;
+mod output;
 mod panics;
 mod remarks;
 mod run;
 mod source;
 mod status;
+mod target;
 mod watch;
 
 use std::io::Write;
@@ -19,12 +22,7 @@ use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
 use crate::error::Failure;
-use crate::outlet::is_nobody;
-use crate::printable::Page;
-use crate::process::{Pid, Process, take_name};
-use crate::segment::SegmentError;
-use crate::session::{Session, SessionError};
-use remarks::warn;
+use crate::process::{Pid, take_name};
 
 /// Does what the command line says.
 pub fn run(cli: Cli) -> ExitCode {
@@ -88,74 +86,4 @@ fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Finds a process that can be worked on.
-fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {
-    let failure = |e: crate::process::ProcessError| {
-        let hint = e.hint();
-        Failure::of(operation, e).maybe_hint(hint)
-    };
-    Process::find(pid).map_err(failure)
-}
-
-/// The session of a process; of one that has ended too, as long as its segment is there.
-fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure> {
-    open_by(operation, pid, Session::open)
-}
-
-/// The same, for a command that is to change it.
-fn open_to_change(operation: &str, pid: Pid) -> Result<Session, Failure> {
-    open_by(operation, pid, Session::open_to_change)
-}
-
-fn open_by(
-    operation: &str,
-    pid: Pid,
-    open: fn(&Process) -> Result<Session, SessionError>,
-) -> Result<Session, Failure> {
-    let process = match Process::find(pid) {
-        Ok(process) => process,
-        Err(error) => {
-            let mut named = crate::segment::named().into_iter();
-            let Some((_, process)) = named.find(|(_, p)| p.pid == pid) else {
-                return Err(Failure::of(operation, error));
-            };
-            process
-        }
-    };
-    open(&process).map_err(|error| {
-        let is_missing = matches!(error, SessionError::Segment(SegmentError::Missing));
-        let failure = error.failure(operation, &process);
-        if is_missing {
-            failure.hint(format!("begin one with `ipath attach {pid} -f FUNC`"))
-        } else {
-            failure
-        }
-    })
-}
-
-/// Writes text to standard output; a reader that has closed it wants no more.
-fn print(page: &Page) -> Result<(), Failure> {
-    print_data(page.as_str().as_bytes())
-}
-
-/// Writes data for other programs to standard output, as it is.
-fn print_data(data: &[u8]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(data).and_then(|()| out.flush()) {
-        Err(error) if !is_nobody(&error) && !is_lost_terminal(&error) => Err(Failure::new(
-            "write",
-            "standard output",
-            crate::error::io_text(&error),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn is_lost_terminal(error: &std::io::Error) -> bool {
-    use std::os::fd::AsFd;
-    let kind =
-        || nix::sys::stat::fstat(std::io::stdout().as_fd()).map(|s| s.st_mode & libc::S_IFMT);
-    error.raw_os_error() == Some(libc::EIO) && kind() == Ok(libc::S_IFCHR)
 }

@@ -14,7 +14,8 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd;
 
-use super::measure::{check, options, patterns, tell_refused};
+use super::measure::{check, options, patterns};
+use super::outcome::tell_refused;
 use super::panics::caught;
 use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};

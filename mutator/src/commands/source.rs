@@ -3,7 +3,9 @@
 use patcher::select::Pattern;
 
 use super::measure::MANY;
+use super::outcome::{added, partly_counted, unfollowed};
 use super::panics::caught;
+use super::remarks::warn;
 use crate::collect::Collector;
 use crate::error::Failure;
 use crate::guest::Runner;
@@ -93,7 +95,7 @@ impl Live {
         }
         if self.at_end != AtEnd::Nothing && self.over.is_none() {
             for name in self.session.take_out_disturbed().unwrap_or_default() {
-                super::warn(&format!("{name}: taken out: something else has patched it"));
+                warn(&format!("{name}: taken out: something else has patched it"));
             }
         }
         Ok(Sample {
@@ -217,13 +219,13 @@ impl Source for Live {
             .refused
             .first()
             .map(|(name, reason)| format!("; refused {name}: {reason}"));
-        let unfollowed = changed.unfollowed.first();
-        let unfollowed = unfollowed.map(|path| format!("; {}", super::measure::unfollowed(path)));
+        let moving = changed.unfollowed.first();
+        let moving = moving.map(|path| format!("; {}", unfollowed(path)));
         let partly = changed.partly.first();
-        let partly = partly.and_then(super::measure::partly_counted);
+        let partly = partly.and_then(partly_counted);
         let partly = partly.map(|line| format!("; {line}"));
-        let further = [refused, unfollowed, partly].into_iter().flatten();
-        Ok(super::change::added(&changed) + &further.collect::<String>())
+        let further = [refused, moving, partly].into_iter().flatten();
+        Ok(added(&changed) + &further.collect::<String>())
     }
 
     fn remove(&mut self, function: usize) -> Result<String, String> {

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{find, open_session, print};
+use super::output::print;
+use super::remarks::warn;
+use super::target::{find, open_session};
 use crate::clock;
 use crate::error::Failure;
 use crate::printable::{Page, printable, printable_os};
@@ -32,7 +34,7 @@ pub(super) fn status(pid: Option<Pid>) -> Result<(), Failure> {
             Ok(session) => text.push_str(&describe(&session)),
             // It has ended since, or a process has begun one just now.
             Err(SessionError::Segment(SegmentError::Missing)) => {}
-            Err(error) => super::warn(&format!("status {name}: {error}")),
+            Err(error) => warn(&format!("status {name}: {error}")),
         }
     }
     if text.is_empty() {
@@ -50,7 +52,7 @@ pub(super) fn clean() -> Result<(), Failure> {
             // Writing to a string does not fail.
             Cleaned::Removed => drop(writeln!(text, "removed {path}")),
             Cleaned::Lives => {}
-            Cleaned::Kept(cause) => super::warn(&format!("status {path}: not removed: {cause}")),
+            Cleaned::Kept(cause) => warn(&format!("status {path}: not removed: {cause}")),
         }
     }
     if text.is_empty() {

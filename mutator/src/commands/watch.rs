@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use super::output::{print, print_data};
 use super::panics::caught;
-use super::print;
+use super::remarks::warn;
 use super::source::Live;
 use crate::cli::{Output, Show};
 use crate::destination::Destination;
@@ -154,7 +155,7 @@ fn tell(mode: Mode, profile: &Profile) -> Result<(), Failure> {
     })?;
     match mode {
         Mode::View | Mode::Print(Output::Text) => print(&Page::of(&text)),
-        Mode::Print(_) => super::print_data(text.as_bytes()),
+        Mode::Print(_) => print_data(text.as_bytes()),
     }
 }
 
@@ -203,7 +204,7 @@ fn print_until_end(
         }
         if sample.doubt != doubted {
             if let Some(doubt) = &sample.doubt {
-                super::warn(doubt);
+                warn(doubt);
             }
             doubted = sample.doubt;
         }

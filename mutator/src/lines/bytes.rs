@@ -1,8 +1,12 @@
 //! Bytes that stay where they are for as long as anybody reads them.
 
 use crate::files::FileBytes;
+use gimli::{EndianReader, LittleEndian};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
+
+/// What gimli reads by.
+pub(super) type Reader<'d> = EndianReader<LittleEndian, Bytes<'d>>;
 
 /// A part of a file: lent, of a file that is open, or decompressed.
 #[derive(Clone, Debug)]

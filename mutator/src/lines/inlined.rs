@@ -1,6 +1,7 @@
 //! How often functions have been inlined: DWARF 5 section 3.3.8.2, inlined subroutine entries.
 
-use super::{Lines, Reader};
+use super::Lines;
+use super::bytes::Reader;
 use gimli::{
     AttributeValue, DebugInfoOffset, Dwarf, Reader as _, Section as _, Unit, UnitHeader, constants,
 };

@@ -1,7 +1,6 @@
 //! The sections of an ELF file, decompressed where needed.
 
-use super::Reader;
-use super::bytes::Bytes;
+use super::bytes::{Bytes, Reader};
 use crate::files::FileBytes;
 use gimli::{Dwarf, EndianReader, LittleEndian, Section as _, SectionId};
 use goblin::container::{Container, Ctx, Endian};

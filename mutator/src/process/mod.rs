@@ -1,11 +1,13 @@
 //! A process as /proc shows it, before and between the moments it is stopped.
 
 pub mod identity;
+mod ids;
 mod life;
 pub mod maps;
 pub mod memory;
 pub mod modules;
 pub mod pidfd;
+mod presence;
 pub mod shadow;
 mod sharing;
 mod space;
@@ -19,29 +21,11 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+pub use ids::{Pid, Tid};
 pub use maps::Mapping;
 pub use memory::{Memory, Own, Text};
-pub use space::{Presence, Space};
-
-/// A process id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pid(pub i32);
-
-/// A thread id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tid(pub i32);
-
-impl fmt::Display for Pid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Display for Tid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub use presence::Presence;
+pub use space::Space;
 
 /// Why a process cannot be worked on.
 #[derive(Debug)]

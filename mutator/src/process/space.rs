@@ -12,6 +12,7 @@ use std::time::Duration;
 use patcher::Avma;
 
 use super::memory::Memory;
+use super::presence::Presence;
 use super::{Mapping, Process, ProcessError, is_no_process, maps};
 use crate::faults::look;
 
@@ -23,19 +24,6 @@ pub struct Space {
     maps: Mutex<File>,
     /// Where the kernel has put random bytes for the program (AT_RANDOM of getauxval(3)).
     random: Option<Avma>,
-}
-
-/// Whether something that a process was found to have is still there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// It is.
-    Here,
-    /// The process has ended.
-    Ended,
-    /// The process has become another program (exec), or has itself unmapped what there was.
-    OtherProgram,
-    /// It cannot be told, for this cause. That is not the same as gone.
-    Unknown(String),
 }
 
 impl Space {

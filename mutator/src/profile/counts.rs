@@ -2,11 +2,13 @@
 //!
 //! Not `serde(flatten)`: that buffers, and the buffer holds no 128-bit integer.
 
-use super::{COUNT, FunctionTotals, PathEntry, TimerStats};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+
+/// The name of the metric that is always there.
+pub const COUNT: &str = "count";
 
 /// Calls and what they cost: `{"count": 10, "wall": {…}, …}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +55,32 @@ impl FromIterator<(String, TimerStats)> for Timers {
     }
 }
 
+/// One timer, counter or value over a number of activations.
+///
+/// Durations and counters are those of closed activations; `argN` is that of every call.
+/// Where there is none of these yet, all numbers are 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerStats {
+    /// The sum, recursion included each time.
+    pub sum: i128,
+    /// The smallest.
+    pub min: i64,
+    /// The largest.
+    pub max: i64,
+    /// The share of `sum` of activations that are not inside another of the same function;
+    /// none for values such as `arg1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outermost: Option<i128>,
+    /// The share of `sum` that was not spent in a nested activation of a probed function;
+    /// none for values such as `arg1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<i128>,
+    /// `(k, n)`: n of them lie in [2^k, 2^(k+1)) of the metric's unit, ascending by k;
+    /// k = 0 takes what is smaller, too. Empty where no histogram is kept, as in totals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hist: Vec<(u8, u64)>,
+}
+
 impl TimerStats {
     /// Adds the activations of `other`; `first` says that nothing has been added so far, so that
     /// the extremes of an empty `self` do not count. Histograms are added only where both have one.
@@ -79,31 +107,26 @@ impl TimerStats {
     }
 }
 
-impl PathEntry {
-    /// How many activations the numbers of `metric` cover: those that closed normally, and for
-    /// `argN` every one.
-    pub fn measured(&self, metric: &str) -> u64 {
-        measured(metric, self.metrics.count, self.unwound, self.open)
-    }
-
-    /// The activations, where the walk has come to no root. What has no frame at all is not such a path, but
-    /// holds the calls of all paths beyond the limit.
-    pub fn incomplete(&self) -> u64 {
-        match self.complete || self.stack.is_empty() {
-            true => 0,
-            false => self.metrics.count,
-        }
-    }
+/// The sum over the paths of one function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionTotals {
+    /// The calls and the timers.
+    pub counts: Counts,
+    /// Activations that ended by an exception or longjmp; none where exits are not patched.
+    pub unwound: Option<u64>,
+    /// Activations that still run; none where exits are not patched.
+    pub open: Option<u64>,
 }
 
 impl FunctionTotals {
-    /// As [`PathEntry::measured`], over all paths.
+    /// How many activations the numbers of `metric` cover, over all paths.
     pub fn measured(&self, metric: &str) -> u64 {
         measured(metric, self.counts.count, self.unwound, self.open)
     }
 }
 
-fn measured(metric: &str, count: u64, unwound: Option<u64>, open: Option<u64>) -> u64 {
+/// How many activations the numbers of `metric` cover.
+pub(super) fn measured(metric: &str, count: u64, unwound: Option<u64>, open: Option<u64>) -> u64 {
     if is_argument(metric) {
         count
     } else {

@@ -3,8 +3,10 @@
 
 mod clean;
 mod document;
+mod error;
 mod journal;
 mod layout;
+mod lock;
 mod trust;
 
 #[cfg(test)]
@@ -13,12 +15,11 @@ mod tests;
 use std::fs::File;
 use std::io;
 use std::mem::{align_of, size_of};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use abi::segment as layout_of;
 use abi::segment::{Header, RecordHead, RecordTimer};
@@ -28,61 +29,19 @@ use crate::faults::step;
 use crate::guard::Watch;
 use crate::process::identity::{FileId, file_id};
 use crate::process::{Mapping, Presence, Process};
+use lock::PATIENCE;
+use trust::FOLDER;
 
 pub use clean::{Cleaned, clean, sweep};
 pub use document::{
     Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc,
     RuntimeDoc, SiteDoc, StopDoc,
 };
+pub use error::SegmentError;
 pub use journal::Journal;
 pub use layout::Shape;
+pub use lock::Lock;
 pub use trust::{Claim, is_segment_name, is_unnamed};
-
-/// Where named segments are.
-const FOLDER: &str = "/dev/shm";
-
-/// Why there is no segment to work on.
-#[derive(Debug)]
-pub enum SegmentError {
-    /// There is none.
-    Missing,
-    /// The system refuses.
-    Io(PathBuf, io::Error),
-    /// Written by another version.
-    Version(u32),
-    /// Its contents contradict each other.
-    Corrupt(&'static str),
-    /// Another command is changing the session.
-    Busy,
-    /// The document does not fit.
-    Full,
-}
-
-impl std::fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Missing => write!(f, "no session"),
-            Self::Io(path, error) => {
-                write!(f, "{}: {}", path.display(), crate::error::io_text(error))
-            }
-            Self::Version(version) => {
-                write!(
-                    f,
-                    "the session is of layout {version}, this ipath knows {}",
-                    abi::ABI_VERSION
-                )
-            }
-            Self::Corrupt(what) => write!(f, "the session's segment is corrupt: {what}"),
-            Self::Busy => write!(f, "another ipath is changing the session"),
-            Self::Full => write!(
-                f,
-                "there is no room for more functions in the session, or no memory in {FOLDER}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SegmentError {}
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -94,40 +53,6 @@ pub struct Segment {
     /// Its name in [`FOLDER`]; `None` for one that lives in the target alone.
     path: Option<PathBuf>,
 }
-
-/// A segment's lock: no other command changes the session while this lives. It is the kernel's
-/// (flock(2)), so that it ends with the command however that ends.
-#[derive(Debug)]
-pub struct Lock(Arc<File>);
-
-impl Lock {
-    /// Takes the lock. Another command's change takes milliseconds, so a while of waiting is enough.
-    fn take(file: &Arc<File>, patience: Duration) -> Result<Self, SegmentError> {
-        step("before lock");
-        let deadline = Instant::now() + patience;
-        loop {
-            // SAFETY: the descriptor is open.
-            if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-                step("lock");
-                return Ok(Self(Arc::clone(file)));
-            }
-            if Instant::now() > deadline {
-                return Err(SegmentError::Busy);
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // SAFETY: the descriptor is open.
-        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
-    }
-}
-
-/// How long another command is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The processes that map a segment, as far as their maps can be read, but those of `others`.
 pub fn mapped(others: &[Process]) -> Vec<Process> {

@@ -10,11 +10,14 @@ use std::sync::Arc;
 
 use abi::segment::Header;
 
-use super::{FOLDER, Lock, PATIENCE, SegmentError};
+use super::error::SegmentError;
+use super::lock::{Lock, PATIENCE};
 use crate::faults::step;
 use crate::process::identity::file_id;
 use crate::process::{Mapping, Process};
 
+/// Where named segments are.
+pub(super) const FOLDER: &str = "/dev/shm";
 /// The name of every segment in the target alone, as its maps and links to it show it.
 pub(super) const UNNAMED: &str = "/memfd:ipath (deleted)";
 /// What the names in [`FOLDER`] begin with.

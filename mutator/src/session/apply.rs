@@ -13,10 +13,11 @@ use patcher::{Avma, Bias};
 
 use super::claims::Claims;
 use super::elsewhere::partly;
+use super::locked::Locked;
 use super::place::Places;
 use super::reapers::{put_moves_first, reapers};
 use super::stack_scan::Stacks;
-use super::{Candidate, Changed, Locked, Selected, Selection, Session, SessionError, select_in};
+use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
 use crate::images;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Space};

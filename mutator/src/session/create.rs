@@ -8,8 +8,9 @@ use abi::segment::STATE_ACTIVE;
 use patcher::Avma;
 use patcher::plan::Effects;
 
+use super::locked::Locked;
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
-use super::{Changed, Locked, Selected, Session, SessionError, VERIFY, quiet};
+use super::{Changed, Selected, Session, SessionError, VERIFY, quiet};
 use crate::clock;
 use crate::faults::step;
 use crate::process::Process;

@@ -10,12 +10,13 @@ use abi::PAGE;
 use abi::image::{MAP_SLOTS, SYMBOL_COROUTINES, SYMBOL_MAPS};
 use patcher::Avma;
 
+use super::locked::Locked;
 use super::locked::{Found, close};
 use super::parked::{IN_STOP, saved_inside};
 use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::read;
-use super::{Locked, Session, SessionError};
+use super::{Session, SessionError};
 use crate::process::{Memory, Pid, Presence, Text, Tid};
 use crate::segment::{Journal, Reaper, SegmentError};
 use crate::tracee::{CallCode, Priority, Stopped, StoppedThread, tracing};

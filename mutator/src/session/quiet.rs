@@ -17,7 +17,8 @@ use abi::segment::{
 };
 use patcher::Avma;
 
-use super::{Locked, SessionError};
+use super::SessionError;
+use super::locked::Locked;
 use crate::process::Process;
 use crate::segment::{Segment, SegmentError};
 

@@ -8,8 +8,8 @@ use patcher::function::Function;
 use patcher::image::Image;
 use patcher::plan::{Allowed, FunctionPlan, RefuseReason, plan_allowed};
 
-use super::Locked;
 use super::elsewhere::Elsewhere;
+use super::locked::Locked;
 use super::select::{Candidate, display_name};
 use crate::images;
 use crate::process::modules::{Module, VDSO};

@@ -14,8 +14,9 @@ use abi::segment::{JOURNAL_WRITTEN, STATE_LEAVING, STATE_SETUP};
 use nix::errno::Errno;
 use patcher::Avma;
 
+use super::locked::Locked;
 use super::write::read;
-use super::{Locked, Session, SessionError};
+use super::{Session, SessionError};
 use crate::faults::step;
 use crate::process::identity::{FileId, file_id};
 use crate::process::memory::is_anonymous;

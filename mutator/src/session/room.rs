@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
 
 use super::claims::Claims;
+use super::locked::Locked;
 use super::place::Places;
-use super::{Candidate, Locked, SessionError};
+use super::{Candidate, SessionError};
 use crate::segment::Reaper;
 
 impl Locked<'_> {

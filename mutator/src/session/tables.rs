@@ -11,7 +11,8 @@ use patcher::flow::{Recipe, frames};
 use patcher::image::Image;
 use patcher::{Avma, Bias};
 
-use super::{Locked, SessionError};
+use super::SessionError;
+use super::locked::Locked;
 use crate::images::{self, OpenImage};
 use crate::lines;
 use crate::process::modules::Module;

@@ -13,8 +13,9 @@ use abi::image::{
 };
 use patcher::Avma;
 
+use super::locked::Locked;
 use super::write::read;
-use super::{Candidate, Locked, Selection, SessionError};
+use super::{Candidate, Selection, SessionError};
 use crate::segment::SiteDoc;
 use crate::tracee::{CallCode, Remote, Stopped};
 

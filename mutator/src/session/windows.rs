@@ -1,75 +1,16 @@
 //! Threads in the bytes that patches will overwrite.
 
-use std::collections::BTreeSet;
-use std::fmt;
-
 use patcher::Avma;
 
+use super::Changed;
+use super::error::SessionError;
+use super::in_the_way::{CHANGED, InTheWay};
+use super::locked::Locked;
 use super::parked::{IN_STOP, saved_inside};
 use super::stack_scan::Stacks;
-use super::{Changed, Locked, SessionError};
 use crate::process::{Mapping, Memory, Tid};
 use crate::segment::SiteDoc;
 use crate::tracee::Stopped;
-
-/// Why a function is refused that somebody stays in: see [`Locked::give_up`].
-const OCCUPIED: &str = "occupied";
-/// Why a function is refused whose code something else has changed: a debugger's breakpoint, a uprobe.
-const CHANGED: &str = "text-changed";
-
-/// The functions that cannot be patched at this moment, while others can.
-#[derive(Debug)]
-pub struct InTheWay {
-    /// Ids of the functions.
-    functions: BTreeSet<usize>,
-    /// What is in the way of one of them.
-    what: What,
-}
-
-#[derive(Debug)]
-enum What {
-    /// A thread that cannot be moved is in the window of this function.
-    Thread(String, Tid),
-    /// The code here is not the file's.
-    Text(Avma),
-}
-
-impl InTheWay {
-    /// Code that something else has changed.
-    pub(super) fn text(functions: BTreeSet<usize>, at: Avma) -> Self {
-        Self {
-            functions,
-            what: What::Text(at),
-        }
-    }
-
-    /// Whether it may go away by itself within a moment.
-    pub(super) fn passes(&self) -> bool {
-        matches!(self.what, What::Thread(..))
-    }
-
-    fn reason(&self) -> &'static str {
-        match self.what {
-            What::Thread(..) => OCCUPIED,
-            What::Text(_) => CHANGED,
-        }
-    }
-}
-
-impl fmt::Display for InTheWay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.what {
-            What::Thread(name, tid) => write!(
-                f,
-                "thread {tid} stays inside the code of {name} that would be overwritten"
-            ),
-            What::Text(at) => write!(
-                f,
-                "the code at {at} is not what its file says: something else has patched it"
-            ),
-        }
-    }
-}
 
 impl Locked<'_> {
     /// Moves threads out of the windows; `InTheWay` where one cannot be moved.
@@ -108,10 +49,11 @@ impl Locked<'_> {
         let parked = self.parked(memory, stopped, stacks, |pc| inside(pc).is_some());
         staying.extend(parked.and_then(|(pc, tid)| Some((inside(pc)?.0, tid))));
         if let Some(&(id, tid)) = staying.first() {
-            return Err(SessionError::InTheWay(InTheWay {
-                functions: staying.iter().map(|(id, _)| *id).collect(),
-                what: What::Thread(self.document.functions[id].name.clone(), tid),
-            }));
+            let functions = staying.iter().map(|(id, _)| *id).collect();
+            let name = self.document.functions[id].name.clone();
+            return Err(SessionError::InTheWay(InTheWay::thread(
+                functions, name, tid,
+            )));
         }
         for thread in stopped.threads() {
             if let Some((_, to)) = moves.iter().find(|(tid, _)| *tid == thread.tid()) {
@@ -166,9 +108,9 @@ impl Locked<'_> {
         ids: &mut Vec<usize>,
         changed: &mut Changed,
     ) -> Result<(), SessionError> {
-        let given_up: Vec<usize> = in_the_way.functions.iter().copied().collect();
+        let given_up: Vec<usize> = in_the_way.functions().iter().copied().collect();
         self.switch(&given_up, false)?;
-        ids.retain(|id| !in_the_way.functions.contains(id));
+        ids.retain(|id| !in_the_way.functions().contains(id));
         for &id in &given_up {
             let name = self.document.functions[id].name.clone();
             if self.document.functions[id].reaper.is_none() {

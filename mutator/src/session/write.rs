@@ -7,9 +7,10 @@ use abi::image::{FUNCTION_EXITS, SYMBOL_FUNCTIONS};
 use patcher::Avma;
 use patcher::emit::Patch;
 
+use super::SessionError;
+use super::in_the_way::InTheWay;
+use super::locked::Locked;
 use super::stack_scan::Stacks;
-use super::windows::InTheWay;
-use super::{Locked, SessionError};
 use crate::process::{Memory, Text};
 use crate::segment::{Journal, SiteDoc};
 use crate::tracee::Stopped;

@@ -21,12 +21,10 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::process::memory::WholeProcess;
-use crate::process::{
-    Memory, Pid, Presence, Process, Space, Text, Tid, is_no_process, is_passing, stat_field,
-};
+use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid, is_passing, stat_field};
 
 use sys::Change;
-use wait::{Waited, wait_for_stop};
+use wait::{Waited, is_dead, wait_for_stop};
 
 pub use error::TraceeError;
 pub use priority::Priority;
@@ -411,18 +409,6 @@ fn is_worker(pid: Pid, tid: Tid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
     let flags = stat.ok().and_then(|stat| stat_field(&stat, FLAGS));
     flags.is_some_and(|flags| flags & PF_IO_WORKER != 0)
-}
-
-/// Whether a thread has ended; what cannot be read tells nothing.
-fn is_dead(pid: Pid, tid: Tid) -> bool {
-    let has_ended = |stat: String| {
-        stat.rsplit_once(") ")
-            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
-    };
-    match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")) {
-        Ok(stat) => has_ended(stat),
-        Err(error) => is_no_process(&error),
-    }
 }
 
 /// Whether it is not asleep: then it stops as soon as it gets a processor.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::sys::{self, Change};
 use super::{StoppedThread, TraceeError};
-use crate::process::{Pid, Tid};
+use crate::process::{Pid, Tid, is_no_process};
 
 /// How long a thread may take to come to a system call it has been pointed at, and to its end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError>
             other => return Ok(other),
         }
         let now = Instant::now();
-        if pause == LONGEST && is_dead(tid) {
+        if pause == LONGEST && is_dead(Pid(tid.0), tid) {
             return Ok(Change::Ended);
         }
         if now > deadline {
@@ -78,7 +78,14 @@ pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError>
     }
 }
 
-/// Whether it has ended, collected or not.
-fn is_dead(tid: Tid) -> bool {
-    super::is_dead(Pid(tid.0), tid)
+/// Whether a thread has ended; what cannot be read tells nothing.
+pub(super) fn is_dead(pid: Pid, tid: Tid) -> bool {
+    let has_ended = |stat: String| {
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+    };
+    match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")) {
+        Ok(stat) => has_ended(stat),
+        Err(error) => is_no_process(&error),
+    }
 }

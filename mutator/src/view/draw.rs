@@ -1,5 +1,6 @@
 //! The state as characters on a screen.
 
+mod style;
 mod table;
 
 use super::State;
@@ -11,14 +12,9 @@ use crate::report::{human, loss_lines};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
-use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
+use style::{BOLD, DIM, ERROR, WARN};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
-const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-const WARN: Style = Style::new().fg(Color::Yellow);
-const ERROR: Style = Style::new().fg(Color::Red);
 
 /// Draws the whole screen.
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
@@ -202,24 +198,4 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
     for (line, row) in lines.into_iter().zip(area.rows()) {
         frame.render_widget(line, row);
     }
-}
-
-/// `text` in at most `room` columns; what is cut off is replaced by an ellipsis.
-fn fit(text: &str, room: usize) -> String {
-    if text.width() <= room {
-        return text.to_owned();
-    }
-    let mut out = String::new();
-    let mut width = 1;
-    for c in text.chars() {
-        width += c.width().unwrap_or(0);
-        if width > room {
-            break;
-        }
-        out.push(c);
-    }
-    if room > 0 {
-        out.push('…');
-    }
-    out
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Line, Verdict, line};
+use super::line::{Line, Verdict, line};
 use crate::process::Process;
 
 /// With less than this left, a session can drive the process over its limit.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use super::line::{Line, Verdict, line};
 use super::memory::{addresses, memory};
-use super::{Line, Verdict, line};
 use crate::guest::Runner;
 use crate::process::{Pid, Process};
 

@@ -1,6 +1,6 @@
 //! The functions and their callers: columns of numbers, then the names as a tree.
 
-use super::{BOLD, DIM, fit};
+use super::style::{BOLD, DIM, fit};
 use crate::report::human;
 use crate::view::State;
 use crate::view::tree::{Marker, NodeId, Row, Sort};

@@ -1,0 +1,83 @@
+//! What a change did, in words.
+
+use super::measure::MANY;
+use super::remarks::warn;
+use crate::printable::printable;
+use crate::report::human;
+use crate::session::{Changed, Elsewhere};
+
+/// What was added, and what had been before.
+pub(super) fn added(changed: &Changed) -> String {
+    let said = [
+        ("added", &changed.functions),
+        ("in already:", &changed.already),
+    ];
+    let said = said.into_iter().filter(|(_, names)| !names.is_empty());
+    let said: Vec<_> = said
+        .map(|(what, names)| format!("{what} {}", listed(names)))
+        .collect();
+    said.join("; ")
+}
+
+/// The names on one line: where they are very many, the first.
+pub(super) fn listed(names: &[String]) -> String {
+    let (first, more) = names.split_at(names.len().min(MANY));
+    let names: Vec<_> = first.iter().map(|n| printable(n)).collect();
+    match more.len() {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// Says on standard error what was refused, and what will be slow.
+pub(super) fn tell_refused(changed: &Changed) {
+    for (name, reason) in &changed.refused {
+        warn(&format!("{name}: not instrumented: {reason}"));
+    }
+    for name in &changed.trapped {
+        warn(&format!(
+            "{name}: instrumented by breakpoints, a microsecond or more each"
+        ));
+    }
+    for path in &changed.unfollowed {
+        warn(&unfollowed(path));
+    }
+    let partly = changed.partly.iter().take(MANY);
+    for line in partly.filter_map(partly_counted) {
+        warn(&line);
+    }
+    if let Some(more) = changed.partly.len().checked_sub(MANY).filter(|&n| n > 0) {
+        warn(&format!(
+            "{more} more functions of which not every call is counted"
+        ));
+    }
+}
+
+/// Says that not every call of a function is counted.
+pub(super) fn partly_counted((name, elsewhere): &(String, Elsewhere)) -> Option<String> {
+    let clones = elsewhere.clones.iter().map(String::as_str);
+    Some(format!(
+        "{name}: {}",
+        human::elsewhere(clones, elsewhere.inlined)?
+    ))
+}
+
+/// What it means for the functions of this file that Go may move the stacks they run on.
+pub(super) fn unfollowed(path: &str) -> String {
+    format!(
+        "{path}: goroutine stacks that move cannot be followed: times may be wrong, counts are not"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_beyond_many_are_counted() {
+        let names: Vec<String> = (0..MANY + 3).map(|n| format!("f{n}")).collect();
+        assert_eq!(listed(&names[..2]), "f0, f1");
+        assert!(listed(&names[..MANY]).ends_with("f62, f63"));
+        assert!(listed(&names).ends_with("f62, f63 and 3 more"));
+    }
+}

@@ -1,0 +1,29 @@
+//! Results on standard output.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+
+use crate::error::{Failure, io_text};
+use crate::outlet::is_nobody;
+use crate::printable::Page;
+
+/// Writes text to standard output; a reader that has closed it wants no more.
+pub(super) fn print(page: &Page) -> Result<(), Failure> {
+    print_data(page.as_str().as_bytes())
+}
+
+/// Writes data for other programs to standard output, as it is.
+pub(super) fn print_data(data: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(data).and_then(|()| out.flush()) {
+        Err(error) if !is_nobody(&error) && !is_lost_terminal(&error) => {
+            Err(Failure::new("write", "standard output", io_text(&error)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_lost_terminal(error: &io::Error) -> bool {
+    let kind = || nix::sys::stat::fstat(io::stdout().as_fd()).map(|s| s.st_mode & libc::S_IFMT);
+    error.raw_os_error() == Some(libc::EIO) && kind() == Ok(libc::S_IFCHR)
+}

@@ -1,0 +1,51 @@
+//! The process or session that a command is about.
+
+use crate::error::Failure;
+use crate::process::{Pid, Process, ProcessError};
+use crate::segment::{SegmentError, named};
+use crate::session::{Session, SessionError};
+
+/// Finds a process that can be worked on.
+pub(super) fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {
+    let failure = |e: ProcessError| {
+        let hint = e.hint();
+        Failure::of(operation, e).maybe_hint(hint)
+    };
+    Process::find(pid).map_err(failure)
+}
+
+/// The session of a process; of one that has ended too, as long as its segment is there.
+pub(super) fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure> {
+    open_by(operation, pid, Session::open)
+}
+
+/// The same, for a command that is to change it.
+pub(super) fn open_to_change(operation: &str, pid: Pid) -> Result<Session, Failure> {
+    open_by(operation, pid, Session::open_to_change)
+}
+
+fn open_by(
+    operation: &str,
+    pid: Pid,
+    open: fn(&Process) -> Result<Session, SessionError>,
+) -> Result<Session, Failure> {
+    let process = match Process::find(pid) {
+        Ok(process) => process,
+        Err(error) => {
+            let mut named = named().into_iter();
+            let Some((_, process)) = named.find(|(_, p)| p.pid == pid) else {
+                return Err(Failure::of(operation, error));
+            };
+            process
+        }
+    };
+    open(&process).map_err(|error| {
+        let is_missing = matches!(error, SessionError::Segment(SegmentError::Missing));
+        let failure = error.failure(operation, &process);
+        if is_missing {
+            failure.hint(format!("begin one with `ipath attach {pid} -f FUNC`"))
+        } else {
+            failure
+        }
+    })
+}

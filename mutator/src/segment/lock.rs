@@ -1,0 +1,43 @@
+//! The lock that commands take in turn.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::error::SegmentError;
+use crate::faults::step;
+
+/// A segment's lock: no other command changes the session while this lives. It is the kernel's
+/// (flock(2)), so that it ends with the command however that ends.
+#[derive(Debug)]
+pub struct Lock(Arc<File>);
+
+impl Lock {
+    /// Takes the lock. Another command's change takes milliseconds, so a while of waiting is enough.
+    pub(super) fn take(file: &Arc<File>, patience: Duration) -> Result<Self, SegmentError> {
+        step("before lock");
+        let deadline = Instant::now() + patience;
+        loop {
+            // SAFETY: the descriptor is open.
+            if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                step("lock");
+                return Ok(Self(Arc::clone(file)));
+            }
+            if Instant::now() > deadline {
+                return Err(SegmentError::Busy);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is open.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
+/// How long another command is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);

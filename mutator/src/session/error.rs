@@ -1,0 +1,163 @@
+//! What can go wrong with a session, and how a user is told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use patcher::Avma;
+use patcher::plan::RefuseReason;
+
+use super::in_the_way::InTheWay;
+use crate::error::Failure;
+use crate::process::{Presence, Process, ProcessError};
+use crate::segment::SegmentError;
+use crate::tracee::TraceeError;
+
+/// What can go wrong with a session.
+#[derive(Debug)]
+pub enum SessionError {
+    /// The process.
+    Process(ProcessError),
+    /// Stopping it or making it call the system.
+    Tracee(TraceeError),
+    /// The segment.
+    Segment(SegmentError),
+    /// Reading or writing its memory.
+    Memory(&'static str, Avma, std::io::Error),
+    /// None of the functions can be instrumented: their names and why.
+    Refused(Vec<(String, String)>),
+    /// No free range of addresses of that many bytes.
+    NoSpace(u64),
+    /// Something is in the way of all functions there were.
+    InTheWay(InTheWay),
+    /// The process has a session already.
+    Exists,
+    /// More functions than a session holds.
+    TooMany,
+    /// The image of the runtime in this program is unusable.
+    Image(String),
+    /// Something in the target keeps the runtime from being taken out.
+    Held(String),
+    /// The target has ended, or become another program.
+    Gone(Presence),
+    /// It cannot be told what the target is now.
+    Unknown(String),
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(error) => error.fmt(f),
+            Self::Tracee(error) => error.fmt(f),
+            Self::Segment(error) => error.fmt(f),
+            Self::Memory(what, at, error) => {
+                write!(f, "{what} at {at}: {}", crate::error::io_text(error))
+            }
+            Self::Refused(functions) => f.write_str(&none_patched(functions)),
+            Self::NoSpace(bytes) => write!(
+                f,
+                "no free range of {} MiB in its address space",
+                bytes.div_ceil(1 << 20)
+            ),
+            Self::InTheWay(what) => what.fmt(f),
+            Self::Exists => write!(f, "the process has a session already"),
+            Self::TooMany => write!(
+                f,
+                "a session holds {} functions at most",
+                abi::MAX_FUNCTIONS
+            ),
+            Self::Image(what) => what.fmt(f),
+            Self::Held(what) => write!(f, "{what}"),
+            Self::Gone(Presence::OtherProgram) => {
+                f.write_str("it has become another program (exec) since the session was made")
+            }
+            Self::Gone(_) => f.write_str("the process has ended"),
+            Self::Unknown(cause) => write!(f, "what the process is now cannot be told: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+impl From<ProcessError> for SessionError {
+    fn from(error: ProcessError) -> Self {
+        Self::Process(error)
+    }
+}
+
+impl From<TraceeError> for SessionError {
+    fn from(error: TraceeError) -> Self {
+        Self::Tracee(error)
+    }
+}
+
+impl From<SegmentError> for SessionError {
+    fn from(error: SegmentError) -> Self {
+        Self::Segment(error)
+    }
+}
+
+impl SessionError {
+    /// Whether it can be no more than what one meets in a process that ends meanwhile.
+    fn may_come_of_an_end(&self) -> bool {
+        use SessionError::*;
+        matches!(
+            self,
+            Process(_) | Tracee(_) | Memory(..) | InTheWay(_) | NoSpace(_) | Held(_) | Unknown(_)
+        )
+    }
+
+    /// As a user meets it, in the course of `operation` on the process `pid`.
+    pub fn failure(mut self, operation: &str, process: &Process) -> Failure {
+        if self.may_come_of_an_end() && process.settled() == Presence::Ended {
+            self = Self::Gone(Presence::Ended);
+        }
+        let hint = match &self {
+            Self::Process(error) => error.hint(),
+            Self::Exists => {
+                let pid = process.pid;
+                Some(format!(
+                    "watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"
+                ))
+            }
+            Self::Refused(functions) => used_by_ipath(functions),
+            _ => None,
+        };
+        let failure = match &self {
+            // Names the process itself.
+            Self::Process(error) => Failure::of(operation, error),
+            Self::Tracee(error) => {
+                let text = error.to_string();
+                let pid = format!("{}: ", process.pid);
+                Failure::new(
+                    operation,
+                    process.pid,
+                    text.strip_prefix(&pid).unwrap_or(&text),
+                )
+            }
+            other => Failure::new(operation, process.pid, other),
+        };
+        failure.maybe_hint(hint)
+    }
+}
+
+/// Says that nothing can be instrumented, with one function for each reason.
+pub fn none_patched(refused: &[(String, String)]) -> String {
+    let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, reason) in refused {
+        reasons.entry(reason).or_insert(name);
+    }
+    let list: Vec<String> = reasons
+        .iter()
+        .map(|(reason, name)| format!("{name} ({reason})"))
+        .collect();
+    format!("none of the functions can be patched: {}", list.join(", "))
+}
+
+/// What to do about functions that ipath has for itself.
+fn used_by_ipath(refused: &[(String, String)]) -> Option<String> {
+    let reason = RefuseReason::UsedByIpath.to_string();
+    let (name, _) = refused.iter().find(|(_, why)| *why == reason)?;
+    Some(format!(
+        "where times are measured ipath follows stacks that move by {name}; a session with `-m count` can count its calls"
+    ))
+}

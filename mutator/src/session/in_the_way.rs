@@ -1,0 +1,81 @@
+//! What keeps functions from being patched for the moment.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use patcher::Avma;
+
+use crate::process::Tid;
+
+/// Why a function is refused that somebody stays in: see `Locked::give_up`.
+const OCCUPIED: &str = "occupied";
+/// Why a function is refused whose code something else has changed: a debugger's breakpoint, a uprobe.
+pub(super) const CHANGED: &str = "text-changed";
+
+/// The functions that cannot be patched at this moment, while others can.
+#[derive(Debug)]
+pub struct InTheWay {
+    /// Ids of the functions.
+    functions: BTreeSet<usize>,
+    /// What is in the way of one of them.
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    /// A thread that cannot be moved is in the window of this function.
+    Thread(String, Tid),
+    /// The code here is not the file's.
+    Text(Avma),
+}
+
+impl InTheWay {
+    /// Code that something else has changed.
+    pub(super) fn text(functions: BTreeSet<usize>, at: Avma) -> Self {
+        Self {
+            functions,
+            what: What::Text(at),
+        }
+    }
+
+    /// A thread in the window of the function `name`.
+    pub(super) fn thread(functions: BTreeSet<usize>, name: String, tid: Tid) -> Self {
+        Self {
+            functions,
+            what: What::Thread(name, tid),
+        }
+    }
+
+    /// Ids of the functions.
+    pub(super) fn functions(&self) -> &BTreeSet<usize> {
+        &self.functions
+    }
+
+    /// Whether it may go away by itself within a moment.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self.what, What::Thread(..))
+    }
+
+    /// Why they are refused.
+    pub(super) fn reason(&self) -> &'static str {
+        match self.what {
+            What::Thread(..) => OCCUPIED,
+            What::Text(_) => CHANGED,
+        }
+    }
+}
+
+impl fmt::Display for InTheWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            What::Thread(name, tid) => write!(
+                f,
+                "thread {tid} stays inside the code of {name} that would be overwritten"
+            ),
+            What::Text(at) => write!(
+                f,
+                "the code at {at} is not what its file says: something else has patched it"
+            ),
+        }
+    }
+}
