@@ -70,6 +70,14 @@ fn shared_text() {
     fs::copy(&file, &copy).expect("room for a copy");
     let mut target = Target::start(&file, [&copy]).await_output("ready");
     let session = Session::attach(target.pid(), &["twice_work", "once_work"]);
+    let pid = target.pid().to_string();
+    let listed = Run::ipath(["list", &pid, "twice_work", "--json"]);
+    let listed = listed.run().expect(0).json();
+    let refused = |f: &serde_json::Value| f["refused"].as_str().map(str::to_owned);
+    let functions = listed["functions"].as_array().expect("a list");
+    let refused: BTreeSet<_> = functions.iter().map(refused).collect();
+    let expected = [None, Some("shared-text".to_owned())];
+    assert_eq!(refused, BTreeSet::from(expected), "{listed}");
     let is_as_it_was = || fs::read(&file).expect("readable") == fs::read(&copy).expect("readable");
     assert!(is_as_it_was(), "the file has been written to");
     go_on(&mut target);

@@ -5,9 +5,8 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::Path;
 
-use patcher::Bias;
-use patcher::function::{Function, demangle};
-use patcher::plan::{Allowed, Effect, Effects, FunctionPlan, RefuseReason, plan_allowed};
+use patcher::function::demangle;
+use patcher::plan::{Allowed, Effect, Effects, RefuseReason};
 use patcher::select::Pattern;
 use serde::Serialize;
 
@@ -17,12 +16,11 @@ use super::remarks::warn;
 use super::target::find;
 use crate::error::{Failure, io_text};
 use crate::files::FileBytes;
-use crate::images::{self, OpenImage};
-use crate::lines::{Lines, Places};
+use crate::images;
 use crate::printable::{Page, printable};
 use crate::process::Pid;
-use crate::process::modules::modules;
-use crate::session::{Elsewhere, Unmatched, allowed, copies_of, display_name};
+use crate::process::modules::{Module, VDSO, modules};
+use crate::session::{Candidate, Query, allowed, select_in_file, select_in_modules};
 
 const OPERATION: &str = "list";
 const WANT: Effects = Effects {
@@ -30,7 +28,7 @@ const WANT: Effects = Effects {
     exits: true,
 };
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Listing {
     functions: Vec<Listed>,
     coverage: Coverage,
@@ -97,173 +95,58 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listi
         .map(|e| e.display().to_string())
         .unwrap_or_default();
     let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe);
-    let modules = modules(&process, &maps);
-    let mut found = Found::new(patterns, allowed(&process, &modules, false));
-    for module in modules {
-        let is_wanted = all_modules || !patterns.is_empty() || module.path == exe;
-        if module.path == "[vdso]" || !is_wanted {
-            continue;
-        }
-        let wanted: Vec<&Pattern> = patterns
-            .iter()
-            .filter(|p| match p.absolute_address() {
-                Some(at) => module.code.iter().any(|m| m.contains(at)),
-                None => p.module_matches(module.file_name()),
-            })
-            .collect();
-        if wanted.is_empty() && !patterns.is_empty() {
-            continue;
-        }
-        let image = match images::of_module(&module) {
-            Ok(image) => image,
-            Err(error) => {
-                warn(&format!("list {}: {error}", module.path));
-                continue;
-            }
-        };
-        let Some(bias) = module.bias(&image.image) else {
-            let cause = "the file's segments are not where it is mapped";
-            warn(&format!("list {}: {cause}", module.path));
-            continue;
-        };
-        let is_there = |function: &Function| module.maps_function(bias, function);
-        found.add(image, &module.path, is_there, |pattern| {
-            match wanted.iter().any(|p| std::ptr::eq(*p, pattern)) {
-                true => image.select(pattern, module.file_name(), bias),
-                false => Vec::new(),
-            }
-        });
+    let mut modules = modules(&process, &maps);
+    let allowed = allowed(&process, &modules, false);
+    let is_wanted = |m: &Module| all_modules || !patterns.is_empty() || m.path == exe;
+    modules.retain(|m| m.path != VDSO && is_wanted(m));
+    let mut listing = Listing::default();
+    let take = |c: Candidate| listing.take(&modules[c.module].path, c);
+    let missed = select_in_modules(&modules, &query(patterns, allowed), take);
+    for (path, cause) in &missed.unreadable {
+        warn(&format!("list {path}: {cause}"));
     }
-    found.finish(&pid.to_string())
+    match missed.unmatched.first() {
+        Some(unmatched) => Err(unmatched.failure(OPERATION, &pid.to_string())),
+        None => Ok(listing),
+    }
 }
 
 fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
     let failure = |cause: String| Failure::new(OPERATION, path.display(), cause);
     let bytes = FileBytes::open(path).map_err(|e| failure(io_text(&e)))?;
     let image = images::open(&bytes, path).map_err(|e| failure(e.to_string()))?;
-    let name = path
-        .file_name()
-        .map(|n| n.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    let mut found = Found::new(patterns, Allowed::ALL);
-    found.add(
-        image,
-        &path.to_string_lossy(),
-        |_| true,
-        |pattern| {
-            if pattern.module_matches(&name) {
-                image.select(pattern, &name, Bias::default())
-            } else {
-                Vec::new()
-            }
-        },
-    );
+    let name = path.to_string_lossy();
+    let mut listing = Listing::default();
+    let take = |c: Candidate| listing.take(&name, c);
+    let unmatched = select_in_file(image, &name, &query(patterns, Allowed::ALL), take);
     if bytes.is_cut() {
         return Err(failure(
             "the file was cut short while it was read".to_owned(),
         ));
     }
-    found.finish(&path.to_string_lossy())
+    match unmatched.first() {
+        Some(unmatched) => Err(unmatched.failure(OPERATION, &name)),
+        None => Ok(listing),
+    }
 }
 
-/// Functions as they are found.
-struct Found<'p> {
-    patterns: &'p [Pattern],
-    matched: Vec<bool>,
-    /// Inlined copies of what each pattern names.
-    copies: Vec<u64>,
-    /// Names that are like each.
-    near: Vec<Vec<String>>,
-    /// What the process allows, if it is one.
-    allowed: Allowed,
-    listing: Listing,
-}
-
-impl<'p> Found<'p> {
-    fn new(patterns: &'p [Pattern], allowed: Allowed) -> Self {
-        let listing = Listing {
-            functions: Vec::new(),
-            coverage: Coverage::default(),
-        };
-        Self {
-            patterns,
-            matched: vec![false; patterns.len()],
-            copies: vec![0; patterns.len()],
-            near: vec![Vec::new(); patterns.len()],
-            allowed,
-            listing,
-        }
-    }
-
-    /// Takes in what is selected of the functions that are there.
-    fn add(
-        &mut self,
-        image: &OpenImage,
-        path: &str,
-        is_there: impl Fn(&Function) -> bool,
-        select: impl Fn(&Pattern) -> Vec<Function>,
-    ) {
-        const MOST: usize = 3;
-        let file_name = path.rsplit('/').next().unwrap_or(path);
-        let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
-        if self.patterns.is_empty() {
-            functions = image
-                .image
-                .functions()
-                .iter()
-                .filter(&is_there)
-                .map(|f| (f.range.start.0, f))
-                .collect();
-        }
-        let found = self.matched.iter_mut().zip(&mut self.near);
-        for (pattern, (matched, near)) in self.patterns.iter().zip(found) {
-            let mut selected = select(pattern);
-            selected.retain(&is_there);
-            if selected.is_empty() {
-                near.extend(pattern.suggestions(&image.image, MOST));
-            }
-            *matched |= !selected.is_empty();
-            for function in selected {
-                functions.entry(function.range.start.0).or_insert(function);
-            }
-        }
-        let places = Places::for_file(Path::new(path));
-        let lines = Lines::load(image.image.data(), &places);
-        let inlined = lines
-            .map(|l| l.inlined_copies(usize::MAX))
-            .unwrap_or_default();
-        for (pattern, copies) in self.patterns.iter().zip(&mut self.copies) {
-            if pattern.module_matches(file_name) {
-                *copies += copies_of(pattern, &inlined);
-            }
-        }
-        for function in functions.into_values() {
-            let plan = plan_allowed(&image.image, &image.context, &function, WANT, self.allowed);
-            let name = display_name(&function, file_name);
-            let elsewhere = Elsewhere::of(image, &function, &inlined);
-            self.listing.take(name, path, plan, elsewhere);
-        }
-    }
-
-    fn finish(mut self, subject: &str) -> Result<Listing, Failure> {
-        if let Some(index) = self.matched.iter().position(|matched| !matched) {
-            let mut near = std::mem::take(&mut self.near[index]);
-            near.sort();
-            near.dedup();
-            near.truncate(3);
-            let unmatched = Unmatched {
-                pattern: self.patterns[index].text().to_owned(),
-                near,
-                inlined: self.copies[index],
-            };
-            return Err(unmatched.failure(OPERATION, subject));
-        }
-        Ok(self.listing)
+fn query(patterns: &[Pattern], allowed: Allowed) -> Query<'_> {
+    Query {
+        patterns,
+        want: WANT,
+        allowed,
+        in_full: true,
     }
 }
 
 impl Listing {
-    fn take(&mut self, name: String, path: &str, plan: FunctionPlan, elsewhere: Elsewhere) {
+    fn take(&mut self, path: &str, candidate: Candidate) {
+        let Candidate {
+            plan,
+            name,
+            elsewhere,
+            ..
+        } = candidate;
         let refused = plan.refused().map(|(_, reason)| reason.to_string());
         let coverage = &mut self.coverage;
         // Neither is a function of its own: the one is a part of a function, the other a name for

@@ -10,8 +10,8 @@ use crate::images::OpenImage;
 use crate::lines::{Lines, Places};
 use crate::segment::{Document, FunctionDoc};
 
-/// Most bytes of DWARF that are read for inlined copies: a second's work.
-const MOST_DWARF: usize = 128 << 20;
+/// Most bytes of DWARF that are read for inlined copies where a change waits for them: a second's work.
+pub(super) const MOST_DWARF: usize = 128 << 20;
 
 /// Where calls of a function go that do not come to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,11 @@ pub struct Elsewhere {
 
 impl Elsewhere {
     /// Of a function of the image in which functions have been inlined so often.
-    pub fn of(image: &OpenImage, function: &Function, inlined: &HashMap<String, u64>) -> Self {
+    pub(super) fn of(
+        image: &OpenImage,
+        function: &Function,
+        inlined: &HashMap<String, u64>,
+    ) -> Self {
         let clones = image.image.functions().clones(function);
         let names: BTreeSet<&String> = names(&function.linkage, &function.aliases).collect();
         let copies = names.into_iter().filter_map(|name| inlined.get(name));
@@ -40,10 +44,10 @@ fn names<'f>(linkage: &'f String, aliases: &'f [String]) -> impl Iterator<Item =
 }
 
 /// How often functions have been inlined in the file at `path`, by linkage name, as far as its DWARF says and is
-/// not too large.
-pub(super) fn inlined_in(image: &OpenImage, path: &str) -> HashMap<String, u64> {
+/// no more than `most` bytes.
+pub(super) fn inlined_in(image: &OpenImage, path: &str, most: usize) -> HashMap<String, u64> {
     let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
-    lines.map_or_else(HashMap::new, |l| l.inlined_copies(MOST_DWARF))
+    lines.map_or_else(HashMap::new, |l| l.inlined_copies(most))
 }
 
 /// Those of the functions with these ids of which not every call is counted, by name, with where the others go

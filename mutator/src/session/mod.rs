@@ -25,6 +25,7 @@ mod signal_frame;
 mod stack_scan;
 mod tables;
 mod traps;
+mod unmatched;
 mod windows;
 mod write;
 
@@ -51,7 +52,8 @@ pub use elsewhere::Elsewhere;
 pub use end::Ended;
 pub use error::{SessionError, none_patched};
 pub use in_the_way::InTheWay;
-pub use select::{Candidate, Selection, Unmatched, copies_of, display_name};
+pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
+pub use unmatched::Unmatched;
 
 /// In the environment, has the runtime walk the stack at every call even where it remembers the walk,
 /// and end the program where the two differ: for tests. With the value `distrust` they always do.

@@ -1,23 +1,22 @@
-//! Which functions of a process patterns name, and how each would be patched.
+//! Which functions of a process or a file patterns name, and how each would be patched.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
 
 use patcher::function::Function;
-use patcher::image::Image;
 use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
 use patcher::select::{Pattern, name_of_start};
 use patcher::{Bias, Svma};
 
-use super::elsewhere::{Elsewhere, inlined_in};
-use crate::error::Failure;
+use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in};
+use super::unmatched::{Unmatched, copies_of, near};
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
 
-/// A function of a loaded module that a pattern names.
+/// A function that a pattern names.
 pub struct Candidate {
-    /// Index of the module in the list it was selected from.
+    /// Index of the module in the list it was selected from; 0 for a file.
     pub module: usize,
     /// The module's file.
     pub image: &'static OpenImage,
@@ -48,225 +47,238 @@ pub struct Selection {
     pub unreadable: Vec<(String, String)>,
 }
 
-/// A pattern without a match.
-pub struct Unmatched {
-    /// Its text.
-    pub pattern: String,
-    /// Names that may have been meant.
-    pub near: Vec<String>,
-    /// Copies of functions it names that the compiler has put into others.
-    pub inlined: u64,
+/// What is looked for.
+#[derive(Clone, Copy)]
+pub struct Query<'p> {
+    /// The functions; without a pattern, all.
+    pub patterns: &'p [Pattern],
+    /// What is to be patched of each.
+    pub want: Effects,
+    /// What the process allows.
+    pub allowed: Allowed,
+    /// True where parts of functions are wanted too, and inlined copies however long it takes to count them.
+    pub in_full: bool,
 }
 
-impl Unmatched {
-    /// As a user meets it.
-    pub fn failure(&self, operation: &str, subject: &str) -> Failure {
-        let failure = Failure::new(operation, subject, self);
-        // What is inlined is spelled as it was meant.
-        if self.near.is_empty() || self.inlined > 0 {
-            return failure;
-        }
-        failure.hint(format!("did you mean {}?", self.near.join(", ")))
-    }
-}
-
-impl fmt::Display for Unmatched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no function matches '{}'", self.pattern)?;
-        match self.inlined {
-            0 => Ok(()),
-            1 => f.write_str(": it exists only as 1 inlined copy"),
-            copies => write!(f, ": it exists only as {copies} inlined copies"),
-        }
-    }
+/// What was looked for in vain.
+#[derive(Default)]
+pub struct Missed {
+    /// Patterns without a match.
+    pub unmatched: Vec<Unmatched>,
+    /// Modules that could not be read, with the reason.
+    pub unreadable: Vec<(String, String)>,
 }
 
 /// Looks the patterns up in the modules of a process and plans what they name. A pattern without
 /// a module is looked up in all of them.
-pub fn select(
+pub(super) fn select(
     modules: &[Module],
     patterns: &[Pattern],
     want: Effects,
     allowed: Allowed,
 ) -> Selection {
-    let (mut selection, matched, opened) = look_up(modules, patterns, want, allowed);
-    for (pattern, _) in patterns.iter().zip(matched).filter(|(_, matched)| !matched) {
-        let meant = opened.iter().filter(|(m, _)| is_meant(pattern, m));
-        let inlined = meant
-            .map(|(m, i)| copies_of(pattern, &inlined_in(i, &m.path)))
-            .sum();
-        let mut near = definitions(pattern, modules);
-        if near.is_empty() {
-            near = suggestions(pattern, &opened);
-        }
-        selection.unmatched.push(Unmatched {
-            pattern: pattern.text().to_owned(),
-            near,
-            inlined,
-        });
-    }
-    selection
-}
-
-/// How many of these inlined copies, by linkage name, are of functions that a pattern names.
-pub fn copies_of(pattern: &Pattern, copies: &HashMap<String, u64>) -> u64 {
-    let named = copies.iter().filter(|(name, _)| pattern.names(name));
-    named.map(|(_, copies)| copies).sum()
-}
-
-/// What was found, which patterns have a match, and the modules that were looked into.
-type Found<'m> = (Selection, Vec<bool>, Vec<(&'m Module, &'static OpenImage)>);
-
-fn look_up<'m>(
-    modules: &'m [Module],
-    patterns: &[Pattern],
-    want: Effects,
-    allowed: Allowed,
-) -> Found<'m> {
-    let mut selection = Selection {
+    let query = Query {
+        patterns,
+        want,
         allowed,
-        ..Selection::default()
+        in_full: false,
     };
-    let mut matched = vec![false; patterns.len()];
-    let mut opened = Vec::new();
+    let mut candidates = Vec::new();
+    let missed = select_in_modules(modules, &query, |c| candidates.push(c));
+    Selection {
+        allowed,
+        candidates,
+        unmatched: missed.unmatched,
+        unreadable: missed.unreadable,
+    }
+}
+
+/// Gives what the query names in the modules of a process to `take`, in the order of modules and addresses,
+/// each function once.
+pub fn select_in_modules(
+    modules: &[Module],
+    query: &Query<'_>,
+    mut take: impl FnMut(Candidate),
+) -> Missed {
+    let mut places = Vec::new();
+    let mut matched = vec![false; query.patterns.len()];
+    let mut unreadable = Vec::new();
     for (index, module) in modules.iter().enumerate() {
-        let wanted = patterns.iter().any(|p| is_meant(p, module));
-        if !wanted {
+        let is_meant = |p: &Pattern| is_meant(p, module.file_name(), Some(module));
+        if !query.patterns.is_empty() && !query.patterns.iter().any(is_meant) {
             continue;
         }
-        let image = match images::of_module(module) {
-            Ok(image) => image,
-            Err(error) => {
-                selection
-                    .unreadable
-                    .push((module.path.clone(), error.to_string()));
-                continue;
+        match Place::of_module(index, module) {
+            Ok(place) => {
+                place.select(query, &mut matched, &mut take);
+                places.push(place);
             }
-        };
-        let Some(bias) = module.bias(&image.image) else {
-            let cause = "the file is not the one that is mapped".to_owned();
-            selection.unreadable.push((module.path.clone(), cause));
-            continue;
-        };
-        opened.push((module, image));
-        let mut functions: Vec<Function> = Vec::new();
-        let mut by_address: BTreeSet<Svma> = BTreeSet::new();
-        for (pattern, matched) in patterns.iter().zip(&mut matched) {
-            let here = found(pattern, module, image, bias);
-            for function in here.into_iter().filter(|f| module.maps_function(bias, f)) {
-                *matched = true;
-                if pattern.is_address() {
-                    by_address.insert(function.range.start);
-                }
-                if !functions
-                    .iter()
-                    .any(|f| f.range.start == function.range.start)
-                {
-                    functions.push(function);
-                }
-            }
+            Err(cause) => unreadable.push((module.path.clone(), cause)),
         }
-        functions.sort_by_key(|f| f.range.start);
-        let is_named = |f: &Function| !f.linkage.is_empty();
+    }
+    Missed {
+        unmatched: unmatched(query, &matched, modules, &places),
+        unreadable,
+    }
+}
+
+/// The same in the file at `path`; the patterns without a match.
+pub fn select_in_file(
+    image: &'static OpenImage,
+    path: &str,
+    query: &Query<'_>,
+    mut take: impl FnMut(Candidate),
+) -> Vec<Unmatched> {
+    let place = Place {
+        index: 0,
+        path,
+        module: None,
+        image,
+        bias: Bias::default(),
+        inlined: OnceCell::new(),
+    };
+    let mut matched = vec![false; query.patterns.len()];
+    place.select(query, &mut matched, &mut take);
+    unmatched(query, &matched, &[], &[place])
+}
+
+/// A file in which functions are looked for, on its own or as a module of a process.
+struct Place<'m> {
+    index: usize,
+    path: &'m str,
+    module: Option<&'m Module>,
+    image: &'static OpenImage,
+    bias: Bias,
+    /// How often functions have been inlined, by linkage name.
+    inlined: OnceCell<HashMap<String, u64>>,
+}
+
+impl<'m> Place<'m> {
+    fn of_module(index: usize, module: &'m Module) -> Result<Self, String> {
+        let image = images::of_module(module).map_err(|e| e.to_string())?;
+        let bias = module.bias(&image.image);
+        Ok(Self {
+            index,
+            path: &module.path,
+            module: Some(module),
+            image,
+            bias: bias.ok_or("the file's segments are not where it is mapped")?,
+            inlined: OnceCell::new(),
+        })
+    }
+
+    fn file_name(&self) -> &'m str {
+        self.path.rsplit('/').next().unwrap_or(self.path)
+    }
+
+    fn is_meant(&self, pattern: &Pattern) -> bool {
+        is_meant(pattern, self.file_name(), self.module)
+    }
+
+    /// Plans what the query names here, and notes which patterns have a match.
+    fn select(&self, query: &Query<'_>, matched: &mut [bool], take: &mut impl FnMut(Candidate)) {
+        let functions = self.functions(query, matched);
+        let is_named = |(f, _): &(Function, bool)| !f.linkage.is_empty();
+        let nothing = HashMap::new();
         let inlined = match functions.iter().any(is_named) {
-            true => inlined_in(image, &module.path),
-            false => HashMap::new(),
+            true => self.inlined(query),
+            false => &nothing,
         };
-        for function in functions {
-            let name = display_name(&function, module.file_name());
-            let plan = match module.path.as_str() {
-                VDSO => FunctionPlan::refusal(&function, RefuseReason::Vdso),
-                _ if module.shares(bias, &function) => {
-                    FunctionPlan::refusal(&function, RefuseReason::SharedText)
-                }
-                _ => plan_allowed(&image.image, &image.context, &function, want, allowed),
-            };
+        for (function, is_by_address) in functions {
+            let plan = self.plan(query, &function);
             // A glob means functions: what has no name and is none was not meant.
-            let is_meant =
-                !function.linkage.is_empty() || by_address.contains(&function.range.start);
+            let is_meant = query.in_full || is_by_address || !function.linkage.is_empty();
             if !is_meant && plan.entry.outcome == Err(RefuseReason::Fragment) {
                 continue;
             }
-            selection.candidates.push(Candidate {
-                module: index,
-                image,
-                bias,
+            take(Candidate {
+                module: self.index,
+                image: self.image,
+                bias: self.bias,
                 plan,
-                name,
-                elsewhere: Elsewhere::of(image, &function, &inlined),
+                name: display_name(&function, self.file_name()),
+                elsewhere: Elsewhere::of(self.image, &function, inlined),
                 reaper: None,
                 traps: false,
             });
         }
     }
-    (selection, matched, opened)
-}
 
-fn is_meant(pattern: &Pattern, module: &Module) -> bool {
-    match pattern.absolute_address() {
-        Some(address) => module.code.iter().any(|m| m.contains(address)),
-        None => pattern.module_matches(module.file_name()),
-    }
-}
-
-fn found(pattern: &Pattern, module: &Module, image: &OpenImage, bias: Bias) -> Vec<Function> {
-    match is_meant(pattern, module) {
-        true => image.select(pattern, module.file_name(), bias),
-        false => Vec::new(),
-    }
-}
-
-/// Where the functions are that a module of the pattern imports by that name: what it has itself
-/// are entries of its linkage table, which only lead there.
-fn definitions(pattern: &Pattern, modules: &[Module]) -> Vec<String> {
-    const MOST: usize = 3;
-    let Some(name) = pattern.name().filter(|_| pattern.has_module()) else {
-        return Vec::new();
-    };
-    let imports = |module: &&Module| {
-        pattern.module_matches(module.file_name())
-            && images::of_module(module).is_ok_and(|i| imports(&i.image, name))
-    };
-    if !modules.iter().any(|m| imports(&m)) {
-        return Vec::new();
-    }
-    let Ok(plain) = Pattern::parse(name) else {
-        return Vec::new();
-    };
-    let has_it = |module: &&Module| {
-        let image = images::of_module(module);
-        module.path != VDSO && image.is_ok_and(|i| !plain.select(&i.image, "").is_empty())
-    };
-    let found = modules.iter().filter(has_it).take(MOST);
-    found.map(|m| format!("{}!{name}", m.file_name())).collect()
-}
-
-/// Whether the image takes a function of this name from another one.
-fn imports(image: &Image<'_>, name: &str) -> bool {
-    let Ok(elf) = goblin::elf::Elf::parse(image.data()) else {
-        return false;
-    };
-    let is_it =
-        |s: goblin::elf::Sym| s.st_shndx == 0 && elf.dynstrtab.get_at(s.st_name) == Some(name);
-    elf.dynsyms.iter().any(is_it)
-}
-
-fn suggestions(pattern: &Pattern, opened: &[(&Module, &'static OpenImage)]) -> Vec<String> {
-    const MOST: usize = 3;
-    let mut names = Vec::new();
-    for (_, image) in opened {
-        for name in pattern.suggestions(&image.image, MOST) {
-            if !names.contains(&name) {
-                names.push(name);
+    /// The functions that are meant, by address, with whether an address in a pattern means them.
+    fn functions(&self, query: &Query<'_>, matched: &mut [bool]) -> Vec<(Function, bool)> {
+        let is_there = |f: &Function| self.module.is_none_or(|m| m.maps_function(self.bias, f));
+        if query.patterns.is_empty() {
+            let all = self.image.image.functions().iter().filter(is_there);
+            return all.map(|f| (f, false)).collect();
+        }
+        let mut found: BTreeMap<Svma, (Function, bool)> = BTreeMap::new();
+        let patterns = query.patterns.iter().zip(matched);
+        for (pattern, matched) in patterns.filter(|(p, _)| self.is_meant(p)) {
+            let here = self.image.select(pattern, self.file_name(), self.bias);
+            for function in here.into_iter().filter(is_there) {
+                *matched = true;
+                let known = found.entry(function.range.start);
+                let (_, is_by_address) = known.or_insert((function, false));
+                *is_by_address |= pattern.is_address();
             }
         }
+        found.into_values().collect()
     }
-    names.truncate(MOST);
-    names
+
+    fn plan(&self, query: &Query<'_>, function: &Function) -> FunctionPlan {
+        let refusal = self.module.and_then(|module| match module.path.as_str() {
+            VDSO => Some(RefuseReason::Vdso),
+            _ if module.shares(self.bias, function) => Some(RefuseReason::SharedText),
+            _ => None,
+        });
+        let OpenImage { image, context, .. } = self.image;
+        match refusal {
+            Some(reason) => FunctionPlan::refusal(function, reason),
+            None => plan_allowed(image, context, function, query.want, query.allowed),
+        }
+    }
+
+    fn inlined(&self, query: &Query<'_>) -> &HashMap<String, u64> {
+        let most = match query.in_full {
+            true => usize::MAX,
+            false => MOST_DWARF,
+        };
+        let count = || inlined_in(self.image, self.path, most);
+        self.inlined.get_or_init(count)
+    }
+}
+
+/// True if functions of this file are meant, which in a process is that module.
+fn is_meant(pattern: &Pattern, file_name: &str, module: Option<&Module>) -> bool {
+    match (module, pattern.absolute_address()) {
+        (Some(module), Some(at)) => module.code.iter().any(|m| m.contains(at)),
+        _ => pattern.module_matches(file_name),
+    }
+}
+
+/// The patterns without a match in these places of a process with these modules.
+fn unmatched(
+    query: &Query<'_>,
+    matched: &[bool],
+    modules: &[Module],
+    places: &[Place<'_>],
+) -> Vec<Unmatched> {
+    let of_pattern = |pattern: &Pattern| {
+        let meant = places.iter().filter(|place| place.is_meant(pattern));
+        let copies = meant.map(|place| copies_of(pattern, place.inlined(query)));
+        Unmatched {
+            pattern: pattern.text().to_owned(),
+            near: near(pattern, modules, places.iter().map(|place| place.image)),
+            inlined: copies.sum(),
+        }
+    };
+    let patterns = query.patterns.iter().zip(matched);
+    let unmatched = patterns.filter(|(_, matched)| !**matched);
+    unmatched.map(|(pattern, _)| of_pattern(pattern)).collect()
 }
 
 /// The demangled name, or where the function stands in its module.
-pub fn display_name(function: &Function, module: &str) -> String {
+pub(super) fn display_name(function: &Function, module: &str) -> String {
     if function.linkage.is_empty() {
         name_of_start(module, function.range.start)
     } else {

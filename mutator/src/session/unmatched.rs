@@ -1,0 +1,107 @@
+//! Patterns that name nothing, and what may have been meant.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use patcher::image::Image;
+use patcher::select::Pattern;
+
+use crate::error::Failure;
+use crate::images::{self, OpenImage};
+use crate::process::modules::{Module, VDSO};
+
+/// Names that are offered at most.
+const MOST: usize = 3;
+
+/// A pattern without a match.
+pub struct Unmatched {
+    /// Its text.
+    pub pattern: String,
+    /// Names that may have been meant.
+    pub near: Vec<String>,
+    /// Copies of functions it names that the compiler has put into others.
+    pub inlined: u64,
+}
+
+impl Unmatched {
+    /// As a user meets it.
+    pub fn failure(&self, operation: &str, subject: &str) -> Failure {
+        let failure = Failure::new(operation, subject, self);
+        // What is inlined is spelled as it was meant.
+        if self.near.is_empty() || self.inlined > 0 {
+            return failure;
+        }
+        failure.hint(format!("did you mean {}?", self.near.join(", ")))
+    }
+}
+
+impl fmt::Display for Unmatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no function matches '{}'", self.pattern)?;
+        match self.inlined {
+            0 => Ok(()),
+            1 => f.write_str(": it exists only as 1 inlined copy"),
+            copies => write!(f, ": it exists only as {copies} inlined copies"),
+        }
+    }
+}
+
+/// How many of these inlined copies, by linkage name, are of functions that a pattern names.
+pub(super) fn copies_of(pattern: &Pattern, copies: &HashMap<String, u64>) -> u64 {
+    let named = copies.iter().filter(|(name, _)| pattern.names(name));
+    named.map(|(_, copies)| copies).sum()
+}
+
+/// Names that may have been meant by a pattern without a match in these images, of a process with these modules.
+pub(super) fn near(
+    pattern: &Pattern,
+    modules: &[Module],
+    images: impl Iterator<Item = &'static OpenImage>,
+) -> Vec<String> {
+    let defined = definitions(pattern, modules);
+    if !defined.is_empty() {
+        return defined;
+    }
+    let mut names = Vec::new();
+    for name in images.flat_map(|i| pattern.suggestions(&i.image, MOST)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.truncate(MOST);
+    names
+}
+
+/// Where the functions are that a module of the pattern imports by that name: what it has itself
+/// are entries of its linkage table, which only lead there.
+fn definitions(pattern: &Pattern, modules: &[Module]) -> Vec<String> {
+    let Some(name) = pattern.name().filter(|_| pattern.has_module()) else {
+        return Vec::new();
+    };
+    let imports = |module: &&Module| {
+        pattern.module_matches(module.file_name())
+            && images::of_module(module).is_ok_and(|i| imports(&i.image, name))
+    };
+    if !modules.iter().any(|m| imports(&m)) {
+        return Vec::new();
+    }
+    let Ok(plain) = Pattern::parse(name) else {
+        return Vec::new();
+    };
+    let has_it = |module: &&Module| {
+        let image = images::of_module(module);
+        module.path != VDSO && image.is_ok_and(|i| !plain.select(&i.image, "").is_empty())
+    };
+    let found = modules.iter().filter(has_it).take(MOST);
+    found.map(|m| format!("{}!{name}", m.file_name())).collect()
+}
+
+/// Whether the image takes a function of this name from another one.
+fn imports(image: &Image<'_>, name: &str) -> bool {
+    let Ok(elf) = goblin::elf::Elf::parse(image.data()) else {
+        return false;
+    };
+    let is_it =
+        |s: goblin::elf::Sym| s.st_shndx == 0 && elf.dynstrtab.get_at(s.st_name) == Some(name);
+    elf.dynsyms.iter().any(is_it)
+}
