@@ -2,10 +2,11 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program_with;
-use ipath_tests::place::Scratch;
+use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::session::Session;
 use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use std::fs::{self, File};
@@ -146,4 +147,64 @@ fn module_cut_short() {
         }
         is_over.store(true, order);
     });
+}
+
+/// How often a command opens each of these files to read it, by what the kernel is asked for.
+fn opened(command: &[&str], files: [&Path; 2]) -> [usize; 2] {
+    let scratch = Scratch::new("opened");
+    let calls = scratch.file("calls");
+    let run = Run::new("strace").args(["-f", "-y", "-e", "trace=openat", "-o"]);
+    let run = run.arg(&calls).arg(ipath()).args(command);
+    run.run().expect(0);
+    let calls = fs::read_to_string(&calls).expect("what strace saw");
+    // The header alone is read before, by the link to the program.
+    let is_reading = |call: &&str| !call.contains("O_PATH") && !call.contains("/exe\"");
+    files.map(|file| {
+        // As strace shows the file of the new descriptor.
+        let result = format!("<{}>", file.display());
+        let opened = calls.lines().filter(is_reading);
+        opened.filter(|call| call.ends_with(&result)).count()
+    })
+}
+
+/// Symbols, lines and text are read of a file that is opened once, also where it is mapped in pieces.
+#[test]
+fn each_file_is_opened_once() {
+    let (scratch, program, debug) = separated("once");
+    let strip = Run::new("objcopy").arg("--strip-all").arg(&program);
+    strip.run().expect(0);
+    let target = Target::start(&program, ["1", "120"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let files = [program.as_path(), debug.as_path()];
+    let profile = scratch.file("p.json").display().to_string();
+    let attach = [
+        "attach",
+        &pid,
+        "-f",
+        "step",
+        "--keep",
+        "--no-tui",
+        "--duration",
+        "1ms",
+    ];
+    let commands = [
+        &["list", &pid, "step"][..],
+        &attach,
+        &["add", &pid, "-f", "main"],
+        &["snapshot", &pid, "-o", &profile],
+        &["detach", &pid, "-o", &profile],
+    ];
+    for command in commands {
+        assert_eq!(opened(command, files), [1, 1], "{command:?}");
+    }
+    assert!(has_lines(&Profile::read(Path::new(&profile))));
+    target.finish("ok calls ");
+
+    let twice = scratch.file("twice");
+    fs::copy(program_with("text_mapped_twice.c", &[]), &twice).expect("copy");
+    let target = Target::start(&twice, [""; 0]).await_output("ready");
+    let list = ["list", &target.pid().to_string(), "twice_work"];
+    assert_eq!(opened(&list, [&twice, &debug]), [1, 0]);
+    target.signal(Signal::SIGUSR1);
+    target.finish("ok ");
 }

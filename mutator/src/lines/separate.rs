@@ -6,9 +6,14 @@
 use super::bytes::Bytes;
 use super::sections::{Debug, Sections};
 use crate::files::FileBytes;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Where separate debug files may lie.
 #[derive(Clone, Debug, Default)]
@@ -140,8 +145,25 @@ fn checksum(file: &[u8]) -> u32 {
     crc.sum()
 }
 
+/// Path, then device, inode and time of the last change.
+type Key = (PathBuf, [i64; 4]);
+
+/// What has been opened.
+static OPENED: LazyLock<Mutex<HashMap<Key, FileBytes>>> = LazyLock::new(Mutex::default);
+
+/// The file at a path, which is opened once as long as nothing changes it.
 fn open(path: &Path) -> Option<Sections<'static>> {
-    let file = FileBytes::open(path).ok()?;
+    let meta = fs::metadata(path).ok()?;
+    let (device, inode) = (meta.dev() as i64, meta.ino() as i64);
+    let key = (
+        path.to_owned(),
+        [device, inode, meta.ctime(), meta.ctime_nsec()],
+    );
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = match opened.entry(key) {
+        Entry::Occupied(known) => known.get().clone(),
+        Entry::Vacant(new) => new.insert(FileBytes::open(path).ok()?).clone(),
+    };
     let len = file.bytes().len();
     Sections::parse(Bytes::OfFile(file, 0..len))
 }

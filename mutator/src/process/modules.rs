@@ -1,8 +1,10 @@
 //! The ELF files a process has loaded.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
@@ -16,6 +18,10 @@ use crate::files::FileBytes;
 
 /// What the kernel calls its own code in every process.
 pub const VDSO: &str = "[vdso]";
+
+/// What has been opened, by path and file.
+static OPENED: LazyLock<Mutex<HashMap<(String, FileId), FileBytes>>> =
+    LazyLock::new(Mutex::default);
 
 /// A loaded file: where it is mapped and where its text can be read.
 #[derive(Clone, Debug)]
@@ -44,11 +50,22 @@ impl Module {
         first.map(|m| m.file.clone()).unwrap_or_default()
     }
 
-    /// The bytes of the file that is mapped.
+    /// The bytes of the file that is mapped, which is opened once.
     ///
     /// # Errors
     /// It cannot be opened, or what its path leads to is another file.
     pub fn open(&self) -> io::Result<FileBytes> {
+        let key = (self.path.clone(), self.file());
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = opened.get(&key) {
+            return Ok(bytes.clone());
+        }
+        let bytes = self.open_now()?;
+        opened.insert(key, bytes.clone());
+        Ok(bytes)
+    }
+
+    fn open_now(&self) -> io::Result<FileBytes> {
         let Some(mapping) = self.code.first() else {
             return Err(io::ErrorKind::NotFound.into());
         };
