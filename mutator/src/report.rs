@@ -161,27 +161,7 @@ impl<'p> Report<'p> {
         paths.sort_by_key(|p| Reverse(self.cost(p.metrics.count, self.first_of(&p.metrics))));
         let shown = paths.len().min(self.options.paths.unwrap_or(usize::MAX));
 
-        let exits = match function.exits.as_slice() {
-            [] => "exits not patched".to_owned(),
-            exits => format!("exits {}", printable(&exits.join(", "))),
-        };
-        let module = self.profile.module_name(Some(function.module));
-        writeln!(out, "\n{}", printable(&function.name))?;
-        writeln!(
-            out,
-            "  at {module}+{:#x}, entry {}, {exits}",
-            function.address,
-            printable(&function.entry)
-        )?;
-        let is_measured = |name: &&String| {
-            let mut functions = self.profile.functions.iter();
-            functions.any(|f| f.module == function.module && f.linkage == **name)
-        };
-        let others = function.clones.iter().filter(|name| !is_measured(name));
-        if let Some(text) = human::elsewhere(others.map(String::as_str), function.inlined) {
-            writeln!(out, "  {}", printable(&text))?;
-        }
-
+        self.title(function, out)?;
         let mut table = Table::new(&self.headings());
         let whole = Numbers {
             count: totals.counts.count,
@@ -223,6 +203,30 @@ impl<'p> Report<'p> {
             );
         }
         table.write(out)
+    }
+
+    fn title(&self, function: &Function, out: &mut impl Write) -> io::Result<()> {
+        let exits = match function.exits.as_slice() {
+            [] => "exits not patched".to_owned(),
+            exits => format!("exits {}", printable(&exits.join(", "))),
+        };
+        let module = self.profile.module_name(Some(function.module));
+        writeln!(out, "\n{}", printable(&function.name))?;
+        writeln!(
+            out,
+            "  at {module}+{:#x}, entry {}, {exits}",
+            function.address,
+            printable(&function.entry)
+        )?;
+        let is_measured = |name: &&String| {
+            let mut functions = self.profile.functions.iter();
+            functions.any(|f| f.module == function.module && f.linkage == **name)
+        };
+        let others = function.clones.iter().filter(|name| !is_measured(name));
+        if let Some(text) = human::elsewhere(others.map(String::as_str), function.inlined) {
+            writeln!(out, "  {}", printable(&text))?;
+        }
+        Ok(())
     }
 
     fn headings(&self) -> Vec<&'static str> {

@@ -1,227 +1,11 @@
 //! The format against the example of the contract, and profiles that do not fit together.
 
 mod ends;
+mod sample;
+
 use super::*;
+pub(crate) use sample::{largest, sample};
 use serde_json::{Value, json};
-
-fn timer(sum: i128, min: i64, max: i64, hist: &[(u8, u64)]) -> TimerStats {
-    TimerStats {
-        sum,
-        min,
-        max,
-        outermost: Some(sum),
-        exclusive: Some(sum),
-        hist: hist.to_vec(),
-    }
-}
-
-fn frame(module: Option<usize>, address: u64, function: Option<&str>, offset: u64) -> Frame {
-    Frame {
-        module,
-        address,
-        function: function.map(str::to_owned),
-        offset: function.map(|_| offset),
-        ..Frame::default()
-    }
-}
-
-/// One call path: `(stack, complete, count, unwound, open, wall)`.
-type Path<'a> = (&'a [usize], bool, u64, u64, u64, TimerStats);
-
-fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, paths: &[Path<'_>]) {
-    let index = profile.functions.len();
-    let mut totals = FunctionTotals {
-        counts: Counts::default(),
-        unwound: Some(0),
-        open: Some(0),
-    };
-    let mut wall = TimerStats::default();
-    let mut closed_before = 0;
-    for (stack, complete, count, unwound, open, stats) in paths {
-        profile.paths.push(PathEntry {
-            function: index,
-            stack: stack.to_vec(),
-            complete: *complete,
-            thread: None,
-            unwound: Some(*unwound),
-            open: Some(*open),
-            tail: 0,
-            metrics: Counts {
-                count: *count,
-                timers: [("wall".to_owned(), stats.clone())].into_iter().collect(),
-            },
-        });
-        totals.counts.count += count;
-        totals.unwound = totals.unwound.map(|n| n + unwound);
-        totals.open = totals.open.map(|n| n + open);
-        let closed = count - unwound - open;
-        if closed > 0 {
-            wall.absorb(stats, closed_before == 0);
-        }
-        closed_before += closed;
-        let losses = &mut profile.losses;
-        losses.unwound = losses.unwound.map(|n| n + unwound);
-        losses.open = losses.open.map(|n| n + open);
-        losses.incomplete += if *complete { 0 } else { *count };
-    }
-    wall.hist.clear();
-    totals.counts.timers.insert("wall", wall);
-    profile.functions.push(Function {
-        name: name.to_owned(),
-        linkage: linkage.to_owned(),
-        module: 0,
-        address,
-        size: 80,
-        entry: "window".to_owned(),
-        exits: vec!["window".to_owned(), "padding".to_owned()],
-        clones: Vec::new(),
-        inlined: 0,
-        tail: 0,
-        totals,
-    });
-}
-
-/// Two functions of one program: with source positions, an inlined frame, C++ names, code without
-/// a symbol, an incomplete path and one that ends in an exception.
-pub(crate) fn sample() -> Profile {
-    let metric = |name: &str, unit: &str| Metric {
-        name: name.to_owned(),
-        unit: unit.to_owned(),
-    };
-    let mut profile = Profile::empty(
-        Target {
-            pid: 4242,
-            exe: "/usr/bin/app".to_owned(),
-            args: vec!["app".to_owned(), "--fast".to_owned()],
-            host: "n1".to_owned(),
-            ..Target::default()
-        },
-        Session {
-            started_unix_ns: 1_700_000_000_000_000_000,
-            elapsed_ns: 5_000_000_000,
-            clock_hz: 2_596_000_000,
-            stops: vec![
-                Stop {
-                    why: "attach".to_owned(),
-                    ns: 1_200_000,
-                },
-                Stop {
-                    why: "add".to_owned(),
-                    ns: 400_000,
-                },
-            ],
-            ..Session::default()
-        },
-        vec![metric(COUNT, "calls"), metric("wall", "ns")],
-    );
-    profile.ipath = "0.1.0".to_owned();
-    profile.losses.unwound = Some(0);
-    profile.losses.open = Some(0);
-    profile.modules = vec![
-        Module {
-            path: "/usr/bin/app".to_owned(),
-            build_id: Some("ab12".to_owned()),
-            base: None,
-        },
-        Module {
-            path: "/usr/lib/libc.so.6".to_owned(),
-            build_id: None,
-            base: None,
-        },
-    ];
-    let mut main = frame(Some(0), 4711, Some("main"), 23);
-    main.file = Some("/src/app/app.c".to_owned());
-    main.line = Some(12);
-    main.inlined = vec![InlineFrame {
-        function: Some("helper".to_owned()),
-        file: Some("/src/app/app.h".to_owned()),
-        line: Some(3),
-    }];
-    profile.frames = vec![
-        main,
-        frame(Some(1), 0x2724a, Some("__libc_start_main"), 122),
-        frame(Some(0), 0x1300, Some("_ZN5Store4loadEi"), 64),
-        frame(Some(0), 0x1400, None, 0),
-    ];
-    function(
-        &mut profile,
-        "work",
-        "work",
-        0x11d0,
-        &[
-            (
-                &[0, 1],
-                true,
-                900,
-                0,
-                0,
-                timer(90_000_000, 80_000, 120_000, &[(16, 900)]),
-            ),
-            (
-                &[2, 0, 1],
-                true,
-                100,
-                2,
-                1,
-                timer(1_210_000_000, 9_000_000, 15_000_000, &[(23, 97)]),
-            ),
-            (
-                &[3],
-                false,
-                4,
-                0,
-                0,
-                timer(8_000, 1_900, 2_100, &[(10, 3), (11, 1)]),
-            ),
-        ],
-    );
-    function(
-        &mut profile,
-        "Store::load(int)",
-        "_ZN5Store4loadEi",
-        0x12c0,
-        &[(
-            &[0, 1],
-            true,
-            100,
-            0,
-            1,
-            timer(2_000_000_000, 9_000_000, 40_000_000, &[(24, 99)]),
-        )],
-    );
-    profile.refused = vec![Refused {
-        name: "tiny".to_owned(),
-        module: 0,
-        address: 0x1004,
-        reason: "branch-into-window".to_owned(),
-    }];
-    profile
-}
-
-/// The sample with the largest numbers there are.
-pub(crate) fn largest() -> Profile {
-    let mut profile = sample();
-    let largest = |counts: &mut Counts| {
-        counts.count = u64::MAX;
-        let stats = TimerStats {
-            sum: i128::MAX,
-            min: i64::MAX,
-            max: i64::MAX,
-            outermost: Some(i128::MAX),
-            exclusive: Some(i128::MAX),
-            hist: vec![(63, u64::MAX)],
-        };
-        counts.timers.insert("wall", stats);
-    };
-    for function in &mut profile.functions {
-        largest(&mut function.totals.counts);
-    }
-    for path in &mut profile.paths {
-        largest(&mut path.metrics);
-    }
-    profile.losses.missed = 1;
-    profile
-}
 
 /// The example of the command-line contract, its paths made to agree with its totals.
 fn contract() -> Value {
@@ -368,9 +152,28 @@ fn the_parts_of_an_unpatched_exit_and_of_an_argument_fit_together() {
     assert_eq!(serde_json::to_value(&profile).unwrap(), value);
 }
 
+/// Each change of the example, by its place, is found and named.
+fn assert_found(changes: impl IntoIterator<Item = (&'static str, Value, &'static str)>) {
+    for (pointer, wrong, message) in changes {
+        let mut value = contract();
+        match value.pointer_mut(pointer) {
+            Some(place) => *place = wrong,
+            None => {
+                let (parent, key) = pointer.rsplit_once('/').unwrap();
+                value.pointer_mut(parent).unwrap()[key] = wrong;
+            }
+        }
+        assert_eq!(
+            read(&value).check().unwrap_err().to_string(),
+            message,
+            "{pointer}"
+        );
+    }
+}
+
 #[test]
-fn every_number_that_does_not_fit_is_found_and_named() {
-    for (pointer, wrong, message) in [
+fn every_index_that_leads_nowhere_is_found_and_named() {
+    assert_found([
         (
             "/schema",
             json!("ipath-profile/2"),
@@ -411,6 +214,12 @@ fn every_number_that_does_not_fit_is_found_and_named() {
             json!([{"name": "count", "unit": "calls"}]),
             "functions[0] and the list of metrics disagree about `wall`",
         ),
+    ]);
+}
+
+#[test]
+fn every_total_that_its_paths_do_not_give_is_found_and_named() {
+    assert_found([
         (
             "/functions/0/totals/count",
             json!(11),
@@ -446,6 +255,12 @@ fn every_number_that_does_not_fit_is_found_and_named() {
             json!([[6, 9]]),
             "functions[0].totals.wall.hist is 9, but the paths give 10",
         ),
+    ]);
+}
+
+#[test]
+fn every_number_of_calls_that_does_not_fit_is_found_and_named() {
+    assert_found([
         (
             "/paths/0/metrics/wall/hist",
             json!([[6, 9]]),
@@ -471,21 +286,7 @@ fn every_number_that_does_not_fit_is_found_and_named() {
             json!(2),
             "losses.open is 2, but the paths give 0",
         ),
-    ] {
-        let mut value = contract();
-        match value.pointer_mut(pointer) {
-            Some(place) => *place = wrong,
-            None => {
-                let (parent, key) = pointer.rsplit_once('/').unwrap();
-                value.pointer_mut(parent).unwrap()[key] = wrong;
-            }
-        }
-        assert_eq!(
-            read(&value).check().unwrap_err().to_string(),
-            message,
-            "{pointer}"
-        );
-    }
+    ]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The short summary of an interval, for where there is no terminal.
 
 use super::{human, loss_lines};
-use crate::profile::{COUNT, Delta, PathEntry, Profile, printable};
+use crate::profile::{COUNT, Delta, Metric, PathEntry, Profile, printable};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
@@ -30,73 +30,86 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
         .as_ref()
         .map_or(profile.session.elapsed_ns, |(_, delta)| delta.elapsed_ns());
     let timer = profile.timers().next();
-    let (metric, unit) = timer.map_or((COUNT, ""), |m| (&m.name, &m.unit));
+    let metric = timer.map_or(COUNT, |m| &m.name);
 
-    let mut functions = vec![Change::default(); profile.functions.len()];
-    let mut paths: Vec<Vec<(usize, Change)>> = vec![Vec::new(); profile.functions.len()];
-    for (i, path) in profile.paths.iter().enumerate() {
-        let now = change(path, metric);
-        let before = delta.as_ref().and_then(|(prev, delta)| {
-            let was = &prev.paths[delta.path(i)?];
-            Some(change(was, metric))
-        });
-        let change = now.since(before.unwrap_or_default());
-        functions[path.function].add(change);
-        if change.calls > 0 || change.sum != 0 {
-            paths[path.function].push((i, change));
-        }
-    }
-
+    let changes = changes(profile, delta.as_ref(), metric);
     let elapsed = human::time(profile.session.elapsed_ns.into());
     match prev {
         Some(_) => writeln!(out, "{elapsed}: the last {}", human::time(span.into()))?,
         None => writeln!(out, "{elapsed}: in all")?,
     }
-    let mut order: Vec<_> = (0..functions.len()).collect();
-    order.sort_by_key(|&f| Reverse(functions[f].cost(timer.is_some())));
+    let mut order: Vec<_> = (0..changes.len()).collect();
+    order.sort_by_key(|&f| Reverse(changes[f].whole.cost(timer.is_some())));
     for f in order {
-        let whole = functions[f];
-        let name = printable(&profile.functions[f].name);
-        write!(
-            out,
-            "  {name}: {} calls ({}/s)",
-            whole.calls,
-            human::rate(whole.calls, span)
-        )?;
-        if timer.is_some() {
-            let total = human::quantity(whole.sum, unit);
-            write!(
-                out,
-                ", {} {total}, mean {}",
-                printable(metric),
-                human::mean(whole.sum, whole.measured, unit)
-            )?;
-        }
-        if let Some(incomplete) = human::incomplete(whole.incomplete, whole.calls) {
-            write!(out, ", {incomplete}")?;
-        }
-        writeln!(out)?;
-        paths[f].sort_by_key(|(_, change)| Reverse(change.cost(timer.is_some())));
-        for &(path, change) in paths[f].iter().take(PATHS) {
-            let (part, all) = match timer {
-                Some(_) => (change.sum, whole.sum),
-                None => (change.calls.into(), whole.calls.into()),
-            };
-            let share = human::share(part, all);
-            writeln!(
-                out,
-                "    {share:>7} {:>10} calls  {}",
-                change.calls,
-                chain(profile, path)
-            )?;
-        }
-        if let Some(more) = paths[f].len().checked_sub(PATHS + 1) {
-            writeln!(out, "    and {}", super::more(more + 1, "path"))?;
-        }
+        function(profile, f, &changes[f], timer, span, out)?;
     }
     let losses = loss_lines(profile);
     if !losses.is_empty() {
         writeln!(out, "  not exact: {}", losses.join(", "))?;
+    }
+    Ok(())
+}
+
+/// What a function did in the interval, and its paths by index, those that did something.
+#[derive(Default)]
+struct Changes {
+    whole: Change,
+    paths: Vec<(usize, Change)>,
+}
+
+/// Of each function, since the profile that `delta` is counted from, if any.
+fn changes(profile: &Profile, delta: Option<&(&Profile, Delta)>, metric: &str) -> Vec<Changes> {
+    let mut functions: Vec<Changes> = Vec::new();
+    functions.resize_with(profile.functions.len(), Changes::default);
+    for (i, path) in profile.paths.iter().enumerate() {
+        let now = change(path, metric);
+        let before = delta.and_then(|(prev, delta)| {
+            let was = &prev.paths[delta.path(i)?];
+            Some(change(was, metric))
+        });
+        let change = now.since(before.unwrap_or_default());
+        let of_function = &mut functions[path.function];
+        of_function.whole.add(change);
+        if change.calls > 0 || change.sum != 0 {
+            of_function.paths.push((i, change));
+        }
+    }
+    functions
+}
+
+/// Writes the line of a function and those of its costliest paths, in an interval of `span` ns.
+fn function(
+    profile: &Profile,
+    index: usize,
+    Changes { whole, paths }: &Changes,
+    timer: Option<&Metric>,
+    span: u64,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let name = printable(&profile.functions[index].name);
+    let rate = human::rate(whole.calls, span);
+    write!(out, "  {name}: {} calls ({rate}/s)", whole.calls)?;
+    if let Some(Metric { name, unit }) = timer {
+        let total = human::quantity(whole.sum, unit);
+        let mean = human::mean(whole.sum, whole.measured, unit);
+        write!(out, ", {} {total}, mean {mean}", printable(name))?;
+    }
+    if let Some(incomplete) = human::incomplete(whole.incomplete, whole.calls) {
+        write!(out, ", {incomplete}")?;
+    }
+    writeln!(out)?;
+    let mut paths: Vec<_> = paths.iter().collect();
+    paths.sort_by_key(|(_, change)| Reverse(change.cost(timer.is_some())));
+    for &&(path, change) in paths.iter().take(PATHS) {
+        let (part, all) = match timer {
+            Some(_) => (change.sum, whole.sum),
+            None => (change.calls.into(), whole.calls.into()),
+        };
+        let (share, callers) = (human::share(part, all), chain(profile, path));
+        writeln!(out, "    {share:>7} {:>10} calls  {callers}", change.calls)?;
+    }
+    if let Some(more) = paths.len().checked_sub(PATHS + 1) {
+        writeln!(out, "    and {}", super::more(more + 1, "path"))?;
     }
     Ok(())
 }

@@ -5,26 +5,21 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use patcher::emit::{Emitted, Place};
-use patcher::plan::{Effects, RefuseReason, Tactic};
+use patcher::Bias;
+use patcher::plan::{Effects, RefuseReason};
 use patcher::select::Pattern;
-use patcher::{Avma, Bias};
 
 use super::claims::Claims;
 use super::elsewhere::partly;
 use super::locked::Locked;
-use super::place::Places;
 use super::reapers::{put_moves_first, reapers};
 use super::stack_scan::Stacks;
 use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
 use crate::images;
+use crate::process::Space;
 use crate::process::modules::{Module, modules};
-use crate::process::{Mapping, Space};
-use crate::segment::{
-    FunctionDoc, Journal, ModuleDoc, RefusedDoc, RegionDoc, SegmentError, SiteDoc,
-};
-use crate::tracee::{CallCode, Priority, Remote, Stopped, TraceeError, tracing};
+use crate::segment::{ModuleDoc, RefusedDoc};
+use crate::tracee::{CallCode, Priority, Stopped, tracing};
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
 const ATTEMPTS: usize = 200;
@@ -118,20 +113,68 @@ impl Locked<'_> {
     ) -> Result<Changed, SessionError> {
         self.publish_tables(modules)?;
         let mut changed = Changed::default();
-        let mut fresh = Vec::new();
-        let mut ids = Vec::new();
-        let reapers = if self.wanted().exits {
-            reapers(modules, selection.allowed)
-        } else {
-            Vec::new()
-        };
-        let mut claims = Claims::of(&self.document);
+        let candidates = self.in_turn(modules, selection)?;
+        let (mut ids, fresh) = self.admit_all(modules, candidates, &mut changed);
+        let mut stopped = stopped;
+        let prepared = self.prepare(modules, fresh, stopped.as_deref_mut(), &mut changed)?;
+        ids.extend(prepared);
+        let is_none = changed.functions.is_empty() && changed.already.is_empty();
+        if is_none && !changed.refused.is_empty() {
+            self.segment.write_document(&self.document)?;
+            return Err(SessionError::Refused(changed.refused));
+        }
+        if ids.is_empty() {
+            self.segment.write_document(&self.document)?;
+            return Ok(changed);
+        }
+        changed.trapped = self.with_traps(&ids);
+        self.fill_traps(&ids)?;
+        // Where the trampolines are by now.
+        self.publish_maps()?;
+        self.switch(&ids, true)?;
+        // Written down before the first byte changes: whoever finds this session half done can
+        // take the bytes out again.
+        self.segment.write_document(&self.document)?;
+        if let Err(error) = self.put_in(why, ids.clone(), stopped, &mut changed) {
+            // What is in of it comes out again, and nothing is counted that would be half.
+            let _ = self.take_out(why, &ids);
+            self.segment.write_document(&self.document)?;
+            return Err(error);
+        }
+        self.forget_refusals();
+        changed.unfollowed = self.unfollowed(modules);
+        changed.partly = partly(&self.document, &ids);
+        self.segment.write_document(&self.document)?;
+        Ok(changed)
+    }
+
+    /// What was selected and the reapers it needs, in the order in which they are put in.
+    fn in_turn(
+        &self,
+        modules: &[Module],
+        selection: Selection,
+    ) -> Result<Vec<Candidate>, SessionError> {
         let mut candidates = selection.candidates;
-        candidates.extend(reapers);
+        if self.wanted().exits {
+            candidates.extend(reapers(modules, selection.allowed));
+        }
         self.plan_for_room(&mut candidates)?;
         // What a pun depends on had better be changed by the function whose it is.
         candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));
         put_moves_first(&mut candidates);
+        Ok(candidates)
+    }
+
+    /// The ids of candidates that were in the session before and are not in the target now, and those that are new
+    /// to the session. The others are refused, or in already.
+    fn admit_all(
+        &mut self,
+        modules: &[Module],
+        candidates: Vec<Candidate>,
+        changed: &mut Changed,
+    ) -> (Vec<usize>, Vec<Candidate>) {
+        let (mut ids, mut fresh) = (Vec::new(), Vec::new());
+        let mut claims = Claims::of(&self.document);
         for mut candidate in candidates {
             let known = self.known(&candidate);
             let refusal = match candidate.plan.refused() {
@@ -140,7 +183,7 @@ impl Locked<'_> {
                 None => Some(RefuseReason::OverlapsFunction),
             };
             if let Some(reason) = refusal {
-                self.refuse(modules, &candidate, reason.to_string(), &mut changed);
+                self.refuse(modules, &candidate, reason.to_string(), changed);
                 continue;
             }
             let Some(id) = known else {
@@ -159,39 +202,18 @@ impl Locked<'_> {
                 ids.push(id);
             }
         }
-        let mut stopped = stopped;
-        let prepared = self.prepare(modules, fresh, stopped.as_deref_mut(), &mut changed)?;
-        ids.extend(prepared);
-        let is_none = changed.functions.is_empty() && changed.already.is_empty();
-        if is_none && !changed.refused.is_empty() {
-            self.segment.write_document(&self.document)?;
-            return Err(SessionError::Refused(changed.refused));
-        }
-        if ids.is_empty() {
-            self.segment.write_document(&self.document)?;
-            return Ok(changed);
-        }
-        let has_trap = |id: &&usize| {
-            let function = &self.document.functions[**id];
-            function.sites.iter().any(|s| s.trap)
-        };
-        let trapped = ids.iter().filter(has_trap);
-        let name = |&id: &usize| self.document.functions[id].name.clone();
-        changed.trapped = trapped.map(name).collect();
-        self.fill_traps(&ids)?;
-        // Where the trampolines are by now.
-        self.publish_maps()?;
-        self.switch(&ids, true)?;
-        // Written down before the first byte changes: whoever finds this session half done can
-        // take the bytes out again.
-        self.segment.write_document(&self.document)?;
-        if let Err(error) = self.put_in(why, ids.clone(), stopped, &mut changed) {
-            // What is in of it comes out again, and nothing is counted that would be half.
-            let _ = self.take_out(why, &ids);
-            self.segment.write_document(&self.document)?;
-            return Err(error);
-        }
-        // What was in the way of some of them before is not any more.
+        (ids, fresh)
+    }
+
+    /// The names of those functions that breakpoints lead to.
+    fn with_traps(&self, ids: &[usize]) -> Vec<String> {
+        let functions = ids.iter().map(|&id| &self.document.functions[id]);
+        let trapped = functions.filter(|f| f.sites.iter().any(|s| s.trap));
+        trapped.map(|f| f.name.clone()).collect()
+    }
+
+    /// Forgets what was in the way of functions that are in now.
+    fn forget_refusals(&mut self) {
         let document = &mut self.document;
         let functions = &document.functions;
         let is_in = |r: &RefusedDoc| {
@@ -201,10 +223,6 @@ impl Locked<'_> {
             of_place.any(|f| f.active && f.reaper.is_none())
         };
         document.refused.retain(|r| !is_in(r));
-        changed.unfollowed = self.unfollowed(modules);
-        changed.partly = partly(&self.document, &ids);
-        self.segment.write_document(&self.document)?;
-        Ok(changed)
     }
 
     /// Puts the probes of functions in, in stops of which each is short; those that something is in the way
@@ -338,7 +356,7 @@ impl Locked<'_> {
     }
 
     /// Notes down that a function cannot be instrumented; nobody has asked for a reaper.
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         modules: &[Module],
         candidate: &Candidate,
@@ -377,7 +395,7 @@ impl Locked<'_> {
         }
     }
 
-    fn module_id(&mut self, modules: &[Module], candidate: &Candidate) -> usize {
+    pub(super) fn module_id(&mut self, modules: &[Module], candidate: &Candidate) -> usize {
         let module = &modules[candidate.module];
         let known = |m: &ModuleDoc| m.path == module.path && m.bias == candidate.bias.0;
         if let Some(id) = self.document.modules.iter().position(known) {
@@ -392,195 +410,5 @@ impl Locked<'_> {
             code: (code.start.0, code.end.0),
         });
         self.document.modules.len() - 1
-    }
-
-    /// Lays out and writes the trampolines of functions that are new to the session; their ids.
-    fn prepare(
-        &mut self,
-        modules: &[Module],
-        fresh: Vec<Candidate>,
-        stopped: Option<&mut Stopped>,
-        changed: &mut Changed,
-    ) -> Result<Vec<usize>, SessionError> {
-        if fresh.is_empty() {
-            return Ok(Vec::new());
-        }
-        if self.document.functions.len() + fresh.len() > abi::MAX_FUNCTIONS {
-            return Err(SessionError::TooMany);
-        }
-        let mut places = self.regions_for(modules, &fresh, stopped)?;
-        let mut ids = Vec::new();
-        let mut writes = Vec::new();
-        for candidate in fresh {
-            match places.emit(&candidate, self.document.functions.len() as u32) {
-                Ok(emitted) => {
-                    ids.push(self.enter(modules, &candidate, emitted, &mut writes)?);
-                    if candidate.reaper.is_none() {
-                        changed.functions.push(candidate.name);
-                    }
-                }
-                Err(reason) => self.refuse(modules, &candidate, reason.to_string(), changed),
-            }
-        }
-        self.document.regions = places.regions;
-        self.write_own(&writes)?;
-        Ok(ids)
-    }
-
-    /// Room for the trampolines of these functions.
-    fn regions_for(
-        &mut self,
-        modules: &[Module],
-        fresh: &[Candidate],
-        mut stopped: Option<&mut Stopped>,
-    ) -> Result<Places, SessionError> {
-        /// The program may map something of its own at a place chosen, before it is stopped.
-        const TRIES: usize = 8;
-        let used: BTreeSet<usize> = fresh.iter().map(|c| c.module).collect();
-        let mut tries = 0;
-        loop {
-            let maps = self.space.maps_with_heap()?;
-            let mut places = Places::new(&self.document, maps.clone());
-            places.reserve_stones(fresh);
-            for &index in &used {
-                let of_module: Vec<&Candidate> =
-                    fresh.iter().filter(|c| c.module == index).collect();
-                places.reserve(index, &modules[index], &of_module);
-            }
-            let new = places.new_regions().to_vec();
-            match self.map_regions(&maps, &new, stopped.as_deref_mut()) {
-                Ok(()) => {
-                    places.regions.iter_mut().for_each(|r| r.ready = true);
-                    return Ok(places);
-                }
-                Err(error) => {
-                    // Those that were mapped before the one that failed.
-                    if stopped.is_none() {
-                        self.recover_regions()?;
-                    }
-                    if tries == TRIES
-                        || !matches!(
-                            &error,
-                            SessionError::Tracee(TraceeError::Call(_, Errno::EEXIST))
-                        )
-                    {
-                        return Err(error);
-                    }
-                    tries += 1;
-                }
-            }
-        }
-    }
-
-    fn map_regions(
-        &mut self,
-        maps: &[Mapping],
-        regions: &[RegionDoc],
-        stopped: Option<&mut Stopped>,
-    ) -> Result<(), SessionError> {
-        if regions.is_empty() {
-            return Ok(());
-        }
-        // Noted down before: what is mapped must be found again.
-        self.document.regions.extend_from_slice(regions);
-        self.segment.write_document(&self.document)?;
-        let space = Arc::clone(&self.space);
-        let code = CallCode::find(&self.process, maps, space.memory())?;
-        let locks = self.process.locks_memory();
-        let map = |stopped: &mut Stopped| {
-            let mut remote = Remote::new(&code, stopped)?;
-            for region in regions {
-                let protection = libc::PROT_READ | libc::PROT_EXEC;
-                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-                let at = Avma(region.start);
-                remote.map_lazily(locks, at, region.len, protection, flags, -1)?;
-            }
-            Ok::<(), SessionError>(())
-        };
-        match stopped {
-            Some(stopped) => map(stopped)?,
-            None => {
-                let mut stopped = self.stop_all()?;
-                let result = map(&mut stopped);
-                let duration = stopped.resume()?;
-                self.note_stop("map", duration);
-                result?;
-            }
-        }
-        let maps = space.maps()?;
-        for region in regions {
-            if !self.own.admit(&maps, Avma(region.start), region.len) {
-                return Err(SegmentError::Corrupt("mappings").into());
-            }
-        }
-        let cells = self.cells()?;
-        let starts = regions.iter().map(|r| (Avma(r.start), cells.clone()));
-        self.write_own(&starts.collect::<Vec<_>>())?;
-        self.document
-            .regions
-            .iter_mut()
-            .for_each(|r| r.ready = true);
-        self.segment.write_document(&self.document)?;
-        Ok(())
-    }
-
-    /// Takes a function into the document, and what is to be written for it into `writes`; its id.
-    fn enter(
-        &mut self,
-        modules: &[Module],
-        candidate: &Candidate,
-        emitted: Vec<(Place, Emitted)>,
-        writes: &mut Vec<(Avma, Vec<u8>)>,
-    ) -> Result<usize, SessionError> {
-        let id = self.document.functions.len();
-        let module = self.module_id(modules, candidate);
-        let mut sites = Vec::new();
-        for (site, (place, emitted)) in candidate.plan.sites.iter().zip(emitted) {
-            writes.push((place.trampoline, emitted.code.clone()));
-            if let Some(stone) = place.stone {
-                writes.push((stone, emitted.stone.clone()));
-            }
-            let journal = Journal(&self.segment);
-            let patches: Result<Vec<u32>, _> =
-                emitted.patches.iter().map(|p| journal.add(p)).collect();
-            let pair = |p: &patcher::emit::PcPair| (p.original.0, p.trampoline.0);
-            let at = |svma| candidate.bias.to_avma(svma).0;
-            let range = |r: &std::ops::Range<_>| (at(r.start), at(r.end));
-            let kept = site.pun.as_ref();
-            sites.push(SiteDoc {
-                window: range(&site.window),
-                landing: site.landing.as_ref().map(range).unwrap_or_default(),
-                trampoline: (place.trampoline.0, emitted.code.len() as u64),
-                stone: place.stone.map_or(0, |stone| stone.0),
-                kept: kept
-                    .map(|pun| (at(pun.depends.start), pun.bytes.clone()))
-                    .unwrap_or_default(),
-                patches: patches?,
-                trap: site.tactic == Tactic::Trap,
-                pcs: emitted.pcs.iter().map(pair).collect(),
-                hook_starts: emitted.hook_starts.iter().map(pair).collect(),
-            });
-        }
-        let function = &candidate.plan.function;
-        let tactic = |p: &patcher::plan::PointPlan| {
-            p.outcome.map_or_else(|r| r.to_string(), |t| t.to_string())
-        };
-        self.document.functions.push(FunctionDoc {
-            name: candidate.name.clone(),
-            linkage: function.linkage.clone(),
-            aliases: function.aliases.clone(),
-            module,
-            address: function.range.start.0,
-            size: function.size(),
-            entry: tactic(&candidate.plan.entry),
-            exits: candidate.plan.exits.iter().map(tactic).collect(),
-            clones: candidate.elsewhere.clones.clone(),
-            inlined: candidate.elsewhere.inlined,
-            reaper: candidate.reaper,
-            active: false,
-            generation: 0,
-            sites,
-        });
-        Ok(id)
     }
 }

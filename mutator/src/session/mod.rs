@@ -9,6 +9,7 @@ mod create;
 mod descriptor;
 mod elsewhere;
 mod end;
+mod enter;
 mod error;
 mod in_the_way;
 mod indirect;

@@ -70,45 +70,68 @@ where
         // All keys that are there are obeyed before the screen is drawn again.
         while let Some(input) = inputs.next(timeout)? {
             timeout = Duration::ZERO;
-            let event = match input {
-                Input::Key(key) => Event::Key(key),
-                Input::Resize(width, height) => Event::Resize { width, height },
-                Input::Continued => {
-                    wipe(terminal)?;
-                    Event::Continued
-                }
-                Input::Child => {
-                    due = Instant::now();
-                    continue;
-                }
-                Input::Stop => return Ok(()),
-            };
-            let Some(action) = state.update(event) else {
-                continue;
-            };
-            // What is about to happen shows before it does: it may take a while.
-            terminal
-                .draw(|frame| draw(&state, frame))
-                .map_err(io::Error::other)?;
-            let answer = match action {
-                Action::Quit => return Ok(()),
-                Action::Suspend => {
-                    inputs.suspend();
-                    continue;
-                }
-                Action::Redraw => {
-                    wipe(terminal)?;
-                    continue;
-                }
-                Action::Add(pattern) => source.add(&pattern),
-                Action::Remove(function) => source.remove(function),
-            };
-            let is_changed = answer.is_ok();
-            state.update(Event::Answer(answer));
-            if is_changed && take_sample(&mut state, source) {
-                return Ok(());
+            match obey(input, &mut state, terminal, inputs, source)? {
+                Then::GoOn => {}
+                Then::Sample => due = Instant::now(),
+                Then::End => return Ok(()),
             }
         }
+    }
+}
+
+/// What follows from an input.
+enum Then {
+    GoOn,
+    /// A sample is due.
+    Sample,
+    End,
+}
+
+fn obey<B: Backend>(
+    input: Input,
+    state: &mut State,
+    terminal: &mut Terminal<B>,
+    inputs: &mut dyn Inputs,
+    source: &mut dyn Source,
+) -> io::Result<Then>
+where
+    B::Error: Send + Sync + 'static,
+{
+    let event = match input {
+        Input::Key(key) => Event::Key(key),
+        Input::Resize(width, height) => Event::Resize { width, height },
+        Input::Continued => {
+            wipe(terminal)?;
+            Event::Continued
+        }
+        Input::Child => return Ok(Then::Sample),
+        Input::Stop => return Ok(Then::End),
+    };
+    let Some(action) = state.update(event) else {
+        return Ok(Then::GoOn);
+    };
+    // What is about to happen shows before it does: it may take a while.
+    terminal
+        .draw(|frame| draw(state, frame))
+        .map_err(io::Error::other)?;
+    let answer = match action {
+        Action::Quit => return Ok(Then::End),
+        Action::Suspend => {
+            inputs.suspend();
+            return Ok(Then::GoOn);
+        }
+        Action::Redraw => {
+            wipe(terminal)?;
+            return Ok(Then::GoOn);
+        }
+        Action::Add(pattern) => source.add(&pattern),
+        Action::Remove(function) => source.remove(function),
+    };
+    let is_changed = answer.is_ok();
+    state.update(Event::Answer(answer));
+    match is_changed && take_sample(state, source) {
+        true => Ok(Then::End),
+        false => Ok(Then::GoOn),
     }
 }
 

@@ -1,0 +1,209 @@
+//! Functions that are new to a session: room for their trampolines, the trampolines, and what the document says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use patcher::Avma;
+use patcher::emit::{Emitted, Place};
+use patcher::plan::Tactic;
+
+use super::locked::Locked;
+use super::place::Places;
+use super::{Candidate, Changed, SessionError};
+use crate::process::Mapping;
+use crate::process::modules::Module;
+use crate::segment::{FunctionDoc, Journal, RegionDoc, SegmentError, SiteDoc};
+use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
+
+impl Locked<'_> {
+    /// Lays out and writes the trampolines of functions that are new to the session; their ids.
+    pub(super) fn prepare(
+        &mut self,
+        modules: &[Module],
+        fresh: Vec<Candidate>,
+        stopped: Option<&mut Stopped>,
+        changed: &mut Changed,
+    ) -> Result<Vec<usize>, SessionError> {
+        if fresh.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.document.functions.len() + fresh.len() > abi::MAX_FUNCTIONS {
+            return Err(SessionError::TooMany);
+        }
+        let mut places = self.regions_for(modules, &fresh, stopped)?;
+        let mut ids = Vec::new();
+        let mut writes = Vec::new();
+        for candidate in fresh {
+            match places.emit(&candidate, self.document.functions.len() as u32) {
+                Ok(emitted) => {
+                    ids.push(self.enter(modules, &candidate, emitted, &mut writes)?);
+                    if candidate.reaper.is_none() {
+                        changed.functions.push(candidate.name);
+                    }
+                }
+                Err(reason) => self.refuse(modules, &candidate, reason.to_string(), changed),
+            }
+        }
+        self.document.regions = places.regions;
+        self.write_own(&writes)?;
+        Ok(ids)
+    }
+
+    /// Room for the trampolines of these functions.
+    fn regions_for(
+        &mut self,
+        modules: &[Module],
+        fresh: &[Candidate],
+        mut stopped: Option<&mut Stopped>,
+    ) -> Result<Places, SessionError> {
+        /// The program may map something of its own at a place chosen, before it is stopped.
+        const TRIES: usize = 8;
+        let used: BTreeSet<usize> = fresh.iter().map(|c| c.module).collect();
+        let mut tries = 0;
+        loop {
+            let maps = self.space.maps_with_heap()?;
+            let mut places = Places::new(&self.document, maps.clone());
+            places.reserve_stones(fresh);
+            for &index in &used {
+                let of_module: Vec<&Candidate> =
+                    fresh.iter().filter(|c| c.module == index).collect();
+                places.reserve(index, &modules[index], &of_module);
+            }
+            let new = places.new_regions().to_vec();
+            match self.map_regions(&maps, &new, stopped.as_deref_mut()) {
+                Ok(()) => {
+                    places.regions.iter_mut().for_each(|r| r.ready = true);
+                    return Ok(places);
+                }
+                Err(error) => {
+                    // Those that were mapped before the one that failed.
+                    if stopped.is_none() {
+                        self.recover_regions()?;
+                    }
+                    if tries == TRIES
+                        || !matches!(
+                            &error,
+                            SessionError::Tracee(TraceeError::Call(_, Errno::EEXIST))
+                        )
+                    {
+                        return Err(error);
+                    }
+                    tries += 1;
+                }
+            }
+        }
+    }
+
+    fn map_regions(
+        &mut self,
+        maps: &[Mapping],
+        regions: &[RegionDoc],
+        stopped: Option<&mut Stopped>,
+    ) -> Result<(), SessionError> {
+        if regions.is_empty() {
+            return Ok(());
+        }
+        // Noted down before: what is mapped must be found again.
+        self.document.regions.extend_from_slice(regions);
+        self.segment.write_document(&self.document)?;
+        let space = Arc::clone(&self.space);
+        let code = CallCode::find(&self.process, maps, space.memory())?;
+        let locks = self.process.locks_memory();
+        let map = |stopped: &mut Stopped| {
+            let mut remote = Remote::new(&code, stopped)?;
+            for region in regions {
+                let protection = libc::PROT_READ | libc::PROT_EXEC;
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                let at = Avma(region.start);
+                remote.map_lazily(locks, at, region.len, protection, flags, -1)?;
+            }
+            Ok::<(), SessionError>(())
+        };
+        match stopped {
+            Some(stopped) => map(stopped)?,
+            None => {
+                let mut stopped = self.stop_all()?;
+                let result = map(&mut stopped);
+                let duration = stopped.resume()?;
+                self.note_stop("map", duration);
+                result?;
+            }
+        }
+        let maps = space.maps()?;
+        for region in regions {
+            if !self.own.admit(&maps, Avma(region.start), region.len) {
+                return Err(SegmentError::Corrupt("mappings").into());
+            }
+        }
+        let cells = self.cells()?;
+        let starts = regions.iter().map(|r| (Avma(r.start), cells.clone()));
+        self.write_own(&starts.collect::<Vec<_>>())?;
+        self.document
+            .regions
+            .iter_mut()
+            .for_each(|r| r.ready = true);
+        self.segment.write_document(&self.document)?;
+        Ok(())
+    }
+
+    /// Takes a function into the document, and what is to be written for it into `writes`; its id.
+    fn enter(
+        &mut self,
+        modules: &[Module],
+        candidate: &Candidate,
+        emitted: Vec<(Place, Emitted)>,
+        writes: &mut Vec<(Avma, Vec<u8>)>,
+    ) -> Result<usize, SessionError> {
+        let id = self.document.functions.len();
+        let module = self.module_id(modules, candidate);
+        let mut sites = Vec::new();
+        for (site, (place, emitted)) in candidate.plan.sites.iter().zip(emitted) {
+            writes.push((place.trampoline, emitted.code.clone()));
+            if let Some(stone) = place.stone {
+                writes.push((stone, emitted.stone.clone()));
+            }
+            let journal = Journal(&self.segment);
+            let patches: Result<Vec<u32>, _> =
+                emitted.patches.iter().map(|p| journal.add(p)).collect();
+            let pair = |p: &patcher::emit::PcPair| (p.original.0, p.trampoline.0);
+            let at = |svma| candidate.bias.to_avma(svma).0;
+            let range = |r: &std::ops::Range<_>| (at(r.start), at(r.end));
+            let kept = site.pun.as_ref();
+            sites.push(SiteDoc {
+                window: range(&site.window),
+                landing: site.landing.as_ref().map(range).unwrap_or_default(),
+                trampoline: (place.trampoline.0, emitted.code.len() as u64),
+                stone: place.stone.map_or(0, |stone| stone.0),
+                kept: kept
+                    .map(|pun| (at(pun.depends.start), pun.bytes.clone()))
+                    .unwrap_or_default(),
+                patches: patches?,
+                trap: site.tactic == Tactic::Trap,
+                pcs: emitted.pcs.iter().map(pair).collect(),
+                hook_starts: emitted.hook_starts.iter().map(pair).collect(),
+            });
+        }
+        let function = &candidate.plan.function;
+        let tactic = |p: &patcher::plan::PointPlan| {
+            p.outcome.map_or_else(|r| r.to_string(), |t| t.to_string())
+        };
+        self.document.functions.push(FunctionDoc {
+            name: candidate.name.clone(),
+            linkage: function.linkage.clone(),
+            aliases: function.aliases.clone(),
+            module,
+            address: function.range.start.0,
+            size: function.size(),
+            entry: tactic(&candidate.plan.entry),
+            exits: candidate.plan.exits.iter().map(tactic).collect(),
+            clones: candidate.elsewhere.clones.clone(),
+            inlined: candidate.elsewhere.inlined,
+            reaper: candidate.reaper,
+            active: false,
+            generation: 0,
+            sites,
+        });
+        Ok(id)
+    }
+}
