@@ -1,11 +1,12 @@
-//! Dying, stopping, being signalled and failing on purpose, for tests of what becomes of a target
-//! then: with the feature `faults` alone does any of it exist in the program.
+//! Dying, stopping, being signalled and failing on purpose, for tests of what becomes of a target then. It exists
+//! in the program with the feature `faults` only.
 
-/// A moment between two changes to the outside world, or before a wait for another command. With the feature
-/// `faults` and `IPATH_DIE_AT=N` in the environment, the N-th of them ends this process by SIGKILL, after a
-/// line on standard error that names it; with `IPATH_STOP_AT=N` it stops it by SIGSTOP. With
-/// `IPATH_SIGNAL_AT=N` it is SIGINT, at that step and at each one after it. A name in the place of
-/// a number means the first step of that name, to die or to stop at.
+/// A moment between two changes to the outside world, or before a wait for another command.
+///
+/// With the feature `faults` and `IPATH_DIE_AT=N` in the environment, the N-th of them ends this process by
+/// SIGKILL, after a line on standard error that names it. With `IPATH_STOP_AT=N` it stops it by SIGSTOP. With
+/// `IPATH_SIGNAL_AT=N` it is SIGINT, at that step and at each one after it. To die or to stop at, a name may be
+/// given instead of the number: it means the first step of that name.
 #[cfg(feature = "faults")]
 pub fn step(what: &str) {
     come_to(what, true);
@@ -70,8 +71,8 @@ pub fn step(_what: &str) {}
 #[inline(always)]
 pub fn look(_what: &str) {}
 
-/// Whether to do as if the kernel refused writes through /proc/PID/mem to pages that are not writable: with
-/// the feature `faults` and `IPATH_REFUSE_WRITES` in the environment, it is done so for all.
+/// True if writes through /proc/PID/mem are to fail as where the kernel refuses them: with the feature `faults`
+/// and `IPATH_REFUSE_WRITES` in the environment.
 #[cfg(feature = "faults")]
 pub fn refuses_writes() -> bool {
     std::env::var_os("IPATH_REFUSE_WRITES").is_some()

@@ -120,7 +120,7 @@ impl FileBytes {
         }
     }
 
-    /// Has the file been cut short since it was opened? What it has lost reads as zeroes.
+    /// True if the file has been cut short since it was opened. What it has lost reads as zeroes.
     pub fn is_cut(&self) -> bool {
         match &*self.0 {
             Contents::Read(_) => false,
@@ -129,7 +129,7 @@ impl FileBytes {
     }
 }
 
-/// Can only root and ipath's own user change the file?
+/// True if only root and ipath's own user can change the file.
 fn is_trusted(meta: &Metadata) -> bool {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     // SAFETY: takes no argument and cannot fail.

@@ -59,7 +59,7 @@ impl Watch {
         Ok(Some(Self(slot)))
     }
 
-    /// Whether a part of it that was touched was not there.
+    /// True if a part of it that was touched was not there.
     pub(crate) fn is_cut(&self) -> bool {
         SLOTS[self.0].cut.load(Acquire) > 0
     }

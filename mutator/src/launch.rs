@@ -1,9 +1,9 @@
 //! Starting a program so that its functions can be instrumented before any code of it or its
 //! libraries runs.
 //!
-//! The loader calls `_dl_debug_state` for debuggers when the list of loaded libraries changes; the
-//! second time, with `r_state` RT_CONSISTENT, every library of the start is mapped and relocated
-//! and no constructor has run (glibc elf/rtld.c, link.h `struct r_debug`; musl ldso/dynlink.c).
+//! The loader calls `_dl_debug_state` for debuggers when the list of loaded libraries changes. The second time
+//! `r_state` is RT_CONSISTENT: every library of the start is mapped and relocated, and no constructor has run
+//! (glibc elf/rtld.c, link.h `struct r_debug`; musl ldso/dynlink.c).
 
 use std::ffi::OsString;
 use std::io;

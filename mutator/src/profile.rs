@@ -50,7 +50,7 @@ pub struct Profile {
     pub frames: Vec<Frame>,
     /// The call paths that reached the functions.
     pub paths: Vec<PathEntry>,
-    /// What could not be had exactly.
+    /// What is not exact.
     pub losses: Losses,
 }
 
@@ -123,7 +123,7 @@ pub struct Session {
     /// What a reader of the numbers must know, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Whether recursion is folded: on no path does a call site stand twice.
+    /// True if recursion is folded: on no path does a call site stand twice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub collapsed: bool,
 }
@@ -255,7 +255,7 @@ pub struct PathEntry {
     pub function: usize,
     /// Indexes into [`Profile::frames`], from the function's caller outwards.
     pub stack: Vec<usize>,
-    /// Whether the last frame is a known root.
+    /// True if the last frame is a known root.
     pub complete: bool,
     /// The thread, where threads are kept apart.
     #[serde(default)]
@@ -290,7 +290,7 @@ impl PathEntry {
     }
 }
 
-/// What could not be had exactly, in activations.
+/// What is not exact, in activations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
     /// Calls that were seen but could not be recorded on a path at all.

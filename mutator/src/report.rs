@@ -383,7 +383,7 @@ impl<'p> Report<'p> {
     }
 }
 
-/// What could not be had exactly, a phrase each; empty where nothing was lost.
+/// What is not exact, a phrase each; empty where nothing was lost.
 ///
 /// Activations that are unwound or open are not lost: they stand on their paths.
 pub fn loss_lines(profile: &Profile) -> Vec<String> {

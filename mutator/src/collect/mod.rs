@@ -32,7 +32,7 @@ pub struct Measured<'s> {
     pub document: &'s Document,
     /// The target; it may have ended.
     pub process: &'s Process,
-    /// Whether the target still is the program that the session was made in.
+    /// True if the target still is the program that the session was made in.
     pub is_in_target: bool,
 }
 

@@ -296,7 +296,7 @@ impl Published {
         i64::try_from(started.saturating_add(since_start)).unwrap_or(i64::MAX)
     }
 
-    /// Does the image have the build id that the session's document gives for this module?
+    /// True if the image has the build id that the session's document gives for this module.
     fn build_id_agrees(&self, image: &Image<'_>, documented: &[ModuleDoc]) -> Option<bool> {
         let is_it = |m: &&ModuleDoc| {
             let (start, end) = m.code;

@@ -104,9 +104,8 @@ impl Raw {
             .saturating_sub(self.unwound)
     }
 
-    /// Has all of it tell of the same calls. A writer that stands still in the middle of a call's end (its
-    /// thread is not running, its process is stopped, or has been killed there) has counted that call in one
-    /// place and not yet in another.
+    /// Makes all of it tell of the same calls. A writer that stands still in the middle of a call's end has counted
+    /// that call in one place and not yet in another: its thread does not run, or has been killed there.
     fn settle(&mut self) {
         let held = |timer: &RawTimer| timer.held();
         let (Some(least), Some(most)) = (

@@ -43,7 +43,7 @@ impl Deref for Bytes<'_> {
     }
 }
 
-// SAFETY: none of the variants holds the bytes inside itself: they lie behind a reference or
+// SAFETY: none of the variants holds the bytes inside itself: a reference leads to them, or they are
 // in an Arc's allocation or mapping, which moving the value does not move; nothing here is mutable.
 unsafe impl gimli::StableDeref for Bytes<'_> {}
 

@@ -117,7 +117,7 @@ fn by_link(
     let link = image.get(".gnu_debuglink")?;
     let end = link.iter().position(|&b| b == 0)?;
     let name = Path::new(OsStr::from_bytes(&link[..end])).file_name()?;
-    // The checksum stands behind the name, aligned to 4.
+    // The checksum stands after the name, aligned to 4.
     let at = (end + 1).next_multiple_of(4);
     let crc = u32::from_le_bytes(link.get(at..at + 4)?.try_into().ok()?);
     let beside = places.beside.as_deref()?;

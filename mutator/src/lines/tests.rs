@@ -113,7 +113,7 @@ impl Built {
     }
 }
 
-/// The address of every instruction behind a call: where return addresses minus 1 lie.
+/// The address of every instruction after a call: where return addresses minus 1 lie.
 fn call_sites(program: &Path) -> Vec<Svma> {
     let out = Command::new("objdump")
         .args(["-d", "-j", ".text"])

@@ -62,7 +62,7 @@ pub fn open_unchanged(
     }
 }
 
-/// Does the kernel call a mapping of this file `id`?
+/// True if the kernel calls a mapping of this file `id`.
 pub fn is_mapped_as(file: &File, id: &FileId) -> io::Result<bool> {
     let meta = file.metadata()?;
     if file_id(&meta) == *id {

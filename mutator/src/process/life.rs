@@ -13,7 +13,7 @@ const TRIES: u32 = 1000;
 const A_MOMENT: Duration = Duration::from_millis(1);
 
 impl Process {
-    /// Whether the process still runs, under the same start time; a zombie does not.
+    /// `Here` where the process still runs, under the same start time; a zombie does not.
     pub fn life(&self) -> Presence {
         for _ in 0..TRIES {
             if let Some(presence) = self.life_now() {
@@ -42,7 +42,7 @@ impl Process {
         }
     }
 
-    /// Whether other threads than the first, which has ended, live. All have ended if as many as the kernel counts
+    /// The same by the other threads, where the first has ended. All have ended if as many as the kernel counts
     /// are seen to have, and are still listed after it has counted: a thread may begin another one and end.
     fn life_of_others(&self) -> Option<Presence> {
         let tids = self.list_tids().ok()?;
@@ -72,7 +72,7 @@ impl Process {
         }
     }
 
-    /// Whether it is known to have ended: what cannot be told is not.
+    /// True if it is known to have ended: what cannot be told is not.
     pub fn has_ended(&self) -> bool {
         self.life() == Presence::Ended
     }
@@ -88,7 +88,7 @@ impl Process {
         living.map_or(self.pid, |tid| Pid(tid.0))
     }
 
-    /// Whether a thread has not begun to end.
+    /// True if a thread has not begun to end.
     fn has_memory(&self, tid: Tid) -> bool {
         // Bytes of its address space, `vsize` of proc(5).
         let size = |stat: String| stat_field(&stat, 23);
@@ -120,7 +120,7 @@ impl Process {
         fs::read_to_string(format!("/proc/{}/task/{tid}/stat", self.pid))
     }
 
-    /// Whether a thread has ended; it may wait to be collected.
+    /// True if a thread has ended; it may wait to be collected.
     fn is_dead(&self, tid: Tid) -> bool {
         match self.thread_stat(tid) {
             Ok(stat) => parse_stat(&stat).is_none_or(|(state, _)| matches!(state, 'Z' | 'X')),
@@ -128,7 +128,7 @@ impl Process {
         }
     }
 
-    /// Whether a thread is on its way to its end: SIGKILL is under way to it, or it has begun
+    /// True if a thread is on its way to its end: SIGKILL is under way to it, or it has begun
     /// (PF_EXITING, include/linux/sched.h).
     fn is_dying(&self, tid: Tid) -> bool {
         const PF_EXITING: u64 = 0x4;

@@ -28,7 +28,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Whether the address lies in it.
+    /// True if the address lies in it.
     pub fn contains(&self, at: Avma) -> bool {
         self.range.contains(&at)
     }
@@ -39,7 +39,7 @@ impl Mapping {
         path.starts_with('/').then(|| PathBuf::from(path))
     }
 
-    /// Whether the file it maps has been deleted since.
+    /// True if the file it maps has been deleted since.
     pub fn is_deleted(&self) -> bool {
         self.name.starts_with('/') && self.name.ends_with(" (deleted)")
     }
@@ -71,7 +71,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Puts an empty heap on the first page behind `start` into a list without one.
+/// Puts an empty heap on the first page after `start` into a list without one.
 pub fn expect_heap(maps: &mut Vec<Mapping>, start: Avma) {
     let start = Avma(start.0.next_multiple_of(PAGE));
     let behind = maps.partition_point(|m| m.range.start < start);

@@ -1,9 +1,9 @@
 //! The memory of a process through /proc/PID/mem, which reads and writes whatever the protection of
 //! the pages.
 //!
-//! Reading is free. Writing needs a right that a value stands for: [`Text`], which exists only while
-//! every thread of the process is held in stop, or [`Own`], which knows the ranges that a session has
-//! mapped for itself and writes nowhere else.
+//! Anybody may read. Writing needs a value that stands for the right to: [`Text`] exists only while every thread of
+//! the process is held in stop; [`Own`] knows the ranges that a session has mapped for itself, and writes nowhere
+//! else.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -162,7 +162,7 @@ impl Own {
     }
 }
 
-/// Whether every byte of the range is mapped, none of it from a file.
+/// True if every byte of the range is mapped, none of it from a file.
 pub fn is_anonymous(maps: &[Mapping], start: Avma, len: u64) -> bool {
     let Some(end) = start.0.checked_add(len) else {
         return false;

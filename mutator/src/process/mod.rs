@@ -247,7 +247,7 @@ impl Process {
         list_tids(self.pid)
     }
 
-    /// Whether a thread is there, as far as can be seen: what cannot be read may be there.
+    /// True if a thread is there, as far as can be seen: what cannot be read may be there.
     pub fn has_thread(&self, tid: Tid) -> bool {
         let folder = fs::metadata(format!("/proc/{}/task/{tid}", self.pid));
         folder.map_or_else(|e| !is_no_process(&e), |_| true)
@@ -263,7 +263,7 @@ impl Process {
         status_field(&format!("/proc/{}/task/{tid}/status", self.pid), key)
     }
 
-    /// Whether it has memory locked, and may so have all locked that it maps from now on (mlockall(2)).
+    /// True if it has memory locked, and may so have all locked that it maps from now on (mlockall(2)).
     pub fn locks_memory(&self) -> bool {
         let locked = status_field(&format!("/proc/{}/status", self.entry()), "VmLck");
         locked.is_some_and(|size| !size.starts_with("0 "))
@@ -282,7 +282,7 @@ impl Process {
         self.ids().last().copied().unwrap_or(self.pid.0)
     }
 
-    /// Whether this is its id in one of the pid namespaces that it is in.
+    /// True if this is its id in one of the pid namespaces that it is in.
     pub fn has_id(&self, pid: i32) -> bool {
         self.ids().contains(&pid)
     }
@@ -346,8 +346,8 @@ pub fn take_name() {
     let _ = nix::sys::prctl::set_name(NAME);
 }
 
-/// Whether a thread that has been seen to trace does so for a moment only: one of another ipath command, told by
-/// its name, or one that has ended since. What is wrong of it is only waited for.
+/// True if a thread that has been seen to trace does so for a moment only: one of another ipath command, told by
+/// its name, or one that has ended since. One that is told wrongly is waited for in vain.
 pub fn is_passing(tid: i32) -> bool {
     match fs::read(format!("/proc/{tid}/comm")) {
         Ok(name) => tid != std::process::id() as i32 && name.trim_ascii_end() == NAME.to_bytes(),
@@ -355,12 +355,12 @@ pub fn is_passing(tid: i32) -> bool {
     }
 }
 
-/// Is this what /proc answers for a process that is not there?
+/// True if this is what /proc answers for a process that is not there.
 pub fn is_no_process(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// State letter and start time: fields 3 and 22 of /proc/PID/stat, behind the command's name, which
+/// State letter and start time: fields 3 and 22 of /proc/PID/stat, after the command's name, which
 /// may hold anything. The start time is the same from every time namespace.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let (_, rest) = stat.rsplit_once(')')?;

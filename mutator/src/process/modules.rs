@@ -93,7 +93,7 @@ impl Module {
         Err(cause.unwrap_or(refused))
     }
 
-    /// Is the build id of the file the one that stands in the process's memory? `None` where the file has
+    /// True if the build id of the file is the one in the process's memory. `None` where the file has
     /// none, or the memory cannot be read.
     fn build_id_agrees(&self, image: &Image<'_>) -> Option<bool> {
         let id = image.build_id()?;
@@ -117,7 +117,7 @@ impl Module {
             .find_map(|mapping| bias_of(image, mapping.range.start, mapping.offset.0))
     }
 
-    /// The same by the program headers in the process's memory, where the file cannot be had.
+    /// The same by the program headers in the process's memory, where the file cannot be opened.
     pub fn bias_in_memory(&self) -> Option<Bias> {
         let head = self.process.open_memory().ok()?;
         let head = head.read_vec(self.range.start, abi::PAGE as usize).ok()?;
@@ -133,7 +133,7 @@ impl Module {
             .find_map(|s| bias_by(&s, first.range.start, first.offset.0))
     }
 
-    /// Are all bytes of these ranges of the file mapped executable here, at `bias`? Of a file that is mapped
+    /// True if all bytes of these ranges of the file are mapped executable here, at `bias`. Of a file that is mapped
     /// in pieces, each piece is a module with the functions that lie in it alone.
     pub fn maps_code(&self, bias: Bias, ranges: &[Range<Svma>]) -> bool {
         let is_mapped = |range: &Range<Svma>| {
@@ -155,7 +155,7 @@ impl Module {
             && self.maps_code(bias, &function.cold)
     }
 
-    /// Is any of the function's code mapped shared?
+    /// True if any of the function's code is mapped shared.
     pub fn shares(&self, bias: Bias, function: &patcher::function::Function) -> bool {
         let parts = std::iter::once(&function.range).chain(&function.cold);
         let of_process = |r: &Range<Svma>| bias.to_avma(r.start)..bias.to_avma(r.end);

@@ -10,7 +10,7 @@ const SHADOW_STACK: &str = "shstk";
 const ABLE: &str = "user_shstk";
 
 impl Process {
-    /// Is a shadow stack on in any of its threads?
+    /// True if a shadow stack is on in any of its threads.
     pub fn has_shadow_stacks(&self) -> bool {
         // Kernels without them have no such line.
         if self.status(FEATURES).is_none() {
@@ -26,19 +26,19 @@ impl Process {
     }
 }
 
-/// Does the text of a thread's status say that it has one on?
+/// True if the text of a thread's status says that it has one on.
 pub fn is_in(status: &str) -> bool {
     status_line(status, FEATURES).is_some_and(lists)
 }
 
-/// Can programs have shadow stacks on this machine?
+/// True if programs can have shadow stacks on this machine.
 pub fn is_able() -> bool {
     let read = std::fs::read_to_string("/proc/cpuinfo");
     // Where it cannot be told, they may.
     read.map_or(true, |text| can(&text))
 }
 
-/// Is it among the features of this line?
+/// True if it is among the features of this line.
 fn lists(line: &str) -> bool {
     line.split_whitespace()
         .any(|feature| feature == SHADOW_STACK)

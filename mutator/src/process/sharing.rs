@@ -14,7 +14,7 @@ impl Process {
         others
     }
 
-    /// Whether another process has the same memory: kcmp(2), KCMP_VM.
+    /// True if another process has the same memory: kcmp(2), KCMP_VM.
     pub fn shares_with(&self, other: Pid) -> bool {
         const KCMP_VM: i32 = 1;
         // SAFETY: takes numbers only.

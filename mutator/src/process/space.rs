@@ -111,7 +111,7 @@ impl Space {
         }
     }
 
-    /// Whether the process is in this address space, by the random bytes; an error where these do not tell.
+    /// True if the process is in this address space, by the random bytes; an error where these do not tell.
     fn is_entered(&self) -> io::Result<bool> {
         let then = match self.random_bytes() {
             Err(error) if is_nobodys(&error) => return Ok(false),
@@ -143,7 +143,7 @@ impl Space {
         Ok(maps)
     }
 
-    /// Whether the process still is in this address space: the random bytes that each exec gives a
+    /// `Here` where the process still is in this address space: the random bytes that each exec gives a
     /// program are the same through what was opened then and what is opened now.
     pub fn is_current(&self) -> Presence {
         /// The process may be about to end, or its first thread.
@@ -212,7 +212,7 @@ fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Is it what /proc/PID/mem answers for an address space that nobody is in any more?
+/// True if it is what /proc/PID/mem answers for an address space that nobody is in any more.
 fn is_nobodys(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof
 }

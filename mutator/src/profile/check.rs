@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Inconsistent {
     /// Another format or version of it.
     Schema(String),
-    /// An index that points behind its list.
+    /// An index beyond the end of its list.
     Index {
         /// Where it stands (`paths[3].stack[1]`).
         at: String,

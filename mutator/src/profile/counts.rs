@@ -134,7 +134,7 @@ pub(super) fn measured(metric: &str, count: u64, unwound: Option<u64>, open: Opt
     }
 }
 
-/// Whether every call has a value of this metric from its entry on.
+/// True if every call has a value of this metric from its entry on.
 pub(super) fn is_argument(metric: &str) -> bool {
     metric.starts_with("arg")
 }

@@ -12,7 +12,7 @@ pub struct Label {
     pub name: String,
     /// The source position (`app.c:12`), or the module where there is none.
     pub place: String,
-    /// Whether this is an inlined copy inside the next label's function.
+    /// True if this is an inlined copy inside the next label's function.
     pub inlined: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// One line of numbers and what is remarked behind it.
+/// One line of numbers and the remark after it.
 pub(super) struct Row {
     pub(super) cells: Vec<String>,
     pub(super) remark: String,

@@ -87,7 +87,7 @@ impl Laid {
     }
 }
 
-/// Where behind the FS base the calling thread's id stands.
+/// Bytes from the FS base to the calling thread's id.
 fn tid_offset() -> i32 {
     // SAFETY: the C library keeps its control block there, which is larger.
     let block = unsafe {

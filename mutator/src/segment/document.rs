@@ -30,10 +30,10 @@ pub struct Document {
     pub notes: Vec<String>,
     /// Innermost callers kept; 0 for all.
     pub depth: u64,
-    /// Whether recursion is folded.
+    /// True if recursion is folded.
     #[serde(default)]
     pub collapsed: bool,
-    /// Whether paths are kept apart by thread.
+    /// True if paths are kept apart by thread.
     pub per_thread: bool,
     /// When the target was stopped.
     pub stops: Vec<StopDoc>,
@@ -50,14 +50,14 @@ pub struct Document {
     pub image: (u64, u64),
     /// What commands use of that image, which another build of ipath may have laid there.
     pub runtime: RuntimeDoc,
-    /// Whether the runtime makes no system call: see `session/quiet.rs`.
+    /// True if the runtime makes no system call: see `session/quiet.rs`.
     #[serde(default)]
     pub quiet: bool,
     /// The segment in the target: first address and bytes.
     pub segment: (u64, u64),
     /// Trampolines.
     pub regions: Vec<RegionDoc>,
-    /// Whether SIGTRAP is handled for breakpoints of the session.
+    /// True if SIGTRAP is handled for breakpoints of the session.
     pub trap_handler: bool,
     /// While the session is taken out: its mappings but the segment, and what their first bytes
     /// were overwritten with.
@@ -171,7 +171,7 @@ pub struct FunctionDoc {
     pub inlined: u64,
     /// What it tells, where it is not measured.
     pub reaper: Option<Reaper>,
-    /// Whether its probes are in.
+    /// True if its probes are in.
     pub active: bool,
     /// The runtime's count of its adds and removes.
     pub generation: u32,
@@ -182,7 +182,7 @@ pub struct FunctionDoc {
 /// A patched place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SiteDoc {
-    /// First byte and byte behind the last, in the target.
+    /// First byte and byte after the last, in the target.
     pub window: (u64, u64),
     /// The same of a springboard's landing; zeros without one.
     pub landing: (u64, u64),
@@ -194,7 +194,7 @@ pub struct SiteDoc {
     pub kept: (u64, Vec<u8>),
     /// Its patches, as indexes of journal entries.
     pub patches: Vec<u32>,
-    /// Whether a breakpoint leads there.
+    /// True if a breakpoint leads there.
     pub trap: bool,
     /// Equal program counters.
     pub pcs: Vec<PairDoc>,
@@ -227,9 +227,9 @@ pub struct RegionDoc {
     pub len: u64,
     /// Bytes in use.
     pub used: u64,
-    /// Whether it is mapped and its cells are filled.
+    /// True if it is mapped and its cells are filled.
     pub ready: bool,
-    /// Whether it holds stepping stones, and no trampolines.
+    /// True if it holds stepping stones, and no trampolines.
     pub stones: bool,
 }
 

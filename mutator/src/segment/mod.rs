@@ -64,7 +64,7 @@ pub fn mapped(others: &[Process]) -> Vec<Process> {
     found.filter(has_segment).collect()
 }
 
-/// Whether these mappings of a process show a segment of its own, as far as can be told; not one that it looks at.
+/// True if these mappings of a process show a segment of its own, as far as can be told; not one that it looks at.
 pub fn has_mapped(process: &Process, maps: &[Mapping]) -> bool {
     !matches!(Claim::in_target(process, maps), Ok(None))
 }
@@ -252,12 +252,12 @@ impl Segment {
         metadata.map(|m| file_id(&m)).map_err(|e| self.io(e))
     }
 
-    /// Whether a mapping is one of this very file.
+    /// True if a mapping is one of this very file.
     pub fn is_in(&self, mapping: &Mapping) -> bool {
         self.file_id().is_ok_and(|id| id == mapping.file)
     }
 
-    /// Whether its name still leads to it; true for one without.
+    /// True if its name still leads to it; true for one without.
     pub fn is_named(&self) -> bool {
         let Some(path) = &self.path else { return true };
         let there = std::fs::symlink_metadata(path).map(|m| file_id(&m));
@@ -348,7 +348,7 @@ impl Segment {
         Some(unsafe { &*self.map.as_ptr().add(at as usize).cast() })
     }
 
-    /// Writes bytes into an area of bytes; false where it, or the memory behind it, has no room.
+    /// Writes bytes into an area of bytes; false where it has no room, or the system no memory.
     pub fn write_bytes(&self, area: usize, at: u64, bytes: &[u8]) -> Result<bool, SegmentError> {
         let area = self.header().areas.get(area);
         let area = area.ok_or(SegmentError::Corrupt("areas"))?;
@@ -359,8 +359,8 @@ impl Segment {
         self.write_at(area.offset().saturating_add(at), bytes)
     }
 
-    /// Makes an item of an area zeroes, so that it can be written through the map; false where it, or
-    /// the memory behind it, has no room.
+    /// Makes an item of an area zeroes, so that it can be written through the map; false where it
+    /// has no room, or the system no memory.
     fn clear_item<T>(&self, area: usize, index: u64) -> Result<bool, SegmentError> {
         let stride = size_of::<T>() as u64;
         if self.item::<T>(area, index, stride, 0).is_none() {
@@ -425,7 +425,7 @@ impl Segment {
     }
 }
 
-/// Whether there is room for more than the beginnings of a segment where named ones are: with less, calls
+/// True if there is room for more than the beginnings of a segment where named ones are: with less, calls
 /// would soon be lost that a segment in the target alone has room for.
 pub fn has_room() -> bool {
     const ENOUGH: u64 = 4 << 20;

@@ -31,7 +31,7 @@ pub struct Claim {
     pub(super) file: Arc<File>,
     /// Its name; `None` for one that lives in the target alone.
     pub(super) path: Option<PathBuf>,
-    /// Whether the process maps it.
+    /// True if the process maps it.
     pub mapped: bool,
 }
 
@@ -44,12 +44,12 @@ pub(super) fn path_for(process: &Process, suffix: Option<u32>) -> PathBuf {
     })
 }
 
-/// Whether a link to a descriptor's file says that it is a segment without a name.
+/// True if a link to a descriptor's file says that it is a segment without a name.
 pub fn is_unnamed(link: &Path) -> bool {
     link == Path::new(UNNAMED)
 }
 
-/// Whether maps name a segment so, of whichever process.
+/// True if maps name a segment so, of whichever process.
 pub fn is_segment_name(name: &str) -> bool {
     let named = || {
         name.strip_prefix(FOLDER)?
@@ -79,8 +79,8 @@ pub(super) fn names() -> Vec<(PathBuf, (i32, u64))> {
     named.collect()
 }
 
-/// Whether nobody can have made or can write to the file but root, the user who asks, the owner of the process,
-/// and for a process that has ended, whoever where root asks.
+/// True if only root, the user who asks and the owner of the process can have made the file or can write to it.
+/// Where root asks about a process that has ended, its owner is not known, and may be anybody.
 pub(super) fn is_trusted(metadata: &Metadata, owner: Option<u32>) -> bool {
     // SAFETY: takes no argument and cannot fail.
     let own = unsafe { libc::geteuid() };
@@ -122,7 +122,7 @@ fn open_with(path: &Path, flags: i32) -> io::Result<File> {
     }
 }
 
-/// A word of a segment's header; 0 behind the end of the file.
+/// A word of a segment's header; 0 after the end of the file.
 fn word_at(file: &File, offset: usize) -> io::Result<u64> {
     let mut word = [0; 8];
     match file.read_exact_at(&mut word, offset as u64) {
@@ -132,14 +132,14 @@ fn word_at(file: &File, offset: usize) -> io::Result<u64> {
     }
 }
 
-/// Whether a name that maps show is of another process's segment.
+/// True if a name that maps show is of another process's segment.
 fn is_named_for_another(name: &str, process: &Process) -> bool {
     let name = name.strip_suffix(" (deleted)").unwrap_or(name);
     let file = name.rsplit_once('/').map_or(name, |(_, file)| file);
     parse(file).is_some_and(|(pid, _)| !is_id_of(pid, process))
 }
 
-/// Whether a header says that it is another process's. One that says nothing yet does not.
+/// True if a header says that it is another process's. One that says nothing yet does not.
 fn is_of_another(file: &File, process: &Process) -> io::Result<bool> {
     let is_written = word_at(file, offset_of!(Header, magic))? != 0;
     let pid = word_at(file, offset_of!(Header, pid))? as u32 as i32;
@@ -274,7 +274,7 @@ impl Claim {
         Lock::take(&self.file, std::time::Duration::ZERO)
     }
 
-    /// Whether its maker has come as far as touching the process: what there is before that has
+    /// True if its maker has come as far as touching the process: what there is before that has
     /// neither a size nor a document.
     pub fn is_begun(&self) -> Result<bool, SegmentError> {
         let at = |offset| word_at(&self.file, offset);
@@ -305,7 +305,7 @@ impl Claim {
         }
     }
 
-    /// Whether its name still leads to it, so that whoever looks for it finds it. Without a name it is
+    /// True if its name still leads to it, so that whoever looks for it finds it. Without a name it is
     /// found as long as it is mapped.
     pub fn is_named(&self) -> bool {
         let Some(path) = &self.path else { return true };

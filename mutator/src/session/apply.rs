@@ -159,7 +159,7 @@ impl Locked<'_> {
             candidates.extend(reapers(modules, selection.allowed));
         }
         self.plan_for_room(&mut candidates)?;
-        // What a pun depends on had better be changed by the function whose it is.
+        // Those with puns last: what a pun depends on is better changed by the function that it belongs to.
         candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));
         put_moves_first(&mut candidates);
         Ok(candidates)

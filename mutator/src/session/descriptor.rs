@@ -7,9 +7,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use crate::process::{Process, Tid, pidfd};
 
-/// The memfd that a stopped target has just made for us, behind its descriptor `fd`. Another process with the same
+/// The memfd that a stopped target has just made for us, as its descriptor `fd`. Another process with the same
 /// descriptors may have put any file there instead, which the target may not even be allowed to open: the descriptor
-/// itself is taken, with the rights that it has, and what is behind it is empty memory without a name.
+/// itself is taken, with the rights that it has, and what it leads to is empty memory without a name.
 pub(super) fn own_memfd(process: &Process, tid: Tid, fd: i32) -> io::Result<File> {
     let file = File::from(taken(process, tid, fd)?);
     let refused = |what| Err(io::Error::other(what));

@@ -50,8 +50,8 @@ pub(super) fn inlined_in(image: &OpenImage, path: &str, most: usize) -> HashMap<
     lines.map_or_else(HashMap::new, |l| l.inlined_copies(most))
 }
 
-/// Those of the functions with these ids of which not every call is counted, by name, with where the others go
-/// that is not measured.
+/// Those of the functions with these ids of which not every call is counted, by name, each with where its other
+/// calls go.
 pub(super) fn partly(document: &Document, ids: &[usize]) -> Vec<(String, Elsewhere)> {
     let active = || document.measured().filter(|(_, f)| f.active);
     let measured: HashSet<(usize, &String)> = active()

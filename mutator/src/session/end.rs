@@ -148,7 +148,7 @@ impl Locked<'_> {
     /// included.
     fn mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
         let mut mappings = self.own_mappings(memory)?;
-        // What it has behind its image goes with that.
+        // What is mapped after its image goes with that.
         let (start, len) = self.document.image;
         mappings.retain(|m| m.0 < start || start + len <= m.0);
         mappings.extend(self.document.regions.iter().map(|r| (r.start, r.len)));
@@ -191,7 +191,7 @@ impl Locked<'_> {
         let deadline = Instant::now() + PATIENCE;
         let mut held: Vec<Tid> = Vec::new();
         let mut out = OUT;
-        // Whether nobody was inside in the stop before.
+        // True if nobody was inside in the stop before.
         let mut was_left = !self.may_be_parked(memory);
         loop {
             let mut stacks = self.stacks(memory)?;
@@ -242,14 +242,14 @@ impl Locked<'_> {
         regions.chain([self.document.image]).collect()
     }
 
-    /// Does the session follow stacks that Go's runtime moves?
+    /// True if the session follows stacks that Go's runtime moves.
     pub(super) fn follows_goroutines(&self) -> bool {
         let mut reapers = self.document.functions.iter().filter_map(|f| f.reaper);
         reapers.any(|reaper| reaper == Reaper::Moves)
     }
 
-    /// Can there be contexts that a signal handler has left in there? Not where each thread keeps to one stack. Go's
-    /// runtime handles signals on stacks of their own, and goes back over them.
+    /// True if there can be contexts that a signal handler has left in there: not where each thread keeps to one
+    /// stack. Go's runtime handles signals on stacks of their own, and goes back over them.
     fn may_be_parked(&self, memory: &Memory) -> bool {
         let flag = self.symbol(SYMBOL_COROUTINES);
         let have_been = flag.and_then(|at| read(memory, at, size_of::<u32>()));
@@ -350,7 +350,7 @@ fn run_time(pid: Pid, tid: Tid) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether a thread has been stopped by a signal to its process: SIGSTOP and the like.
+/// True if a thread has been stopped by a signal to its process: SIGSTOP and the like.
 fn is_held(pid: Pid, tid: Tid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")

@@ -97,7 +97,7 @@ impl From<SegmentError> for SessionError {
 }
 
 impl SessionError {
-    /// Whether it can be no more than what one meets in a process that ends meanwhile.
+    /// True if it can be no more than what one meets in a process that ends meanwhile.
     fn may_come_of_an_end(&self) -> bool {
         use SessionError::*;
         matches!(

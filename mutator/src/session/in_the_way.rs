@@ -51,7 +51,7 @@ impl InTheWay {
         &self.functions
     }
 
-    /// Whether it may go away by itself within a moment.
+    /// True if it may go away by itself within a moment.
     pub(super) fn passes(&self) -> bool {
         matches!(self.what, What::Thread(..))
     }

@@ -91,7 +91,7 @@ pub fn resolve(
     Ok(())
 }
 
-/// Whether resolvers know the machine by now: a static program that has just been started has to
+/// True if resolvers know the machine by now: a static program that has just been started has to
 /// find out about it first.
 fn is_initialized(process: &Process, just_started: bool) -> bool {
     const AT_BASE: u64 = 7;

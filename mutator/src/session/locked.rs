@@ -208,9 +208,8 @@ fn state_of(segment: &Segment) -> u32 {
     segment.header().state.load(Acquire)
 }
 
-/// Clears away what a killed command has left of a session that was never finished, and what is left of
-/// one in a program that has been replaced, so that a new one can be made; an error where there is a
-/// whole one.
+/// Makes way for a new session: clears away one that a killed command has never finished, and one in a program
+/// that has been replaced. It is an error where there is a whole one.
 pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), SessionError> {
     /// Each is cleared away or belongs to a command that was faster.
     const TRIES: usize = 16;
@@ -265,7 +264,7 @@ pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), Sess
 }
 
 impl Session {
-    /// Whether it is over: what is marked so and still in its target has been given up by mistake.
+    /// True if it is over: what is marked so and still in its target has been given up by mistake.
     fn has_ended(&self) -> bool {
         state_of(&self.segment) == STATE_ENDED && self.presence() != Presence::Here
     }

@@ -29,9 +29,9 @@ pub(super) struct Ready<'r> {
     pub(super) space: &'r Arc<Space>,
     pub(super) image: &'r RuntimeImage,
     pub(super) shape: &'r Shape,
-    /// Bytes that are mapped behind the image for a runtime that makes no system calls; 0 for one that does.
+    /// Bytes that are mapped after the image for a runtime that makes no system calls; 0 for one that does.
     pub(super) reserve: u64,
-    /// Whether a segment with a name has room here.
+    /// True if a segment with a name has room here.
     pub(super) has_room: bool,
 }
 
@@ -72,9 +72,9 @@ impl FsBase {
 pub(super) struct ControlBlock {
     /// By what it is known.
     pub(super) fs_base: FsBase,
-    /// Whether the register may be read: AT_HWCAP2, bit 1.
+    /// True if the register may be read: AT_HWCAP2, bit 1.
     pub(super) has_rdfsbase: bool,
-    /// Where behind the FS base the thread id stands.
+    /// Bytes from the FS base to the thread's id.
     pub(super) tid_offset: Option<i32>,
 }
 
@@ -399,7 +399,7 @@ fn own_file(
     }
 }
 
-/// Where behind the FS base threads keep their id: the one place in the control block of the
+/// Bytes from the FS base to the id of a thread: the one place in the control block of the
 /// stopped thread that holds it. glibc and musl have it at places of their own.
 fn tid_offset(process: &Process, memory: &Memory, thread: &Remote<'_>) -> Option<i32> {
     const BLOCK: usize = 1024;

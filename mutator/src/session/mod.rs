@@ -192,7 +192,7 @@ impl Session {
         &self.document
     }
 
-    /// Whether the session is in its process: exec(2) replaces everything, the session too, and keeps the
+    /// `Here` where the session is in its process: exec(2) replaces everything, the session too, and keeps the
     /// process.
     pub fn presence(&self) -> Presence {
         let maps = match self.process.living_maps() {

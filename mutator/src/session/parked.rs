@@ -1,6 +1,6 @@
-//! Contexts that nothing runs: a signal handler that goes on on another stack leaves what it has interrupted
-//! behind, with its program counter in a signal frame that no thread's stack pointer leads to, or in a copy of
-//! one. Schedulers of user threads that preempt by signals do that.
+//! Contexts that nothing runs. A signal handler may go on on another stack and leave what it has interrupted. The
+//! program counter of that is in a signal frame that no thread's stack pointer leads to, or in a copy of one.
+//! Schedulers of user threads that preempt by signals do that.
 
 use std::fs::File;
 use std::io;
@@ -122,7 +122,7 @@ fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
     left
 }
 
-/// Is the frame whose segments are at `at`, in memory until `end`, in use, or what may be a copy of one?
+/// True if the frame whose segments are at `at`, in memory until `end`, is in use, or may be a copy of one that is.
 fn is_in_use(memory: &Memory, at: u64, end: u64) -> bool {
     let start = at.wrapping_sub(AT_SEGMENTS);
     let len = end.wrapping_sub(start).min(TELLING + AT_SEGMENTS);

@@ -169,7 +169,7 @@ impl Places {
         &self.regions[self.existing..]
     }
 
-    /// The sites of a function with the addresses of their code; why they cannot be had there.
+    /// The sites of a function with the addresses of their code; why there is none.
     pub(super) fn emit(
         &mut self,
         candidate: &Candidate,

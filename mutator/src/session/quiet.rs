@@ -1,10 +1,10 @@
-//! Sessions in which the runtime makes no system call: in a process under a seccomp filter, where a call
-//! that the filter forbids could end the program, and in one that has no /proc in its root, where the
-//! runtime could not read what is mapped. So also where the user says that a filter will come: the runtime cannot see one that does.
+//! Sessions in which the runtime makes no system call. Under a seccomp filter a call that the filter forbids could
+//! end the program. Without a /proc in its root the runtime could not read what is mapped. A user may also say that
+//! a filter will come, which the runtime cannot see.
 //!
-//! Everything such a runtime needs is laid out when the session is made: memory for its threads behind the
-//! image, memory for the areas of the segment that it writes, and the process's maps, published in the
-//! segment whenever functions are added.
+//! Everything such a runtime needs is laid out when the session is made: memory for its threads after the image,
+//! and memory for the areas of the segment that it writes. The process's maps are published in the segment whenever
+//! functions are added.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -34,7 +34,7 @@ const POPULATED: [(usize, u64); 5] = [
     (AREA_HISTOGRAMS, 4 << 20),
 ];
 
-/// Whether the runtime is to make no system call in a process; an error where it cannot run there.
+/// True if the runtime is to make no system call in a process; an error where it cannot run there.
 pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
     let tids = process
         .list_tids()
@@ -58,7 +58,7 @@ pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
     Ok(!has_proc || modes.iter().any(|mode| mode != "0"))
 }
 
-/// Bytes that the image has behind it for its threads.
+/// Bytes after the image that are for its threads.
 pub(super) fn reserve(process: &Process) -> u64 {
     let threads = process.tids().map_or(0, |tids| tids.len() as u64);
     RESERVE_SHARED + (threads + MORE_THREADS) * RESERVE_PER_THREAD
@@ -103,7 +103,7 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Where the memory for its threads is: first address and bytes, behind the image's own.
+    /// Where the memory for its threads is: first address and bytes, after the image's own.
     pub(super) fn reserve(&self, image: u64) -> (Avma, u64) {
         let (start, len) = self.document.image;
         (Avma(start + image), len - image)

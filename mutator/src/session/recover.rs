@@ -217,7 +217,7 @@ impl Locked<'_> {
 
     /// Says in the document and in the target what is about to be taken out of it. From then on
     /// the session is over, and what of it is still there can be told from what the program maps
-    /// in its stead.
+    /// instead.
     pub(super) fn mark_leaving(&mut self, mappings: &[(u64, u64)]) -> Result<(), SessionError> {
         self.document.leaving = mappings.to_vec();
         self.segment.write_document(&self.document)?;
@@ -322,7 +322,7 @@ pub(super) fn unmap<'m>(
     Ok(())
 }
 
-/// Whether the range is mapped exactly, without a file, and holds nothing but, in part, `first`.
+/// True if the range is mapped exactly, without a file, and holds nothing but, in part, `first`.
 fn is_unused(maps: &[Mapping], memory: &Memory, start: u64, len: u64, first: &[u8]) -> bool {
     const LOOKED_AT: usize = 64;
     let end = start + len;

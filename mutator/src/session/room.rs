@@ -11,8 +11,8 @@ use super::{Candidate, SessionError};
 use crate::segment::Reaper;
 
 impl Locked<'_> {
-    /// Leaves puns out of the plans whose punned jumps have nowhere to lead, and where breakpoints
-    /// may serve instead, of those that depend on bytes of other candidates.
+    /// Plans candidates again without puns whose punned jumps have nowhere to lead. Those that depend on bytes of
+    /// other candidates too, where breakpoints may serve instead.
     pub(super) fn plan_for_room(&self, candidates: &mut [Candidate]) -> Result<(), SessionError> {
         if !candidates.iter().any(Candidate::is_punned) {
             return Ok(());
@@ -49,14 +49,14 @@ impl Candidate {
         self.plan.refused().is_none() && self.plan.sites.iter().any(|s| s.pun.is_some())
     }
 
-    /// The function's first address in the process and the one behind it.
+    /// The function's first address in the process and the one after it.
     fn range(&self) -> (u64, u64) {
         let range = &self.plan.function.range;
         let at = |svma| self.bias.to_avma(svma).0;
         (at(range.start), at(range.end))
     }
 
-    /// Does one of its punned jumps depend on bytes of another of these functions?
+    /// True if one of its punned jumps depends on bytes of another of these functions.
     fn depends_on(&self, functions: &BTreeMap<u64, u64>) -> bool {
         let own = self.range().0;
         let mut puns = self.plan.sites.iter().filter_map(|s| s.pun.as_ref());

@@ -30,7 +30,7 @@ pub struct Candidate {
     pub elsewhere: Elsewhere,
     /// What it tells, where it is not measured.
     pub reaper: Option<Reaper>,
-    /// Whether breakpoints may lead to what nothing else can.
+    /// True if breakpoints may lead to what nothing else can.
     pub traps: bool,
 }
 

@@ -43,13 +43,13 @@ pub(super) struct SignalFrame {
     pub(super) rsp: u64,
     /// The interrupted program counter.
     pub(super) rip: u64,
-    /// Whether the segments are those of 64-bit code.
+    /// True if the segments are those of 64-bit code.
     is_64_bit: bool,
     /// The extended state.
     state: u64,
     /// The alternate stack there was: first address and bytes.
     alternate: (u64, u64),
-    /// Whether that is given up while a handler runs on it.
+    /// True if that is given up while a handler runs on it.
     is_disarmed: bool,
 }
 
@@ -69,24 +69,24 @@ impl SignalFrame {
         })
     }
 
-    /// Is it on the alternate stack?
+    /// True if it is on the alternate stack.
     fn is_on_alternate(&self) -> bool {
         self.at.wrapping_sub(self.alternate.0) < self.alternate.1
     }
 
-    /// Is it on an alternate stack that its handler returns on? From one that is given up meanwhile a handler may go
-    /// on elsewhere, and leave it: sigaltstack(2), SS_AUTODISARM.
+    /// True if it is on an alternate stack that its handler returns on. From one that is given up meanwhile a
+    /// handler may go on elsewhere, and leave it: sigaltstack(2), SS_AUTODISARM.
     pub(super) fn returns_on_alternate(&self) -> bool {
         self.is_on_alternate() && !self.is_disarmed
     }
 
-    /// Can it be on the stack that it has interrupted?
+    /// True if it can be on the stack that it has interrupted.
     fn is_on_its_own(&self) -> bool {
         self.at < self.rsp && self.rsp - self.at < MOST
     }
 
-    /// Can a handler be under way at `sp` that was called on it? Of one that has returned the frame stays, and may
-    /// lie above another thread's stack in the same mapping, as in Go's heap. The kernel puts a frame below the
+    /// True if a handler that was called on it can be under way at `sp`. The frame of one that has returned stays,
+    /// and may lie above another thread's stack in the same mapping, as in Go's heap. The kernel puts a frame below the
     /// interrupted stack pointer, or on the alternate stack, which it notes (arch/x86/kernel/signal.c
     /// `get_sigframe`).
     pub(super) fn may_be_left_to(&self, sp: u64) -> bool {

@@ -27,7 +27,7 @@ pub(super) struct Stacks {
     code: Vec<Range<u64>>,
     /// Mappings the runtime has made, first address and bytes.
     own: Vec<(u64, u64)>,
-    /// Whether those have been read since the threads were stopped.
+    /// True if those have been read since the threads were stopped.
     is_renewed: bool,
     /// Return addresses looked at before, and whether a signal frame begins with them.
     restorers: HashMap<u64, bool>,
@@ -48,12 +48,12 @@ impl Stacks {
         }
     }
 
-    /// Whether these were read before the stack that holds `sp` was there, or had grown to it.
+    /// True if these were read before the stack that holds `sp` was there, or had grown to it.
     pub(super) fn are_stale(&self, sp: Avma) -> bool {
         self.stack(sp).is_none()
     }
 
-    /// Whether `sp` may be on a stack of the runtime's that is not known as such.
+    /// True if `sp` may be on a stack of the runtime's that is not known as such.
     pub(super) fn may_lack(&self, sp: Avma) -> bool {
         !self.is_renewed && self.own_stack(sp).is_none()
     }

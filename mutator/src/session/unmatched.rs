@@ -96,7 +96,7 @@ fn definitions(pattern: &Pattern, modules: &[Module]) -> Vec<String> {
     found.map(|m| format!("{}!{name}", m.file_name())).collect()
 }
 
-/// Whether the image takes a function of this name from another one.
+/// True if the image takes a function of this name from another one.
 fn imports(image: &Image<'_>, name: &str) -> bool {
     let Ok(elf) = goblin::elf::Elf::parse(image.data()) else {
         return false;

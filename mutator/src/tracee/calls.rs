@@ -11,7 +11,7 @@ pub(super) const FAULTS: [i32; 6] = [
     libc::SIGSYS,
 ];
 
-/// Whether a call that returned EINTR may be made again without the program's noticing: signal(7) names
+/// True if a call that returned EINTR may be made again without the program's noticing: signal(7) names
 /// those that a stop interrupts. Of each, nothing has been done when it returns EINTR. Others have
 /// done something: close(2) has closed its descriptor, which may be another file's by now, and
 /// connect(2) goes on connecting.

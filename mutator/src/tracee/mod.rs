@@ -47,7 +47,7 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 const ROUNDS: usize = 200;
 
 /// Does something on a thread of its own. The kernel's tracers are threads: whatever is still traced
-/// when this one ends, such as what did not stop in time, it lets go. Where no thread is to be had, it is done on
+/// when this one ends, such as what did not stop in time, it lets go. Where no thread can be made, it is done on
 /// this one.
 pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
     let change = Mutex::new(Some(change));
@@ -272,7 +272,7 @@ impl Stopped {
         refused.map_or(Ok(slow), Err)
     }
 
-    /// Whether this very thread of ours traces it.
+    /// True if this very thread of ours traces it.
     fn traces(&self, tid: Tid) -> bool {
         let own = nix::unistd::gettid().as_raw();
         self.hold.space.process().tracer_of(tid) == Some(own)
@@ -340,7 +340,7 @@ impl Stopped {
     }
 
     /// Lets these threads run for `time` while all others stay stopped, even where a signal has
-    /// stopped the process: they leave a short piece of code behind them.
+    /// stopped the process: they leave a short piece of code.
     pub fn let_run(&mut self, tids: &[Tid], time: Duration) -> Result<(), TraceeError> {
         let mut running = Vec::new();
         for tid in tids {
@@ -401,7 +401,7 @@ fn thread_count(process: &Process) -> Option<usize> {
     process.status("Threads")?.trim().parse().ok()
 }
 
-/// Whether a thread is one of the kernel's that works for the process (io_uring(7)): it never runs the program's code,
+/// True if a thread is one of the kernel's that works for the process (io_uring(7)): it never runs the program's code,
 /// and what it does would fail where it is stopped. PF_IO_WORKER, include/linux/sched.h.
 fn is_worker(pid: Pid, tid: Tid) -> bool {
     const PF_IO_WORKER: u64 = 0x10;
@@ -411,7 +411,7 @@ fn is_worker(pid: Pid, tid: Tid) -> bool {
     flags.is_some_and(|flags| flags & PF_IO_WORKER != 0)
 }
 
-/// Whether it is not asleep: then it stops as soon as it gets a processor.
+/// True if it is not asleep: then it stops as soon as it gets a processor.
 fn runs(pid: Pid, tid: Tid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
     stat.is_ok_and(|s| s.rsplit_once(") ").is_some_and(|(_, r)| r.starts_with('R')))

@@ -1,6 +1,6 @@
-//! Priority while a process is changed: its own threads compete with us for the processors, until
-//! the last of them is stopped, again when the first of them goes on, and between two stops, when
-//! a thread is waited for that has to leave some code first.
+//! Priority while a process is changed: its own threads compete with us for the processors until the last of
+//! them is stopped, and again when the first of them goes on. So they do between two stops, when a thread is
+//! waited for that has to leave some code first.
 
 /// Real-time scheduling of the calling thread, where the system allows it; as before when dropped.
 #[derive(Debug)]

@@ -88,7 +88,7 @@ pub struct Remote<'t> {
     way_back: Option<WayBack>,
     mask: u64,
     begun: bool,
-    /// Whether the thread's seccomp filters do not act.
+    /// True if the thread's seccomp filters do not act.
     unfiltered: bool,
 }
 
@@ -424,7 +424,7 @@ impl<'t> Remote<'t> {
         }
     }
 
-    /// Whether what is mapped and opened can be unmapped and closed again, found out by calls that do nothing: an
+    /// Finds out by calls that do nothing if what is mapped and opened can be unmapped and closed again: an
     /// error where a filter forbids one.
     pub fn may_clean_up(&mut self) -> Result<(), TraceeError> {
         // No bytes, and no descriptor: the kernel refuses them.

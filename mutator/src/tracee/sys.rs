@@ -125,7 +125,7 @@ pub fn send_again(tid: Tid, info: &libc::siginfo_t) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// Whether the thread has the system calls it makes handed back to it by SIGSYS (prctl(2),
+/// True if the thread has the system calls it makes handed back to it by SIGSYS (prctl(2),
 /// PR_SET_SYSCALL_USER_DISPATCH), now or when it likes; `false` where the kernel cannot tell, before Linux 6.4.
 pub fn dispatches_calls(tid: Tid) -> bool {
     // include/uapi/linux/ptrace.h: mode, address of the selector, begin and length of what is exempt.
@@ -259,7 +259,7 @@ pub fn change(tid: Tid) -> Result<Change, Errno> {
     })
 }
 
-/// Whether the thread is a process that this one has started, whose status is still asked for.
+/// True if the thread is a process that this one has started, whose status is still asked for.
 fn is_own_child(tid: Tid) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let field = |key| {

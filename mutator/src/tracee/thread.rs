@@ -14,13 +14,13 @@ use crate::process::Tid;
 pub struct StoppedThread {
     tid: Tid,
     registers: libc::user_regs_struct,
-    /// Whether the kernel has other registers than these: see [`super::Remote`].
+    /// True if the kernel has other registers than these: see [`super::Remote`].
     borrowed: bool,
     /// A signal whose delivery the stop held up, or 0.
     signal: i32,
     /// Signals that came while it worked for us.
     kept: Vec<libc::siginfo_t>,
-    /// Whether it still is in the stop that this value stands for.
+    /// True if it still is in the stop that this value stands for.
     held: bool,
 }
 
@@ -78,7 +78,7 @@ impl StoppedThread {
         (self.registers.orig_rax as i64) >= 0
     }
 
-    /// Whether it sleeps in a call that the kernel would go on with for the rest of its time, and
+    /// True if it sleeps in a call that the kernel would go on with for the rest of its time, and
     /// could not if it came back another way.
     pub(super) fn is_in_timed_call(&self) -> bool {
         self.is_in_call() && self.registers.rax as i64 == -ERESTART_RESTARTBLOCK
@@ -106,13 +106,13 @@ impl StoppedThread {
         self.tid
     }
 
-    /// Whether it stopped on its own way rather than at the delivery of a signal, so that it can
+    /// True if it stopped on its own way rather than at the delivery of a signal, so that it can
     /// be made to run other code.
     pub fn is_usable(&self) -> bool {
         self.signal == 0
     }
 
-    /// Whether nothing is on its way to it either that the kernel sends for what it has done, a fault or a trapped
+    /// True if nothing is on its way to it either that the kernel sends for what it has done, a fault or a trapped
     /// call: that would come while it works for us, and could not be given to it later as what it is.
     pub(super) fn is_free(&self) -> bool {
         let is_fault = |&(signal, code): &(i32, i32)| code > 0 && FAULTS.contains(&signal);
@@ -134,7 +134,7 @@ impl StoppedThread {
         Avma(self.registers.fs_base)
     }
 
-    /// Whether what it asks of the kernel may come back to it by SIGSYS instead: then no call can be made on it.
+    /// True if what it asks of the kernel may come back to it by SIGSYS instead: then no call can be made on it.
     pub fn dispatches_calls(&self) -> bool {
         sys::dispatches_calls(self.tid)
     }

@@ -1,6 +1,6 @@
-//! Waiting for what a traced thread does next. Every wait ends: a thread may be killed at any moment,
-//! and the first thread of a process that has been killed is not reported by waitid(2) before all
-//! others have been collected.
+//! Waiting for what a traced thread does next. Every wait ends, for a thread may be killed at any moment. Of a
+//! process that has been killed, waitid(2) does not report the first thread before all others have been
+//! collected.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError>
     }
 }
 
-/// Whether a thread has ended; what cannot be read tells nothing.
+/// True if a thread has ended; what cannot be read tells nothing.
 pub(super) fn is_dead(pid: Pid, tid: Tid) -> bool {
     let has_ended = |stat: String| {
         stat.rsplit_once(") ")

@@ -1,11 +1,10 @@
 //! The way back: what lets a thread that makes system calls for us return to its own work by
 //! itself, should we be killed meanwhile.
 //!
-//! The thread is pointed at a `syscall; ret` of the process, and its stack pointer at a frame as a
-//! signal's delivery would leave it (arch/x86/include/asm/sigframe.h `struct rt_sigframe`), below
-//! its stack pointer and red zone, where a signal would put it too. Whoever goes on from there
-//! makes the call, returns into the restorer, and rt_sigreturn(2) gives the thread everything it
-//! had: registers, signal mask, extended state.
+//! The thread is pointed at a `syscall; ret` of the process, and its stack pointer at a frame as a signal's delivery
+//! would leave it (arch/x86/include/asm/sigframe.h `struct rt_sigframe`). That lies below its stack pointer and red
+//! zone, where a signal would put it too. Whoever goes on from there makes the call, returns into the restorer,
+//! and rt_sigreturn(2) gives the thread everything it had: registers, signal mask, extended state.
 
 use std::arch::x86_64::__cpuid_count;
 
@@ -75,7 +74,7 @@ impl Code {
         })
     }
 
-    /// Whether it still is where it was found.
+    /// True if it still is where it was found.
     pub fn is_there(&self, memory: &Memory) -> bool {
         let starts = |at, code: &[u8]| memory.read_vec(at, code.len()).is_ok_and(|now| now == code);
         let restores = [&RESTORER[..], &SHORT_RESTORER[..]];
@@ -83,7 +82,7 @@ impl Code {
     }
 }
 
-/// Whether the mapping is code of the process's own files, or the kernel's for it.
+/// True if the mapping is code of the process's own files, or the kernel's for it.
 pub fn is_lasting(mapping: &Mapping) -> bool {
     let named = mapping.name.starts_with('/') || mapping.name == "[vdso]";
     mapping.execute && mapping.read && named
@@ -154,8 +153,8 @@ enum Place {
     After,
 }
 
-/// Leads a thread all the way back that was pointed at a call by a command that has been killed since: without
-/// the call where it has not made it. False for any other thread.
+/// Leads a thread all the way back that a command which has been killed since had pointed at a call. A call that it
+/// has not made yet is not made. False for any other thread.
 pub fn lead_back(memory: &Memory, thread: &mut StoppedThread) -> Result<bool, TraceeError> {
     let Some(place) = place(memory, thread) else {
         return Ok(false);
@@ -229,7 +228,7 @@ fn place(memory: &Memory, thread: &StoppedThread) -> Option<Place> {
     (restores(pc).is_some() || within).then_some(Place::After)
 }
 
-/// Whether `lowest` and everything from there to the stack pointer is stack of this thread's own
+/// True if `lowest` and everything from there to the stack pointer is stack of this thread's own
 /// and nobody else's: the main thread's, or one at whose upper end the C library has put the
 /// thread's control block, which points at itself (psABI 3.4.6). A coroutine's stack may end anywhere: Go's
 /// lie in one mapping, and what the FS base is for there as well.
@@ -244,7 +243,7 @@ fn is_own_stack(memory: &Memory, stack: &Mapping, thread: &StoppedThread, lowest
     roomy && stack.contains(block) && thread.sp() < block && is_block()
 }
 
-/// Whether returns of the thread are checked against a shadow stack, which would have to hold the
+/// True if returns of the thread are checked against a shadow stack, which would have to hold the
 /// restorer's address as well.
 fn has_shadow_stack(thread: &StoppedThread) -> bool {
     let path = format!("/proc/{}/status", thread.tid());

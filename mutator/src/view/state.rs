@@ -140,7 +140,7 @@ impl State {
         timer.map_or((COUNT, "calls"), |m| (&m.name, &m.unit))
     }
 
-    /// Whether a timer is shown, so that totals and means mean something.
+    /// True if a timer is shown, so that totals and means mean something.
     pub(super) fn is_timed(&self) -> bool {
         self.metric().0 != COUNT
     }

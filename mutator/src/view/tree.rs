@@ -44,7 +44,7 @@ pub(super) struct Numbers {
 pub(super) struct Node {
     pub(super) label: Rc<Label>,
     pub(super) parent: Option<NodeId>,
-    /// Whether the current sample still has it.
+    /// True if the current sample still has it.
     live: bool,
     expanded: bool,
     children: Vec<NodeId>,
