@@ -420,6 +420,8 @@ fn status_line<'t>(text: &'t str, key: &str) -> Option<&'t str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn a_name_with_brackets_does_not_confuse_stat() {
@@ -448,5 +450,24 @@ mod tests {
                 .any(|m| m.name == "[stack]")
         );
         assert_eq!(own.auxiliary(6), Some(4096));
+    }
+
+    /// A mapping is found whatever its file is called.
+    #[test]
+    fn names_that_are_no_text_hide_no_mapping() {
+        let name = OsStr::from_bytes(b"ipath \xff\n[heap] (deleted) ");
+        let path = std::env::temp_dir().join(format!("ipath-maps-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("room for a folder");
+        let file = path.join(name);
+        fs::write(&file, [0; 64]).expect("room for a file");
+        let opened = fs::File::open(&file).expect("there");
+        // SAFETY: nobody else has the file.
+        let map = unsafe { memmap2::Mmap::map(&opened) }.expect("it can be mapped");
+        let own = Process::find(Pid(std::process::id() as i32)).expect("we run");
+        let maps = own.maps().expect("readable");
+        let found = maps.iter().find(|m| m.range.start.0 == map.as_ptr() as u64);
+        let found = found.expect("it is mapped");
+        assert!(identity::is_mapped_as(&opened, &found.file).expect("known"));
+        fs::remove_dir_all(&path).expect("ours");
     }
 }
