@@ -2,13 +2,17 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod elf;
 pub mod emit;
 pub mod flow;
 pub mod function;
 pub mod image;
 mod insn;
+#[cfg(test)]
+mod oracle;
 pub mod plan;
 pub mod relocate;
 pub mod select;
+mod tables;
 
 pub use addr::{Avma, Bias, FileOffset, Svma};

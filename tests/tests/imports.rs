@@ -1,5 +1,5 @@
-//! Which module imports from which: the runtime's layers from lower ones only, and no module from one that
-//! imports from it in turn, however many lie between.
+//! Which module imports from which: layers of the runtime and of the patcher from lower ones only, and no module
+//! from one that imports from it in turn, however many lie between.
 //!
 //! What a module only hands on (`pub use`) it does not import: who names it there imports from where it is defined.
 
@@ -12,8 +12,13 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, Ident, Item, ItemUse, Macro, Token, UseTree, Visibility};
 
 /// The runtime's layers, from the lowest to the highest (docs/architecture.md).
-const LAYERS: [&str; 8] = [
+const RUNTIME: [&str; 8] = [
     "arch", "os", "code", "walk", "ledger", "calls", "thread", "probe",
+];
+/// The patcher's, likewise.
+const PATCHER: [&str; 12] = [
+    "addr", "insn", "oracle", "elf", "tables", "function", "image", "flow", "select", "relocate",
+    "plan", "emit",
 ];
 
 /// A module by its path from the crate on.
@@ -221,28 +226,41 @@ fn is_for_tests(item: &Item) -> bool {
     attributes.iter().any(is_test)
 }
 
-#[test]
-fn the_runtimes_layers_import_from_lower_ones_only() {
+/// Checks that each module of the crate imports from its own layer and from lower ones only.
+fn check_layers(imports: &Imports, layers: &[&str]) {
     let layer = |module: &Module| {
         let name = module.first().expect("a layer").as_str();
-        let place = LAYERS.iter().position(|l| *l == name);
+        let place = layers.iter().position(|l| *l == name);
         place.unwrap_or_else(|| panic!("{name} is no layer"))
     };
-    let imports = Imports::of("rtlib/src").0;
-    for (module, other) in imports
-        .iter()
-        .flat_map(|(m, o)| o.iter().map(move |o| (m, o)))
-    {
-        let (from, to) = (module.join("::"), other.join("::"));
-        assert!(layer(other) <= layer(module), "{from} imports from {to}");
+    for (module, others) in &imports.0 {
+        for other in others {
+            let (from, to) = (module.join("::"), other.join("::"));
+            assert!(layer(other) <= layer(module), "{from} imports from {to}");
+        }
     }
-    let expected = ["calls", "thread", "walk"].map(|layer| vec![layer.to_owned()]);
-    let entry = &imports[&["probe", "entry"].map(str::to_owned).to_vec()];
-    assert!(
-        expected
-            .iter()
-            .all(|m| entry.iter().any(|o| o.starts_with(m)))
-    );
+}
+
+/// Checks that a module imports from these layers: that imports are seen.
+fn check_seen(imports: &Imports, module: [&str; 2], layers: &[&str]) {
+    let others = &imports.0[&module.map(str::to_owned).to_vec()];
+    for layer in layers {
+        assert!(others.iter().any(|o| o[0] == *layer), "{layer}");
+    }
+}
+
+#[test]
+fn the_runtimes_layers_import_from_lower_ones_only() {
+    let imports = Imports::of("rtlib/src");
+    check_layers(&imports, &RUNTIME);
+    check_seen(&imports, ["probe", "entry"], &["calls", "thread", "walk"]);
+}
+
+#[test]
+fn the_patchers_layers_import_from_lower_ones_only() {
+    let imports = Imports::of("patcher/src");
+    check_layers(&imports, &PATCHER);
+    check_seen(&imports, ["plan", "check"], &["flow", "image", "relocate"]);
 }
 
 #[test]
@@ -255,7 +273,12 @@ fn no_module_of_the_command_imports_in_a_circle() {
     assert_eq!(Imports::of("mutator/src").circles(), BTreeSet::new());
 }
 
-/// That the two above can fail: of what imports in a circle, exactly that is found.
+#[test]
+fn no_module_of_the_patcher_imports_in_a_circle() {
+    assert_eq!(Imports::of("patcher/src").circles(), BTreeSet::new());
+}
+
+/// That these can fail: of what imports in a circle, exactly that is found.
 #[test]
 fn circles_are_found() {
     let module = |name: &str| vec![name.to_owned()];

@@ -20,8 +20,9 @@ use super::recipe::{self, Recipe};
 use super::returning::{Returning, callee, is_beginning};
 use super::sweep;
 use crate::addr::Svma;
+use crate::elf::called_by_the_loader;
 use crate::function::{Function, FunctionKind};
-use crate::image::{Image, called_by_the_loader};
+use crate::image::Image;
 use crate::insn::{ends_block, formed_address, is_call, is_jump, is_padding};
 
 /// Most starts that are followed in a module: a few seconds' work.

@@ -10,8 +10,9 @@ use super::module::ModuleContext;
 use super::recipe::{Frame, Recipe};
 use super::sweep;
 use crate::addr::Svma;
-use crate::image::{GoFunction, Image, Pclntab};
+use crate::image::Image;
 use crate::insn::{ends_block, is_call, stack_change, writes};
+use crate::tables::{GoFunction, Pclntab};
 
 /// Bytes of a word on the stack.
 const WORD: i64 = 8;

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use crate::addr::Svma;
-use crate::image::{Image, RelocatedWord, le64, relocated_words, text_fields};
+use crate::elf::{RelocatedWord, le64, relocated_words, text_fields};
+use crate::image::Image;
 
 use super::address_set::AddressSet;
 use super::scan;

@@ -142,7 +142,7 @@ fn recipe(heights: &Heights, index: usize) -> Option<Recipe> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::oracle::Folder;
+    use crate::oracle::Folder;
 
     /// `body` is the name of a place in `twofold`, where the stack is lower than at an entry.
     const ASSEMBLY: &str = "

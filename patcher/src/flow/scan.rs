@@ -4,7 +4,8 @@
 //! data in code, overlapping instructions and wrong function bounds cannot hide a branch.
 
 use crate::addr::Svma;
-use crate::image::{Image, RelocatedWord, Segment, le64};
+use crate::elf::{RelocatedWord, Segment, le64};
+use crate::image::Image;
 
 use super::address_set::AddressSet;
 

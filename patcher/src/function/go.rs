@@ -1,29 +1,30 @@
 //! The functions that a Go program knows itself, as symbols.
 
-use super::symbols::Symbol;
-use crate::image::{GoFunction, Image, Pclntab};
+use super::symbol::Symbol;
+use crate::elf::ElfFile;
+use crate::tables::{GoFunction, Pclntab};
 
-/// What the table of Go's runtime names, ordered by address; nothing where there is none.
-pub(super) fn functions(image: &Image<'_>) -> Vec<Symbol> {
-    let functions = image.pclntab().into_iter().flat_map(Pclntab::functions);
+/// What the table of Go's runtime names, ordered by address.
+pub(super) fn functions(file: &ElfFile<'_>, table: &Pclntab<'_>) -> Vec<Symbol> {
+    let functions = table.functions();
     functions
-        .filter_map(|function| symbol(image, &function))
+        .filter_map(|function| symbol(file, &function))
         .collect()
 }
 
-fn symbol(image: &Image<'_>, function: &GoFunction<'_>) -> Option<Symbol> {
+fn symbol(file: &ElfFile<'_>, function: &GoFunction<'_>) -> Option<Symbol> {
     /// What the linker fills up with between functions, and how much of it.
     const INT3: u8 = 0xcc;
     const MOST: usize = 64;
     let start = function.range.start;
     let room = function.range.end.0.checked_sub(start.0)?;
-    let code = image.is_code(start).then(|| image.bytes(start, room))??;
+    let code = file.is_code(start).then(|| file.bytes(start, room))??;
     let from_end = code.iter().rev().take(MOST);
     let padding = from_end.take_while(|&&byte| byte == INT3).count();
     let len = code.len() - padding;
     if len == 0 {
         return None;
     }
-    let name_at = function.name.as_ptr().addr() - image.data().as_ptr().addr();
+    let name_at = function.name.as_ptr().addr() - file.data().as_ptr().addr();
     Symbol::new(start, len as u64, name_at as u64, function.name.len())
 }

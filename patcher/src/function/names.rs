@@ -1,6 +1,6 @@
 //! What compilers append to linkage names.
 
-use crate::image::c_str;
+use crate::elf::c_str;
 
 /// The name that `bytes` begins with, without its symbol version; "" where it is no text.
 pub(super) fn name_in(bytes: &[u8]) -> &str {

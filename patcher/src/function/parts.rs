@@ -7,7 +7,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::names::{is_numbered, owner_of_part};
 use crate::addr::Svma;
-use crate::image::Image;
+use crate::elf::ElfFile;
 
 /// Something with a name that may be a part or have parts.
 pub(super) struct Candidate<'d> {
@@ -24,7 +24,7 @@ pub(super) struct Candidate<'d> {
 /// decides, and where that does not, the jumps. A part that no function can be found for is a
 /// function of its own.
 pub(super) fn owners<'d>(
-    image: &Image<'d>,
+    file: &ElfFile<'d>,
     candidates: impl Iterator<Item = Candidate<'d>> + Clone,
 ) -> Vec<(u32, u32)> {
     let parts: Vec<(&str, Candidate<'_>)> = candidates
@@ -47,7 +47,7 @@ pub(super) fn owners<'d>(
         named.sort_by_key(|c| c.file);
     }
     let mut jumps = Jumps {
-        image,
+        file,
         budget: 64 << 20,
     };
     let mut owners: Vec<(u32, u32)> = Vec::new();
@@ -112,7 +112,7 @@ fn settle(owners: &mut [(u32, u32)]) {
 }
 
 struct Jumps<'i, 'd> {
-    image: &'i Image<'d>,
+    file: &'i ElfFile<'d>,
     /// Bytes that may still be decoded.
     budget: u64,
 }
@@ -132,7 +132,7 @@ impl Jumps<'_, '_> {
             return found;
         };
         self.budget = left;
-        let Some(bytes) = self.image.bytes(from.start, len) else {
+        let Some(bytes) = self.file.bytes(from.start, len) else {
             return found;
         };
         for insn in &mut Decoder::with_ip(64, bytes, from.start.0, DecoderOptions::NONE) {

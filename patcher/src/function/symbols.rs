@@ -7,74 +7,10 @@ use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB};
 
 use super::go;
 use super::names::name_in;
+use super::symbol::{Symbol, Texts};
 use crate::addr::Svma;
-use crate::image::{Image, Section, file_range};
-
-/// A symbol that names code. Its text stays in the file.
-#[derive(Clone, Copy)]
-pub(super) struct Symbol {
-    pub(super) start: Svma,
-    /// Bytes; 0 where it is not said.
-    pub(super) size: u64,
-    /// Where its name, without version, stands in its file, and its length.
-    name: u64,
-    name_len: u32,
-    /// Is that the separate debug file?
-    is_separate: bool,
-    /// The source file it is local to, counted from 1; 0 for none.
-    pub(super) file: u32,
-    /// Which of several names of one address is the first: global, weak, local.
-    rank: u8,
-    pub(super) is_ifunc: bool,
-    /// Only its place says that it names code: an assembler label.
-    pub(super) is_label: bool,
-}
-
-impl Symbol {
-    /// Code of `size` bytes whose name, of so many bytes, stands at `name` in the file.
-    pub(super) fn new(start: Svma, size: u64, name: u64, name_len: usize) -> Option<Self> {
-        let name_len = u32::try_from(name_len).ok().filter(|&len| len != 0)?;
-        Some(Self {
-            start,
-            size,
-            name,
-            name_len,
-            is_separate: false,
-            file: 0,
-            rank: 0,
-            is_ifunc: false,
-            is_label: false,
-        })
-    }
-
-    /// Its name, from the file it stands in.
-    pub(super) fn name<'d>(&self, texts: Texts<'d>) -> &'d str {
-        let data = if self.is_separate {
-            texts.separate
-        } else {
-            texts.own
-        };
-        let bytes = file_range(data, self.name, self.name_len.into()).unwrap_or_default();
-        std::str::from_utf8(bytes).unwrap_or("")
-    }
-}
-
-/// The files in which names stand.
-#[derive(Clone, Copy)]
-pub(super) struct Texts<'d> {
-    own: &'d [u8],
-    /// The separate debug file; empty without one.
-    separate: &'d [u8],
-}
-
-impl<'d> Texts<'d> {
-    pub(super) fn of(image: &Image<'d>) -> Self {
-        Self {
-            own: image.data(),
-            separate: image.symbol_file().map_or(&[], |file| file.data),
-        }
-    }
-}
+use crate::elf::{ElfFile, Section, file_range};
+use crate::tables::Pclntab;
 
 /// A file with tables of symbols.
 struct Tables<'s, 'd> {
@@ -85,23 +21,26 @@ struct Tables<'s, 'd> {
 
 /// The symbols of both tables that name code defined here, ordered by address, then by precedence
 /// as names, each name of an address once.
-pub(super) fn symbols(image: &Image<'_>) -> Vec<Symbol> {
-    let texts = Texts::of(image);
+pub(super) fn symbols<'t, 'd: 't>(
+    elf: &ElfFile<'d>,
+    pclntab: impl FnOnce() -> Option<&'t Pclntab<'d>>,
+) -> Vec<Symbol> {
+    let texts = Texts::of(elf);
     let mut symbols = Vec::new();
     let own = Tables {
-        data: image.data(),
-        sections: image.sections(),
+        data: elf.data(),
+        sections: elf.sections(),
         is_separate: false,
     };
-    let separate = image.symbol_file().map(|file| Tables {
-        data: file.data,
-        sections: &file.sections,
+    let separate = elf.symbol_file().map(|other| Tables {
+        data: other.data,
+        sections: &other.sections,
         is_separate: true,
     });
     let mut all = own.sections.iter();
     if !all.any(|s| s.header.sh_type == SHT_SYMTAB) && separate.is_none() {
         // Of the names that a stripped program has lost it may still know some itself.
-        symbols = go::functions(image);
+        symbols = pclntab().map_or_else(Vec::new, |table| go::functions(elf, table));
     }
     for tables in [Some(own), separate].into_iter().flatten() {
         let mut seen = HashSet::new();
@@ -110,7 +49,7 @@ pub(super) fn symbols(image: &Image<'_>) -> Vec<Symbol> {
             let is_table = matches!(section.header.sh_type, SHT_SYMTAB | SHT_DYNSYM);
             // A damaged file could have one table a thousand times.
             if is_table && seen.insert(table) && seen.len() <= 2 {
-                read(image, &tables, section, &mut symbols);
+                read(elf, &tables, section, &mut symbols);
             }
         }
     }
@@ -148,7 +87,7 @@ fn dedup(texts: Texts<'_>, symbols: &mut Vec<Symbol>) {
 }
 
 fn read(
-    image: &Image<'_>,
+    elf: &ElfFile<'_>,
     tables: &Tables<'_, '_>,
     table: &Section<'_>,
     symbols: &mut Vec<Symbol>,
@@ -167,12 +106,12 @@ fn read(
         if entry[4] & 0xf == STT_FILE {
             file += 1;
         }
-        symbols.extend(symbol(image, tables, names, entry, file));
+        symbols.extend(symbol(elf, tables, names, entry, file));
     }
 }
 
 fn symbol(
-    image: &Image<'_>,
+    elf: &ElfFile<'_>,
     tables: &Tables<'_, '_>,
     names: &Section<'_>,
     entry: &[u8],
@@ -190,7 +129,7 @@ fn symbol(
     let (kind, bind) = (info & 0xf, info >> 4);
     let is_label = kind == STT_NOTYPE && bind != STB_LOCAL;
     let names_code = is_label || kind == STT_FUNC || kind == STT_GNU_IFUNC;
-    let is_in_code = || image.is_code(start) && is_in_code(tables.sections, section, start);
+    let is_in_code = || elf.is_code(start) && is_in_code(tables.sections, section, start);
     if !names_code || u64::from(name) >= names.header.sh_size || !is_in_code() {
         return None;
     }

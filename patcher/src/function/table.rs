@@ -7,11 +7,13 @@ use std::sync::OnceLock;
 use super::names::{cloned, owner_of_part};
 use super::nesting::Nesting;
 use super::parts::{self, Candidate};
-use super::symbols::{Symbol, Texts, symbols};
+use super::selected::{Function, FunctionKind};
+use super::symbol::{Symbol, Texts};
+use super::symbols::symbols;
 use super::unnamed::unnamed;
-use super::{Function, FunctionKind};
 use crate::addr::Svma;
-use crate::image::Image;
+use crate::elf::ElfFile;
+use crate::tables::{Pclntab, Unwind};
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -54,19 +56,27 @@ struct CloneOf<'d> {
 }
 
 impl<'d> FunctionTable<'d> {
-    pub(crate) fn new(image: &Image<'d>) -> Self {
+    /// Of `file`, whose unwind table is `unwind`; `pclntab` is only asked where no symbols are left.
+    pub(crate) fn new<'t>(
+        file: &ElfFile<'d>,
+        unwind: &Unwind<'d>,
+        pclntab: impl FnOnce() -> Option<&'t Pclntab<'d>>,
+    ) -> Self
+    where
+        'd: 't,
+    {
         let mut table = Self {
-            texts: Texts::of(image),
-            symbols: symbols(image),
+            texts: Texts::of(file),
+            symbols: symbols(file, pclntab),
             entries: Vec::new(),
             nesting: Nesting::default(),
             owners: Vec::new(),
             parts: Vec::new(),
             clones: OnceLock::new(),
         };
-        table.add_named(image);
+        table.add_named(file, unwind);
         let named: Vec<Range<Svma>> = table.entries.iter().map(|e| e.start..e.end).collect();
-        for range in unnamed(image, &named) {
+        for range in unnamed(file, unwind, &named) {
             table.entries.push(Entry {
                 start: range.start,
                 end: range.end,
@@ -76,7 +86,7 @@ impl<'d> FunctionTable<'d> {
         table.entries.sort_by_key(|e| e.start);
         table.entries.shrink_to_fit();
         table.nesting = Nesting::new(table.entries.iter().map(|e| e.end));
-        table.owners = parts::owners(image, table.candidates());
+        table.owners = parts::owners(file, table.candidates());
         table.parts = table
             .owners
             .iter()
@@ -86,8 +96,8 @@ impl<'d> FunctionTable<'d> {
         table
     }
 
-    fn add_named(&mut self, image: &Image<'d>) {
-        let ends = Ends::of(image);
+    fn add_named(&mut self, file: &ElfFile<'d>, unwind: &Unwind<'d>) {
+        let ends = Ends::of(file);
         let mut covered_to = Svma(0);
         let mut from = 0;
         while let Some(first) = self.symbols.get(from).copied() {
@@ -100,9 +110,9 @@ impl<'d> FunctionTable<'d> {
                 continue;
             }
             let stated = self.symbols[range.0 as usize..to].iter().map(|s| s.size);
-            let limit = image.segment_at(start).map_or(start, |s| s.file_end());
+            let limit = file.segment_at(start).map_or(start, |s| s.file_end());
             let next = self.symbols.get(to).map_or(limit, |s| s.start);
-            let fde = image.fde(start).map(|fde| fde.range);
+            let fde = unwind.fde(start).map(|fde| fde.range);
             let end = match stated.max().filter(|&size| size > 0) {
                 Some(size) => {
                     let end = Svma(start.0.saturating_add(size));
@@ -323,8 +333,8 @@ fn range((from, to): (u32, u32)) -> Range<usize> {
 struct Ends(Vec<Range<Svma>>);
 
 impl Ends {
-    fn of(image: &Image<'_>) -> Self {
-        let code = image.sections().iter().filter(|s| s.holds_code());
+    fn of(file: &ElfFile<'_>) -> Self {
+        let code = file.sections().iter().filter(|s| s.holds_code());
         let mut ranges: Vec<Range<Svma>> = code.map(|s| s.range()).collect();
         ranges.sort_by_key(|r| r.start);
         Self(ranges)

@@ -4,7 +4,7 @@ use std::path::Path;
 use super::{Function, FunctionKind};
 use crate::addr::Svma;
 use crate::image::Image;
-use crate::image::oracle::{self, Folder, LIBC};
+use crate::oracle::{self, Folder, LIBC};
 
 fn by_name<'f>(functions: &'f [Function], name: &str) -> &'f Function {
     let mut found = functions.iter().filter(|f| f.linkage == name);

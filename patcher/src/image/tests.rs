@@ -1,8 +1,8 @@
 use std::path::Path;
 
-use super::oracle::{self, Folder, LIBC};
 use super::{CfaAt, Image, ImageError};
 use crate::addr::Svma;
+use crate::oracle::{self, Folder, LIBC};
 
 fn expected(cfa: &str) -> CfaAt {
     match cfa.strip_prefix("rsp+") {

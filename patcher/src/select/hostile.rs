@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::Pattern;
 use crate::addr::Svma;
 use crate::image::Image;
-use crate::image::oracle::{self, Folder};
+use crate::oracle::{self, Folder};
 
 static C: LazyLock<Vec<u8>> = LazyLock::new(|| Folder::new().build("cc", &["-O2"], &oracle::C));
 static CPP: LazyLock<Vec<u8>> =

@@ -1,6 +1,6 @@
 use super::{Pattern, glob};
 use crate::image::Image;
-use crate::image::oracle::{self, Folder, LIBC};
+use crate::oracle::{self, Folder, LIBC};
 
 #[test]
 fn globs() {

@@ -11,8 +11,8 @@ use gimli::{
 };
 use goblin::elf::program_header::PT_GNU_EH_FRAME;
 
-use super::{Image, file_range};
 use crate::addr::Svma;
+use crate::elf::{ElfFile, file_range};
 
 type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -70,19 +70,19 @@ pub(crate) struct Unwind<'d> {
 }
 
 impl<'d> Unwind<'d> {
-    pub(super) fn new(image: &Image<'d>) -> Self {
+    pub(crate) fn new(file: &ElfFile<'d>) -> Self {
         let mut unwind = Self {
             section: None,
             entries: Vec::new(),
         };
-        let index = Index::of(image);
-        let by_name = image
+        let index = Index::of(file);
+        let by_name = file
             .section(".eh_frame")
             .filter(|(_, bytes)| !bytes.is_empty());
         // A program can do without section headers, but not without this segment.
         let by_segment = || {
             let at = index.as_ref()?.section;
-            Some((at, image.bytes_from(at)?))
+            Some((at, file.bytes_from(at)?))
         };
         let Some((address, bytes)) = by_name.or_else(by_segment) else {
             return unwind;
@@ -141,9 +141,9 @@ impl<'d> Unwind<'d> {
     }
 
     /// Where the descriptions are; `None` where they are not loaded, or there are none.
-    pub(super) fn frames(&self, image: &Image<'_>) -> Option<Frames> {
+    pub(crate) fn frames(&self, file: &ElfFile<'_>) -> Option<Frames> {
         let range = self.section.as_ref()?.range.clone();
-        let segment = image.segment_at(range.start)?;
+        let segment = file.segment_at(range.start)?;
         if range.end > segment.file_end() {
             return None;
         }
@@ -152,7 +152,7 @@ impl<'d> Unwind<'d> {
         Some(Frames { range, entries })
     }
 
-    pub(super) fn fde(&self, at: Svma) -> Option<Fde> {
+    pub(crate) fn fde(&self, at: Svma) -> Option<Fde> {
         self.find(at).map(Entry::fde)
     }
 
@@ -169,7 +169,7 @@ impl<'d> Unwind<'d> {
         self.entries.iter().map(|e| Svma(e.start)..Svma(e.end))
     }
 
-    pub(super) fn cfa(&self, at: Svma) -> CfaAt {
+    pub(crate) fn cfa(&self, at: Svma) -> CfaAt {
         const RSP: Register = Register(7);
         let cfa = |row: &UnwindTableRow<usize>| match row.cfa() {
             CfaRule::RegisterAndOffset {
@@ -181,7 +181,7 @@ impl<'d> Unwind<'d> {
         self.at_row(at, cfa).unwrap_or(CfaAt::Unknown)
     }
 
-    pub(super) fn is_outermost(&self, at: Svma) -> bool {
+    pub(crate) fn is_outermost(&self, at: Svma) -> bool {
         const RETURN_ADDRESS: Register = Register(16);
         let is_undefined = |row: &UnwindTableRow<usize>| {
             matches!(row.register(RETURN_ADDRESS), Some(RegisterRule::Undefined))
@@ -263,9 +263,9 @@ struct Index<'d> {
 }
 
 impl<'d> Index<'d> {
-    fn of(image: &Image<'d>) -> Option<Self> {
-        let program = image.program(PT_GNU_EH_FRAME)?;
-        let bytes = file_range(image.data(), program.p_offset, program.p_filesz)?;
+    fn of(file: &ElfFile<'d>) -> Option<Self> {
+        let program = file.program(PT_GNU_EH_FRAME)?;
+        let bytes = file_range(file.data(), program.p_offset, program.p_filesz)?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(program.p_vaddr);
         let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
         let Pointer::Direct(section) = header.eh_frame_ptr() else {

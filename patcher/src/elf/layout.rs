@@ -5,7 +5,8 @@ use std::ops::Range;
 use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_LOAD, ProgramHeader};
 use goblin::elf::section_header::SectionHeader;
 
-use super::{ImageError, c_str, file_range};
+use super::bytes::{c_str, file_range};
+use super::error::ImageError;
 use crate::addr::{FileOffset, Svma};
 
 /// A part of the file that is loaded.

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::{Image, c_str, relocated_words};
 use crate::addr::Svma;
+use crate::elf::{ElfFile, c_str, half, relocated_words, word};
 
 /// Where the table stands: the second in position-independent programs, the others where a C linker has put it
 /// among other things.
@@ -54,7 +54,7 @@ impl Layout {
     }
 }
 
-/// The table of an image.
+/// The table of an file.
 pub(crate) struct Pclntab<'d> {
     layout: Layout,
     /// The names, each ended by a zero.
@@ -79,8 +79,8 @@ pub(crate) struct GoFunction<'d> {
 }
 
 impl<'d> Pclntab<'d> {
-    pub(super) fn of(image: &Image<'d>) -> Option<Self> {
-        let sections = SECTIONS.iter().filter_map(|name| image.section(name));
+    pub(crate) fn of(file: &ElfFile<'d>) -> Option<Self> {
+        let sections = SECTIONS.iter().filter_map(|name| file.section(name));
         let (at, bytes, layout) = sections.into_iter().find_map(|(start, bytes)| {
             let mut words = bytes.chunks_exact(WORD).enumerate();
             let (index, layout) = words
@@ -104,7 +104,7 @@ impl<'d> Pclntab<'d> {
         };
         // The row behind the last one ends it.
         let len = table.count.checked_mul(2 * layout.size())?;
-        table.text = (len < functions.len()).then(|| table.start_of_text(image, at))??;
+        table.text = (len < functions.len()).then(|| table.start_of_text(file, at))??;
         Some(table)
     }
 
@@ -184,12 +184,12 @@ impl<'d> Pclntab<'d> {
 
     /// Where the text starts that the rows of the table at `at` count from; `None` where that is not to be
     /// known. A linker may leave it to the loader, or to the program; then the program's entry tells it.
-    fn start_of_text(&self, image: &Image<'d>, at: Svma) -> Option<u64> {
-        if self.layout == Layout::Addresses || image.is_code(Svma(self.text)) {
+    fn start_of_text(&self, file: &ElfFile<'d>, at: Svma) -> Option<u64> {
+        if self.layout == Layout::Addresses || file.is_code(Svma(self.text)) {
             return Some(self.text);
         }
         let field = at.plus((TEXT * WORD) as u64);
-        let mut relocated = relocated_words(image).into_iter();
+        let mut relocated = relocated_words(file).into_iter();
         if let Some(word) = relocated.find(|word| word.at == field && word.value != 0) {
             return Some(word.value);
         }
@@ -197,7 +197,7 @@ impl<'d> Pclntab<'d> {
             let function = self.function(index);
             function.is_some_and(|function| function.name == ENTRY)
         });
-        image.entry().0.checked_sub(self.place(rows.next()?)?)
+        file.entry().0.checked_sub(self.place(rows.next()?)?)
     }
 }
 
@@ -219,14 +219,4 @@ fn number(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u32> {
 /// The lowest bit is the sign.
 fn signed(number: u32) -> i32 {
     (number >> 1) as i32 ^ -((number & 1) as i32)
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u64::from_le_bytes(*bytes))
-}
-
-pub(super) fn half(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u32::from_le_bytes(*bytes))
 }

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions};
 
-use super::Image;
+use super::file::ElfFile;
 use crate::addr::Svma;
 use crate::insn::is_call;
 
 /// What BOLT has moved out of there is dead, and everything else has its entries.
 const LEFT_BY_BOLT: &str = ".bolt.org.";
 
-impl Image<'_> {
+impl ElfFile<'_> {
     /// Where code may stand, by address: in sections of code but linkage tables, or in executable segments of a
     /// file without sections.
     pub(crate) fn code(&self) -> Vec<Range<Svma>> {
@@ -26,11 +26,6 @@ impl Image<'_> {
         ranges.sort_by_key(|r| (r.start, r.end));
         // Each byte once, whatever a damaged file says.
         without(ranges, std::iter::empty())
-    }
-
-    /// The code that no unwind entry covers and in which calls are made, by address.
-    pub fn uncovered_calls(&self) -> Vec<Range<Svma>> {
-        self.calls_outside(self.unwind().all_ranges())
     }
 
     /// The code outside of ranges, ordered by start, in which calls are made, by address.

@@ -5,7 +5,8 @@ use goblin::elf::dynamic::{DT_FINI, DT_INIT, DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT
 use goblin::elf::program_header::PT_DYNAMIC;
 use goblin::elf::reloc::{R_X86_64_IRELATIVE, R_X86_64_RELATIVE};
 
-use super::{Image, le64};
+use super::bytes::le64;
+use super::file::ElfFile;
 use crate::addr::Svma;
 
 /// A 64-bit word that the loader fills with an address of this module.
@@ -33,9 +34,9 @@ struct Relocations<'d> {
 }
 
 impl<'d> Relocations<'d> {
-    fn of(image: &Image<'d>) -> Self {
+    fn of(file: &ElfFile<'d>) -> Self {
         let (mut rela, mut plt, mut relr) = ((0, 0), (0, 0), (0, 0));
-        for entry in dynamic(image).unwrap_or_default().chunks_exact(16) {
+        for entry in dynamic(file).unwrap_or_default().chunks_exact(16) {
             let value = le64(&entry[8..]);
             match le64(entry) {
                 DT_RELA => rela.0 = value,
@@ -47,7 +48,7 @@ impl<'d> Relocations<'d> {
                 _ => {}
             }
         }
-        let bytes = |(at, len)| image.bytes(Svma(at), len).unwrap_or_default();
+        let bytes = |(at, len)| file.bytes(Svma(at), len).unwrap_or_default();
         Self {
             rela: bytes(rela),
             plt: bytes(plt),
@@ -76,8 +77,8 @@ impl<'d> Relocations<'d> {
 }
 
 /// Every word with a relative relocation.
-pub fn relocated_words(image: &Image<'_>) -> Vec<RelocatedWord> {
-    let relocations = Relocations::of(image);
+pub fn relocated_words(file: &ElfFile<'_>) -> Vec<RelocatedWord> {
+    let relocations = Relocations::of(file);
     let mut words = Vec::new();
     for entry in relocations.rela.chunks_exact(24) {
         let kind = le64(&entry[8..]) as u32;
@@ -89,7 +90,7 @@ pub fn relocated_words(image: &Image<'_>) -> Vec<RelocatedWord> {
         }
     }
     let in_place = |at| {
-        let value = le64(image.bytes(at, 8)?);
+        let value = le64(file.bytes(at, 8)?);
         Some(RelocatedWord { at, value })
     };
     words.extend(relocations.compact().into_iter().filter_map(in_place));
@@ -97,14 +98,14 @@ pub fn relocated_words(image: &Image<'_>) -> Vec<RelocatedWord> {
 }
 
 /// Where the loader fills in something in the text, sorted.
-pub fn text_fields(image: &Image<'_>) -> Vec<Svma> {
-    let relocations = Relocations::of(image);
+pub fn text_fields(file: &ElfFile<'_>) -> Vec<Svma> {
+    let relocations = Relocations::of(file);
     let tables = [relocations.rela, relocations.plt];
     let places = tables.into_iter().flat_map(|t| t.chunks_exact(24));
     let mut fields: Vec<Svma> = places
         .map(|entry| Svma(le64(entry)))
         .chain(relocations.compact())
-        .filter(|&at| [at, at.plus(7)].into_iter().any(|at| image.is_code(at)))
+        .filter(|&at| [at, at.plus(7)].into_iter().any(|at| file.is_code(at)))
         .collect();
     fields.sort_unstable();
     fields
@@ -112,13 +113,13 @@ pub fn text_fields(image: &Image<'_>) -> Vec<Svma> {
 
 /// What the loader calls when the file has been loaded and before it is unloaded: gABI, Initialization and
 /// Termination Functions. Those of the arrays are relocated words.
-pub fn called_by_the_loader(image: &Image<'_>) -> Vec<Svma> {
-    let entries = dynamic(image).unwrap_or_default().chunks_exact(16);
+pub fn called_by_the_loader(file: &ElfFile<'_>) -> Vec<Svma> {
+    let entries = dynamic(file).unwrap_or_default().chunks_exact(16);
     let called = entries.filter(|entry| matches!(le64(entry), DT_INIT | DT_FINI));
     called.map(|entry| Svma(le64(&entry[8..]))).collect()
 }
 
-fn dynamic<'d>(image: &Image<'d>) -> Option<&'d [u8]> {
-    let program = image.program(PT_DYNAMIC)?;
-    image.bytes(Svma(program.p_vaddr), program.p_filesz)
+fn dynamic<'d>(file: &ElfFile<'d>) -> Option<&'d [u8]> {
+    let program = file.program(PT_DYNAMIC)?;
+    file.bytes(Svma(program.p_vaddr), program.p_filesz)
 }

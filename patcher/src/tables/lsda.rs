@@ -2,23 +2,24 @@
 
 use gimli::{EndianSlice, LittleEndian, Reader};
 
-use super::{Fde, Image};
+use super::unwind::Fde;
 use crate::addr::Svma;
+use crate::elf::ElfFile;
 
 /// The landing pads of the function that `fde` describes, and whether the area could be read to
 /// its end.
-pub(super) fn landing_pads(image: &Image<'_>, fde: &Fde) -> (Vec<Svma>, Option<()>) {
+pub(crate) fn landing_pads(file: &ElfFile<'_>, fde: &Fde) -> (Vec<Svma>, Option<()>) {
     let mut pads = Vec::new();
     let end = fde.lsda.map_or(Some(()), |lsda| {
-        read(image, lsda, fde.range.start, &mut pads)
+        read(file, lsda, fde.range.start, &mut pads)
     });
     pads.sort_unstable();
     pads.dedup();
     (pads, end)
 }
 
-fn read(image: &Image<'_>, lsda: Svma, function: Svma, pads: &mut Vec<Svma>) -> Option<()> {
-    let bytes = image.bytes_from(lsda)?;
+fn read(file: &ElfFile<'_>, lsda: Svma, function: Svma, pads: &mut Vec<Svma>) -> Option<()> {
+    let bytes = file.bytes_from(lsda)?;
     let len = bytes.len() as u64;
     let mut at = Cursor {
         reader: EndianSlice::new(bytes, LittleEndian),

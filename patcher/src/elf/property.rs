@@ -2,10 +2,10 @@
 
 use goblin::elf::program_header::PT_GNU_PROPERTY;
 
-use super::pclntab::half;
-use super::{Image, file_range};
+use super::bytes::{file_range, half};
+use super::file::ElfFile;
 
-impl Image<'_> {
+impl ElfFile<'_> {
     /// Does the file say that it can run with a user shadow stack (GNU_PROPERTY_X86_FEATURE_1_SHSTK)?
     pub fn bears_shadow_stack(&self) -> bool {
         const SHADOW_STACK: u32 = 1 << 1;

@@ -4,23 +4,23 @@
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_RELA, SHT_SYMTAB};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
-use super::{Image, Section, c_str, file_range};
 use crate::addr::Svma;
+use crate::elf::{ElfFile, Section, c_str, file_range};
 
 /// The slots of an image, by address.
-pub(super) struct Plt<'d> {
+pub(crate) struct Plt<'d> {
     slots: Vec<(Svma, &'d str)>,
 }
 
 impl<'d> Plt<'d> {
-    pub(super) fn new(image: &Image<'d>) -> Self {
+    pub(crate) fn new(file: &ElfFile<'d>) -> Self {
         let mut slots = Vec::new();
-        for section in image
+        for section in file
             .sections()
             .iter()
             .filter(|s| s.header.sh_type == SHT_RELA)
         {
-            slots.extend(relocated(image, section).unwrap_or_default());
+            slots.extend(relocated(file, section).unwrap_or_default());
         }
         slots.sort_unstable();
         slots.dedup_by_key(|s| s.0);
@@ -28,16 +28,16 @@ impl<'d> Plt<'d> {
     }
 
     /// What the stub at `at` jumps to.
-    pub(super) fn name(&self, image: &Image<'d>, at: Svma) -> Option<&'d str> {
+    pub(crate) fn name(&self, file: &ElfFile<'d>, at: Svma) -> Option<&'d str> {
         const MOST: u64 = 16;
-        if !image
+        if !file
             .sections()
             .iter()
             .any(|s| s.is_plt() && s.range().contains(&at))
         {
             return None;
         }
-        let bytes = image.bytes(at, MOST)?;
+        let bytes = file.bytes(at, MOST)?;
         let mut insns = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).into_iter();
         let jump = insns.find(|i| i.mnemonic() != Mnemonic::Endbr64)?;
         if jump.mnemonic() != Mnemonic::Jmp || jump.op0_kind() != OpKind::Memory {
@@ -53,23 +53,20 @@ impl<'d> Plt<'d> {
 }
 
 /// The slots that the relocations in `section` fill with symbols.
-fn relocated<'d>(image: &Image<'d>, section: &Section<'d>) -> Option<Vec<(Svma, &'d str)>> {
+fn relocated<'d>(file: &ElfFile<'d>, section: &Section<'d>) -> Option<Vec<(Svma, &'d str)>> {
     const RELA: usize = 24;
     const SYMBOL: u64 = 24;
     const R_X86_64_GLOB_DAT: u64 = 6;
     const R_X86_64_JUMP_SLOT: u64 = 7;
     let is_table = |s: &&Section<'_>| matches!(s.header.sh_type, SHT_DYNSYM | SHT_SYMTAB);
-    let symbols = image
+    let symbols = file
         .sections()
         .get(section.header.sh_link as usize)
         .filter(is_table)?;
-    let names = &image
-        .sections()
-        .get(symbols.header.sh_link as usize)?
-        .header;
-    let bytes = |s: &Section<'_>| file_range(image.data(), s.header.sh_offset, s.header.sh_size);
+    let names = &file.sections().get(symbols.header.sh_link as usize)?.header;
+    let bytes = |s: &Section<'_>| file_range(file.data(), s.header.sh_offset, s.header.sh_size);
     let (rows, symbols) = (bytes(section)?, bytes(symbols)?);
-    let names = file_range(image.data(), names.sh_offset, names.sh_size)?;
+    let names = file_range(file.data(), names.sh_offset, names.sh_size)?;
     let name = |row: &[u8]| {
         let info = u64::from_le_bytes(row.get(8..16)?.try_into().ok()?);
         if !matches!(info & 0xffff_ffff, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT) {

@@ -1,0 +1,227 @@
+//! The headers of an ELF file, and its bytes by address.
+
+use std::ops::Range;
+
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::Elf;
+use goblin::elf::header::{EM_X86_64, ET_DYN, Header};
+use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_INTERP, PT_NOTE, ProgramHeader};
+use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS, SHT_SYMTAB, SectionHeader};
+
+use super::bytes::file_range;
+use super::error::ImageError;
+use super::layout::{self, Section, Segment};
+use super::separate::SymbolFile;
+use crate::addr::{FileOffset, Svma};
+
+/// An x86-64 ELF file.
+pub struct ElfFile<'d> {
+    data: &'d [u8],
+    header: Header,
+    segments: Vec<Segment>,
+    sections: Vec<Section<'d>>,
+    programs: Vec<ProgramHeader>,
+    symbol_file: Option<SymbolFile<'d>>,
+}
+
+impl<'d> ElfFile<'d> {
+    /// Reads the headers of the file `data`.
+    pub fn parse(data: &'d [u8]) -> Result<Self, ImageError> {
+        let malformed = |what: String| ImageError::Malformed { what };
+        if !data.starts_with(b"\x7fELF") {
+            return Err(ImageError::NotElf);
+        }
+        if data.len() < size_of::<Header>() {
+            return Err(malformed(format!(
+                "{} bytes are less than its header",
+                data.len()
+            )));
+        }
+        let (class, machine) = (data[4], u16::from_le_bytes([data[18], data[19]]));
+        if class != 2 || data[5] != 1 || machine != EM_X86_64 {
+            return Err(ImageError::NotX86_64 { class, machine });
+        }
+        let header = Elf::parse_header(data).map_err(|e| malformed(format!("header: {e}")))?;
+        let ctx = Ctx::new(Container::Big, Endian::Little);
+        if header.e_phnum != 0 && usize::from(header.e_phentsize) != ProgramHeader::size(ctx) {
+            return Err(malformed(format!(
+                "program headers of {} bytes",
+                header.e_phentsize
+            )));
+        }
+        let programs =
+            ProgramHeader::parse(data, header.e_phoff as usize, header.e_phnum.into(), ctx)
+                .map_err(|e| malformed(format!("program headers: {e}")))?;
+        let segments = layout::segments(data, &programs);
+        layout::check(data, &segments)?;
+        // A file without sections, or with a broken table of them, can still be run.
+        let sections =
+            SectionHeader::parse(data, header.e_shoff as usize, header.e_shnum.into(), ctx)
+                .unwrap_or_default();
+        Ok(Self {
+            data,
+            header,
+            segments,
+            sections: layout::sections(data, sections, header.e_shstrndx),
+            programs,
+            symbol_file: None,
+        })
+    }
+
+    /// The file.
+    pub fn data(&self) -> &'d [u8] {
+        self.data
+    }
+
+    /// The GNU build id, if the file has one.
+    pub fn build_id(&self) -> Option<&'d [u8]> {
+        const NT_GNU_BUILD_ID: u32 = 3;
+        let in_note = |program: &ProgramHeader| {
+            let mut rest = file_range(self.data, program.p_offset, program.p_filesz)?;
+            loop {
+                let word = |at: usize| {
+                    rest.get(at..at + 4)?
+                        .try_into()
+                        .ok()
+                        .map(u32::from_le_bytes)
+                };
+                let (name_len, desc_len, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+                let name_end = 12usize.checked_add(name_len)?;
+                let desc = name_end.checked_next_multiple_of(4)?;
+                let desc_end = desc.checked_add(desc_len)?;
+                if kind == NT_GNU_BUILD_ID && rest.get(12..name_end)? == b"GNU\0" {
+                    return rest.get(desc..desc_end).filter(|id| !id.is_empty());
+                }
+                rest = rest.get(desc_end.checked_next_multiple_of(4)?..)?;
+            }
+        };
+        self.programs
+            .iter()
+            .filter(|p| p.p_type == PT_NOTE)
+            .find_map(in_note)
+    }
+
+    /// Whether the loader chooses its address.
+    pub fn is_position_independent(&self) -> bool {
+        self.header.e_type == ET_DYN
+    }
+
+    /// Where a program starts.
+    pub fn entry(&self) -> Svma {
+        Svma(self.header.e_entry)
+    }
+
+    /// The loader the file asks for.
+    pub fn interpreter(&self) -> Option<&'d str> {
+        let program = self.program(PT_INTERP)?;
+        let bytes = file_range(self.data, program.p_offset, program.p_filesz)?;
+        std::str::from_utf8(bytes.split(|&b| b == 0).next()?).ok()
+    }
+
+    pub(crate) fn program(&self, kind: u32) -> Option<&ProgramHeader> {
+        self.programs.iter().find(|p| p.p_type == kind)
+    }
+
+    /// The parts that are loaded, by address.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The segment that holds `at`.
+    pub fn segment_at(&self, at: Svma) -> Option<&Segment> {
+        let after = self.segments.partition_point(|s| s.range.start <= at);
+        self.segments
+            .get(after.checked_sub(1)?)
+            .filter(|s| s.range.contains(&at))
+    }
+
+    /// Address and bytes of a section; `None` where it has no bytes in the file or they are
+    /// compressed.
+    pub fn section(&self, name: &str) -> Option<(Svma, &'d [u8])> {
+        let header = self.section_header(name)?;
+        if header.sh_type == SHT_NOBITS || is_compressed(header) {
+            return None;
+        }
+        let bytes = file_range(self.data, header.sh_offset, header.sh_size)?;
+        Some((Svma(header.sh_addr), bytes))
+    }
+
+    /// The bytes of a compressed section, its compression header (ELF gABI, `Elf64_Chdr`) first.
+    pub fn section_compressed(&self, name: &str) -> Option<&'d [u8]> {
+        let header = self.section_header(name).filter(|h| is_compressed(h))?;
+        file_range(self.data, header.sh_offset, header.sh_size)
+    }
+
+    fn section_header(&self, name: &str) -> Option<&SectionHeader> {
+        self.sections
+            .iter()
+            .find(|s| s.name == name)
+            .map(|s| &s.header)
+    }
+
+    pub(crate) fn sections(&self) -> &[Section<'d>] {
+        &self.sections
+    }
+
+    /// The separate debug file with its symbols.
+    pub(crate) fn symbol_file(&self) -> Option<&SymbolFile<'d>> {
+        self.symbol_file.as_ref()
+    }
+
+    /// `len` bytes that are loaded at `at`; `None` where they are not all in the file.
+    pub fn bytes(&self, at: Svma, len: u64) -> Option<&'d [u8]> {
+        let segment = self.segment_at(at)?;
+        let from = at.0 - segment.range.start.0;
+        if from.checked_add(len)? > segment.file_size {
+            return None;
+        }
+        file_range(self.data, segment.offset.0.checked_add(from)?, len)
+    }
+
+    /// The bytes from `at` to the end of its segment's part in the file.
+    pub(crate) fn bytes_from(&self, at: Svma) -> Option<&'d [u8]> {
+        let segment = self.segment_at(at)?;
+        self.bytes(at, segment.file_end().0.checked_sub(at.0)?)
+    }
+
+    pub(crate) fn is_code(&self, at: Svma) -> bool {
+        self.segment_at(at)
+            .is_some_and(|s| s.execute && at < s.file_end())
+    }
+
+    /// Does a program header say where the sorted table of the frame descriptions is, in what is loaded?
+    pub fn has_frame_index(&self) -> bool {
+        let index = self.program(PT_GNU_EH_FRAME);
+        index.is_some_and(|p| self.segment_at(Svma(p.p_vaddr)).is_some())
+    }
+
+    /// Where the program headers stand in the file.
+    pub fn program_headers(&self) -> Range<FileOffset> {
+        let len = u64::from(self.header.e_phentsize) * u64::from(self.header.e_phnum);
+        let start = self.header.e_phoff;
+        FileOffset(start)..FileOffset(start.saturating_add(len))
+    }
+
+    /// Takes the separate debug file `data` for a source of symbols. False where the file has all its symbols itself,
+    /// or its sections of code are not those of `data`.
+    pub(crate) fn take_symbols_of(&mut self, data: &'d [u8]) -> bool {
+        let Some(other) = SymbolFile::parse(data) else {
+            return false;
+        };
+        let has_all = self.sections.iter().any(|s| s.header.sh_type == SHT_SYMTAB);
+        let mut code = self.sections.iter().filter(|s| s.holds_code()).peekable();
+        let is_there = |own: &Section<'_>| {
+            let mut same = other.sections.iter().filter(|s| s.holds_code());
+            same.any(|s| s.name == own.name && s.range() == own.range())
+        };
+        let is_taken = !has_all && code.peek().is_some() && code.all(is_there);
+        if is_taken {
+            self.symbol_file = Some(other);
+        }
+        is_taken
+    }
+}
+
+fn is_compressed(header: &SectionHeader) -> bool {
+    header.sh_flags & u64::from(SHF_COMPRESSED) != 0
+}

@@ -1,0 +1,17 @@
+//! What an ELF file says of itself: headers, segments, sections, relocations, properties.
+
+mod bytes;
+mod error;
+mod file;
+mod layout;
+mod property;
+mod relocations;
+mod separate;
+mod uncovered;
+
+pub(crate) use bytes::{c_str, file_range, half, le64, word};
+pub use error::ImageError;
+pub use file::ElfFile;
+pub(crate) use layout::Section;
+pub use layout::Segment;
+pub(crate) use relocations::{RelocatedWord, called_by_the_loader, relocated_words, text_fields};

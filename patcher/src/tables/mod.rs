@@ -1,0 +1,12 @@
+//! What tables in a file say about its code: unwind entries, landing pads, linkage stubs, Go's functions.
+
+mod lsda;
+mod pclntab;
+mod plt;
+mod unwind;
+
+pub(crate) use lsda::landing_pads;
+pub(crate) use pclntab::{GoFunction, Pclntab};
+pub(crate) use plt::Plt;
+pub(crate) use unwind::Unwind;
+pub use unwind::{CfaAt, Fde, Frames};
