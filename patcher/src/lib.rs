@@ -9,6 +9,8 @@ pub mod function;
 pub mod image;
 mod insn;
 #[cfg(test)]
+mod looks;
+#[cfg(test)]
 mod oracle;
 pub mod plan;
 pub mod relocate;

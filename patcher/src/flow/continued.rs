@@ -32,6 +32,7 @@ impl Own {
         let mut is_own = vec![false; flow.insns.len()];
         let start = flow.index_of(flow.ranges[0].start.0);
         let mut work: Vec<usize> = start.into_iter().collect();
+        let mut has_switched = false;
         while let Some(index) = work.pop() {
             if std::mem::replace(&mut is_own[index], true) {
                 continue;
@@ -42,8 +43,11 @@ impl Own {
                 !is_behind || is_aligned(heights, index) && (leads_back[to] || returns(insn))
             });
             work.extend(next);
-            // More may have been read of a table than it has.
-            work.extend(switched(flow, index).filter(|&to| leads_back[to]));
+            if flow.is_switch(insn) && !has_switched {
+                has_switched = true;
+                // More may have been read of a table than it has.
+                work.extend(switched(flow).filter(|&to| leads_back[to]));
+            }
         }
         let returns = start.is_some_and(|index| leads_back[index]);
         Self { is_own, returns }
@@ -101,6 +105,7 @@ pub enum Behind {
 fn leads_back(flow: &Flow, heights: &Heights, is_function: impl Fn(Svma) -> bool) -> Vec<bool> {
     let mut before = vec![Vec::new(); flow.insns.len()];
     let mut found = vec![false; flow.insns.len()];
+    let mut switches = Vec::new();
     let mut work = Vec::new();
     for (index, insn) in flow.insns.iter().enumerate() {
         let is_return = insn.flow_control() == FlowControl::Return;
@@ -109,14 +114,23 @@ fn leads_back(flow: &Flow, heights: &Heights, is_function: impl Fn(Svma) -> bool
             work.push(index);
         }
         if !is_call(insn) || is_aligned(heights, index) {
-            for to in successors(flow, index).chain(switched(flow, index)) {
+            for to in successors(flow, index) {
                 before[to].push(index);
             }
         }
+        if flow.is_switch(insn) {
+            switches.push(index);
+        }
     }
+    let mut through_tables = vec![false; flow.insns.len()];
+    switched(flow).for_each(|index| through_tables[index] = true);
     while let Some(index) = work.pop() {
         if !std::mem::replace(&mut found[index], true) {
             work.extend(&before[index]);
+            // Any of the tables may lead there.
+            if through_tables[index] {
+                work.append(&mut switches);
+            }
         }
     }
     found
@@ -145,13 +159,10 @@ fn is_aligned(heights: &Heights, index: usize) -> bool {
     height.is_some_and(|h| h < 0 && (h - RETURN_ADDRESS) % ALIGNMENT == 0)
 }
 
-/// Where the instruction of this index goes on through one of the function's jump tables.
-fn switched(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {
-    let targets: &[u64] = match flow.is_switch(&flow.insns[index]) {
-        true => &flow.switched,
-        false => &[],
-    };
-    targets.iter().filter_map(|&at| flow.index_of(at))
+/// Where the function goes on through one of its jump tables.
+fn switched(flow: &Flow) -> impl Iterator<Item = usize> {
+    let targets = flow.switched.iter();
+    targets.filter_map(|&at| flow.index_of(at))
 }
 
 fn successors(flow: &Flow, index: usize) -> impl Iterator<Item = usize> {

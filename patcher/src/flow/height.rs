@@ -6,6 +6,8 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use super::graph::Flow;
 use super::tables::is_indirect_jump;
 use crate::insn::{ends_block, is_call, is_jump, stack_change, writes};
+#[cfg(test)]
+use crate::looks;
 
 /// What is known before an instruction, relative to the stack pointer at the function's entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +77,8 @@ impl Heights {
         let mut work = Vec::new();
         let mut factory = InstructionInfoFactory::new();
         let arrive = |states: &mut Vec<Option<State>>, work: &mut Vec<usize>, at, state: State| {
+            #[cfg(test)]
+            looks::add(1);
             let Some(index) = flow.index_of(at) else {
                 return;
             };
@@ -98,6 +102,7 @@ impl Heights {
         }
         arrive(&mut states, &mut work, flow.ranges[0].start.0, State::ENTRY);
         let mut recovered = flow.recovered.iter();
+        let mut through_tables = None;
         loop {
             while let Some(index) = work.pop() {
                 let insn = &flow.insns[index];
@@ -109,8 +114,13 @@ impl Heights {
                     arrive(&mut states, &mut work, insn.near_branch_target(), after);
                 }
                 if is_indirect_jump(insn) && !is_tail_call(flow, insn, after) {
-                    for &at in &flow.switched {
-                        arrive(&mut states, &mut work, at, after);
+                    let joined = through_tables.map_or(after, |known: State| known.or(after));
+                    // Few states can follow one another here, however many jumps there are.
+                    if through_tables != Some(joined) {
+                        through_tables = Some(joined);
+                        for &at in &flow.switched {
+                            arrive(&mut states, &mut work, at, joined);
+                        }
                     }
                 }
                 if !ends_block(insn) {

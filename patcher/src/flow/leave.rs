@@ -48,6 +48,8 @@ pub fn all(image: &Image<'_>, flow: &Flow) -> Vec<Leave> {
             });
         }
     }
+    // Where instructions overlap, the end of one may be behind the next.
+    leaves.sort_by_key(|leave| leave.at);
     leaves
 }
 

@@ -25,6 +25,8 @@ mod trace;
 
 use std::ops::Range;
 
+use iced_x86::Instruction;
+
 use crate::addr::Svma;
 use crate::function::Function;
 use crate::image::Image;
@@ -111,11 +113,12 @@ impl Flow {
             if is_jump(insn) && self.is_entry(insn.near_branch_target()) {
                 self.reentries.push(Svma(insn.ip()));
             }
-            if is_landing_marker(insn) {
-                self.marks.push(insn.ip());
-                self.switched.retain(|&at| at != insn.ip());
-            }
         }
+        let markers = self.insns.iter().filter(|insn| is_landing_marker(insn));
+        let markers: Vec<u64> = markers.map(Instruction::ip).collect();
+        self.switched
+            .retain(|at| markers.binary_search(at).is_err());
+        self.marks.extend(markers);
         self.marks.sort_unstable();
         self.marks.dedup();
     }

@@ -145,8 +145,9 @@ pub fn from(
         work.extend(later.drain(..).filter(|at| !reached.visited.contains(at)));
         if work.is_empty() {
             if !found.unexplained {
+                let marks: HashSet<u64> = reached.marks.iter().copied().collect();
                 let is_switched = |&at: &u64| {
-                    let is_mark = reached.marks.contains(&at);
+                    let is_mark = marks.contains(&at);
                     !is_mark
                         || pads.binary_search(&at).is_err()
                             && context.is_pointed_at_within(image, Svma(at), &found.tables)

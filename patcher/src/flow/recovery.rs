@@ -3,6 +3,7 @@
 //! one more such call behind the function's code, with the return, for the runtime alone to go there
 //! (cmd/compile/internal/ssagen/ssa.go, `genssa`; runtime/panic.go, `recovery`).
 
+use std::cell::LazyCell;
 use std::collections::HashSet;
 
 use iced_x86::{Code, Instruction};
@@ -34,14 +35,15 @@ pub fn tails(
             .skip_while(|insn| is_padding(insn));
         before.next().is_some_and(ends_block)
     };
-    let is_target = |at: u64| {
-        let mut insns = swept.insns.iter();
-        insns.any(|insn| is_jump(insn) && insn.near_branch_target() == at)
-    };
+    let targets = LazyCell::new(|| {
+        let jumps = swept.insns.iter().filter(|insn| is_jump(insn));
+        let targets = jumps.map(Instruction::near_branch_target);
+        targets.collect::<HashSet<u64>>()
+    });
     let calls = swept.insns.iter().enumerate();
     let unreached = calls.filter(|(_, insn)| !visited.contains(&insn.ip()) && is_it(insn));
     unreached
-        .filter(|(index, insn)| stands_apart(*index) && !is_target(insn.ip()))
+        .filter(|(index, insn)| stands_apart(*index) && !targets.contains(&insn.ip()))
         .map(|(_, insn)| insn.ip())
         .collect()
 }

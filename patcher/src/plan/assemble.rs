@@ -5,36 +5,31 @@ use std::ops::Range;
 use crate::addr::Svma;
 use crate::relocate::Displaced;
 
-use super::ladder::{Draft, Ladder};
+use super::draft::Draft;
+use super::ladder::Ladder;
 use super::padding::JUMP;
 use super::point::{Effect, ProbePoint, Tactic};
 use super::site::{Row, Site};
 
 impl Ladder<'_, '_> {
     /// The sites, in the order in which they are written.
-    pub fn into_sites(mut self) -> Vec<Site> {
-        self.sites.sort_by_key(|s| s.window.start);
-        for site in &mut self.sites {
-            site.points.sort_by_key(|p| (p.at, p.effect));
-        }
-        let order = self.order();
-        let sites = order.into_iter().map(|index| &self.sites[index]);
-        sites.map(|draft| self.site(draft)).collect()
+    pub fn into_sites(self) -> Vec<Site> {
+        let order = self.order().into_iter();
+        order.map(|draft| self.site(draft)).collect()
     }
 
     fn site(&self, draft: &Draft) -> Site {
         let flow = self.ground.flow;
         let range = |r: &Range<u64>| Svma(r.start)..Svma(r.end);
         let landing = draft.landing.map(|at| at..at + JUMP);
-        let inside = |at: &u64| draft.window.contains(at);
-        let hosted = self.sites.iter().filter_map(|s| s.landing).filter(inside);
+        let hosted = self.sites.landings_in(&draft.window);
         Site {
             window: range(&draft.window),
             tactic: draft.tactic,
-            points: draft.points.clone(),
+            points: sorted(draft.points.iter().copied()),
             landing: landing.as_ref().map(range),
             pun: draft.depends().and_then(|_| self.pun_of(&draft.window)),
-            hosted: hosted.map(|at| Svma(at).range(JUMP)).collect(),
+            hosted: hosted.map(|landing| range(&landing)).collect(),
             old: [
                 self.original(&draft.window),
                 landing.map(|l| self.original(&l)).unwrap_or_default(),
@@ -91,11 +86,8 @@ impl Ladder<'_, '_> {
 
     /// The rest of a window from `target` on, if a jump to `target` must not meet the patch there.
     fn row(&self, target: Svma) -> Option<Row> {
-        let draft = self
-            .sites
-            .iter()
-            .filter(|s| s.tactic != Tactic::Retarget)
-            .find(|s| s.window.contains(&target.0))?;
+        let draft = self.sites.holding(target.0);
+        let draft = draft.filter(|s| s.tactic != Tactic::Retarget)?;
         let entered = |p: &ProbePoint| p.effect == Effect::Entry;
         if draft.window.start == target.0 && !draft.points.iter().any(entered) {
             return None;
@@ -108,9 +100,16 @@ impl Ladder<'_, '_> {
             here && !entered(p)
         });
         Some(Row {
-            points: points.collect(),
+            points: sorted(points),
             displaced,
             resume,
         })
     }
+}
+
+/// `points` in the order in which their hooks run.
+fn sorted(points: impl Iterator<Item = ProbePoint>) -> Vec<ProbePoint> {
+    let mut points: Vec<ProbePoint> = points.collect();
+    points.sort_by_key(|p| (p.at, p.effect));
+    points
 }

@@ -8,6 +8,8 @@ use crate::addr::Svma;
 use crate::flow::{Flow, ModuleContext, foreign_short_branch};
 use crate::image::Image;
 use crate::insn::{ends_block, is_call, is_padding};
+#[cfg(test)]
+use crate::looks;
 use crate::relocate::{Displaced, Immovable};
 
 use super::refuse::RefuseReason;
@@ -44,6 +46,8 @@ impl Ground<'_, '_> {
     /// The instructions that overwriting `window` displaces, if that is safe. Whatever of the
     /// window is no instruction of the function has been proven to be padding by the caller.
     pub fn displace(&self, window: &Range<u64>) -> Result<Displacement, RefuseReason> {
+        #[cfg(test)]
+        looks::add((window.end - window.start) as usize);
         let mut strays = Vec::new();
         let insns = self.executed(self.flow.insns_in(window).1);
         let displaced = self.movable(insns)?;

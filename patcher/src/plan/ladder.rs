@@ -4,70 +4,31 @@ use std::ops::Range;
 
 use iced_x86::Instruction;
 
-use crate::flow::{Flow, Leave, LeaveKind, ModuleContext};
-use crate::image::Image;
-use crate::relocate::Displaced;
-
-use super::check::{Displacement, Ground};
+use super::check::Ground;
+use super::draft::Draft;
 use super::grow::Grow;
 use super::padding::JUMP;
 use super::point::{Allowed, Effect, Effects, ProbePoint, Tactic};
 use super::refuse::{RefuseReason, unhookable};
+use super::sites::Sites;
+use crate::flow::{Flow, Leave, LeaveKind, ModuleContext};
+use crate::image::Image;
 
 /// A short jump.
 pub const SHORT: u64 = 2;
+
+/// Windows are joined up to so many bytes: with each one that is joined, all of them are looked at again. The longest
+/// in the functions of libc, libcrypto, Python and gdb has 17.
+const LONGEST: u64 = 256;
 
 type Outcome = Result<Tactic, RefuseReason>;
 
 /// Places the probe points of one function, one after the other.
 pub struct Ladder<'a, 'd> {
     pub(super) ground: Ground<'a, 'd>,
-    pub(super) sites: Vec<Draft>,
+    pub(super) sites: Sites,
     /// May jumps be punned?
     pub(super) puns: bool,
-}
-
-/// A site in the making.
-#[derive(Clone, Debug)]
-pub struct Draft {
-    pub window: Range<u64>,
-    pub tactic: Tactic,
-    pub points: Vec<ProbePoint>,
-    pub landing: Option<u64>,
-    pub displaced: Vec<Displaced>,
-    /// The function's jumps from outside into the window's middle. Other sites displace them.
-    pub strays: Vec<u64>,
-}
-
-impl Draft {
-    /// The bytes behind a punned jump that are a part of it.
-    pub fn depends(&self) -> Option<Range<u64>> {
-        (self.tactic == Tactic::Pun).then(|| self.window.end..self.window.start + JUMP)
-    }
-
-    /// Does it neither change nor depend on any of these bytes?
-    pub fn is_clear(&self, range: &Range<u64>) -> bool {
-        let landing = self.landing.map(|at| at..at + JUMP);
-        std::iter::once(self.window.clone())
-            .chain(landing)
-            .chain(self.depends())
-            .all(|own| own.end <= range.start || range.end <= own.start)
-    }
-
-    /// Does a hook for `point`, carried by the instruction at `carrier` in the window, run whenever it
-    /// has to?
-    fn serves(&self, carrier: u64, point: ProbePoint) -> bool {
-        let retargeted = self.tactic == Tactic::Retarget;
-        match point.effect {
-            // A retargeted jump has nothing behind it in its trampoline.
-            Effect::Exit | Effect::TailExit => !retargeted || carrier == point.at.0,
-            // And none comes there that is not taken.
-            Effect::Entry | Effect::Point(_) => self
-                .displaced
-                .iter()
-                .any(|d| d.at == point.at && !(retargeted && d.falls_through())),
-        }
-    }
 }
 
 /// What became of the probe points.
@@ -102,7 +63,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
                 flow,
                 moved_calls: allowed.moved_calls,
             },
-            sites: Vec::new(),
+            sites: Sites::default(),
             puns: allowed.puns,
         }
     }
@@ -238,14 +199,8 @@ impl<'a, 'd> Ladder<'a, 'd> {
 
     /// Adds `point` to a site that displaces the instruction at `carrier` anyway.
     fn join(&mut self, carrier: u64, point: ProbePoint) -> Option<Tactic> {
-        let site = self
-            .sites
-            .iter_mut()
-            .find(|s| s.window.contains(&carrier))?;
-        if !site.serves(carrier, point) {
-            return None;
-        }
-        site.points.push(point);
+        let serves = |site: &Draft| site.serves(carrier, point);
+        let site = self.sites.join(carrier, point, serves)?;
         Some(site.tactic)
     }
 
@@ -279,6 +234,35 @@ impl<'a, 'd> Ladder<'a, 'd> {
         point: Option<ProbePoint>,
         strays: Strays,
     ) -> Outcome {
+        let mut draft = self.joined(window, tactic, point)?;
+        // What is not joined stays clear: landings, and what puns depend on.
+        if self.sites.is_reserved(&draft.window) {
+            return Err(RefuseReason::TooShort);
+        }
+        self.displace(&mut draft)?;
+        let (window, tactic) = (draft.window.clone(), draft.tactic);
+        let wanting = draft.strays.clone();
+        let before = self.sites.mark();
+        let joined = self.sites.overlapping(&window).map(|s| s.window.start);
+        for start in joined.collect::<Vec<_>>() {
+            self.sites.remove(start);
+        }
+        self.sites.insert(draft);
+        if self.settle(wanting, strays) && self.is_orderly(before) {
+            Ok(tactic)
+        } else {
+            self.sites.roll_back(before);
+            Err(RefuseReason::BranchIntoWindow)
+        }
+    }
+
+    /// A draft of `window` and of the sites that it overlaps, with their points.
+    fn joined(
+        &self,
+        window: Range<u64>,
+        tactic: Tactic,
+        point: Option<ProbePoint>,
+    ) -> Result<Draft, RefuseReason> {
         let mut draft = Draft {
             window: window.clone(),
             tactic,
@@ -287,22 +271,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
             displaced: Vec::new(),
             strays: Vec::new(),
         };
-        let overlaps = |s: &Draft, w: &Range<u64>| s.window.start < w.end && w.start < s.window.end;
-        // Joined windows can overlap further ones.
-        loop {
-            let union = self
-                .sites
-                .iter()
-                .filter(|s| overlaps(s, &draft.window))
-                .fold(draft.window.clone(), |w, s| {
-                    w.start.min(s.window.start)..w.end.max(s.window.end)
-                });
-            if union == draft.window {
-                break;
-            }
-            draft.window = union;
-        }
-        for site in self.sites.iter().filter(|s| overlaps(s, &draft.window)) {
+        for site in self.sites.overlapping(&window) {
             if site.landing.is_some() {
                 return Err(RefuseReason::TooShort);
             }
@@ -310,53 +279,45 @@ impl<'a, 'd> Ladder<'a, 'd> {
             if site.window.start < window.start || draft.tactic == Tactic::Retarget {
                 draft.tactic = Tactic::Window;
             }
+            let start = draft.window.start.min(site.window.start);
+            draft.window = start..draft.window.end.max(site.window.end);
         }
-        // What is not joined stays clear: landings, and what puns depend on.
-        let joined = |s: &Draft| overlaps(s, &draft.window);
-        let clear = |s: &Draft| joined(s) || s.is_clear(&draft.window);
-        if !self.sites.iter().all(clear) {
-            return Err(RefuseReason::TooShort);
+        match draft.window.end - draft.window.start > LONGEST {
+            true => Err(RefuseReason::TooShort),
+            false => Ok(draft),
         }
+    }
+
+    /// Finds what `draft` displaces, and whether all its points are in that.
+    fn displace(&self, draft: &mut Draft) -> Result<(), RefuseReason> {
         match draft.tactic {
             // Nothing but the displacement changes, so nothing is displaced.
             Tactic::Retarget => draft.displaced = self.ground.alone(draft.window.start)?,
             _ => {
-                Displacement {
-                    displaced: draft.displaced,
-                    strays: draft.strays,
-                } = self.ground.displace(&draft.window)?;
+                let found = self.ground.displace(&draft.window)?;
+                (draft.displaced, draft.strays) = (found.displaced, found.strays);
             }
         }
         // Padding that nothing executes is in the window, but not in the trampoline.
         let is_point = |p: &&ProbePoint| matches!(p.effect, Effect::Point(_));
         let mut asked = draft.points.iter().filter(is_point);
-        if !asked.all(|p| draft.serves(p.at.0, *p)) {
-            return Err(RefuseReason::DataInCode);
-        }
-        let tactic = draft.tactic;
-        let wanting = draft.strays.clone();
-        let before = self.sites.clone();
-        self.sites.retain(|s| !overlaps(s, &draft.window));
-        self.sites.push(draft);
-        if self.settle(wanting, strays) && self.is_orderly() {
-            Ok(tactic)
-        } else {
-            self.sites = before;
-            Err(RefuseReason::BranchIntoWindow)
+        match asked.all(|p| draft.serves(p.at.0, *p)) {
+            true => Ok(()),
+            false => Err(RefuseReason::DataInCode),
         }
     }
 
     /// Are all of the function's jumps at `wanting` displaced, or can they be?
     pub(super) fn settle(&mut self, wanting: Vec<u64>, strays: Strays) -> bool {
         wanting.into_iter().all(|at| match strays {
-            Strays::Forbid => self.sites.iter().any(|s| s.window.contains(&at)),
+            Strays::Forbid => self.sites.holding(at).is_some(),
             Strays::Lead => self.lead(at),
         })
     }
 
     /// Makes the jump at `at` one that can be led elsewhere, by displacing it.
     fn lead(&mut self, at: u64) -> bool {
-        if self.sites.iter().any(|s| s.window.contains(&at)) {
+        if self.sites.holding(at).is_some() {
             return true;
         }
         if let Some(outcome) = self.retarget(at, None) {
@@ -425,15 +386,15 @@ impl<'a, 'd> Ladder<'a, 'd> {
     /// Tries a springboard.
     fn spring(&mut self, at: u64, point: Option<ProbePoint>, way: Grow, strays: Strays) -> bool {
         for (window, _) in self.windows(at, way, SHORT) {
-            if !self.sites.iter().all(|s| s.is_clear(&window)) {
+            if !self.sites.is_clear(&window) {
                 continue;
             }
             let Ok(found) = self.ground.displace(&window) else {
                 continue;
             };
-            let before = self.sites.clone();
+            let before = self.sites.mark();
             if let Some(landing) = self.landing(&window) {
-                self.sites.push(Draft {
+                self.sites.insert(Draft {
                     window,
                     tactic: Tactic::Springboard,
                     points: point.into_iter().collect(),
@@ -441,11 +402,11 @@ impl<'a, 'd> Ladder<'a, 'd> {
                     displaced: found.displaced,
                     strays: found.strays.clone(),
                 });
-                if self.settle(found.strays, strays) && self.is_orderly() {
+                if self.settle(found.strays, strays) && self.is_orderly(before) {
                     return true;
                 }
             }
-            self.sites = before;
+            self.sites.roll_back(before);
         }
         false
     }

@@ -6,7 +6,8 @@ use crate::addr::Svma;
 use crate::insn::ends_block;
 
 use super::check::Ground;
-use super::ladder::{Draft, Ladder, SHORT};
+use super::draft::Draft;
+use super::ladder::{Ladder, SHORT};
 use super::padding::{self, JUMP};
 use super::point::Tactic;
 
@@ -43,7 +44,7 @@ impl Ladder<'_, '_> {
             (padding.start..=last).rev().find(|&at| {
                 reach.contains(&at)
                     && self.is_free(window, at)
-                    && self.sites.iter().all(|s| clear(&s.window, at))
+                    && self.sites.overlapping(&(at..at + JUMP)).next().is_none()
                     && self.is_unshared(at)
             })
         })
@@ -51,7 +52,7 @@ impl Ladder<'_, '_> {
 
     fn in_sites(&self, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
         self.sites
-            .iter()
+            .overlapping(reach)
             .find_map(|site| self.behind_jump(site, window, reach))
     }
 
@@ -78,11 +79,9 @@ impl Ladder<'_, '_> {
         starts.sort_by_key(|at| at.abs_diff(window.start));
         starts.into_iter().find_map(|start| {
             let room = self.room(start)?;
-            let old = self.sites.iter().position(|s| s.window.start == start);
-            let blocked = self.sites.iter().enumerate().any(|(index, s)| {
-                let host = old == Some(index) && s.tactic == Tactic::Window;
-                !host && !s.is_clear(&room)
-            });
+            let is_host = |s: &Draft| s.window.start == start && s.tactic == Tactic::Window;
+            let blocked =
+                self.sites.is_reserved(&room) || !self.sites.overlapping(&room).all(is_host);
             let meets = room.start < window.end && window.start < room.end;
             let at = start + JUMP;
             if blocked || meets || !reach.contains(&at) {
@@ -93,11 +92,10 @@ impl Ladder<'_, '_> {
                 .displace(&room)
                 .ok()
                 .filter(|f| f.strays.is_empty())?;
-            let points = match old {
-                Some(index) => self.sites.swap_remove(index).points,
-                None => Vec::new(),
-            };
-            self.sites.push(Draft {
+            let old = self.sites.starting_at(start);
+            let points = old.map(|s| s.points.clone()).unwrap_or_default();
+            self.sites.remove(start);
+            self.sites.insert(Draft {
                 window: room,
                 tactic: Tactic::Window,
                 points,
@@ -129,9 +127,7 @@ impl Ladder<'_, '_> {
     }
 
     fn is_free(&self, window: &Range<u64>, at: u64) -> bool {
-        let landing = |s: &Draft| s.landing.map(|l| l..l + JUMP);
-        let taken = self.sites.iter().flat_map(|s| [landing(s), s.depends()]);
-        clear(window, at) && taken.flatten().all(|range| clear(&range, at))
+        clear(window, at) && !self.sites.is_reserved(&(at..at + JUMP))
     }
 
     /// Does no other function begin where the landing at `at` would be?

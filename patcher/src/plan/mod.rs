@@ -6,6 +6,7 @@
 mod assemble;
 mod candidates;
 mod check;
+mod draft;
 mod grow;
 mod ladder;
 mod landing;
@@ -17,7 +18,11 @@ mod pun;
 mod pun_targets;
 mod refuse;
 mod site;
+mod sites;
 mod trap;
+
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 

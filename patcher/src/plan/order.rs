@@ -5,66 +5,112 @@
 //! a window is led away before that window is overwritten, and a window is overwritten before what it
 //! leaves over takes another site's landing. Taking out goes the other way round.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use super::ladder::{Draft, Ladder};
+use super::draft::Draft;
+use super::ladder::Ladder;
 use super::point::Effect;
+use super::sites::Mark;
+#[cfg(test)]
+use crate::looks;
+
+/// So many sites that need others first are followed from what has been changed. Where more hang together, that goes
+/// for a circle.
+const MOST: usize = 1000;
+
+/// How far the sites have been followed that one of them needs first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    Open,
+    Done,
+}
 
 impl Ladder<'_, '_> {
-    /// Is there an order in which the sites can be written?
-    pub(super) fn is_orderly(&self) -> bool {
-        let depends = |s: &Draft| s.landing.is_some() || !s.strays.is_empty();
-        !self.sites.iter().any(depends) || sorted(self.sites.len(), &self.needs()).is_some()
+    /// Is there still an order in which the sites can be written, if there was one before `mark`? A circle that has
+    /// come since then leads through a site that has.
+    pub(super) fn is_orderly(&self, mark: Mark) -> bool {
+        let mut visits = HashMap::new();
+        let added = self.sites.added_since(mark);
+        let mut added = added.filter(|site| !is_free(site));
+        added.all(|site| self.is_orderly_from(site, &mut visits))
     }
 
-    /// The indexes of the sites, which are ascending, in the order in which they are written: by
-    /// address where nothing else is needed.
-    pub(super) fn order(&self) -> Vec<usize> {
-        let count = self.sites.len();
-        let needs = self.needs();
+    /// Does no circle lead through `site` or through what it needs first?
+    fn is_orderly_from<'s>(&'s self, site: &'s Draft, visits: &mut HashMap<u64, Visit>) -> bool {
+        let mut work = vec![(site, false)];
+        while let Some((site, is_left)) = work.pop() {
+            let start = site.window.start;
+            if is_left {
+                visits.insert(start, Visit::Done);
+                continue;
+            }
+            match visits.get(&start) {
+                Some(Visit::Open) => return false,
+                Some(Visit::Done) => continue,
+                None if visits.len() >= MOST => return false,
+                None => visits.insert(start, Visit::Open),
+            };
+            work.push((site, true));
+            // What needs nothing itself is on no circle.
+            work.extend(self.first(site).filter(|s| !is_free(s)).map(|s| (s, false)));
+        }
+        true
+    }
+
+    /// The sites that must be written before `site`.
+    fn first<'s>(&'s self, site: &'s Draft) -> impl Iterator<Item = &'s Draft> {
+        let places = site.strays.iter().copied().chain(site.landing);
+        #[cfg(test)]
+        let places = places.inspect(|_| looks::add(1));
+        places.filter_map(|at| self.sites.holding(at))
+    }
+
+    /// The sites in the order in which they are written: by address where nothing else is needed.
+    pub(super) fn order(&self) -> Vec<&Draft> {
+        let sites: Vec<&Draft> = self.sites.iter().collect();
+        let index = |site: &Draft| {
+            let start = site.window.start;
+            sites.partition_point(|s| s.window.start < start)
+        };
+        let needs = sites.iter().enumerate();
+        let needs = needs.flat_map(|(to, site)| self.first(site).map(move |s| (s, to)));
+        let needs: Vec<(usize, usize)> = needs.map(|(from, to)| (index(from), to)).collect();
         // Jumps to the entry better miss its hook from the first call on, but nothing breaks where
         // one does not.
         let mut wishes = needs.clone();
-        let entered = |s: &Draft| s.points.iter().any(|p| p.effect == Effect::Entry);
-        if let Some(entry) = self.sites.iter().position(entered) {
-            let loops = &self.ground.flow.reentries;
-            let loops = loops.iter().filter_map(|at| self.site_at(at.0));
+        let entered = |s: &&Draft| s.points.iter().any(|p| p.effect == Effect::Entry);
+        if let Some(entry) = sites.iter().position(entered) {
+            let loops = self.ground.flow.reentries.iter();
+            let loops = loops.filter_map(|at| Some(index(self.sites.holding(at.0)?)));
             wishes.extend(loops.filter(|&at| at != entry).map(|at| (at, entry)));
         }
+        let count = sites.len();
         let order = sorted(count, &wishes).or_else(|| sorted(count, &needs));
         debug_assert!(order.is_some(), "every step kept the sites orderly");
-        order.unwrap_or_else(|| (0..count).collect())
+        let order = order.unwrap_or_else(|| (0..count).collect());
+        order.into_iter().map(|index| sites[index]).collect()
     }
+}
 
-    /// Pairs of sites of which the first must be written before the second.
-    fn needs(&self) -> Vec<(usize, usize)> {
-        let mut needs = Vec::new();
-        for (index, site) in self.sites.iter().enumerate() {
-            let jumps = site.strays.iter().filter_map(|&at| self.site_at(at));
-            needs.extend(jumps.map(|from| (from, index)));
-            let host = site.landing.and_then(|at| self.site_at(at));
-            needs.extend(host.map(|host| (host, index)));
-        }
-        needs
-    }
-
-    fn site_at(&self, at: u64) -> Option<usize> {
-        self.sites.iter().position(|s| s.window.contains(&at))
-    }
+/// Can it be written before all others?
+fn is_free(site: &Draft) -> bool {
+    site.strays.is_empty() && site.landing.is_none()
 }
 
 /// The numbers below `count`, each first of a pair in `before` ahead of its second, and otherwise as
 /// ascending as can be; `None` where the pairs go round in a circle.
 fn sorted(count: usize, before: &[(usize, usize)]) -> Option<Vec<usize>> {
     let mut open = vec![0; count];
-    for &(_, second) in before {
+    let mut after = vec![Vec::new(); count];
+    for &(first, second) in before {
         open[second] += 1;
+        after[first].push(second);
     }
     let mut ready: BTreeSet<usize> = (0..count).filter(|&i| open[i] == 0).collect();
     let mut order = Vec::with_capacity(count);
     while let Some(first) = ready.pop_first() {
         order.push(first);
-        for &(_, second) in before.iter().filter(|pair| pair.0 == first) {
+        for &second in &after[first] {
             open[second] -= 1;
             if open[second] == 0 {
                 ready.insert(second);

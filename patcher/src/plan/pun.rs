@@ -12,8 +12,9 @@ use crate::addr::{Bias, Svma};
 use crate::insn::ends_block;
 
 use super::check::Ground;
+use super::draft::Draft;
 use super::grow::Grow;
-use super::ladder::{Draft, Ladder, Strays};
+use super::ladder::{Ladder, Strays};
 use super::padding::JUMP;
 use super::point::{ProbePoint, Tactic};
 use super::pun_targets::Pun;
@@ -52,14 +53,14 @@ impl Ladder<'_, '_> {
         strays: Strays,
     ) -> bool {
         let jump = window.start..window.start + JUMP;
-        if !self.sites.iter().all(|s| s.is_clear(&jump)) || self.pun_of(window).is_none() {
+        if !self.sites.is_clear(&jump) || self.pun_of(window).is_none() {
             return false;
         }
         let Ok(found) = self.ground.displace(window) else {
             return false;
         };
-        let before = self.sites.clone();
-        self.sites.push(Draft {
+        let before = self.sites.mark();
+        self.sites.insert(Draft {
             window: window.clone(),
             tactic: Tactic::Pun,
             points: point.into_iter().collect(),
@@ -67,9 +68,9 @@ impl Ladder<'_, '_> {
             displaced: found.displaced,
             strays: found.strays.clone(),
         });
-        let settled = self.settle(found.strays, strays) && self.is_orderly();
+        let settled = self.settle(found.strays, strays) && self.is_orderly(before);
         if !settled {
-            self.sites = before;
+            self.sites.roll_back(before);
         }
         settled
     }

@@ -1,5 +1,9 @@
 //! The last tactic: a breakpoint.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::addr::Svma;
 use crate::flow::{Flow, LeaveKind, ModuleContext};
 use crate::image::Image;
 use crate::relocate::Displaced;
@@ -15,35 +19,63 @@ impl FunctionPlan {
         let Some(flow) = Flow::of(image, context, &self.function) else {
             return;
         };
-        let mut sites: Vec<Site> = Vec::new();
+        let taken = Taken::by(&self.sites);
+        let mut sites: BTreeMap<Svma, Site> = BTreeMap::new();
         let points = std::iter::once(&mut self.entry)
             .chain(&mut self.points)
             .chain(&mut self.exits);
         for plan in points.filter(|p| p.outcome.is_err()) {
+            let at = plan.point.at;
             // An entry can be an exit as well.
-            let same = sites.iter_mut().find(|s| s.window.start == plan.point.at);
-            if let Some(site) = same {
+            if let Some(site) = sites.get_mut(&at) {
                 site.points.push(plan.point);
                 site.points.sort_by_key(|p| (p.at, p.effect));
                 plan.outcome = Ok(Tactic::Trap);
-            } else if context
-                .restartable
-                .iter()
-                .all(|r| !r.contains(&plan.point.at))
-                && let Some(site) = trap(image, &flow, &self.sites, plan)
+            } else if context.restartable.iter().all(|r| !r.contains(&at))
+                && !taken.holds(at)
+                && let Some(site) = trap(image, &flow, plan)
                 && (self.allowed.moved_calls || !site.displaced.iter().any(Displaced::is_call))
             {
                 plan.outcome = Ok(Tactic::Trap);
-                sites.push(site);
+                sites.insert(at, site);
             }
         }
         // None of them depends on another, nor another on one of them.
-        self.sites.extend(sites);
+        self.sites.extend(sites.into_values());
+    }
+}
+
+/// What sites change and depend on: ranges apart, by address.
+struct Taken(Vec<Range<Svma>>);
+
+impl Taken {
+    fn by(sites: &[Site]) -> Self {
+        let ranges = sites.iter().flat_map(|site| {
+            let depends = site.pun.as_ref().map(|pun| pun.depends.clone());
+            [Some(site.window.clone()), site.landing.clone(), depends]
+        });
+        let mut ranges: Vec<Range<Svma>> = ranges.flatten().collect();
+        ranges.sort_by_key(|r| (r.start, r.end));
+        // A landing may be in a window.
+        ranges.dedup_by(|next, range| {
+            let overlaps = next.start < range.end;
+            if overlaps {
+                range.end = range.end.max(next.end);
+            }
+            overlaps
+        });
+        Self(ranges)
+    }
+
+    fn holds(&self, at: Svma) -> bool {
+        let after = self.0.partition_point(|r| r.start <= at);
+        let before = after.checked_sub(1).map(|index| &self.0[index]);
+        before.is_some_and(|r| r.contains(&at))
     }
 }
 
 /// The site for a refused probe point, where one byte is enough.
-fn trap(image: &Image<'_>, flow: &Flow, sites: &[Site], plan: &PointPlan) -> Option<Site> {
+fn trap(image: &Image<'_>, flow: &Flow, plan: &PointPlan) -> Option<Site> {
     let roomless = matches!(
         plan.outcome,
         Err(RefuseReason::TooShort
@@ -59,16 +91,12 @@ fn trap(image: &Image<'_>, flow: &Flow, sites: &[Site], plan: &PointPlan) -> Opt
         Effect::Entry => flow.reentries.is_empty(),
         Effect::Point(_) => true,
         Effect::Exit | Effect::TailExit => {
-            let leave = flow.leaves.iter().find(|l| l.at == at)?;
+            let first = flow.leaves.partition_point(|l| l.at < at);
+            let leave = flow.leaves.get(first).filter(|l| l.at == at)?;
             unhookable(flow, leave).is_none() && leave.kind != LeaveKind::FallsThrough
         }
     };
-    let taken = |s: &Site| {
-        let lands = s.landing.as_ref().is_some_and(|l| l.contains(&at));
-        let kept = s.pun.as_ref().is_some_and(|p| p.depends.contains(&at));
-        s.window.contains(&at) || lands || kept
-    };
-    if !roomless || !hookable || sites.iter().any(taken) {
+    if !roomless || !hookable {
         return None;
     }
     let bytes = image.bytes(at, insn.len() as u64)?;
