@@ -8,10 +8,11 @@ use iced_x86::{Instruction, Mnemonic};
 use crate::addr::Svma;
 use crate::image::Image;
 
+use super::address_set::AddressSet;
 use super::module::ModuleContext;
 use super::recovery;
 use super::sweep::{self, Swept};
-use super::tables::{self, Jumps};
+use super::tables::{self, Jumps, Targets};
 use crate::insn::{ends_block, formed_address, is_call, is_jump};
 
 /// What following every path from the entry found.
@@ -47,170 +48,195 @@ pub fn from(
     ranges: &[Range<Svma>],
     swept: &Swept,
 ) -> Reached {
-    let mut reached = Reached::default();
-    let inside = |at: u64| ranges.iter().any(|r| r.contains(&Svma(at)));
-    // A word or displacement that merely looks like an address in here is no reason to doubt the
-    // sweep; a landing pad or a branch that disagrees with it is.
-    let starts = |at: u64| inside(at) && (!swept.complete || index(&swept.insns, at).is_some());
-    for range in ranges {
-        let inner = range.start.plus(1)..range.end;
-        let words = context
-            .words
-            .within(inner.clone())
-            .map(|at| at.0)
-            .filter(|&at| starts(at));
-        let before = reached.marks.len();
-        reached.marks.extend(words);
-        reached.has_labels |= reached.marks.len() > before;
-        let leas = context
-            .leas
-            .within(inner)
-            .map(|at| at.0)
-            .filter(|&at| starts(at));
-        reached.marks.extend(leas);
-    }
-    // Only the function itself forms addresses of its labels; further `lea`s are coincidence.
-    let inner = |at: u64| starts(at) && ranges.iter().all(|r| r.start.0 != at);
-    reached.has_labels |= swept.insns.iter().filter_map(formed_address).any(inner);
-    let mut later = reached.marks.clone();
-    let labels = later.len();
-    for range in ranges {
-        if let Some(fde) = image.fde(range.start) {
-            let pads = image.landing_pads(&fde);
-            reached
-                .marks
-                .extend(pads.into_iter().map(|pad| pad.0).filter(|&pad| inside(pad)));
-        }
-    }
-    let ends = context.goroutine_ends(image).iter().map(|at| at.0);
-    reached.marks.extend(ends.filter(|&at| inside(at)));
-    let mut pads = reached.marks[labels..].to_owned();
-    pads.sort_unstable();
-    let mut work: Vec<u64> = ranges.iter().map(|r| r.start.0).collect();
-    work.extend(&reached.marks[labels..]);
-    let calls_part = |insn: &Instruction| {
-        let to = insn.near_branch_target();
-        insn.is_call_near()
-            && to != insn.next_ip()
-            && inside(to)
-            && image
-                .functions()
-                .containing(Svma(to))
-                .is_none_or(|f| f.start.0 != to)
+    let search = Search {
+        image,
+        context,
+        ranges,
+        swept,
+        reached: Reached::default(),
     };
-    let mut doubting = None;
-    loop {
-        while let Some(at) = work.pop() {
-            let known = reached.insns.len();
-            let behind = follow(
-                image,
-                swept,
-                &inside,
-                &calls_part,
-                at,
-                &mut work,
-                &mut reached,
-            );
-            later.extend(behind);
-            if doubting == Some(true) {
-                let new = reached.insns[known..].iter().map(Instruction::ip);
-                reached.doubtful.extend(new);
-            }
-        }
-        reached.insns.sort_unstable_by_key(Instruction::ip);
-        let reader = tables::Reader {
-            image,
-            context,
-            insns: &reached.insns,
-            starts: &starts,
-            entry: ranges[0].start.0,
-        };
-        let found = reader.targets();
-        reached.unexplained = found.unexplained;
-        work.extend(
-            found
-                .landing
-                .iter()
-                .filter(|&at| !reached.visited.contains(at)),
-        );
-        if work.is_empty() && reached.desync.is_none() {
-            work = recovery::tails(image, context, swept, &reached.visited);
-            reached.recovered.extend(&work);
-        }
-        if !work.is_empty() {
-            continue;
-        }
-        // A jump whose targets are not all read from a table of offsets is what labels are for.
-        doubting.get_or_insert(!found.by_label);
-        work.extend(later.drain(..).filter(|at| !reached.visited.contains(at)));
-        if work.is_empty() {
-            if !found.unexplained {
-                let marks: HashSet<u64> = reached.marks.iter().copied().collect();
-                let is_switched = |&at: &u64| {
-                    let is_mark = marks.contains(&at);
-                    !is_mark
-                        || pads.binary_search(&at).is_err()
-                            && context.is_pointed_at_within(image, Svma(at), &found.tables)
-                };
-                let landing = found.landing.iter().copied();
-                reached.switched = landing.filter(is_switched).collect();
-            }
-            reached.jumps = found.jumps;
-            reached.marks.extend(found.landing);
-            reached.marks.extend(&reached.recovered);
-            break;
-        }
-    }
-    reached.marks.sort_unstable();
-    reached.marks.dedup();
-    reached
+    search.run()
 }
 
-/// Follows one path. Ends at a call of the function's own middle, and answers where it stands to
-/// return to.
-fn follow(
-    image: &Image<'_>,
-    swept: &Swept,
-    inside: &impl Fn(u64) -> bool,
-    calls_part: &impl Fn(&Instruction) -> bool,
-    start: u64,
-    work: &mut Vec<u64>,
-    reached: &mut Reached,
-) -> Option<u64> {
-    let mut at = start;
-    let mut after_call = false;
-    while inside(at) && reached.visited.insert(at) {
-        let insn = match index(&swept.insns, at) {
-            Some(i) => swept.insns[i],
-            None if skips_lock(swept, at) => {
-                work.push(swept.insns[before(&swept.insns, at)].next_ip());
-                return None;
-            }
-            None => {
-                // Behind a call that does not return anything may stand.
-                if !after_call {
-                    reached.desync.get_or_insert(at);
+/// What is followed, and what has been found.
+struct Search<'a, 'd> {
+    image: &'a Image<'d>,
+    context: &'a ModuleContext<'a>,
+    ranges: &'a [Range<Svma>],
+    swept: &'a Swept,
+    reached: Reached,
+}
+
+impl Search<'_, '_> {
+    fn run(mut self) -> Reached {
+        // Labels are followed last: whether they lead to code depends on what the tables say.
+        self.mark_labels();
+        let mut later = self.reached.marks.clone();
+        let pads = self.mark_arrivals();
+        let mut work: Vec<u64> = self.ranges.iter().map(|r| r.start.0).collect();
+        work.extend(&pads);
+        let mut doubting = None;
+        let found = loop {
+            while let Some(at) = work.pop() {
+                let known = self.reached.insns.len();
+                later.extend(self.follow(at, &mut work));
+                if doubting == Some(true) {
+                    let new = self.reached.insns[known..].iter().map(Instruction::ip);
+                    self.reached.doubtful.extend(new);
                 }
-                sweep::one(image, Svma(at))?
+            }
+            let found = self.read_tables();
+            let landing = found.landing.iter();
+            work.extend(landing.filter(|&at| !self.reached.visited.contains(at)));
+            if work.is_empty() && self.reached.desync.is_none() {
+                let Self { image, context, .. } = self;
+                work = recovery::tails(image, context, self.swept, &self.reached.visited);
+                self.reached.recovered.extend(&work);
+            }
+            if !work.is_empty() {
+                continue;
+            }
+            // A jump whose targets are not all read from a table of offsets is what labels are for.
+            doubting.get_or_insert(!found.by_label);
+            let labels = later.drain(..);
+            work.extend(labels.filter(|at| !self.reached.visited.contains(at)));
+            if work.is_empty() {
+                break found;
             }
         };
-        reached.insns.push(insn);
-        if (is_jump(&insn) || insn.mnemonic() == Mnemonic::Xbegin)
-            && inside(insn.near_branch_target())
-        {
-            work.push(insn.near_branch_target());
-        }
-        if ends_block(&insn) {
-            return None;
-        }
-        if calls_part(&insn) {
-            work.push(insn.near_branch_target());
-            return Some(insn.next_ip());
-        }
-        after_call = is_call(&insn);
-        at = insn.next_ip();
+        self.finish(found, pads)
     }
-    None
+
+    fn is_inside(&self, at: u64) -> bool {
+        self.ranges.iter().any(|r| r.contains(&Svma(at)))
+    }
+
+    /// A word or displacement that merely looks like an address in here is no reason to doubt the
+    /// sweep; a landing pad or a branch that disagrees with it is.
+    fn starts(&self, at: u64) -> bool {
+        let swept = self.swept;
+        self.is_inside(at) && (!swept.complete || index(&swept.insns, at).is_some())
+    }
+
+    /// Marks what has its address taken by anything in the module.
+    fn mark_labels(&mut self) {
+        let mut marks = Vec::new();
+        let mut has_labels = false;
+        for range in self.ranges {
+            let inner = range.start.plus(1)..range.end;
+            let taken = |set: &AddressSet| {
+                let all = set.within(inner.clone()).map(|at| at.0);
+                all.filter(|&at| self.starts(at)).collect::<Vec<u64>>()
+            };
+            let words = taken(&self.context.words);
+            has_labels |= !words.is_empty();
+            marks.extend(words);
+            marks.extend(taken(&self.context.leas));
+        }
+        // Only the function itself forms addresses of its labels; further `lea`s are coincidence.
+        let is_inner = |at: u64| self.starts(at) && self.ranges.iter().all(|r| r.start.0 != at);
+        let mut formed = self.swept.insns.iter().filter_map(formed_address);
+        self.reached.has_labels = has_labels || formed.any(is_inner);
+        self.reached.marks = marks;
+    }
+
+    /// Marks where exceptions land and goroutines return to, which is answered, ascending.
+    fn mark_arrivals(&mut self) -> Vec<u64> {
+        let fdes = self.ranges.iter().filter_map(|r| self.image.fde(r.start));
+        let pads = fdes.flat_map(|fde| self.image.landing_pads(&fde));
+        let ends = self.context.goroutine_ends(self.image).iter().copied();
+        let arrivals = pads.chain(ends).map(|at| at.0);
+        let mut arrivals: Vec<u64> = arrivals.filter(|&at| self.is_inside(at)).collect();
+        arrivals.sort_unstable();
+        self.reached.marks.extend(&arrivals);
+        arrivals
+    }
+
+    fn read_tables(&mut self) -> Targets {
+        self.reached.insns.sort_unstable_by_key(Instruction::ip);
+        let reader = tables::Reader {
+            image: self.image,
+            context: self.context,
+            insns: &self.reached.insns,
+            starts: &|at| self.starts(at),
+            entry: self.ranges[0].start.0,
+        };
+        let found = reader.targets();
+        self.reached.unexplained = found.unexplained;
+        found
+    }
+
+    /// Follows one path. Ends at a call of the function's own middle, and answers where it stands to
+    /// return to.
+    fn follow(&mut self, start: u64, work: &mut Vec<u64>) -> Option<u64> {
+        let mut at = start;
+        let mut after_call = false;
+        let swept = self.swept;
+        while self.is_inside(at) && self.reached.visited.insert(at) {
+            let insn = match index(&swept.insns, at) {
+                Some(i) => swept.insns[i],
+                None if skips_lock(swept, at) => {
+                    work.push(swept.insns[before(&swept.insns, at)].next_ip());
+                    return None;
+                }
+                None => {
+                    // Behind a call that does not return anything may stand.
+                    if !after_call {
+                        self.reached.desync.get_or_insert(at);
+                    }
+                    sweep::one(self.image, Svma(at))?
+                }
+            };
+            self.reached.insns.push(insn);
+            let to = insn.near_branch_target();
+            if (is_jump(&insn) || insn.mnemonic() == Mnemonic::Xbegin) && self.is_inside(to) {
+                work.push(to);
+            }
+            if ends_block(&insn) {
+                return None;
+            }
+            if self.calls_part(&insn) {
+                work.push(to);
+                return Some(insn.next_ip());
+            }
+            after_call = is_call(&insn);
+            at = insn.next_ip();
+        }
+        None
+    }
+
+    /// Is it a call of the function's own middle?
+    fn calls_part(&self, insn: &Instruction) -> bool {
+        let to = insn.near_branch_target();
+        let is_start = || {
+            let function = self.image.functions().containing(Svma(to));
+            function.is_some_and(|f| f.start.0 == to)
+        };
+        insn.is_call_near() && to != insn.next_ip() && self.is_inside(to) && !is_start()
+    }
+
+    /// Adds what the tables say when all has been reached. Exceptions land at `pads`.
+    fn finish(self, found: Targets, pads: Vec<u64>) -> Reached {
+        let mut reached = self.reached;
+        if !found.unexplained {
+            let marks: HashSet<u64> = reached.marks.iter().copied().collect();
+            let is_switched = |&at: &u64| {
+                let is_pointed_at = || {
+                    let (image, context) = (self.image, self.context);
+                    context.is_pointed_at_within(image, Svma(at), &found.tables)
+                };
+                !marks.contains(&at) || pads.binary_search(&at).is_err() && is_pointed_at()
+            };
+            let landing = found.landing.iter().copied();
+            reached.switched = landing.filter(is_switched).collect();
+        }
+        reached.jumps = found.jumps;
+        reached.marks.extend(found.landing);
+        reached.marks.extend(&reached.recovered);
+        reached.marks.sort_unstable();
+        reached.marks.dedup();
+        reached
+    }
 }
 
 fn index(insns: &[Instruction], at: u64) -> Option<usize> {

@@ -178,82 +178,91 @@ enum Step {
     On([Option<Trace>; 2]),
 }
 
+impl Step {
+    fn to(trace: Trace) -> Self {
+        Self::On([Some(trace), None])
+    }
+}
+
 impl Trace {
     /// Goes back over the instruction at `index`.
     fn over(self, insns: &[Instruction], index: usize) -> Step {
         let insn = &insns[index];
         let on = Self { index, ..self };
-        let stay = Step::On([Some(on), None]);
-        if is_call(insn) && self.wanted == Register::RAX && self.added == Register::None {
+        let is_sum = self.added != Register::None;
+        if is_call(insn) && self.wanted == Register::RAX && !is_sum {
             return Step::Found(Shape::Pointer);
         }
         let moves_on = insn.flow_control() == FlowControl::Next;
         if !moves_on || insn.op_count() == 0 || insn.op0_kind() != OpKind::Register {
-            return stay;
+            return Step::to(on);
         }
         let written = insn.op0_register().full_register();
         if written != self.wanted && written != self.added {
-            return stay;
+            return Step::to(on);
         }
-        let sum = self.added != Register::None;
-        let source = |op| insn.op_register(op).full_register();
-        let replaced = |by| match written == self.wanted {
-            true => Self { wanted: by, ..on },
-            false => Self { added: by, ..on },
+        let copied = || {
+            let by = insn.op1_register().full_register();
+            match written == self.wanted {
+                true => Self { wanted: by, ..on },
+                false => Self { added: by, ..on },
+            }
         };
         match (insn.mnemonic(), insn.op1_kind()) {
-            (Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt, _) => stay,
-            (Mnemonic::Add, OpKind::Register) if written == self.wanted && !sum => Step::On([
-                Some(Self {
-                    added: source(1),
-                    ..on
-                }),
-                None,
-            ]),
-            (Mnemonic::Lea, _) if is_sum(insn) && written == self.wanted && !sum => {
-                let (wanted, added) = (insn.memory_base(), insn.memory_index());
-                Step::On([
-                    Some(Self {
-                        wanted,
-                        added,
-                        ..on
-                    }),
-                    None,
-                ])
+            (Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt, _) => Step::to(on),
+            (Mnemonic::Mov | Mnemonic::Movsxd, OpKind::Register) => Step::to(copied()),
+            (Mnemonic::Cmovne | Mnemonic::Cmove, OpKind::Register) => {
+                Step::On([Some(on), Some(copied())])
             }
-            (Mnemonic::Add, OpKind::Memory) if !sum => Step::Found(Shape::Offsets),
-            // Unoptimized code loads first and extends then.
-            (Mnemonic::Movsxd | Mnemonic::Mov, OpKind::Memory)
-                if sum && insn.memory_size().size() == 4 =>
-            {
-                Step::Found(Shape::Offsets)
-            }
-            (Mnemonic::Mov, OpKind::Memory) if !sum && insn.op0_register().size() == 8 => {
+            _ if is_sum => on.over_summand(insn, written),
+            _ => on.over_target(insn),
+        }
+    }
+
+    /// Over an instruction that writes the register with the target.
+    fn over_target(self, insn: &Instruction) -> Step {
+        match (insn.mnemonic(), insn.op1_kind()) {
+            (Mnemonic::Add, OpKind::Register) => Step::to(Self {
+                added: insn.op1_register().full_register(),
+                ..self
+            }),
+            (Mnemonic::Lea, _) if is_sum(insn) => Step::to(Self {
+                wanted: insn.memory_base(),
+                added: insn.memory_index(),
+                ..self
+            }),
+            (Mnemonic::Add, OpKind::Memory) => Step::Found(Shape::Offsets),
+            (Mnemonic::Mov, OpKind::Memory) if insn.op0_register().size() == 8 => {
                 Step::Found(memory_shape(insn))
             }
-            (Mnemonic::Mov | Mnemonic::Movsxd, OpKind::Register) => {
-                Step::On([Some(replaced(source(1))), None])
-            }
-            (Mnemonic::Cmovne | Mnemonic::Cmove, OpKind::Register) => {
-                Step::On([Some(on), Some(replaced(source(1)))])
-            }
-            // A fixed label or function, which the scan over the text has. In a sum it is the
-            // base, and the table entry is read further up.
-            (Mnemonic::Lea, _) if insn.is_ip_rel_memory_operand() && !sum => {
-                Step::Found(Shape::Pointer)
-            }
-            (Mnemonic::Lea, _) if insn.is_ip_rel_memory_operand() => stay,
+            // A fixed label or function, which the scan over the text has.
+            (Mnemonic::Lea, _) if insn.is_ip_rel_memory_operand() => Step::Found(Shape::Pointer),
             (
                 Mnemonic::Mov,
                 OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64,
-            ) if !sum => Step::Found(Shape::Pointer),
+            ) => Step::Found(Shape::Pointer),
             // The C library keeps pointers in long-lived places rotated and xored with a secret.
-            (Mnemonic::Ror | Mnemonic::Rol, _) if !sum => stay,
-            (Mnemonic::Xor, OpKind::Memory) if !sum && insn.segment_prefix() == Register::FS => {
-                stay
+            (Mnemonic::Ror | Mnemonic::Rol, _) => Step::to(self),
+            (Mnemonic::Xor, OpKind::Memory) if insn.segment_prefix() == Register::FS => {
+                Step::to(self)
             }
-            (Mnemonic::Pop, _) if !sum => Step::Found(Shape::Pointer),
-            _ if sum && written != self.wanted => stay,
+            (Mnemonic::Pop, _) => Step::Found(Shape::Pointer),
+            _ => Step::Found(Shape::Unknown),
+        }
+    }
+
+    /// Over an instruction that writes the register `written`, with one of the summands.
+    fn over_summand(self, insn: &Instruction, written: Register) -> Step {
+        match (insn.mnemonic(), insn.op1_kind()) {
+            // Unoptimized code loads first and extends then.
+            (Mnemonic::Movsxd | Mnemonic::Mov, OpKind::Memory)
+                if insn.memory_size().size() == 4 =>
+            {
+                Step::Found(Shape::Offsets)
+            }
+            // The base. The table entry is read further up.
+            (Mnemonic::Lea, _) if insn.is_ip_rel_memory_operand() => Step::to(self),
+            _ if written != self.wanted => Step::to(self),
             _ => Step::Found(Shape::Unknown),
         }
     }
