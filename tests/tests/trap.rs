@@ -9,6 +9,7 @@ use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 const FUNCTIONS: [&str; 3] = ["tiny_one", "tiny_two", "tiny_four"];
@@ -143,4 +144,28 @@ fn trap_detach_amid_own_handler() {
     target.until(limit, "left its handler", |t| t.stdout().contains("left"));
     before.assert_unchanged(target.pid());
     target.finish("ok");
+}
+
+/// A trap that is none of ours does what it would have done: without a handler of the program it ends it, while a
+/// session has breakpoints in it.
+#[test]
+fn trap_of_the_program_ends_it() {
+    let program = program_with("trap.c", &["-no-pie"]);
+    let mut target = Target::start(program, ["0", "60"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let attach = ["attach", &pid, "--no-tui", "--allow-trap", "--keep"];
+    Run::ipath(attach)
+        .args(["--duration", "1ms"])
+        .args(patterns())
+        .run()
+        .expect(0);
+    target.signal(Signal::SIGTRAP);
+    let status = target.wait(Duration::from_secs(20));
+    assert_eq!(status.signal(), Some(Signal::SIGTRAP as i32), "{status}");
+    let scratch = Scratch::new("trap-ended");
+    let file = scratch.file("p.json");
+    Run::ipath(["detach", &pid, "-o"])
+        .arg(&file)
+        .run()
+        .expect(0);
 }
