@@ -69,10 +69,10 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         "mov rax, [r8 + {old}]",
         "cmp rax, 1",
         "ja 4f",
-        "jb 5f",
+        "jb {default}", // SIG_DFL
         // Ignored, unless the processor raised it.
         "cmp dword ptr [rsi + {code}], 0",
-        "jg 5f",
+        "jg {default}",
         "ret",
         // The program's handler returns to what it would without us, so that it may stay for longer than this does.
         "4:",
@@ -82,8 +82,27 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         "mov [rsp], rcx",
         "6:",
         "jmp rax",
-        // The default: it ends the program, as soon as this handler is left. Zeroes are SIG_DFL.
-        "5:",
+        rip = const RIP,
+        hash = const TRAP_HASH,
+        shift = const 64 - TRAP_BITS,
+        mask = const TRAP_SLOTS - 1,
+        traps = sym ipath_traps,
+        actions = sym ipath_trap_actions,
+        old = const offset_of!(TrapActions, old),
+        code = const SI_CODE,
+        has_restorer = const SA_RESTORER.trailing_zeros(),
+        default = sym end_program,
+    );
+}
+
+/// What SIGTRAP does by default: it ends the program, as soon as the handler is left.
+///
+/// # Safety
+/// For [`ipath_trap_handler`] alone, as its end.
+#[unsafe(naked)]
+unsafe extern "C" fn end_program() {
+    naked_asm!(
+        // Zeroes are SIG_DFL.
         "sub rsp, 40",
         "mov qword ptr [rsp], 0",
         "mov qword ptr [rsp + 8], 0",
@@ -107,15 +126,6 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         "syscall",
         "add rsp, 40",
         "ret",
-        rip = const RIP,
-        hash = const TRAP_HASH,
-        shift = const 64 - TRAP_BITS,
-        mask = const TRAP_SLOTS - 1,
-        traps = sym ipath_traps,
-        actions = sym ipath_trap_actions,
-        old = const offset_of!(TrapActions, old),
-        code = const SI_CODE,
-        has_restorer = const SA_RESTORER.trailing_zeros(),
     );
 }
 

@@ -35,14 +35,14 @@ impl Walker {
         function: u32,
         frame: Frame,
     ) -> Result<Walk, Obstacle> {
-        let Frame {
-            mut pc,
-            mut registers,
-        } = frame;
-        let mut high = self.stack.high;
-        let mut crossings = 0;
-        let mut is_return = true;
-        let mut walk = Walk::begin(function, high);
+        let mut walk = Walk::begin(function, self.stack.high);
+        let mut place = Place {
+            pc: frame.pc,
+            registers: frame.registers,
+            is_return: true,
+            high: self.stack.high,
+            crossings: 0,
+        };
         let window = Window::new();
         loop {
             if walk.len == depth_limit() {
@@ -52,20 +52,10 @@ impl Walker {
             if walk.len == self.buffers.capacity {
                 return Err(Obstacle::Depth);
             }
-            // Readers take one off a return address to land in the call; what a signal
-            // interrupted is no return address, so one is added.
-            let frame = if is_return { pc } else { pc.wrapping_add(1) };
-            // SAFETY: there is room for as many frames as the capacity says.
-            unsafe { self.buffers.frames.add(walk.len as usize).write(frame) };
-            walk.len += 1;
-            walk.hash = hash::mix(walk.hash, frame);
-            let sp = registers[RSP];
-            // In an epilogue entries still name the slots of registers that have been taken off the stack.
-            let low = if is_return {
-                sp
-            } else {
-                sp.saturating_sub(RED_ZONE)
-            };
+            // SAFETY: there is room for one more.
+            unsafe { self.put(&mut walk, place.frame()) };
+            let sp = place.registers[RSP];
+            let (low, high) = (place.low(), place.high);
             let load = |at: u64| {
                 let is_inside = at >= low && at <= high - 8;
                 // SAFETY: a word of the stack, which nobody else writes.
@@ -73,36 +63,16 @@ impl Walker {
                     .then(|| unsafe { window.word(at, high) })
                     .flatten()
             };
-            match next(&mut registers, pc, is_return, high, &load) {
-                Next::Caller {
-                    pc: caller,
-                    signal_frame,
-                } => {
-                    let to = registers[RSP];
-                    // Where a signal has interrupted a frame the return address may be in a register (glibc's vfork).
-                    let is_above = to > sp || to == sp && !is_return && caller != pc;
-                    pc = caller;
-                    is_return = !signal_frame;
-                    if is_above && to <= high {
-                        continue;
+            match next(&mut place.registers, place.pc, place.is_return, high, &load) {
+                Next::Caller { pc, signal_frame } => {
+                    match self.go_on(&mut place, sp, pc, signal_frame) {
+                        Ok(()) => continue,
+                        Err(cause) => walk.root = cause.node(),
                     }
-                    // A handler on an alternate stack goes on on the one that the signal came to.
-                    crossings += 1;
-                    let may_cross = signal_frame && crossings <= MOST_CROSSINGS;
-                    if let Some(other) = may_cross.then(|| self.stack_at(to)).flatten() {
-                        high = other.high;
-                        continue;
-                    }
-                    let cause = if signal_frame {
-                        Cause::OtherStack
-                    } else {
-                        Cause::OffStack
-                    };
-                    walk.root = cause.node();
                 }
                 Next::Root => {
                     walk.root = ROOT_COMPLETE;
-                    walk.is_whole = crossings == 0;
+                    walk.is_whole = place.crossings == 0;
                     if walk.is_whole {
                         walk.stack = sp;
                     }
@@ -113,6 +83,78 @@ impl Walker {
         }
         walk.hash = hash::mix(walk.hash, u64::from(walk.root));
         Ok(walk)
+    }
+
+    /// Adds a frame to the walk.
+    ///
+    /// # Safety
+    /// The walk has fewer frames than the buffers have room for.
+    unsafe fn put(&mut self, walk: &mut Walk, frame: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.buffers.frames.add(walk.len as usize).write(frame) };
+        walk.len += 1;
+        walk.hash = hash::mix(walk.hash, frame);
+    }
+
+    /// Goes on at `pc` in the caller, whose registers `place` has already, from a frame whose stack pointer was `sp`.
+    /// A cause where that is on no stack that can be walked.
+    fn go_on(
+        &mut self,
+        place: &mut Place,
+        sp: u64,
+        pc: u64,
+        signal_frame: bool,
+    ) -> Result<(), Cause> {
+        let to = place.registers[RSP];
+        // Where a signal has interrupted a frame the return address may be in a register (glibc's vfork).
+        let is_above = to > sp || to == sp && !place.is_return && pc != place.pc;
+        place.pc = pc;
+        place.is_return = !signal_frame;
+        if is_above && to <= place.high {
+            return Ok(());
+        }
+        if !signal_frame {
+            return Err(Cause::OffStack);
+        }
+        // A handler on an alternate stack goes on on the one that the signal came to.
+        place.crossings += 1;
+        let may_cross = place.crossings <= MOST_CROSSINGS;
+        let other = may_cross.then(|| self.stack_at(to)).flatten();
+        place.high = other.ok_or(Cause::OtherStack)?.high;
+        Ok(())
+    }
+}
+
+/// Where a walk is.
+struct Place {
+    pc: u64,
+    registers: Registers,
+    /// Is `pc` a return address? Else it is where a signal has interrupted the program.
+    is_return: bool,
+    /// The end of the stack.
+    high: u64,
+    /// Alternate stacks that have been left.
+    crossings: u32,
+}
+
+impl Place {
+    /// The frame as it is recorded. Readers take one off a return address to land in the call; what a signal
+    /// interrupted is no return address, so one is added.
+    fn frame(&self) -> u64 {
+        match self.is_return {
+            true => self.pc,
+            false => self.pc.wrapping_add(1),
+        }
+    }
+
+    /// Where the words begin that rules may read. In an epilogue entries still name the slots of registers that have
+    /// been taken off the stack.
+    fn low(&self) -> u64 {
+        let sp = self.registers[RSP];
+        match self.is_return {
+            true => sp,
+            false => sp.saturating_sub(RED_ZONE),
+        }
     }
 }
 

@@ -90,10 +90,7 @@ impl Machine {
                 1 => self.advance(operand),
                 2 => {
                     let offset = c.uleb()? as i64;
-                    self.set(
-                        operand,
-                        RegisterRule::Offset(offset.wrapping_mul(self.data_align)),
-                    )?;
+                    self.set(operand, RegisterRule::Offset(self.factored(offset)))?;
                     false
                 }
                 3 => {
@@ -138,132 +135,102 @@ impl Machine {
         usize::try_from(column).ok().filter(|&r| r < COLUMNS)
     }
 
+    /// Runs an instruction whose operands follow it. Is the row reached the last one at or before the target?
     fn extended(&mut self, opcode: u8, c: &mut Cursor) -> Option<bool> {
         match opcode {
-            0x00 => {}
-            0x01 => {
-                let at = c.u64()?;
-                if at > self.target {
-                    return Some(true);
-                }
-                self.location = at;
-            }
-            0x02 => {
-                let units = u64::from(c.u8()?);
-                return Some(self.advance(units));
-            }
-            0x03 => {
-                let units = u64::from(c.u16()?);
-                return Some(self.advance(units));
-            }
-            0x04 => {
-                let units = u64::from(c.u32()?);
-                return Some(self.advance(units));
-            }
-            0x05 => {
-                let (column, offset) = (c.uleb()?, c.uleb()? as i64);
-                self.set(
-                    column,
-                    RegisterRule::Offset(offset.wrapping_mul(self.data_align)),
-                )?;
-            }
-            0x06 => {
-                let column = c.uleb()?;
-                self.restore(column)?;
-            }
-            0x07 => {
-                let column = c.uleb()?;
-                self.set(column, RegisterRule::Undefined)?;
-            }
-            0x08 => {
-                let column = c.uleb()?;
-                self.set(column, RegisterRule::Same)?;
-            }
-            0x09 => {
-                let (column, from) = (c.uleb()?, c.uleb()?);
-                self.set(column, RegisterRule::Register(Self::register(from)?))?;
-            }
+            0x00 => {} // DW_CFA_nop
+            0x01..=0x04 => return self.locate(opcode, c),
+            0x06 => self.restore(c.uleb()?)?, // DW_CFA_restore_extended
+            // DW_CFA_remember_state
             0x0a => {
                 *self.stack.get_mut(self.depth)? = self.row;
                 self.depth += 1;
             }
+            // DW_CFA_restore_state
             0x0b => {
                 self.depth = self.depth.checked_sub(1)?;
                 self.row = *self.stack.get(self.depth)?;
             }
-            0x0c => {
-                let (register, offset) = (c.uleb()?, c.uleb()?);
-                self.row.cfa = Cfa::Register(Self::register(register)?, offset as i64);
-            }
-            0x0d => {
-                let register = Self::register(c.uleb()?)?;
-                let Cfa::Register(_, offset) = self.row.cfa else {
-                    return None;
-                };
-                self.row.cfa = Cfa::Register(register, offset);
-            }
-            0x0e => {
-                let offset = c.uleb()? as i64;
-                self.cfa_offset(offset)?;
-            }
-            0x0f => {
-                let len = c.uleb()?;
-                self.row.cfa = Cfa::Expression(c.split(len)?);
-            }
-            0x10 => {
-                let (column, len) = (c.uleb()?, c.uleb()?);
-                let expression = c.split(len)?;
-                self.set(column, RegisterRule::Expression(expression))?;
-            }
-            0x11 => {
-                let (column, offset) = (c.uleb()?, c.sleb()?);
-                self.set(
-                    column,
-                    RegisterRule::Offset(offset.wrapping_mul(self.data_align)),
-                )?;
-            }
-            0x12 => {
-                let (register, offset) = (c.uleb()?, c.sleb()?);
-                let offset = offset.wrapping_mul(self.data_align);
-                self.row.cfa = Cfa::Register(Self::register(register)?, offset);
-            }
-            0x13 => {
-                let offset = c.sleb()?.wrapping_mul(self.data_align);
-                self.cfa_offset(offset)?;
-            }
-            0x14 => {
-                let (column, offset) = (c.uleb()?, c.uleb()? as i64);
-                self.set(
-                    column,
-                    RegisterRule::ValueOffset(offset.wrapping_mul(self.data_align)),
-                )?;
-            }
-            0x15 => {
-                let (column, offset) = (c.uleb()?, c.sleb()?);
-                self.set(
-                    column,
-                    RegisterRule::ValueOffset(offset.wrapping_mul(self.data_align)),
-                )?;
-            }
-            0x16 => {
-                let (column, len) = (c.uleb()?, c.uleb()?);
-                let expression = c.split(len)?;
-                self.set(column, RegisterRule::ValueExpression(expression))?;
-            }
+            0x0c..=0x0f | 0x12 | 0x13 => self.row.cfa = self.cfa(opcode, c)?,
             // DW_CFA_GNU_args_size: the adjustment is the handler's business, not the walk's.
             0x2e => {
                 c.uleb()?;
             }
-            _ => return None,
+            _ => {
+                let column = c.uleb()?;
+                let rule = self.register_rule(opcode, c)?;
+                self.set(column, rule)?;
+            }
         }
         Some(false)
     }
 
-    fn cfa_offset(&mut self, offset: i64) -> Option<()> {
-        let Cfa::Register(register, _) = self.row.cfa else {
-            return None;
+    /// Goes on to where the row that follows holds.
+    fn locate(&mut self, opcode: u8, c: &mut Cursor) -> Option<bool> {
+        let units = match opcode {
+            // DW_CFA_set_loc
+            0x01 => {
+                let at = c.u64()?;
+                let is_past = at > self.target;
+                if !is_past {
+                    self.location = at;
+                }
+                return Some(is_past);
+            }
+            0x02 => u64::from(c.u8()?),  // DW_CFA_advance_loc1
+            0x03 => u64::from(c.u16()?), // DW_CFA_advance_loc2
+            _ => u64::from(c.u32()?),    // DW_CFA_advance_loc4
         };
-        self.row.cfa = Cfa::Register(register, offset);
-        Some(())
+        Some(self.advance(units))
+    }
+
+    /// What an instruction makes of the rule for the canonical frame address.
+    fn cfa(&self, opcode: u8, c: &mut Cursor) -> Option<Cfa> {
+        Some(match (opcode, self.row.cfa) {
+            // DW_CFA_def_cfa
+            (0x0c, _) => Cfa::Register(Self::register(c.uleb()?)?, c.uleb()? as i64),
+            // DW_CFA_def_cfa_sf
+            (0x12, _) => Cfa::Register(Self::register(c.uleb()?)?, self.factored(c.sleb()?)),
+            // DW_CFA_def_cfa_expression
+            (0x0f, _) => {
+                let len = c.uleb()?;
+                Cfa::Expression(c.split(len)?)
+            }
+            // DW_CFA_def_cfa_register
+            (0x0d, Cfa::Register(_, offset)) => Cfa::Register(Self::register(c.uleb()?)?, offset),
+            // DW_CFA_def_cfa_offset
+            (0x0e, Cfa::Register(register, _)) => Cfa::Register(register, c.uleb()? as i64),
+            // DW_CFA_def_cfa_offset_sf
+            (0x13, Cfa::Register(register, _)) => Cfa::Register(register, self.factored(c.sleb()?)),
+            _ => return None,
+        })
+    }
+
+    /// The rule that an instruction gives to the register whose column it names first.
+    fn register_rule(&self, opcode: u8, c: &mut Cursor) -> Option<RegisterRule> {
+        Some(match opcode {
+            0x05 => RegisterRule::Offset(self.factored(c.uleb()? as i64)), // DW_CFA_offset_extended
+            0x11 => RegisterRule::Offset(self.factored(c.sleb()?)), // DW_CFA_offset_extended_sf
+            0x07 => RegisterRule::Undefined,                        // DW_CFA_undefined
+            0x08 => RegisterRule::Same,                             // DW_CFA_same_value
+            0x09 => RegisterRule::Register(Self::register(c.uleb()?)?), // DW_CFA_register
+            0x14 => RegisterRule::ValueOffset(self.factored(c.uleb()? as i64)), // DW_CFA_val_offset
+            0x15 => RegisterRule::ValueOffset(self.factored(c.sleb()?)), // DW_CFA_val_offset_sf
+            // DW_CFA_expression, DW_CFA_val_expression
+            0x10 | 0x16 => {
+                let len = c.uleb()?;
+                let expression = c.split(len)?;
+                match opcode {
+                    0x10 => RegisterRule::Expression(expression),
+                    _ => RegisterRule::ValueExpression(expression),
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    /// An offset in units of the data alignment factor, in bytes.
+    fn factored(&self, offset: i64) -> i64 {
+        offset.wrapping_mul(self.data_align)
     }
 }
