@@ -5,12 +5,14 @@ use std::ops::Range;
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
 use goblin::elf::header::{EM_X86_64, ET_DYN, Header};
+use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_INTERP, PT_NOTE, ProgramHeader};
 use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS, SHT_SYMTAB, SectionHeader};
 
 use super::bytes::file_range;
 use super::error::ImageError;
 use super::layout::{self, Section, Segment};
+use super::notes::notes;
 use super::separate::SymbolFile;
 use crate::addr::{FileOffset, Svma};
 
@@ -75,30 +77,11 @@ impl<'d> ElfFile<'d> {
 
     /// The GNU build id, if the file has one.
     pub fn build_id(&self) -> Option<&'d [u8]> {
-        const NT_GNU_BUILD_ID: u32 = 3;
-        let in_note = |program: &ProgramHeader| {
-            let mut rest = file_range(self.data, program.p_offset, program.p_filesz)?;
-            loop {
-                let word = |at: usize| {
-                    rest.get(at..at + 4)?
-                        .try_into()
-                        .ok()
-                        .map(u32::from_le_bytes)
-                };
-                let (name_len, desc_len, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
-                let name_end = 12usize.checked_add(name_len)?;
-                let desc = name_end.checked_next_multiple_of(4)?;
-                let desc_end = desc.checked_add(desc_len)?;
-                if kind == NT_GNU_BUILD_ID && rest.get(12..name_end)? == b"GNU\0" {
-                    return rest.get(desc..desc_end).filter(|id| !id.is_empty());
-                }
-                rest = rest.get(desc_end.checked_next_multiple_of(4)?..)?;
-            }
-        };
-        self.programs
-            .iter()
-            .filter(|p| p.p_type == PT_NOTE)
-            .find_map(in_note)
+        let programs = self.programs.iter().filter(|p| p.p_type == PT_NOTE);
+        let mut notes = programs.flat_map(|program| notes(self.data, program));
+        notes.find_map(|(kind, content)| {
+            (kind == NT_GNU_BUILD_ID && !content.is_empty()).then_some(content)
+        })
     }
 
     /// Whether the loader chooses its address.

@@ -4,6 +4,7 @@ mod bytes;
 mod error;
 mod file;
 mod layout;
+mod notes;
 mod property;
 mod relocations;
 mod separate;

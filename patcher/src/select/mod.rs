@@ -15,6 +15,7 @@ use crate::function::{
     Function, demangle, demangle_without_arguments, demangle_without_return_type, is_mangled,
 };
 use crate::image::Image;
+use glob::Glob;
 
 pub use pattern::PatternError;
 use pattern::What;
@@ -23,7 +24,7 @@ use pattern::What;
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
-    module: Option<String>,
+    module: Option<Glob>,
     what: What,
 }
 
@@ -34,7 +35,7 @@ impl Pattern {
         let (module, what) = pattern::read(text)?;
         Ok(Self {
             text: text.to_owned(),
-            module: module.map(str::to_owned),
+            module: module.map(pattern::glob).transpose()?,
             what,
         })
     }
@@ -47,8 +48,8 @@ impl Pattern {
     /// Whether functions of the module with this file name are meant.
     pub fn module_matches(&self, file_name: &str) -> bool {
         self.module
-            .as_deref()
-            .is_none_or(|glob| glob::matches(glob, file_name))
+            .as_ref()
+            .is_none_or(|glob| glob.matches(file_name))
     }
 
     /// Whether it names a module.
@@ -122,7 +123,7 @@ impl Pattern {
     /// Whether it names the function without a name that starts at `start` of the file `module`.
     fn names_start(&self, module: &str, start: Svma) -> bool {
         match &self.what {
-            What::Glob { text, .. } => glob::matches(text, &name_of_start(module, start)),
+            What::Glob { glob, .. } => glob.matches(&name_of_start(module, start)),
             What::Regex(regex) => regex.is_match(&name_of_start(module, start)),
             What::Name { .. } | What::Address(_) | What::Offset(_) => false,
         }
@@ -135,11 +136,11 @@ impl Pattern {
                 linkage == text
                     || is_mangled(linkage) && spelling.can_be(linkage) && is_named(linkage, text)
             }
-            What::Glob { text, spelling } => {
-                glob::matches(text, linkage)
+            What::Glob { glob, spelling, .. } => {
+                glob.matches(linkage)
                     || is_mangled(linkage)
                         && spelling.can_be(linkage)
-                        && glob::matches(text, &demangle_without_arguments(linkage))
+                        && glob.matches(&demangle_without_arguments(linkage))
             }
             What::Regex(regex) => {
                 regex.is_match(linkage)

@@ -1,5 +1,7 @@
 //! Names near one that was not found.
 
+use strsim::levenshtein;
+
 use crate::function::{demangle_without_arguments, is_mangled};
 
 /// Longest names that are compared: the distance takes time by the square of it.
@@ -24,22 +26,20 @@ pub(super) fn names<'n>(
         return Vec::new();
     }
     let bound = 1 + last.len() / 4;
-    let mut distance = Distance::default();
-    let mut is_near = |word: &str| {
+    let is_near = |word: &str| {
         word.contains(last)
-            || word.len().abs_diff(last.len()) <= bound && distance.between(last, word) <= bound
+            || word.len().abs_diff(last.len()) <= bound && levenshtein(last, word) <= bound
     };
     // Linkage names spell the identifiers of the name; only where one is near is it worth
     // demangling.
     let near = names.filter(|linkage| {
         let linkage = linkage.to_lowercase();
         if is_mangled_lowercase(&linkage) {
-            identifiers(&linkage).any(&mut is_near)
+            identifiers(&linkage).any(&is_near)
         } else {
             is_near(&linkage)
         }
     });
-    let mut distance = Distance::default();
     let mut found: Vec<(usize, String)> = near
         .take(MOST)
         .filter_map(|linkage| {
@@ -48,10 +48,7 @@ pub(super) fn names<'n>(
             } else {
                 linkage.to_owned()
             };
-            Some((
-                score(&mut distance, &wanted, &name.to_lowercase(), bound)?,
-                name,
-            ))
+            Some((score(&wanted, &name.to_lowercase(), bound)?, name))
         })
         .collect();
     found.sort();
@@ -60,14 +57,14 @@ pub(super) fn names<'n>(
 }
 
 /// How far `name` is from `wanted`: 0 where only its path is missing.
-fn score(distance: &mut Distance, wanted: &str, name: &str, bound: usize) -> Option<usize> {
+fn score(wanted: &str, name: &str, bound: usize) -> Option<usize> {
     let (wanted_last, last) = (last_segment(wanted), last_segment(name));
     if last == wanted_last {
         return Some(usize::from(!name.ends_with(wanted)));
     }
     let is_short = last.len() <= LONGEST;
     let apart = is_short
-        .then(|| distance.between(wanted_last, last))
+        .then(|| levenshtein(wanted_last, last))
         .filter(|&d| d <= bound);
     // A clone, a variant, a part of a longer name.
     let longer = || {
@@ -103,44 +100,9 @@ fn identifiers(linkage: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Levenshtein distance in bytes; the row is kept, for there are many names.
-#[derive(Default)]
-struct Distance {
-    row: Vec<usize>,
-}
-
-impl Distance {
-    fn between(&mut self, a: &str, b: &str) -> usize {
-        self.row.clear();
-        self.row.extend(0..=b.len());
-        for (i, x) in a.bytes().enumerate() {
-            let mut diagonal = self.row[0];
-            self.row[0] = i + 1;
-            for (j, y) in b.bytes().enumerate() {
-                let change = diagonal + usize::from(x != y);
-                diagonal = self.row[j + 1];
-                self.row[j + 1] = change.min(diagonal + 1).min(self.row[j] + 1);
-            }
-        }
-        self.row[b.len()]
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Distance, names};
-
-    #[test]
-    fn distances() {
-        for (a, b, expected) in [
-            ("", "", 0),
-            ("a", "", 1),
-            ("qsrot", "qsort", 2),
-            ("ab", "abc", 1),
-        ] {
-            assert_eq!(Distance::default().between(a, b), expected, "{a} {b}");
-        }
-    }
+    use super::names;
 
     #[test]
     fn near_names_are_found_in_every_mangling() {

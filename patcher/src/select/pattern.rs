@@ -4,6 +4,7 @@ use std::fmt;
 
 use regex::Regex;
 
+use super::glob::Glob;
 use super::spelling::Spelling;
 
 /// Why a text is no pattern.
@@ -14,6 +15,13 @@ pub enum PatternError {
     /// A regular expression that cannot be read.
     Regex {
         /// The expression.
+        text: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A glob that is too long.
+    Glob {
+        /// The glob.
         text: String,
         /// What is wrong with it.
         cause: String,
@@ -30,6 +38,7 @@ impl fmt::Display for PatternError {
         match self {
             Self::Empty => write!(f, "an empty pattern"),
             Self::Regex { text, cause } => write!(f, "/{text}/: {cause}"),
+            Self::Glob { text, cause } => write!(f, "{text}: {cause}"),
             Self::Address { text } => write!(f, "{text}: not a hexadecimal address"),
         }
     }
@@ -47,6 +56,7 @@ pub(super) enum What {
     },
     Glob {
         text: String,
+        glob: Glob,
         spelling: Spelling,
     },
     Regex(Regex),
@@ -82,6 +92,7 @@ pub(super) fn read(text: &str) -> Result<(Option<&str>, What), PatternError> {
         What::Regex(regex(inner)?)
     } else if is_glob(rest) {
         What::Glob {
+            glob: glob(rest)?,
             spelling: Spelling::of_glob(rest),
             text: rest.to_owned(),
         }
@@ -98,16 +109,22 @@ fn regex(text: &str) -> Result<Regex, PatternError> {
     if text.is_empty() {
         return Err(PatternError::Empty);
     }
-    Regex::new(text).map_err(|e| PatternError::Regex {
+    Regex::new(text).map_err(|error| PatternError::Regex {
         text: text.to_owned(),
-        cause: e
-            .to_string()
-            .lines()
-            .last()
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
+        cause: cause(&error),
     })
+}
+
+pub(super) fn glob(text: &str) -> Result<Glob, PatternError> {
+    Glob::new(text).map_err(|error| PatternError::Glob {
+        text: text.to_owned(),
+        cause: cause(&error),
+    })
+}
+
+fn cause(error: &regex::Error) -> String {
+    let text = error.to_string();
+    text.lines().last().unwrap_or_default().trim().to_owned()
 }
 
 /// Whether `*` and `?` stand for other text: not in a list of arguments, and not as operators.

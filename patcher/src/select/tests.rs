@@ -1,4 +1,5 @@
-use super::{Pattern, glob};
+use super::glob::Glob;
+use super::{Pattern, PatternError};
 use crate::image::Image;
 use crate::oracle::{self, Folder, LIBC};
 
@@ -14,9 +15,20 @@ fn globs() {
         ("", "", true),
         ("*", "", true),
         ("?", "", false),
+        ("f?o", "f\u{fc}o", true),
+        ("operator[]*", "operator[]", true),
+        ("main.f[...]*", "main.f[...].func1", true),
+        ("a.*", "abc", false),
+        ("a*", "a\nb", true),
+        ("a*b", "a*b", true),
     ] {
-        assert_eq!(glob::matches(pattern, text), expected, "{pattern} {text}");
+        let glob = Glob::new(pattern).expect("short");
+        assert_eq!(glob.matches(text), expected, "{pattern} {text}");
     }
+    assert!(matches!(
+        Pattern::parse(&"a?".repeat(1 << 18)),
+        Err(PatternError::Glob { .. })
+    ));
 }
 
 #[test]

@@ -1,0 +1,27 @@
+//! Notes: gABI, Note Section.
+
+use goblin::container::{Container, Ctx, Endian};
+use goblin::elf::note::NoteDataIterator;
+use goblin::elf::program_header::ProgramHeader;
+
+use super::bytes::file_range;
+
+/// Kind and content of the notes of GNU in a segment, up to the first that cannot be read.
+pub fn notes<'d>(
+    data: &'d [u8],
+    program: &ProgramHeader,
+) -> impl Iterator<Item = (u32, &'d [u8])> + use<'d> {
+    let data = file_range(data, program.p_offset, program.p_filesz).unwrap_or_default();
+    let notes = NoteDataIterator {
+        data,
+        size: data.len(),
+        offset: 0,
+        ctx: (
+            program.p_align as usize,
+            Ctx::new(Container::Big, Endian::Little),
+        ),
+    };
+    let notes = notes.map_while(Result::ok);
+    let of_gnu = notes.filter(|note| note.name == "GNU");
+    of_gnu.map(|note| (note.n_type, note.desc))
+}
