@@ -12,8 +12,8 @@ pub fn is_call(insn: &Instruction) -> bool {
     )
 }
 
-/// By how many bytes the stack pointer is higher behind `insn`, where that runs on; `None` where it is set or
-/// changed by something that is not known. A call's callee leaves it as it was.
+/// By how many bytes the stack pointer is higher after `insn`, where that runs on. `None` where it is set,
+/// or changed by something that is not known. A call's callee leaves it as it was.
 pub fn stack_change(factory: &mut InstructionInfoFactory, insn: &Instruction) -> Option<i64> {
     let is_to_rsp = insn.op_count() > 0
         && insn.op0_kind() == OpKind::Register
@@ -85,7 +85,7 @@ pub fn formed_address(insn: &Instruction) -> Option<u64> {
         .then(|| insn.ip_rel_memory_address())
 }
 
-/// Does nothing ever run behind `insn` on its account?
+/// Does nothing ever run after `insn` on its account?
 pub fn ends_block(insn: &Instruction) -> bool {
     matches!(
         insn.flow_control(),

@@ -115,7 +115,7 @@ impl Coverage {
     }
 }
 
-/// The least shares, in percent, of functions with entry, and of exits, that must be had.
+/// The least shares, in percent, of functions with entry, and of exits, that must be available.
 fn holds(name: &str, data: &[u8], entry: usize, exits: usize) {
     let started = Instant::now();
     let coverage = Coverage::of(data);

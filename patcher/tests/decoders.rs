@@ -234,7 +234,7 @@ fn check(name: &str, data: &[u8]) {
                     || before.0.starts_with("notrack")
                     || before.0.starts_with("loop")
                     || before.0.contains("call");
-                // Behind the copy of another window, which ends where this one begins.
+                // After the copy of another window, which ends where this one begins.
                 let back = after.0 == "jmp" && after.1.immediates == [pair.original.0];
                 if !branches && !back {
                     assert_eq!(before, after, "{name} {original}");

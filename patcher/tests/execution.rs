@@ -76,8 +76,8 @@ fn a_loop_to_an_entry_behind_a_landing_marker_is_one_call() {
     assert!(plan.sites.iter().any(|s| s.window.start == behind));
 }
 
-/// A landing marker and a short jump, with nothing free behind: as the compiler makes it of one function that does what
-/// another does. The entry alone is to be had where the entry and the exit are.
+/// A landing marker and a short jump, with nothing free after them. The compiler makes that of one function that does
+/// what another does. The entry alone is available where the entry and the exit are.
 #[test]
 fn an_entry_without_room_takes_the_landing_marker_before_it() {
     // endbr64; jmp to what follows, which is another function's: add rax, rdi; ret
@@ -188,7 +188,7 @@ fn tiny_function() {
     assert!(puns > 10, "{puns}");
 }
 
-/// Behind the last byte of a file's text nothing is known, so nothing can be built on it.
+/// After the last byte of a file's text nothing is known, so nothing can be built on it.
 #[test]
 fn a_tiny_function_at_the_end_of_the_text_is_refused() {
     let mut code = vec![0xcc; (DATA - TEXT) as usize - 1];
@@ -224,7 +224,7 @@ fn most_random_functions_can_be_had_completely() {
     assert!(complete > 300, "{complete} of 500");
 }
 
-/// The jump back is led away before the window is overwritten, although it stands behind it.
+/// The jump back is led away before the window is overwritten, although it stands after it.
 #[test]
 fn a_loop_head_in_the_first_bytes_is_led_to_a_copy() {
     let plan = fixed(|a| {

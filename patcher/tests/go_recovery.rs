@@ -1,4 +1,4 @@
-//! Go functions that recover from panics: what stands behind their code for the runtime alone to go to.
+//! Go functions that recover from panics: what stands after their code for the runtime alone to go to.
 
 mod program;
 
@@ -23,7 +23,7 @@ enum Between {
     Data,
 }
 
-/// A program of a function `main.f`, which calls the one behind it; that one has the name given.
+/// A program of a function `main.f`, which calls the one after it; that one has the name given.
 struct Program {
     file: Vec<u8>,
     /// Where the call and the return are that only the runtime comes to.

@@ -1,4 +1,4 @@
-//! Functions that users ask for first: big, hand-written, stripped, tiny. All must be had, entry
+//! Functions that users ask for first: big, hand-written, stripped, tiny. All must be available, entry
 //! and every exit, where the file is installed.
 
 mod libraries;

@@ -15,7 +15,7 @@ use patcher::image::Image;
 use patcher::plan::{Effects, FunctionPlan, ModuleContext, Tactic, plan_points};
 use patcher::{Avma, Bias, Svma};
 
-/// Where the module is thought to be loaded, and the trampolines 1 GiB behind it.
+/// Where the module is thought to be loaded, and the trampolines 1 GiB after it.
 const BIAS: Bias = Bias(0x7f00_0000_0000);
 const TRAMPOLINES: u64 = BIAS.0 + (1 << 30);
 

@@ -84,7 +84,7 @@ impl<'d> ElfFile<'d> {
         })
     }
 
-    /// Whether the loader chooses its address.
+    /// True if the loader chooses its address.
     pub fn is_position_independent(&self) -> bool {
         self.header.e_type == ET_DYN
     }

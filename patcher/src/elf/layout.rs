@@ -65,7 +65,7 @@ impl Section<'_> {
         self.header.is_executable() && self.header.is_alloc()
     }
 
-    /// Whether it holds stubs that the linker made for calls into other modules.
+    /// True if it holds stubs that the linker made for calls into other modules.
     pub(crate) fn is_plt(&self) -> bool {
         self.name == ".plt" || self.name.starts_with(".plt.") || self.name == ".iplt"
     }

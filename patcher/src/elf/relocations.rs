@@ -57,7 +57,7 @@ impl<'d> Relocations<'d> {
     }
 
     /// Where the compact relocations are. An even entry is an address, an odd one a bitmap of the 63
-    /// words behind the last.
+    /// words after the last.
     fn compact(&self) -> Vec<Svma> {
         let mut fields = Vec::new();
         let mut next = 0u64;

@@ -9,7 +9,7 @@
 //!                                                  jmp  resume
 //! ```
 //!
-//! The stub behind the cell preserves every register and the flags, and nothing else in a hook
+//! The stub that the cell names preserves every register and the flags, and nothing else in a hook
 //! touches the flags. A punned jump leads to a stepping stone first, 14 bytes at one of the few
 //! addresses that it can name:
 //!
@@ -65,7 +65,7 @@ impl From<Avma> for Place {
     }
 }
 
-/// `jmp [rip + 0]` and the address behind it.
+/// `jmp [rip + 0]` and the address after it.
 pub const STONE: u64 = 14;
 
 /// What a site needs in a process.
@@ -77,9 +77,10 @@ pub struct Emitted {
     pub code: Vec<u8>,
     /// The stepping stone, of [`STONE`] bytes; empty where there is none.
     pub stone: Vec<u8>,
-    /// Equal program counters. Into the trampoline, take the first pair with the address; out of
-    /// it, each address stands in one pair at most. A thread elsewhere in the trampoline is in a
-    /// hook or between the parts of one original instruction and has to run on first.
+    /// Equal program counters. On the way into the trampoline the first pair with the address
+    /// counts. On the way out each address stands in one pair at most. A thread elsewhere in the
+    /// trampoline is in a hook or between the parts of one original instruction. It has to run on
+    /// first.
     pub pcs: Vec<PcPair>,
     /// Where hooks begin: (the probe point's instruction, the hook). Only for leaving the
     /// trampoline: a thread at the hook is about to execute that instruction.
@@ -183,7 +184,7 @@ impl Site {
         Ok(patches)
     }
 
-    /// `jump`, and breakpoints up to the end of the window, where nothing ever arrives; what other
+    /// `jump`, and breakpoints up to the end of the window, where nothing ever arrives. What other
     /// sites land in is left to them.
     fn filled(&self, at: Avma, jump: &[u8]) -> Vec<Patch> {
         let [old, _] = &self.old;

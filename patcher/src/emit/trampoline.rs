@@ -27,7 +27,7 @@ pub fn max_len(site: &Site) -> usize {
     let hook = |point: &ProbePoint| match point.effect {
         Effect::Entry => HOOK,
         Effect::Point(_) => HOOK + AROUND,
-        // Behind a conditional exit its hook and jump come extra.
+        // After a conditional exit its hook and jump come extra.
         Effect::Exit | Effect::TailExit => HOOK + JUMP,
     };
     let row = |displaced: &[Displaced], points: &[ProbePoint]| {
@@ -74,7 +74,7 @@ struct Copied<'a> {
     number: usize,
     displaced: &'a [Displaced],
     points: &'a [ProbePoint],
-    /// Where it goes on behind them.
+    /// Where it goes on after them.
     resume: Svma,
 }
 
@@ -85,7 +85,7 @@ struct Builder<'a> {
     out: Buffer,
     pcs: Vec<PcPair>,
     hook_starts: Vec<PcPair>,
-    /// Conditional exits, whose hook stands behind everything else: its label, the instruction,
+    /// Conditional exits, whose hook stands after everything else: its label, the instruction,
     /// and the target.
     taken: Vec<(usize, Effect, &'a Displaced, Svma)>,
     /// The labels of the site's further rows.
@@ -107,7 +107,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The displaced instructions in a row, then back behind them.
+    /// The displaced instructions in a row, then back after them.
     fn row(&mut self, row: Copied<'a>) -> Result<(), EmitError> {
         for displaced in row.displaced {
             // Jumps to an exit or a point meet its hook; those to the entry are no calls.
@@ -325,7 +325,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Pushes the address behind `call`, touching no register and no flag.
+    /// Pushes the address after `call`, touching no register and no flag.
     fn push_return(&mut self, call: &Displaced) {
         let address = self.bias.to_avma(call.end()).0;
         let (low, high) = (address as u32, (address >> 32) as u32);

@@ -1,11 +1,10 @@
-//! Recipes for code that has neither symbols nor unwind entries: where its functions start is found by a
-//! sweep of the text.
+//! Recipes for code that has neither symbols nor unwind entries. A sweep of the text finds where its functions start.
 //!
-//! A start is where a call goes, or a tail call, or what has its address taken, or what the loader calls. The third may
-//! as well be a label. What is followed from a wrong start shows: at some return the stack would not be as it was at the
-//! entry. So a start counts where a return, or a tail call of a function, is reached with the stack as it was, and none otherwise; functions
-//! without a return count where such a function calls them, or the program's entry hands them over. What is
-//! behind a call in them is theirs where what they call has been seen to return elsewhere.
+//! A start is where a call goes, or a tail call, or what has its address taken, or what the loader calls. What has
+//! its address taken may as well be a label. A wrong start shows when it is followed: at some return the stack is not
+//! as it was at the entry. So a start counts where a return, or a tail call of a function, is reached with the stack
+//! as it was. A function without a return counts where such a function calls it, or the program's entry hands it
+//! over. What is after a call in it is its own where the callee has been seen to return elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -44,7 +43,7 @@ enum Verdict {
     Sound,
     /// No return shows anything.
     Unproven,
-    /// This is no start, or what is behind it is not all one function.
+    /// This is no start, or what is after it is not all one function.
     Wrong,
 }
 
@@ -58,7 +57,7 @@ struct Followed {
     tail_calls: Vec<Svma>,
     /// Is the stack aligned at each of its calls, of which there is one?
     is_aligned: bool,
-    /// What has been called, with what is behind the call.
+    /// What has been called, with what is after the call.
     callees: Vec<(Svma, Behind)>,
     /// Where it ends, if all before that is sure to be its own.
     end: Option<Svma>,
@@ -88,7 +87,7 @@ impl Search {
             })
             .collect()
         };
-        // What is behind a label is its function's, and where a function has been cut in two by one it runs on: so
+        // What is after a label is its function's, and where a function has been cut in two by one it runs on: so
         // the labels go first. What only seems to be called may be one, too.
         for keeps_called in [true, false] {
             let followed = followed(&starts);
@@ -300,8 +299,8 @@ fn len(ranges: &[Range<Svma>]) -> u64 {
     ranges.iter().map(|r| r.end.0 - r.start.0).sum()
 }
 
-/// Where functions may start in the gaps, ascending, and which of them are called; `None` where that is too much to
-/// look through, or nothing.
+/// Where functions may start in the gaps, ascending, and which of them are called. `None` where there is too much
+/// to look through, or nothing.
 fn starts(
     image: &Image<'_>,
     context: &ModuleContext<'_>,

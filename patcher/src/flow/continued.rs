@@ -1,8 +1,9 @@
-//! Which instructions belong to a function of which only the start is known. Behind a call that does not
-//! return another function may begin, or a part of one.
+//! Which instructions belong to a function of which only the start is known. After a call that does not return
+//! another function may begin, or a part of one.
 //!
-//! What is behind a call is its function's where that leads to a return, or a jump to another function, at which the
-//! stack is as it was at the entry: another function's return would have it as it was at the call, where it is lower.
+//! What is after a call belongs to its function where it leads to a return, or to a jump to another function, with
+//! the stack as it was at the entry. At another function's return the stack would be as it was at the call, which is
+//! lower.
 
 use iced_x86::{FlowControl, Instruction};
 
@@ -53,7 +54,7 @@ impl Own {
         Self { is_own, returns }
     }
 
-    /// The calls of `flow`, each with what is behind it.
+    /// The calls of `flow`, each with what is after it.
     pub fn calls<'f>(&'f self, flow: &'f Flow) -> impl Iterator<Item = (&'f Instruction, Behind)> {
         let own = flow.insns.iter().zip(&self.is_own);
         let calls = own.filter(|(insn, is_own)| **is_own && is_call(insn));
@@ -90,7 +91,7 @@ impl Own {
     }
 }
 
-/// What is behind a call.
+/// What is after a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Behind {
     /// Code of the function that nothing else leads to: the call returns.
@@ -101,7 +102,7 @@ pub enum Behind {
     Unclear,
 }
 
-/// Whether each instruction leads to a return with the stack as it was.
+/// For each instruction, true if it leads to a return with the stack as it was.
 fn leads_back(flow: &Flow, heights: &Heights, is_function: impl Fn(Svma) -> bool) -> Vec<bool> {
     let mut before = vec![Vec::new(); flow.insns.len()];
     let mut found = vec![false; flow.insns.len()];

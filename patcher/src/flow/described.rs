@@ -11,10 +11,10 @@ use gimli::{
     RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,
 };
 
-/// The recipes of all calls that the contents of a section `.debug_frame` describe, by return address, in
-/// code without loaded unwind entries. Calls whose frames need other registers have none. Those of Go's functions
-/// have none, either: what it says of them comes from the table that Go's runtime has, without regard to where
-/// stacks are switched.
+/// The recipes of all calls that the contents of a section `.debug_frame` describe, by return address, in code
+/// without loaded unwind entries. Calls whose frames need other registers have none. Go's functions have none
+/// either: what the section says of them comes from the table of Go's runtime, without regard to where stacks are
+/// switched.
 pub(super) fn described(image: &Image<'_>, section: &[u8]) -> Vec<(Svma, Recipe)> {
     const ADDRESS_SIZE: u8 = 8;
     let mut frames = DebugFrame::new(section, LittleEndian);

@@ -1,8 +1,9 @@
-//! Where the outermost functions of Boost.Context's fibers return to: nothing has called them.
+//! Where the outermost functions of Boost.Context's fibers return to. Nothing has called them.
 //!
-//! `make_fcontext` puts two addresses of its own onto a new stack: one that the first switch to it goes to, which
-//! jumps to the fiber's function, and the return address of that, where the program ends
-//! (boost/libs/context/src/asm/make_x86_64_sysv_elf_gas.S). It has no unwind entry.
+//! `make_fcontext` puts two addresses of its own onto a new stack
+//! (boost/libs/context/src/asm/make_x86_64_sysv_elf_gas.S). The first switch to it goes to one of them, which
+//! jumps to the fiber's function. The other is the return address of that function, where the program ends. It
+//! has no unwind entry.
 
 use iced_x86::{Code, FlowControl, Instruction};
 

@@ -8,8 +8,8 @@ use crate::image::Image;
 use super::graph::Flow;
 use super::sweep;
 
-/// Functions that begin further away than this are not decoded to find out whether a byte that
-/// looks like a branch is one; it is then taken for one.
+/// A byte that looks like a branch is taken for one where its function begins further away than
+/// this. Nearer functions are decoded to find out.
 const FURTHEST: u64 = 1 << 16;
 
 /// May a branch with an 8-bit displacement that stands outside the function land strictly inside

@@ -15,8 +15,8 @@ use crate::image::Image;
 /// Most functions whose instructions are looked at in a module: a second's work.
 const FUNCTIONS: usize = 50_000;
 
-/// The recipes of calls in code without loaded unwind entries, by return address: as Go's runtime or the
-/// compiler says in `debug_frame`, the contents of that section, else from the instructions.
+/// The recipes of calls in code without loaded unwind entries, by return address. Go's runtime tells
+/// them, or the compiler in the section `debug_frame`, else the instructions.
 pub fn frames(
     image: &Image<'_>,
     context: &ModuleContext<'_>,

@@ -99,7 +99,7 @@ impl StackHeights {
     }
 }
 
-/// Is the stack behind `insn` as high as it should be? Where it does not move, other code may follow, from
+/// Is the stack after `insn` as high as it should be? Where it does not move, other code may follow, from
 /// elsewhere.
 fn moves_as_stated(
     factory: &mut InstructionInfoFactory,

@@ -25,7 +25,7 @@ pub enum Doubt {
 pub struct Flow {
     /// The function's own addresses: the main part first, then its cold parts.
     pub ranges: Vec<Range<Svma>>,
-    /// Where the entry hook belongs: the first instruction, or the one behind `endbr64`.
+    /// Where the entry hook belongs: the first instruction, or the one after `endbr64`.
     pub entry: Svma,
     /// All instructions, ascending.
     pub insns: Vec<Instruction>,

@@ -69,9 +69,9 @@ pub enum Calls {
 pub struct Heights(Vec<Option<State>>);
 
 impl Heights {
-    /// Follows every path of `flow` from its entry. Where control arrives by other ways than a
-    /// direct branch nothing is known, but for jump tables: any of the function's may lead to any
-    /// place that one of them names. Where Go recovers the frame is as at the function's other calls.
+    /// Follows every path of `flow` from its entry. Where control arrives otherwise than by a direct
+    /// branch nothing is known, except from jump tables: any of the function's may lead to any place
+    /// that one of them names. Where Go recovers the frame is as at the function's other calls.
     pub fn of(flow: &Flow, calls: Calls) -> Self {
         let mut states: Vec<Option<State>> = vec![None; flow.insns.len()];
         let mut work = Vec::new();
@@ -137,8 +137,8 @@ impl Heights {
     }
 
     /// Bytes by which the stack pointer has moved since the entry when the instruction of this
-    /// index runs; negative for a stack that has grown. `None` where it is not the same on every
-    /// path or not known.
+    /// index runs. They are negative for a stack that has grown. `None` where they are not known,
+    /// or not the same on every path.
     pub fn before(&self, index: usize) -> Option<i64> {
         self.state(index)?.rsp
     }
@@ -160,7 +160,7 @@ impl Heights {
 }
 
 /// What holds at all those calls at which the stack is largest, as far as `states` knows. Go's compiler gives a
-/// function all of its frame at once; only what has the stack grow is called before that.
+/// function all of its frame at once. Before that only what has the stack grow is called.
 fn at_calls(flow: &Flow, states: &[Option<State>]) -> State {
     let calls = flow.insns.iter().zip(states).filter(|(i, _)| is_call(i));
     let known: Vec<State> = calls.filter_map(|(_, state)| *state).collect();
@@ -236,7 +236,7 @@ fn after(
     }
 }
 
-/// Where the caller's frame pointer is behind an instruction.
+/// Where the caller's frame pointer is after an instruction.
 fn caller_frame_pointer(
     factory: &mut InstructionInfoFactory,
     insn: &Instruction,

@@ -48,7 +48,7 @@ pub fn all(image: &Image<'_>, flow: &Flow) -> Vec<Leave> {
             });
         }
     }
-    // Where instructions overlap, the end of one may be behind the next.
+    // Where instructions overlap, one may end after the next begins.
     leaves.sort_by_key(|leave| leave.at);
     leaves
 }
@@ -71,9 +71,9 @@ impl<'f> Stack<'f> {
         }
     }
 
-    /// Is the stack before the instruction of this index as at the entry? `None` where that is not known. That
-    /// calls leave the stack pointer as it was is not taken for granted; but if with that all has been taken
-    /// down again, to the caller's frame pointer, it has been so.
+    /// Is the stack before the instruction of this index as at the entry? `None` where that is not known. It
+    /// is not taken for granted that calls leave the stack pointer as it was. But where that makes the stack
+    /// and the caller's frame pointer those of the entry again, they are.
     fn is_as_at_entry(&self, index: usize) -> Option<bool> {
         let heights = |calls| Heights::of(self.flow, calls);
         let sure = self.sure.get_or_init(|| heights(Calls::MayMove));
@@ -153,7 +153,7 @@ pub fn runs_on(image: &Image<'_>, range: &Range<Svma>) -> bool {
     last.is_none_or(|last| last.next_ip() != range.end.0 || goes_on(last))
 }
 
-/// May what stands behind `insn`, the last instruction of a function, run after it? A call there does
+/// May what stands after `insn`, the last instruction of a function, run after it? A call there does
 /// not return.
 fn goes_on(insn: &Instruction) -> bool {
     !is_call(insn) && !ends_block(insn)
@@ -181,8 +181,8 @@ pub fn is_fragment(image: &Image<'_>, range: &Range<Svma>) -> bool {
     }
 }
 
-/// The first instruction of a part. GCC puts a no-op before it where it is a landing pad, because a
-/// landing pad at offset 0 would mean none; the unwind rules begin behind that.
+/// The first instruction of a part. GCC puts a no-op before a part that is a landing pad, because a
+/// landing pad at offset 0 would mean none. The unwind rules begin after it.
 fn first(image: &Image<'_>, part: &Range<Svma>) -> Svma {
     match image.bytes(part.start, 1) {
         Some([0x90]) => part.start.plus(1),
@@ -190,10 +190,10 @@ fn first(image: &Image<'_>, part: &Range<Svma>) -> Svma {
     }
 }
 
-/// Ranges that belong to the function although nothing names them: pieces with an unwind entry of
-/// their own and no symbol which are jumped to, and which either cannot be functions or jump back
-/// into the function's middle. (Any other jump with the stack as at entry is a tail call, even into
-/// the middle of another function: the C library's copying functions share code in this way.)
+/// Ranges that belong to the function although nothing names them. They have an unwind entry of
+/// their own and no symbol, and are jumped to. Either they cannot be functions, or they jump back
+/// into the function's middle. Any other jump with the stack as at entry is a tail call, even into
+/// the middle of another function: the C library's copying functions share code in this way.
 pub fn unnamed_parts(
     image: &Image<'_>,
     context: &ModuleContext<'_>,

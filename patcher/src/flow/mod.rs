@@ -51,8 +51,8 @@ impl Flow {
         ranges.extend(function.cold.iter().cloned());
         loop {
             let flow = Self::of_ranges(image, context, ranges.clone())?;
-            // In a stripped file a cold part has no name, only an unwind entry of its own; it
-            // shows when it is jumped to while the frame still stands.
+            // In a stripped file a cold part has no name, only an unwind entry of its own. It is
+            // found by a jump to it while the frame still stands.
             let found = leave::unnamed_parts(image, context, &flow);
             if found.is_empty() {
                 return Some(flow);

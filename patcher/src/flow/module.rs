@@ -104,8 +104,8 @@ impl<'d> ModuleContext<'d> {
         })
     }
 
-    /// Where goroutines of Go return to: one instruction into a function that nothing has called there, so that
-    /// their first functions seem to have been (runtime/asm_amd64.s, `goexit`).
+    /// Where goroutines of Go return to (runtime/asm_amd64.s, `goexit`). That is one instruction into a
+    /// function that nothing has called, so that it seems to have called their first functions.
     pub(crate) fn goroutine_ends(&self, image: &Image<'_>) -> &[Svma] {
         const NAMES: [&str; 2] = ["runtime.goexit", "runtime.goexit.abi0"];
         self.goroutine_ends.get_or_init(|| {

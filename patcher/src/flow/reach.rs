@@ -22,8 +22,9 @@ pub struct Reached {
     pub insns: Vec<Instruction>,
     /// Their addresses.
     pub visited: HashSet<u64>,
-    /// Those of them that control is not known to reach: a label leads there that may as well be a
-    /// table amid the code, or a call of the function's own middle, which need not return.
+    /// Those of them that control is not known to reach. Either a label leads there, which may as
+    /// well be a table amid the code, or a call of the function's own middle, which need not
+    /// return.
     pub doubtful: HashSet<u64>,
     /// Where control can arrive other than by a direct branch.
     pub marks: Vec<u64>,
@@ -111,8 +112,8 @@ impl Search<'_, '_> {
         self.ranges.iter().any(|r| r.contains(&Svma(at)))
     }
 
-    /// A word or displacement that merely looks like an address in here is no reason to doubt the
-    /// sweep; a landing pad or a branch that disagrees with it is.
+    /// May an instruction start there? A word or displacement that merely looks like an address in
+    /// here is no reason to doubt the sweep. A landing pad or a branch that disagrees with it is.
     fn starts(&self, at: u64) -> bool {
         let swept = self.swept;
         self.is_inside(at) && (!swept.complete || index(&swept.insns, at).is_some())
@@ -180,7 +181,7 @@ impl Search<'_, '_> {
                     return None;
                 }
                 None => {
-                    // Behind a call that does not return anything may stand.
+                    // After a call that does not return anything may stand.
                     if !after_call {
                         self.reached.desync.get_or_insert(at);
                     }
@@ -243,7 +244,7 @@ fn index(insns: &[Instruction], at: u64) -> Option<usize> {
     insns.binary_search_by_key(&at, Instruction::ip).ok()
 }
 
-/// Is `at` the byte behind a lock prefix? Code that knows it is single-threaded jumps there.
+/// Is `at` the byte after a lock prefix? Code that knows it is single-threaded jumps there.
 fn skips_lock(swept: &Swept, at: u64) -> bool {
     let insn = swept.insns.get(before(&swept.insns, at));
     insn.is_some_and(|i| i.has_lock_prefix() && i.ip() + 1 == at)

@@ -1,7 +1,9 @@
 //! Recipes: how a frame is left at a call, from the instructions of its function alone, for code without
 //! unwind tables. After Tallent, Mellor-Crummey and Fagan, "Binary analysis for measurement and
-//! attribution of program performance" (PLDI 2009), section 3; only for where calls return to, as hardly
-//! anything else is looked up, and for where system calls do: there a signal finds a thread that waits.
+//! attribution of program performance" (PLDI 2009), section 3.
+//!
+//! There are recipes only for where calls and system calls return to. Hardly anything else is looked up,
+//! and at a system call a signal finds a thread that waits.
 
 use iced_x86::{Code, FlowControl, Instruction};
 

@@ -1,7 +1,7 @@
-//! Where a Go function goes on that has recovered from a panic: at a call of `runtime.deferreturn`, which runs
-//! what else it has deferred, and then returns. Where deferred functions are called in line, the compiler puts
-//! one more such call behind the function's code, with the return, for the runtime alone to go there
-//! (cmd/compile/internal/ssagen/ssa.go, `genssa`; runtime/panic.go, `recovery`).
+//! Where a Go function goes on that has recovered from a panic: at a call of `runtime.deferreturn`. That runs
+//! what else the function has deferred, and then the function returns. Where deferred functions are called in
+//! line, the compiler puts one more such call after the function's code, with the return, to which the runtime
+//! alone goes (cmd/compile/internal/ssagen/ssa.go, `genssa`; runtime/panic.go, `recovery`).
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -13,8 +13,8 @@ use super::sweep::Swept;
 use crate::image::Image;
 use crate::insn::{ends_block, is_jump, is_padding};
 
-/// The calls of `runtime.deferreturn` that no path has come to and nothing runs or branches to, ascending;
-/// none where it is not certain that they are instructions.
+/// The calls of `runtime.deferreturn` that no path has come to and nothing runs or branches to, ascending.
+/// None where it is not certain that they are instructions.
 pub fn tails(
     image: &Image<'_>,
     context: &ModuleContext<'_>,

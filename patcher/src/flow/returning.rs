@@ -1,4 +1,4 @@
-//! Which calls return, in code that neither symbols nor unwind entries tell. Behind one that does not, another
+//! Which calls return, in code that neither symbols nor unwind entries tell. After one that does not, another
 //! function may begin.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use crate::insn::is_landing_marker;
 /// What is known of functions from their calls.
 #[derive(Default)]
 pub struct Returning {
-    /// Behind some call of each is code that nothing else leads to.
+    /// After some call of each is code that nothing else leads to.
     seen: HashSet<Svma>,
     /// A return has been found in each.
     sound: HashSet<Svma>,
@@ -38,7 +38,7 @@ impl Returning {
         self.ending.extend(ending.map(|callee| callee.0));
     }
 
-    /// Is the code behind `call`, an instruction of `flow`, the caller's for sure?
+    /// Is the code after `call`, an instruction of `flow`, the caller's for sure?
     pub fn is_sure(&self, image: &Image<'_>, flow: &Flow, call: &Instruction) -> bool {
         let Some(callee) = callee(call) else {
             // Whoever calls by a pointer does not know what will not return.

@@ -1,11 +1,12 @@
 //! Jump tables, over-approximated.
 //!
-//! Compilers jump through two kinds of table: 32-bit offsets from the table itself, whose address a
-//! rip-relative `lea` forms, and 64-bit addresses. The latter are found by the scan over the
-//! module's data, wherever they stand; the former are read behind every `lea` of the function for
-//! as long as the entries land in the function. Reading too many only forbids some windows. Which table of
-//! addresses a jump goes through is looked for in the instructions before it; where that is not found, it is one
-//! of those that the function names, if all of them are of its own labels.
+//! Compilers jump through two kinds of table. One has 32-bit offsets from the table itself, whose address a
+//! rip-relative `lea` forms. It is read from the address of every `lea` of the function, for as long as the
+//! entries land in the function. The other has 64-bit addresses, which the scan over the module's data finds
+//! wherever they stand. Reading too many only forbids some windows.
+//!
+//! The instructions before a jump tell which table of addresses it goes through. Where they do not, it is one of
+//! those that the function names, if all of them are of its own labels.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -79,7 +80,7 @@ pub struct Reader<'a, 'd, S> {
     pub context: &'a ModuleContext<'a>,
     /// Its instructions.
     pub insns: &'a [Instruction],
-    /// May one of its instructions start at an address? The first entry that lands elsewhere is behind the
+    /// May one of its instructions start at an address? The first entry that lands elsewhere is after the
     /// table's end.
     pub starts: &'a S,
     /// Its first address.

@@ -7,7 +7,7 @@ use cpp_demangle::{DemangleOptions, Symbol};
 /// The longest name that is demangled: a short linkage name can stand for an endless one.
 const LONGEST: usize = 16 << 10;
 
-/// The name behind a C++ or Rust linkage name, the latter without its hash; any other unchanged.
+/// The name that a C++ linkage name stands for, or a Rust one, then without its hash. Any other is returned unchanged.
 /// A clone keeps its mark: `ns::work(int) [clone .constprop.0]`.
 pub fn demangle(linkage: &str) -> String {
     let name = rust(linkage).or_else(|| cpp(linkage, &DemangleOptions::new()));
@@ -38,7 +38,7 @@ pub(crate) fn demangle_without_return_type(linkage: &str) -> String {
         .unwrap_or_else(|| linkage.to_owned())
 }
 
-/// Whether `linkage` may be more than the name it stands for.
+/// True if `linkage` may be more than the name it stands for.
 pub(crate) fn is_mangled(linkage: &str) -> bool {
     linkage.starts_with("_Z") || linkage.starts_with("_R") || linkage.starts_with("_GLOBAL_")
 }

@@ -68,7 +68,7 @@ pub(super) fn owner_of_part(name: &str) -> Option<&str> {
     owner.filter(|o| !o.is_empty())
 }
 
-/// Whether the name is `foo.cold.3`: of a part, or of a function that LLVM made of one.
+/// True if the name is `foo.cold.3`: of a part, or of a function that LLVM made of one.
 pub(super) fn is_numbered(name: &str) -> bool {
     name.rsplit_once('.')
         .is_some_and(|(_, number)| is_number(number))

@@ -25,7 +25,7 @@ impl Nesting {
     }
 
     /// The innermost of the first `count` ranges, all of which start at or before an address,
-    /// for which `reaches` says that it ends behind that address.
+    /// for which `reaches` says that it ends after that address.
     pub(super) fn innermost(&self, count: usize, reaches: impl Fn(usize) -> bool) -> Option<usize> {
         let mut index = count.checked_sub(1)?;
         while !reaches(index) {

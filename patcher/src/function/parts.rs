@@ -124,7 +124,7 @@ struct Found {
 }
 
 impl Jumps<'_, '_> {
-    /// Whether code of `from` jumps to `to` or calls it, directly.
+    /// True if code of `from` jumps to `to` or calls it, directly.
     fn between(&mut self, from: &Range<Svma>, to: &Range<Svma>) -> Found {
         let mut found = Found::default();
         let len = from.end.0 - from.start.0;

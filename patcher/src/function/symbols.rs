@@ -159,7 +159,7 @@ fn symbol(
     })
 }
 
-/// Whether a symbol that stands in the section `index` and at `start` can name code of these sections.
+/// True if a symbol that stands in the section `index` and at `start` can name code of these sections.
 fn is_in_code(sections: &[Section<'_>], index: u16, start: Svma) -> bool {
     const SHN_UNDEF: u16 = 0;
     const SHN_LORESERVE: u16 = 0xff00;

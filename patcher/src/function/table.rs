@@ -159,8 +159,8 @@ impl<'d> FunctionTable<'d> {
         self.nesting.innermost(after, |i| at < self.entries[i].end)
     }
 
-    /// The function, or the split-off part of one, that holds `at`; the innermost, where functions
-    /// overlap (several entries into one body).
+    /// The function, or the split-off part of one, that holds `at`. Where functions overlap
+    /// (several entries into one body) it is the innermost.
     pub fn containing(&self, at: Svma) -> Option<FunctionRef<'d>> {
         let entry = self.entries[self.innermost(at)?];
         let first = self.symbols[range(entry.symbols)].first();
@@ -212,7 +212,7 @@ impl<'d> FunctionTable<'d> {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -224,8 +224,8 @@ impl<'d> FunctionTable<'d> {
             .map(|i| self.function(i))
     }
 
-    /// The functions that lie in these ranges, ordered by address and apart, with a byte or more of theirs or of a
-    /// split-off part; by address.
+    /// The functions that have a byte or more, of their own or of a split-off part, in these ranges, which are
+    /// ordered by address and apart. By address.
     pub fn overlapping(&self, ranges: &[Range<Svma>]) -> Vec<Function> {
         let overlaps = |entry: &Entry| {
             let next = ranges.partition_point(|r| r.end <= entry.start);
@@ -329,7 +329,7 @@ fn range((from, to): (u32, u32)) -> Range<usize> {
     from as usize..to as usize
 }
 
-/// Where sections of code end: no symbol without a size goes on behind that.
+/// Where sections of code end: no symbol without a size goes on after that.
 struct Ends(Vec<Range<Svma>>);
 
 impl Ends {

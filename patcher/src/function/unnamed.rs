@@ -60,7 +60,7 @@ fn insns<'d>(file: &ElfFile<'d>, range: &Range<Svma>) -> impl Iterator<Item = In
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
 }
 
-/// Whether a linkage table starts there, in a file without section headers: its stubs begin with
+/// True if a linkage table starts there, in a file without section headers. Its stubs begin with
 /// `jmp [rip + slot]`, the table as a whole with a push and such a jump.
 fn starts_as_plt(file: &ElfFile<'_>, range: &Range<Svma>) -> bool {
     let jumps = |i: &Instruction| {

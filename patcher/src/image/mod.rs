@@ -68,8 +68,8 @@ impl<'d> Image<'d> {
         self.unwind().cfa(at)
     }
 
-    /// Do the unwind tables say that nothing is returned to from the code at `at`? A thread or the
-    /// program begins there; nobody calls it.
+    /// Do the unwind tables say that nothing is returned to from the code at `at`? There a thread
+    /// or the program begins. Nobody calls it.
     pub fn is_outermost(&self, at: Svma) -> bool {
         self.unwind().is_outermost(at)
     }

@@ -13,8 +13,8 @@ use super::point::Tactic;
 
 impl Ladder<'_, '_> {
     /// Windows of at least `len` bytes around the instruction at `at`, in the order in which they
-    /// are tried: instructions alone, then with as few of them as padding allows. Where the function
-    /// is in doubt, only that one instruction is taken.
+    /// are tried. First come instructions alone, then as few of them as padding allows. Where the
+    /// function is in doubt, only that one instruction is taken.
     pub(super) fn windows(&self, at: u64, way: Grow, len: u64) -> Vec<(Range<u64>, Tactic)> {
         let flow = self.ground.flow;
         let Some(index) = flow.index_of(at) else {
@@ -90,7 +90,7 @@ impl Ladder<'_, '_> {
         if end - at >= len {
             found.push((at..end, Tactic::Window));
         }
-        // Shorter, where the function ends or a block does: with the padding behind it.
+        // Shorter, where the function ends or a block does: with the padding after it.
         for insn in &flow.insns[within..=last] {
             let end = insn.next_ip();
             if ends_block(insn) && end - at < len && at + len <= self.padded(end) {
@@ -144,7 +144,7 @@ impl Ladder<'_, '_> {
         if flow.ranges.iter().any(|r| r.end.0 == start) && end > start {
             return padding::behind(start..end).end;
         }
-        // Padding can begin in the function and end behind it.
+        // Padding can begin in the function and end after it.
         match flow
             .ranges
             .iter()

@@ -144,9 +144,9 @@ impl Ground<'_, '_> {
         if flow.is_mark(at) || branches.clone().count() > 0 && !starts {
             return Err(RefuseReason::BranchIntoWindow);
         }
-        // The scans over the module read every byte as if an instruction began there; where this
-        // function's own instructions are known, only their starts can be meant (or the byte
-        // behind a lock prefix, which single-threaded programs jump to).
+        // The scans over the module read every byte as if an instruction began there. Where this
+        // function's own instructions are known, only their starts can be meant, or the byte after
+        // a lock prefix, to which single-threaded programs jump.
         let meant = !flow.contains(at)
             || starts
             || insns

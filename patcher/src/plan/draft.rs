@@ -30,7 +30,7 @@ impl Draft {
     pub fn serves(&self, carrier: u64, point: ProbePoint) -> bool {
         let retargeted = self.tactic == Tactic::Retarget;
         match point.effect {
-            // A retargeted jump has nothing behind it in its trampoline.
+            // A retargeted jump has nothing after it in its trampoline.
             Effect::Exit | Effect::TailExit => !retargeted || carrier == point.at.0,
             // And none comes there that is not taken.
             Effect::Entry | Effect::Point(_) => self

@@ -3,10 +3,10 @@
 /// Which way a window grows from the instruction that must be in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Grow {
-    /// Over the instructions behind, for an entry.
+    /// Over the instructions after it, for an entry.
     Forward,
-    /// Over the instructions before, for an exit.
+    /// Over the instructions before it, for an exit.
     Backward,
-    /// Over those behind or before or both, for a point.
+    /// Over those after it, before it or both, for a point.
     Around,
 }

@@ -214,7 +214,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         Some(self.open(at..insn.next_ip(), Tactic::Retarget, point, Strays::Forbid))
     }
 
-    /// Tries windows over whole instructions around `at`, then the padding behind it.
+    /// Tries windows over whole instructions around `at`, then the padding after it.
     fn grow(&mut self, at: u64, way: Grow, point: Option<ProbePoint>) -> Outcome {
         let mut first = self.ground.flow.doubt.map(Into::into);
         for (window, tactic) in self.windows(at, way, JUMP) {
@@ -360,7 +360,7 @@ impl<'a, 'd> Ladder<'a, 'd> {
         if self.ground.flow.doubt.is_some() {
             return;
         }
-        // An exit can also grow over the block behind it, which is always jumped to.
+        // An exit can also grow over the block after it, which is always jumped to.
         let mut windows = self.windows(at, way, JUMP);
         if way == Grow::Backward {
             windows.extend(self.windows(at, Grow::Forward, JUMP));

@@ -12,9 +12,9 @@ use super::padding::{self, JUMP};
 use super::point::Tactic;
 
 impl Ladder<'_, '_> {
-    /// Five bytes that a short jump at the start of `window` reaches and that nothing uses:
-    /// padding, or what the windows of other sites leave over behind their own jump. Where there
-    /// is neither, a window is opened for that purpose alone.
+    /// Five bytes that a short jump at the start of `window` reaches and that nothing uses. They
+    /// are in padding, or in what the windows of other sites leave over after their own jump. Where
+    /// there is neither, a window is opened for that purpose alone.
     pub(super) fn landing(&mut self, window: &Range<u64>) -> Option<u64> {
         let from = window.start + SHORT;
         let reach = from.saturating_sub(128)..from + 128;

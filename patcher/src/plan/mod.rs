@@ -1,7 +1,7 @@
 //! Probe points of a function and the sites where they are patched in.
 //!
 //! A plan is made from the file alone. It says for every wanted probe point by which [`Tactic`] it
-//! can be had, or why not, and gathers the bytes to overwrite into [`Site`]s that never overlap.
+//! is available, or why it is not. The bytes to overwrite are in [`Site`]s that never overlap.
 
 mod assemble;
 mod candidates;

@@ -1,8 +1,8 @@
 //! In which order sites are written.
 //!
 //! Whoever writes them may be killed between any two, and the program runs on with the first ones
-//! alone. So the beginnings of the order must all be as safe as the whole: a jump into the middle of
-//! a window is led away before that window is overwritten, and a window is overwritten before what it
+//! alone. So every beginning of the order must be as safe as the whole. A jump into the middle of a
+//! window is led away before that window is overwritten. A window is overwritten before what it
 //! leaves over takes another site's landing. Taking out goes the other way round.
 
 use std::collections::{BTreeSet, HashMap};
@@ -98,7 +98,7 @@ fn is_free(site: &Draft) -> bool {
 }
 
 /// The numbers below `count`, each first of a pair in `before` ahead of its second, and otherwise as
-/// ascending as can be; `None` where the pairs go round in a circle.
+/// ascending as possible. `None` where the pairs go round in a circle.
 fn sorted(count: usize, before: &[(usize, usize)]) -> Option<Vec<usize>> {
     let mut open = vec![0; count];
     let mut after = vec![Vec::new(); count];

@@ -26,10 +26,10 @@ pub struct FunctionPlan {
     pub exits: Vec<PointPlan>,
     /// The points wanted at instructions, in the order in which they were given.
     pub points: Vec<PointPlan>,
-    /// What is overwritten, never overlapping. A site without a probe point serves others: it leads
+    /// What is overwritten, never overlapping. A site without a probe point serves others. It leads
     /// a jump past the entry hook or around another site's window, or has room for a springboard's
-    /// landing. All sites of a plan are applied and undone together, in this order and the reverse:
-    /// then each step leaves a program that behaves as the original does.
+    /// landing. All sites of a plan are applied together in this order, and undone together in the
+    /// reverse. Then each step leaves a program that behaves as the original does.
     pub sites: Vec<Site>,
     /// What it was made for.
     pub allowed: Allowed,
@@ -55,7 +55,7 @@ impl FunctionPlan {
         }
     }
 
-    /// The first probe point that cannot be had, and why.
+    /// The first probe point that is not available, and why.
     pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
         std::iter::once(&self.entry)
             .chain(&self.exits)

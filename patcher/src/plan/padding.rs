@@ -13,7 +13,7 @@ const MOST: u64 = 256;
 /// A jump with a 32-bit displacement.
 pub const JUMP: u64 = 5;
 
-/// The longest rest of a five-byte jump behind the shortest exit.
+/// The longest rest of a five-byte jump after the shortest exit.
 const REST: u64 = JUMP - 1;
 
 /// The end of the no-ops that begin at `start`, up to the first one that could be executed or that
@@ -47,8 +47,8 @@ fn arrives(context: &ModuleContext<'_>, flow: &Flow, at: u64) -> bool {
         || context.is_taken(Svma(at))
 }
 
-/// The part of the padding behind a function's last byte that this function may use: where there
-/// is room, the last five bytes are left to springboards of the function that follows.
+/// The part of the padding after a function's last byte that this function may use. Where there is
+/// room, the last five bytes are left to springboards of the function that follows.
 pub fn behind(padding: Range<u64>) -> Range<u64> {
     if padding.end - padding.start >= REST + JUMP {
         padding.start..padding.end - JUMP

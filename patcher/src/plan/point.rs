@@ -1,4 +1,4 @@
-//! Probe points: what is wanted, and by what it can be had.
+//! Probe points, and the tactics that make them available.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl ProbePoint {
 pub enum Tactic {
     /// Five bytes of whole instructions become a jump.
     Window,
-    /// The instruction and the padding behind it become a jump.
+    /// The instruction and the padding after it become a jump.
     Padding,
     /// A near jump gets another displacement.
     Retarget,

@@ -1,4 +1,4 @@
-//! Puns: jumps whose displacement is in part what stands behind them and stays.
+//! Puns: jumps whose displacement is in part what stands after them and stays.
 //!
 //! ```text
 //!           window     depends

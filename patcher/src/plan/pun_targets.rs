@@ -12,11 +12,11 @@ const HIGHEST: i64 = 1 << 47;
 /// What a punned jump depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pun {
-    /// The bytes behind the window that are the rest of the displacement. They must stay.
+    /// The bytes after the window that are the rest of the displacement. They must stay.
     pub depends: Range<Svma>,
     /// What they are.
     pub bytes: Vec<u8>,
-    /// Behind the jump's last byte.
+    /// After the jump's last byte.
     next: Svma,
 }
 
@@ -31,7 +31,7 @@ impl Pun {
         }
     }
 
-    /// The addresses to which the jump can lead in a module loaded with `bias`; `None` where none of
+    /// The addresses to which the jump can lead in a module loaded with `bias`. `None` where none of
     /// them can be mapped.
     pub fn targets(&self, bias: Bias) -> Option<Range<Avma>> {
         // The displacement's low bytes are free, its high bytes given.

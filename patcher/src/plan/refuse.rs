@@ -1,4 +1,4 @@
-//! Why a probe point cannot be had.
+//! Why a probe point is not available.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use iced_x86::{Instruction, Register};
 
 use crate::flow::{Doubt, Flow, Leave, LeaveKind};
 
-/// Why a probe point cannot be had.
+/// Why a probe point is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RefuseReason {
     /// Control can arrive in the middle of the bytes that would be overwritten.
@@ -109,8 +109,8 @@ pub fn unhookable(flow: &Flow, leave: &Leave) -> Option<RefuseReason> {
 }
 
 /// May something below the stack pointer be read where the function is left? A hook there pushes.
-/// A return or tail call finds nothing of use there (psABI 3.2.2), but a jump may take its target
-/// from there, and what runs on into the next symbol may be one function with it.
+/// After a return or tail call nothing of use is there (psABI 3.2.2). But a jump may take its
+/// target from there, and what runs on into the next symbol may be one function with it.
 fn needs_red_zone(flow: &Flow, leave: &Leave) -> bool {
     let is_below = |insn: &Instruction| {
         insn.memory_base() == Register::RSP && (insn.memory_displacement64() as i64) < 0

@@ -46,8 +46,8 @@ pub(crate) struct Row {
 }
 
 impl Site {
-    /// Does the window end with a call? Its return address is the window's end; what stands before
-    /// that address is no call any more, which a stack walker that checks for one has to know.
+    /// Does the window end with a call? Its return address is the window's end. What stands before
+    /// that address is no call any more. A stack walker that checks for one has to know.
     pub fn ends_in_call(&self) -> bool {
         self.tactic != Tactic::Retarget && self.displaced.last().is_some_and(Displaced::is_call)
     }

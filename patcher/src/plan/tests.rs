@@ -67,7 +67,7 @@ fn labels() -> String {
 }
 
 /// Plans `large` with all its exits, then with a point at every third instruction, in a process without room for
-/// puns; how many probe points that are, and how much has been looked at for each of them.
+/// puns. Answers how many probe points that are, and how much has been looked at for each of them.
 fn work(body: &str) -> (usize, usize) {
     let data = program(body);
     let image = Image::parse(&data).expect("an ELF image");

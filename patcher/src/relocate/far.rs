@@ -9,7 +9,7 @@ use iced_x86::{
 pub struct FarAccess {
     /// The register that takes the address, as in `mov scratch, imm64`.
     scratch: u8,
-    /// The instruction with `[scratch]` for its operand; empty for `lea scratch, [rip + x]`, which
+    /// The instruction with `[scratch]` for its operand. Empty for `lea scratch, [rip + x]`, which
     /// the move of the address replaces.
     through: Vec<u8>,
 }

@@ -94,7 +94,7 @@ impl Displaced {
         })
     }
 
-    /// The address of the instruction behind it.
+    /// The address of the instruction after it.
     pub fn end(&self) -> Svma {
         self.at.plus(self.bytes.len() as u64)
     }
@@ -114,7 +114,7 @@ impl Displaced {
         }
     }
 
-    /// Can the instruction behind it run next?
+    /// Can the instruction after it run next?
     pub fn falls_through(&self) -> bool {
         match self.form {
             Form::Jump { .. } | Form::Call { .. } | Form::CallThrough { .. } => false,

@@ -22,7 +22,7 @@ impl Glob {
         Regex::new(&(text + r"\z")).map(Self)
     }
 
-    /// Whether the whole of `text` matches.
+    /// True if the whole of `text` matches.
     pub(super) fn matches(&self, text: &str) -> bool {
         self.0.is_match(text)
     }

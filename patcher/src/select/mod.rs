@@ -45,14 +45,14 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether functions of the module with this file name are meant.
+    /// True if functions of the module with this file name are meant.
     pub fn module_matches(&self, file_name: &str) -> bool {
         self.module
             .as_ref()
             .is_none_or(|glob| glob.matches(file_name))
     }
 
-    /// Whether it names a module.
+    /// True if it names a module.
     pub fn has_module(&self) -> bool {
         self.module.is_some()
     }
@@ -65,7 +65,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it is an address, in a process or a file.
+    /// True if it is an address, in a process or a file.
     pub fn is_address(&self) -> bool {
         matches!(self.what, What::Address(_) | What::Offset(_))
     }
@@ -120,7 +120,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it names the function without a name that starts at `start` of the file `module`.
+    /// True if it names the function without a name that starts at `start` of the file `module`.
     fn names_start(&self, module: &str, start: Svma) -> bool {
         match &self.what {
             What::Glob { glob, .. } => glob.matches(&name_of_start(module, start)),
@@ -129,7 +129,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it names a function that has this linkage name.
+    /// True if it names a function that has this linkage name.
     pub fn names(&self, linkage: &str) -> bool {
         match &self.what {
             What::Name { text, spelling } => {
@@ -156,7 +156,7 @@ pub fn name_of_start(module: &str, start: Svma) -> String {
     format!("{module}+{start}")
 }
 
-/// Whether `text` is the demangled name without arguments, or the full signature.
+/// True if `text` is the demangled name without arguments, or the full signature.
 fn is_named(linkage: &str, text: &str) -> bool {
     demangle_without_arguments(linkage) == text
         || text.contains('(')
@@ -164,7 +164,7 @@ fn is_named(linkage: &str, text: &str) -> bool {
                 || is_alike(&demangle_without_return_type(linkage), text))
 }
 
-/// Whether two signatures differ in spaces at most.
+/// True if two signatures differ in spaces at most.
 fn is_alike(a: &str, b: &str) -> bool {
     let letters = |text: &str| text.bytes().filter(|&b| b != b' ').collect::<Vec<u8>>();
     letters(a) == letters(b)

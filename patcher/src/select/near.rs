@@ -82,7 +82,7 @@ fn is_mangled_lowercase(linkage: &str) -> bool {
     linkage.starts_with("_z") || linkage.starts_with("_r")
 }
 
-/// What stands behind a number that is its length, as in C++'s and both of Rust's manglings.
+/// What stands after a number that is its length, as in C++'s and both of Rust's manglings.
 fn identifiers(linkage: &str) -> impl Iterator<Item = &str> {
     let mut rest = linkage;
     std::iter::from_fn(move || {

@@ -127,7 +127,7 @@ fn cause(error: &regex::Error) -> String {
     text.lines().last().unwrap_or_default().trim().to_owned()
 }
 
-/// Whether `*` and `?` stand for other text: not in a list of arguments, and not as operators.
+/// True if `*` and `?` stand for other text: not in a list of arguments, and not as operators.
 fn is_glob(text: &str) -> bool {
     let text = text
         .replace("(anonymous namespace)", "")

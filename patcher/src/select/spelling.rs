@@ -37,8 +37,8 @@ impl Spelling {
         let last = outside.rsplit(|c| !is_letter(c)).find(is_word);
         Self(last.map(|word| {
             // An identifier comes with its length, which keeps short ones from being found
-            // everywhere; but Rust's old mangling counts `f<T>` as one and `f{{shim}}` too, and
-            // its new one puts `_` before an identifier that begins so.
+            // everywhere. But Rust's old mangling counts `f<T>` as one and `f{{shim}}` too. Its new
+            // one puts `_` before an identifier that begins so.
             if name.contains(['<', '{']) || word.starts_with('_') {
                 word.to_owned()
             } else {
@@ -55,14 +55,14 @@ impl Spelling {
         Self(pieces.max_by_key(|p| p.len()).map(str::to_owned))
     }
 
-    /// Whether `mangled` can stand for it.
+    /// True if `mangled` can stand for it.
     pub(super) fn can_be(&self, mangled: &str) -> bool {
         let spells = |word: &String| mangled.contains(word) || mangled.starts_with("_GLOBAL_");
         self.0.as_ref().is_none_or(spells)
     }
 }
 
-/// Whether a mangled name spells out this piece of an identifier wherever it occurs.
+/// True if a mangled name spells out this piece of an identifier wherever it occurs.
 fn is_spelled(piece: &str) -> bool {
     // Numbers are mangled in another base, or without `0x`.
     let digits = piece.trim_start_matches(['0', 'x']);

@@ -61,7 +61,7 @@ pub(crate) struct Pclntab<'d> {
     names: &'d [u8],
     /// What belongs to addresses of functions, each list at a place of its own.
     values: &'d [u8],
-    /// The functions in order, and behind them what they refer to.
+    /// The functions in order, and after them what they refer to.
     functions: &'d [u8],
     count: usize,
     /// What the rows count from.
@@ -70,7 +70,7 @@ pub(crate) struct Pclntab<'d> {
 
 /// A function that the table knows.
 pub(crate) struct GoFunction<'d> {
-    /// Its code, with what the linker has filled up behind it.
+    /// Its code, with what the linker has filled up after it.
     pub(crate) range: Range<Svma>,
     /// Its name, which stands in the file.
     pub(crate) name: &'d str,
@@ -102,7 +102,7 @@ impl<'d> Pclntab<'d> {
             count: usize::try_from(word(1)?).ok()?,
             text,
         };
-        // The row behind the last one ends it.
+        // The row after the last one ends it.
         let len = table.count.checked_mul(2 * layout.size())?;
         table.text = (len < functions.len()).then(|| table.start_of_text(file, at))??;
         Some(table)
@@ -160,7 +160,7 @@ impl<'d> Pclntab<'d> {
         }
     }
 
-    /// Where row `index`, or the end behind the last one, says that it is.
+    /// Where row `index`, or the end after the last one, says that it is.
     fn place(&self, index: usize) -> Option<u64> {
         self.number(index.checked_mul(2 * self.layout.size())?)
     }
@@ -182,8 +182,8 @@ impl<'d> Pclntab<'d> {
         })
     }
 
-    /// Where the text starts that the rows of the table at `at` count from; `None` where that is not to be
-    /// known. A linker may leave it to the loader, or to the program; then the program's entry tells it.
+    /// Where the text starts that the rows of the table at `at` count from. `None` where that is not
+    /// known. A linker may leave it to the loader, or to the program. Then the program's entry tells it.
     fn start_of_text(&self, file: &ElfFile<'d>, at: Svma) -> Option<u64> {
         if self.layout == Layout::Addresses || file.is_code(Svma(self.text)) {
             return Some(self.text);

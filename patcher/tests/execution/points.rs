@@ -81,7 +81,7 @@ proptest! {
 }
 
 /// The plan, with entry and exits, for points at the instructions of these numbers, all of which must
-/// be had; run with all combinations of effects.
+/// be available. It is run with all combinations of effects.
 fn pointed(
     build: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
     numbers: &[usize],
@@ -295,7 +295,7 @@ fn a_call_and_what_it_returns_to() {
     pointed(build, &[0, 1, 2, 3, 4]);
 }
 
-/// The call is too short for a jump, and no window may go on behind it.
+/// The call is too short for a jump, and no window may go on after it.
 #[test]
 fn a_call_through_a_register_and_what_it_returns_to() {
     let build = |a: &mut CodeAssembler| {
@@ -460,7 +460,7 @@ fn points_need_a_stub() {
 #[test]
 fn breakpoints() {
     let mut function = random::fixed(|a| a.ret().expect("encodes"));
-    // Behind the last byte of the text nothing is known.
+    // After the last byte of the text nothing is known.
     let text = (DATA - TEXT) as usize;
     function.code.resize(text - 1, 0xcc);
     function.code.push(0xc3);

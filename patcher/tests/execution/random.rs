@@ -16,7 +16,7 @@ pub struct RandomFunction {
     pub end: u64,
 }
 
-/// The size of each of the two helpers, which stand at [`TEXT`] and 0x40 bytes behind.
+/// The size of each of the two helpers, which stand at [`TEXT`] and 0x40 bytes after that.
 const HELPER: u64 = 16;
 
 /// Both helpers.
@@ -55,7 +55,7 @@ const FREE_8: [AsmRegister8; 14] = [
     al, cl, dl, bpl, sil, dil, r8b, r9b, r10b, r11b, r12b, r13b, r14b, r15b,
 ];
 
-/// A function made by `build`, behind the helpers.
+/// A function made by `build`, after the helpers.
 pub fn fixed(build: impl FnOnce(&mut CodeAssembler)) -> RandomFunction {
     let mut helpers = CodeAssembler::new(64).expect("64 bits");
     helpers.add(rax, qword_ptr(rbx + 8)).expect("encodes");
