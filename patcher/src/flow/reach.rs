@@ -12,7 +12,7 @@ use super::address_set::AddressSet;
 use super::module::ModuleContext;
 use super::recovery;
 use super::sweep::{self, Swept};
-use super::tables::{self, Jumps, Targets};
+use super::tables::{Jumps, Reader, Targets, is_indirect_jump};
 use crate::insn::{ends_block, formed_address, is_call, is_jump};
 
 /// What following every path from the entry found.
@@ -68,7 +68,7 @@ struct Search<'a, 'd> {
     reached: Reached,
 }
 
-impl Search<'_, '_> {
+impl<'d> Search<'_, 'd> {
     fn run(mut self) -> Reached {
         // Labels are followed last: whether they lead to code depends on what the tables say.
         self.mark_labels();
@@ -77,6 +77,7 @@ impl Search<'_, '_> {
         let mut work: Vec<u64> = self.ranges.iter().map(|r| r.start.0).collect();
         work.extend(&pads);
         let mut doubting = None;
+        let mut read = 0;
         let found = loop {
             while let Some(at) = work.pop() {
                 let known = self.reached.insns.len();
@@ -85,6 +86,11 @@ impl Search<'_, '_> {
                     let new = self.reached.insns[known..].iter().map(Instruction::ip);
                     self.reached.doubtful.extend(new);
                 }
+            }
+            // One table may lead to the jump through the next: only when no more follow are all read together.
+            work = self.follow_tables(&mut read);
+            if !work.is_empty() {
+                continue;
             }
             let found = self.read_tables();
             let landing = found.landing.iter();
@@ -153,18 +159,34 @@ impl Search<'_, '_> {
         arrivals
     }
 
+    /// Where the tables lead that instructions name from the index `read` on, as far as that has not been reached.
+    /// Tables matter only where the function jumps through them: until then none is read.
+    fn follow_tables(&self, read: &mut usize) -> Vec<u64> {
+        let new = &self.reached.insns[*read..];
+        if *read == 0 && !new.iter().any(is_indirect_jump) {
+            return Vec::new();
+        }
+        *read = self.reached.insns.len();
+        let mut landing = self.reader(&|at| self.starts(at)).named_by(new);
+        landing.retain(|at| !self.reached.visited.contains(at));
+        landing
+    }
+
     fn read_tables(&mut self) -> Targets {
         self.reached.insns.sort_unstable_by_key(Instruction::ip);
-        let reader = tables::Reader {
+        let found = self.reader(&|at| self.starts(at)).targets();
+        self.reached.unexplained = found.unexplained;
+        found
+    }
+
+    fn reader<'r, S: Fn(u64) -> bool>(&'r self, starts: &'r S) -> Reader<'r, 'd, S> {
+        Reader {
             image: self.image,
             context: self.context,
             insns: &self.reached.insns,
-            starts: &|at| self.starts(at),
+            starts,
             entry: self.ranges[0].start.0,
-        };
-        let found = reader.targets();
-        self.reached.unexplained = found.unexplained;
-        found
+        }
     }
 
     /// Follows one path. Ends at a call of the function's own middle, and answers where it stands to

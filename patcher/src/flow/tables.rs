@@ -9,7 +9,7 @@
 //! those that the function names, if all of them are of its own labels.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
@@ -17,6 +17,8 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use crate::addr::Svma;
 use crate::image::Image;
 use crate::insn::formed_address;
+#[cfg(test)]
+use crate::looks;
 
 use super::branch::branches;
 use super::module::ModuleContext;
@@ -97,17 +99,7 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
         if jumps.is_empty() {
             return found;
         }
-        let mut offsets = false;
-        for insn in insns {
-            if let Some(table) = formed_address(insn) {
-                let before = found.landing.len();
-                self.read_offsets(table, &mut found.landing);
-                offsets |= found.landing.len() > before;
-            }
-            if let Some(table) = indexed_absolute(insn) {
-                self.read_addresses(table, &mut found);
-            }
-        }
+        let offsets = self.read_named(insns, &mut found);
         let branches = branches(insns);
         let named = OnceCell::new();
         for &jump in &jumps {
@@ -133,6 +125,32 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
         found.landing.sort_unstable();
         found.landing.dedup();
         found
+    }
+
+    /// Where the tables lead that these instructions name, if the function jumps through tables at all.
+    pub fn named_by(&self, insns: &[Instruction]) -> Vec<u64> {
+        let mut found = Targets::default();
+        self.read_named(insns, &mut found);
+        found.landing
+    }
+
+    /// Reads the tables that these instructions name. Does one of them have offsets?
+    fn read_named(&self, insns: &[Instruction], found: &mut Targets) -> bool {
+        #[cfg(test)]
+        looks::add(insns.len());
+        let mut offsets = false;
+        let mut seen = HashSet::new();
+        for insn in insns {
+            if let Some(table) = formed_address(insn).filter(|&table| seen.insert(table)) {
+                let before = found.landing.len();
+                self.read_offsets(table, &mut found.landing);
+                offsets |= found.landing.len() > before;
+            }
+            if let Some(table) = indexed_absolute(insn) {
+                self.read_addresses(table, found);
+            }
+        }
+        offsets
     }
 
     /// Adds what the jump at `at` finds in `tables`. Are they all of one kind?
@@ -193,6 +211,8 @@ impl<S: Fn(u64) -> bool> Reader<'_, '_, S> {
             if !(self.starts)(target) {
                 return;
             }
+            #[cfg(test)]
+            looks::add(1);
             landing.push(target);
         }
     }

@@ -38,17 +38,22 @@ fn repeated(part: &str) -> String {
     format!(".rept {PARTS}\n{part}\n.endr\nret\n")
 }
 
-/// So many switches one after the other, with eight cases each.
-fn switches(count: usize) -> String {
+/// So many switches one after the other, with eight cases each. Control comes to the next one by a case, or past the
+/// table as well.
+fn switches(count: usize, has_default: bool) -> String {
     let (mut code, mut tables) = (String::new(), String::new());
     for switch in 0..count {
+        if has_default {
+            code += &format!("cmp $7, %edi; ja over{switch}\n");
+        }
         code += &format!(
-            "cmp $7, %edi; ja over{switch}; lea table{switch}(%rip), %rdx
+            "lea table{switch}(%rip), %rdx
             movslq (%rdx, %rdi, 4), %rax; add %rdx, %rax; jmp *%rax\n"
         );
         tables += &format!("table{switch}:\n");
         for case in 0..8 {
-            code += &format!("case{switch}_{case}: mov ${case}, %eax; ret\n");
+            code += &format!("case{switch}_{case}: mov ${case}, %eax\n");
+            code += if case == 7 { "" } else { "ret\n" };
             tables += &format!(".long case{switch}_{case} - table{switch}\n");
         }
         code += &format!("over{switch}:\n");
@@ -63,6 +68,18 @@ fn labels() -> String {
         2: .rept {PARTS}\nret\n.endr
         .section .rodata; 1: .set place, 0
         .rept {PARTS}\n.long 2b - 1b + place\n.set place, place + 1\n.endr\n.text\n"
+    )
+}
+
+/// An interpreter: each part jumps to the next one through one table for all.
+fn dispatches() -> String {
+    format!(
+        ".rept {PARTS}
+        lea table(%rip), %rdx; movslq (%rdx, %rdi, 4), %rax; add %rdx, %rax; jmp *%rax
+        .section .rodata; .long 1f - table; .text; 1: inc %edi
+        .endr
+        ret
+        .section .rodata; .set table, . - 4 * {PARTS}; .text\n"
     )
 }
 
@@ -120,7 +137,12 @@ fn planning_a_large_function_takes_work_for_each_point_alone() {
             "jumps into a window",
             format!("jmp 3f; 1: pop %rax; 2: ret; 3: {}", repeated(led)),
         ),
-        ("jump tables", switches(PARTS / 8)),
+        ("jump tables", switches(PARTS / 8, true)),
+        (
+            "jump tables that lead to the next",
+            switches(PARTS / 8, false),
+        ),
+        ("one jump table for all", dispatches()),
         ("labels", labels()),
     ] {
         let (points, looks) = work(&body);
