@@ -73,7 +73,16 @@ pub fn elf(code: &[u8], symbols: &[Symbol<'_>]) -> Vec<u8> {
         ],
         [23, 3, 0, 0, names_at as u64, names.len() as u64, 0, 0, 1, 0],
     ];
-    for [
+    for section in sections {
+        file.extend(section_header(section));
+    }
+    let header = headers(sections_at as u64, sections.len() as u16);
+    file[..header.len()].copy_from_slice(&header);
+    file
+}
+
+fn section_header(fields: [u64; 10]) -> Vec<u8> {
+    let [
         name,
         kind,
         flags,
@@ -84,31 +93,30 @@ pub fn elf(code: &[u8], symbols: &[Symbol<'_>]) -> Vec<u8> {
         info,
         align,
         entry,
-    ] in sections
-    {
-        for half in [name, kind] {
-            file.extend((half as u32).to_le_bytes());
-        }
-        for word in [flags, at, offset, size] {
-            file.extend(word.to_le_bytes());
-        }
-        for half in [link, info] {
-            file.extend((half as u32).to_le_bytes());
-        }
-        for word in [align, entry] {
-            file.extend(word.to_le_bytes());
-        }
-    }
+    ] = fields;
+    let half = |value: u64| (value as u32).to_le_bytes().to_vec();
+    let word = |value: u64| value.to_le_bytes().to_vec();
+    [
+        [name, kind].map(half).concat(),
+        [flags, at, offset, size].map(word).concat(),
+        [link, info].map(half).concat(),
+        [align, entry].map(word).concat(),
+    ]
+    .concat()
+}
+
+/// The file's header and those of its two segments.
+fn headers(sections_at: u64, sections: u16) -> Vec<u8> {
     let mut header = b"\x7fELF\x02\x01\x01".to_vec();
     header.resize(16, 0);
     header.extend(3u16.to_le_bytes()); // ET_DYN
     header.extend(62u16.to_le_bytes()); // EM_X86_64
     header.extend(1u32.to_le_bytes());
-    for word in [TEXT, 64, sections_at as u64] {
+    for word in [TEXT, 64, sections_at] {
         header.extend(word.to_le_bytes());
     }
     header.extend(0u32.to_le_bytes());
-    for half in [64u16, 56, 2, 64, 5, 4] {
+    for half in [64, 56, 2, 64, sections, sections - 1] {
         header.extend(half.to_le_bytes());
     }
     for (flags, at, size) in [(5u32, TEXT, DATA - TEXT), (6, DATA, 0x1000)] {
@@ -118,6 +126,5 @@ pub fn elf(code: &[u8], symbols: &[Symbol<'_>]) -> Vec<u8> {
             header.extend(word.to_le_bytes());
         }
     }
-    file[..header.len()].copy_from_slice(&header);
-    file
+    header
 }
