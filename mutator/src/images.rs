@@ -20,21 +20,31 @@ use crate::process::modules::{Module, VDSO};
 /// An opened file and what has been found out about it.
 pub struct OpenImage {
     /// The file's structure.
-    pub image: Image<'static>,
-    /// What planning needs to know of the module as a whole.
-    pub context: ModuleContext<'static>,
+    pub image: &'static Image<'static>,
+    /// What planning needs to know of the module as a whole, found out at first use: it reads all of the code.
+    pub context: LazyContext,
 }
 
+/// See [`OpenImage::context`].
+type LazyContext =
+    LazyLock<ModuleContext<'static>, Box<dyn FnOnce() -> ModuleContext<'static> + Send>>;
+
 impl OpenImage {
+    fn of(image: Image<'static>) -> &'static Self {
+        let image: &'static Image<'static> = Box::leak(Box::new(image));
+        let context = LazyLock::new(Box::new(|| ModuleContext::new(image)) as Box<_>);
+        Box::leak(Box::new(Self { image, context }))
+    }
+
     /// The functions that a pattern names in the file, whose name is `module`. An address in a process is one at
     /// this bias.
     pub fn select(&self, pattern: &Pattern, module: &str, bias: Bias) -> Vec<Function> {
         let at = pattern.absolute_address().map(|at| bias.to_svma(at));
         let Some(at) = at.or(pattern.address_in_file()) else {
-            return pattern.select(&self.image, module);
+            return pattern.select(self.image, module);
         };
-        let known = Pattern::select_at(&self.image, at);
-        let found = known.or_else(|| unnamed_function(&self.image, &self.context, at));
+        let known = Pattern::select_at(self.image, at);
+        let found = known.or_else(|| unnamed_function(self.image, &self.context, at));
         found.into_iter().collect()
     }
 }
@@ -68,8 +78,7 @@ pub fn open(bytes: &FileBytes, path: &Path) -> Result<&'static OpenImage, OpenEr
     if let Some(symbols) = lines::symbol_file(data, &Places::for_file(path)) {
         image = image.with_symbols_of(kept(symbols));
     }
-    let context = ModuleContext::new(&image);
-    Ok(Box::leak(Box::new(OpenImage { image, context })))
+    Ok(OpenImage::of(image))
 }
 
 /// Path, device and inode.
@@ -92,8 +101,7 @@ pub fn vdso() -> Result<&'static OpenImage, OpenError> {
     };
     let bytes: &'static [u8] = Vec::leak(read().map_err(OpenError::Io)?);
     let image = Image::parse(bytes).map_err(OpenError::Image)?;
-    let context = ModuleContext::new(&image);
-    Ok(Box::leak(Box::new(OpenImage { image, context })))
+    Ok(OpenImage::of(image))
 }
 
 /// The file of a loaded module.

@@ -167,7 +167,7 @@ impl Loader {
         else {
             return Ok(None);
         };
-        let Some(bias) = module.bias(&image.image) else {
+        let Some(bias) = module.bias(image.image) else {
             return Ok(None);
         };
         let Ok(elf) = goblin::elf::Elf::parse(image.image.data()) else {

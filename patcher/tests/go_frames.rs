@@ -94,7 +94,7 @@ fn frames_of_go_are_what_its_linker_says() {
         let data = built(mode);
         let image = Image::parse(&data).expect("an ELF image");
         let context = ModuleContext::new(&image);
-        let ours = frames(&image, &context, None);
+        let ours = frames(&image, &&context, None);
         let (mut same, mut otherwise) = (0, 0);
         for (after, (function, cfa)) in said(&image) {
             match ours.get(&after) {
@@ -120,7 +120,7 @@ fn frames_of_go_are_what_its_instructions_say() {
     let data = built("-buildmode=exe");
     let image = Image::parse(&data).expect("an ELF image");
     let context = ModuleContext::new(&image);
-    let table = frames(&image, &context, None);
+    let table = frames(&image, &&context, None);
     let mut same = 0;
     for function in image.functions().iter() {
         for (after, recipe) in recipes(&image, &context, &function) {

@@ -62,7 +62,7 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
         assert!(frames.entries.is_sorted_by_key(|entry| entry.0));
     }
     let described = ipath::lines::section(input, ".debug_frame");
-    frames(&image, &context, described.as_deref());
+    frames(&image, &&context, described.as_deref());
     if let Some(lines) = Lines::load(input, &Places::default()) {
         for function in image.functions().iter().take(FUNCTIONS) {
             lines.lookup(function.range.start);

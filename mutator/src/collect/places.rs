@@ -104,7 +104,7 @@ impl Places {
             cause,
         };
         let code = match images::of_module(module) {
-            Ok(image) => match bias_of(&image.image, mapping.range.start, mapping.offset.0) {
+            Ok(image) => match bias_of(image.image, mapping.range.start, mapping.offset.0) {
                 Some(bias) => Code::Of(image, bias),
                 None => unread("its segments are not where the file is mapped".to_owned()),
             },
@@ -252,7 +252,7 @@ impl Published {
             _ => return Code::NoImage,
         };
         match image {
-            Ok(image) => match bias_of(&image.image, Avma(self.start), self.offset) {
+            Ok(image) => match bias_of(image.image, Avma(self.start), self.offset) {
                 Some(bias) => Code::Of(image, bias),
                 None => unread("its segments are not where the file was mapped".to_owned()),
             },

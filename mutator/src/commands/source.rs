@@ -12,7 +12,7 @@ use crate::guest::Runner;
 use crate::process::Presence;
 use crate::profile::Profile;
 use crate::segment::SegmentError;
-use crate::session::{Changed, Session, SessionError};
+use crate::session::{Answering, Changed, Session, SessionError};
 use crate::stumble::stumble;
 use crate::view::{Sample, Source};
 
@@ -54,12 +54,15 @@ pub(super) struct Live {
     runner: Option<Runner>,
     over: Option<Over>,
     is_finished: bool,
+    /// Finds rules for the runtime meanwhile.
+    answering: Option<Answering>,
 }
 
 impl Live {
     /// Watches a session.
     pub(super) fn new(session: Session, at_end: AtEnd) -> Self {
         let runner = Runner::of_process(session.process());
+        let answering = Some(Answering::begin(session.process()));
         Self {
             session,
             collector: Collector::default(),
@@ -67,6 +70,7 @@ impl Live {
             runner,
             over: None,
             is_finished: false,
+            answering,
         }
     }
 
@@ -128,6 +132,7 @@ impl Live {
     /// Ends the watching: whether what was to come out is out, which is done before anything else, and the
     /// final profile, also where something stays in the target.
     pub(super) fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>) {
+        self.answering = None;
         let process = self.session.process().clone();
         // What runs the code may have been loaded since.
         self.runner = self.runner.or_else(|| Runner::of_process(&process));

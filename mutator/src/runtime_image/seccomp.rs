@@ -105,7 +105,7 @@ fn publish_maps(segment: &Segment) {
     let mut text = std::fs::read("/proc/self/maps").expect("there");
     text.resize(text.len().next_multiple_of(size_of::<TableRow>()), b'\n');
     let rows = (text.len() / size_of::<TableRow>()) as u64;
-    let head = [TABLE_OF_MAPS, 0, 0, 0, 0, rows];
+    let head = [TABLE_OF_MAPS, 0, 0, 0, 0, rows, 0];
     let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
     assert_eq!(bytes.len(), size_of::<TableHead>());
     bytes.extend(text);

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use abi::image::{FUNCTION_END, FUNCTION_JUMP, FUNCTION_MOVES, FUNCTION_REAPER};
+use abi::image::{FUNCTION_END, FUNCTION_JUMP, FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
 use serde::{Deserialize, Serialize};
@@ -110,7 +110,7 @@ pub struct ModuleDoc {
     pub code: (u64, u64),
 }
 
-/// What the entry of a function that is not measured tells: that calls have ended without a return.
+/// What the entry of a function that is not measured tells: as a rule, that calls have ended without a return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reaper {
     /// Those below its caller's frame.
@@ -121,6 +121,8 @@ pub enum Reaper {
     End,
     /// None: a stack is moved, from the entry to the exits.
     Moves,
+    /// None: libraries have come or gone.
+    Loads,
 }
 
 impl Reaper {
@@ -140,6 +142,7 @@ impl Reaper {
                 Self::Jump => FUNCTION_JUMP,
                 Self::End => FUNCTION_END,
                 Self::Moves => FUNCTION_MOVES,
+                Self::Loads => FUNCTION_LOADS,
             }
     }
 }

@@ -4,9 +4,9 @@ use std::mem::size_of;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::segment::{
-    AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS, AREA_JOURNAL, AREA_MODULES, AREA_NODES,
-    AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, FIRST_NODE, Header, Histogram, JournalEntry,
-    MAGIC, ModuleEntry, Node, STATE_SETUP, ThreadEntry, record_stride,
+    AREA_ASKED, AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS, AREA_JOURNAL, AREA_MODULES,
+    AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, Asked, FIRST_NODE, Header,
+    Histogram, JournalEntry, MAGIC, ModuleEntry, Node, STATE_SETUP, ThreadEntry, record_stride,
 };
 use abi::{ABI_VERSION, MAX_THREADS, MAX_TIMERS, PAGE};
 
@@ -28,6 +28,8 @@ pub(super) const DOCUMENT: u64 = 64 << 20;
 /// Bytes that are kept for a document to grow.
 pub(super) const DOCUMENT_SPARE: u64 = 64 << 10;
 const MODULES: u64 = 1 << 14;
+/// Return addresses that rules can be asked for: as many as the runtime keeps rules of.
+const ASKED: u64 = 1 << 16;
 /// Bytes of unwind tables: for two million functions.
 const TABLES: u64 = 32 << 20;
 /// Nodes for each path the user allows: paths share most of theirs.
@@ -49,6 +51,7 @@ impl Shape {
         items[AREA_RECORDS] = (record_stride(self.timers), records.min(u32::MAX.into()));
         items[AREA_HISTOGRAMS] = (size_of::<Histogram>() as u64, records.min(u32::MAX.into()));
         items[AREA_TABLES] = (1, TABLES);
+        items[AREA_ASKED] = (size_of::<Asked>() as u64, ASKED);
         items
     }
 

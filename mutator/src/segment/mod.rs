@@ -398,6 +398,12 @@ impl Segment {
         self.item(layout_of::AREA_THREADS, index.into(), stride, 0)
     }
 
+    /// Return address `index` that the runtime has asked for the rule of.
+    pub fn asked(&self, index: u64) -> Option<&layout_of::Asked> {
+        let stride = size_of::<layout_of::Asked>() as u64;
+        self.item(layout_of::AREA_ASKED, index, stride, 0)
+    }
+
     /// Module `index`.
     pub fn module(&self, index: u32) -> Option<&layout_of::ModuleEntry> {
         let stride = size_of::<layout_of::ModuleEntry>() as u64;

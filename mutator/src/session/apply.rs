@@ -155,9 +155,7 @@ impl Locked<'_> {
         selection: Selection,
     ) -> Result<Vec<Candidate>, SessionError> {
         let mut candidates = selection.candidates;
-        if self.wanted().exits {
-            candidates.extend(reapers(modules, selection.allowed));
-        }
+        candidates.extend(reapers(modules, self.wanted().exits, selection.allowed));
         self.plan_for_room(&mut candidates)?;
         // Those with puns last: what a pun depends on is better changed by the function that it belongs to.
         candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));

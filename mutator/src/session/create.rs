@@ -198,7 +198,7 @@ impl Session {
         let root = loader.and_then(|base| {
             let module = modules.iter().find(|m| m.range.start.0 == base)?;
             let image = crate::images::of_module(module).ok()?;
-            Some(module.bias(&image.image)?.to_avma(image.image.entry()).0)
+            Some(module.bias(image.image)?.to_avma(image.image.entry()).0)
         });
         Parameters {
             segment: self.document.segment.0.into(),

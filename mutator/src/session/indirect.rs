@@ -73,7 +73,7 @@ pub fn resolve(
         }
         for function in functions {
             let plan = plan_allowed(
-                &candidate.image.image,
+                candidate.image.image,
                 &candidate.image.context,
                 &function,
                 want,
@@ -156,7 +156,7 @@ impl Slots {
             let Ok(image) = images::of_module(module) else {
                 continue;
             };
-            let Some(bias) = module.bias(&image.image) else {
+            let Some(bias) = module.bias(image.image) else {
                 continue;
             };
             if let Ok(elf) = Elf::parse(image.image.data()) {

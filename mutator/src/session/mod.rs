@@ -1,8 +1,9 @@
 //! A session: the runtime in a target, the probes that are in, and the segment both share.
 //!
-//! Nothing runs in the background. Each change opens the session, takes its lock, stops the
+//! Nothing runs in the background but what answers the runtime while somebody watches (`answers.rs`). Each change opens the session, takes its lock, stops the
 //! target for as long as bytes are written, and lets it go.
 
+mod answers;
 mod apply;
 mod claims;
 mod create;
@@ -48,6 +49,7 @@ use crate::segment::{Document, Segment, SegmentError};
 use crate::tracee::Stopped;
 use select::select;
 
+pub use answers::Answering;
 pub use create::{Metric, Options, Where};
 pub use elsewhere::Elsewhere;
 pub use end::Ended;

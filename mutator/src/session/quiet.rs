@@ -90,8 +90,8 @@ impl Locked<'_> {
         let mut text = self.space.maps_text()?;
         text.resize(text.len().next_multiple_of(size_of::<TableRow>()), b'\n');
         let rows = (text.len() / size_of::<TableRow>()) as u64;
-        let head = [TABLE_OF_MAPS, 0, 0, 0, 0, rows];
-        const _: () = assert!(size_of::<TableHead>() == 6 * size_of::<u64>());
+        let head = [TABLE_OF_MAPS, 0, 0, 0, 0, rows, 0];
+        const _: () = assert!(size_of::<TableHead>() == 7 * size_of::<u64>());
         let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.extend(text);
         let used = &self.segment.header().tables_used;

@@ -1,5 +1,5 @@
-//! Functions that are probed besides those asked for, because calls that end without a return come
-//! through them, or stacks that are moved.
+//! Functions that are probed besides those asked for, because calls that end without a return come through them, or
+//! stacks that are moved, or the loading of libraries.
 
 use std::collections::BTreeSet;
 use std::iter::once;
@@ -16,7 +16,7 @@ use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
 
 /// Linkage names, and what their entry tells.
-const REAPERS: [(&str, Reaper); 13] = [
+const REAPERS: [(&str, Reaper); 14] = [
     // Where a C++ handler begins, and where a cleanup hands on.
     ("__cxa_begin_catch", Reaper::Frames),
     ("_Unwind_Resume", Reaper::Frames),
@@ -36,6 +36,9 @@ const REAPERS: [(&str, Reaper); 13] = [
     ("__longjmp", Reaper::Jump),
     // Where Go copies a goroutine's stack to a larger or smaller one.
     (MOVER, Reaper::Moves),
+    // What the loader calls for debuggers when it has loaded libraries or unloaded some, before any code of them runs
+    // (glibc's elf/dl-debug.c, musl's ldso/dynlink.c).
+    ("_dl_debug_state", Reaper::Loads),
 ];
 
 /// Where Rust's `catch_unwind` takes over, part of the mangled name.
@@ -58,21 +61,23 @@ fn reaper_of(name: &str) -> Option<Reaper> {
     known.map(|&(_, reaper)| reaper).or_else(rust)
 }
 
-/// The functions of the modules that tell of such ends, as far as their entry can be had.
-pub(super) fn reapers(modules: &[Module], allowed: Allowed) -> Vec<Candidate> {
+/// The functions of the modules that tell of such, as far as their entry can be had; where exits are not
+/// measured, of libraries alone.
+pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<Candidate> {
     let mut found = Vec::new();
     let own = modules.iter().enumerate().filter(|(_, m)| m.path != VDSO);
     for (index, module) in own {
         let Ok(image) = images::of_module(module) else {
             continue;
         };
-        let Some(bias) = module.bias(&image.image) else {
+        let Some(bias) = module.bias(image.image) else {
             continue;
         };
-        let functions = functions(&image.image).into_iter();
+        let functions = functions(image.image).into_iter();
+        let functions = functions.filter(|(_, reaper)| exits || *reaper == Reaper::Loads);
         for (function, reaper) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
             let want = reaper.effects();
-            let plan = plan_allowed(&image.image, &image.context, &function, want, allowed);
+            let plan = plan_allowed(image.image, &image.context, &function, want, allowed);
             if plan.refused().is_some() {
                 continue;
             }
@@ -146,7 +151,7 @@ fn functions(image: &Image<'_>) -> Vec<(Function, Reaper)> {
         let is_meant = match reaper {
             Reaper::Jump => has_libc,
             Reaper::Moves => has_go,
-            Reaper::Frames | Reaper::End => true,
+            Reaper::Frames | Reaper::End | Reaper::Loads => true,
         };
         is_meant.then_some((function, reaper))
     });

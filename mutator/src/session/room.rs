@@ -78,7 +78,7 @@ impl Candidate {
             ..self.plan.allowed
         };
         self.plan = plan_allowed(
-            &self.image.image,
+            self.image.image,
             &self.image.context,
             &function,
             want,

@@ -156,7 +156,7 @@ struct Place<'m> {
 impl<'m> Place<'m> {
     fn of_module(index: usize, module: &'m Module) -> Result<Self, String> {
         let image = images::of_module(module).map_err(|e| e.to_string())?;
-        let bias = module.bias(&image.image);
+        let bias = module.bias(image.image);
         Ok(Self {
             index,
             path: &module.path,

@@ -3,16 +3,19 @@
 //! runtime does not look for them. Other code has no unwind entries that are loaded with it, but may have some
 //! in `.debug_frame`: all of a file's, or a few functions amid others that have them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
+use abi::image::{EPOCH_OF_TABLES, SYMBOL_EPOCH};
 use abi::rule::Rule;
 use abi::segment::{AREA_TABLES, TABLE_OF_ENTRIES, TABLE_OF_RULES};
-use patcher::flow::{Recipe, frames};
+use patcher::flow::{Recipe, frame_seen, frames, frames_of, frames_seen};
 use patcher::image::Image;
-use patcher::{Avma, Bias};
+use patcher::{Avma, Bias, Svma};
 
 use super::SessionError;
 use super::locked::Locked;
+use crate::clock;
 use crate::images::{self, OpenImage};
 use crate::lines;
 use crate::process::modules::Module;
@@ -22,8 +25,12 @@ const DEBUG_FRAME: &str = ".debug_frame";
 impl Locked<'_> {
     /// Publishes tables for those of these modules that need them and have none yet.
     pub(super) fn publish_tables(&mut self, modules: &[Module]) -> Result<(), SessionError> {
+        let seen = clock::tsc();
+        let maps = self.space.maps()?;
+        let is_there = |module: &&Module| module.code.iter().all(|code| maps.contains(code));
+        let before = self.segment.header().tables_used.load(Acquire);
         let mut all_rules = Vec::new();
-        for module in modules {
+        for module in modules.iter().filter(is_there) {
             let key = (module.code_range().start.0, module.path.clone());
             if self.document.tables.contains(&key) {
                 continue;
@@ -31,31 +38,54 @@ impl Locked<'_> {
             let Ok(opened) = images::of_module(module) else {
                 continue;
             };
-            let Some(bias) = module.bias(&opened.image) else {
+            let Some(bias) = module.bias(opened.image) else {
                 continue;
             };
-            if !is_found(module, &opened.image)
-                && let Some(table) = index(module, &opened.image, bias)
+            if !is_found(module, opened.image)
+                && let Some(table) = index(module, opened.image, bias)
             {
-                self.publish(&table)?;
+                self.publish(&table, seen)?;
             }
             all_rules.push(rules(opened, bias));
             self.document.tables.push(key);
         }
         for rows in in_pieces(all_rules) {
-            self.publish(&Table::of_rules(rows))?;
+            self.publish(&Table::of_rules(rows), seen)?;
         }
-        Ok(())
+        match self.segment.header().tables_used.load(Acquire) == before {
+            true => Ok(()),
+            false => self.begin_epoch(),
+        }
+    }
+
+    /// Has the runtime make walks by the tables that have been published by now.
+    fn begin_epoch(&mut self) -> Result<(), SessionError> {
+        let at = self.symbol(SYMBOL_EPOCH)?;
+        let mut epoch = [0; size_of::<u32>()];
+        let read = self.space.memory().read(at, &mut epoch);
+        read.map_err(|e| SessionError::Memory("read", at, e))?;
+        let epoch = u32::from_le_bytes(epoch).wrapping_add(EPOCH_OF_TABLES);
+        self.write_own(&[(at, epoch.to_le_bytes().to_vec())])
+    }
+
+    /// Publishes rules of return addresses in code that was seen there at `seen`, by the time-stamp counter.
+    pub(super) fn publish_rules(
+        &mut self,
+        rules: Vec<(Avma, u64)>,
+        seen: u64,
+    ) -> Result<(), SessionError> {
+        self.publish(&Table::of_rules(rules), seen)?;
+        self.begin_epoch()
     }
 
     /// Appends a table; nothing where there is no room: paths end there then, and say so.
-    fn publish(&self, table: &Table) -> Result<(), SessionError> {
+    fn publish(&self, table: &Table, seen: u64) -> Result<(), SessionError> {
         if table.rows.is_empty() {
             return Ok(());
         }
         let used = &self.segment.header().tables_used;
         let at = used.load(Acquire);
-        let bytes: Vec<u8> = table.words().flat_map(u64::to_le_bytes).collect();
+        let bytes: Vec<u8> = table.words(seen).flat_map(u64::to_le_bytes).collect();
         if self.segment.write_bytes(AREA_TABLES, at, &bytes)? {
             used.store(at + bytes.len() as u64, Release);
         }
@@ -112,8 +142,8 @@ impl Table {
         }
     }
 
-    /// Head and rows as the segment has them.
-    fn words(&self) -> impl Iterator<Item = u64> {
+    /// Head and rows as the segment has them; the code has been seen there at `seen`, by the time-stamp counter.
+    fn words(&self, seen: u64) -> impl Iterator<Item = u64> {
         let head = [
             self.kind,
             self.code.0.0,
@@ -121,6 +151,7 @@ impl Table {
             self.frames.0.0,
             self.frames.1.0,
             self.rows.len() as u64,
+            seen,
         ];
         let rows = self.rows.iter().flat_map(|row| [row.0.0, row.1]);
         head.into_iter().chain(rows)
@@ -160,11 +191,52 @@ fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
 
 /// How the frames of calls that no loaded unwind entry covers are left.
 fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
-    let (image, context) = (&opened.image, &opened.context);
+    let image = opened.image;
     let described = lines::section(image.data(), DEBUG_FRAME);
-    let found = frames(image, context, described.as_deref()).into_iter();
+    let found = frames(image, &opened.context, described.as_deref()).into_iter();
     let rows = found.map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
     rows.collect()
+}
+
+/// How the frames of the calls that return to `asked`, ascending, are left, as far as the instructions tell.
+pub(super) fn answers(module: &Module, asked: &[Avma]) -> Vec<(Avma, u64)> {
+    rules_of(module, |opened, bias| {
+        let asked: Vec<Svma> = asked.iter().map(|&at| bias.to_svma(at)).collect();
+        frames_of(opened.image, &opened.context, &asked)
+    })
+}
+
+/// The same as far as it is quickly found; each with the bytes from the stack pointer to where rbp points to.
+pub(super) fn quick_answers(module: &Module, asked: &[(Avma, i64)]) -> Vec<(Avma, u64)> {
+    rules_of(module, |opened, bias| {
+        let asked = asked
+            .iter()
+            .map(|&(at, distance)| (bias.to_svma(at), distance));
+        frames_seen(opened.image, &asked.collect::<Vec<_>>())
+    })
+}
+
+/// The rule of a return address in `code` that the program has made itself, which begins at `start`.
+pub(super) fn generated_answer(start: Avma, code: &[u8], at: Avma, distance: i64) -> Option<u64> {
+    // It has no other addresses than those.
+    let bytes = |at: Svma| code.get(usize::try_from(at.0.checked_sub(start.0)?).ok()?..);
+    frame_seen(bytes, Svma(at.0), distance).map(|recipe| rule(recipe).encode())
+}
+
+fn rules_of(
+    module: &Module,
+    find: impl Fn(&OpenImage, Bias) -> BTreeMap<Svma, Recipe>,
+) -> Vec<(Avma, u64)> {
+    let Ok(opened) = images::of_module(module) else {
+        return Vec::new();
+    };
+    let Some(bias) = module.bias(opened.image) else {
+        return Vec::new();
+    };
+    let found = find(opened, bias).into_iter();
+    found
+        .map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()))
+        .collect()
 }
 
 fn rule(recipe: Recipe) -> Rule {

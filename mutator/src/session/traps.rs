@@ -38,7 +38,7 @@ impl Candidate {
     pub(super) fn try_traps(&mut self) {
         if self.traps && self.plan.refused().is_some() {
             let image = self.image;
-            self.plan.allow_traps(&image.image, &image.context);
+            self.plan.allow_traps(image.image, &image.context);
         }
     }
 }

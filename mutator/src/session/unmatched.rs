@@ -63,7 +63,7 @@ pub(super) fn near(
         return defined;
     }
     let mut names = Vec::new();
-    for name in images.flat_map(|i| pattern.suggestions(&i.image, MOST)) {
+    for name in images.flat_map(|i| pattern.suggestions(i.image, MOST)) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -80,7 +80,7 @@ fn definitions(pattern: &Pattern, modules: &[Module]) -> Vec<String> {
     };
     let imports = |module: &&Module| {
         pattern.module_matches(module.file_name())
-            && images::of_module(module).is_ok_and(|i| imports(&i.image, name))
+            && images::of_module(module).is_ok_and(|i| imports(i.image, name))
     };
     if !modules.iter().any(|m| imports(&m)) {
         return Vec::new();
@@ -90,7 +90,7 @@ fn definitions(pattern: &Pattern, modules: &[Module]) -> Vec<String> {
     };
     let has_it = |module: &&Module| {
         let image = images::of_module(module);
-        module.path != VDSO && image.is_ok_and(|i| !plain.select(&i.image, "").is_empty())
+        module.path != VDSO && image.is_ok_and(|i| !plain.select(i.image, "").is_empty())
     };
     let found = modules.iter().filter(has_it).take(MOST);
     found.map(|m| format!("{}!{name}", m.file_name())).collect()

@@ -6,6 +6,7 @@
 //! as it was. A function without a return counts where such a function calls it, or the program's entry hands it
 //! over. What is after a call in it is its own where the callee has been seen to return elsewhere.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
@@ -32,6 +33,9 @@ const LARGEST: u64 = 64 << 20;
 
 /// Most bytes up to the next start that are taken for one function.
 const LONGEST: u64 = 256 << 10;
+
+/// Bytes before and after a return address in which its function is looked for, in turn.
+const WINDOWS: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
 
 /// Where less than this part of the code is not known, only that is swept.
 const LITTLE: u64 = 8;
@@ -64,20 +68,39 @@ struct Followed {
 }
 
 /// Where functions may start that are not known, each with what following it shows.
-struct Search {
-    known: Known,
+struct Search<'k> {
+    known: Cow<'k, Known>,
     starts: Vec<Svma>,
     /// Those that are called, as far as a sweep of the code tells.
     called: HashSet<Svma>,
     followed: BTreeMap<Svma, Followed>,
 }
 
-impl Search {
-    /// `None` where there is too much to look through, or nothing.
+impl<'k> Search<'k> {
+    /// In all code; `None` where there is too much to look through, or nothing.
     fn of(image: &Image<'_>, context: &ModuleContext<'_>) -> Option<Self> {
         let known = Known::of(image);
         let gaps = known.gaps(image);
-        let (mut starts, called) = starts(image, context, &known, &gaps)?;
+        Self::among(image, context, Cow::Owned(known), &gaps)
+    }
+
+    /// In these gaps between known code alone.
+    fn within(
+        image: &Image<'_>,
+        context: &ModuleContext<'_>,
+        known: &'k Known,
+        gaps: &[Range<Svma>],
+    ) -> Option<Self> {
+        Self::among(image, context, Cow::Borrowed(known), gaps)
+    }
+
+    fn among(
+        image: &Image<'_>,
+        context: &ModuleContext<'_>,
+        known: Cow<'k, Known>,
+        gaps: &[Range<Svma>],
+    ) -> Option<Self> {
+        let (mut starts, called) = starts(image, context, &known, gaps)?;
         let is_function = |at| is_known_function(&known, &called, at);
         let followed = |starts: &[Svma]| -> BTreeMap<Svma, Followed> {
             let each = starts.iter().copied().take(MOST);
@@ -154,9 +177,66 @@ fn nameless(range: Range<Svma>) -> Function {
 
 /// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
 pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeMap<Svma, Recipe> {
-    let Some(search) = Search::of(image, context) else {
-        return BTreeMap::new();
-    };
+    let search = Search::of(image, context);
+    search.map_or_else(BTreeMap::new, |search| recipes_of(image, context, &search))
+}
+
+/// Is there too much code that neither symbols nor unwind entries tell, for all of it to be looked through?
+pub fn is_too_large(image: &Image<'_>) -> bool {
+    len(&Known::of(image).gaps(image)) > LARGEST
+}
+
+/// The same as [`unnamed_recipes`] for code of which there is too much to be looked through as a whole, around these return addresses,
+/// which are ascending.
+pub fn unnamed_recipes_around(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    asked: &[Svma],
+) -> BTreeMap<Svma, Recipe> {
+    let mut found = BTreeMap::new();
+    if asked.is_empty() {
+        return found;
+    }
+    let mut known = Known::of(image);
+    let gaps = known.gaps(image);
+    if len(&gaps) <= LARGEST {
+        return found;
+    }
+    known.is_part = true;
+    for window in WINDOWS {
+        let left: Vec<Svma> = asked
+            .iter()
+            .copied()
+            .filter(|at| !found.contains_key(at))
+            .collect();
+        for near in left.chunk_by(|a, b| b.0 - a.0 < window) {
+            let around = Svma(near[0].0.saturating_sub(window))..near[near.len() - 1].plus(window);
+            // No function is followed further.
+            known.code = parts(&gaps, &around);
+            let windows = known.code.clone();
+            let Some(search) = Search::within(image, context, &known, &windows) else {
+                continue;
+            };
+            found.append(&mut recipes_of(image, context, &search));
+        }
+    }
+    found
+}
+
+/// What of ranges, ordered and apart, lies in another.
+fn parts(ranges: &[Range<Svma>], of: &Range<Svma>) -> Vec<Range<Svma>> {
+    let first = ranges.partition_point(|range| range.end <= of.start);
+    let rest = ranges[first..].iter();
+    rest.take_while(|range| range.start < of.end)
+        .map(|range| range.start.max(of.start)..range.end.min(of.end))
+        .collect()
+}
+
+fn recipes_of(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    search: &Search<'_>,
+) -> BTreeMap<Svma, Recipe> {
     let followed = &search.followed;
     let mut found = BTreeMap::new();
     let mut vouched: Vec<Svma> = vec![image.entry()];
@@ -222,7 +302,7 @@ fn range(known: &Known, starts: &[Svma], start: Svma) -> Option<Range<Svma>> {
 
 /// What functions of which the bounds are known call; nothing where there is too much of them.
 fn called_by_known(image: &Image<'_>, known: &Known) -> Vec<Svma> {
-    if len(&known.code) > LARGEST {
+    if known.is_part || len(&known.code) > LARGEST {
         return Vec::new();
     }
     let ranges = image.functions().iter().map(|function| function.range);
@@ -247,11 +327,14 @@ fn handed_over(image: &Image<'_>) -> Vec<Svma> {
 }
 
 /// Code of which the bounds are known.
+#[derive(Clone)]
 struct Known {
     /// Ordered by start; the one before an address tells whether one of those before covers it.
     ranges: Vec<Range<Svma>>,
-    /// All code, ordered and apart.
+    /// The code that is looked at, ordered and apart.
     code: Vec<Range<Svma>>,
+    /// Is that only a part of all?
+    is_part: bool,
 }
 
 impl Known {
@@ -265,7 +348,12 @@ impl Known {
             range.end = end;
         }
         let code = image.code();
-        Self { ranges, code }
+        let is_part = false;
+        Self {
+            ranges,
+            code,
+            is_part,
+        }
     }
 
     fn covers(&self, at: Svma) -> bool {
@@ -307,7 +395,7 @@ fn starts(
     known: &Known,
     gaps: &[Range<Svma>],
 ) -> Option<(Vec<Svma>, HashSet<Svma>)> {
-    let is_little = len(gaps).saturating_mul(LITTLE) < len(&known.code);
+    let is_little = known.is_part || len(gaps).saturating_mul(LITTLE) < len(&known.code);
     let swept = if is_little { gaps } else { &known.code };
     if gaps.is_empty() || len(swept) > LARGEST {
         return None;
@@ -424,11 +512,11 @@ fn verdict(flow: &Flow, heights: &Heights, own: &Own) -> Verdict {
         if !ends_block(insn) && !is_call(insn) && !flow.contains(insn.next_ip()) {
             return Verdict::Wrong;
         }
+        // A jump to a part elsewhere can be with a frame. Where the return address has been taken off the stack, it
+        // may be put anywhere.
         let is_return = insn.flow_control() == FlowControl::Return;
-        let is_out = is_jump(insn) && !flow.contains(insn.near_branch_target());
-        // A jump to a part elsewhere can be with a frame.
         let is_wrong = |height: i64| height > 0 || is_return && !is_as_at_entry(heights, index);
-        if (is_return || is_out) && heights.before(index).is_some_and(is_wrong) {
+        if heights.before(index).is_some_and(is_wrong) {
             return Verdict::Wrong;
         }
     }

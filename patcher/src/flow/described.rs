@@ -73,7 +73,7 @@ fn of_calls<R: Reader<Offset = usize>>(
 
 /// The row as a recipe, where it is one: the return address below the canonical frame address, which
 /// hangs on rsp or rbp.
-fn recipe(row: &UnwindTableRow<usize>) -> Option<Recipe> {
+pub(super) fn recipe(row: &UnwindTableRow<usize>) -> Option<Recipe> {
     const WORD: i64 = 8;
     match row.register(X86_64::RA) {
         Some(RegisterRule::Undefined) => return Some(Recipe::Outermost),

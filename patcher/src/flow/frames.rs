@@ -1,8 +1,9 @@
 //! How the frames of all calls are left in code that has no unwind entries which are loaded with it.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
-use super::bounds::unnamed_recipes;
+use super::bounds::{is_too_large, unnamed_recipes};
 use super::described::described;
 use super::fibers::fiber_roots;
 use super::go_frames;
@@ -16,16 +17,22 @@ use crate::image::Image;
 const FUNCTIONS: usize = 50_000;
 
 /// The recipes of calls in code without loaded unwind entries, by return address. Go's runtime tells
-/// them, or the compiler in the section `debug_frame`, else the instructions.
-pub fn frames(
-    image: &Image<'_>,
-    context: &ModuleContext<'_>,
+/// them, or the compiler in the section `debug_frame`, else the instructions. `context` is asked for only if there is
+/// such code, and not too much of it.
+pub fn frames<'d>(
+    image: &Image<'d>,
+    context: &impl Deref<Target = ModuleContext<'d>>,
     debug_frame: Option<&[u8]>,
 ) -> BTreeMap<Svma, Recipe> {
     let gaps = image.uncovered_calls();
     let mut found = BTreeMap::new();
+    let mut is_by_demand = false;
     if !gaps.is_empty() {
-        found = unnamed_recipes(image, context);
+        // Of too large a module each is looked up as it is asked for (`asked.rs`).
+        is_by_demand = is_too_large(image);
+        if !is_by_demand {
+            found = unnamed_recipes(image, context);
+        }
         found.extend(
             fiber_roots(image)
                 .into_iter()
@@ -42,7 +49,7 @@ pub fn frames(
         });
         let named = match stated {
             Some(stated) => stated,
-            None if looked_at < FUNCTIONS => {
+            None if looked_at < FUNCTIONS && !is_by_demand => {
                 looked_at += 1;
                 recipes(image, context, function)
             }
@@ -55,6 +62,8 @@ pub fn frames(
     if let Some(section) = debug_frame {
         found.extend(described(image, section));
     }
-    found.extend(go_frames::outermost(image, context));
+    if image.pclntab().is_some() {
+        found.extend(go_frames::outermost(image, context));
+    }
     found
 }

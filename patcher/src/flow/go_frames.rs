@@ -62,7 +62,7 @@ pub fn recipes(
 }
 
 /// Where nothing is called from: where goroutines return to, and the calls of what runs first on a stack
-/// (runtime/asm_amd64.s, `rt0_go`, `goexit`; runtime/sys_linux_amd64.s, `clone`).
+/// (runtime/asm_amd64.s, `rt0_go`, `goexit`; runtime/sys_linux_amd64.s, `clone`), in a program of Go's.
 pub fn outermost(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<(Svma, Recipe)> {
     const FIRST: [&str; 6] = [
         "runtime.rt0_go",
@@ -72,9 +72,6 @@ pub fn outermost(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<(Svma, R
         "runtime.goexit",
         "runtime.goexit.abi0",
     ];
-    if image.pclntab().is_none() {
-        return Vec::new();
-    }
     let first = image.functions().with_name(|name| FIRST.contains(&name));
     let calls = first.iter().flat_map(|function| {
         let swept = sweep::linear(image, std::slice::from_ref(&function.range));

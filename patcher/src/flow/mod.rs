@@ -1,10 +1,12 @@
 //! Control flow of one function: its instructions, where branches land, where it is left.
 
 mod address_set;
+mod asked;
 mod bounds;
 mod branch;
 mod continued;
 mod described;
+mod epilogue;
 mod exit;
 mod fibers;
 mod foreign;
@@ -33,6 +35,7 @@ use crate::image::Image;
 use crate::insn::{is_jump, is_landing_marker};
 use branch::branches;
 
+pub use asked::{frame_seen, frames_of, frames_seen};
 pub use bounds::{unnamed_function, unnamed_recipes};
 pub use branch::Branch;
 pub use exit::{Leave, LeaveKind};

@@ -15,6 +15,9 @@ use crate::function::Function;
 use crate::image::Image;
 use crate::insn::is_call;
 
+/// Bytes of a word on the stack.
+const WORD: i64 = 8;
+
 /// How the frame of a call's return address is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
@@ -78,13 +81,30 @@ fn jumps_into_another(image: &Image<'_>, flow: &Flow) -> bool {
 }
 
 /// Does a return show that the stack was not as at an entry where `flow` begins? Then that is a place in another
-/// function, with a name of its own.
-fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
+/// function, with a name of its own. So it is where the return address is taken off the stack: it may be put elsewhere.
+pub(super) fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
     let mut insns = flow.insns.iter().enumerate();
     insns.any(|(index, insn)| {
         let is_return = insn.flow_control() == FlowControl::Return;
-        is_return && heights.before(index).is_some_and(|height| height != 0)
+        let is_wrong = |height: i64| height > 0 || is_return && height != 0;
+        heights.before(index).is_some_and(is_wrong)
     })
+}
+
+/// The recipe of the call of this index by the stack pointer, where the unwind tables have `stated` for it, by the
+/// frame pointer: the height of the stack is the same each time, and the instructions agree with the tables on where
+/// the frame pointer is.
+pub(super) fn by_stack_pointer(heights: &Heights, index: usize, stated: Frame) -> Option<Recipe> {
+    let height = heights.before(index).filter(|&height| height <= 0)?;
+    let pointer = heights.frame_pointer_before(index)?;
+    let saved = match heights.caller_frame_pointer_before(index) {
+        CallerFramePointer::At(at) => at - WORD,
+        _ => return None,
+    };
+    let agrees = i64::from(stated.cfa) == WORD - pointer
+        && i64::from(stated.caller_frame_pointer) * WORD == saved;
+    let cfa = i32::try_from(WORD - height).ok().filter(|_| agrees)?;
+    Some(Recipe::FromStackPointer(Frame { cfa, ..stated }))
 }
 
 /// The recipes of those calls and system calls of `flow` whose index is wanted; its stack heights are these.
@@ -120,7 +140,6 @@ pub(super) fn of_heights(
 }
 
 fn recipe(heights: &Heights, index: usize) -> Option<Recipe> {
-    const WORD: i64 = 8;
     // Heights count from the slot of the return address, which is the last word below the CFA.
     let words = match heights.caller_frame_pointer_before(index) {
         CallerFramePointer::InPlace => 0,

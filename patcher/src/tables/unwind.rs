@@ -189,7 +189,12 @@ impl<'d> Unwind<'d> {
         self.at_row(at, is_undefined).unwrap_or(false)
     }
 
-    fn at_row<R>(&self, at: Svma, read: impl Fn(&UnwindTableRow<usize>) -> R) -> Option<R> {
+    /// What `read` makes of the row of the instruction `at`.
+    pub(crate) fn at_row<R>(
+        &self,
+        at: Svma,
+        read: impl Fn(&UnwindTableRow<usize>) -> R,
+    ) -> Option<R> {
         thread_local! {
             // Ten kilobytes to set up, for an answer that takes a microsecond.
             static CONTEXT: RefCell<UnwindContext<usize>> = RefCell::new(UnwindContext::new());

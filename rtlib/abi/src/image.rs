@@ -26,6 +26,14 @@ pub const SYMBOL_FUNCTIONS: &str = "ipath_functions";
 pub const SYMBOL_MAPS: &str = "ipath_maps";
 /// `u32`, 1 once a stack has been seen that is not a thread's own.
 pub const SYMBOL_COROUTINES: &str = "ipath_coroutines";
+/// `u64`, the epoch of the rules by which walks are made. Its first half is the command's, which adds
+/// [`EPOCH_OF_TABLES`] to it when it has published tables; the second half is the runtime's.
+pub const SYMBOL_EPOCH: &str = "ipath_epoch";
+
+/// What the command adds to the epoch's first half, a `u32` that may wrap around: function ids are less.
+pub const EPOCH_OF_TABLES: u32 = 1 << 16;
+/// What the runtime adds to the epoch as a whole.
+pub const EPOCH_OF_MAPS: u64 = 1 << 32;
 
 /// First word of the alive page in the process the session was made for.
 pub const ALIVE: u64 = 0x6976_6c61_6874_6170;
@@ -109,6 +117,9 @@ pub const FUNCTION_END: u32 = 8;
 /// exits are patched, too.
 pub const FUNCTION_MOVES: u32 = 16;
 
+/// With [`FUNCTION_REAPER`]: nothing is left, but libraries have been loaded or unloaded.
+pub const FUNCTION_LOADS: u32 = 32;
+
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.
 pub const THREAD_SAVED_RSP: usize = 1024 + 72;
@@ -167,6 +178,7 @@ pub struct TrapActions {
 }
 
 const _: () = {
+    assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<TrapSlot>() == 16);
     assert!(size_of::<TrapActions>() == 64);
     assert!(size_of::<Parameters>() == 72 + 8 * MAX_TIMERS + 32 + 8 * AREAS);

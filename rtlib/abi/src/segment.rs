@@ -88,6 +88,10 @@ pub struct Header {
     pub histograms_used: AtomicU64,
     /// Bytes of unwind tables published by the command.
     pub tables_used: AtomicU64,
+    /// Return addresses that the runtime has asked for a rule of.
+    pub asked_used: AtomicU64,
+    /// How many of those the command has dealt with.
+    pub asked_done: AtomicU64,
     /// Calls that could not be recorded for want of a thread's record.
     pub missed: AtomicU64,
     /// Where each area lies, indexed by the `AREA_*` values.
@@ -110,7 +114,7 @@ pub const STATE_ENDED: u32 = 3;
 pub const STATE_LEAVING: u32 = 4;
 
 /// Number of areas.
-pub const AREAS: usize = 9;
+pub const AREAS: usize = 10;
 /// Area of [`JournalEntry`].
 pub const AREA_JOURNAL: usize = 0;
 /// Area of bytes: the first slot of the session document, JSON.
@@ -129,6 +133,8 @@ pub const AREA_RECORDS: usize = 6;
 pub const AREA_HISTOGRAMS: usize = 7;
 /// Area of bytes: a [`TableHead`] with its [`TableRow`]s, and the next, up to `tables_used`.
 pub const AREA_TABLES: usize = 8;
+/// Area of [`Asked`].
+pub const AREA_ASKED: usize = 9;
 
 /// Most bytes one journal entry can change.
 pub const JOURNAL_BYTES: usize = 24;
@@ -202,6 +208,19 @@ pub struct ModuleEntry {
     pub path: [AtomicU64; MODULE_PATH / 8],
 }
 
+/// A return address of which the runtime asks for a rule: it has none, or one that costs more than it need.
+#[repr(C)]
+pub struct Asked {
+    /// The address; stored last, so 0 means not yet asked.
+    pub address: AtomicU64,
+    /// Bytes from the stack pointer after the return to what rbp points to, where that is a word of the stack that may
+    /// be this frame's saved frame pointer; else [`NO_FRAME_POINTER`].
+    pub frame_pointer: AtomicU64,
+}
+
+/// See [`Asked`].
+pub const NO_FRAME_POINTER: u64 = u64::MAX;
+
 /// A search table for code whose file has none, ordered by address.
 #[repr(C)]
 pub struct TableHead {
@@ -217,6 +236,8 @@ pub struct TableHead {
     pub frames_end: AtomicU64,
     /// How many [`TableRow`]s follow.
     pub rows: AtomicU64,
+    /// The time-stamp counter when the code was seen to be mapped there: not that of what has come since.
+    pub seen_tsc: AtomicU64,
 }
 
 /// Rows are unwind entries.
@@ -332,7 +353,7 @@ const _: () = {
     assert!(crate::MAX_THREADS <= 1 << 16 && crate::MAX_FUNCTIONS <= 1 << 16);
     assert!(size_of::<RecordTimer>() == 64);
     assert!(size_of::<Histogram>() == 512);
-    assert!(size_of::<TableHead>() == 48);
+    assert!(size_of::<TableHead>() == 56);
     assert!(size_of::<TableRow>() == 16);
     assert!(record_stride(MAX_TIMERS) == 320);
 };

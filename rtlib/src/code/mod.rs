@@ -2,10 +2,13 @@
 //!
 //! Nothing here knows of a thread or its stack.
 
+pub mod asked;
 pub mod cfi;
 pub mod coroutines;
+pub mod epoch;
 pub mod frame_pointer;
 pub mod modules;
 pub mod published;
+pub mod range;
 pub mod return_address;
 pub mod rules;

@@ -4,89 +4,41 @@ use core::cell::UnsafeCell;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::segment::{AREA_MODULES, MODULE_PATH, ModuleEntry, TABLE_OF_ENTRIES, TableRow};
+use abi::rule;
+use abi::segment::{AREA_MODULES, MODULE_PATH, ModuleEntry};
 
-use super::cfi::{self, Fde, Region};
+use super::epoch;
+use super::range::{self, Range, Ranges, Tables};
+use super::rules::RULES;
 use crate::arch::clock;
+use crate::os::hash;
 use crate::os::lock::Lock;
 use crate::os::maps::{self, Mapping};
-use crate::os::{foreign, shared, sys};
+use crate::os::{shared, sys};
 
 /// Executable memory and its unwind tables.
 pub static MODULES: Modules = Modules::new();
 
-/// Executable mappings that are told apart; code in further ones has no unwind tables.
-const RANGES: usize = 2048;
-
-/// An executable mapping.
-#[derive(Clone, Copy)]
-pub struct Range {
-    /// First address.
-    pub start: u64,
-    /// First address after it.
-    pub end: u64,
-    /// Where its unwind tables are, if it has any.
-    pub tables: Option<Tables>,
-}
-
-/// Unwind tables of a module.
-#[derive(Clone, Copy)]
-pub struct Tables {
-    index: Index,
-    /// What holds `.eh_frame`, and `.eh_frame_hdr` if there is one.
-    pub region: Region,
-}
-
-/// How the entry of an address is found.
-#[derive(Clone, Copy)]
-enum Index {
-    /// By the table of the `.eh_frame_hdr` at this address.
-    Header(u64),
-    /// By one that the command has made.
-    Published(&'static [TableRow]),
-}
-
-impl Tables {
-    /// The entry that covers `pc`.
-    pub fn find(&self, pc: u64) -> Option<Fde> {
-        match self.index {
-            Index::Header(header) => cfi::find_fde(self.region, header, pc),
-            Index::Published(rows) => cfi::find_fde_in(self.region, rows, pc),
-        }
-    }
-
-    /// Address of `.eh_frame_hdr`, where there is one.
-    pub fn header(&self) -> Option<u64> {
-        match self.index {
-            Index::Header(header) => Some(header),
-            Index::Published(_) => None,
-        }
-    }
-
-    /// Those that the command has published for the code at `address`.
-    fn published(address: u64) -> Option<Self> {
-        shared::tables().find_map(|(head, rows)| {
-            let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
-            let is_for = of(&head.start) <= address && address < of(&head.end);
-            if of(&head.kind) != TABLE_OF_ENTRIES || !is_for {
-                return None;
-            }
-            // SAFETY: the command has found these entries in a loaded segment of the module.
-            let region = unsafe { Region::new(of(&head.frames), of(&head.frames_end)) };
-            Some(Self {
-                index: Index::Published(rows),
-                region,
-            })
-        })
-    }
-}
-
 /// Ticks of the time-stamp counter, some 20 ms.
 pub const A_WHILE: u64 = 1 << 26;
 
+/// The longest time between two readings of the maps for what has been found to be no code, a second.
+const LONGEST_WHILE: u64 = A_WHILE << 6;
+
+/// Addresses that are remembered to be in no code.
+const NOWHERE: usize = 64;
+
+/// Part of the time that reading the maps may take for such ones.
+const PART: u64 = 8;
+
 struct List {
-    ranges: [Range; RANGES],
-    len: usize,
+    /// As they are, and as they were before the maps were last read; which is which.
+    ranges: [Ranges; 2],
+    turn: usize,
+    /// Pages that held no code when the maps were last read; in any place, 0 where there is none.
+    nowhere: [u64; NOWHERE],
+    /// For how long that is taken to be so: longer each time that nothing has changed.
+    patience: u64,
     /// Bytes of published tables at that time.
     tables: u64,
     /// The same when the maps were last read.
@@ -110,16 +62,13 @@ unsafe impl Sync for Modules {}
 impl Modules {
     /// Nothing seen yet.
     pub const fn new() -> Self {
-        const NONE: Range = Range {
-            start: 0,
-            end: 0,
-            tables: None,
-        };
         Self {
             lock: Lock::new(),
             list: UnsafeCell::new(List {
-                ranges: [NONE; RANGES],
-                len: 0,
+                ranges: [const { Ranges::new() }; 2],
+                turn: 0,
+                nowhere: [0; NOWHERE],
+                patience: 0,
                 tables: 0,
                 parsed: 0,
                 is_whole: false,
@@ -130,22 +79,46 @@ impl Modules {
         }
     }
 
-    /// The executable mapping that holds `address`. The maps are read again where none is known:
-    /// a library may have been loaded since.
+    /// The executable mapping that holds `address`. The maps are read again where none is known: a library may have
+    /// been loaded since.
     ///
     /// Runs with signals blocked, so that the lock's holder cannot be interrupted by a taker.
     pub fn find(&self, address: u64) -> Option<Range> {
         self.with(|list| {
-            let tables = shared::tables_used();
-            if list.tables == tables
-                && let Some(range) = list.find(address)
-            {
-                return Some(range);
-            }
-            list.tables = tables;
-            list.refresh();
-            list.find(address)
+            list.known(address).or_else(|| {
+                list.tables = shared::tables_used();
+                list.refresh();
+                list.find(address)
+            })
         })
+    }
+
+    /// The same for a return address: where there was no code when the maps were last read, they are read again only
+    /// when some time has passed, a small part of which that takes.
+    pub fn find_code(&self, address: u64) -> Option<Range> {
+        let is_hopeless = |list: &mut List| {
+            list.known(address).is_none()
+                && list.is_nowhere(address)
+                && !list.is_older(list.patience)
+        };
+        if self.with(is_hopeless) {
+            return None;
+        }
+        let found = self.find(address);
+        if found.is_none() {
+            self.with(|list| list.note_nowhere(address));
+        }
+        found
+    }
+
+    /// Whether no code is to be expected any more where none has been found.
+    pub fn is_settled(&self) -> bool {
+        self.with(|list| list.patience >= LONGEST_WHILE || !sys::may_call())
+    }
+
+    /// Reads the maps again: code may have come or gone.
+    pub fn refresh(&self) {
+        self.with(List::refresh);
     }
 
     /// The same among those seen so far.
@@ -156,7 +129,7 @@ impl Modules {
     /// Reads the maps again if they were last read some time ago: what was there then may have been unloaded.
     pub fn read_sometimes(&self) {
         self.with(|list| {
-            if clock::now().wrapping_sub(list.read_at) > A_WHILE {
+            if list.is_older(A_WHILE) {
                 list.refresh();
             }
         });
@@ -190,11 +163,27 @@ impl Default for Modules {
 
 impl List {
     fn find(&self, address: u64) -> Option<Range> {
-        // Ordered by address, as the kernel lists them.
-        let known = self.ranges.get(..self.len)?;
-        let after = known.partition_point(|r| r.start <= address);
-        let range = known.get(after.checked_sub(1)?)?;
-        (address < range.end).then_some(*range)
+        self.ranges.get(self.turn)?.find(address).copied()
+    }
+
+    /// What is known of an address, with the tables that are published by now.
+    fn known(&self, address: u64) -> Option<Range> {
+        (self.tables == shared::tables_used()).then(|| self.find(address))?
+    }
+
+    /// Whether the maps were last read longer ago than that.
+    fn is_older(&self, than: u64) -> bool {
+        clock::now().wrapping_sub(self.read_at) > than
+    }
+
+    fn is_nowhere(&self, address: u64) -> bool {
+        let page = address & !(abi::PAGE - 1);
+        page != 0 && self.nowhere[nowhere_slot(page)] == page
+    }
+
+    fn note_nowhere(&mut self, address: u64) {
+        let page = address & !(abi::PAGE - 1);
+        self.nowhere[nowhere_slot(page)] = page;
     }
 
     fn refresh(&mut self) {
@@ -207,6 +196,12 @@ impl List {
         {
             self.times_read += 1;
         }
+        let began = clock::now();
+        // Where nothing tells of what is loaded, the command has looked last.
+        let since = match self.is_whole && sys::may_call() {
+            true => began,
+            false => 0,
+        };
         let mut is_begun = false;
         // The mapping at offset 0 of the file last seen: the file's ELF header, if it is one.
         let mut head: Option<Mapping> = None;
@@ -214,7 +209,8 @@ impl List {
             if !is_begun {
                 // Where the maps cannot be read, what was known stays.
                 is_begun = true;
-                self.len = 0;
+                self.turn ^= 1;
+                self.now().clear();
             }
             let is_file = path.first() == Some(&b'/') || path == b"[vdso]";
             if is_file && mapping.offset == 0 && mapping.read {
@@ -224,19 +220,12 @@ impl List {
             if !mapping.execute || !mapping.read {
                 return true;
             }
+            let mut range = Range::new(&mapping, since).known_as(self.before().find(mapping.start));
             let own_head = head.filter(|h| is_file && h.inode == mapping.inode);
             // SAFETY: the head is a mapping of this process that may be read.
-            let tables = own_head
-                .and_then(|h| unsafe { tables(h) })
-                .or_else(|| Tables::published(mapping.start));
-            if let Some(slot) = self.ranges.get_mut(self.len) {
-                *slot = Range {
-                    start: mapping.start,
-                    end: mapping.end,
-                    tables,
-                };
-                self.len += 1;
-            }
+            let own = own_head.and_then(|h| unsafe { range::tables(h) });
+            range.tables = own.or_else(|| Tables::published(&range));
+            self.now().push(range);
             if is_file && shared::is_mapped() {
                 publish(mapping, path);
             }
@@ -244,103 +233,50 @@ impl List {
         });
         self.is_whole = read.is_some();
         self.read_at = clock::now();
-    }
-}
-
-/// The beginning of a mapped file, read at once: its ELF header and, as a rule, all program headers.
-struct Head {
-    mapping: Mapping,
-    read: [u8; Self::MOST],
-    len: usize,
-}
-
-impl Head {
-    const MOST: usize = 2048;
-
-    /// # Safety
-    /// The mapping can be read, or has been a moment before.
-    unsafe fn read(mapping: Mapping) -> Self {
-        let mut read = [0; Self::MOST];
-        let room = mapping.end.saturating_sub(mapping.start);
-        let wanted = read.len().min(room as usize);
-        // SAFETY: the caller's promise.
-        let len = read
-            .get_mut(..wanted)
-            .map_or(0, |to| unsafe { foreign::read(mapping.start, to) });
-        Self { mapping, read, len }
-    }
-
-    fn start(&self) -> u64 {
-        self.mapping.start
-    }
-
-    /// So many bytes at an offset of the file.
-    fn bytes<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
-        let end = offset.checked_add(N as u64)?;
-        if end <= self.len as u64 {
-            return self
-                .read
-                .get(offset as usize..end as usize)?
-                .try_into()
-                .ok();
+        if self.is_whole && is_begun {
+            let took = self.read_at.saturating_sub(began);
+            self.compare(took * PART);
         }
-        let at = self.mapping.start.checked_add(offset)?;
-        if at.checked_add(N as u64)? > self.mapping.end {
-            return None;
-        }
-        // SAFETY: inside the mapping, which can be read.
-        unsafe { foreign::read_array(at) }
     }
 
-    fn u64(&self, offset: u64) -> Option<u64> {
-        self.bytes(offset).map(u64::from_le_bytes)
+    fn now(&mut self) -> &mut Ranges {
+        &mut self.ranges[self.turn & 1]
     }
-}
 
-/// Finds the unwind tables of the ELF image whose header is at the start of `head`.
-///
-/// # Safety
-/// `head` is mapped and readable, and if it is an ELF header its loaded segments are.
-unsafe fn tables(head: Mapping) -> Option<Tables> {
-    const LOAD: u32 = 1;
-    const EH_FRAME: u32 = 0x6474_e550;
-    const HEADER_LEN: u64 = 56;
-    // SAFETY: the caller's promise.
-    let head = unsafe { Head::read(head) };
-    if head.bytes(0)? != *b"\x7fELF\x02" {
-        return None;
+    fn before(&self) -> &Ranges {
+        &self.ranges[!self.turn & 1]
     }
-    let table = head.u64(32)?;
-    let count = u64::from(u16::from_le_bytes(head.bytes(56)?));
-    let place = |index: u64, offset: u64| table.checked_add(index * HEADER_LEN + offset);
-    let kind_of = |index| Some(u32::from_le_bytes(head.bytes(place(index, 0)?)?));
-    let field = |index, offset| head.u64(place(index, offset)?);
-    let mut bias = None;
-    for index in 0..count {
-        let kind = kind_of(index)?;
-        if kind == LOAD && bias.is_none() {
-            let (offset, address) = (field(index, 8)?, field(index, 16)?);
-            bias = Some(head.start().wrapping_sub(address.wrapping_sub(offset)));
+
+    /// Begins another epoch where rules are of code that is not there any more, or may have one by now.
+    fn compare(&mut self, patience: u64) {
+        let [now, before] = [self.turn, self.turn ^ 1].map(|turn| &self.ranges[turn & 1]);
+        let pairs = now.known().iter().zip(before.known());
+        let is_same = now.known().len() == before.known().len()
+            && pairs.into_iter().all(|(range, old)| range.is_same(old));
+        if is_same {
+            self.patience = (self.patience * 2).clamp(patience.min(LONGEST_WHILE), LONGEST_WHILE);
+            return;
         }
-        if kind != EH_FRAME {
-            continue;
-        }
-        let header = field(index, 16)?;
-        for load in 0..count {
-            let start = field(load, 16)?;
-            let len = field(load, 32)?;
-            if kind_of(load)? == LOAD && start <= header && header < start.checked_add(len)? {
-                let start = start.wrapping_add(bias?);
-                // SAFETY: a loadable segment of an image that is loaded, by the caller's promise.
-                let region = unsafe { Region::new(start, start.checked_add(len)?) };
-                return Some(Tables {
-                    index: Index::Header(header.wrapping_add(bias?)),
-                    region,
-                });
+        let is_old = |pc: u64, word: u64| {
+            let address = pc.wrapping_sub(1);
+            match (now.find(address), before.find(address)) {
+                (Some(range), Some(old)) => !range.is_same(old),
+                (None, Some(_)) => true,
+                (Some(_), None) => rule::kind(word) == rule::STOP,
+                (None, None) => false,
             }
+        };
+        if RULES.forget(is_old) != 0 {
+            epoch::begin();
         }
+        self.patience = patience;
+        self.nowhere = [0; NOWHERE];
     }
-    None
+}
+
+/// Where a page is noted, among others.
+fn nowhere_slot(page: u64) -> usize {
+    hash::slot(page, NOWHERE.trailing_zeros())
 }
 
 /// Writes a mapping into the segment, for the command to symbolize addresses by, unless it stands

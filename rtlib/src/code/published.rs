@@ -5,13 +5,18 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::rule::Rule;
 use abi::segment::TABLE_OF_RULES;
 
+use super::range::Range;
 use crate::os::shared;
 
-/// The rule of a return address.
-pub fn rule_of(pc: u64) -> Option<Rule> {
+/// The rule of a return address in this code.
+pub fn rule_of(range: &Range, pc: u64) -> Option<Rule> {
     let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
     shared::tables().find_map(|(head, rows)| {
-        if of(&head.kind) != TABLE_OF_RULES || pc <= of(&head.start) || of(&head.end) < pc {
+        if of(&head.kind) != TABLE_OF_RULES
+            || pc <= of(&head.start)
+            || of(&head.end) < pc
+            || !range.is_meant(head)
+        {
             return None;
         }
         let found = rows.binary_search_by_key(&pc, |row| of(&row.start)).ok()?;

@@ -4,24 +4,37 @@ use core::sync::atomic::Ordering;
 
 use abi::cause::Cause;
 use abi::rule::Rule;
+use abi::segment::NO_FRAME_POINTER;
 
 use super::cfi::{self, Cfa, RBP, RSP, RegisterRule};
-use super::modules::{MODULES, Range};
+use super::modules::MODULES;
+use super::range::Range;
 use super::rules::RULES;
-use super::{coroutines, published};
+use super::{asked, coroutines, published};
 use crate::arch::{call, signal_frame};
 use crate::os::foreign;
 use crate::os::parameters::ipath_parameters;
 
-/// The rule of a return address, found in the unwind tables and remembered.
+/// The rule of a return address, found in the unwind tables and remembered. The command is asked for a better one
+/// where it may have one.
 pub fn learn(pc: u64) {
     MODULES.read_sometimes();
-    match rule_of(pc) {
-        Some(rule) => RULES.insert(pc, rule),
-        None if MODULES.are_whole() => RULES.insert(pc, Rule::Stop(why_none(pc))),
-        // The maps could not be read, for want of a descriptor: the next one like it asks again.
-        None => false,
+    let rule = rule_of(pc).or_else(|| {
+        let cause = why_none(pc);
+        // Where the maps could not be read, for want of a descriptor, the next call asks again. What is in no code may
+        // be code that is being changed, and is walked the long way until that is unlikely.
+        let is_known = match cause {
+            Cause::UnknownCode => !is_user(pc) || MODULES.is_settled(),
+            _ => true,
+        };
+        (MODULES.are_whole() && is_known).then_some(Rule::Stop(cause))
+    });
+    let Some(rule) = rule else {
+        return;
     };
+    if RULES.insert(pc, rule) && matches!(rule, Rule::FromRbp { .. }) {
+        asked::ask(pc, NO_FRAME_POINTER);
+    }
 }
 
 /// Why there is no rule for what stands at a return address's place, which has been looked for.
@@ -35,7 +48,7 @@ pub fn why_none(pc: u64) -> Cause {
 
 /// The rule of a return address by tables and recipes.
 pub fn rule_of(pc: u64) -> Option<Rule> {
-    let range = MODULES.find(pc.wrapping_sub(1))?;
+    let range = MODULES.find_code(pc.wrapping_sub(1))?;
     let look_up = pc.wrapping_sub(1);
     if is_context_start(&range, pc) {
         return Some(Rule::Root);
@@ -48,7 +61,7 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
             return Some(Rule::Full);
         }
         // A root may be no address behind a call: goroutines return to one.
-        return match published::rule_of(pc) {
+        return match published::rule_of(&range, pc) {
             Some(Rule::Root) => {
                 if !is_after_call(&range, pc) {
                     coroutines::note();
@@ -71,7 +84,17 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
     if !is_after_call(&range, pc) {
         return None;
     }
-    Some(compact(&row).unwrap_or(Rule::Full))
+    let rule = compact(&row).unwrap_or(Rule::Full);
+    Some(without_frame_pointer(&range, pc, rule).unwrap_or(rule))
+}
+
+/// The rule that the command has published for one that needs the frame pointer: where the stack's height at the
+/// call is the same each time, a walk that goes by it need not compare what each frame has saved.
+fn without_frame_pointer(range: &Range, pc: u64, rule: Rule) -> Option<Rule> {
+    let Rule::FromRbp { .. } = rule else {
+        return None;
+    };
+    published::rule_of(range, pc).filter(|better| matches!(better, Rule::FromRsp { .. }))
 }
 
 /// The row as a rule over sp and rbp alone, where it is one.
@@ -133,11 +156,16 @@ pub fn is_restorer(range: &Range, pc: u64) -> bool {
     code_at(range, pc) == Some(signal_frame::RESTORER)
 }
 
+/// Whether a program may have memory there.
+fn is_user(pc: u64) -> bool {
+    /// Not below (vm.mmap_min_addr), nor above.
+    const USER: core::ops::Range<u64> = 1 << 16..1 << 47;
+    USER.contains(&pc)
+}
+
 /// Whether what stands before `pc`, whatever that is, may be a call. It is where that is not to be told.
 pub fn may_follow_call(pc: u64) -> bool {
-    /// No program has memory below (vm.mmap_min_addr), nor above.
-    const USER: core::ops::Range<u64> = 1 << 16..1 << 47;
-    if !USER.contains(&pc) {
+    if !is_user(pc) {
         return false;
     }
     let mut bytes = [0; call::LONGEST];

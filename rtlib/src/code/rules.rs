@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::rule::Rule;
+use abi::rule::{self, Rule};
 
 use crate::os::hash;
 
@@ -19,9 +19,12 @@ const PROBES: usize = 16;
 struct Slot {
     /// The return address; 0 while free.
     key: AtomicU64,
-    /// The encoded rule; 0 until it is stored.
+    /// The encoded rule, of kind 0 while there is none, and whether the command has been asked for one.
     rule: AtomicU64,
 }
+
+/// Set in the word of a rule that the command has been asked for, and kept when the rule is forgotten.
+const ASKED: u64 = 1 << 24;
 
 /// Rules by return address.
 pub struct Rules {
@@ -41,7 +44,7 @@ impl Rules {
         }
     }
 
-    /// The word of the rule for `address`, 0 if it is not known, and the number of its slot, which is no
+    /// The word of the rule for `address`, of kind 0 if it is not known, and the number of its slot, which is no
     /// other address's for as long as the session lasts.
     #[inline(always)]
     pub fn get(&self, address: u64) -> (u64, u16) {
@@ -71,6 +74,12 @@ impl Rules {
         (0, 0)
     }
 
+    /// The rule for `address`, where one is known by which its frame is left.
+    pub fn frame(&self, address: u64) -> Option<Rule> {
+        let (word, _) = self.get(address);
+        matches!(rule::kind(word), rule::FROM_RSP | rule::FROM_RBP).then(|| Rule::decode(word))
+    }
+
     /// The address whose rule is in slot number `site`.
     pub fn address(&self, site: u16) -> u64 {
         self.slots[usize::from(site)].key.load(Ordering::Relaxed)
@@ -79,22 +88,61 @@ impl Rules {
     /// Remembers the rule for `address`; false where there is no room, and the rule must be found
     /// anew each time.
     pub fn insert(&self, address: u64, rule: Rule) -> bool {
+        let Some(slot) = self.claim(address) else {
+            return false;
+        };
+        slot.change(|word| rule.encode() | word & ASKED);
+        true
+    }
+
+    /// Notes that the command is asked for the rule of `address`: whether that has not been done before.
+    pub fn ask(&self, address: u64) -> bool {
+        let slot = self.claim(address);
+        slot.is_some_and(|slot| slot.rule.fetch_or(ASKED, Ordering::Relaxed) & ASKED == 0)
+    }
+
+    /// Forgets the rule for `address`.
+    pub fn forget_one(&self, address: u64) {
+        let first = slot_of(address);
+        let slots = (first..first + PROBES).map(|at| &self.slots[at % SLOTS]);
+        let mut those = slots.filter(|slot| slot.key.load(Ordering::Relaxed) == address);
+        if let Some(slot) = those.next() {
+            slot.change(|word| word & ASKED);
+        }
+    }
+
+    /// Forgets the rules that `is_old` tells by address and word, and that they were asked for: how many.
+    pub fn forget(&self, is_old: impl Fn(u64, u64) -> bool) -> usize {
+        let known = self.slots.iter().filter(|slot| {
+            let (key, word) = (&slot.key, slot.rule.load(Ordering::Relaxed));
+            rule::kind(word) != 0 && is_old(key.load(Ordering::Relaxed), word)
+        });
+        known.map(|slot| slot.change(|_| 0)).count()
+    }
+
+    /// The slot of `address`, which may get it now; none where there is no room.
+    fn claim(&self, address: u64) -> Option<&Slot> {
         if address == 0 {
             // A free slot has that key.
-            return false;
+            return None;
         }
         let first = slot_of(address);
-        for at in first..first + PROBES {
-            let slot = &self.slots[at % SLOTS];
-            let claimed =
-                slot.key
-                    .compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
-            if claimed.is_ok() || claimed == Err(address) {
-                slot.rule.store(rule.encode(), Ordering::Release);
-                return true;
-            }
-        }
-        false
+        let mut slots = (first..first + PROBES).map(|at| &self.slots[at % SLOTS]);
+        slots.find(|slot| {
+            let key = &slot.key;
+            let claimed = key.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
+            claimed.is_ok() || claimed == Err(address)
+        })
+    }
+}
+
+impl Slot {
+    fn change(&self, change: impl Fn(u64) -> u64) {
+        let change = |word| Some(change(word));
+        // It always has something to store.
+        let _ = self
+            .rule
+            .fetch_update(Ordering::Release, Ordering::Relaxed, change);
     }
 }
 
@@ -112,7 +160,7 @@ fn slot_of(address: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::Rules;
-    use abi::rule::Rule;
+    use abi::rule::{self, Rule};
 
     #[test]
     fn gives_back_what_was_inserted() {
@@ -131,5 +179,22 @@ mod tests {
         }
         let kept = (1..20_000).filter(|n| RULES.get(n * 37).0 != 0).count();
         assert!(kept > 19_900, "{kept} of 19999 kept");
+    }
+
+    #[test]
+    fn what_is_forgotten_can_be_learnt_again_and_is_asked_for_once() {
+        static RULES: Rules = Rules::new();
+        let (one, other) = (0x1000, 0x2000);
+        assert!(RULES.insert(one, Rule::Root) && RULES.insert(other, Rule::Full));
+        assert!(RULES.ask(one) && !RULES.ask(one) && RULES.ask(other));
+        assert_eq!(Rule::decode(RULES.get(one).0), Rule::Root);
+        RULES.forget_one(one);
+        RULES.forget_one(0x3000);
+        let kind = |pc| rule::kind(RULES.get(pc).0);
+        assert_eq!((kind(one), kind(other)), (0, rule::FULL));
+        assert_eq!(RULES.forget(|_, _| true), 1, "one has no rule any more");
+        assert_eq!(kind(other), 0);
+        assert!(RULES.insert(one, Rule::Full) && !RULES.ask(one) && RULES.ask(other));
+        assert_eq!(Rule::decode(RULES.get(one).0), Rule::Full);
     }
 }

@@ -51,8 +51,12 @@ pub fn tables_used() -> u64 {
 
 /// The unwind tables that the command has published.
 pub fn tables() -> impl Iterator<Item = (&'static TableHead, &'static [TableRow])> {
+    tables_from(0)
+}
+
+/// The same without those that took the first `at` bytes.
+pub fn tables_from(mut at: u64) -> impl Iterator<Item = (&'static TableHead, &'static [TableRow])> {
     let used = tables_used();
-    let mut at = 0;
     core::iter::from_fn(move || {
         if at >= used {
             return None;

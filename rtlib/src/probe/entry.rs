@@ -3,19 +3,21 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use abi::image::{FUNCTION_EXITS, FUNCTION_MOVES, FUNCTION_REAPER};
+use abi::image::{FUNCTION_EXITS, FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER};
 use abi::segment::RecordHead;
 
 use super::next::{AGAIN, DONE, FOUND};
 use super::{busy, ending, moves};
 use crate::calls::{closing, coroutines, list};
 use crate::code;
-use crate::code::return_address;
+use crate::code::modules::MODULES;
+use crate::code::{epoch, return_address};
 use crate::ledger::record;
 use crate::os::parameters::{self, ipath_parameters, is_alive};
 use crate::os::shared;
 use crate::thread::{self, Thread, registry};
 use crate::walk::Walk;
+use crate::walk::memo::InEpoch;
 
 /// Remembers the walk of a call of `function`, so that the stub can record it: what to do next.
 ///
@@ -56,7 +58,10 @@ unsafe fn learn_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut Thre
     unsafe {
         // The thread's place among all is one that the stub does not look at, or it is something
         // else that the stub's code could not do; then it comes here again.
-        if recall(thread, function, slot) {
+        let Some(epoch) = epoch::current() else {
+            return thread;
+        };
+        if recall(thread, InEpoch::of(function, epoch), slot) {
             return thread.wrapping_byte_add(FOUND);
         }
         if !walk(thread, function, slot) {
@@ -73,7 +78,7 @@ unsafe fn learn_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut Thre
 /// Whether a walk of the call is remembered.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-unsafe fn recall(thread: *mut Thread, function: u32, slot: u64) -> bool {
+unsafe fn recall(thread: *mut Thread, function: InEpoch, slot: u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe { (*thread).walker.recall(function, slot) }
 }
@@ -113,14 +118,15 @@ unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
     let flags = parameters::flags(function);
     let is_reaper = flags & FUNCTION_REAPER != 0;
     let moves = flags & FUNCTION_MOVES != 0;
+    // It concerns other threads, too.
+    let is_for_all = moves || flags & FUNCTION_LOADS != 0;
     // SAFETY: the stub's promise, of a call of `copystack`.
     if moves && !unsafe { moves::is_known(slot) } {
         return Err(DONE);
     }
     let thread = thread::current();
     if thread.is_null() {
-        // One that moves stacks may move those of other threads' calls.
-        return Err(match is_reaper && !moves {
+        return Err(match is_reaper && !is_for_all {
             true => DONE,
             false => meet(is_reaper),
         });
@@ -129,7 +135,7 @@ unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
     unsafe {
         let has_none =
             || list::is_empty(&raw mut (*thread).calls) && !code::coroutines::are_known();
-        if is_reaper && !moves && has_none() {
+        if is_reaper && !is_for_all && has_none() {
             return Err(DONE);
         }
         if !busy::begin(thread, slot) {
@@ -184,7 +190,11 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
 unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        let Ok(run) = (*thread).walker.memo.find(function, slot) else {
+        let Some(epoch) = epoch::current() else {
+            return false;
+        };
+        let key = InEpoch::of(function, epoch);
+        let Ok(run) = (*thread).walker.memo.find(key, slot) else {
             return false;
         };
         let (stack, record) = (run.stack, run.record);
@@ -217,6 +227,8 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         let flags = parameters::flags(function);
         if flags & FUNCTION_MOVES != 0 {
             moves::begin(thread, function, slot);
+        } else if flags & FUNCTION_LOADS != 0 {
+            MODULES.refresh();
         } else if flags & FUNCTION_REAPER != 0 {
             // What it cannot tell is found at a later call.
             let _ = ending::reap(thread, flags, slot);

@@ -75,7 +75,8 @@ macro_rules! entry {
     cmp rdx, [rcx + {high}]
     jae 7f
     mov [rcx + {entry_rbp}], rbp
-    mov r8d, esi
+    mov r8, [rip + {epoch}]
+    or r8, rsi
 
     // The run whose key is (rdx, r8).
 22: mov rax, r8

@@ -22,6 +22,7 @@ use super::quick::{self, SLOT};
 use crate::calls::Calls;
 use crate::calls::activation::Activation;
 use crate::code::coroutines::ipath_coroutines;
+use crate::code::epoch::ipath_epoch;
 use crate::ledger::record;
 use crate::os::hash;
 use crate::os::parameters::{ipath_alive, ipath_functions, ipath_parameters};
@@ -284,6 +285,7 @@ macro_rules! entry_stub {
         stack = const offset_of!(Activation, stack),
         next = const offset_of!(Activation, next),
         coroutines = sym ipath_coroutines,
+        epoch = sym ipath_epoch,
         $($operand = $kind $value,)*
     }
         );

@@ -9,6 +9,7 @@ use super::frame::Frame;
 use super::outcome::{Obstacle, Walk, depth_limit};
 use super::walker::Walker;
 use crate::arch::signal_frame;
+use crate::code::asked;
 use crate::code::cfi::{self, Cfa, RBP, RSP, RegisterRule, Registers};
 use crate::code::frame_pointer::{self, Evidence};
 use crate::code::modules::MODULES;
@@ -189,7 +190,7 @@ fn by_tables(
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<Next> {
     let look_up = if is_return { pc.wrapping_sub(1) } else { pc };
-    let range = MODULES.find(look_up)?;
+    let range = MODULES.find_code(look_up)?;
     if is_return && is_context_start(&range, pc) {
         return Some(Next::Root);
     }
@@ -205,7 +206,8 @@ fn by_tables(
         // What a signal has interrupted has one where a system call has just returned. Where a call has, it may as
         // well be at the entry of the next function.
         let has_rule = is_return || is_after_system_call(&range, pc);
-        let rule = has_rule.then(|| published::rule_of(pc)).flatten();
+        let rule = has_rule.then(|| published::rule_of(&range, pc)).flatten();
+        let rule = rule.or_else(|| is_return.then(|| RULES.frame(pc)).flatten());
         let rule = rule.or_else(|| frame_pointer(registers, pc, is_return, load))?;
         return by_rule(registers, rule, high, load);
     };
@@ -277,7 +279,13 @@ fn frame_pointer(
     is_return: bool,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<Rule> {
-    let rule = match frame_pointer::judge(registers[RSP], registers[RBP], load) {
+    let (sp, rbp) = (registers[RSP], registers[RBP]);
+    let evidence = frame_pointer::judge(sp, rbp, load);
+    if is_return {
+        // What is in doubt here, the instructions may settle.
+        asked::ask(pc, frame_pointer::distance(sp, rbp, load));
+    }
+    let rule = match evidence {
         Evidence::FramePointer => Rule::FromRbp {
             cfa_offset: 16,
             rbp_words: -2,

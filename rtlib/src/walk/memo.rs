@@ -74,11 +74,15 @@ pub struct Entry {
     _padding: u64,
 }
 
-/// `(slot, function)` or `(address of a read in its run, value found)`: no slot lies among the runs.
+/// `(slot, epoch and function)` or `(address of a read in its run, value found)`: no slot lies among the runs.
 /// All zeros while free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 struct Key(u64, u64);
+
+/// A function's id, and in the bits above it the epoch: the stub puts the two together likewise.
+#[derive(Clone, Copy)]
+pub struct InEpoch(u64);
 
 /// A thread's remembered walks, over memory of [`BYTES`].
 #[repr(C)]
@@ -147,6 +151,14 @@ impl Entry {
     }
 }
 
+impl InEpoch {
+    /// A function's, in an epoch.
+    #[inline(always)]
+    pub const fn of(function: u32, epoch: u64) -> Self {
+        Self(epoch | function as u64)
+    }
+}
+
 impl Key {
     #[inline(always)]
     fn place(self, probe: u64) -> usize {
@@ -167,13 +179,13 @@ impl Memo {
         self.end = base + BYTES;
     }
 
-    /// The run whose reads are equal, for a call of `function` whose return address is at `slot`.
+    /// The run whose reads are equal, for a call of a function, one in this epoch, whose return address is at `slot`.
     ///
     /// # Safety
-    /// The stack at `slot` is the calling thread's, and no walk was remembered under other rules.
+    /// The stack at `slot` is the calling thread's, and no walk was remembered for that under other rules.
     #[inline(always)]
-    pub unsafe fn find(&self, function: u32, slot: u64) -> Result<&Run, Miss> {
-        let mut key = Key(slot, u64::from(function));
+    pub unsafe fn find(&self, function: InEpoch, slot: u64) -> Result<&Run, Miss> {
+        let mut key = Key(slot, function.0);
         let mut matched = 0;
         // SAFETY: runs lie in the arena, their reads behind them; what is read of the stack is what
         // a walk would read.
@@ -304,7 +316,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    const FUNCTION: u32 = 3;
+    const FUNCTION: InEpoch = InEpoch::of(3, 5 << 16);
 
     /// A stack of words, and what a walk over all of it reads: from the slot upwards.
     struct Stack(Vec<u64>);
@@ -382,8 +394,10 @@ mod tests {
             assert_eq!(call(&mut memo, &stack, 0), Some(record), "{words:?}");
         }
         // SAFETY: the stack is the test's own.
-        let other = unsafe { memo.find(FUNCTION + 1, stack.slot()) };
-        assert!(other.is_err(), "another function");
+        let find = |id| unsafe { memo.find(id, stack.slot()) };
+        assert!(find(FUNCTION).is_ok());
+        assert!(find(InEpoch::of(4, 5 << 16)).is_err(), "another function");
+        assert!(find(InEpoch::of(3, 6 << 16)).is_err(), "another epoch");
     }
 
     /// Whatever has been forgotten by then, an answer is never a wrong one.

@@ -8,8 +8,8 @@ use super::frame::{Frame, Saved, Stack};
 use super::outcome::{Obstacle, Walk};
 use super::walker::Walker;
 use crate::code::cfi::{RBP, RSP};
-use crate::code::return_address;
 use crate::code::rules::RULES;
+use crate::code::{epoch, return_address};
 use crate::os::foreign::Window;
 
 /// Steps towards one walk: every rule of the deepest stack may have to be learnt.
@@ -22,6 +22,7 @@ impl Walker {
     /// # Safety
     /// The walker is the calling thread's, `slot` on its stack, and the registers those at the function's entry.
     pub unsafe fn walk_slowly(&mut self, function: u32, slot: u64, saved: &Saved) -> Option<Walk> {
+        epoch::renew();
         let mut way = Way::default();
         for _ in 0..ATTEMPTS {
             // SAFETY: the caller's promise; the full walk comes only after the stack's bounds are known.
@@ -48,6 +49,7 @@ impl Walker {
     /// # Safety
     /// The walker is the calling thread's, and the frame is one of it that goes on.
     pub unsafe fn stack_of(&mut self, frame: &Frame) -> Option<Stack> {
+        epoch::renew();
         let sp = frame.registers[RSP];
         let mut way = Way::default();
         for _ in 0..ATTEMPTS {

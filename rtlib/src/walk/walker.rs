@@ -4,7 +4,7 @@ use abi::segment::RecordHead;
 
 use super::buffers::{self, Buffers};
 use super::frame::StackRange;
-use super::memo::{self, Memo, Miss, Run};
+use super::memo::{self, InEpoch, Memo, Miss, Run};
 use super::outcome::{Walk, folds};
 use super::path::Path;
 
@@ -99,7 +99,7 @@ impl Walker {
     /// # Safety
     /// `slot` is on the calling thread's current stack, and the walker is its.
     #[inline(always)]
-    pub unsafe fn recall(&mut self, function: u32, slot: u64) -> bool {
+    pub unsafe fn recall(&mut self, function: InEpoch, slot: u64) -> bool {
         if self.memo.is_resting() {
             return false;
         }

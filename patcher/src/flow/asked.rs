@@ -1,0 +1,121 @@
+//! The recipes of single calls: of those in code that there is too much of for all to be found, and of those that the
+//! unwind tables describe by the frame pointer, where the stack pointer would do.
+
+use std::collections::BTreeMap;
+
+use super::bounds::unnamed_recipes_around;
+use super::described;
+use super::epilogue::{BY_FRAME_POINTER, by_epilogue};
+use super::go_frames;
+use super::graph::Flow;
+use super::height::{Calls, Heights};
+use super::module::ModuleContext;
+use super::recipe::{Recipe, by_stack_pointer, is_entered_elsewhere, recipes};
+use crate::addr::Svma;
+use crate::function::{Function, FunctionKind};
+use crate::image::Image;
+use crate::insn::is_call;
+
+/// The recipes of the calls that return to `asked`, ascending addresses, as far as there are any.
+pub fn frames_of(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    asked: &[Svma],
+) -> BTreeMap<Svma, Recipe> {
+    let mut found = BTreeMap::new();
+    let mut unnamed = Vec::new();
+    let function_of = |after: &Svma| image.functions().function_at(before(*after));
+    let is_of_one = |a: &Svma, b: &Svma| function_of(a).is_some_and(|f| holds(&f, before(*b)));
+    for calls in asked.chunk_by(is_of_one) {
+        let is_described = image.fde(before(calls[0])).is_some();
+        match function_of(&calls[0]) {
+            Some(function) if is_described => {
+                found.extend(by_tables(image, context, &function, calls));
+            }
+            Some(function) if function.kind != FunctionKind::Ifunc => {
+                found.extend(by_instructions(image, context, &function));
+            }
+            Some(_) => {}
+            None => unnamed.extend_from_slice(calls),
+        }
+    }
+    found.extend(unnamed_recipes_around(image, context, &unnamed));
+    found.retain(|after, _| asked.binary_search(after).is_ok());
+    found
+}
+
+/// The recipes of those of these calls that have none in the unwind tables and whose functions restore the frame pointer;
+/// each with the bytes from the stack pointer to where rbp was seen to point. Cheap.
+pub fn frames_seen(image: &Image<'_>, asked: &[(Svma, i64)]) -> BTreeMap<Svma, Recipe> {
+    let bare = asked
+        .iter()
+        .filter(|(after, _)| image.fde(before(*after)).is_none());
+    let found = bare.filter_map(|&(after, distance)| {
+        let recipe = by_epilogue(|at| image.bytes_from(at), after, distance)?;
+        Some((after, recipe))
+    });
+    found.collect()
+}
+
+/// The recipe of a call in code that is in no file, and may be replaced by other code with frames of its own: only that
+/// it has a frame pointer is shown. `bytes` are those of the code from an address on.
+pub fn frame_seen<'d>(
+    bytes: impl Fn(Svma) -> Option<&'d [u8]>,
+    after: Svma,
+    distance: i64,
+) -> Option<Recipe> {
+    by_epilogue(bytes, after, distance).map(|_| BY_FRAME_POINTER)
+}
+
+/// Where the call that returns to `after` ends.
+fn before(after: Svma) -> Svma {
+    Svma(after.0.wrapping_sub(1))
+}
+
+fn holds(function: &Function, at: Svma) -> bool {
+    let mut ranges = std::iter::once(&function.range).chain(&function.cold);
+    ranges.any(|range| range.contains(&at))
+}
+
+/// The recipes of a function without unwind entries.
+fn by_instructions(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+) -> Vec<(Svma, Recipe)> {
+    let stated = image.pclntab().and_then(|table| {
+        let function = table.function_at(function.range.start)?;
+        go_frames::recipes(image, table, &function)
+    });
+    stated.unwrap_or_else(|| recipes(image, context, function))
+}
+
+/// The recipes of calls of a function with unwind entries, by the stack pointer.
+fn by_tables(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    calls: &[Svma],
+) -> Vec<(Svma, Recipe)> {
+    let Some(flow) = Flow::of(image, context, function) else {
+        return Vec::new();
+    };
+    let heights = Heights::of(&flow, Calls::Keep);
+    if is_entered_elsewhere(&flow, &heights) {
+        return Vec::new();
+    }
+    let recipe = |after: Svma| {
+        let index = flow.insns.partition_point(|insn| insn.next_ip() < after.0);
+        let call = flow.insns.get(index)?;
+        let is_it = is_call(call) && call.next_ip() == after.0;
+        let row = image.unwind().at_row(before(after), described::recipe)?;
+        match row.filter(|_| is_it)? {
+            Recipe::FromFramePointer(stated) => by_stack_pointer(&heights, index, stated),
+            Recipe::FromStackPointer(_) | Recipe::Outermost => None,
+        }
+    };
+    let found = calls.iter();
+    found
+        .filter_map(|&after| Some((after, recipe(after)?)))
+        .collect()
+}

@@ -1,0 +1,297 @@
+//! How the frame of a call is left, by what its function does from there until it returns: for code of which neither
+//! the functions nor their frames are known.
+//!
+//! A way from a return address to a `ret` takes the stack to where it was at the entry. That shows where the caller's
+//! return address is, wherever the function begins. A call that never returns has another function's code after it,
+//! though. So a way counts only if the frame pointer of a walk that came through the frame was seen to stand where
+//! the way's instructions have it saved; and where they set the stack pointer by the frame pointer, if all ways do.
+
+use std::collections::HashSet;
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpKind, Register,
+};
+
+use super::recipe::{Frame, Recipe};
+use crate::addr::Svma;
+use crate::insn::{is_call, is_jump, stack_change, writes};
+
+/// Bytes of a word on the stack.
+const WORD: i64 = 8;
+/// Where a frame pointer is saved, in words from the canonical frame address: right below the return address.
+const SAVED: i16 = -2;
+/// That of a frame with its frame pointer in rbp.
+pub const BY_FRAME_POINTER: Recipe = Recipe::FromFramePointer(Frame {
+    cfa: 2 * WORD as i32,
+    caller_frame_pointer: SAVED,
+});
+/// Most instructions that are looked at.
+const MOST: usize = 2000;
+
+/// A place relative to a register's value after the return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Stack(i64),
+    Frame(i64),
+    Unknown,
+}
+
+/// What is known of the registers at an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    rsp: Place,
+    rbp: FramePointer,
+}
+
+/// What rbp holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FramePointer {
+    Kept,
+    Loaded(Place),
+    Other,
+}
+
+impl Place {
+    fn plus(self, bytes: i64) -> Self {
+        match self {
+            Self::Stack(at) => Self::Stack(at + bytes),
+            Self::Frame(at) => Self::Frame(at + bytes),
+            Self::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// The recipe of the call that returns to `after`, where rbp was seen `distance` bytes above the stack pointer.
+/// `bytes` are those of the code from an address on.
+pub fn by_epilogue<'d>(
+    bytes: impl Fn(Svma) -> Option<&'d [u8]>,
+    after: Svma,
+    distance: i64,
+) -> Option<Recipe> {
+    if distance < 0 || distance % WORD != 0 {
+        return None;
+    }
+    let ends = ends(&bytes, after);
+    let is_at = |place| move |end: &State| restored_from(end) == Some(place);
+    if ends.iter().any(is_at(Place::Stack(distance))) {
+        let cfa = i32::try_from(distance + 2 * WORD).ok()?;
+        return Some(Recipe::FromStackPointer(Frame {
+            cfa,
+            caller_frame_pointer: SAVED,
+        }));
+    }
+    let mut known = ends.iter().filter(|end| end.rsp != Place::Unknown);
+    let by_frame = is_at(Place::Frame(0));
+    let is_frame = ends.iter().any(by_frame) && known.all(by_frame);
+    is_frame.then_some(BY_FRAME_POINTER)
+}
+
+/// Where rbp was loaded from, if that is right below the stack pointer, where the return address is by then.
+fn restored_from(state: &State) -> Option<Place> {
+    match state.rbp {
+        FramePointer::Loaded(Place::Unknown) => None,
+        FramePointer::Loaded(saved) if saved.plus(WORD) == state.rsp => Some(saved),
+        _ => None,
+    }
+}
+
+/// The states at the returns and tail calls that code from `from` on leads to, by the first way to each place.
+fn ends<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, from: Svma) -> Vec<State> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut seen = HashSet::new();
+    let mut ends = Vec::new();
+    let begin = State {
+        rsp: Place::Stack(0),
+        rbp: FramePointer::Kept,
+    };
+    let mut work = vec![(from.0, begin)];
+    while let Some((at, mut state)) = work.pop() {
+        let Some(code) = bytes(Svma(at)) else {
+            continue;
+        };
+        let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+        let mut insn = Instruction::default();
+        while decoder.can_decode() {
+            decoder.decode_out(&mut insn);
+            if seen.len() == MOST || !seen.insert(insn.ip()) {
+                break;
+            }
+            if is_jump(&insn) {
+                work.push((insn.near_branch_target(), state));
+            }
+            match insn.flow_control() {
+                FlowControl::Next | FlowControl::ConditionalBranch => {}
+                FlowControl::Call | FlowControl::IndirectCall if is_call(&insn) => {}
+                FlowControl::Return => {
+                    ends.push(state);
+                    break;
+                }
+                FlowControl::IndirectBranch => {
+                    ends.extend(Some(state).filter(|state| restored_from(state).is_some()));
+                    break;
+                }
+                _ => break,
+            }
+            if takes_return_address(bytes, &insn) {
+                ends.push(state);
+                break;
+            }
+            let Some(after) = step(&mut factory, &insn, state) else {
+                break;
+            };
+            state = after;
+        }
+    }
+    ends
+}
+
+/// Does a `pop` take the return address off the stack, to be put back after other words have been taken off? So do
+/// functions that take their arguments off, of whatever number.
+fn takes_return_address<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, insn: &Instruction) -> bool {
+    /// More than stand in between.
+    const NEAR: usize = 6;
+    if insn.mnemonic() != Mnemonic::Pop || insn.op0_kind() != OpKind::Register {
+        return false;
+    }
+    let code = bytes(Svma(insn.next_ip())).unwrap_or_default();
+    let decoder = Decoder::with_ip(64, code, insn.next_ip(), DecoderOptions::NONE);
+    let mut next = decoder.into_iter().take(NEAR);
+    let is_put_back = |other: Instruction| {
+        other.mnemonic() == Mnemonic::Push && other.op0_register() == insn.op0_register()
+    };
+    next.any(is_put_back)
+        && next
+            .next()
+            .is_some_and(|insn| insn.flow_control() == FlowControl::Return)
+}
+
+/// The state after an instruction; `None` where the code ends.
+fn step(factory: &mut InstructionInfoFactory, insn: &Instruction, state: State) -> Option<State> {
+    if insn.is_invalid() || matches!(insn.code(), Code::Hlt | Code::Int3) {
+        return None;
+    }
+    if is_call(insn) {
+        return Some(state);
+    }
+    let loaded = |rsp: Place| State {
+        rsp: rsp.plus(WORD),
+        rbp: FramePointer::Loaded(rsp),
+    };
+    let is_pop = insn.mnemonic() == Mnemonic::Pop && insn.op0_register() == Register::RBP;
+    if is_pop {
+        return Some(loaded(state.rsp));
+    }
+    let frame = (state.rbp == FramePointer::Kept).then_some(Place::Frame(0));
+    let from_register = || match (insn.op1_kind(), insn.op1_register()) {
+        (OpKind::Register, Register::RBP) => frame,
+        _ => None,
+    };
+    let address = || {
+        let at = insn.memory_displacement64() as i64;
+        match (insn.memory_base(), insn.memory_index()) {
+            (Register::RBP, Register::None) => Some(frame?.plus(at)),
+            (Register::RSP, Register::None) => Some(state.rsp.plus(at)),
+            _ => None,
+        }
+    };
+    let is_of_rsp = insn.op0_register() == Register::RSP;
+    let moved = match insn.mnemonic() {
+        Mnemonic::Leave => return Some(loaded(frame.unwrap_or(Place::Unknown))),
+        Mnemonic::Mov if is_of_rsp => from_register(),
+        Mnemonic::Lea if is_of_rsp => address(),
+        _ => stack_change(factory, insn).map(|by| state.rsp.plus(by)),
+    };
+    let rsp = moved.unwrap_or(Place::Unknown);
+    let rbp = match writes(factory, insn, Register::RBP) {
+        true => FramePointer::Other,
+        false => state.rbp,
+    };
+    Some(State { rsp, rbp })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Image;
+    use crate::oracle::Folder;
+
+    /// The recipe of the first call of `function`, where rbp is `distance` bytes above the stack pointer.
+    fn recipe(body: &str, distance: i64) -> Option<Recipe> {
+        let assembly = format!(".text\n.global function\nfunction: {body}\n");
+        let flags = ["-shared", "-nostdlib"];
+        let data = Folder::new().build("cc", &flags, &[("function.s", &assembly)]);
+        let image = Image::parse(&data).expect("an image");
+        let start = image.functions().with_name(|n| n == "function")[0]
+            .range
+            .start;
+        let code = image.bytes_from(start).expect("code");
+        let decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
+        let mut calls = decoder.into_iter().filter(is_call);
+        let after = Svma(calls.next().expect("a call").next_ip());
+        by_epilogue(|at| image.bytes_from(at), after, distance)
+    }
+
+    fn by_stack(cfa: i32) -> Option<Recipe> {
+        Some(Recipe::FromStackPointer(Frame {
+            cfa,
+            caller_frame_pointer: SAVED,
+        }))
+    }
+
+    const WITH_FRAME: &str = "push %rbp; mov %rsp, %rbp; push %rbx; sub $24, %rsp; call *%rax;";
+
+    #[test]
+    fn what_pops_the_frame_pointer_shows_the_frame() {
+        let code = format!("{WITH_FRAME} add $24, %rsp; pop %rbx; pop %rbp; ret");
+        assert_eq!(recipe(&code, 32), by_stack(48));
+        assert_eq!(recipe(&code, 24), None, "seen elsewhere");
+    }
+
+    #[test]
+    fn what_goes_by_the_frame_pointer_says_so() {
+        let by_frame = Some(BY_FRAME_POINTER);
+        for epilogue in [
+            "lea -8(%rbp), %rsp; pop %rbx; pop %rbp; ret",
+            "mov -8(%rbp), %rbx; leave; ret",
+        ] {
+            let code = format!("{WITH_FRAME} {epilogue}");
+            assert_eq!(recipe(&code, 32), by_frame, "{epilogue}");
+        }
+    }
+
+    #[test]
+    fn what_takes_its_arguments_off_has_a_frame() {
+        let take = "leave; pop %rcx; lea 40(%rsp,%r15,8), %rsp; push %rcx; ret";
+        assert_eq!(
+            recipe(&format!("{WITH_FRAME} {take}"), 32),
+            Some(BY_FRAME_POINTER)
+        );
+        let other = "leave; pop %rcx; ret";
+        assert_eq!(recipe(&format!("{WITH_FRAME} {other}"), 32), None);
+    }
+
+    #[test]
+    fn a_way_that_was_seen_counts() {
+        let ways = "test %eax, %eax; je 1f; add $24, %rsp; pop %rbx; pop %rbp; ret;";
+        let same =
+            format!("{WITH_FRAME} {ways} 1: call *%rdx; add $24, %rsp; pop %rbx; pop %rbp; ret");
+        assert_eq!(recipe(&same, 32), by_stack(48));
+        // What follows a call that does not return is another function's.
+        let other = format!("{WITH_FRAME} {ways} 1: call *%rdx; add $8, %rsp; ret");
+        assert_eq!(recipe(&other, 32), by_stack(48));
+        let leave =
+            format!("{WITH_FRAME} test %eax, %eax; je 1f; leave; ret; 1: add $8, %rsp; ret");
+        assert_eq!(recipe(&leave, 32), None);
+        let aligned = format!(
+            "{WITH_FRAME} mov %rsp, %r10; and $-16, %rsp; mov %r10, (%rsp); call *%rdx; mov (%rsp), %rsp; \
+             lea -8(%rbp), %rsp; pop %rbx; pop %rbp; ret"
+        );
+        assert_eq!(recipe(&aligned, 32), Some(BY_FRAME_POINTER));
+        let without_end = format!("{WITH_FRAME} 1: push %rax; jmp 1b");
+        assert_eq!(recipe(&without_end, 32), None);
+        let changed =
+            format!("{WITH_FRAME} mov %rax, %rbp; lea -8(%rbp), %rsp; pop %rbx; pop %rbp; ret");
+        assert_eq!(recipe(&changed, 32), None);
+    }
+}

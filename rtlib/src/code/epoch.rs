@@ -1,0 +1,80 @@
+//! Epochs: a rule and a remembered walk hold as long as the code that they are about stays, and what is known of it.
+//!
+//! A new epoch begins when the command has published tables, and when code has gone or come. Walks are remembered
+//! under the epoch that they were made in (`walk/memo.rs`), and so never found in another one. Rules are brought up to
+//! date, once for all threads, before the first walk of an epoch.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use abi::image::EPOCH_OF_MAPS;
+use abi::rule;
+use abi::segment::{TABLE_OF_ENTRIES, TABLE_OF_RULES};
+
+use super::rules::RULES;
+use crate::os::lock::Lock;
+use crate::os::shared;
+
+/// The epoch. The command writes its first half, see [`abi::image::SYMBOL_EPOCH`].
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_epoch: AtomicU64 = AtomicU64::new(0);
+
+/// The epoch that rules are of.
+static RENEWED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of published tables that rules agree with. Changed under `LOCK` alone.
+static TABLES: AtomicU64 = AtomicU64::new(0);
+static LOCK: Lock = Lock::new();
+
+/// The epoch, unless rules have to be renewed first.
+#[inline(always)]
+pub fn current() -> Option<u64> {
+    let epoch = ipath_epoch.load(Ordering::Acquire);
+    (RENEWED.load(Ordering::Acquire) == epoch).then_some(epoch)
+}
+
+/// Brings rules up to date. Signals are blocked.
+pub fn renew() {
+    if current().is_some() {
+        return;
+    }
+    LOCK.lock();
+    while current().is_none() {
+        let epoch = ipath_epoch.load(Ordering::Acquire);
+        forget_before_tables();
+        RENEWED.store(epoch, Ordering::Release);
+    }
+    LOCK.unlock();
+}
+
+/// Begins another epoch: rules have been forgotten.
+pub fn begin() {
+    ipath_epoch.fetch_add(EPOCH_OF_MAPS, Ordering::AcqRel);
+}
+
+/// Forgets the rules that new tables may have better ones for.
+fn forget_before_tables() {
+    let used = shared::tables_used();
+    let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    for (head, rows) in shared::tables_from(TABLES.load(Ordering::Relaxed)) {
+        match of(&head.kind) {
+            TABLE_OF_RULES => {
+                for row in rows {
+                    RULES.forget_one(of(&row.start));
+                }
+            }
+            TABLE_OF_ENTRIES => {
+                let code = of(&head.start)..of(&head.end);
+                let is_of_it = |pc: u64| code.contains(&pc.wrapping_sub(1));
+                RULES.forget(|pc, word| is_of_it(pc) && is_makeshift(word));
+            }
+            _ => {}
+        }
+    }
+    TABLES.store(used, Ordering::Relaxed);
+}
+
+/// Whether a rule stands for want of a better one.
+pub fn is_makeshift(word: u64) -> bool {
+    matches!(rule::kind(word), rule::STOP | rule::FULL | rule::FROM_RBP)
+}

@@ -1,0 +1,267 @@
+//! Executable mappings, and the unwind tables of the code in them.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use abi::segment::{TABLE_OF_ENTRIES, TableHead, TableRow};
+
+use super::cfi::{self, Fde, Region};
+use crate::os::maps::Mapping;
+use crate::os::{foreign, shared};
+
+/// An executable mapping.
+#[derive(Clone, Copy)]
+pub struct Range {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Device and inode of what is mapped; zeros where that is no file.
+    pub file: (u32, u64),
+    /// Offset of `start` in it, bytes.
+    offset: u64,
+    /// The time-stamp counter when it was first seen; 0 for what was there when the maps were first read.
+    since: u64,
+    /// Where its unwind tables are, if it has any.
+    pub tables: Option<Tables>,
+}
+
+impl Range {
+    /// Of a mapping that is first seen now.
+    pub const fn new(mapping: &Mapping, since: u64) -> Self {
+        Self {
+            start: mapping.start,
+            end: mapping.end,
+            file: (mapping.device, mapping.inode),
+            offset: mapping.offset,
+            since,
+            tables: None,
+        }
+    }
+
+    /// Whether the same is mapped at the same place.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let place = |range: &Self| (range.start, range.end, range.file, range.offset);
+        place(self) == place(other)
+    }
+
+    /// It, as of when it was first seen where that is as `before`.
+    #[must_use]
+    pub fn known_as(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before.filter(|before| before.is_same(&self)) {
+            self.since = before.since;
+        }
+        self
+    }
+
+    /// Whether a table that the command has published is about this code, and not about what was there before.
+    pub fn is_meant(&self, head: &TableHead) -> bool {
+        head.seen_tsc.load(Ordering::Relaxed) >= self.since
+    }
+}
+
+/// Most executable mappings that are told apart; code in further ones has no unwind tables.
+const MOST: usize = 2048;
+
+/// Executable mappings by address, as the kernel lists them.
+pub struct Ranges {
+    all: [Range; MOST],
+    len: usize,
+}
+
+impl Ranges {
+    /// None yet.
+    pub const fn new() -> Self {
+        const NONE: Range = Range {
+            start: 0,
+            end: 0,
+            file: (0, 0),
+            offset: 0,
+            since: 0,
+            tables: None,
+        };
+        Self {
+            all: [NONE; MOST],
+            len: 0,
+        }
+    }
+
+    /// The one that holds an address.
+    pub fn find(&self, address: u64) -> Option<&Range> {
+        let known = self.known();
+        let after = known.partition_point(|r| r.start <= address);
+        let range = known.get(after.checked_sub(1)?)?;
+        (address < range.end).then_some(range)
+    }
+
+    /// All of them.
+    pub fn known(&self) -> &[Range] {
+        self.all.get(..self.len).unwrap_or_default()
+    }
+
+    /// Forgets all.
+    pub const fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Adds the next one, as long as there is room.
+    pub fn push(&mut self, range: Range) {
+        if let Some(slot) = self.all.get_mut(self.len) {
+            *slot = range;
+            self.len += 1;
+        }
+    }
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Unwind tables of a module.
+#[derive(Clone, Copy)]
+pub struct Tables {
+    index: Index,
+    /// What holds `.eh_frame`, and `.eh_frame_hdr` if there is one.
+    pub region: Region,
+}
+
+/// How the entry of an address is found.
+#[derive(Clone, Copy)]
+enum Index {
+    /// By the table of the `.eh_frame_hdr` at this address.
+    Header(u64),
+    /// By one that the command has made.
+    Published(&'static [TableRow]),
+}
+
+impl Tables {
+    /// The entry that covers `pc`.
+    pub fn find(&self, pc: u64) -> Option<Fde> {
+        match self.index {
+            Index::Header(header) => cfi::find_fde(self.region, header, pc),
+            Index::Published(rows) => cfi::find_fde_in(self.region, rows, pc),
+        }
+    }
+
+    /// Address of `.eh_frame_hdr`, where there is one.
+    pub fn header(&self) -> Option<u64> {
+        match self.index {
+            Index::Header(header) => Some(header),
+            Index::Published(_) => None,
+        }
+    }
+
+    /// Those that the command has published for a range.
+    pub fn published(range: &Range) -> Option<Self> {
+        shared::tables().find_map(|(head, rows)| {
+            let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            let is_for = of(&head.start) <= range.start && range.start < of(&head.end);
+            if of(&head.kind) != TABLE_OF_ENTRIES || !is_for || !range.is_meant(head) {
+                return None;
+            }
+            // SAFETY: the command has found these entries in a loaded segment of the module.
+            let region = unsafe { Region::new(of(&head.frames), of(&head.frames_end)) };
+            Some(Self {
+                index: Index::Published(rows),
+                region,
+            })
+        })
+    }
+}
+
+/// The beginning of a mapped file, read at once: its ELF header and, as a rule, all program headers.
+struct Head {
+    mapping: Mapping,
+    read: [u8; Self::MOST],
+    len: usize,
+}
+
+impl Head {
+    const MOST: usize = 2048;
+
+    /// # Safety
+    /// The mapping can be read, or has been a moment before.
+    unsafe fn read(mapping: Mapping) -> Self {
+        let mut read = [0; Self::MOST];
+        let room = mapping.end.saturating_sub(mapping.start);
+        let wanted = read.len().min(room as usize);
+        // SAFETY: the caller's promise.
+        let len = read
+            .get_mut(..wanted)
+            .map_or(0, |to| unsafe { foreign::read(mapping.start, to) });
+        Self { mapping, read, len }
+    }
+
+    fn start(&self) -> u64 {
+        self.mapping.start
+    }
+
+    /// So many bytes at an offset of the file.
+    fn bytes<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
+        let end = offset.checked_add(N as u64)?;
+        if end <= self.len as u64 {
+            return self
+                .read
+                .get(offset as usize..end as usize)?
+                .try_into()
+                .ok();
+        }
+        let at = self.mapping.start.checked_add(offset)?;
+        if at.checked_add(N as u64)? > self.mapping.end {
+            return None;
+        }
+        // SAFETY: inside the mapping, which can be read.
+        unsafe { foreign::read_array(at) }
+    }
+
+    fn u64(&self, offset: u64) -> Option<u64> {
+        self.bytes(offset).map(u64::from_le_bytes)
+    }
+}
+
+/// Finds the unwind tables of the ELF image whose header is at the start of `head`.
+///
+/// # Safety
+/// `head` is mapped and readable, and if it is an ELF header its loaded segments are.
+pub unsafe fn tables(head: Mapping) -> Option<Tables> {
+    const LOAD: u32 = 1;
+    const EH_FRAME: u32 = 0x6474_e550;
+    const HEADER_LEN: u64 = 56;
+    // SAFETY: the caller's promise.
+    let head = unsafe { Head::read(head) };
+    if head.bytes(0)? != *b"\x7fELF\x02" {
+        return None;
+    }
+    let table = head.u64(32)?;
+    let count = u64::from(u16::from_le_bytes(head.bytes(56)?));
+    let place = |index: u64, offset: u64| table.checked_add(index * HEADER_LEN + offset);
+    let kind_of = |index| Some(u32::from_le_bytes(head.bytes(place(index, 0)?)?));
+    let field = |index, offset| head.u64(place(index, offset)?);
+    let mut bias = None;
+    for index in 0..count {
+        let kind = kind_of(index)?;
+        if kind == LOAD && bias.is_none() {
+            let (offset, address) = (field(index, 8)?, field(index, 16)?);
+            bias = Some(head.start().wrapping_sub(address.wrapping_sub(offset)));
+        }
+        if kind != EH_FRAME {
+            continue;
+        }
+        let header = field(index, 16)?;
+        for load in 0..count {
+            let start = field(load, 16)?;
+            let len = field(load, 32)?;
+            if kind_of(load)? == LOAD && start <= header && header < start.checked_add(len)? {
+                let start = start.wrapping_add(bias?);
+                // SAFETY: a loadable segment of an image that is loaded, by the caller's promise.
+                let region = unsafe { Region::new(start, start.checked_add(len)?) };
+                return Some(Tables {
+                    index: Index::Header(header.wrapping_add(bias?)),
+                    region,
+                });
+            }
+        }
+    }
+    None
+}
