@@ -3,7 +3,7 @@
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
-use ipath_tests::profile::Profile;
+use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::session::own_counts;
 
 #[test]
@@ -43,4 +43,58 @@ fn stale_stack() {
     let profile = Profile::read(&file);
     assert_eq!(profile.calls("work"), own_counts(&finished.stdout)["work"]);
     assert_eq!(profile.losses.missed, 0);
+}
+
+/// `reloaded`: what is known of a library's frames goes with it, also where another one comes to its place.
+#[test]
+fn reloaded() {
+    const ROUNDS: u64 = 200;
+    let library = |frame| program_with("reloaded_lib.c", &["-shared", "-fPIC", frame]);
+    let scratch = Scratch::new("reloaded");
+    let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
+    let finished = Run::ipath(["run", "--no-tui", "--interval", "10m", "-m", "count", "-f"])
+        .args(["work", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(program("reloaded.c"))
+        .args([library("-DFRAME=1032"), library("-DFRAME=2056")])
+        .arg(&place)
+        .arg(ROUNDS.to_string())
+        .run()
+        .expect(0);
+    let own = own_counts(&finished.stdout);
+    assert_eq!((own["work"], own["moved"]), (6 * ROUNDS, 0));
+    let profile = Profile::read(&file);
+    profile.assert_complete("all have unwind entries");
+    let through = |name: &str| -> u64 {
+        let has_it = |path: &&CallPath| {
+            let mut frames = path.stack.iter().map(|&at| &profile.frames[at]);
+            frames.any(|frame| frame.function.as_deref() == Some(name))
+        };
+        let paths = profile.paths.iter().filter(has_it);
+        paths.map(|path| count(&path.metrics)).sum()
+    };
+    assert_eq!(
+        (through("first"), through("second")),
+        (3 * ROUNDS, 3 * ROUNDS)
+    );
+}
+
+/// `rewritten`: what was no code when it was first come through may be code by now.
+#[test]
+fn rewritten() {
+    let scratch = Scratch::new("rewritten");
+    let file = scratch.file("p.json");
+    let finished = Run::ipath(["run", "--no-tui", "--interval", "10m", "-m", "count", "-f"])
+        .args(["work", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(program("rewritten.c"))
+        .arg("1000")
+        .run()
+        .expect(0);
+    let profile = Profile::read(&file);
+    assert_eq!(own_counts(&finished.stdout)["work"], 1003);
+    assert_eq!(profile.calls("work"), 1003);
+    assert!(profile.losses.incomplete <= 3, "{:?}", profile.losses);
 }

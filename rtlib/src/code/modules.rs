@@ -28,7 +28,10 @@ const LONGEST_WHILE: u64 = A_WHILE << 6;
 /// Addresses that are remembered to be in no code.
 const NOWHERE: usize = 64;
 
-/// Part of the time that reading the maps may take for such ones.
+/// How often the maps are read for such ones whatever it costs: code that is being written is not executable meanwhile.
+const FREE: u32 = 32;
+
+/// Part of the time that reading the maps may take for them then.
 const PART: u64 = 8;
 
 struct List {
@@ -37,8 +40,9 @@ struct List {
     turn: usize,
     /// Pages that held no code when the maps were last read; in any place, 0 where there is none.
     nowhere: [u64; NOWHERE],
-    /// For how long that is taken to be so: longer each time that nothing has changed.
+    /// For how long that is taken to be so, and how often it was by now: longer each time that nothing has changed.
     patience: u64,
+    in_vain: u32,
     /// Bytes of published tables at that time.
     tables: u64,
     /// The same when the maps were last read.
@@ -69,6 +73,7 @@ impl Modules {
                 turn: 0,
                 nowhere: [0; NOWHERE],
                 patience: 0,
+                in_vain: 0,
                 tables: 0,
                 parsed: 0,
                 is_whole: false,
@@ -254,7 +259,10 @@ impl List {
         let is_same = now.known().len() == before.known().len()
             && pairs.into_iter().all(|(range, old)| range.is_same(old));
         if is_same {
-            self.patience = (self.patience * 2).clamp(patience.min(LONGEST_WHILE), LONGEST_WHILE);
+            self.in_vain += 1;
+            if self.in_vain > FREE {
+                self.patience = (self.patience * 2).max(patience).min(LONGEST_WHILE);
+            }
             return;
         }
         let is_old = |pc: u64, word: u64| {
@@ -269,7 +277,7 @@ impl List {
         if RULES.forget(is_old) != 0 {
             epoch::begin();
         }
-        self.patience = patience;
+        (self.patience, self.in_vain) = (0, 0);
         self.nowhere = [0; NOWHERE];
     }
 }

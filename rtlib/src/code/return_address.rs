@@ -196,7 +196,21 @@ pub fn begins_coroutine(pc: u64) -> bool {
 
 /// Whether a call instruction ends at `pc`.
 pub fn is_after_call(range: &Range, pc: u64) -> bool {
-    code_before(range, pc).is_some_and(|bytes| call::ends_with_call(&bytes))
+    if let Some(bytes) = code_before(range, pc) {
+        return call::ends_with_call(&bytes);
+    }
+    // So near the beginning of the code, what stands before that is no part of a call.
+    let Some(known) = pc.checked_sub(range.start).filter(|_| pc <= range.end) else {
+        return false;
+    };
+    let mut bytes = [0; call::LONGEST];
+    for (distance, byte) in (1..=known).zip(bytes.iter_mut().rev()) {
+        let Some([code]) = code_at(range, pc.wrapping_sub(distance)) else {
+            return false;
+        };
+        *byte = code;
+    }
+    call::ends_with_call(&bytes)
 }
 
 /// So many bytes from `at` on, where they lie in the range.

@@ -1,0 +1,16 @@
+/* A function with so many bytes of locals, FRAME, whose code is as long whatever that is. */
+#define TEXT(x) #x
+#define BYTES(x) TEXT(x)
+__asm__(".text\n"
+        ".globl step\n"
+        ".type step, @function\n"
+        "step: .cfi_startproc\n"
+        "sub $" BYTES(FRAME) ", %rsp\n"
+        ".cfi_adjust_cfa_offset " BYTES(FRAME) "\n"
+        "call *%rdi\n"
+        "add $" BYTES(FRAME) ", %rsp\n"
+        ".cfi_adjust_cfa_offset -" BYTES(FRAME) "\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size step, . - step\n"
+        ".section .note.GNU-stack, \"\", @progbits\n");
