@@ -1,0 +1,67 @@
+//! Rules that the runtime asks for while the program runs, and that whoever watches finds.
+
+use ipath_tests::compile::program_with;
+use ipath_tests::profile::{CallPath, Profile, count};
+use ipath_tests::racing::Running;
+use ipath_tests::session::Session;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The addresses that a path's calls return to, the innermost first.
+fn returns(profile: &Profile, path: &CallPath) -> Vec<u64> {
+    let frames = path.stack.iter().map(|&at| &profile.frames[at]);
+    let address = |frame: &ipath_tests::profile::Frame| {
+        let module = frame.module.map(|at| &profile.modules[at]);
+        frame.address + module.and_then(|m| m.base).unwrap_or(0) + 1
+    };
+    frames.map(address).collect()
+}
+
+/// The calls of `work` on complete paths that begin with these returns, and those on any others that are complete.
+fn complete(profile: &Profile, expected: &[u64]) -> (u64, u64) {
+    let paths = profile.paths.iter().filter(|path| path.complete);
+    let (right, wrong): (Vec<_>, Vec<_>) =
+        paths.partition(|path| returns(profile, path).starts_with(expected));
+    let sum = |paths: Vec<&CallPath>| paths.iter().map(|path| count(&path.metrics)).sum();
+    (sum(right), sum(wrong))
+}
+
+/// `bulk`: 72 MiB of code without unwind entries nor symbols.
+#[test]
+fn bulk() {
+    let flags = [
+        "-no-pie",
+        "-rdynamic",
+        "-s",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+    ];
+    let program = program_with("bulk.c", &flags);
+    let mut target = Target::start(program, [""; 0]).await_output("ready");
+    let said = target.stdout();
+    let expected: Vec<u64> = said
+        .split_whitespace()
+        .filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok())
+        .collect();
+    assert_eq!(expected.len(), 4, "{said}");
+    let session = Session::attach(target.pid(), &["work"]);
+    // Nobody has watched until now.
+    let pid = target.pid().to_string();
+    let watcher = Running::start(&["top", &pid, "--no-tui", "--interval", "1s"]);
+    let begun = Instant::now();
+    while complete(&session.snapshot(), &expected).0 == 0 {
+        assert!(begun.elapsed() < PATIENCE, "no path is complete by now");
+    }
+    let before = session.snapshot();
+    target.signal(Signal::SIGUSR1);
+    target.until(PATIENCE, "made its calls", |t| t.stdout().contains("made"));
+    let after = session.detach();
+    watcher.finish();
+    target.finish("ok ");
+    let ((right, wrong), (then, _)) = (complete(&after, &expected), complete(&before, &expected));
+    assert_eq!((wrong, right - then >= 5000), (0, true), "{right} - {then}");
+    assert_eq!(after.losses.incomplete, before.losses.incomplete);
+}
