@@ -9,7 +9,7 @@ use gimli::{
 };
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use patcher::Svma;
-use patcher::flow::{Frame, ModuleContext, Recipe, recipes};
+use patcher::flow::{Frame, ModuleContext, Recipe, frames_seen, recipes};
 use patcher::function::FunctionKind;
 use patcher::image::Image;
 
@@ -232,6 +232,72 @@ fn compare_hidden(data: &[u8], hidden: &[u8]) -> (Found, usize) {
         }
     }
     (found, calls)
+}
+
+/// All calls of the code with unwind entries, by what the compiler says of them.
+fn said_of_calls(data: &[u8]) -> Vec<(Svma, Recipe)> {
+    let image = Image::parse(data).expect("an ELF image");
+    let mut compiler = Compiler::new(&image);
+    let mut found = Vec::new();
+    for (start, end) in described(&image) {
+        let code = image.bytes(start, end.0 - start.0).unwrap_or_default();
+        for insn in Decoder::with_ip(64, code, start.0, DecoderOptions::NONE) {
+            let after = Svma(insn.next_ip());
+            let is_call = matches!(
+                insn.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            );
+            found.extend(
+                is_call
+                    .then(|| compiler.says(after))
+                    .flatten()
+                    .map(|said| (after, said)),
+            );
+        }
+    }
+    found
+}
+
+/// What returns show where rbp was seen somewhere: in the right place, and in any other, as where it is no frame
+/// pointer.
+#[test]
+fn frames_by_epilogues_are_not_wrong() {
+    /// Bytes from the canonical frame address down to where a frame pointer points to.
+    const BELOW: i64 = 16;
+    let (mut right, mut by_chance, mut all) = (0, 0, 0);
+    for name in ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libcrypto.so.3"] {
+        let Some(data) = libraries::library(name) else {
+            continue;
+        };
+        let hidden = blind(&data);
+        let image = Image::parse(&hidden).expect("an ELF image");
+        for (after, said) in said_of_calls(&data) {
+            all += 1;
+            let seen = |distance| {
+                let found = frames_seen(&image, &[(after, distance)]);
+                found.get(&after).copied()
+            };
+            let frame = match said {
+                Recipe::FromStackPointer(frame) | Recipe::FromFramePointer(frame) => frame,
+                Recipe::Outermost => continue,
+            };
+            let by_frame = |found| matches!(found, Recipe::FromFramePointer(_));
+            let there = i64::from(frame.cfa) - BELOW;
+            match seen(there) {
+                Some(found) if found == said => right += 1,
+                Some(found) if by_frame(found) => panic!("{name} {:#x}: {found:?}", after.0),
+                // Where rbp is a number, that can be any by chance.
+                Some(_) => by_chance += 1,
+                None => {}
+            }
+            let elsewhere = (there + 8 * (1 + (after.0 % 97) as i64)) % 1024;
+            let is_wrong = |found| found != said && !by_frame(found) && !by_frame(said);
+            by_chance += usize::from(seen(elsewhere).is_some_and(is_wrong));
+        }
+    }
+    println!("{all} calls: {right} right, {by_chance} wrong if rbp was somewhere by chance");
+    assert!(right > 5_000, "{right}");
+    assert!(by_chance * 200 < all, "{by_chance} of {all}");
 }
 
 /// From the instructions alone; what is missing makes paths incomplete. `--nocapture` shows how much.

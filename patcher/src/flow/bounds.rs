@@ -512,11 +512,12 @@ fn verdict(flow: &Flow, heights: &Heights, own: &Own) -> Verdict {
         if !ends_block(insn) && !is_call(insn) && !flow.contains(insn.next_ip()) {
             return Verdict::Wrong;
         }
-        // A jump to a part elsewhere can be with a frame. Where the return address has been taken off the stack, it
-        // may be put anywhere.
         let is_return = insn.flow_control() == FlowControl::Return;
+        let is_out = is_jump(insn) && !flow.contains(insn.near_branch_target());
+        // A jump to a part elsewhere can be with a frame.
         let is_wrong = |height: i64| height > 0 || is_return && !is_as_at_entry(heights, index);
-        if heights.before(index).is_some_and(is_wrong) {
+        let is_wrong = (is_return || is_out) && heights.before(index).is_some_and(is_wrong);
+        if is_wrong || heights.is_above_entry(index) {
             return Verdict::Wrong;
         }
     }

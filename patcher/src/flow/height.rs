@@ -154,6 +154,13 @@ impl Heights {
             .map_or_else(Default::default, |s| s.caller)
     }
 
+    /// Has the return address been taken off the stack before the instruction of this index? It may be put anywhere
+    /// then. Where nothing has called the function, there is none.
+    pub fn is_above_entry(&self, index: usize) -> bool {
+        let is_above = self.before(index).is_some_and(|height| height > 0);
+        is_above && self.caller_frame_pointer_before(index) != CallerFramePointer::Zeroed
+    }
+
     fn state(&self, index: usize) -> Option<State> {
         self.0.get(index).copied().flatten()
     }

@@ -81,13 +81,13 @@ fn jumps_into_another(image: &Image<'_>, flow: &Flow) -> bool {
 }
 
 /// Does a return show that the stack was not as at an entry where `flow` begins? Then that is a place in another
-/// function, with a name of its own. So it is where the return address is taken off the stack: it may be put elsewhere.
+/// function, with a name of its own. So it is where the return address is taken off the stack.
 pub(super) fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
     let mut insns = flow.insns.iter().enumerate();
     insns.any(|(index, insn)| {
         let is_return = insn.flow_control() == FlowControl::Return;
-        let is_wrong = |height: i64| height > 0 || is_return && height != 0;
-        heights.before(index).is_some_and(is_wrong)
+        let is_wrong = |height: i64| is_return && height != 0;
+        heights.is_above_entry(index) || heights.before(index).is_some_and(is_wrong)
     })
 }
 
