@@ -1,6 +1,6 @@
 //! Rules that the runtime asks for while the program runs, and that whoever watches finds.
 
-use ipath_tests::compile::program_with;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::racing::Running;
 use ipath_tests::session::Session;
@@ -64,4 +64,30 @@ fn bulk() {
     let ((right, wrong), (then, _)) = (complete(&after, &expected), complete(&before, &expected));
     assert_eq!((wrong, right - then >= 5000), (0, true), "{right} - {then}");
     assert_eq!(after.losses.incomplete, before.losses.incomplete);
+}
+
+/// `later`: a library without unwind entries that is loaded while somebody watches.
+#[test]
+fn later() {
+    let flags = [
+        "-shared",
+        "-fPIC",
+        "-s",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+    ];
+    let library = program_with("later_lib.c", &flags);
+    let mut target = Target::start(program("later.c"), [library]).await_output("ready");
+    let session = Session::attach(target.pid(), &["work"]);
+    let pid = target.pid().to_string();
+    let watcher = Running::start(&["top", &pid, "--no-tui", "--interval", "1s"]);
+    target.signal(Signal::SIGUSR1);
+    let begun = Instant::now();
+    let is_complete = |profile: Profile| profile.paths.iter().any(|path| path.complete);
+    while !is_complete(session.snapshot()) {
+        assert!(begun.elapsed() < PATIENCE, "no path is complete by now");
+    }
+    session.detach();
+    watcher.finish();
+    target.finish("ok ");
 }

@@ -10,7 +10,7 @@ use abi::segment::AREA_ASKED;
 use nix::sys::signal::SigSet;
 use patcher::Avma;
 
-use super::tables::{answers, generated_answer, quick_answers};
+use super::tables::{answers, generated_answer, quick_answers, table_key};
 use super::{Session, SessionError};
 use crate::clock;
 use crate::process::modules::{Module, modules};
@@ -99,6 +99,7 @@ impl<'r> Answers<'r> {
         let mut some = self.left.split_off(some);
         some.sort_unstable();
         if !some.is_empty() {
+            self.publish_tables_of(&some)?;
             let some: Vec<Question> = some.into_iter().map(|at| (at, 0)).collect();
             let find = |module: &Module, asked: &[Question]| {
                 let asked: Vec<Avma> = asked.iter().map(|question| question.0).collect();
@@ -113,6 +114,25 @@ impl<'r> Answers<'r> {
         Ok(())
     }
 
+    /// Publishes the tables of modules that have been loaded since functions were last added, where calls in them return
+    /// to `asked`.
+    fn publish_tables_of(&mut self, asked: &[Avma]) -> Result<(), SessionError> {
+        self.session.refresh()?;
+        let maps = self.session.process.maps()?;
+        let mut new = modules(&self.session.process, &maps);
+        new.retain(|module| {
+            let is_new = !self.session.document.tables.contains(&table_key(module));
+            is_new && asked.iter().any(|&at| is_call_in(module, at))
+        });
+        if new.is_empty() || self.is_over(Duration::ZERO) {
+            return Ok(());
+        }
+        self.session.locked(None, |locked| {
+            locked.publish_tables(&new)?;
+            Ok(locked.segment().write_document(locked.document())?)
+        })
+    }
+
     /// Publishes the rules that `find` has for ascending return addresses: for which.
     fn answer(
         &mut self,
@@ -124,10 +144,7 @@ impl<'r> Answers<'r> {
         let maps = self.session.process.maps()?;
         let mut found = Vec::new();
         for module in modules(&self.session.process, &maps) {
-            let is_in = |(at, _): &&Question| {
-                let call = Avma(at.0.wrapping_sub(1));
-                module.code.iter().any(|mapping| mapping.contains(call))
-            };
+            let is_in = |(at, _): &&Question| is_call_in(&module, *at);
             let of_module: Vec<Question> = asked.iter().filter(is_in).copied().collect();
             if !of_module.is_empty() {
                 found.extend(find(&module, &of_module));
@@ -169,4 +186,10 @@ impl<'r> Answers<'r> {
         let distance = asked.frame_pointer.load(Relaxed) as i64;
         (address != 0).then_some((Avma(address), distance))
     }
+}
+
+/// Is the call that returns to `at` in the module?
+fn is_call_in(module: &Module, at: Avma) -> bool {
+    let call = Avma(at.0.wrapping_sub(1));
+    module.code.iter().any(|mapping| mapping.contains(call))
 }

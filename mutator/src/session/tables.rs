@@ -31,7 +31,7 @@ impl Locked<'_> {
         let before = self.segment.header().tables_used.load(Acquire);
         let mut all_rules = Vec::new();
         for module in modules.iter().filter(is_there) {
-            let key = (module.code_range().start.0, module.path.clone());
+            let key = table_key(module);
             if self.document.tables.contains(&key) {
                 continue;
             }
@@ -91,6 +91,11 @@ impl Locked<'_> {
         }
         Ok(())
     }
+}
+
+/// What tells that the tables of a module have been published.
+pub(super) fn table_key(module: &Module) -> (u64, String) {
+    (module.code_range().start.0, module.path.clone())
 }
 
 /// Most rules in a table: there is room for many such, and what does not fit is lost a table at a time.
