@@ -2,7 +2,10 @@
 
 # Multiples of two rdtsc, by depth.
 WALL = {5: 1.5, 20: 1.9, 100: 5.0}
+WALL_WITH_FRAME_POINTERS = {5: 1.5, 20: 1.55, 100: 2.6}
 COUNT = {5: 0.6, 20: 1.1, 100: 4.2}
+# Code with frame pointers against code without.
+FRAME_POINTERS = 1.1
 CYCLE_OF_8 = 2.5
 RANDOM_PATHS = 16
 BYTES_PER_PATH = 256
@@ -14,9 +17,18 @@ def bounds(figures):
     """(what, found, bound, unit) for each promise that the series which were run can tell."""
     for row in figures.get("depths", []):
         pointers = "with" if row["frame_pointers"] else "without"
-        for way, most in {"count": COUNT, "count,wall": WALL}.items():
+        wall = WALL_WITH_FRAME_POINTERS if row["frame_pointers"] else WALL
+        for way, most in {"count": COUNT, "count,wall": wall}.items():
             what = f"{way}, depth {row['depth']}, {pointers} frame pointers"
             yield what, row["ratio"][way], most[row["depth"]], "x"
+    walls = {
+        (row["depth"], row["frame_pointers"]): row["ratio"]["count,wall"]
+        for row in figures.get("depths", [])
+    }
+    for depth in sorted({depth for depth, _ in walls}):
+        if (depth, True) in walls and (depth, False) in walls:
+            what = f"count,wall, depth {depth}, with frame pointers against without"
+            yield what, walls[depth, True] / walls[depth, False], FRAME_POINTERS, "x"
     for row in figures.get("cycles", []):
         if row["paths"] == 8:
             what = f"count,wall, 8 paths in a cycle, parting at the {row['part']} frames"
