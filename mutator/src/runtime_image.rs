@@ -101,6 +101,10 @@ impl RuntimeImage {
 }
 
 #[cfg(test)]
+mod laid;
+#[cfg(test)]
 mod seccomp;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod ways;

@@ -4,114 +4,28 @@
 use std::arch::naked_asm;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use abi::image::{
-    ALIVE, FUNCTION_EXITS, FunctionSlot, Parameters, RESERVE_PER_THREAD, RESERVE_SHARED,
-    SYMBOL_ALIVE, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_FUNCTIONS, SYMBOL_PARAMETERS,
-};
-use abi::segment::{
-    AREA_HISTOGRAMS, AREA_TABLES, AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
-};
+use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB};
 
-use super::*;
-use crate::process::{Pid, Process};
-use crate::segment::{Segment, Shape};
+use super::PAGE;
+use super::laid::{Laid, hook, map, put, segment};
 
 const FUNCTION: u32 = 3;
 const CALLS: u64 = 1000;
 /// More than fit into the frames that a thread has at first, so that these must grow.
 const DEPTH: u64 = 600;
 
-/// Anonymous memory of the test's.
-fn map(len: u64) -> u64 {
-    // SAFETY: a new mapping where the kernel chooses touches nothing that exists.
-    let at = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            len as usize,
-            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    assert_ne!(at, libc::MAP_FAILED);
-    at as u64
-}
-
-fn put(at: u64, bytes: &[u8]) {
-    // SAFETY: `at` lies in memory from `map`, large enough.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
-}
-
-/// The image, laid out in this process.
-struct Laid {
-    image: RuntimeImage,
-    base: Avma,
-}
-
-impl Laid {
-    fn new() -> Self {
-        let image = RuntimeImage::load().expect("built in");
-        let base = Avma(map(image.size));
-        for (at, bytes) in image.writes(base) {
-            put(at.0, &bytes);
-        }
-        Self { image, base }
+/// A function that is probed at its entry and its exit: what the trampolines of one do, as one piece.
+fn probed(laid: &Laid) -> extern "C" fn() {
+    let code = map(PAGE);
+    let mut bytes = Vec::new();
+    for stub in [SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB] {
+        hook(&mut bytes, FUNCTION, stub);
     }
-
-    fn at<T>(&self, symbol: &str) -> &'static T {
-        let at = self.image.address(self.base, symbol).expect("exported");
-        // SAFETY: the symbol is one of this type, which consists of atomics, in memory that stays.
-        unsafe { &*(at.0 as *const T) }
-    }
-
-    /// A function that is probed at its entry and its exit: what the trampolines of one do, as one piece.
-    fn probed(&self) -> extern "C" fn() {
-        let code = map(PAGE);
-        let mut bytes = Vec::new();
-        for stub in [SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB] {
-            // push rax; mov eax, ID; call [rip + cell]; pop rax
-            bytes.extend([0x50, 0xb8]);
-            bytes.extend(FUNCTION.to_le_bytes());
-            bytes.extend([0xff, 0x15]);
-            let cell = PAGE as usize / 2 + if stub == SYMBOL_ENTRY_STUB { 0 } else { 8 };
-            bytes.extend((cell as u32 - (bytes.len() as u32 + 4)).to_le_bytes());
-            bytes.push(0x58);
-            let stub = self.image.address(self.base, stub).expect("exported");
-            put(code + cell as u64, &stub.0.to_le_bytes());
-        }
-        bytes.push(0xc3);
-        put(code, &bytes);
-        // SAFETY: the code is a function without arguments.
-        unsafe { std::mem::transmute::<u64, extern "C" fn()>(code) }
-    }
-}
-
-/// Bytes from the FS base to the calling thread's id.
-fn tid_offset() -> i32 {
-    // SAFETY: the C library keeps its control block there, which is larger.
-    let block = unsafe {
-        let base: *const i32;
-        std::arch::asm!("mov {}, fs:0", out(reg) base);
-        std::slice::from_raw_parts(base, 256)
-    };
-    let tid = nix::unistd::gettid().as_raw();
-    let at = block.iter().position(|&word| word == tid);
-    at.expect("glibc and musl keep it there") as i32 * 4
-}
-
-/// Publishes the process's maps as they are.
-fn publish_maps(segment: &Segment) {
-    let mut text = std::fs::read("/proc/self/maps").expect("there");
-    text.resize(text.len().next_multiple_of(size_of::<TableRow>()), b'\n');
-    let rows = (text.len() / size_of::<TableRow>()) as u64;
-    let head = [TABLE_OF_MAPS, 0, 0, 0, 0, rows, 0];
-    let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
-    assert_eq!(bytes.len(), size_of::<TableHead>());
-    bytes.extend(text);
-    assert!(segment.write_bytes(AREA_TABLES, 0, &bytes).expect("room"));
-    let used = &segment.header().tables_used;
-    used.store(bytes.len() as u64, Relaxed);
+    bytes.push(0xc3);
+    put(code, &bytes);
+    laid.fill_cells(code);
+    // SAFETY: the code is a function without arguments.
+    unsafe { std::mem::transmute::<u64, extern "C" fn()>(code) }
 }
 
 #[inline(never)]
@@ -181,41 +95,12 @@ fn child(function: extern "C" fn()) -> ! {
 
 #[test]
 fn no_system_call_is_made_where_none_may_be() {
-    const TIMERS: usize = 1;
+    const MOST_PATHS: u64 = 100;
     let laid = Laid::new();
-    let process = Process {
-        pid: Pid(std::process::id() as i32),
-        start_time: 900,
-    };
-    let shape = Shape {
-        max_paths: 100,
-        timers: TIMERS,
-    };
-    let (segment, _) = Segment::create(&process, &shape).expect("created");
-    segment.remove_name();
-    let parameters: &Parameters = laid.at(SYMBOL_PARAMETERS);
-    let set = |to: &std::sync::atomic::AtomicU64, value: u64| to.store(value, Relaxed);
-    let header: *const abi::segment::Header = segment.header();
-    set(&parameters.segment, header as u64);
-    set(&parameters.max_paths, shape.max_paths);
-    set(&parameters.scale[0], 1 << abi::image::SCALE_SHIFT);
-    parameters.timers.store(TIMERS as u32, Relaxed);
-    parameters.tid_offset.store(tid_offset(), Relaxed);
-    let reserve = RESERVE_SHARED + RESERVE_PER_THREAD;
-    set(&parameters.reserve, map(reserve));
-    set(&parameters.reserve_len, reserve);
-    // None of them is smaller; where nobody has written, the memory is there when it is touched, unless /dev/shm is full.
-    for populated in &parameters.populated[AREA_THREADS..=AREA_HISTOGRAMS] {
-        set(populated, 128 << 10);
-    }
-    let function = laid.probed();
-    let functions: &[FunctionSlot; abi::MAX_FUNCTIONS] = laid.at(SYMBOL_FUNCTIONS);
-    functions[FUNCTION as usize]
-        .flags
-        .store(FUNCTION_EXITS, Relaxed);
-    functions[FUNCTION as usize].generation.store(1, Relaxed);
-    publish_maps(&segment);
-    set(laid.at(SYMBOL_ALIVE), ALIVE);
+    let segment = segment(0, MOST_PATHS);
+    let function = probed(&laid);
+    laid.measure(FUNCTION);
+    laid.begin(&segment, MOST_PATHS);
     // SAFETY: the child takes no lock of the C library's.
     let pid = match unsafe { libc::fork() } {
         0 => child(function),

@@ -1,0 +1,162 @@
+//! The image laid out in the test's own process, with functions that are probed as those of a target are.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use abi::image::{
+    ALIVE, FUNCTION_EXITS, FunctionSlot, Parameters, RESERVE_PER_THREAD, RESERVE_SHARED,
+    SYMBOL_ALIVE, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_FUNCTIONS, SYMBOL_PARAMETERS,
+    SYMBOL_TAIL_STUB,
+};
+use abi::segment::{
+    AREA_HISTOGRAMS, AREA_TABLES, AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
+};
+
+use super::*;
+use crate::process::{Pid, Process};
+use crate::segment::{Segment, Shape};
+
+/// The stubs that trampolines call, in the order of their cells.
+const STUBS: [&str; 3] = [SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB];
+
+/// Where the cells are in the page of a function's code.
+const CELLS: usize = PAGE as usize / 2;
+
+/// What a trampoline does to call a stub, as the next of `code`: `push rax; mov eax, ID; call [CELL]; pop rax`.
+pub(super) fn hook(code: &mut Vec<u8>, function: u32, stub: &str) {
+    let number = STUBS
+        .iter()
+        .position(|known| *known == stub)
+        .expect("one of them");
+    code.extend([0x50, 0xb8]);
+    code.extend(function.to_le_bytes());
+    code.extend([0xff, 0x15]);
+    let cell = (CELLS + 8 * number) as u32;
+    code.extend((cell - (code.len() as u32 + 4)).to_le_bytes());
+    code.push(0x58);
+}
+
+/// Anonymous memory of the test's.
+pub(super) fn map(len: u64) -> u64 {
+    // SAFETY: a new mapping where the kernel chooses touches nothing that exists.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len as usize,
+            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(at, libc::MAP_FAILED);
+    at as u64
+}
+
+pub(super) fn put(at: u64, bytes: &[u8]) {
+    // SAFETY: `at` lies in memory from `map`, large enough.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+}
+
+/// The image, laid out in this process.
+pub(super) struct Laid {
+    pub(super) image: RuntimeImage,
+    pub(super) base: Avma,
+}
+
+impl Laid {
+    pub(super) fn new() -> Self {
+        let image = RuntimeImage::load().expect("built in");
+        let base = Avma(map(image.size));
+        for (at, bytes) in image.writes(base) {
+            put(at.0, &bytes);
+        }
+        Self { image, base }
+    }
+
+    pub(super) fn at<T>(&self, symbol: &str) -> &'static T {
+        let at = self.image.address(self.base, symbol).expect("exported");
+        // SAFETY: the symbol is one of this type, which consists of atomics, in memory that stays.
+        unsafe { &*(at.0 as *const T) }
+    }
+
+    /// Fills the cells of probed functions' code with this image's stubs.
+    pub(super) fn fill_cells(&self, code: u64) {
+        for (number, stub) in STUBS.iter().enumerate() {
+            let stub = self.image.address(self.base, stub).expect("exported");
+            put(code + (CELLS + 8 * number) as u64, &stub.0.to_le_bytes());
+        }
+    }
+
+    /// Has the segment and the parameters as a session of one timer has them, in which no system call may be made.
+    pub(super) fn begin(&self, segment: &Segment, max_paths: u64) {
+        let parameters: &Parameters = self.at(SYMBOL_PARAMETERS);
+        let set = |to: &AtomicU64, value: u64| to.store(value, Relaxed);
+        let header: *const abi::segment::Header = segment.header();
+        set(&parameters.segment, header as u64);
+        set(&parameters.max_paths, max_paths);
+        set(&parameters.scale[0], 1 << abi::image::SCALE_SHIFT);
+        parameters.timers.store(1, Relaxed);
+        parameters.tid_offset.store(tid_offset(), Relaxed);
+        let reserve = RESERVE_SHARED + RESERVE_PER_THREAD;
+        set(&parameters.reserve, map(reserve));
+        set(&parameters.reserve_len, reserve);
+        // None of them is smaller; where nobody has written, the memory is there when it is touched, unless /dev/shm is
+        // full.
+        for populated in &parameters.populated[AREA_THREADS..=AREA_HISTOGRAMS] {
+            set(populated, 128 << 10);
+        }
+        publish_maps(segment);
+        set(self.at(SYMBOL_ALIVE), ALIVE);
+    }
+
+    /// Has a function measured.
+    pub(super) fn measure(&self, function: u32) {
+        let functions: &[FunctionSlot; abi::MAX_FUNCTIONS] = self.at(SYMBOL_FUNCTIONS);
+        let slot = &functions[function as usize];
+        slot.flags.store(FUNCTION_EXITS, Relaxed);
+        slot.generation.store(1, Relaxed);
+    }
+}
+
+/// Bytes from the FS base to the calling thread's id.
+fn tid_offset() -> i32 {
+    // SAFETY: the C library keeps its control block there, which is larger.
+    let block = unsafe {
+        let base: *const i32;
+        std::arch::asm!("mov {}, fs:0", out(reg) base);
+        std::slice::from_raw_parts(base, 256)
+    };
+    let tid = nix::unistd::gettid().as_raw();
+    let at = block.iter().position(|&word| word == tid);
+    at.expect("glibc and musl keep it there") as i32 * 4
+}
+
+/// Publishes the process's maps as they are.
+fn publish_maps(segment: &Segment) {
+    let mut text = std::fs::read("/proc/self/maps").expect("there");
+    text.resize(text.len().next_multiple_of(size_of::<TableRow>()), b'\n');
+    let rows = (text.len() / size_of::<TableRow>()) as u64;
+    let head = [TABLE_OF_MAPS, 0, 0, 0, 0, rows, 0];
+    let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
+    assert_eq!(bytes.len(), size_of::<TableHead>());
+    bytes.extend(text);
+    assert!(segment.write_bytes(AREA_TABLES, 0, &bytes).expect("room"));
+    let used = &segment.header().tables_used;
+    used.store(bytes.len() as u64, Relaxed);
+}
+
+/// A segment of the test's own, of one timer, without a name; `number` tells those of one process apart.
+pub(super) fn segment(number: u64, max_paths: u64) -> Segment {
+    let process = Process {
+        pid: Pid(std::process::id() as i32),
+        start_time: 900 + number,
+    };
+    let shape = Shape {
+        max_paths,
+        timers: 1,
+    };
+    let (segment, _) = Segment::create(&process, &shape).expect("created");
+    segment.remove_name();
+    segment
+}

@@ -1,0 +1,298 @@
+//! The hand-written ways of a call against the compiled ones: the same calls, at the same times, leave the same
+//! records.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use abi::image::{SYMBOL_ALIVE, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB};
+use abi::segment::{FIRST_NODE, INLINE_BUCKETS};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
+
+use super::PAGE;
+use super::laid::{Laid, hook, map, put, segment};
+use crate::segment::Segment;
+
+const MOST_PATHS: u64 = 4000;
+/// Functions, by whether they leave by a tail call.
+const FUNCTIONS: [bool; 4] = [false, false, true, false];
+/// Events of a sequence: entries and exits.
+const EVENTS: usize = 6000;
+const MOST_DEPTH: usize = 12;
+
+/// What happens next, and when.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A call of a function, from one of the call sites.
+    Enter { function: usize, site: usize },
+    /// The return of the innermost.
+    Leave,
+}
+
+/// A sequence of events, the time of each, how far it has come, and the functions.
+struct Play {
+    events: Vec<(Event, u64)>,
+    next: Cell<usize>,
+    now: Cell<u64>,
+    functions: Vec<extern "C" fn()>,
+}
+
+static mut PLAY: *const Play = std::ptr::null();
+
+fn play() -> &'static Play {
+    // SAFETY: set before the child begins, which has one thread.
+    unsafe { &*PLAY }
+}
+
+/// What each function does: the calls that come up to its end.
+extern "C" fn body() {
+    let play = play();
+    loop {
+        let Some(&(event, now)) = play.events.get(play.next.get()) else {
+            return;
+        };
+        play.next.set(play.next.get() + 1);
+        play.now.set(now);
+        let Event::Enter { function, site } = event else {
+            return;
+        };
+        let function = play.functions[function];
+        match site {
+            0 => first(function),
+            1 => second(function),
+            _ => function(),
+        }
+    }
+}
+
+#[inline(never)]
+fn first(function: extern "C" fn()) {
+    function();
+    std::hint::black_box(());
+}
+
+#[inline(never)]
+fn second(function: extern "C" fn()) {
+    let room = std::hint::black_box([1u64; 20]);
+    function();
+    std::hint::black_box(room);
+}
+
+/// Numbers that look random (Marsaglia, "Xorshift RNGs", 2003), the same each time.
+struct Random(u64);
+
+impl Random {
+    /// Below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % end
+    }
+}
+
+/// A sequence that ends where it began.
+fn events(random: &mut Random) -> Vec<(Event, u64)> {
+    let mut found = Vec::new();
+    let (mut depth, mut now) = (0, 1 << 20);
+    while found.len() < EVENTS || depth > 0 {
+        // Short calls for the most part, a few that are as long as a histogram goes.
+        let bits = random.below(18);
+        now += 1 + random.below(1 << bits);
+        let goes_down = found.len() < EVENTS && depth < MOST_DEPTH && random.below(2) == 0;
+        let event = match goes_down || depth == 0 {
+            true => Event::Enter {
+                function: random.below(FUNCTIONS.len() as u64) as usize,
+                site: random.below(3) as usize,
+            },
+            false => Event::Leave,
+        };
+        match event {
+            Event::Enter { .. } => depth += 1,
+            Event::Leave => depth -= 1,
+        }
+        found.push((event, now));
+    }
+    found
+}
+
+/// A page with each function: entry, a frame, the body, exit.
+fn functions() -> Vec<u64> {
+    let function = |(id, &leaves_by_tail): (usize, &bool)| {
+        let code = map(PAGE);
+        let mut bytes = Vec::new();
+        hook(&mut bytes, id as u32, SYMBOL_ENTRY_STUB);
+        // push rbp; mov rbp, rsp; mov rax, BODY; call rax; pop rbp
+        bytes.extend([0x55, 0x48, 0x89, 0xe5, 0x48, 0xb8]);
+        bytes.extend((body as *const () as u64).to_le_bytes());
+        bytes.extend([0xff, 0xd0, 0x5d]);
+        let stub = match leaves_by_tail {
+            true => SYMBOL_TAIL_STUB,
+            false => SYMBOL_EXIT_STUB,
+        };
+        hook(&mut bytes, id as u32, stub);
+        bytes.push(0xc3);
+        put(code, &bytes);
+        code
+    };
+    FUNCTIONS.iter().enumerate().map(function).collect()
+}
+
+/// Has a stub go to its compiled part at once, with what the hand-written one has noted at its beginning.
+fn without_quick(laid: &Laid, stub: &str) {
+    let at = |symbol| laid.image.address(laid.base, symbol).expect("exported").0;
+    let start = at(stub);
+    // SAFETY: the stub is longer, in memory that stays.
+    let code = unsafe { std::slice::from_raw_parts(start as *const u8, 4096) };
+    let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let insns: Vec<Instruction> = decoder.into_iter().take(600).collect();
+    let asks = |insn: &&Instruction| {
+        insn.mnemonic() == Mnemonic::Cmp
+            && insn.is_ip_rel_memory_operand()
+            && insn.ip_rel_memory_address() == at(SYMBOL_ALIVE)
+    };
+    let compiled = |insn: &&Instruction| {
+        insn.mnemonic() == Mnemonic::Bts && insn.memory_base() == Register::RSP
+    };
+    let ask = insns.iter().find(asks).expect("whether it is alive");
+    let to = insns.iter().find(compiled).expect("the compiled part").ip();
+    let mut jump = vec![0xe9];
+    jump.extend((to.wrapping_sub(ask.ip() + 5) as u32).to_le_bytes());
+    put(ask.ip(), &jump);
+}
+
+/// Answers `rdtsc` by the time of the event.
+extern "C" fn answer(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    const RDTSC: [u8; 2] = [0x0f, 0x31];
+    // SAFETY: a handler of SIGSEGV is given a context.
+    unsafe {
+        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        let at = registers[libc::REG_RIP as usize] as *const [u8; 2];
+        if at.read() != RDTSC {
+            libc::abort();
+        }
+        let now = play().now.get();
+        registers[libc::REG_RAX as usize] = (now as u32).into();
+        registers[libc::REG_RDX as usize] = (now >> 32) as i64;
+        registers[libc::REG_RIP as usize] += 2;
+    }
+}
+
+/// Plays in a child, in which the time-stamp counter is the play's.
+fn act(play: &Play) {
+    // SAFETY: the child takes no lock of the C library's, and ends by itself.
+    unsafe {
+        PLAY = play;
+        let pid = libc::fork();
+        if pid == 0 {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = answer as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+            libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
+            libc::prctl(libc::PR_SET_TSC, libc::PR_TSC_SIGSEGV);
+            body();
+            libc::_exit(0);
+        }
+        let pid = nix::unistd::Pid::from_raw(pid);
+        let status = nix::sys::wait::waitpid(pid, None).expect("a child");
+        assert_eq!(status, nix::sys::wait::WaitStatus::Exited(pid, 0));
+    }
+}
+
+/// All that the records say, each with its path.
+fn records(segment: &Segment) -> Vec<Vec<u64>> {
+    let used = segment.header().records_used.load(Acquire);
+    let path = |mut at: u32| {
+        let mut keys = Vec::new();
+        while at >= FIRST_NODE {
+            let node = segment.node(at).expect("there");
+            keys.push(node.key.load(Relaxed));
+            at = node.parent.load(Relaxed);
+        }
+        keys.push(at.into());
+        keys
+    };
+    let record = |index| {
+        let head = segment.record(index)?;
+        let timer = segment.record_timer(index, 0)?;
+        let counts = [&head.entered, &head.closed, &head.unwound, &head.tail];
+        let sums = [
+            &timer.sum,
+            &timer.min,
+            &timer.max,
+            &timer.outermost,
+            &timer.exclusive,
+        ];
+        let mut all = vec![head.function.load(Relaxed).into()];
+        all.extend(counts.into_iter().chain(sums).map(|n| n.load(Relaxed)));
+        let mut buckets = [0u64; 128];
+        let first = timer.first_bucket.load(Relaxed) as usize;
+        for (at, count) in (first..first + INLINE_BUCKETS).zip(&timer.buckets) {
+            buckets[at] += u64::from(count.load(Relaxed));
+        }
+        if let Some(pool) = timer.histogram.load(Relaxed).checked_sub(1) {
+            let pool = segment.histogram(pool)?.buckets.iter();
+            pool.zip(&mut buckets)
+                .for_each(|(n, to)| *to += n.load(Relaxed));
+        }
+        all.extend(buckets);
+        all.extend(path(head.path.load(Relaxed)));
+        Some(all)
+    };
+    let mut found: Vec<_> = (0..used).filter_map(record).collect();
+    found.sort();
+    found
+}
+
+/// The records that a play leaves by the ways that there are: which of the stubs go to their compiled part at once.
+fn play_by(play: &Play, code: &[u64], number: u64, compiled: &[&str]) -> Vec<Vec<u64>> {
+    let laid = Laid::new();
+    let segment = segment(number, MOST_PATHS);
+    for stub in compiled {
+        without_quick(&laid, stub);
+    }
+    for (id, &page) in code.iter().enumerate() {
+        laid.fill_cells(page);
+        laid.measure(id as u32);
+    }
+    laid.begin(&segment, MOST_PATHS);
+    act(play);
+    assert_eq!(segment.thread(0).expect("there").missed.load(Relaxed), 0);
+    records(&segment)
+}
+
+fn assert_same(quick: &[Vec<u64>], compiled: &[Vec<u64>], what: &str) {
+    let differ = quick.iter().zip(compiled).find(|(a, b)| a != b);
+    let lens = (quick.len(), compiled.len());
+    assert!(
+        differ.is_none() && lens.0 == lens.1,
+        "{what} compiled: {lens:?} records, the first that differ {differ:?}"
+    );
+}
+
+#[test]
+fn hand_written_and_compiled_ways_leave_the_same_records() {
+    let code = functions();
+    // SAFETY: each page begins with a function without arguments.
+    let function = |&at: &u64| unsafe { std::mem::transmute::<u64, extern "C" fn()>(at) };
+    let mut random = Random(0x9e37_79b9);
+    for round in 0..4u64 {
+        let play = Play {
+            events: events(&mut random),
+            next: Cell::new(0),
+            now: Cell::new(0),
+            functions: code.iter().map(function).collect(),
+        };
+        let stubs = [SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB];
+        // All from one call site, which is on the paths.
+        let ways = [&stubs[..0], &stubs[..1], &stubs[1..], &stubs];
+        let by = |(number, compiled): (u64, &&[&str])| play_by(&play, &code, number, compiled);
+        let found: Vec<_> = (4 * round..).zip(&ways).map(by).collect();
+        let quick = &found[0];
+        assert!(quick.len() > 100, "{} records", quick.len());
+        for (compiled, records) in ways.iter().zip(&found).skip(1) {
+            assert_same(quick, records, &compiled.join(" "));
+        }
+        let entered: u64 = quick.iter().map(|record| record[1]).sum();
+        assert_eq!(2 * entered, play.events.len() as u64);
+    }
+}
