@@ -77,7 +77,7 @@ fn later() {
         "-fno-unwind-tables",
     ];
     let library = program_with("later_lib.c", &flags);
-    let mut target = Target::start(program("later.c"), [library]).await_output("ready");
+    let target = Target::start(program("later.c"), [library]).await_output("ready");
     let session = Session::attach(target.pid(), &["work"]);
     let pid = target.pid().to_string();
     let watcher = Running::start(&["top", &pid, "--no-tui", "--interval", "1s"]);

@@ -16,6 +16,9 @@ use crate::function::{Function, FunctionKind};
 use crate::image::Image;
 use crate::insn::is_call;
 
+/// Most bytes of a function that is analysed for one call in it.
+const LARGEST: u64 = 2 << 20;
+
 /// The recipes of the calls that return to `asked`, ascending addresses, as far as there are any.
 pub fn frames_of(
     image: &Image<'_>,
@@ -27,6 +30,9 @@ pub fn frames_of(
     let function_of = |after: &Svma| image.functions().function_at(before(*after));
     let is_of_one = |a: &Svma, b: &Svma| function_of(a).is_some_and(|f| holds(&f, before(*b)));
     for calls in asked.chunk_by(is_of_one) {
+        if function_of(&calls[0]).is_some_and(|function| size(&function) > LARGEST) {
+            continue;
+        }
         let is_described = image.fde(before(calls[0])).is_some();
         match function_of(&calls[0]) {
             Some(function) if is_described => {
@@ -70,6 +76,12 @@ pub fn frame_seen<'d>(
 /// Where the call that returns to `after` ends.
 fn before(after: Svma) -> Svma {
     Svma(after.0.wrapping_sub(1))
+}
+
+/// Bytes of all its parts.
+fn size(function: &Function) -> u64 {
+    let ranges = std::iter::once(&function.range).chain(&function.cold);
+    ranges.map(|range| range.end.0 - range.start.0).sum()
 }
 
 fn holds(function: &Function, at: Svma) -> bool {

@@ -10,7 +10,7 @@ use abi::image::EPOCH_OF_MAPS;
 use abi::rule;
 use abi::segment::{TABLE_OF_ENTRIES, TABLE_OF_RULES};
 
-use super::rules::RULES;
+use super::rules::{Age, RULES};
 use crate::os::lock::Lock;
 use crate::os::shared;
 
@@ -66,7 +66,10 @@ fn forget_before_tables() {
             TABLE_OF_ENTRIES => {
                 let code = of(&head.start)..of(&head.end);
                 let is_of_it = |pc: u64| code.contains(&pc.wrapping_sub(1));
-                RULES.forget(|pc, word| is_of_it(pc) && is_makeshift(word));
+                RULES.forget(|pc, word| match is_of_it(pc) && is_makeshift(word) {
+                    true => Age::Old,
+                    false => Age::New,
+                });
             }
             _ => {}
         }
@@ -75,6 +78,6 @@ fn forget_before_tables() {
 }
 
 /// Whether a rule stands for want of a better one.
-pub fn is_makeshift(word: u64) -> bool {
+fn is_makeshift(word: u64) -> bool {
     matches!(rule::kind(word), rule::STOP | rule::FULL | rule::FROM_RBP)
 }

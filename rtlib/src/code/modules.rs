@@ -9,7 +9,7 @@ use abi::segment::{AREA_MODULES, MODULE_PATH, ModuleEntry};
 
 use super::epoch;
 use super::range::{self, Range, Ranges, Tables};
-use super::rules::RULES;
+use super::rules::{Age, RULES};
 use crate::arch::clock;
 use crate::os::hash;
 use crate::os::lock::Lock;
@@ -265,16 +265,17 @@ impl List {
             }
             return;
         }
-        let is_old = |pc: u64, word: u64| {
+        let age = |pc: u64, word: u64| {
             let address = pc.wrapping_sub(1);
             match (now.find(address), before.find(address)) {
-                (Some(range), Some(old)) => !range.is_same(old),
-                (None, Some(_)) => true,
-                (Some(_), None) => rule::kind(word) == rule::STOP,
-                (None, None) => false,
+                (Some(range), Some(old)) if range.is_same(old) => Age::New,
+                (None, None) => Age::New,
+                (Some(_), None) if rule::kind(word) != rule::STOP => Age::New,
+                (Some(range), _) | (None, Some(range)) if range.is_of_file() => Age::OfOther,
+                _ => Age::Old,
             }
         };
-        if RULES.forget(is_old) != 0 {
+        if RULES.forget(age) != 0 {
             epoch::begin();
         }
         (self.patience, self.in_vain) = (0, 0);

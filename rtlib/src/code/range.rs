@@ -38,6 +38,11 @@ impl Range {
         }
     }
 
+    /// Whether it is of a file; else the program makes the code itself.
+    pub const fn is_of_file(&self) -> bool {
+        self.file.1 != 0
+    }
+
     /// Whether the same is mapped at the same place.
     pub fn is_same(&self, other: &Self) -> bool {
         let place = |range: &Self| (range.start, range.end, range.file, range.offset);
@@ -53,9 +58,10 @@ impl Range {
         self
     }
 
-    /// Whether a table that the command has published is about this code, and not about what was there before.
+    /// Whether a table that the command has published is about this code, and not about what was there before. What it
+    /// says of code that a program makes itself holds for what takes its place, too.
     pub fn is_meant(&self, head: &TableHead) -> bool {
-        head.seen_tsc.load(Ordering::Relaxed) >= self.since
+        !self.is_of_file() || head.seen_tsc.load(Ordering::Relaxed) >= self.since
     }
 }
 

@@ -26,6 +26,17 @@ struct Slot {
 /// Set in the word of a rule that the command has been asked for, and kept when the rule is forgotten.
 const ASKED: u64 = 1 << 24;
 
+/// Whether a rule still holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// It does.
+    New,
+    /// It may not. Where the command has been asked for it, it need not be again.
+    Old,
+    /// It is about other code than what is there now.
+    OfOther,
+}
+
 /// Rules by return address.
 pub struct Rules {
     slots: [Slot; SLOTS],
@@ -111,13 +122,22 @@ impl Rules {
         }
     }
 
-    /// Forgets the rules that `is_old` tells by address and word, and that they were asked for: how many.
-    pub fn forget(&self, is_old: impl Fn(u64, u64) -> bool) -> usize {
+    /// Forgets the rules that are old by address and word: how many.
+    pub fn forget(&self, age: impl Fn(u64, u64) -> Age) -> usize {
         let known = self.slots.iter().filter(|slot| {
             let (key, word) = (&slot.key, slot.rule.load(Ordering::Relaxed));
-            rule::kind(word) != 0 && is_old(key.load(Ordering::Relaxed), word)
+            let age = match rule::kind(word) {
+                0 => Age::New,
+                _ => age(key.load(Ordering::Relaxed), word),
+            };
+            match age {
+                Age::New => {}
+                Age::Old => slot.change(|word| word & ASKED),
+                Age::OfOther => slot.change(|_| 0),
+            }
+            age != Age::New
         });
-        known.map(|slot| slot.change(|_| 0)).count()
+        known.count()
     }
 
     /// The slot of `address`, which may get it now; none where there is no room.
@@ -159,7 +179,7 @@ fn slot_of(address: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::Rules;
+    use super::{Age, Rules};
     use abi::rule::{self, Rule};
 
     #[test]
@@ -192,9 +212,17 @@ mod tests {
         RULES.forget_one(0x3000);
         let kind = |pc| rule::kind(RULES.get(pc).0);
         assert_eq!((kind(one), kind(other)), (0, rule::FULL));
-        assert_eq!(RULES.forget(|_, _| true), 1, "one has no rule any more");
+        assert_eq!(
+            RULES.forget(|_, _| Age::OfOther),
+            1,
+            "one has no rule any more"
+        );
         assert_eq!(kind(other), 0);
         assert!(RULES.insert(one, Rule::Full) && !RULES.ask(one) && RULES.ask(other));
+        assert_eq!(RULES.forget(|_, _| Age::New), 0);
+        assert_eq!(RULES.forget(|_, _| Age::Old), 1);
+        assert!(kind(one) == 0 && !RULES.ask(one));
+        assert!(RULES.insert(one, Rule::Full));
         assert_eq!(Rule::decode(RULES.get(one).0), Rule::Full);
     }
 }
