@@ -1,11 +1,14 @@
 //! Rules that the runtime asks for while the program runs, and that whoever watches finds.
 
+use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
+use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
-use ipath_tests::racing::Running;
-use ipath_tests::session::Session;
+use ipath_tests::racing::{Running, segment_names};
+use ipath_tests::session::{Session, own_counts};
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
+use std::fs::{self, OpenOptions};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -90,4 +93,68 @@ fn later() {
     session.detach();
     watcher.finish();
     target.finish("ok ");
+}
+
+/// `callee_pops`: what instructions seem to do is not taken for what a stack is like.
+#[test]
+fn callee_pops() {
+    let scratch = Scratch::new("callee_pops");
+    let file = scratch.file("p.json");
+    let finished = Run::ipath(["run", "--no-tui", "--interval", "10m", "-m", "count", "-f"])
+        .args(["work", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(program("callee_pops.c"))
+        .arg("1000")
+        .run()
+        .expect(0);
+    assert_eq!(own_counts(&finished.stdout)["work"], 1000);
+    let profile = Profile::read(&file);
+    profile.assert_complete("all have unwind entries");
+    let names = |path: &CallPath| -> Vec<String> {
+        let frames = path.stack.iter().take(3).map(|&at| &profile.frames[at]);
+        frames
+            .map(|frame| frame.function.clone().unwrap_or_default())
+            .collect()
+    };
+    let paths: Vec<Vec<String>> = profile.paths.iter().map(names).collect();
+    assert_eq!(paths, [["frame", "use", "main"]]);
+}
+
+/// Who watches a session whose file somebody cuts says so.
+#[test]
+fn cut_while_watched() {
+    let target = Target::start(program("later.c"), ["/nowhere"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let watcher = Running::start(&[
+        "attach",
+        &pid,
+        "-f",
+        "work",
+        "--no-tui",
+        "--duration",
+        "60s",
+    ]);
+    let begun = Instant::now();
+    let is_there = || {
+        Run::ipath(["status"])
+            .run()
+            .stdout
+            .contains(&format!("{pid}  "))
+    };
+    while !is_there() {
+        assert!(begun.elapsed() < PATIENCE, "there is no session by now");
+    }
+    for name in segment_names(target.pid()) {
+        let file = OpenOptions::new()
+            .write(true)
+            .open(&name)
+            .expect("a segment");
+        file.set_len(0).expect("cut");
+    }
+    let (code, said) = watcher.finish();
+    assert!(code == 1 && said.contains("corrupt"), "{code}: {said}");
+    for name in segment_names(target.pid()) {
+        let _ = fs::remove_file(name);
+    }
 }

@@ -43,9 +43,9 @@ pub struct Document {
     pub functions: Vec<FunctionDoc>,
     /// Functions that could not be instrumented.
     pub refused: Vec<RefusedDoc>,
-    /// Modules whose unwind tables have been published: first address of the code and path.
+    /// Modules whose unwind tables have been published: first address of the code, path, and device and inode.
     #[serde(default)]
-    pub tables: Vec<(u64, String)>,
+    pub tables: Vec<(u64, String, (String, u64))>,
     /// The runtime's image in the target, with its reserve if it has one: first address and bytes.
     pub image: (u64, u64),
     /// What commands use of that image, which another build of ipath may have laid there.

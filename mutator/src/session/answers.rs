@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use abi::segment::AREA_ASKED;
-use nix::sys::signal::SigSet;
 use patcher::Avma;
 
 use super::tables::{answers, generated_answer, quick_answers, table_key};
@@ -15,12 +14,19 @@ use super::{Session, SessionError};
 use crate::clock;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Process};
+use crate::segment::SegmentError;
 
 /// Most return addresses that are looked up in instructions at a time: a second's work.
 const MOST: usize = 256;
 
 /// How often it is looked whether there are any: a walk gets further by each answer.
 const PERIOD: Duration = Duration::from_millis(10);
+
+/// The same where that has failed.
+const LONGEST_PERIOD: Duration = Duration::from_secs(5);
+
+/// Most questions that are waited for while they are being written.
+const MOST_UNWRITTEN: usize = 1 << 10;
 
 /// A thread that finds the rules that the runtime of a session asks for, as long as this lives.
 pub struct Answering {
@@ -34,16 +40,21 @@ impl Answering {
         let (until, is_over) = mpsc::channel::<()>();
         let process = process.clone();
         let work = move || {
-            // They are the main thread's.
-            let _ = SigSet::all().thread_block();
             let Ok(session) = Session::open_to_change(&process) else {
                 return;
             };
             let mut answers = Answers::of(session, &is_over);
-            // Paths stay incomplete where that fails, and say so.
-            while !answers.is_over(PERIOD) && answers.look().is_ok() {}
+            let mut patience = PERIOD;
+            while !answers.is_over(patience) {
+                patience = match answers.look() {
+                    Ok(()) => PERIOD,
+                    Err(error) if is_end(&error) => return,
+                    // Somebody else may have the lock, or there are no descriptors.
+                    Err(_) => (2 * patience).min(LONGEST_PERIOD),
+                };
+            }
         };
-        // Without a thread nothing is answered.
+        // Without a thread nothing is answered. It has the signal mask of who begins it.
         let _ = thread::Builder::new().name("rules".into()).spawn(work);
         Self { _until: until }
     }
@@ -53,10 +64,11 @@ impl Answering {
 struct Answers<'r> {
     session: Session,
     is_over: &'r Receiver<()>,
-    /// How many have been looked at.
+    /// How many have been looked at, and the indexes of those among them that are still being written.
     seen: u64,
-    /// Those of them whose instructions have to be looked at more closely.
-    left: Vec<Avma>,
+    unwritten: Vec<u64>,
+    /// Those whose instructions have to be looked at more closely.
+    left: Vec<Question>,
 }
 
 /// A return address, and the bytes from the stack pointer to where rbp points to, or 0.
@@ -69,6 +81,7 @@ impl<'r> Answers<'r> {
             session,
             is_over,
             seen,
+            unwritten: Vec::new(),
             left: Vec::new(),
         }
     }
@@ -80,54 +93,73 @@ impl<'r> Answers<'r> {
 
     /// Answers what has been asked since the last time as far as that is quick, else some of what is left.
     fn look(&mut self) -> Result<(), SessionError> {
-        let header = self.session.segment.header();
-        let asked = header.asked_used.load(Acquire);
-        let used = self.session.segment.used(AREA_ASKED, asked);
-        // One that is still being written ends what can be read.
-        let next = (self.seen..used).map_while(|index| self.asked(index));
-        let mut asked: Vec<Question> = next.collect();
-        self.seen += asked.len() as u64;
+        let mut asked = self.next();
         asked.sort_unstable();
         asked.dedup_by_key(|question| question.0);
         if !asked.is_empty() {
-            let answered = self.answer(&asked, quick_answers, true)?;
-            let is_left = |at: &Avma| answered.binary_search(at).is_err();
-            self.left.extend(asked.iter().map(|q| q.0).filter(is_left));
-            return Ok(());
+            let answered = self.answer(&asked, quick_answers, true);
+            let is_left = |question: &Question| match &answered {
+                Ok(answered) => answered.binary_search(&question.0).is_err(),
+                Err(_) => true,
+            };
+            self.left.extend(asked.into_iter().filter(is_left));
+            return answered.map(drop);
         }
         let some = self.left.len().saturating_sub(MOST);
         let mut some = self.left.split_off(some);
         some.sort_unstable();
         if !some.is_empty() {
-            self.publish_tables_of(&some)?;
-            let some: Vec<Question> = some.into_iter().map(|at| (at, 0)).collect();
-            let find = |module: &Module, asked: &[Question]| {
-                let asked: Vec<Avma> = asked.iter().map(|question| question.0).collect();
-                answers(module, &asked)
-            };
-            self.answer(&some, find, false)?;
+            let answered = self.answer_some(&some);
+            if answered.is_err() {
+                self.left.append(&mut some);
+            }
+            answered?;
         }
-        if self.left.is_empty() {
+        if self.left.is_empty() && self.unwritten.is_empty() {
             let done = &self.session.segment.header().asked_done;
             done.fetch_max(self.seen, Relaxed);
         }
         Ok(())
     }
 
+    /// What has been asked since the last time.
+    fn next(&mut self) -> Vec<Question> {
+        let used = self.session.segment.header().asked_used.load(Acquire);
+        let used = self.session.segment.used(AREA_ASKED, used);
+        let mut unwritten = std::mem::take(&mut self.unwritten);
+        unwritten.extend(self.seen..used);
+        self.seen = self.seen.max(used);
+        let mut found = Vec::new();
+        for index in unwritten {
+            match self.asked(index) {
+                Some(question) => found.push(question),
+                None if self.unwritten.len() < MOST_UNWRITTEN => self.unwritten.push(index),
+                None => {}
+            }
+        }
+        found
+    }
+
+    /// The same for those that take longer.
+    fn answer_some(&mut self, asked: &[Question]) -> Result<(), SessionError> {
+        self.publish_tables_of(asked)?;
+        self.answer(asked, answers, false).map(drop)
+    }
+
     /// Publishes the tables of modules that have been loaded since functions were last added, where calls in them return
     /// to `asked`.
-    fn publish_tables_of(&mut self, asked: &[Avma]) -> Result<(), SessionError> {
+    fn publish_tables_of(&mut self, asked: &[Question]) -> Result<(), SessionError> {
         self.session.refresh()?;
         let maps = self.session.process.maps()?;
         let mut new = modules(&self.session.process, &maps);
         new.retain(|module| {
             let is_new = !self.session.document.tables.contains(&table_key(module));
-            is_new && asked.iter().any(|&at| is_call_in(module, at))
+            is_new && asked.iter().any(|&(at, _)| is_call_in(module, at))
         });
         if new.is_empty() || self.is_over(Duration::ZERO) {
             return Ok(());
         }
-        self.session.locked(None, |locked| {
+        self.session.locked_as_it_is(|locked| {
             locked.publish_tables(&new)?;
             Ok(locked.segment().write_document(locked.document())?)
         })
@@ -157,7 +189,7 @@ impl<'r> Answers<'r> {
         let answered = found.iter().map(|answer| answer.0).collect();
         if !found.is_empty() && !self.is_over(Duration::ZERO) {
             self.session
-                .locked(None, |locked| locked.publish_rules(found, seen))?;
+                .locked_as_it_is(|locked| locked.publish_rules(found, seen))?;
         }
         Ok(answered)
     }
@@ -192,4 +224,16 @@ impl<'r> Answers<'r> {
 fn is_call_in(module: &Module, at: Avma) -> bool {
     let call = Avma(at.0.wrapping_sub(1));
     module.code.iter().any(|mapping| mapping.contains(call))
+}
+
+/// Is there no session any more that could be answered?
+fn is_end(error: &SessionError) -> bool {
+    match error {
+        SessionError::Gone(_) => true,
+        SessionError::Segment(error) => {
+            matches!(error, SegmentError::Missing | SegmentError::Corrupt(_))
+        }
+        SessionError::Process(error) => error.loss().is_some(),
+        _ => false,
+    }
 }

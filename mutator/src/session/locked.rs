@@ -99,6 +99,21 @@ impl Session {
         Ok(Found::Here(locked))
     }
 
+    /// Publishes something under the lock, for the runtime to read. What another command has left half done stays so:
+    /// who only looks changes nothing of a target.
+    pub(super) fn locked_as_it_is<R>(
+        &mut self,
+        publish: impl FnOnce(&mut Locked<'_>) -> Result<R, SessionError>,
+    ) -> Result<R, SessionError> {
+        match self.take(None)? {
+            Found::Here(mut locked) if state_of(&locked.segment) == STATE_ACTIVE => {
+                publish(&mut locked)
+            }
+            Found::Here(_) | Found::Half(_) => Err(SegmentError::Missing.into()),
+            Found::Gone(presence, _) => Err(SessionError::Gone(presence)),
+        }
+    }
+
     /// Does a change under the lock, on the session as it is by then; in the address space the change was
     /// planned for, where it was.
     pub(super) fn locked<R>(

@@ -19,6 +19,7 @@ use patcher::Avma;
 
 use super::SessionError;
 use super::locked::Locked;
+use crate::clock;
 use crate::process::Process;
 use crate::segment::{Segment, SegmentError};
 
@@ -87,10 +88,11 @@ impl Locked<'_> {
         if !self.document.quiet {
             return Ok(());
         }
+        let seen = clock::tsc();
         let mut text = self.space.maps_text()?;
         text.resize(text.len().next_multiple_of(size_of::<TableRow>()), b'\n');
         let rows = (text.len() / size_of::<TableRow>()) as u64;
-        let head = [TABLE_OF_MAPS, 0, 0, 0, 0, rows, 0];
+        let head = [TABLE_OF_MAPS, 0, 0, 0, 0, rows, seen];
         const _: () = assert!(size_of::<TableHead>() == 7 * size_of::<u64>());
         let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.extend(text);

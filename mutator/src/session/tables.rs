@@ -18,6 +18,7 @@ use super::locked::Locked;
 use crate::clock;
 use crate::images::{self, OpenImage};
 use crate::lines;
+use crate::process::identity::FileId;
 use crate::process::modules::Module;
 
 const DEBUG_FRAME: &str = ".debug_frame";
@@ -28,7 +29,7 @@ impl Locked<'_> {
         let seen = clock::tsc();
         let maps = self.space.maps()?;
         let is_there = |module: &&Module| module.code.iter().all(|code| maps.contains(code));
-        let before = self.segment.header().tables_used.load(Acquire);
+        let before = self.tables_used();
         let mut all_rules = Vec::new();
         for module in modules.iter().filter(is_there) {
             let key = table_key(module);
@@ -52,7 +53,7 @@ impl Locked<'_> {
         for rows in in_pieces(all_rules) {
             self.publish(&Table::of_rules(rows), seen)?;
         }
-        match self.segment.header().tables_used.load(Acquire) == before {
+        match self.tables_used() == before {
             true => Ok(()),
             false => self.begin_epoch(),
         }
@@ -74,8 +75,17 @@ impl Locked<'_> {
         rules: Vec<(Avma, u64)>,
         seen: u64,
     ) -> Result<(), SessionError> {
+        let before = self.tables_used();
         self.publish(&Table::of_rules(rules), seen)?;
-        self.begin_epoch()
+        match self.tables_used() == before {
+            // There is no room.
+            true => Ok(()),
+            false => self.begin_epoch(),
+        }
+    }
+
+    fn tables_used(&self) -> u64 {
+        self.segment.header().tables_used.load(Acquire)
     }
 
     /// Appends a table; nothing where there is no room: paths end there then, and say so.
@@ -94,8 +104,12 @@ impl Locked<'_> {
 }
 
 /// What tells that the tables of a module have been published.
-pub(super) fn table_key(module: &Module) -> (u64, String) {
-    (module.code_range().start.0, module.path.clone())
+pub(super) fn table_key(module: &Module) -> (u64, String, FileId) {
+    (
+        module.code_range().start.0,
+        module.path.clone(),
+        module.file(),
+    )
 }
 
 /// Most rules in a table: there is room for many such, and what does not fit is lost a table at a time.
@@ -203,22 +217,24 @@ fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
     rows.collect()
 }
 
-/// How the frames of the calls that return to `asked`, ascending, are left, as far as the instructions tell.
-pub(super) fn answers(module: &Module, asked: &[Avma]) -> Vec<(Avma, u64)> {
+/// How the frames of the calls that return to `asked`, ascending, are left, as far as the instructions tell; each with
+/// the bytes from the stack pointer to where rbp points to.
+pub(super) fn answers(module: &Module, asked: &[(Avma, i64)]) -> Vec<(Avma, u64)> {
     rules_of(module, |opened, bias| {
-        let asked: Vec<Svma> = asked.iter().map(|&at| bias.to_svma(at)).collect();
-        frames_of(opened.image, &opened.context, &asked)
+        frames_of(opened.image, &opened.context, &in_file(asked, bias))
     })
 }
 
-/// The same as far as it is quickly found; each with the bytes from the stack pointer to where rbp points to.
+/// The same as far as it is quickly found.
 pub(super) fn quick_answers(module: &Module, asked: &[(Avma, i64)]) -> Vec<(Avma, u64)> {
     rules_of(module, |opened, bias| {
-        let asked = asked
-            .iter()
-            .map(|&(at, distance)| (bias.to_svma(at), distance));
-        frames_seen(opened.image, &asked.collect::<Vec<_>>())
+        frames_seen(opened.image, &in_file(asked, bias))
     })
+}
+
+fn in_file(asked: &[(Avma, i64)], bias: Bias) -> Vec<(Svma, i64)> {
+    let in_file = |&(at, distance): &(Avma, i64)| (bias.to_svma(at), distance);
+    asked.iter().map(in_file).collect()
 }
 
 /// The rule of a return address in `code` that the program has made itself, which begins at `start`.

@@ -19,22 +19,25 @@ use crate::insn::is_call;
 /// Most bytes of a function that is analysed for one call in it.
 const LARGEST: u64 = 2 << 20;
 
-/// The recipes of the calls that return to `asked`, ascending addresses, as far as there are any.
+/// The recipes of the calls that return to `asked`, ascending addresses, as far as there are any; each with the bytes
+/// from the stack pointer to where rbp was seen to point.
 pub fn frames_of(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
-    asked: &[Svma],
+    asked: &[(Svma, i64)],
 ) -> BTreeMap<Svma, Recipe> {
     let mut found = BTreeMap::new();
     let mut unnamed = Vec::new();
     let function_of = |after: &Svma| image.functions().function_at(before(*after));
-    let is_of_one = |a: &Svma, b: &Svma| function_of(a).is_some_and(|f| holds(&f, before(*b)));
+    type Asked = (Svma, i64);
+    let is_of_one =
+        |a: &Asked, b: &Asked| function_of(&a.0).is_some_and(|f| holds(&f, before(b.0)));
     for calls in asked.chunk_by(is_of_one) {
-        if function_of(&calls[0]).is_some_and(|function| size(&function) > LARGEST) {
+        if function_of(&calls[0].0).is_some_and(|function| size(&function) > LARGEST) {
             continue;
         }
-        let is_described = image.fde(before(calls[0])).is_some();
-        match function_of(&calls[0]) {
+        let is_described = image.fde(before(calls[0].0)).is_some();
+        match function_of(&calls[0].0) {
             Some(function) if is_described => {
                 found.extend(by_tables(image, context, &function, calls));
             }
@@ -42,11 +45,11 @@ pub fn frames_of(
                 found.extend(by_instructions(image, context, &function));
             }
             Some(_) => {}
-            None => unnamed.extend_from_slice(calls),
+            None => unnamed.extend(calls.iter().map(|call| call.0)),
         }
     }
     found.extend(unnamed_recipes_around(image, context, &unnamed));
-    found.retain(|after, _| asked.binary_search(after).is_ok());
+    found.retain(|after, _| asked.binary_search_by_key(after, |call| call.0).is_ok());
     found
 }
 
@@ -107,7 +110,7 @@ fn by_tables(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     function: &Function,
-    calls: &[Svma],
+    calls: &[(Svma, i64)],
 ) -> Vec<(Svma, Recipe)> {
     let Some(flow) = Flow::of(image, context, function) else {
         return Vec::new();
@@ -116,18 +119,18 @@ fn by_tables(
     if is_entered_elsewhere(&flow, &heights) {
         return Vec::new();
     }
-    let recipe = |after: Svma| {
+    let recipe = |after: Svma, distance: i64| {
         let index = flow.insns.partition_point(|insn| insn.next_ip() < after.0);
         let call = flow.insns.get(index)?;
         let is_it = is_call(call) && call.next_ip() == after.0;
         let row = image.unwind().at_row(before(after), described::recipe)?;
         match row.filter(|_| is_it)? {
-            Recipe::FromFramePointer(stated) => by_stack_pointer(&heights, index, stated),
+            Recipe::FromFramePointer(stated) => by_stack_pointer(&heights, index, stated, distance),
             Recipe::FromStackPointer(_) | Recipe::Outermost => None,
         }
     };
     let found = calls.iter();
     found
-        .filter_map(|&after| Some((after, recipe(after)?)))
+        .filter_map(|&(after, distance)| Some((after, recipe(after, distance)?)))
         .collect()
 }

@@ -92,11 +92,19 @@ pub(super) fn is_entered_elsewhere(flow: &Flow, heights: &Heights) -> bool {
 }
 
 /// The recipe of the call of this index by the stack pointer, where the unwind tables have `stated` for it, by the
-/// frame pointer: the height of the stack is the same each time, and the instructions agree with the tables on where
-/// the frame pointer is.
-pub(super) fn by_stack_pointer(heights: &Heights, index: usize, stated: Frame) -> Option<Recipe> {
+/// frame pointer: the height of the stack is the same each time, the instructions agree with the tables on where
+/// the frame pointer is, and it was seen to point `distance` bytes above the stack pointer, as they have it. Some callees
+/// take their arguments off the stack, which the instructions here do not show.
+pub(super) fn by_stack_pointer(
+    heights: &Heights,
+    index: usize,
+    stated: Frame,
+    distance: i64,
+) -> Option<Recipe> {
     let height = heights.before(index).filter(|&height| height <= 0)?;
-    let pointer = heights.frame_pointer_before(index)?;
+    let pointer = heights
+        .frame_pointer_before(index)
+        .filter(|&pointer| pointer - height == distance)?;
     let saved = match heights.caller_frame_pointer_before(index) {
         CallerFramePointer::At(at) => at - WORD,
         _ => return None,

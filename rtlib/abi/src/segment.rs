@@ -213,8 +213,8 @@ pub struct ModuleEntry {
 pub struct Asked {
     /// The address; stored last, so 0 means not yet asked.
     pub address: AtomicU64,
-    /// Bytes from the stack pointer after the return to what rbp points to, where that is a word of the stack that may
-    /// be this frame's saved frame pointer; else [`NO_FRAME_POINTER`].
+    /// Bytes from the stack pointer after the return to what rbp points to, where that may be in this frame; else
+    /// [`NO_FRAME_POINTER`].
     pub frame_pointer: AtomicU64,
 }
 

@@ -29,8 +29,14 @@ static LOCK: Lock = Lock::new();
 /// The epoch, unless rules have to be renewed first.
 #[inline(always)]
 pub fn current() -> Option<u64> {
-    let epoch = ipath_epoch.load(Ordering::Acquire);
+    let epoch = number();
     (RENEWED.load(Ordering::Acquire) == epoch).then_some(epoch)
+}
+
+/// The epoch, whatever rules are of.
+#[inline(always)]
+pub fn number() -> u64 {
+    ipath_epoch.load(Ordering::Acquire)
 }
 
 /// Brings rules up to date. Signals are blocked.
@@ -40,7 +46,7 @@ pub fn renew() {
     }
     LOCK.lock();
     while current().is_none() {
-        let epoch = ipath_epoch.load(Ordering::Acquire);
+        let epoch = number();
         forget_before_tables();
         RENEWED.store(epoch, Ordering::Release);
     }

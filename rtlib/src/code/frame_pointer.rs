@@ -7,7 +7,6 @@
 //! one in use by where it leads to: the next one must be where the rule of the first says.
 
 use abi::rule::Rule;
-use abi::segment::NO_FRAME_POINTER;
 
 use super::modules::MODULES;
 use super::return_address::{is_after_call, is_context_start, may_follow_call, rule_of};
@@ -45,15 +44,6 @@ pub fn judge(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> Evidence {
         return Evidence::Doubtful;
     }
     Evidence::FramePointer
-}
-
-/// How far rbp points above the stack pointer, as [`abi::segment::Asked`] has it.
-pub fn distance(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>) -> u64 {
-    let is_place = rbp >= sp && rbp - sp <= LARGEST && rbp.is_multiple_of(8);
-    match is_place && rbp.checked_add(8).and_then(load).is_some() {
-        true => rbp - sp,
-        false => NO_FRAME_POINTER,
-    }
 }
 
 /// Whether a word between the two may be a return address in use, as far as code is known.

@@ -8,7 +8,7 @@ use abi::rule;
 use abi::segment::{AREA_MODULES, MODULE_PATH, ModuleEntry};
 
 use super::epoch;
-use super::range::{self, Range, Ranges, Tables};
+use super::range::{self, NEW, Range, Ranges, Tables};
 use super::rules::{Age, RULES};
 use crate::arch::clock;
 use crate::os::hash;
@@ -50,6 +50,8 @@ struct List {
     /// Whether all could be read the last time, and when that was, by the time-stamp counter.
     is_whole: bool,
     read_at: u64,
+    /// When the command looked at those that it has published.
+    looked_at: u64,
     #[cfg(test)]
     times_read: u64,
 }
@@ -78,6 +80,7 @@ impl Modules {
                 parsed: 0,
                 is_whole: false,
                 read_at: 0,
+                looked_at: 0,
                 #[cfg(test)]
                 times_read: 0,
             }),
@@ -202,10 +205,11 @@ impl List {
             self.times_read += 1;
         }
         let began = clock::now();
-        // Where nothing tells of what is loaded, the command has looked last.
-        let since = match self.is_whole && sys::may_call() {
-            true => began,
-            false => 0,
+        // Where it may not look, what is new has come since the command looked before.
+        let since = match (self.is_whole, sys::may_call()) {
+            (true, true) => NEW,
+            (true, false) => self.looked_at,
+            (false, _) => 0,
         };
         let mut is_begun = false;
         // The mapping at offset 0 of the file last seen: the file's ELF header, if it is one.
@@ -238,6 +242,9 @@ impl List {
         });
         self.is_whole = read.is_some();
         self.read_at = clock::now();
+        self.looked_at = shared::maps_seen();
+        let read_at = self.read_at;
+        self.now().date(read_at);
         if self.is_whole && is_begun {
             let took = self.read_at.saturating_sub(began);
             self.compare(took * PART);

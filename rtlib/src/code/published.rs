@@ -11,7 +11,8 @@ use crate::os::shared;
 /// The rule of a return address in this code.
 pub fn rule_of(range: &Range, pc: u64) -> Option<Rule> {
     let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
-    shared::tables().find_map(|(head, rows)| {
+    // The latest is the best.
+    let all = shared::tables().filter_map(|(head, rows)| {
         if of(&head.kind) != TABLE_OF_RULES
             || pc <= of(&head.start)
             || of(&head.end) < pc
@@ -21,5 +22,6 @@ pub fn rule_of(range: &Range, pc: u64) -> Option<Rule> {
         }
         let found = rows.binary_search_by_key(&pc, |row| of(&row.start)).ok()?;
         Some(Rule::decode(of(&rows.get(found)?.value)))
-    })
+    });
+    all.last()
 }

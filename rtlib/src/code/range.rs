@@ -65,6 +65,9 @@ impl Range {
     }
 }
 
+/// When a range was first seen that has just been: it is dated when all have been read.
+pub const NEW: u64 = u64::MAX;
+
 /// Most executable mappings that are told apart; code in further ones has no unwind tables.
 const MOST: usize = 2048;
 
@@ -107,6 +110,14 @@ impl Ranges {
     /// Forgets all.
     pub const fn clear(&mut self) {
         self.len = 0;
+    }
+
+    /// Dates those that are new.
+    pub fn date(&mut self, now: u64) {
+        let known = self.all.iter_mut().take(self.len);
+        known
+            .filter(|range| range.since == NEW)
+            .for_each(|range| range.since = now);
     }
 
     /// Adds the next one, as long as there is room.
@@ -160,7 +171,7 @@ impl Tables {
 
     /// Those that the command has published for a range.
     pub fn published(range: &Range) -> Option<Self> {
-        shared::tables().find_map(|(head, rows)| {
+        let all = shared::tables().filter_map(|(head, rows)| {
             let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
             let is_for = of(&head.start) <= range.start && range.start < of(&head.end);
             if of(&head.kind) != TABLE_OF_ENTRIES || !is_for || !range.is_meant(head) {
@@ -172,7 +183,9 @@ impl Tables {
                 index: Index::Published(rows),
                 region,
             })
-        })
+        });
+        // The latest is the best.
+        all.last()
     }
 }
 

@@ -4,21 +4,21 @@ use core::sync::atomic::Ordering;
 
 use abi::cause::Cause;
 use abi::rule::Rule;
-use abi::segment::NO_FRAME_POINTER;
 
 use super::cfi::{self, Cfa, RBP, RSP, RegisterRule};
 use super::modules::MODULES;
 use super::range::Range;
 use super::rules::RULES;
-use super::{asked, coroutines, published};
+use super::{asked, coroutines, epoch, published};
 use crate::arch::{call, signal_frame};
 use crate::os::foreign;
 use crate::os::parameters::ipath_parameters;
 
 /// The rule of a return address, found in the unwind tables and remembered. The command is asked for a better one
-/// where it may have one.
-pub fn learn(pc: u64) {
+/// where it may have one; rbp is so many bytes above the stack pointer there.
+pub fn learn(pc: u64, distance: u64) {
     MODULES.read_sometimes();
+    let epoch = epoch::number();
     let rule = rule_of(pc).or_else(|| {
         let cause = why_none(pc);
         // Where the maps could not be read, for want of a descriptor, the next call asks again. What is in no code may
@@ -32,8 +32,20 @@ pub fn learn(pc: u64) {
     let Some(rule) = rule else {
         return;
     };
-    if RULES.insert(pc, rule) && matches!(rule, Rule::FromRbp { .. }) {
-        asked::ask(pc, NO_FRAME_POINTER);
+    let is_kept = RULES.insert(pc, rule);
+    forget_if_old(pc, epoch);
+    let range = || MODULES.known(pc.wrapping_sub(1));
+    let is_asked = || range().is_some_and(|range| published::rule_of(&range, pc).is_none());
+    if is_kept && matches!(rule, Rule::FromRbp { .. }) && is_asked() {
+        asked::ask(pc, distance);
+    }
+}
+
+/// Forgets the rule of a return address that was found in an epoch, and put where rules are only when another one had
+/// begun: it may be one of those that have been forgotten for that.
+pub fn forget_if_old(pc: u64, epoch: u64) {
+    if epoch::number() != epoch {
+        RULES.forget_one(pc);
     }
 }
 

@@ -73,13 +73,23 @@ pub fn tables_from(mut at: u64) -> impl Iterator<Item = (&'static TableHead, &'s
     })
 }
 
-/// The text of the maps that the command has published last.
-pub fn published_maps() -> Option<&'static [u8]> {
+/// The table with the maps that the command has published last.
+fn table_of_maps() -> Option<(&'static TableHead, &'static [TableRow])> {
     let is_of_maps =
         |(head, _): &(&TableHead, &[TableRow])| head.kind.load(Ordering::Relaxed) == TABLE_OF_MAPS;
-    let (_, rows) = tables().filter(is_of_maps).last()?;
+    tables().filter(is_of_maps).last()
+}
+
+/// The text of those maps.
+pub fn published_maps() -> Option<&'static [u8]> {
+    let (_, rows) = table_of_maps()?;
     // SAFETY: the command has written the rows, and does not change them any more.
     Some(unsafe { core::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) })
+}
+
+/// The time-stamp counter when they were read; 0 where there are none.
+pub fn maps_seen() -> u64 {
+    table_of_maps().map_or(0, |(head, _)| head.seen_tsc.load(Ordering::Relaxed))
 }
 
 /// The next item, with `spare` bytes behind it that are backed by memory too, and what `prepare` gets

@@ -158,7 +158,9 @@ impl Walker {
                         break;
                     }
                     Step::Full => return Err(Obstacle::Full),
-                    Step::Unknown => return Err(Obstacle::Rule(at.pc)),
+                    Step::Unknown => {
+                        return Err(Obstacle::Rule(at.pc, reads.rbp.wrapping_sub(at.sp)));
+                    }
                 }
             }
             Buffers::end_sites(site_at);

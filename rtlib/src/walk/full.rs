@@ -11,11 +11,13 @@ use super::walker::Walker;
 use crate::arch::signal_frame;
 use crate::code::asked;
 use crate::code::cfi::{self, Cfa, RBP, RSP, RegisterRule, Registers};
+use crate::code::epoch;
 use crate::code::frame_pointer::{self, Evidence};
 use crate::code::modules::MODULES;
 use crate::code::published;
 use crate::code::return_address::{
-    is_after_call, is_after_system_call, is_context_start, is_entry_code, is_restorer, why_none,
+    forget_if_old, is_after_call, is_after_system_call, is_context_start, is_entry_code,
+    is_restorer, why_none,
 };
 use crate::code::rules::RULES;
 use crate::os::foreign::Window;
@@ -279,11 +281,12 @@ fn frame_pointer(
     is_return: bool,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<Rule> {
+    let epoch = epoch::number();
     let (sp, rbp) = (registers[RSP], registers[RBP]);
     let evidence = frame_pointer::judge(sp, rbp, load);
     if is_return {
         // What is in doubt here, the instructions may settle.
-        asked::ask(pc, frame_pointer::distance(sp, rbp, load));
+        asked::ask(pc, rbp.wrapping_sub(sp));
     }
     let rule = match evidence {
         Evidence::FramePointer => Rule::FromRbp {
@@ -296,6 +299,7 @@ fn frame_pointer(
     };
     if is_return {
         RULES.insert(pc, rule);
+        forget_if_old(pc, epoch);
     }
     Some(rule)
 }

@@ -104,7 +104,9 @@ impl Walker {
                     });
                 }
                 Step::Full => return Err(Obstacle::Full),
-                Step::Unknown => return Err(Obstacle::Rule(at.pc)),
+                Step::Unknown => {
+                    return Err(Obstacle::Rule(at.pc, words.rbp.wrapping_sub(at.sp)));
+                }
             };
         }
     }
@@ -125,9 +127,9 @@ impl Way {
         match obstacle {
             Obstacle::Stack => walker.find_stack(slot)?,
             // The cache has no room left for the rule.
-            Obstacle::Rule(pc) if pc == self.learnt => self.use_full = true,
-            Obstacle::Rule(pc) => {
-                return_address::learn(pc);
+            Obstacle::Rule(pc, _) if pc == self.learnt => self.use_full = true,
+            Obstacle::Rule(pc, distance) => {
+                return_address::learn(pc, distance);
                 self.learnt = pc;
             }
             Obstacle::Full => self.use_full = true,
