@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "copy.h"
+
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 
 static long calls;
@@ -35,20 +37,6 @@ NOINLINE void second(void (*step)(void (*)(void)))
     litter(40);
     step(work);
     __asm__("");
-}
-
-static void copy(const char *from, const char *to)
-{
-    char buffer[65536];
-    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
-    size_t count;
-    if (!in || !out)
-        exit(3);
-    while ((count = fread(buffer, 1, sizeof buffer, in)))
-        fwrite(buffer, 1, count, out);
-    fclose(in);
-    if (fclose(out))
-        exit(3);
 }
 
 int main(int argc, char **argv)

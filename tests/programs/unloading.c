@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "copy.h"
+
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 enum { MOST = 64 };
 
@@ -22,20 +24,6 @@ NOINLINE long work(long x)
 {
     atomic_fetch_add(&calls, 1);
     return x * 3 + 1;
-}
-
-static void copy(const char *from, const char *to)
-{
-    char buffer[65536];
-    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
-    size_t count;
-    if (!in || !out)
-        exit(3);
-    while ((count = fread(buffer, 1, sizeof buffer, in)))
-        fwrite(buffer, 1, count, out);
-    fclose(in);
-    if (fclose(out))
-        exit(3);
 }
 
 static void *thread(void *argument)

@@ -4,6 +4,7 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
+use ipath_tests::program::Program;
 use ipath_tests::racing::{Running, segment_names};
 use ipath_tests::session::{Session, own_counts};
 use ipath_tests::target::Target;
@@ -100,14 +101,8 @@ fn later() {
 fn callee_pops() {
     let scratch = Scratch::new("callee_pops");
     let file = scratch.file("p.json");
-    let finished = Run::ipath(["run", "--no-tui", "--interval", "10m", "-m", "count", "-f"])
-        .args(["work", "-o"])
-        .arg(&file)
-        .arg("--")
-        .arg(program("callee_pops.c"))
-        .arg("1000")
-        .run()
-        .expect(0);
+    let target = Program::new(&program("callee_pops.c"), ["1000"]);
+    let finished = target.under_ipath(&["work"], "count", &file).expect(0);
     assert_eq!(own_counts(&finished.stdout)["work"], 1000);
     let profile = Profile::read(&file);
     profile.assert_complete("all have unwind entries");

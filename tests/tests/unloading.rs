@@ -4,6 +4,7 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
+use ipath_tests::program::Program;
 use ipath_tests::session::own_counts;
 
 #[test]
@@ -52,16 +53,11 @@ fn reloaded() {
     let library = |frame| program_with("reloaded_lib.c", &["-shared", "-fPIC", frame]);
     let scratch = Scratch::new("reloaded");
     let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
-    let finished = Run::ipath(["run", "--no-tui", "--interval", "10m", "-m", "count", "-f"])
-        .args(["work", "-o"])
-        .arg(&file)
-        .arg("--")
-        .arg(program("reloaded.c"))
-        .args([library("-DFRAME=1032"), library("-DFRAME=2056")])
-        .arg(&place)
-        .arg(ROUNDS.to_string())
-        .run()
-        .expect(0);
+    let libraries = [library("-DFRAME=1032"), library("-DFRAME=2056"), place];
+    let arguments = libraries.map(|path| path.display().to_string());
+    let arguments = arguments.into_iter().chain([ROUNDS.to_string()]);
+    let target = Program::new(&program("reloaded.c"), arguments);
+    let finished = target.under_ipath(&["work"], "count", &file).expect(0);
     let own = own_counts(&finished.stdout);
     assert_eq!((own["work"], own["moved"]), (6 * ROUNDS, 0));
     let profile = Profile::read(&file);
@@ -85,14 +81,8 @@ fn reloaded() {
 fn rewritten() {
     let scratch = Scratch::new("rewritten");
     let file = scratch.file("p.json");
-    let finished = Run::ipath(["run", "--no-tui", "--interval", "10m", "-m", "count", "-f"])
-        .args(["work", "-o"])
-        .arg(&file)
-        .arg("--")
-        .arg(program("rewritten.c"))
-        .arg("1000")
-        .run()
-        .expect(0);
+    let target = Program::new(&program("rewritten.c"), ["1000"]);
+    let finished = target.under_ipath(&["work"], "count", &file).expect(0);
     let profile = Profile::read(&file);
     assert_eq!(own_counts(&finished.stdout)["work"], 1003);
     assert_eq!(profile.calls("work"), 1003);
