@@ -92,31 +92,24 @@ impl Modules {
     ///
     /// Runs with signals blocked, so that the lock's holder cannot be interrupted by a taker.
     pub fn find(&self, address: u64) -> Option<Range> {
-        self.with(|list| {
-            list.known(address).or_else(|| {
-                list.tables = shared::tables_used();
-                list.refresh();
-                list.find(address)
-            })
-        })
+        self.with(|list| list.known(address).or_else(|| list.find_anew(address)))
     }
 
     /// The same for a return address: where there was no code when the maps were last read, they are read again only
     /// when some time has passed, a small part of which that takes.
     pub fn find_code(&self, address: u64) -> Option<Range> {
-        let is_hopeless = |list: &mut List| {
-            list.known(address).is_none()
-                && list.is_nowhere(address)
-                && !list.is_older(list.patience)
-        };
-        if self.with(is_hopeless) {
-            return None;
-        }
-        let found = self.find(address);
-        if found.is_none() {
-            self.with(|list| list.note_nowhere(address));
-        }
-        found
+        self.with(|list| {
+            list.known(address).or_else(|| {
+                if list.is_nowhere(address) && !list.is_older(list.patience) {
+                    return None;
+                }
+                let found = list.find_anew(address);
+                if found.is_none() {
+                    list.note_nowhere(address);
+                }
+                found
+            })
+        })
     }
 
     /// Whether no code is to be expected any more where none has been found.
@@ -177,6 +170,13 @@ impl List {
     /// What is known of an address, with the tables that are published by now.
     fn known(&self, address: u64) -> Option<Range> {
         (self.tables == shared::tables_used()).then(|| self.find(address))?
+    }
+
+    /// The same after the maps have been read again.
+    fn find_anew(&mut self, address: u64) -> Option<Range> {
+        self.tables = shared::tables_used();
+        self.refresh();
+        self.find(address)
     }
 
     /// Whether the maps were last read longer ago than that.

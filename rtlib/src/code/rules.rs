@@ -114,10 +114,8 @@ impl Rules {
 
     /// Forgets the rule for `address`.
     pub fn forget_one(&self, address: u64) {
-        let first = slot_of(address);
-        let slots = (first..first + PROBES).map(|at| &self.slots[at % SLOTS]);
-        let mut those = slots.filter(|slot| slot.key.load(Ordering::Relaxed) == address);
-        if let Some(slot) = those.next() {
+        let is_its = |slot: &&Slot| slot.key.load(Ordering::Relaxed) == address;
+        if let Some(slot) = self.probed(address).find(is_its) {
             slot.change(|word| word & ASKED);
         }
     }
@@ -140,15 +138,19 @@ impl Rules {
         known.count()
     }
 
+    /// The slots that may be that of `address`, in the order in which they are looked at.
+    fn probed(&self, address: u64) -> impl Iterator<Item = &Slot> {
+        let first = slot_of(address);
+        (first..first + PROBES).map(|at| &self.slots[at % SLOTS])
+    }
+
     /// The slot of `address`, which may get it now; none where there is no room.
     fn claim(&self, address: u64) -> Option<&Slot> {
         if address == 0 {
             // A free slot has that key.
             return None;
         }
-        let first = slot_of(address);
-        let mut slots = (first..first + PROBES).map(|at| &self.slots[at % SLOTS]);
-        slots.find(|slot| {
+        self.probed(address).find(|slot| {
             let key = &slot.key;
             let claimed = key.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
             claimed.is_ok() || claimed == Err(address)
