@@ -28,24 +28,25 @@ pub fn frames_of(
 ) -> BTreeMap<Svma, Recipe> {
     let mut found = BTreeMap::new();
     let mut unnamed = Vec::new();
-    let function_of = |after: &Svma| image.functions().function_at(before(*after));
-    type Asked = (Svma, i64);
-    let is_of_one =
-        |a: &Asked, b: &Asked| function_of(&a.0).is_some_and(|f| holds(&f, before(b.0)));
-    for calls in asked.chunk_by(is_of_one) {
-        if function_of(&calls[0].0).is_some_and(|function| size(&function) > LARGEST) {
+    let mut rest = asked;
+    while let Some(&(first, _)) = rest.first() {
+        let Some(function) = image.functions().function_at(before(first)) else {
+            unnamed.push(first);
+            rest = &rest[1..];
+            continue;
+        };
+        let in_it = rest
+            .iter()
+            .take_while(|call| holds(&function, before(call.0)));
+        let (calls, others) = rest.split_at(in_it.count().max(1));
+        rest = others;
+        if size(&function) > LARGEST {
             continue;
         }
-        let is_described = image.fde(before(calls[0].0)).is_some();
-        match function_of(&calls[0].0) {
-            Some(function) if is_described => {
-                found.extend(by_tables(image, context, &function, calls));
-            }
-            Some(function) if function.kind != FunctionKind::Ifunc => {
-                found.extend(by_instructions(image, context, &function));
-            }
-            Some(_) => {}
-            None => unnamed.extend(calls.iter().map(|call| call.0)),
+        if image.fde(before(first)).is_some() {
+            found.extend(by_tables(image, context, &function, calls));
+        } else if function.kind != FunctionKind::Ifunc {
+            found.extend(by_instructions(image, context, &function));
         }
     }
     found.extend(unnamed_recipes_around(image, context, &unnamed));

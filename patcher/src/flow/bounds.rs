@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
@@ -176,14 +176,26 @@ fn nameless(range: Range<Svma>) -> Function {
 }
 
 /// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
-pub fn unnamed_recipes(image: &Image<'_>, context: &ModuleContext<'_>) -> BTreeMap<Svma, Recipe> {
-    let search = Search::of(image, context);
-    search.map_or_else(BTreeMap::new, |search| recipes_of(image, context, &search))
+pub fn unnamed_recipes<'d>(
+    image: &Image<'d>,
+    context: &ModuleContext<'d>,
+) -> BTreeMap<Svma, Recipe> {
+    unless_too_large(image, &context).unwrap_or_default()
 }
 
-/// Is there too much code that neither symbols nor unwind entries tell, for all of it to be looked through?
-pub fn is_too_large(image: &Image<'_>) -> bool {
-    len(&Known::of(image).gaps(image)) > LARGEST
+/// The same; `None` where there is too much code that neither symbols nor unwind entries tell, for all of it to be
+/// looked through. `context` is not asked for then.
+pub fn unless_too_large<'d>(
+    image: &Image<'d>,
+    context: &impl Deref<Target = ModuleContext<'d>>,
+) -> Option<BTreeMap<Svma, Recipe>> {
+    let known = Known::of(image);
+    let gaps = known.gaps(image);
+    if len(&gaps) > LARGEST {
+        return None;
+    }
+    let search = Search::among(image, context, Cow::Owned(known), &gaps);
+    Some(search.map_or_else(BTreeMap::new, |search| recipes_of(image, context, &search)))
 }
 
 /// The same as [`unnamed_recipes`] for code of which there is too much to be looked through as a whole, around these return addresses,

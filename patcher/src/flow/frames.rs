@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use super::bounds::{is_too_large, unnamed_recipes};
+use super::bounds::unless_too_large;
 use super::described::described;
 use super::fibers::fiber_roots;
 use super::go_frames;
@@ -29,10 +29,9 @@ pub fn frames<'d>(
     let mut is_by_demand = false;
     if !gaps.is_empty() {
         // Of too large a module each is looked up as it is asked for (`asked.rs`).
-        is_by_demand = is_too_large(image);
-        if !is_by_demand {
-            found = unnamed_recipes(image, context);
-        }
+        let unnamed = unless_too_large(image, context);
+        is_by_demand = unnamed.is_none();
+        found = unnamed.unwrap_or_default();
         found.extend(
             fiber_roots(image)
                 .into_iter()
