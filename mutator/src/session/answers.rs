@@ -71,7 +71,7 @@ struct Answers<'r> {
     left: Vec<Question>,
 }
 
-/// A return address, and the bytes from the stack pointer to where rbp points to, or 0.
+/// A return address, and the bytes from the stack pointer to where rbp points to; negative where that is not known.
 type Question = (Avma, i64);
 
 impl<'r> Answers<'r> {

@@ -29,7 +29,7 @@ impl Locked<'_> {
         let seen = clock::tsc();
         let maps = self.space.maps()?;
         let is_there = |module: &&Module| module.code.iter().all(|code| maps.contains(code));
-        let before = self.tables_used();
+        let mut tables = Vec::new();
         let mut all_rules = Vec::new();
         for module in modules.iter().filter(is_there) {
             let key = table_key(module);
@@ -42,18 +42,33 @@ impl Locked<'_> {
             let Some(bias) = module.bias(opened.image) else {
                 continue;
             };
-            if !is_found(module, opened.image)
-                && let Some(table) = index(module, opened.image, bias)
-            {
-                self.publish(&table, seen)?;
+            if !is_found(module, opened.image) {
+                tables.extend(index(module, opened.image, bias));
             }
             all_rules.push(rules(opened, bias));
             self.document.tables.push(key);
         }
-        for rows in in_pieces(all_rules) {
-            self.publish(&Table::of_rules(rows), seen)?;
+        tables.extend(in_pieces(all_rules).into_iter().map(Table::of_rules));
+        self.publish_all(&tables, seen)
+    }
+
+    /// Publishes rules of return addresses in code that was seen there at `seen`, by the time-stamp counter.
+    pub(super) fn publish_rules(
+        &mut self,
+        rules: Vec<(Avma, u64)>,
+        seen: u64,
+    ) -> Result<(), SessionError> {
+        self.publish_all(&[Table::of_rules(rules)], seen)
+    }
+
+    /// Appends tables, and begins another epoch unless there was room for none.
+    fn publish_all(&mut self, tables: &[Table], seen: u64) -> Result<(), SessionError> {
+        let used = |locked: &Self| locked.segment.header().tables_used.load(Acquire);
+        let before = used(self);
+        for table in tables {
+            self.publish(table, seen)?;
         }
-        match self.tables_used() == before {
+        match used(self) == before {
             true => Ok(()),
             false => self.begin_epoch(),
         }
@@ -67,25 +82,6 @@ impl Locked<'_> {
         read.map_err(|e| SessionError::Memory("read", at, e))?;
         let epoch = u32::from_le_bytes(epoch).wrapping_add(EPOCH_OF_TABLES);
         self.write_own(&[(at, epoch.to_le_bytes().to_vec())])
-    }
-
-    /// Publishes rules of return addresses in code that was seen there at `seen`, by the time-stamp counter.
-    pub(super) fn publish_rules(
-        &mut self,
-        rules: Vec<(Avma, u64)>,
-        seen: u64,
-    ) -> Result<(), SessionError> {
-        let before = self.tables_used();
-        self.publish(&Table::of_rules(rules), seen)?;
-        match self.tables_used() == before {
-            // There is no room.
-            true => Ok(()),
-            false => self.begin_epoch(),
-        }
-    }
-
-    fn tables_used(&self) -> u64 {
-        self.segment.header().tables_used.load(Acquire)
     }
 
     /// Appends a table; nothing where there is no room: paths end there then, and say so.
