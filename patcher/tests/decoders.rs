@@ -186,6 +186,7 @@ fn check(name: &str, data: &[u8]) {
         entry_cell: Avma(TRAMPOLINES - 16),
         exit_cell: Avma(TRAMPOLINES - 8),
         tail_cell: Avma(TRAMPOLINES - 24),
+        lend_cell: Avma(TRAMPOLINES - 24),
         point_cell: Some(Avma(TRAMPOLINES - 24)),
         id: 0x1234_5678,
     };
@@ -282,6 +283,7 @@ fn check_jumps(name: &str, data: &[u8], puns_wanted: bool) {
         entry_cell: Avma(TRAMPOLINES - 16),
         exit_cell: Avma(TRAMPOLINES - 8),
         tail_cell: Avma(TRAMPOLINES - 24),
+        lend_cell: Avma(TRAMPOLINES - 24),
         point_cell: None,
         id: 1,
     };

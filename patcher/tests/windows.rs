@@ -46,6 +46,7 @@ fn patches(plan: &FunctionPlan, at: &mut u64) -> Vec<Patch> {
             entry_cell: Avma(TRAMPOLINES - 16),
             exit_cell: Avma(TRAMPOLINES - 8),
             tail_cell: Avma(TRAMPOLINES - 24),
+            lend_cell: Avma(TRAMPOLINES - 24),
             point_cell: Some(Avma(TRAMPOLINES - 24)),
             id: 1,
         };

@@ -1,7 +1,9 @@
 /* Functions that leave by a tail call at times, and at times by a return: to a function of the program, to one
- * that leaves so itself, through a pointer, and to another library (usleep, which sleeps for SLEEP_US). Prints how often each
- * left by a tail call, as `tails NAME N`. */
+ * that leaves so itself, through a pointer, and to another library (usleep, which sleeps for SLEEP_US). Prints of those that
+ * cannot be timed to the return how often each left by a tail call, as `tails NAME N`; of the others how long their calls
+ * took and the sleep in them, ns, as `took NAME N` and `slept NAME N`. */
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -48,16 +50,30 @@ NOINLINE int library(long x)
     return usleep(SLEEP_US);
 }
 
+static long now(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
 int main(void)
 {
-    long sum = 0;
+    long sum = 0, took_direct = 0, took_chain = 0;
     for (long i = 0; i < ROUNDS; i++) {
+        long start = now();
         sum += direct(i);
+        long between = now();
         sum += chain(i);
+        took_chain += now() - between;
+        took_direct += between - start;
         sum += by_pointer(i);
         sum += library(i);
     }
-    printf("tails direct %ld\ntails chain %ld\ntails by_pointer %ld\ntails library %ld\n", tails_direct,
-           tails_chain, tails_pointer, tails_library);
+    enum { SLEEP_NS = SLEEP_US * 1000 };
+    printf("tails by_pointer %ld\ntails library %ld\n", tails_pointer, tails_library);
+    printf("took chain %ld\nslept direct %ld\n", took_chain, tails_direct * SLEEP_NS);
+    /* Each call of chain that is long has one of direct in it. */
+    printf("took direct %ld\nslept chain %ld\n", took_direct + took_chain, (tails_direct - ROUNDS * 2 / 3) * SLEEP_NS);
     return sum == 42;
 }

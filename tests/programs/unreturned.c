@@ -2,7 +2,8 @@
  *
  * setjmp: a probed function that setjmp comes back to, twice, from functions that it has called; the
  *     same with the signal mask, out of a handler.
- * vfork: children that call before they end, and before they become another program.
+ * vfork: children that call before they end, and before they become another program; those calls are none of the
+ *     process's.
  * exit: calls that end by exit, of a function that has no end and of one that has.
  * quick: the same by _exit.
  * loop: they loop until a signal's handler jumps out of them.
@@ -66,6 +67,7 @@ NOINLINE static int in_child(int i, char *program)
     if (child == 0) {
         for (int k = 0; k < i % 5; k++)
             tick(k);
+        ticks -= i % 5;
         if (i % 2)
             execl(program, program, "nothing", (char *)NULL);
         _exit(7);

@@ -1,9 +1,13 @@
 //! What a program may do around, in and with the functions that are probed: every register and flag in
 //! use, all of a stack, ways out of a function other than by returning once, its own look at the stack.
 
-use ipath_tests::compile::program;
+use std::collections::BTreeMap;
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::each_way::{all_kept, counts_kept};
 use ipath_tests::place::Scratch;
+use ipath_tests::profile::{Profile, count};
 use ipath_tests::program::Program;
 use ipath_tests::session::own_counts;
 use nix::sys::signal::Signal;
@@ -67,6 +71,54 @@ fn setjmp_twice() {
 #[test]
 fn vfork_child() {
     unreturned("vfork", 0, 0, 0);
+}
+
+const MUSL: &str = "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs";
+
+/// What children call that run in the parent's memory, by vfork or in posix_spawn, is not the parent's.
+#[test]
+fn child_in_memory() {
+    for flags in [&[][..], &["-static"], &["-static", MUSL]] {
+        let path = program_with("children.c", flags);
+        all_kept(&Program::new(&path, [""; 0]));
+    }
+}
+
+/// The same where nothing has a name.
+#[test]
+fn child_in_memory_without_names() {
+    for flags in [&["-static"][..], &["-static", MUSL]] {
+        let named = program_with("children.c", flags);
+        let stripped = program_with("children.c", &[flags, &["-s"]].concat());
+        let symbols = Run::new("nm").arg(&named).run().expect(0).stdout;
+        let own = own_counts(&Program::new(&named, [""; 0]).plain().stdout);
+        let address = |name: &str| {
+            let of_name = |line: &str| {
+                let mut words = line.split_whitespace();
+                let (address, _, symbol) = (words.next()?, words.next()?, words.next()?);
+                (symbol == name).then(|| u64::from_str_radix(address, 16).expect("hexadecimal"))
+            };
+            symbols.lines().find_map(of_name).expect("a symbol")
+        };
+        let counts: BTreeMap<u64, u64> = own.iter().map(|(n, &c)| (address(n), c)).collect();
+        let module = stripped.file_name().expect("a name").to_string_lossy();
+        let patterns = counts.keys().map(|at| format!("{module}+{at:#x}"));
+        let patterns: Vec<String> = patterns.collect();
+        let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+        let scratch = Scratch::new("children");
+        let file = scratch.file("p.json");
+        let program = Program::new(&stripped, [""; 0]);
+        program.under_ipath(&patterns, "count,wall", &file);
+        let profile = Profile::read(&file);
+        profile.assert_lossless();
+        let found = profile
+            .functions
+            .iter()
+            .map(|f| (f.address, count(&f.totals)));
+        assert_eq!(found.collect::<BTreeMap<_, _>>(), counts);
+        let losses = &profile.losses;
+        assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
+    }
 }
 
 #[test]

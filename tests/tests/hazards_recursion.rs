@@ -330,17 +330,27 @@ fn rlimit_as() {
     assert_eq!((losses.open, losses.unwound), (Some(0), Some(0)));
 }
 
-/// Runs a program that counts its own tail calls: they are told from returns by function and by path, and nobody says
-/// then that nothing was lost.
-fn tails_are_told(program: &Program, also: &[&str]) {
-    let plain = program.plain().expect(0);
-    let tails = counts_of(&plain.stdout, "tails");
-    let names: Vec<&str> = tails.keys().map(String::as_str).collect();
+/// Runs a program that counts those of its own tail calls that end the time of a call: they are told from returns by
+/// function and by path, and nobody says then that nothing was lost. Others, of the functions `whole`, are timed to the
+/// return; as long as the program says that they take, whether `callees` are measured or not.
+fn tails_are_told(program: &Program, whole: &[&str], callees: &[&str]) {
     let scratch = Scratch::new("tails");
     let file = scratch.file("p.json");
-    for functions in [&names[..], also] {
+    let plain = program.plain().expect(0);
+    let tails = counts_of(&plain.stdout, "tails");
+    let names = tails
+        .keys()
+        .map(String::as_str)
+        .chain(whole.iter().copied());
+    let names: Vec<&str> = names.collect();
+    let all = [&names, callees].concat();
+    for functions in [&names[..], callees, whole, &all] {
         let ours = program.under_ipath(functions, "count,wall", &file);
-        assert_output_kept(&plain, &ours);
+        assert_eq!(counts_of(&ours.stdout, "tails"), tails);
+        let (slept, took) = (
+            counts_of(&ours.stdout, "slept"),
+            counts_of(&ours.stdout, "took"),
+        );
         let profile = Profile::read(&file);
         profile.assert_lossless();
         assert_eq!(
@@ -354,6 +364,20 @@ fn tails_are_told(program: &Program, also: &[&str]) {
             assert_eq!(function.tail, own, "{}", function.name);
             let paths = profile.paths.iter().filter(|p| p.function == index);
             assert_eq!(paths.map(|p| p.tail).sum::<u64>(), own, "{}", function.name);
+            let wall = function.totals["wall"]["sum"].as_u64().expect("ns");
+            if let Some(took) = took.get(&function.name) {
+                // Clocks differ by little.
+                assert!(
+                    wall <= took + took / 50,
+                    "{}: {wall} of {took} ns",
+                    function.name
+                );
+                assert!(
+                    wall >= slept[&function.name],
+                    "{}: {wall} ns",
+                    function.name
+                );
+            }
         }
         let report = Run::ipath([OsStr::new("report"), file.as_os_str()]);
         let report = report.run().expect(0).stdout;
@@ -367,15 +391,16 @@ fn tails_are_told(program: &Program, also: &[&str]) {
 #[test]
 fn tail_exits() {
     let program = Program::new(&program("tail_exits.c"), [""; 0]);
-    tails_are_told(&program, &["slow", "into"]);
+    let whole = ["taken", "twice", "counted", "falls"];
+    tails_are_told(&program, &whole, &["slow", "into"]);
 }
 
-/// `tail_call_time`: to a function of the program, a chain, through a pointer and into another library; `list` says
-/// which exits are such.
+/// `tail_call_time`: to a function of the program and a chain, timed to the return; through a pointer and into another
+/// library, which end the time; `list` says which exits are such.
 #[test]
 fn tail_call_time() {
     let program = Program::new(&program("tail_call_time.c"), [""; 0]);
-    tails_are_told(&program, &["slow"]);
+    tails_are_told(&program, &["direct", "chain"], &["slow"]);
     let path = program.path.as_os_str();
     let listed = Run::ipath([OsStr::new("list"), OsStr::new("--json"), path]);
     let listed = listed.run().expect(0).stdout;

@@ -165,7 +165,7 @@ impl Listing {
             Ok(tactic) => tactic.to_string(),
             Err(reason) => format!("refused:{reason}"),
         };
-        let is_tail = |p: &&patcher::plan::PointPlan| p.point.effect == Effect::TailExit;
+        let is_tail = |p: &&patcher::plan::PointPlan| matches!(p.point.effect, Effect::TailExit(_));
         let tail_exits = plan.exits.iter().filter(is_tail);
         self.functions.push(Listed {
             name,

@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{
-    ALIVE, FUNCTION_EXITS, FunctionSlot, Parameters, RESERVE_PER_THREAD, RESERVE_SHARED,
-    SYMBOL_ALIVE, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_FUNCTIONS, SYMBOL_PARAMETERS,
-    SYMBOL_TAIL_STUB,
+    ALIVE, FUNCTION_EXITS, FunctionSlot, LENDING, Parameters, RESERVE_PER_THREAD, RESERVE_SHARED,
+    SYMBOL_ALIVE, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
+    SYMBOL_FUNCTIONS, SYMBOL_LEND_STUB, SYMBOL_PARAMETERS, SYMBOL_TAIL_STUB,
 };
 use abi::segment::{
     AREA_HISTOGRAMS, AREA_TABLES, AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
@@ -17,7 +17,14 @@ use crate::process::{Pid, Process};
 use crate::segment::{Segment, Shape};
 
 /// The stubs that trampolines call, in the order of their cells.
-const STUBS: [&str; 3] = [SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB];
+pub(super) const STUBS: [&str; 6] = [
+    SYMBOL_ENTRY_STUB,
+    SYMBOL_EXIT_STUB,
+    SYMBOL_TAIL_STUB,
+    SYMBOL_LEND_STUB,
+    SYMBOL_ENDER_STUB,
+    SYMBOL_ENDER_TAIL_STUB,
+];
 
 /// Where the cells are in the page of a function's code.
 const CELLS: usize = PAGE as usize / 2;
@@ -110,11 +117,11 @@ impl Laid {
         set(self.at(SYMBOL_ALIVE), ALIVE);
     }
 
-    /// Has a function measured.
+    /// Has a function measured, and lend its calls at the tail calls that it may lend them at.
     pub(super) fn measure(&self, function: u32) {
         let functions: &[FunctionSlot; abi::MAX_FUNCTIONS] = self.at(SYMBOL_FUNCTIONS);
         let slot = &functions[function as usize];
-        slot.flags.store(FUNCTION_EXITS, Relaxed);
+        slot.flags.store(FUNCTION_EXITS | 1 << LENDING, Relaxed);
         slot.generation.store(1, Relaxed);
     }
 }

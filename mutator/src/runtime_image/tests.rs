@@ -16,6 +16,10 @@ fn the_image_is_whole() {
         abi::image::SYMBOL_ENTRY_STUB,
         abi::image::SYMBOL_EXIT_STUB,
         abi::image::SYMBOL_TAIL_STUB,
+        abi::image::SYMBOL_LEND_STUB,
+        abi::image::SYMBOL_ENDER_STUB,
+        abi::image::SYMBOL_ENDER_TAIL_STUB,
+        abi::image::SYMBOL_IDLE_STUB,
         abi::image::SYMBOL_PARAMETERS,
         abi::image::SYMBOL_ALIVE,
         abi::image::SYMBOL_FUNCTIONS,
@@ -150,6 +154,9 @@ fn probes_touch_no_vector_register_and_little_stack() {
         abi::image::SYMBOL_VERIFIED_ENTRY_STUB,
         abi::image::SYMBOL_EXIT_STUB,
         abi::image::SYMBOL_TAIL_STUB,
+        abi::image::SYMBOL_LEND_STUB,
+        abi::image::SYMBOL_ENDER_STUB,
+        abi::image::SYMBOL_ENDER_TAIL_STUB,
     ] {
         let start = image.address(Avma(0), stub).expect("exported").0;
         let mut reach = Reach {

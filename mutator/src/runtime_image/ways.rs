@@ -4,20 +4,63 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use abi::image::{SYMBOL_ALIVE, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB};
+use abi::image::{
+    SYMBOL_ALIVE, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
+    SYMBOL_LEND_STUB, SYMBOL_TAIL_STUB,
+};
 use abi::segment::{FIRST_NODE, INLINE_BUCKETS};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 
 use super::PAGE;
-use super::laid::{Laid, hook, map, put, segment};
+use super::laid::{Laid, STUBS, hook, map, put, segment};
 use crate::segment::Segment;
 
 const MOST_PATHS: u64 = 4000;
-/// Functions, by whether they leave by a tail call.
-const FUNCTIONS: [bool; 4] = [false, false, true, false];
+/// How a function is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Return,
+    /// Its call ends there.
+    TailCall,
+    /// The function of that number is called, and what that returns from has its end.
+    LendsTo(usize),
+}
+
+/// A function: whether it is measured, and how it is left.
+type Function = (bool, Exit);
+
+/// Each leads to ones before it.
+const FUNCTIONS: [Function; 9] = [
+    (true, Exit::Return),
+    (true, Exit::Return),
+    (true, Exit::TailCall),
+    (true, Exit::LendsTo(0)),
+    (true, Exit::LendsTo(3)),
+    (true, Exit::LendsTo(2)),
+    (false, Exit::Return),
+    (false, Exit::TailCall),
+    (true, Exit::LendsTo(6)),
+];
+/// One more, which lends to the one that is not measured and leaves by a tail call.
+const LAST: Function = (true, Exit::LendsTo(7));
+
+/// All functions.
+fn all() -> impl Iterator<Item = Function> {
+    FUNCTIONS.into_iter().chain([LAST])
+}
+
+/// Functions that one call comes through, and the measured ones of them.
+fn through(function: usize) -> (u64, u64) {
+    let (is_measured, exit) = all().nth(function).expect("a function");
+    let (all, measured) = match exit {
+        Exit::LendsTo(next) => through(next),
+        _ => (0, 0),
+    };
+    (all + 1, measured + u64::from(is_measured))
+}
 /// Events of a sequence: entries and exits.
 const EVENTS: usize = 6000;
-const MOST_DEPTH: usize = 12;
+const MOST_DEPTH: u64 = 12;
 
 /// What happens next, and when.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +136,12 @@ impl Random {
 /// A sequence that ends where it began.
 fn events(random: &mut Random) -> Vec<(Event, u64)> {
     let mut found = Vec::new();
-    let (mut depth, mut now) = (0, 1 << 20);
+    let (mut depth, mut now) = (0u64, 1 << 20);
+    let entered: Vec<usize> = all()
+        .enumerate()
+        .filter(|(_, (is_measured, _))| *is_measured)
+        .map(|(id, _)| id)
+        .collect();
     while found.len() < EVENTS || depth > 0 {
         // Short calls for the most part, a few that are as long as a histogram goes.
         let bits = random.below(18);
@@ -101,13 +149,13 @@ fn events(random: &mut Random) -> Vec<(Event, u64)> {
         let goes_down = found.len() < EVENTS && depth < MOST_DEPTH && random.below(2) == 0;
         let event = match goes_down || depth == 0 {
             true => Event::Enter {
-                function: random.below(FUNCTIONS.len() as u64) as usize,
+                function: entered[random.below(entered.len() as u64) as usize],
                 site: random.below(3) as usize,
             },
             false => Event::Leave,
         };
         match event {
-            Event::Enter { .. } => depth += 1,
+            Event::Enter { function, .. } => depth += through(function).0,
             Event::Leave => depth -= 1,
         }
         found.push((event, now));
@@ -117,24 +165,38 @@ fn events(random: &mut Random) -> Vec<(Event, u64)> {
 
 /// A page with each function: entry, a frame, the body, exit.
 fn functions() -> Vec<u64> {
-    let function = |(id, &leaves_by_tail): (usize, &bool)| {
+    let mut pages: Vec<u64> = Vec::new();
+    for (id, (is_measured, exit)) in all().enumerate() {
         let code = map(PAGE);
         let mut bytes = Vec::new();
-        hook(&mut bytes, id as u32, SYMBOL_ENTRY_STUB);
+        if is_measured {
+            hook(&mut bytes, id as u32, SYMBOL_ENTRY_STUB);
+        }
         // push rbp; mov rbp, rsp; mov rax, BODY; call rax; pop rbp
         bytes.extend([0x55, 0x48, 0x89, 0xe5, 0x48, 0xb8]);
         bytes.extend((body as *const () as u64).to_le_bytes());
         bytes.extend([0xff, 0xd0, 0x5d]);
-        let stub = match leaves_by_tail {
-            true => SYMBOL_TAIL_STUB,
-            false => SYMBOL_EXIT_STUB,
+        let stub = match (is_measured, exit) {
+            (true, Exit::Return) => SYMBOL_EXIT_STUB,
+            (true, Exit::TailCall) => SYMBOL_TAIL_STUB,
+            (_, Exit::LendsTo(_)) => SYMBOL_LEND_STUB,
+            (false, Exit::Return) => SYMBOL_ENDER_STUB,
+            (false, Exit::TailCall) => SYMBOL_ENDER_TAIL_STUB,
         };
         hook(&mut bytes, id as u32, stub);
-        bytes.push(0xc3);
+        match exit {
+            Exit::LendsTo(next) => {
+                // mov rax, NEXT; jmp rax
+                bytes.extend([0x48, 0xb8]);
+                bytes.extend(pages[next].to_le_bytes());
+                bytes.extend([0xff, 0xe0]);
+            }
+            Exit::Return | Exit::TailCall => bytes.push(0xc3),
+        }
         put(code, &bytes);
-        code
-    };
-    FUNCTIONS.iter().enumerate().map(function).collect()
+        pages.push(code);
+    }
+    pages
 }
 
 /// Has a stub go to its compiled part at once, with what the hand-written one has noted at its beginning.
@@ -154,7 +216,14 @@ fn without_quick(laid: &Laid, stub: &str) {
         insn.mnemonic() == Mnemonic::Bts && insn.memory_base() == Register::RSP
     };
     let ask = insns.iter().find(asks).expect("whether it is alive");
-    let to = insns.iter().find(compiled).expect("the compiled part").ip();
+    let to = insns.iter().position(|insn| compiled(&insn));
+    // Some read the clock right before it.
+    const CLOCK: usize = 3;
+    let to = to.expect("the compiled part");
+    let to = match insns[to - CLOCK].mnemonic() {
+        Mnemonic::Rdtsc => insns[to - CLOCK].ip(),
+        _ => insns[to].ip(),
+    };
     let mut jump = vec![0xe9];
     jump.extend((to.wrapping_sub(ask.ip() + 5) as u32).to_le_bytes());
     put(ask.ip(), &jump);
@@ -282,17 +351,23 @@ fn hand_written_and_compiled_ways_leave_the_same_records() {
             now: Cell::new(0),
             functions: code.iter().map(function).collect(),
         };
-        let stubs = [SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB];
+        let stubs = STUBS;
         // All from one call site, which is on the paths.
-        let ways = [&stubs[..0], &stubs[..1], &stubs[1..], &stubs];
+        let ways = [&stubs[..0], &stubs[..1], &stubs[1..], &stubs[3..4], &stubs];
         let by = |(number, compiled): (u64, &&[&str])| play_by(&play, &code, number, compiled);
-        let found: Vec<_> = (4 * round..).zip(&ways).map(by).collect();
+        let found: Vec<_> = (ways.len() as u64 * round..).zip(&ways).map(by).collect();
         let quick = &found[0];
         assert!(quick.len() > 100, "{} records", quick.len());
         for (compiled, records) in ways.iter().zip(&found).skip(1) {
             assert_same(quick, records, &compiled.join(" "));
         }
-        let entered: u64 = quick.iter().map(|record| record[1]).sum();
-        assert_eq!(2 * entered, play.events.len() as u64);
+        let sum = |at: usize| quick.iter().map(|record| record[at]).sum::<u64>();
+        let of_event = |event: &(Event, u64)| match event.0 {
+            Event::Enter { function, .. } => through(function).1,
+            Event::Leave => 0,
+        };
+        let expected: u64 = play.events.iter().map(of_event).sum();
+        // Entered, closed, and unwound.
+        assert_eq!((sum(1), sum(2), sum(3)), (expected, expected, 0));
     }
 }

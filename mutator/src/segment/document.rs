@@ -6,7 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use abi::image::{FUNCTION_END, FUNCTION_JUMP, FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER};
+use abi::image::{
+    FUNCTION_CLONE, FUNCTION_CLONE3, FUNCTION_END, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_JUMP,
+    FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER, LENDING,
+};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
 use serde::{Deserialize, Serialize};
@@ -123,15 +126,33 @@ pub enum Reaper {
     Moves,
     /// None: libraries have come or gone.
     Loads,
+    /// None, nor does its entry: its exits end calls that have been lent to it by a tail call.
+    Ender,
+    /// None: a child may come of it that shares the process's memory.
+    Forks,
+    /// The same where the flags at its third argument say so.
+    Clone,
+    /// The same where those that its first argument leads to do.
+    Clone3,
 }
 
 impl Reaper {
     /// Which of its probe points are needed.
     pub fn effects(self) -> Effects {
         Effects {
-            entry: true,
-            exits: self == Self::Moves,
+            entry: self != Self::Ender,
+            exits: matches!(self, Self::Moves | Self::Ender),
         }
+    }
+
+    /// True if it is needed where calls are only counted.
+    pub fn is_for_counts(self) -> bool {
+        self == Self::Loads || self.forks()
+    }
+
+    /// True if a child may come of it.
+    pub fn forks(self) -> bool {
+        matches!(self, Self::Forks | Self::Clone | Self::Clone3)
     }
 
     /// As the runtime has it.
@@ -143,6 +164,10 @@ impl Reaper {
                 Self::End => FUNCTION_END,
                 Self::Moves => FUNCTION_MOVES,
                 Self::Loads => FUNCTION_LOADS,
+                Self::Ender => 0,
+                Self::Forks => FUNCTION_FORKS,
+                Self::Clone => FUNCTION_FORKS | FUNCTION_CLONE,
+                Self::Clone3 => FUNCTION_FORKS | FUNCTION_CLONE3,
             }
     }
 }
@@ -174,6 +199,18 @@ pub struct FunctionDoc {
     pub inlined: u64,
     /// What it tells, where it is not measured.
     pub reaper: Option<Reaper>,
+    /// What it tells though it is measured: that a child may come of it.
+    #[serde(default)]
+    pub forks: Option<Reaper>,
+    /// Addresses in the file of what its tail calls lead to and that ends the calls it gets lent.
+    #[serde(default)]
+    pub lends: Vec<u64>,
+    /// The number by which the runtime lends its calls; 0 while it does not.
+    #[serde(default)]
+    pub lending: u16,
+    /// The last such number.
+    #[serde(default)]
+    pub lent: u16,
     /// True if its probes are in.
     pub active: bool,
     /// The runtime's count of its adds and removes.
@@ -234,6 +271,21 @@ pub struct RegionDoc {
     pub ready: bool,
     /// True if it holds stepping stones, and no trampolines.
     pub stones: bool,
+}
+
+impl FunctionDoc {
+    /// Its flags as the runtime has them, while it is in.
+    pub fn flags(&self) -> u32 {
+        let exits = match self.exits.is_empty() {
+            true => 0,
+            false => FUNCTION_EXITS,
+        };
+        let forks = self
+            .forks
+            .map_or(0, |forks| forks.flags() & !FUNCTION_REAPER);
+        let measured = exits | forks | u32::from(self.lending) << LENDING;
+        self.reaper.map_or(measured, Reaper::flags)
+    }
 }
 
 impl Document {

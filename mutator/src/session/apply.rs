@@ -114,9 +114,11 @@ impl Locked<'_> {
         self.publish_tables(modules)?;
         let mut changed = Changed::default();
         let candidates = self.in_turn(modules, selection)?;
-        let (mut ids, fresh) = self.admit_all(modules, candidates, &mut changed);
+        let counterparts = self.counterparts(&candidates);
+        self.make_way_for(why, &counterparts)?;
+        let (mut ids, fresh) = self.admit_all(modules, candidates, &counterparts, &mut changed);
         let mut stopped = stopped;
-        let prepared = self.prepare(modules, fresh, stopped.as_deref_mut(), &mut changed)?;
+        let prepared = self.prepare(modules, fresh, &ids, stopped.as_deref_mut(), &mut changed)?;
         ids.extend(prepared);
         let is_none = changed.functions.is_empty() && changed.already.is_empty();
         if is_none && !changed.refused.is_empty() {
@@ -141,7 +143,9 @@ impl Locked<'_> {
             self.segment.write_document(&self.document)?;
             return Err(error);
         }
+        self.switch_lending()?;
         self.forget_refusals();
+        changed.enders = self.names_of_enders(&ids);
         changed.unfollowed = self.unfollowed(modules);
         changed.partly = partly(&self.document, &ids);
         self.segment.write_document(&self.document)?;
@@ -155,7 +159,10 @@ impl Locked<'_> {
         selection: Selection,
     ) -> Result<Vec<Candidate>, SessionError> {
         let mut candidates = selection.candidates;
-        candidates.extend(reapers(modules, self.wanted().exits, selection.allowed));
+        let reapers = reapers(modules, self.wanted().exits, selection.allowed);
+        let reapers = self.but_measured(&mut candidates, reapers);
+        candidates.extend(reapers);
+        candidates.extend(self.enders(modules, &candidates, selection.allowed));
         self.plan_for_room(&mut candidates)?;
         // Those with puns last: what a pun depends on is better changed by the function that it belongs to.
         candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));
@@ -164,15 +171,16 @@ impl Locked<'_> {
     }
 
     /// The ids of candidates that were in the session before and are not in the target now, and those that are new
-    /// to the session. The others are refused, or in already.
+    /// to the session. The others are refused, or in already. They may change what these `counterparts` of theirs do.
     fn admit_all(
         &mut self,
         modules: &[Module],
         candidates: Vec<Candidate>,
+        counterparts: &[usize],
         changed: &mut Changed,
     ) -> (Vec<usize>, Vec<Candidate>) {
         let (mut ids, mut fresh) = (Vec::new(), Vec::new());
-        let mut claims = Claims::of(&self.document);
+        let mut claims = Claims::of(&self.document, counterparts);
         for mut candidate in candidates {
             let known = self.known(&candidate);
             let refusal = match candidate.plan.refused() {
@@ -282,7 +290,11 @@ impl Locked<'_> {
         let ids: Vec<usize> = ids.iter().copied().filter(is_in).collect();
         let mut taken = ids.clone();
         taken.extend(self.idle_reapers(&ids));
+        taken.extend(self.idle_enders(&ids));
+        taken.sort_unstable();
+        taken.dedup();
         self.take_out("remove", &taken)?;
+        self.replace(&ids)?;
         self.segment.write_document(&self.document)?;
         let name = |&id: &usize| self.document.functions[id].name.clone();
         Ok(Changed {
@@ -306,6 +318,7 @@ impl Locked<'_> {
         if ids.is_empty() {
             return Ok(());
         }
+        self.stop_lending(ids)?;
         // From here on no call is counted that would be seen to enter and not to return.
         self.switch(ids, false)?;
         let mut ids = ids.to_vec();

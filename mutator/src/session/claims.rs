@@ -21,10 +21,12 @@ pub(super) struct Claims {
 const MOST_KEPT: u64 = 4;
 
 impl Claims {
-    /// What functions that are in the session have, those taken out for now included.
-    pub(super) fn of(document: &Document) -> Self {
+    /// What functions that are in the session have, those taken out for now included; but for these ids.
+    pub(super) fn of(document: &Document, without: &[usize]) -> Self {
         let mut claims = Self::default();
-        for site in document.functions.iter().flat_map(|f| &f.sites) {
+        let functions = document.functions.iter().enumerate();
+        let functions = functions.filter(|(id, _)| !without.contains(id));
+        for site in functions.flat_map(|(_, f)| &f.sites) {
             claims.change(site.window.0..site.window.1);
             claims.change(site.landing.0..site.landing.1);
             claims.keep(site.kept.0..site.kept.0 + site.kept.1.len() as u64);

@@ -17,14 +17,17 @@ use crate::segment::{FunctionDoc, Journal, RegionDoc, SegmentError, SiteDoc};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 impl Locked<'_> {
-    /// Lays out and writes the trampolines of functions that are new to the session; their ids.
+    /// Lays out and writes the trampolines of functions that are new to the session; their ids. They come in with those that
+    /// are known by `known`.
     pub(super) fn prepare(
         &mut self,
         modules: &[Module],
-        fresh: Vec<Candidate>,
+        mut fresh: Vec<Candidate>,
+        known: &[usize],
         stopped: Option<&mut Stopped>,
         changed: &mut Changed,
     ) -> Result<Vec<usize>, SessionError> {
+        self.lend(&mut fresh, known);
         if fresh.is_empty() {
             return Ok(Vec::new());
         }
@@ -200,6 +203,10 @@ impl Locked<'_> {
             clones: candidate.elsewhere.clones.clone(),
             inlined: candidate.elsewhere.inlined,
             reaper: candidate.reaper,
+            forks: candidate.forks,
+            lends: candidate.plan.tail_calls().iter().map(|at| at.0).collect(),
+            lending: 0,
+            lent: 0,
             active: false,
             generation: 0,
             sites,

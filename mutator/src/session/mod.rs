@@ -10,8 +10,10 @@ mod create;
 mod descriptor;
 mod elsewhere;
 mod end;
+mod enders;
 mod enter;
 mod error;
+mod forks;
 mod in_the_way;
 mod indirect;
 mod locked;
@@ -35,7 +37,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{
-    SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB, SYMBOL_VERIFIED_ENTRY_STUB,
+    SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
+    SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_TAIL_STUB, SYMBOL_VERIFIED_ENTRY_STUB,
 };
 use patcher::Avma;
 use patcher::plan::{Allowed, Effects};
@@ -142,6 +145,8 @@ pub struct Changed {
     /// Names of functions that were added of which not every call is counted, with where the others go that is not
     /// in the session.
     pub partly: Vec<(String, Elsewhere)>,
+    /// Names of functions probed at their exits because tail calls of those lead to them.
+    pub enders: Vec<String>,
     /// Files of Go programs whose stacks that move cannot be followed.
     pub unfollowed: Vec<String>,
 }
@@ -223,15 +228,22 @@ impl Session {
         Ok(Avma(start.wrapping_add(*offset)))
     }
 
-    /// What each trampoline region begins with: the addresses of the runtime's stubs for entries,
-    /// exits by a return, and exits by a tail call.
+    /// What each trampoline region begins with: the addresses of the runtime's stubs, in the order of `place::Cell`.
     fn cells(&self) -> Result<Vec<u8>, SessionError> {
         let entry = match std::env::var_os(VERIFY) {
             Some(_) => SYMBOL_VERIFIED_ENTRY_STUB,
             None => SYMBOL_ENTRY_STUB,
         };
         let mut cells = Vec::new();
-        for symbol in [entry, SYMBOL_EXIT_STUB, SYMBOL_TAIL_STUB] {
+        for symbol in [
+            entry,
+            SYMBOL_EXIT_STUB,
+            SYMBOL_TAIL_STUB,
+            SYMBOL_LEND_STUB,
+            SYMBOL_ENDER_STUB,
+            SYMBOL_ENDER_TAIL_STUB,
+            SYMBOL_IDLE_STUB,
+        ] {
             cells.extend(self.symbol(symbol)?.0.to_le_bytes());
         }
         Ok(cells)

@@ -11,10 +11,22 @@ use super::Candidate;
 use crate::process::Mapping;
 use crate::process::maps::{free_place_in, free_range_near};
 use crate::process::modules::Module;
-use crate::segment::{Document, RegionDoc};
+use crate::segment::{Document, Reaper, RegionDoc};
+
+/// The stubs whose addresses a region begins with, in this order.
+#[derive(Clone, Copy)]
+enum Cell {
+    Entry,
+    Exit,
+    Tail,
+    Lend,
+    Ender,
+    EnderTail,
+    Idle,
+}
 
 /// Bytes at a region's start that hold the addresses of the stubs.
-const CELLS: u64 = 32;
+const CELLS: u64 = 64;
 /// Trampolines start at multiples of this.
 const ALIGN: u64 = 16;
 /// Smallest region, so that a few functions can be added later without another.
@@ -175,6 +187,7 @@ impl Places {
         candidate: &Candidate,
         id: u32,
     ) -> Result<Vec<(Place, Emitted)>, RefuseReason> {
+        let is_ender = candidate.reaper == Some(Reaper::Ender);
         let sites = candidate.plan.sites.iter().map(|site| {
             let jump = candidate.bias.to_avma(site.window.start);
             let stone = self.by_jump.get(&jump.0).copied().map(Avma);
@@ -182,7 +195,7 @@ impl Places {
                 return Err(RefuseReason::PunOutOfReach);
             }
             let (trampoline, hooks) = self
-                .take(candidate.module, site.max_len() as u64, id)
+                .take(candidate.module, site.max_len() as u64, (id, is_ender))
                 .ok_or(RefuseReason::NoNearMemory)?;
             let place = Place { trampoline, stone };
             let emitted = site.emit(candidate.bias, place, &hooks);
@@ -192,7 +205,12 @@ impl Places {
     }
 
     /// Room for a trampoline of the module, and the hooks to give it.
-    fn take(&mut self, module: usize, len: u64, id: u32) -> Option<(Avma, Hooks)> {
+    fn take(
+        &mut self,
+        module: usize,
+        len: u64,
+        (id, is_ender): (u32, bool),
+    ) -> Option<(Avma, Hooks)> {
         let region = self.regions.get_mut(*self.by_module.get(&module)?)?;
         let at = region.start + region.used;
         let end = (region.used + len).next_multiple_of(ALIGN);
@@ -200,12 +218,25 @@ impl Places {
             return None;
         }
         region.used = end;
-        let hooks = Hooks {
-            entry_cell: Avma(region.start),
-            exit_cell: Avma(region.start + 8),
-            tail_cell: Avma(region.start + 16),
-            point_cell: None,
-            id,
+        let cell = |cell: Cell| Avma(region.start + 8 * cell as u64);
+        let hooks = match is_ender {
+            false => Hooks {
+                entry_cell: cell(Cell::Entry),
+                exit_cell: cell(Cell::Exit),
+                tail_cell: cell(Cell::Tail),
+                lend_cell: cell(Cell::Lend),
+                point_cell: None,
+                id,
+            },
+            // What it goes on to by a tail call ends the calls as well.
+            true => Hooks {
+                entry_cell: cell(Cell::Idle),
+                exit_cell: cell(Cell::Ender),
+                tail_cell: cell(Cell::EnderTail),
+                lend_cell: cell(Cell::Idle),
+                point_cell: None,
+                id,
+            },
         };
         Some((Avma(at), hooks))
     }
@@ -243,7 +274,10 @@ mod tests {
         }
         assert_eq!(places.by_module[&2], 0, "the rest of a region is used");
         for (index, need) in [40_000, 40_000, 20_000].into_iter().enumerate() {
-            assert!(places.take(index, need, 0).is_some(), "module {index}");
+            assert!(
+                places.take(index, need, (0, false)).is_some(),
+                "module {index}"
+            );
         }
         assert_eq!(places.new_regions().len(), 2);
     }

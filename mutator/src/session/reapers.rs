@@ -1,14 +1,16 @@
 //! Functions that are probed besides those asked for, because calls that end without a return come through them, or
-//! stacks that are moved, or the loading of libraries.
+//! stacks that are moved, the loading of libraries, or children that share the process's memory.
 
 use std::collections::BTreeSet;
 use std::iter::once;
 
+use patcher::Svma;
 use patcher::function::Function;
 use patcher::image::Image;
 use patcher::plan::{Allowed, FunctionPlan, RefuseReason, plan_allowed};
 
 use super::elsewhere::Elsewhere;
+use super::forks;
 use super::locked::Locked;
 use super::select::{Candidate, display_name};
 use crate::images;
@@ -16,7 +18,7 @@ use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
 
 /// Linkage names, and what their entry tells.
-const REAPERS: [(&str, Reaper); 14] = [
+const REAPERS: [(&str, Reaper); 15] = [
     // Where a C++ handler begins, and where a cleanup hands on.
     ("__cxa_begin_catch", Reaper::Frames),
     ("_Unwind_Resume", Reaper::Frames),
@@ -39,6 +41,7 @@ const REAPERS: [(&str, Reaper); 14] = [
     // What the loader calls for debuggers when it has loaded libraries or unloaded some, before any code of them runs
     // (glibc's elf/dl-debug.c, musl's ldso/dynlink.c).
     ("_dl_debug_state", Reaper::Loads),
+    (forks::OF_GO, Reaper::Forks),
 ];
 
 /// Where Rust's `catch_unwind` takes over, part of the mangled name.
@@ -74,7 +77,7 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
             continue;
         };
         let functions = functions(image.image).into_iter();
-        let functions = functions.filter(|(_, reaper)| exits || *reaper == Reaper::Loads);
+        let functions = functions.filter(|(_, reaper)| exits || reaper.is_for_counts());
         for (function, reaper) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
             let want = reaper.effects();
             let plan = plan_allowed(image.image, &image.context, &function, want, allowed);
@@ -89,6 +92,7 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
                 plan,
                 elsewhere: Elsewhere::default(),
                 reaper: Some(reaper),
+                forks: None,
                 traps: false,
             });
         }
@@ -115,6 +119,33 @@ fn follows(candidate: &Candidate) -> bool {
 }
 
 impl Locked<'_> {
+    /// What of the reapers is needed besides the candidates: those of which a child may come tell so themselves, as do such
+    /// that are in.
+    pub(super) fn but_measured(
+        &self,
+        candidates: &mut [Candidate],
+        reapers: Vec<Candidate>,
+    ) -> Vec<Candidate> {
+        let measured = self.measured_places();
+        let mut is_needed = |reaper: &Candidate| {
+            let forks = reaper.reaper.filter(|reaper| reaper.forks());
+            let Some(forks) = forks else {
+                return true;
+            };
+            let mut same = candidates.iter_mut().filter(|c| {
+                c.reaper.is_none() && c.plan.refused().is_none() && c.place() == reaper.place()
+            });
+            match same.next() {
+                Some(measured) => {
+                    measured.forks = Some(forks);
+                    false
+                }
+                None => !measured.contains(&reaper.place()),
+            }
+        };
+        reapers.into_iter().filter(|r| is_needed(r)).collect()
+    }
+
     /// The files of modules with functions that are measured whose stacks Go may move, without a probe that
     /// follows them.
     pub(super) fn unfollowed(&self, modules: &[Module]) -> Vec<String> {
@@ -145,15 +176,21 @@ fn functions(image: &Image<'_>) -> Vec<(Function, Reaper)> {
         !known.is_empty() && !table.with_name(|name| names.contains(&name)).is_empty()
     };
     let (has_libc, has_go) = (has(&[OF_LIBC]), has(&OF_GO));
+    // The C library itself, in a static program too.
+    let is_libc = || has_libc || image.interpreter().is_none() && image.entry() != Svma(0);
+    let forking = match !has_go && is_libc() {
+        true => forks::forking(image),
+        false => Vec::new(),
+    };
     let with_reaper = known.into_iter().filter_map(|function| {
         let mut names = once(&function.linkage).chain(&function.aliases);
         let reaper = names.find_map(|name| reaper_of(name))?;
         let is_meant = match reaper {
             Reaper::Jump => has_libc,
             Reaper::Moves => has_go,
-            Reaper::Frames | Reaper::End | Reaper::Loads => true,
+            _ => true,
         };
         is_meant.then_some((function, reaper))
     });
-    with_reaper.collect()
+    with_reaper.chain(forking).collect()
 }

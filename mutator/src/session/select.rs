@@ -30,6 +30,8 @@ pub struct Candidate {
     pub elsewhere: Elsewhere,
     /// What it tells, where it is not measured.
     pub reaper: Option<Reaper>,
+    /// What it tells though it is measured: that a child may come of it.
+    pub forks: Option<Reaper>,
     /// True if breakpoints may lead to what nothing else can.
     pub traps: bool,
 }
@@ -199,6 +201,7 @@ impl<'m> Place<'m> {
                 name: display_name(&function, self.file_name()),
                 elsewhere: Elsewhere::of(self.image, &function, inlined),
                 reaper: None,
+                forks: None,
                 traps: false,
             });
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use abi::image::{FUNCTION_EXITS, SYMBOL_FUNCTIONS};
+use abi::image::SYMBOL_FUNCTIONS;
 use patcher::Avma;
 use patcher::emit::Patch;
 
@@ -23,15 +23,12 @@ impl Locked<'_> {
         for &id in ids {
             let function = &mut self.document.functions[id];
             function.active = on;
+            function.lending = 0;
             if on {
                 function.generation += 1;
             }
             let generation = if on { function.generation } else { 0 };
-            let flags = match (function.reaper, function.exits.is_empty()) {
-                (Some(reaper), _) => reaper.flags(),
-                (None, true) => 0,
-                (None, false) => FUNCTION_EXITS,
-            };
+            let flags = function.flags();
             let mut slot = generation.to_le_bytes().to_vec();
             slot.extend(flags.to_le_bytes());
             writes.push((table.plus(8 * id as u64), slot));

@@ -13,6 +13,8 @@ pub struct Hooks {
     pub exit_cell: Avma,
     /// The same for exits by a tail call.
     pub tail_cell: Avma,
+    /// The same for those of a function whose exits have hooks, too, that end both.
+    pub lend_cell: Avma,
     /// The same for points, where there is a stub for them.
     pub point_cell: Option<Avma>,
     /// What the stub finds in `eax` at entries and exits; at points it is their number.

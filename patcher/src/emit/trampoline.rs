@@ -28,7 +28,7 @@ pub fn max_len(site: &Site) -> usize {
         Effect::Entry => HOOK,
         Effect::Point(_) => HOOK + AROUND,
         // After a conditional exit its hook and jump come extra.
-        Effect::Exit | Effect::TailExit => HOOK + JUMP,
+        Effect::Exit | Effect::TailExit(_) => HOOK + JUMP,
     };
     let row = |displaced: &[Displaced], points: &[ProbePoint]| {
         copies(displaced) + points.iter().map(hook).sum::<usize>() + JUMP
@@ -179,7 +179,8 @@ impl<'a> Builder<'a> {
         let (cell, number) = match effect {
             Effect::Entry => (self.hooks.entry_cell, self.hooks.id),
             Effect::Exit => (self.hooks.exit_cell, self.hooks.id),
-            Effect::TailExit => (self.hooks.tail_cell, self.hooks.id),
+            Effect::TailExit(None) => (self.hooks.tail_cell, self.hooks.id),
+            Effect::TailExit(Some(_)) => (self.hooks.lend_cell, self.hooks.id),
             Effect::Point(number) => {
                 let missing = EmitError::NoPointStub { at: original };
                 (self.hooks.point_cell.ok_or(missing)?, number)

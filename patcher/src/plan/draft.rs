@@ -31,7 +31,7 @@ impl Draft {
         let retargeted = self.tactic == Tactic::Retarget;
         match point.effect {
             // A retargeted jump has nothing after it in its trampoline.
-            Effect::Exit | Effect::TailExit => !retargeted || carrier == point.at.0,
+            Effect::Exit | Effect::TailExit(_) => !retargeted || carrier == point.at.0,
             // And none comes there that is not taken.
             Effect::Entry | Effect::Point(_) => self
                 .displaced

@@ -137,6 +137,7 @@ fn plan_with(
         exits: planned(&exits.collect::<Vec<_>>(), outcomes.exits),
         points: planned(&points, outcomes.points),
         sites: ladder.into_sites(),
+        want,
         allowed,
     }
 }

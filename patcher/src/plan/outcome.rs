@@ -1,6 +1,8 @@
 //! What a plan says.
 
-use super::point::{Allowed, Effect, ProbePoint, Tactic};
+use std::collections::BTreeSet;
+
+use super::point::{Allowed, Effect, Effects, ProbePoint, Tactic};
 use super::refuse::RefuseReason;
 use super::site::Site;
 use crate::addr::Svma;
@@ -31,6 +33,8 @@ pub struct FunctionPlan {
     /// landing. All sites of a plan are applied together in this order, and undone together in the
     /// reverse. Then each step leaves a program that behaves as the original does.
     pub sites: Vec<Site>,
+    /// What of the function was wanted.
+    pub want: Effects,
     /// What it was made for.
     pub allowed: Allowed,
 }
@@ -51,13 +55,45 @@ impl FunctionPlan {
             exits: Vec::new(),
             points: Vec::new(),
             sites: Vec::new(),
+            want: Effects {
+                entry: true,
+                exits: false,
+            },
             allowed: Allowed::ALL,
         }
     }
 
-    /// The first probe point that is not available, and why.
+    /// Where its tail calls go, as far as that is known: each function once.
+    pub fn tail_calls(&self) -> BTreeSet<Svma> {
+        let called = self
+            .exits
+            .iter()
+            .filter_map(|exit| match exit.point.effect {
+                Effect::TailExit(called) => called,
+                _ => None,
+            });
+        called.collect()
+    }
+
+    /// Has the hooks of its tail calls count on the exits of those functions alone that `ends` names: the others end the
+    /// activation there.
+    pub fn lend_to(&mut self, ends: &BTreeSet<Svma>) {
+        let exits = self.exits.iter_mut().map(|exit| &mut exit.point);
+        let sites = self.sites.iter_mut().flat_map(|site| {
+            let rows = site.rows.iter_mut().flat_map(|row| &mut row.points);
+            site.points.iter_mut().chain(rows)
+        });
+        for point in exits.chain(sites) {
+            if let Effect::TailExit(called) = &mut point.effect {
+                *called = called.filter(|called| ends.contains(called));
+            }
+        }
+    }
+
+    /// The first probe point wanted that is not available, and why.
     pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
-        std::iter::once(&self.entry)
+        let entry = std::iter::once(&self.entry).filter(|_| self.want.entry);
+        entry
             .chain(&self.exits)
             .chain(&self.points)
             .find_map(|p| p.outcome.err().map(|reason| (p.point.at, reason)))

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::addr::Svma;
-use crate::flow::Leave;
+use crate::flow::{Leave, LeaveKind};
 
 /// What happens when control passes a probe point. Where several meet at one instruction, their hooks
 /// run in this order.
@@ -16,14 +16,15 @@ pub enum Effect {
     Point(u32),
     /// The activation ends by a return.
     Exit,
-    /// It ends by a tail call: what is called returns to the caller.
-    TailExit,
+    /// It ends by a tail call: what is called returns to the caller. Where the hook may take that for the end of both, what
+    /// is called ([`FunctionPlan::lend_to`](super::FunctionPlan::lend_to)).
+    TailExit(Option<Svma>),
 }
 
 impl Effect {
     /// Does the activation end?
     pub fn is_exit(self) -> bool {
-        matches!(self, Self::Exit | Self::TailExit)
+        matches!(self, Self::Exit | Self::TailExit(_))
     }
 }
 
@@ -41,9 +42,14 @@ impl ProbePoint {
     pub(super) fn of_leave(leave: &Leave) -> Self {
         Self {
             at: leave.at,
-            effect: match leave.kind.is_tail_call() {
-                true => Effect::TailExit,
-                false => Effect::Exit,
+            effect: match leave.kind {
+                LeaveKind::Tail { target, .. } => Effect::TailExit(Some(target)),
+                LeaveKind::FallsThrough => Effect::TailExit(Some(leave.at)),
+                LeaveKind::TailIndirect => Effect::TailExit(None),
+                LeaveKind::Return
+                | LeaveKind::Unclear
+                | LeaveKind::Doubtful
+                | LeaveKind::Astray => Effect::Exit,
             },
         }
     }

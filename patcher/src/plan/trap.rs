@@ -90,7 +90,7 @@ fn trap(image: &Image<'_>, flow: &Flow, plan: &PointPlan) -> Option<Site> {
         // A loop back to the entry is no call, and would meet the breakpoint.
         Effect::Entry => flow.reentries.is_empty(),
         Effect::Point(_) => true,
-        Effect::Exit | Effect::TailExit => {
+        Effect::Exit | Effect::TailExit(_) => {
             let first = flow.leaves.partition_point(|l| l.at < at);
             let leave = flow.leaves.get(first).filter(|l| l.at == at)?;
             unhookable(flow, leave).is_none() && leave.kind != LeaveKind::FallsThrough

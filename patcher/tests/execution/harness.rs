@@ -206,6 +206,7 @@ pub fn prepare(machine: &mut Machine, plan: &FunctionPlan) -> Option<Vec<Emitted
             entry_cell: Avma(machine.base() + machine::ENTRY_CELL),
             exit_cell: Avma(machine.base() + machine::EXIT_CELL),
             tail_cell: Avma(machine.base() + machine::TAIL_CELL),
+            lend_cell: Avma(machine.base() + machine::TAIL_CELL),
             point_cell: Some(Avma(machine.base() + machine::POINT_CELL)),
             id: 7,
         };

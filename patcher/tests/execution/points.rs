@@ -448,6 +448,7 @@ fn points_need_a_stub() {
         entry_cell: Avma(0x10_0000),
         exit_cell: Avma(0x10_0008),
         tail_cell: Avma(0x10_0008),
+        lend_cell: Avma(0x10_0008),
         point_cell: None,
         id: 1,
     };

@@ -14,8 +14,16 @@ pub const SYMBOL_ENTRY_STUB: &str = "ipath_entry_stub";
 pub const SYMBOL_VERIFIED_ENTRY_STUB: &str = "ipath_verified_entry_stub";
 /// Symbol of the stub for exits by a return.
 pub const SYMBOL_EXIT_STUB: &str = "ipath_exit_stub";
-/// Symbol of the stub for exits by a tail call.
+/// Symbol of the stub for exits by a tail call, which ends the activation there.
 pub const SYMBOL_TAIL_STUB: &str = "ipath_tail_stub";
+/// Symbol of the stub for exits by a tail call of a function whose exits end the activation: it lends it to that.
+pub const SYMBOL_LEND_STUB: &str = "ipath_lend_stub";
+/// Symbol of the stub for returns of functions that are not measured, which end the activations lent to them.
+pub const SYMBOL_ENDER_STUB: &str = "ipath_ender_stub";
+/// Symbol of the stub for the tail calls of such functions that lead to where nothing ends them.
+pub const SYMBOL_ENDER_TAIL_STUB: &str = "ipath_ender_tail_stub";
+/// Symbol of the stub that does nothing.
+pub const SYMBOL_IDLE_STUB: &str = "ipath_idle_stub";
 /// Symbol of [`Parameters`].
 pub const SYMBOL_PARAMETERS: &str = "ipath_parameters";
 /// Symbol of the page that is wiped in a forked child; its first word is [`ALIVE`] in the target.
@@ -95,9 +103,14 @@ pub struct FunctionSlot {
     /// 0 while not instrumented; changes with every add and remove, so that an activation begun
     /// before a remove is not mistaken for one after it.
     pub generation: AtomicU32,
-    /// [`FUNCTION_EXITS`] when its exits are patched.
+    /// [`FUNCTION_EXITS`] when its exits are patched, and what else is told below; the bits from [`LENDING`] on are a
+    /// number, 0 while activations end at tail calls. While it stays the same, those that have been lent to a callee are
+    /// ended by that.
     pub flags: AtomicU32,
 }
+
+/// The lowest bit of the number in [`FunctionSlot::flags`].
+pub const LENDING: u32 = 16;
 
 /// The function's exits are patched, so entries push activations.
 pub const FUNCTION_EXITS: u32 = 1;
@@ -119,6 +132,15 @@ pub const FUNCTION_MOVES: u32 = 16;
 
 /// With [`FUNCTION_REAPER`]: nothing is left, but libraries have been loaded or unloaded.
 pub const FUNCTION_LOADS: u32 = 32;
+
+/// With [`FUNCTION_REAPER`]: nothing is left, but a child that runs in the process's memory may come of it.
+pub const FUNCTION_FORKS: u32 = 64;
+
+/// With [`FUNCTION_FORKS`]: only where the flags of a `clone`, its third argument, say so.
+pub const FUNCTION_CLONE: u32 = 128;
+
+/// With [`FUNCTION_FORKS`]: only where the flags of a `clone3`, the first word its first argument leads to, say so.
+pub const FUNCTION_CLONE3: u32 = 256;
 
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.

@@ -2,13 +2,14 @@
 
 use core::ptr;
 
+use abi::image::LENDING;
 use abi::segment::RecordHead;
 
 /// One call of a probed function. Activations of a thread form a doubly linked list whose links
 /// never change: taking the next one is following `next`.
 #[repr(C)]
 pub struct Activation {
-    /// Address of the return address; `u64::MAX` at the bottom of the list.
+    /// Address of the return address; `u64::MAX` at the bottom of the list. One that has been lent ([`lent`]) is odd.
     pub slot: u64,
     /// Which stack: the canonical frame address of its root frame.
     pub stack: u64,
@@ -24,11 +25,29 @@ pub struct Activation {
     pub generation: u32,
     /// 1 where no activation of the same function encloses this one.
     pub outermost: u32,
-    _padding: u32,
+    /// Where it has been lent: its function's flags by then, of which only what is from [`LENDING`] on stays, and
+    /// below that how many that have been lent with the same slot end here, this one included.
+    pub lent: u32,
     /// The enclosing activation.
     pub prev: *mut Activation,
     /// The one to take next; null where more must be made first.
     pub next: *mut Activation,
+}
+
+/// As many calls, at most, wait for one callee that each has come to by a tail call from the one before: where tail calls
+/// go round in a circle, calls without end would.
+pub const MOST_LENT: u32 = 16;
+const _: () = assert!(MOST_LENT < 1 << LENDING);
+
+/// The slot of an activation that has been lent, of a function that has left by a tail call: who returns through the slot
+/// ends it. It is above that of the callee's activation, and below that of their caller.
+pub const fn lent(slot: u64) -> u64 {
+    slot | 1
+}
+
+/// Where the return address of an activation with this slot is.
+pub const fn return_address(slot: u64) -> u64 {
+    slot & !1
 }
 
 /// Links the zeroed memory at `first` into `count` activations that follow `prev`.

@@ -1,6 +1,6 @@
 //! Activations that end without a return.
 
-use super::activation::Activation;
+use super::activation::{Activation, return_address};
 use super::list::{BOTTOM, Calls, SEPARATOR, is_current, pop, raise};
 use crate::ledger::record;
 use crate::os::{foreign, sys};
@@ -42,7 +42,9 @@ pub unsafe fn close_overwritten(calls: *mut Calls, stack: u64) {
             if (*top).slot >= SEPARATOR || (*top).stack != stack {
                 break;
             }
-            let Some(now) = foreign::read_array((*top).slot).map(u64::from_le_bytes) else {
+            let Some(now) =
+                foreign::read_array(return_address((*top).slot)).map(u64::from_le_bytes)
+            else {
                 break;
             };
             if record::call_site(&*(*top).record).is_none_or(|site| site == now) {

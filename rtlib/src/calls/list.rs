@@ -7,11 +7,13 @@ use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use abi::image::LENDING;
 use abi::segment::RecordHead;
 
-use super::activation::{self, Activation};
+use super::activation::{self, Activation, MOST_LENT, lent};
 use super::lot::Chain;
 use crate::arch::clock;
+use crate::code::coroutines;
 use crate::ledger::record;
 use crate::os::lock::Lock;
 use crate::os::memory;
@@ -208,8 +210,26 @@ pub unsafe fn find(calls: *mut Calls, function: u32, slot: u64) -> *mut Activati
     }
 }
 
-/// Has the activation of `function` with its return address at `slot`, if there is one, stay open: its end is not seen.
-/// The list may be in the middle of a change, by a call that the caller has interrupted.
+/// The innermost activation that has been lent to whoever returns through `slot`; null where there is none.
+///
+/// # Safety
+/// As for [`find`].
+pub unsafe fn find_lent(calls: *mut Calls, slot: u64) -> *mut Activation {
+    // SAFETY: the list ends at the bottom.
+    unsafe {
+        let mut at = (*calls).top;
+        while (*at).slot != BOTTOM {
+            if (*at).slot == lent(slot) {
+                return at;
+            }
+            at = (*at).prev;
+        }
+        ptr::null_mut()
+    }
+}
+
+/// Has the activation of `function` with its return address at `slot`, and those that have been lent with that, stay
+/// open: their end is not seen. The list may be in the middle of a change, by a call that the caller has interrupted.
 ///
 /// # Safety
 /// The list is the calling thread's.
@@ -219,11 +239,53 @@ pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
     const NEVER: u32 = u32::MAX;
     // SAFETY: the links between a list's places never change; the rest is the caller's promise.
     unsafe {
-        let found = find(calls, function, slot);
-        if !found.is_null() {
-            (*found).generation = NEVER;
+        let mut at = (*calls).top;
+        while (*at).slot != BOTTOM {
+            let is_own = (*at).slot == slot && (*at).function == function;
+            if is_own || (*at).slot == lent(slot) {
+                (*at).generation = NEVER;
+            }
+            at = (*at).prev;
         }
     }
+}
+
+/// Lends the innermost activation, whose function leaves by a tail call, to what that calls; false, and nothing done, where
+/// it must end there.
+///
+/// # Safety
+/// The list is the caller's, and `top` not its bottom.
+#[inline(always)]
+pub unsafe fn lend(calls: *mut Calls, top: *mut Activation) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let lending = parameters::flags((*top).function) >> LENDING;
+        // Whoever ends it looks at the top of the list alone.
+        if top != (*calls).top || lending == 0 || coroutines::are_known() {
+            return false;
+        }
+        let below = (*top).prev;
+        let before = match (*below).slot == lent((*top).slot) {
+            true => (*below).lent & ((1 << LENDING) - 1),
+            false => 0,
+        };
+        if before >= MOST_LENT {
+            return false;
+        }
+        (*top).lent = lending << LENDING | (before + 1);
+        (*top).slot = lent((*top).slot);
+        true
+    }
+}
+
+/// Whether all that could end an activation that has been lent has been told of it since.
+///
+/// # Safety
+/// The activation is valid, and has been lent.
+#[inline(always)]
+pub unsafe fn is_lent(activation: *mut Activation) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { parameters::flags((*activation).function) >> LENDING == (*activation).lent >> LENDING }
 }
 
 /// What encloses an activation: the next one below it, where it is not the innermost of all the next one

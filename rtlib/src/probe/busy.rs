@@ -4,26 +4,71 @@ use crate::code::coroutines;
 use crate::os::{foreign, sys};
 use crate::thread::Thread;
 
-/// Marks the thread as recording the call whose return address is at `slot`; false, and nothing done, where it is in the
-/// middle of recording another one: then this one comes from a signal handler on top of that, or on a stack that such a
-/// handler has gone on on.
+/// Why a call is not recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The thread is in the middle of recording another one: this one comes from a signal handler on top of that, or on a
+    /// stack that such a handler has gone on on.
+    Recording,
+    /// It is a child's that runs in the process's memory, and as far as that tells on this thread, which waits for it.
+    Child,
+}
+
+/// The mark of a thread of which such a child may have come; no call has its return address there.
+const CHILD: u64 = 1;
+
+/// Marks the thread as recording the call whose return address is at `slot`.
 ///
 /// # Safety
 /// The thread is the caller's.
 #[inline(always)]
-pub unsafe fn begin(thread: *mut Thread, slot: u64) -> bool {
+pub unsafe fn begin(thread: *mut Thread, slot: u64) -> Result<(), Why> {
     // SAFETY: the caller's promise.
     unsafe {
         let Err(busy) = change(thread, 0, slot) else {
-            return true;
+            return Ok(());
         };
-        is_left(thread, busy, slot)
-            && match change(thread, busy, slot) {
-                // A handler on top has found it left, too, and is done.
-                Err(0) => change(thread, 0, slot).is_ok(),
-                changed => changed.is_ok(),
-            }
+        let is_over = match busy {
+            CHILD if is_child() => return Err(Why::Child),
+            CHILD => true,
+            _ => is_left(thread, busy, slot),
+        };
+        let changed = match is_over.then(|| change(thread, busy, slot)) {
+            // A handler on top has found it over, too, and is done.
+            Some(Err(0)) => change(thread, 0, slot),
+            Some(changed) => changed,
+            None => Err(busy),
+        };
+        changed.map_err(|_| Why::Recording)
     }
+}
+
+/// Whether it is a child that shares the process's memory.
+#[cold]
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+fn is_child() -> bool {
+    sys::getpid() != sys::own_pid()
+}
+
+/// Marks the thread as one that a child may come of which runs in this memory while the thread waits, by vfork or as of
+/// posix_spawn. Who comes next asks the kernel who it is.
+///
+/// # Safety
+/// The thread is the caller's.
+pub unsafe fn expect_child(thread: *mut Thread) {
+    // SAFETY: the caller's promise.
+    // One that is amid recording a call is left as it is.
+    let _ = unsafe { change(thread, 0, CHILD) };
+}
+
+/// The same from the end of the slow path on, which the caller is on.
+///
+/// # Safety
+/// The thread is the caller's.
+pub unsafe fn expect_child_after(thread: *mut Thread) {
+    // SAFETY: the caller's promise.
+    unsafe { (*thread).busy_after = CHILD };
 }
 
 /// Ends what [`begin`] began.

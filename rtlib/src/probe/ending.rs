@@ -9,6 +9,7 @@ use abi::image::{FUNCTION_END, FUNCTION_JUMP};
 
 use super::next::FIRST_ARGUMENT;
 use crate::arch::thread_pointer::pointer_guard;
+use crate::calls::activation::lent;
 use crate::calls::{closing, coroutines, list};
 use crate::code::cfi::RSP;
 use crate::code::return_address;
@@ -46,7 +47,7 @@ pub unsafe fn reap(thread: *mut Thread, flags: u32, slot: u64) -> Option<()> {
         }
         list::lock_own(calls);
         // The return address of a call that the frame makes stands right below its stack pointer.
-        let deepest = sp - 8;
+        let deepest = lent(sp - 8);
         closing::close_left_behind(calls, stack, deepest);
         if flags & FUNCTION_END != 0 {
             closing::close_within(calls, stack, memory);

@@ -3,11 +3,11 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use abi::image::{FUNCTION_EXITS, FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER};
+use abi::image::{FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER};
 use abi::segment::RecordHead;
 
 use super::next::{AGAIN, DONE, FOUND};
-use super::{busy, ending, moves};
+use super::{busy, ending, forks, moves};
 use crate::calls::{closing, coroutines, list};
 use crate::code;
 use crate::code::modules::MODULES;
@@ -40,9 +40,9 @@ pub unsafe extern "C" fn ipath_learn_walk(
             Ok(thread) => thread,
             Err(next) => return next,
         };
-        let is_reaper = parameters::flags(function) & FUNCTION_REAPER != 0;
+        let is_special = parameters::flags(function) & (FUNCTION_REAPER | FUNCTION_FORKS) != 0;
         let is_known = thread::is_same(thread) && (*thread).walker.stack.holds(slot);
-        if has_tried || is_reaper || !is_known {
+        if has_tried || is_special || !is_known {
             return thread;
         }
         (*thread).walker.entry_rbp = rbp;
@@ -118,10 +118,15 @@ unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
     let flags = parameters::flags(function);
     let is_reaper = flags & FUNCTION_REAPER != 0;
     let moves = flags & FUNCTION_MOVES != 0;
-    // It concerns other threads, too.
-    let is_for_all = moves || flags & FUNCTION_LOADS != 0;
+    let forks = flags & FUNCTION_FORKS != 0;
+    // It concerns other threads, too, or later calls.
+    let is_for_all = moves || forks || flags & FUNCTION_LOADS != 0;
     // SAFETY: the stub's promise, of a call of `copystack`.
     if moves && !unsafe { moves::is_known(slot) } {
+        return Err(DONE);
+    }
+    // SAFETY: the stub's promise.
+    if forks && is_reaper && !unsafe { forks::shares(flags, slot) } {
         return Err(DONE);
     }
     let thread = thread::current();
@@ -138,14 +143,20 @@ unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
         if is_reaper && !is_for_all && has_none() {
             return Err(DONE);
         }
-        if !busy::begin(thread, slot) {
-            if !is_reaper {
-                (*thread).ledger.count_missed();
-            }
+        if forks && is_reaper {
+            busy::expect_child(thread);
             return Err(DONE);
         }
+        match busy::begin(thread, slot) {
+            Ok(()) => Ok(thread),
+            Err(why) => {
+                if !is_reaper && why == busy::Why::Recording {
+                    (*thread).ledger.count_missed();
+                }
+                Err(DONE)
+            }
+        }
     }
-    Ok(thread)
 }
 
 /// Makes the calling thread known, at a call of the program's or a reaper's.
@@ -174,7 +185,7 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
     }
     // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
     unsafe {
-        if !busy::begin(thread, slot) {
+        if busy::begin(thread, slot).is_err() {
             return;
         }
         (*thread).walker.entry_rbp = rbp;
@@ -234,6 +245,8 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
             let _ = ending::reap(thread, flags, slot);
         } else if record_slowly(thread, function, slot, flags & FUNCTION_EXITS != 0).is_none() {
             (*thread).ledger.count_missed();
+        } else if flags & FUNCTION_FORKS != 0 && forks::shares(flags, slot) {
+            busy::expect_child_after(thread);
         }
     }
 }

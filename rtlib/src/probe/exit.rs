@@ -1,9 +1,13 @@
 //! What happens when a probed function is left.
 
+use core::ptr;
+
 use abi::image::FUNCTION_MOVES;
 
 use super::next::{AGAIN, DONE};
 use super::{busy, moves};
+use crate::calls::Calls;
+use crate::calls::activation::{Activation, lent};
 use crate::calls::{closing, coroutines, list, moving};
 use crate::code;
 use crate::ledger::record;
@@ -11,31 +15,97 @@ use crate::os::parameters::{self, is_alive};
 use crate::thread::{self, Thread, registry};
 use crate::walk::Frame;
 
-/// Ends the activation of `function` whose return address is at `slot` where it is the innermost, at
-/// `now`: the thread to take the slow path with, else [`DONE`].
-///
-/// # Safety
-/// Called by the exit stub: `slot` is the address of the return address about to be used.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = ".text.fast")]
-pub unsafe extern "C" fn ipath_fast_exit(function: u64, slot: u64, now: u64) -> *mut Thread {
-    // SAFETY: the caller's promise.
-    unsafe { fast::<false>(function, slot, now) }
+/// How a function is left, as the stub knows: [`ipath_fast_exit`] and the others are its variants.
+trait Leaving {
+    /// Whether the function is measured, and so has an activation of its own.
+    const IS_MEASURED: bool = true;
+    /// Whether activations that end here end at a tail call.
+    const BY_TAIL_CALL: bool = false;
+    /// Whether the callee may end the activation.
+    const LENDS: bool = false;
 }
 
-/// The same of an exit by a tail call.
-///
-/// # Safety
-/// As for [`ipath_fast_exit`].
-#[unsafe(no_mangle)]
-#[unsafe(link_section = ".text.fast")]
-pub unsafe extern "C" fn ipath_fast_tail_exit(function: u64, slot: u64, now: u64) -> *mut Thread {
-    // SAFETY: the caller's promise.
-    unsafe { fast::<true>(function, slot, now) }
+struct Return;
+impl Leaving for Return {}
+
+struct TailCall;
+impl Leaving for TailCall {
+    const BY_TAIL_CALL: bool = true;
 }
+
+/// A tail call of a function whose exits end what is lent to them. Where it cannot be lent it ends at the tail call.
+struct Lending;
+impl Leaving for Lending {
+    const BY_TAIL_CALL: bool = true;
+    const LENDS: bool = true;
+}
+
+/// A return of a function that is not measured.
+struct Ender;
+impl Leaving for Ender {
+    const IS_MEASURED: bool = false;
+}
+
+/// A tail call of such a function, of one whose exits end nothing.
+struct EnderTailCall;
+impl Leaving for EnderTailCall {
+    const IS_MEASURED: bool = false;
+    const BY_TAIL_CALL: bool = true;
+}
+
+/// The two ways of a kind of exit, as symbols for its stub.
+macro_rules! ways {
+    ($(#[$doc:meta])* $leaving:ty, $fast:ident, $slow:ident) => {
+        $(#[$doc])*
+        ///
+        /// It ends the activations whose return address is at `slot` where they are the innermost, at `now`: the thread to
+        /// take the slow path with, else [`DONE`].
+        ///
+        /// # Safety
+        /// Called by the exit's stub: `slot` is the address of the return address about to be used.
+        #[unsafe(no_mangle)]
+        #[unsafe(link_section = ".text.fast")]
+        pub unsafe extern "C" fn $fast(function: u64, slot: u64, now: u64) -> *mut Thread {
+            // SAFETY: the caller's promise.
+            unsafe { fast::<$leaving>(function, slot, now) }
+        }
+
+        /// Ends activations that are not the innermost, or whose record must grow, or none: the call may have begun before
+        /// its function was instrumented.
+        ///
+        /// # Safety
+        /// Called by the exit's stub with what its other way returned; the stub ends the thread's being busy.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $slow(thread: *mut Thread, function: u64, slot: u64) {
+            // SAFETY: the caller's promise.
+            unsafe { slow::<$leaving>(thread, function, slot) }
+        }
+    };
+}
+
+ways!(
+    /// An exit by a return.
+    Return, ipath_fast_exit, ipath_slow_exit
+);
+ways!(
+    /// An exit by a tail call.
+    TailCall, ipath_fast_tail_exit, ipath_slow_tail_exit
+);
+ways!(
+    /// An exit by a tail call of a function that ends what is lent to it.
+    Lending, ipath_fast_lend, ipath_slow_lend
+);
+ways!(
+    /// A return of a function that is not measured.
+    Ender, ipath_fast_ender, ipath_slow_ender
+);
+ways!(
+    /// A tail call of such a function.
+    EnderTailCall, ipath_fast_ender_tail, ipath_slow_ender_tail
+);
 
 #[inline(always)]
-unsafe fn fast<const TAIL: bool>(function: u64, slot: u64, now: u64) -> *mut Thread {
+unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     let function = function as u32;
     if !is_alive() {
         return DONE;
@@ -47,30 +117,71 @@ unsafe fn fast<const TAIL: bool>(function: u64, slot: u64, now: u64) -> *mut Thr
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
         let calls = &raw mut (*thread).calls;
-        let moves = moves(function);
-        let has_none = match moves {
-            true => !moving::is_begun(calls),
-            false => list::is_empty(calls) && !code::coroutines::are_known(),
+        let moves = L::IS_MEASURED && moves(function);
+        let has_none = match (moves, L::IS_MEASURED) {
+            (true, _) => !moving::is_begun(calls),
+            (false, true) => list::is_empty(calls) && !code::coroutines::are_known(),
+            // The innermost activation is of a frame further out.
+            (false, false) => (*(*calls).top).slot > lent(slot),
         };
         if has_none {
             return DONE;
         }
-        if !busy::begin(thread, slot) {
-            list::leave_open(calls, function, slot);
-            return DONE;
+        match busy::begin(thread, slot) {
+            Ok(()) => {}
+            Err(busy::Why::Recording) => {
+                list::leave_open(calls, function, slot);
+                return DONE;
+            }
+            Err(busy::Why::Child) => return DONE,
         }
         if moves {
             return thread;
         }
-        let top = (*calls).top;
-        let is_innermost =
-            (*top).slot == slot && (*top).function == function && thread::is_same(thread);
-        if !is_innermost || !list::end(calls, top, (*top).prev, now, record::try_close::<TAIL>) {
+        if !thread::is_same(thread) || !end_innermost::<L>(calls, function, slot, now) {
             (*thread).now = now;
             return thread;
         }
         busy::end(thread);
         DONE
+    }
+}
+
+/// Ends the innermost activations with this slot; false where one is left, or which they are is not so clear.
+#[inline(always)]
+unsafe fn end_innermost<L: Leaving>(calls: *mut Calls, function: u32, slot: u64, now: u64) -> bool {
+    // SAFETY: the list is the caller's.
+    unsafe {
+        let end = |top: *mut Activation| {
+            let close = match L::BY_TAIL_CALL {
+                true => record::try_close::<true>,
+                false => record::try_close::<false>,
+            };
+            list::end(calls, top, (*top).prev, now, close)
+        };
+        let top = (*calls).top;
+        if L::IS_MEASURED {
+            if (*top).slot != slot || (*top).function != function {
+                return false;
+            }
+            if L::LENDS && list::lend(calls, top) {
+                return true;
+            }
+            if !end(top) {
+                return false;
+            }
+        } else if (*top).slot != lent(slot) {
+            return false;
+        }
+        loop {
+            let top = (*calls).top;
+            if (*top).slot != lent(slot) {
+                return true;
+            }
+            if !list::is_lent(top) || !end(top) {
+                return false;
+            }
+        }
     }
 }
 
@@ -93,32 +204,11 @@ fn meet() -> *mut Thread {
     AGAIN
 }
 
-/// Ends an activation that is not the innermost, or whose record must grow, or none: the call may have
-/// begun before its function was instrumented.
-///
-/// # Safety
-/// Called by the exit stub with what [`ipath_fast_exit`] returned; the stub ends the thread's being busy.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ipath_slow_exit(thread: *mut Thread, function: u64, slot: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { slow::<false>(thread, function, slot) }
-}
-
-/// The same of an exit by a tail call.
-///
-/// # Safety
-/// As for [`ipath_slow_exit`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ipath_slow_tail_exit(thread: *mut Thread, function: u64, slot: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { slow::<true>(thread, function, slot) }
-}
-
-unsafe fn slow<const TAIL: bool>(thread: *mut Thread, function: u64, slot: u64) {
+unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
     let function = function as u32;
     // SAFETY: the stub's promise.
     unsafe {
-        if moves(function) {
+        if L::IS_MEASURED && moves(function) {
             moves::end(thread, function);
             return;
         }
@@ -127,26 +217,64 @@ unsafe fn slow<const TAIL: bool>(thread: *mut Thread, function: u64, slot: u64) 
         }
         let calls = &raw mut (*thread).calls;
         list::lock_own(calls);
-        let mut found = list::find(calls, function, slot);
-        if found.is_null() && code::coroutines::are_known() {
-            list::unlock(calls);
-            come_to_stack_of(thread, slot);
-            list::lock_own(calls);
+        let mut found = ptr::null_mut();
+        if L::IS_MEASURED {
             found = list::find(calls, function, slot);
+            if found.is_null() && code::coroutines::are_known() {
+                list::unlock(calls);
+                come_to_stack_of(thread, slot);
+                list::lock_own(calls);
+                found = list::find(calls, function, slot);
+            }
+        }
+        let is_own = !found.is_null();
+        if !is_own {
+            found = list::find_lent(calls, slot);
         }
         if !found.is_null() {
-            closing::close_left_behind(calls, (*found).stack, slot - 8);
-            // What is still above runs on other stacks and stays.
+            closing::close_left_behind(calls, (*found).stack, slot - 1);
+        }
+        if is_own && L::LENDS {
             let found = list::find(calls, function, slot);
-            let caller = list::enclosing(calls, found);
-            let top = list::raise(calls, found);
-            let close = |record: &_, ticks, nested, outermost| {
-                record::close::<TAIL>(record, ticks, nested, outermost);
-                true
-            };
-            list::end(calls, top, caller, (*thread).now, close);
+            let is_first = list::enclosing(calls, found) == (*found).prev;
+            if is_first && list::lend(calls, list::raise(calls, found)) {
+                list::unlock(calls);
+                return;
+            }
+        }
+        // What is still above runs on other stacks and stays.
+        if is_own {
+            end::<L>(thread, list::find(calls, function, slot));
+        }
+        loop {
+            let found = list::find_lent(calls, slot);
+            if found.is_null() {
+                break;
+            }
+            match list::is_lent(found) {
+                true => end::<L>(thread, found),
+                false => closing::leave(calls, list::raise(calls, found)),
+            }
         }
         list::unlock(calls);
+    }
+}
+
+/// Ends one of the thread's activations, as of when the exit was reached.
+unsafe fn end<L: Leaving>(thread: *mut Thread, activation: *mut Activation) {
+    // SAFETY: the list is the caller's, and locked, and has the activation.
+    unsafe {
+        let calls = &raw mut (*thread).calls;
+        let caller = list::enclosing(calls, activation);
+        let top = list::raise(calls, activation);
+        let close = |record: &_, ticks, nested, outermost| {
+            match L::BY_TAIL_CALL {
+                true => record::close::<true>(record, ticks, nested, outermost),
+                false => record::close::<false>(record, ticks, nested, outermost),
+            }
+            true
+        };
+        list::end(calls, top, caller, (*thread).now, close);
     }
 }
 

@@ -4,6 +4,7 @@ mod busy;
 mod ending;
 pub mod entry;
 pub mod exit;
+mod forks;
 mod moves;
 mod next;
 #[cfg(ipath_image)]

@@ -14,6 +14,8 @@ pub const FOUND: usize = 2;
 
 /// Bytes below a call's slot where the stub has stored rdi, the first argument of C's functions.
 pub const FIRST_ARGUMENT: u64 = 48;
+/// The same of rdx, the third.
+pub const THIRD_ARGUMENT: u64 = 32;
 /// Bytes below it where the trampoline has stored rax, in which Go's functions have their first argument since
 /// 1.17 (its ABIInternal).
 pub const FIRST_ARGUMENT_OF_GO: u64 = 8;

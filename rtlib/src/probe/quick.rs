@@ -1,19 +1,18 @@
-//! The two ways of a call that need no compiled code: an entry whose walk is remembered, and an exit
+//! The ways of a call that need no compiled code: an entry whose walk is remembered, and an exit
 //! of the innermost activation. Written by hand, they use six registers, no stack, and touch the
 //! lines of the thread, of the remembered walk, and of the record.
 //!
-//! Both are text for the stubs. In: esi the function id, [rsp] the flags, rsp + [`SLOT`] the slot.
+//! All are text for the stubs. In: esi the function id, [rsp] the flags, rsp + [`SLOT`] the slot.
 //! Out: by label `5` where the call has been recorded or is none of ours; by falling off the end,
 //! with esi as it was and nothing done yet, where [`super::entry`] or [`super::exit`] must see to it.
-//! An exit leaves the time it was reached in rdi then. Free to use are rax, rcx, rdx, rdi, r8 and r9.
+//! An exit leaves the time it was reached in rdi then. It may have ended some of the activations; esi is any function then. Free to use are rax, rcx, rdx, rdi, r8 and r9.
 
 /// Bytes between the stack pointer here and the application's: six registers and the flags, and what
 /// the trampoline has pushed.
 pub const SLOT: usize = 7 * 8 + 16;
 
-/// To label `5` in a forked child; the thread into rcx, marked busy, with the slot in rdx; to `6`
-/// where that cannot be.
-macro_rules! thread {
+/// To label `5` in a forked child; the thread into rcx, with the slot in rdx; to `6` where it is not found so.
+macro_rules! find_thread {
     () => {
         "
     cmp dword ptr [rip + {parameters} + {rdfsbase}], 0
@@ -36,9 +35,38 @@ macro_rules! thread {
     cmp eax, [rcx + {tid}]
     jne 6f
     lea rdx, [rsp + {slot}]
+        "
+    };
+}
+
+/// Marks the thread rcx busy with the call at the slot rdx; to `6` where it is already.
+macro_rules! mark {
+    () => {
+        "
     xor eax, eax
     cmpxchg [rcx + {busy}], rdx
     jne 6f
+        "
+    };
+}
+
+/// Both.
+macro_rules! thread {
+    () => {
+        concat!(
+            $crate::probe::quick::find_thread!(),
+            $crate::probe::quick::mark!()
+        )
+    };
+}
+
+/// The time into rdi.
+macro_rules! now {
+    () => {
+        "
+    rdtsc
+    shl rdx, 32
+    lea rdi, [rax + rdx]
         "
     };
 }
@@ -65,7 +93,7 @@ macro_rules! entry {
     lea rdi, [rip + {functions}]
     cmp dword ptr [rdi + 8*rsi], 0
     je 5f
-    test byte ptr [rdi + 8*rsi + {flags}], {is_reaper}
+    test byte ptr [rdi + 8*rsi + {flags}], {is_special}
     jnz 6f
             ",
             $crate::probe::quick::thread!(),
@@ -187,10 +215,8 @@ macro_rules! entry {
 macro_rules! exit {
     ($tail:expr) => {
         concat!(
+            $crate::probe::quick::now!(),
             "
-    rdtsc
-    shl rdx, 32
-    lea rdi, [rax + rdx]
     cmp dword ptr [rip + {alive}], {alive_word}
     jne 5f
             ",
@@ -205,7 +231,92 @@ macro_rules! exit {
     mov eax, [rax + 8*rsi]
     cmp eax, [r8 + {generation}]
     jne 7f
-    sub rdi, [r8 + {start}]
+            ",
+            $crate::probe::quick::end!($tail),
+            $crate::probe::quick::out_of_line!()
+        )
+    };
+}
+
+/// A return of a function that is not measured, and so ends the activations lent to it; the same with `$tail`.
+macro_rules! ender {
+    ($tail:expr) => {
+        concat!(
+            "
+    cmp dword ptr [rip + {alive}], {alive_word}
+    jne 5f
+            ",
+            $crate::probe::quick::find_thread!(),
+            "
+    mov r8, [rcx + {top}]
+    lea rax, [rdx + 1]
+    cmp [r8 + {at}], rax
+    ja 5f // what is innermost is of a frame further out: most calls
+    jb 6f
+            ",
+            $crate::probe::quick::mark!(),
+            $crate::probe::quick::now!(),
+            "
+    jmp 44f
+            ",
+            $crate::probe::quick::end!($tail),
+            $crate::probe::quick::out_of_line!(),
+            $crate::probe::quick::now!()
+        )
+    };
+}
+
+/// A tail call of a function that ends what is lent to it.
+macro_rules! lend {
+    () => {
+        concat!(
+            "
+    cmp dword ptr [rip + {alive}], {alive_word}
+    jne 5f
+            ",
+            $crate::probe::quick::thread!(),
+            "
+    mov r8, [rcx + {top}]
+    cmp [r8 + {at}], rdx
+    jne 7f
+    cmp [r8 + {function}], esi
+    jne 7f
+    cmp dword ptr [rip + {coroutines}], 0
+    jne 7f
+    lea rax, [rip + {functions}]
+    mov eax, [rax + 8*rsi + {flags}]
+    shr eax, {lending}
+    jz 7f
+    // How many end with it.
+    xor edi, edi
+    mov r9, [r8 + {prev}]
+    inc rdx
+    cmp [r9 + {at}], rdx
+    jne 47f
+    movzx edi, word ptr [r9 + {lent}]
+47: inc edi
+    cmp edi, {most_lent}
+    ja 7f
+    shl eax, {lending}
+    or eax, edi
+    mov [r8 + {lent}], eax
+    mov [r8 + {at}], rdx
+    mov qword ptr [rcx + {busy}], 0
+    jmp 5f
+            ",
+            $crate::probe::quick::out_of_line!(),
+            $crate::probe::quick::now!()
+        )
+    };
+}
+
+/// Ends the innermost activation r8, of the function esi, at rdi, and from label `44` on that which is innermost now. With each
+/// the next one, where it has been lent with the same slot.
+macro_rules! end {
+    ($tail:expr) => {
+        concat!(
+            "
+48: sub rdi, [r8 + {start}]
     jb 8f
     mov r9, [r8 + {record}]
     test dword ptr [r9 + {closed}], {full}
@@ -267,8 +378,25 @@ macro_rules! exit {
     mov rax, [r8 + {prev}]
     mov [rcx + {top}], rax
     add [rax + {nested}], rdi
+    lea rdx, [rsp + {slot} + 1]
+    cmp [rax + {at}], rdx
+    je 43f
     mov qword ptr [rcx + {busy}], 0
     jmp 5f
+
+    // The caller has left by a tail call of this one.
+43: add rdi, [r8 + {start}]
+44: mov r8, [rcx + {top}]
+    mov esi, [r8 + {function}]
+    lea rax, [rip + {functions}]
+    mov edx, [rax + 8*rsi + {flags}]
+    xor edx, [r8 + {lent}]
+    shr edx, {lending}
+    jnz 7f
+    mov eax, [rax + 8*rsi]
+    cmp eax, [r8 + {generation}]
+    je 48b
+    jmp 7f
 
     // A value outside them: the histogram in the pool.
 40: add eax, [r9 + {first_bucket}]
@@ -289,10 +417,9 @@ macro_rules! exit {
     jmp 41b
 8:  add rdi, [r8 + {start}]
     jmp 7f
-            ",
-            $crate::probe::quick::out_of_line!()
+            "
         )
     };
 }
 
-pub(crate) use {entry, exit, out_of_line, thread};
+pub(crate) use {end, ender, entry, exit, find_thread, lend, mark, now, out_of_line, thread};

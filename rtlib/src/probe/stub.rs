@@ -10,17 +10,23 @@
 use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
 
-use abi::image::{ALIVE, FUNCTION_EXITS, FUNCTION_REAPER, FunctionSlot, Parameters};
+use abi::image::{
+    ALIVE, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_REAPER, FunctionSlot, LENDING, Parameters,
+};
 use abi::segment::{
     AREA_HISTOGRAMS, Area, Header, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer,
 };
 
 use super::entry::{ipath_learn_walk, ipath_slow_entry, ipath_verify_walk};
-use super::exit::{ipath_fast_exit, ipath_fast_tail_exit, ipath_slow_exit, ipath_slow_tail_exit};
-use super::next::{FIRST_ARGUMENT, FOUND};
+use super::exit::{
+    ipath_fast_ender, ipath_fast_ender_tail, ipath_fast_exit, ipath_fast_lend,
+    ipath_fast_tail_exit, ipath_slow_ender, ipath_slow_ender_tail, ipath_slow_exit,
+    ipath_slow_lend, ipath_slow_tail_exit,
+};
+use super::next::{FIRST_ARGUMENT, FOUND, THIRD_ARGUMENT};
 use super::quick::{self, SLOT};
 use crate::calls::Calls;
-use crate::calls::activation::Activation;
+use crate::calls::activation::{Activation, MOST_LENT};
 use crate::code::coroutines::ipath_coroutines;
 use crate::code::epoch::ipath_epoch;
 use crate::ledger::record;
@@ -34,7 +40,8 @@ use crate::walk::{Saved, StackRange, Walker};
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
 const PUSHED: usize = SLOT + 2 * 8;
 
-// rdi is the fourth of the stub's pushes.
+// Of the stub's pushes rdx is the second, rdi the fourth.
+const _: () = assert!(THIRD_ARGUMENT as usize == SLOT - 5 * 8);
 const _: () = assert!(FIRST_ARGUMENT as usize == SLOT - 3 * 8);
 
 /// The direction flag in rflags.
@@ -202,7 +209,9 @@ macro_rules! stub {
             "mov r13, [rbx + {r12} + 8]",
             "mov rbp, [rbx + {rbp}]",
             "mov rax, [rbx + {rbx}]",
-            "mov qword ptr [rbx + {busy}], 0",
+            "xor ecx, ecx",
+            "xchg rcx, [rbx + {busy_after}]",
+            "mov [rbx + {busy}], rcx",
             "mov rbx, rax",
             "call {restore_signals}",
             "jmp 4b",
@@ -233,19 +242,14 @@ macro_rules! stub {
             registry_shift = const registry::HASH_SHIFT,
             hash = const hash::MULTIPLIER,
             busy = const offset_of!(Thread, busy),
+            busy_after = const offset_of!(Thread, busy_after),
             tid_from_fs = const offset_of!(Thread, tid_from_fs),
             tid = const offset_of!(Thread, tid),
             functions = sym ipath_functions,
-            // The activation.
+            // The innermost activation.
             top = const offset_of!(Thread, calls) + offset_of!(Calls, top),
-            depths = const offset_of!(Thread, calls) + offset_of!(Calls, depths),
             at = const offset_of!(Activation, slot),
-            nested = const offset_of!(Activation, nested),
-            record = const offset_of!(Activation, record),
             function = const offset_of!(Activation, function),
-            generation = const offset_of!(Activation, generation),
-            outermost = const offset_of!(Activation, outermost),
-            start = const offset_of!(Activation, start),
             $($operand = $kind $value,)*
             );
         }
@@ -265,7 +269,7 @@ macro_rules! entry_stub {
             ipath_slow_entry,
     {
         flags = const offset_of!(FunctionSlot, flags),
-        is_reaper = const FUNCTION_REAPER,
+        is_special = const FUNCTION_REAPER | FUNCTION_FORKS,
         has_exits = const FUNCTION_EXITS,
         low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
         high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
@@ -280,7 +284,14 @@ macro_rules! entry_stub {
         run = const size_of::<Run>(),
         run_record = const offset_of!(Run, record),
         run_stack = const offset_of!(Run, stack),
-        // The record and the activation.
+        // The rest of the activation.
+        depths = const offset_of!(Thread, calls) + offset_of!(Calls, depths),
+        nested = const offset_of!(Activation, nested),
+        record = const offset_of!(Activation, record),
+        generation = const offset_of!(Activation, generation),
+        outermost = const offset_of!(Activation, outermost),
+        start = const offset_of!(Activation, start),
+        // The record.
         entered = const offset_of!(RecordHead, entered),
         stack = const offset_of!(Activation, stack),
         next = const offset_of!(Activation, next),
@@ -320,20 +331,49 @@ entry_stub!(
 );
 macro_rules! exit_stub {
     (
-        $(#[$doc:meta])* $name:ident, $tail:expr, $fast:path, $slow:path,
+        $(#[$doc:meta])* $name:ident, $quick:expr, $fast:path, $slow:path,
         { $($operand:ident = $kind:ident $value:expr,)* }
     ) => {
         stub!(
             $(#[$doc])*
             $name,
             "",
-            quick::exit!($tail),
+            $quick,
             "mov rdx, rdi",
             "ud2",
             $fast,
             $slow,
     {
         prev = const offset_of!(Activation, prev),
+        // What has been lent.
+        flags = const offset_of!(FunctionSlot, flags),
+        lent = const offset_of!(Activation, lent),
+        lending = const LENDING,
+        $($operand = $kind $value,)*
+    }
+        );
+    };
+}
+
+macro_rules! end_stub {
+    (
+        $(#[$doc:meta])* $name:ident, $quick:expr, $fast:path, $slow:path,
+        { $($operand:ident = $kind:ident $value:expr,)* }
+    ) => {
+        exit_stub!(
+            $(#[$doc])*
+            $name,
+            $quick,
+            $fast,
+            $slow,
+    {
+        // The rest of the activation.
+        depths = const offset_of!(Thread, calls) + offset_of!(Calls, depths),
+        nested = const offset_of!(Activation, nested),
+        record = const offset_of!(Activation, record),
+        generation = const offset_of!(Activation, generation),
+        outermost = const offset_of!(Activation, outermost),
+        start = const offset_of!(Activation, start),
         // The record.
         timers = const offset_of!(Parameters, timers),
         scale = const offset_of!(Parameters, scale),
@@ -363,22 +403,56 @@ macro_rules! exit_stub {
     };
 }
 
-exit_stub!(
+end_stub!(
     /// Called by the hook of an exit by a return.
     ipath_exit_stub,
-    "",
+    quick::exit!(""),
     ipath_fast_exit,
     ipath_slow_exit,
     {}
 );
-exit_stub!(
+end_stub!(
     /// Called by the hook of an exit by a tail call.
     ipath_tail_stub,
-    "inc qword ptr [r9 + {tail}]",
+    quick::exit!("inc qword ptr [r9 + {tail}]"),
     ipath_fast_tail_exit,
     ipath_slow_tail_exit,
     { tail = const offset_of!(RecordHead, tail), }
 );
+end_stub!(
+    /// Called by the hook of a return of a function that is not measured.
+    ipath_ender_stub,
+    quick::ender!(""),
+    ipath_fast_ender,
+    ipath_slow_ender,
+    {}
+);
+end_stub!(
+    /// Called by the hook of a tail call of such a function.
+    ipath_ender_tail_stub,
+    quick::ender!("inc qword ptr [r9 + {tail}]"),
+    ipath_fast_ender_tail,
+    ipath_slow_ender_tail,
+    { tail = const offset_of!(RecordHead, tail), }
+);
+exit_stub!(
+    /// Called by the hook of an exit by a tail call of a function that ends what is lent to it.
+    ipath_lend_stub,
+    quick::lend!(),
+    ipath_fast_lend,
+    ipath_slow_lend,
+    {
+        most_lent = const MOST_LENT,
+        coroutines = sym ipath_coroutines,
+    }
+);
+
+/// Called by a hook that has nothing to do.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_idle_stub() {
+    naked_asm!("ret");
+}
 
 /// Blocks every signal; rdi is where the mask in force goes. rt_sigprocmask, system call 14: rdi
 /// how, rsi new mask, rdx old mask, r10 bytes of a mask.

@@ -46,6 +46,8 @@ pub struct Thread {
     pub alternate: AlternateStack,
     /// The thread that was listed before it.
     pub(super) listed_before: *mut Thread,
+    /// What `busy` is to be after the slow path: 0 as a rule.
+    pub busy_after: u64,
 }
 
 /// What no thread has as its id.

@@ -1,0 +1,382 @@
+//! Functions that tail calls of measured ones lead to, probed at their exits besides those asked for: who returns through
+//! a return address ends all calls that have left it to a callee.
+//!
+//! What a measured function's tail calls lead to directly is found before it is put in. Such a function is measured itself, or
+//! becomes an *ender*, whose returns end what has been lent to them; its own tail calls lead to further ones. The runtime
+//! lends the activations of a function while all that can end them are in: [`Locked::switch_lending`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abi::image::SYMBOL_FUNCTIONS;
+use patcher::function::Function;
+use patcher::plan::{Allowed, FunctionPlan, plan_allowed};
+use patcher::{Bias, Svma};
+
+use super::elsewhere::Elsewhere;
+use super::locked::Locked;
+use super::select::{Candidate, display_name};
+use super::{Changed, SessionError};
+use crate::images::{self, OpenImage};
+use crate::process::modules::{Module, VDSO, modules};
+use crate::segment::{FunctionDoc, Reaper};
+
+/// Tail calls in a row, from one function to the next, that are followed.
+const MOST_IN_A_ROW: usize = 4;
+/// Functions that one change has probed so.
+const MOST: usize = 4096;
+
+/// A function's place: no two have the same.
+type Place = (u64, Svma);
+
+/// A function that tail calls lead to, yet to be looked at.
+struct Called {
+    module: usize,
+    image: &'static OpenImage,
+    bias: Bias,
+    at: Svma,
+    /// Tail calls from a measured function to it.
+    distance: usize,
+}
+
+impl Candidate {
+    pub(super) fn place(&self) -> Place {
+        (self.bias.0, self.plan.function.range.start)
+    }
+
+    /// True if calls that have been lent to it end when it returns.
+    fn ends(&self) -> bool {
+        ends(self.reaper) && !self.plan.exits.is_empty() && self.plan.refused().is_none()
+    }
+}
+
+fn ends(reaper: Option<Reaper>) -> bool {
+    matches!(reaper, None | Some(Reaper::Ender))
+}
+
+/// True if that is no more than what measuring the function can do as well.
+fn may_be_measured(reaper: Option<Reaper>) -> bool {
+    reaper.is_none_or(|reaper| reaper == Reaper::Ender || reaper.forks())
+}
+
+impl Locked<'_> {
+    /// Plans what the tail calls of these candidates lead to, and of what is in the session, and is not in it yet.
+    pub(super) fn enders(
+        &self,
+        modules: &[Module],
+        candidates: &[Candidate],
+        allowed: Allowed,
+    ) -> Vec<Candidate> {
+        if !self.wanted().exits || self.has_goroutines(candidates) {
+            return Vec::new();
+        }
+        let measured = candidates.iter().filter(|c| c.ends()).map(Candidate::place);
+        let mut seen: BTreeSet<Place> = measured.collect();
+        seen.extend(self.ending().into_keys());
+        let of_candidate = |c: &Candidate| {
+            let called = c.plan.tail_calls().into_iter();
+            let (module, image, bias) = (c.module, c.image, c.bias);
+            called.map(move |at| Called {
+                module,
+                image,
+                bias,
+                at,
+                distance: 1,
+            })
+        };
+        let fresh = candidates.iter().filter(|c| c.reaper.is_none() && c.ends());
+        let mut work: Vec<Called> = fresh.flat_map(of_candidate).collect();
+        work.extend(self.missing(modules));
+        let mut found: Vec<Candidate> = Vec::new();
+        while let Some(called) = work.pop() {
+            let is_new = seen.insert((called.bias.0, called.at));
+            if !is_new || found.len() == MOST {
+                continue;
+            }
+            let Some(ender) = called.plan(&modules[called.module], allowed) else {
+                continue;
+            };
+            if called.distance < MOST_IN_A_ROW {
+                let distance = called.distance + 1;
+                work.extend(of_candidate(&ender).map(|c| Called { distance, ..c }));
+            }
+            found.push(ender);
+        }
+        found
+    }
+
+    /// What the functions of the session that are in have been prepared to lend to and is not in.
+    fn missing(&self, modules: &[Module]) -> Vec<Called> {
+        let ending = self.ending();
+        let mut found = Vec::new();
+        for function in self.document.functions.iter().filter(|f| f.active) {
+            let Some(doc) = self.document.modules.get(function.module) else {
+                continue;
+            };
+            let missing = function.lends.iter().map(|&at| Svma(at));
+            let missing: Vec<Svma> = missing
+                .filter(|&at| !ending.contains_key(&(doc.bias, at)))
+                .collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let Some(module) = modules.iter().position(|m| m.path == doc.path) else {
+                continue;
+            };
+            let Ok(image) = images::of_module(&modules[module]) else {
+                continue;
+            };
+            found.extend(missing.into_iter().map(|at| Called {
+                module,
+                image,
+                bias: Bias(doc.bias),
+                at,
+                distance: 1,
+            }));
+        }
+        found
+    }
+
+    /// The functions that are in at whose exits calls end, with their ids.
+    fn ending(&self) -> BTreeMap<Place, usize> {
+        let functions = self.document.functions.iter().enumerate();
+        let ending = functions.filter(|(_, f)| f.active && !f.exits.is_empty() && ends(f.reaper));
+        ending
+            .filter_map(|(id, f)| Some((self.place_of(f)?, id)))
+            .collect()
+    }
+
+    /// The places of the measured functions that are in.
+    pub(super) fn measured_places(&self) -> BTreeSet<Place> {
+        let functions = self.document.functions.iter();
+        let measured = functions.filter(|f| f.active && f.reaper.is_none());
+        measured.filter_map(|f| self.place_of(f)).collect()
+    }
+
+    fn place_of(&self, function: &FunctionDoc) -> Option<Place> {
+        let module = self.document.modules.get(function.module)?;
+        Some((module.bias, Svma(function.address)))
+    }
+
+    /// Where there are goroutines nothing is lent: they go from thread to thread.
+    fn has_goroutines(&self, candidates: &[Candidate]) -> bool {
+        self.follows_goroutines() || candidates.iter().any(|c| c.reaper == Some(Reaper::Moves))
+    }
+
+    /// Ids of what is in the document for the functions of these candidates, the other way: as enders or what begins
+    /// children where they are measured now, or as measured ones. The two are never in at once, and may change the same
+    /// bytes.
+    pub(super) fn counterparts(&self, candidates: &[Candidate]) -> Vec<usize> {
+        let known: BTreeMap<Place, bool> = candidates
+            .iter()
+            .filter(|c| may_be_measured(c.reaper) && c.plan.refused().is_none())
+            .map(|c| (c.place(), c.reaper.is_some()))
+            .collect();
+        let functions = self.document.functions.iter().enumerate();
+        let counterparts = functions.filter(|(_, f)| {
+            let known = self.place_of(f).and_then(|place| known.get(&place));
+            may_be_measured(f.reaper)
+                && known.is_some_and(|&is_reaper| is_reaper != f.reaper.is_some())
+        });
+        counterparts.map(|(id, _)| id).collect()
+    }
+
+    /// Has those of the candidates lend to what is in, or is one of them itself, at their tail calls.
+    pub(super) fn lend(&self, candidates: &mut [Candidate], ids: &[usize]) {
+        if self.has_goroutines(candidates) {
+            candidates
+                .iter_mut()
+                .for_each(|c| c.plan.lend_to(&BTreeSet::new()));
+            return;
+        }
+        let mut ending: BTreeMap<u64, BTreeSet<Svma>> = BTreeMap::new();
+        let known = ids.iter().map(|&id| &self.document.functions[id]);
+        let known = known.filter(|f| !f.exits.is_empty() && ends(f.reaper));
+        let known = known.filter_map(|f| self.place_of(f));
+        let fresh = candidates.iter().filter(|c| c.ends()).map(Candidate::place);
+        for (bias, at) in fresh.chain(known).chain(self.ending().into_keys()) {
+            ending.entry(bias).or_default().insert(at);
+        }
+        let none = BTreeSet::new();
+        for candidate in candidates {
+            let ends = ending.get(&candidate.bias.0).unwrap_or(&none);
+            candidate.plan.lend_to(ends);
+        }
+    }
+
+    /// Enders that nothing leads to by tail calls once `leaving` is out.
+    pub(super) fn idle_enders(&self, leaving: &[usize]) -> Vec<usize> {
+        let ending = self.ending();
+        let functions = &self.document.functions;
+        let stays = |id: &usize| {
+            let f = &functions[*id];
+            f.active && f.reaper.is_none() && !leaving.contains(id)
+        };
+        let mut work: Vec<usize> = (0..functions.len()).filter(stays).collect();
+        let mut needed = BTreeSet::new();
+        while let Some(id) = work.pop() {
+            let Some((bias, _)) = self.place_of(&functions[id]) else {
+                continue;
+            };
+            let called = functions[id].lends.iter();
+            let called = called.filter_map(|&at| ending.get(&(bias, Svma(at))));
+            let enders = called.filter(|&&id| functions[id].reaper.is_some());
+            work.extend(enders.filter(|&&id| needed.insert(id)));
+        }
+        let is_idle = |id: &usize| {
+            functions[*id].active
+                && functions[*id].reaper == Some(Reaper::Ender)
+                && !needed.contains(id)
+        };
+        (0..functions.len()).filter(is_idle).collect()
+    }
+
+    /// Tells the runtime which functions lend, once all that must be in for that is in.
+    pub(super) fn switch_lending(&mut self) -> Result<(), SessionError> {
+        let lending = self.lending(&[]);
+        let is_changed = |&id: &usize| {
+            let function = &self.document.functions[id];
+            function.active
+                && function.reaper.is_none()
+                && lending.contains(&id) != (function.lending != 0)
+        };
+        let changed: Vec<usize> = (0..self.document.functions.len())
+            .filter(is_changed)
+            .collect();
+        self.write_lending(&changed, |id| lending.contains(&id))
+    }
+
+    /// Has nothing more lent by the functions that some of `leaving` is needed for, nor what they have lent ended by a return.
+    pub(super) fn stop_lending(&mut self, leaving: &[usize]) -> Result<(), SessionError> {
+        let stays = self.lending(leaving);
+        let lends = |(id, f): (usize, &FunctionDoc)| {
+            let may = f.active && f.reaper.is_none() && !f.lends.is_empty();
+            (may && !stays.contains(&id)).then_some(id)
+        };
+        let functions = self.document.functions.iter().enumerate();
+        let stopped: Vec<usize> = functions.filter_map(lends).collect();
+        self.write_lending(&stopped, |_| false)
+    }
+
+    /// The measured functions all of whose callees to lend to are in, and all that those go on to, once `leaving` is out.
+    fn lending(&self, leaving: &[usize]) -> BTreeSet<usize> {
+        let leaving: BTreeSet<usize> = leaving.iter().copied().collect();
+        let mut ending = self.ending();
+        ending.retain(|_, id| !leaving.contains(id));
+        let functions = &self.document.functions;
+        let lends = |id: &usize| {
+            let f = &functions[*id];
+            f.active && ends(f.reaper) && !f.lends.is_empty()
+        };
+        let lending: Vec<usize> = (0..functions.len()).filter(lends).collect();
+        let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut cannot = Vec::new();
+        for &id in &lending {
+            let bias = self.place_of(&functions[id]).map(|(bias, _)| bias);
+            for &at in &functions[id].lends {
+                match bias.and_then(|bias| ending.get(&(bias, Svma(at)))) {
+                    Some(&callee) => callers.entry(callee).or_default().push(id),
+                    None => cannot.push(id),
+                }
+            }
+        }
+        // An ender that leads to where nothing ends a call makes those that lead to it the same. What is measured ends by
+        // itself the calls that it cannot lend.
+        let mut seen = BTreeSet::new();
+        while let Some(id) = cannot.pop() {
+            if seen.insert(id) && functions[id].reaper.is_some() {
+                cannot.extend(callers.remove(&id).unwrap_or_default());
+            }
+        }
+        let measured = lending
+            .into_iter()
+            .filter(|&id| functions[id].reaper.is_none());
+        measured.filter(|id| !seen.contains(id)).collect()
+    }
+
+    fn write_lending(
+        &mut self,
+        ids: &[usize],
+        lends: impl Fn(usize) -> bool,
+    ) -> Result<(), SessionError> {
+        let table = self.symbol(SYMBOL_FUNCTIONS)?;
+        let mut writes = Vec::new();
+        for &id in ids {
+            let function = &mut self.document.functions[id];
+            function.lending = match lends(id) {
+                true => {
+                    // Another number than ever before, as far as there are so many.
+                    function.lent = function.lent.checked_add(1).unwrap_or(1);
+                    function.lent
+                }
+                false => 0,
+            };
+            let flags = function.flags();
+            writes.push((table.plus(8 * id as u64 + 4), flags.to_le_bytes().to_vec()));
+        }
+        self.write_own(&writes)
+    }
+
+    /// Names of the enders among these functions.
+    pub(super) fn names_of_enders(&self, ids: &[usize]) -> Vec<String> {
+        let functions = ids.iter().map(|&id| &self.document.functions[id]);
+        let enders = functions.filter(|f| f.active && f.reaper == Some(Reaper::Ender));
+        enders.map(|f| f.name.clone()).collect()
+    }
+
+    /// Takes those out that are measured from now on.
+    pub(super) fn make_way_for(
+        &mut self,
+        why: &str,
+        counterparts: &[usize],
+    ) -> Result<(), SessionError> {
+        let functions = &self.document.functions;
+        let is_in = |id: &usize| functions[*id].active && functions[*id].reaper.is_some();
+        let out: Vec<usize> = counterparts.iter().copied().filter(is_in).collect();
+        self.take_out(why, &out)
+    }
+
+    /// Has the functions that have been measured and are out do what else is needed of them.
+    pub(super) fn replace(&mut self, out: &[usize]) -> Result<(), SessionError> {
+        let functions = &self.document.functions;
+        let is_idle = !functions.iter().any(|f| f.active && f.reaper.is_none());
+        let has_forked = out.iter().any(|&id| functions[id].forks.is_some());
+        if is_idle {
+            return Ok(());
+        }
+        let modules = &modules(&self.process, &self.space.maps()?);
+        if !has_forked && self.missing(modules).is_empty() {
+            return Ok(());
+        }
+        self.add("remove", modules, super::Selection::default(), None)
+            .map(|_: Changed| ())
+    }
+}
+
+impl Called {
+    /// How it is patched, where all its exits can be.
+    fn plan(&self, module: &Module, allowed: Allowed) -> Option<Candidate> {
+        let OpenImage { image, context, .. } = self.image;
+        let function: Function = image.functions().function_at(self.at)?;
+        let is_whole = function.range.start == self.at
+            && module.path != VDSO
+            && module.maps_function(self.bias, &function)
+            && !module.shares(self.bias, &function);
+        if !is_whole {
+            return None;
+        }
+        let want = Reaper::Ender.effects();
+        let plan: FunctionPlan = plan_allowed(image, context, &function, want, allowed);
+        let candidate = Candidate {
+            module: self.module,
+            image: self.image,
+            bias: self.bias,
+            name: display_name(&function, module.file_name()),
+            plan,
+            elsewhere: Elsewhere::default(),
+            reaper: Some(Reaper::Ender),
+            forks: None,
+            traps: false,
+        };
+        candidate.ends().then_some(candidate)
+    }
+}

@@ -1,0 +1,178 @@
+//! Functions of the C library that begin children which share the process's memory: `vfork`, and what `posix_spawn` calls.
+//!
+//! Some have no name, so they are found by what they do: call the kernel by `vfork`, `clone` or `clone3` (psABI A.2.1: the
+//! number is in rax). One found that does something else costs the next call a question to the kernel.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use patcher::Svma;
+use patcher::function::{Function, FunctionKind};
+use patcher::image::Image;
+
+use crate::segment::Reaper;
+
+/// What Go's standard library begins programs by (syscall/asm_linux_amd64.s).
+pub(super) const OF_GO: &str = "syscall.rawVforkSyscall";
+
+/// Bytes between the instruction that gives the call's number and the call, at most.
+const NEAR: usize = 40;
+
+/// The functions of an image.
+pub(super) fn forking(image: &Image<'_>) -> Vec<(Function, Reaper)> {
+    let mut found = BTreeMap::new();
+    for segment in image.segments().iter().filter(|s| s.execute) {
+        let text = image.bytes(
+            segment.range.start,
+            segment.range.end.0 - segment.range.start.0,
+        );
+        for (at, reaper) in text.into_iter().flat_map(system_calls) {
+            let at = segment.range.start.plus(at as u64);
+            if let Some(function) = image.functions().function_at(at) {
+                found
+                    .entry(function.range.start)
+                    .or_insert((function, reaper));
+            }
+        }
+        for (range, reaper) in text.into_iter().flat_map(of_musl) {
+            let start = segment.range.start.plus(range.start as u64);
+            let function = nameless(start..start.plus(range.len() as u64));
+            if image.functions().function_at(start).is_none() {
+                found.insert(start, (function, reaper));
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Where code prepares one of the calls: glibc's unwind entries end before the call itself.
+fn system_calls(text: &[u8]) -> impl Iterator<Item = (usize, Reaper)> + '_ {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    let calls = memchr::memmem::find_iter(text, &SYSCALL);
+    calls.filter_map(|at| {
+        let mut before = at.saturating_sub(NEAR)..at;
+        before.find_map(|from| Some((from, of_number(number(&text[from..at])?)?)))
+    })
+}
+
+/// musl's, which have no unwind entries either: how they begin (src/process/x86_64/vfork.s, src/thread/x86_64/clone.s),
+/// and end.
+const OF_MUSL: [(&[u8], &[u8], Reaper); 2] = [
+    // pop rdx; mov eax, 58; syscall; push rdx; mov rdi, rax | jmp __syscall_ret
+    (
+        &[
+            0x5a, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x52, 0x48, 0x89, 0xc7,
+        ],
+        &[0xe9],
+        Reaper::Forks,
+    ),
+    // xor eax, eax; mov al, 56; mov r11, rdi | hlt; ret
+    (
+        &[0x31, 0xc0, 0xb0, 0x38, 0x49, 0x89, 0xfb],
+        &[0xf4, 0xc3],
+        Reaper::Clone,
+    ),
+];
+
+/// Where code of musl begins children.
+fn of_musl(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Reaper)> + '_ {
+    /// Bytes of such a function, at most.
+    const LONGEST: usize = 80;
+    /// Of a jump after its first byte.
+    const DISPLACEMENT: usize = 4;
+    OF_MUSL.into_iter().flat_map(move |(begins, ends, reaper)| {
+        memchr::memmem::find_iter(text, begins).filter_map(move |start| {
+            let from = start + begins.len();
+            let rest = text.get(from..(start + LONGEST).min(text.len()))?;
+            let end = from + memchr::memmem::find(rest, ends)? + ends.len();
+            let end = match ends {
+                [0xe9] => end + DISPLACEMENT,
+                _ => end,
+            };
+            (end <= text.len()).then_some((start..end, reaper))
+        })
+    })
+}
+
+fn nameless(range: Range<Svma>) -> Function {
+    Function {
+        range,
+        linkage: String::new(),
+        aliases: Vec::new(),
+        kind: FunctionKind::UnwindOnly,
+        cold: Vec::new(),
+    }
+}
+
+/// What is put into eax by the instruction that begins here: `mov eax, imm32`, or `mov al, imm8` of what is 0.
+fn number(code: &[u8]) -> Option<i64> {
+    match *code {
+        [0xb8, a, b, c, d, ..] => Some(u32::from_le_bytes([a, b, c, d]).into()),
+        [0xb0, number, ..] => Some(number.into()),
+        _ => None,
+    }
+}
+
+fn of_number(number: i64) -> Option<Reaper> {
+    match number {
+        libc::SYS_vfork => Some(Reaper::Forks),
+        libc::SYS_clone => Some(Reaper::Clone),
+        libc::SYS_clone3 => Some(Reaper::Clone3),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_known_by_their_number() {
+        // glibc 2.36's vfork, clone3 and clone, from where they put the number into eax; and a call of getpid.
+        let vfork = [0x5f, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x57];
+        let clone3 = [0xb8, 0xb3, 0x01, 0, 0, 0x0f, 0x05, 0x48, 0x85, 0xc0];
+        let clone = [0xb8, 0x38, 0, 0, 0, 0x0f, 0x05];
+        let getpid = [0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3];
+        let padding = [0x90; NEAR];
+        let code = [
+            &padding[..],
+            &getpid,
+            &padding,
+            &vfork,
+            &padding,
+            &clone3,
+            &padding,
+            &clone,
+        ]
+        .concat();
+        let found: Vec<_> = system_calls(&code).map(|(_, reaper)| reaper).collect();
+        assert_eq!(found, [Reaper::Forks, Reaper::Clone3, Reaper::Clone]);
+    }
+
+    #[test]
+    fn functions_of_musl_are_known_by_their_code() {
+        // musl 1.2.3's.
+        let vfork = [
+            0x5a, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x52, 0x48, 0x89, 0xc7, 0xe9, 0x70, 0x3b, 0, 0,
+        ];
+        let clone = [
+            0x31, 0xc0, 0xb0, 0x38, 0x49, 0x89, 0xfb, 0x48, 0x89, 0xd7, 0x4c, 0x89, 0xc2, 0x4d,
+            0x89, 0xc8, 0x4c, 0x8b, 0x54, 0x24, 0x08, 0x4d, 0x89, 0xd9, 0x48, 0x83, 0xe6, 0xf0,
+            0x48, 0x83, 0xee, 0x08, 0x48, 0x89, 0x0e, 0x0f, 0x05, 0x85, 0xc0, 0x75, 0x0f, 0x31,
+            0xed, 0x5f, 0x41, 0xff, 0xd1, 0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05, 0xf4,
+            0xc3,
+        ];
+        let code = [&vfork[..], &[0xcc; 3], &clone].concat();
+        let found: Vec<_> = of_musl(&code).collect();
+        assert_eq!(
+            found,
+            [
+                (0..17, Reaper::Forks),
+                (20..20 + clone.len(), Reaper::Clone)
+            ]
+        );
+        for cut in 0..code.len() {
+            assert!(of_musl(&code[..cut]).all(|(range, _)| range.end <= cut));
+        }
+    }
+}
