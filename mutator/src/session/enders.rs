@@ -22,7 +22,7 @@ use crate::segment::{FunctionDoc, Reaper};
 
 /// Tail calls in a row, from one function to the next, that are followed.
 const MOST_IN_A_ROW: usize = 4;
-/// Functions that one change has probed so.
+/// Functions that one change has probed so, at most; there must be room for others.
 const MOST: usize = 4096;
 
 /// A function's place: no two have the same.
@@ -86,10 +86,12 @@ impl Locked<'_> {
         let fresh = candidates.iter().filter(|c| c.reaper.is_none() && c.ends());
         let mut work: Vec<Called> = fresh.flat_map(of_candidate).collect();
         work.extend(self.missing(modules));
+        let taken = self.document.functions.len() + candidates.len();
+        let most = MOST.min(abi::MAX_FUNCTIONS.saturating_sub(taken) / 2);
         let mut found: Vec<Candidate> = Vec::new();
         while let Some(called) = work.pop() {
             let is_new = seen.insert((called.bias.0, called.at));
-            if !is_new || found.len() == MOST {
+            if !is_new || found.len() == most {
                 continue;
             }
             let Some(ender) = called.plan(&modules[called.module], allowed) else {

@@ -1,0 +1,134 @@
+/* A function that leaves by a tail call each time, through one that does so, too, to one that ends in every way.
+ *
+ * ends: it returns, throws, or jumps out, and ends its thread. Prints `calls outer N`, how many of these did not return, and how
+ *     long those took that did, ns.
+ * runs: two threads call on and on, until SIGTERM; then prints the longest call and all calls together, ns, and their number. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NOINLINE __attribute__((noinline, noclone, noipa))
+enum { RETURN, THROW, JUMP, END, RUN };
+
+static __thread jmp_buf back;
+static volatile sig_atomic_t stop;
+
+extern "C" {
+NOINLINE long inner(long how, long x)
+{
+    if (how == THROW)
+        throw x;
+    if (how == JUMP)
+        longjmp(back, 1);
+    if (how == END)
+        pthread_exit(NULL);
+    for (volatile long i = 0; i < (how == RUN ? 200 : 20000); i++)
+        ;
+    return x + 1;
+}
+
+NOINLINE long middle(long how, long x)
+{
+    return inner(how, x * 2);
+}
+
+NOINLINE long outer(long how, long x)
+{
+    return middle(how, x + 1);
+}
+}
+
+static long now()
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+NOINLINE static long call(long how, long x)
+{
+    if (setjmp(back))
+        return 1;
+    try {
+        return outer(how, x);
+    } catch (long thrown) {
+        return thrown;
+    }
+}
+
+static void *ends(void *)
+{
+    call(END, 1);
+    return NULL;
+}
+
+static int all_ends()
+{
+    enum { ROUNDS = 120 };
+    long calls = 0, left = 0, took = 0, sum = 0;
+    for (long i = 0; i < ROUNDS; i++) {
+        long how = i % 3;
+        long start = now();
+        sum += call(how, i);
+        took += how == RETURN ? now() - start : 0;
+        left += how != RETURN;
+        calls++;
+        if (i % 10 == 0) {
+            pthread_t thread;
+            pthread_create(&thread, NULL, ends, NULL);
+            pthread_join(thread, NULL);
+            calls++;
+            left++;
+        }
+    }
+    printf("calls outer %ld\nleft outer %ld\ntook outer %ld\nsum %ld\n", calls, left, took, sum);
+    return 0;
+}
+
+struct Told {
+    long calls, took, longest;
+};
+
+static void *runs(void *told)
+{
+    Told *mine = (Told *)told;
+    while (!stop) {
+        long start = now();
+        call(RUN, mine->calls);
+        long took = now() - start;
+        mine->calls++;
+        mine->took += took;
+        if (took > mine->longest)
+            mine->longest = took;
+    }
+    return NULL;
+}
+
+static void on_term(int)
+{
+    stop = 1;
+}
+
+static int run()
+{
+    Told told[2] = {};
+    pthread_t thread;
+    signal(SIGTERM, on_term);
+    pthread_create(&thread, NULL, runs, &told[1]);
+    puts("ready");
+    fflush(stdout);
+    runs(&told[0]);
+    pthread_join(thread, NULL);
+    long longest = told[0].longest > told[1].longest ? told[0].longest : told[1].longest;
+    printf("longest %ld took %ld calls %ld\n", longest, told[0].took + told[1].took, told[0].calls + told[1].calls);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    return argc > 1 && strcmp(argv[1], "runs") == 0 ? run() : all_ends();
+}
