@@ -58,6 +58,186 @@ macro_rules! timer {
     };
 }
 
+/// Saves what compiled code may change: the registers that a call may change, also those an exit's value is in and those that
+/// callers compiled with -fipa-ra rely on, and the flags. The function id into esi.
+macro_rules! save {
+    () => {
+        "
+    push rcx
+    push rdx
+    push rsi
+    push rdi
+    push r8
+    push r9
+    mov esi, eax                       // the function id, from the hook
+    lahf                               // the flags but overflow into ah
+    seto al                            // overflow into al: both are cheaper than pushf and popf
+    push rax
+        "
+    };
+}
+
+/// What the hand-written way has left over goes on in compiled code, which takes two registers more and a clear direction
+/// flag. Of what the flags are in, the highest bit tells that it has been asked before, and the next the direction flag.
+macro_rules! compiled {
+    ($third:expr) => {
+        concat!(
+            "
+    bts dword ptr [rsp], 31            // asked before?
+    sbb ecx, ecx
+    neg ecx                            // the fourth argument
+    push r10
+    pushfq
+    pop r10
+    cld
+    and r10d, {direction}
+    shl r10d, {to_bit_30}
+    or [rsp + 8], r10d                 // the direction flag as it was
+    push r11
+            ",
+            $third,
+            "
+    mov edi, esi                       // the function id
+    lea rsi, [rsp + {pushed}]          // the slot
+    call {fast}
+    test al, {found}
+    jnz 9f                             // a walk has been found
+    cmp rax, 1
+    ja 2f                              // a thread: the slow way
+    je 4f                              // done
+    pop r11                            // again, from the beginning
+    pop r10
+    btr dword ptr [rsp], 30
+    jnc 6f
+    std
+6:  mov rsi, [rsp + {way_back}]
+    mov esi, [rsi - {id}]              // the function id again
+    jmp 3b
+            "
+        )
+    };
+}
+
+/// Back into the trampoline, with everything as it was: from label `4` where compiled code has run, else from `5`.
+macro_rules! restore {
+    () => {
+        "
+4:  pop r11
+    pop r10
+    bt dword ptr [rsp], 30             // the direction flag
+    jnc 5f
+    std
+5:  pop rax                            // the flags
+    add al, 0x7f                       // sets overflow again where al is 1
+    sahf
+    pop r9
+    pop r8
+    pop rdi
+    pop rsi
+    pop rdx
+    pop rcx
+    ret
+        "
+    };
+}
+
+/// The thread has what the walk came to: on where a remembered one has been found.
+macro_rules! found {
+    ($resume:expr) => {
+        concat!(
+            "
+9:  lea rcx, [rax - {found}]           // the thread
+    pop r11
+    pop r10
+    btr dword ptr [rsp], 30            // the direction flag
+    jnc 36f
+    std
+36: mov rsi, [rsp + {way_back}]
+    mov esi, [rsi - {id}]              // the function id again
+    lea rax, [rcx + {run_found}]       // as a run
+            ",
+            $resume
+        )
+    };
+}
+
+/// The slow way on the thread's private stack, rax the thread. The callee-saved registers have their values from the
+/// probe point again.
+macro_rules! slow {
+    () => {
+        "
+2:  mov [rax + {rbx}], rbx             // for the walk, and some are used here
+    mov [rax + {rbp}], rbp
+    mov [rax + {r12}], r12
+    mov [rax + {r12} + 8], r13
+    mov [rax + {r12} + 16], r14
+    mov [rax + {r12} + 24], r15
+    mov [rax + {saved_rsp}], rsp
+    mov rbx, rax                       // the thread, kept over the calls
+    lea r12, [rsp + {pushed}]          // the slot
+    // Signals stay pending before the private stack is in use: a handler must not run on it, nor
+    // on an alternate stack from its top again because the thread seems to have left that.
+    lea rdi, [rbx + {signal_mask}]
+    call {block_signals}
+    mov rsp, [rbx + {private_stack}]
+    mov rax, [rbx + {saved_rsp}]
+    mov rax, [rax + {way_back} + 16]
+    mov r13d, [rax - {id}]             // the function id
+    sub rsp, 256                       // vector registers, which compiled code may use from here on
+    movups [rsp], xmm0
+    movups [rsp + 16], xmm1
+    movups [rsp + 32], xmm2
+    movups [rsp + 48], xmm3
+    movups [rsp + 64], xmm4
+    movups [rsp + 80], xmm5
+    movups [rsp + 96], xmm6
+    movups [rsp + 112], xmm7
+    movups [rsp + 128], xmm8
+    movups [rsp + 144], xmm9
+    movups [rsp + 160], xmm10
+    movups [rsp + 176], xmm11
+    movups [rsp + 192], xmm12
+    movups [rsp + 208], xmm13
+    movups [rsp + 224], xmm14
+    movups [rsp + 240], xmm15
+    mov rdi, rbx
+    mov esi, r13d
+    mov rdx, r12
+    call {slow}
+    movups xmm0, [rsp]
+    movups xmm1, [rsp + 16]
+    movups xmm2, [rsp + 32]
+    movups xmm3, [rsp + 48]
+    movups xmm4, [rsp + 64]
+    movups xmm5, [rsp + 80]
+    movups xmm6, [rsp + 96]
+    movups xmm7, [rsp + 112]
+    movups xmm8, [rsp + 128]
+    movups xmm9, [rsp + 144]
+    movups xmm10, [rsp + 160]
+    movups xmm11, [rsp + 176]
+    movups xmm12, [rsp + 192]
+    movups xmm13, [rsp + 208]
+    movups xmm14, [rsp + 224]
+    movups xmm15, [rsp + 240]
+    // Back on the application's stack before signals are let in again, and before calls of handlers are: where
+    // signals are not blocked, these take the thread from here on.
+    mov rsp, [rbx + {saved_rsp}]
+    lea rdi, [rbx + {signal_mask}]
+    mov r12, [rbx + {r12}]
+    mov r13, [rbx + {r12} + 8]
+    mov rbp, [rbx + {rbp}]
+    mov rax, [rbx + {rbx}]
+    xor ecx, ecx
+    xchg rcx, [rbx + {busy_after}]     // 0, or that a child may come
+    mov [rbx + {busy}], rcx
+    mov rbx, rax
+    call {restore_signals}
+    jmp 4b
+        "
+    };
+}
+
 macro_rules! stub {
     (
         $(#[$doc:meta])* $name:ident, $before:expr, $quick:expr, $third:expr, $resume:expr, $fast:path, $slow:path,
@@ -68,153 +248,14 @@ macro_rules! stub {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
-            // The registers a call may change. Also those an exit's value is in, and those that
-            // callers compiled with -fipa-ra rely on.
-            "push rcx",
-            "push rdx",
-            "push rsi",
-            "push rdi",
-            "push r8",
-            "push r9",
-            "mov esi, eax", // the function id
-            "lahf",         // flags but overflow into ah
-            "seto al",      // overflow into al: both cheaper than pushf and popf
-            "push rax",
+            save!(),
             $before,
             "3:",
             $quick,
-            // Compiled code takes two more, and a clear direction flag. Of what the flags are in, the
-            // highest bit tells that it has been asked before, and the next the direction flag.
-            "bts dword ptr [rsp], 31",
-            "sbb ecx, ecx",
-            "neg ecx",
-            "push r10",
-            "pushfq",
-            "pop r10",
-            "cld",
-            "and r10d, {direction}",
-            "shl r10d, {to_bit_30}",
-            "or [rsp + 8], r10d",
-            "push r11",
-            $third,
-            "mov edi, esi",
-            "lea rsi, [rsp + {pushed}]", // the slot
-            "call {fast}",
-            "test al, {found}",
-            "jnz 9f",
-            "cmp rax, 1",
-            "ja 2f",
-            "je 4f",
-            "pop r11",
-            "pop r10",
-            "btr dword ptr [rsp], 30",
-            "jnc 6f",
-            "std",
-            "6:",
-            "mov rsi, [rsp + {way_back}]",
-            "mov esi, [rsi - {id}]",
-            "jmp 3b",
-            "4:",
-            "pop r11",
-            "pop r10",
-            "bt dword ptr [rsp], 30",
-            "jnc 5f",
-            "std",
-            "5:",
-            "pop rax",
-            "add al, 0x7f", // sets overflow again where al is 1
-            "sahf",
-            "pop r9",
-            "pop r8",
-            "pop rdi",
-            "pop rsi",
-            "pop rdx",
-            "pop rcx",
-            "ret",
-            // The thread has what the walk came to: on where a remembered one has been found.
-            "9:",
-            "lea rcx, [rax - {found}]",
-            "pop r11",
-            "pop r10",
-            "btr dword ptr [rsp], 30",
-            "jnc 36f",
-            "std",
-            "36:",
-            "mov rsi, [rsp + {way_back}]",
-            "mov esi, [rsi - {id}]",
-            "lea rax, [rcx + {run_found}]",
-            $resume,
-            // The slow path, rax the thread. The callee-saved registers have their values from the
-            // probe point again.
-            "2:",
-            "mov [rax + {rbx}], rbx",
-            "mov [rax + {rbp}], rbp",
-            "mov [rax + {r12}], r12",
-            "mov [rax + {r12} + 8], r13",
-            "mov [rax + {r12} + 16], r14",
-            "mov [rax + {r12} + 24], r15",
-            "mov [rax + {saved_rsp}], rsp",
-            "mov rbx, rax",           // the thread, kept over the calls
-            "lea r12, [rsp + {pushed}]", // the slot
-            // Signals stay pending before the private stack is in use: a handler must not run on it, nor
-            // on an alternate stack from its top again because the thread seems to have left that.
-            "lea rdi, [rbx + {signal_mask}]",
-            "call {block_signals}",
-            "mov rsp, [rbx + {private_stack}]",
-            "mov rax, [rbx + {saved_rsp}]",
-            "mov rax, [rax + {way_back} + 16]",
-            "mov r13d, [rax - {id}]",
-            "sub rsp, 256",
-            "movups [rsp], xmm0",
-            "movups [rsp + 16], xmm1",
-            "movups [rsp + 32], xmm2",
-            "movups [rsp + 48], xmm3",
-            "movups [rsp + 64], xmm4",
-            "movups [rsp + 80], xmm5",
-            "movups [rsp + 96], xmm6",
-            "movups [rsp + 112], xmm7",
-            "movups [rsp + 128], xmm8",
-            "movups [rsp + 144], xmm9",
-            "movups [rsp + 160], xmm10",
-            "movups [rsp + 176], xmm11",
-            "movups [rsp + 192], xmm12",
-            "movups [rsp + 208], xmm13",
-            "movups [rsp + 224], xmm14",
-            "movups [rsp + 240], xmm15",
-            "mov rdi, rbx",
-            "mov esi, r13d",
-            "mov rdx, r12",
-            "call {slow}",
-            "movups xmm0, [rsp]",
-            "movups xmm1, [rsp + 16]",
-            "movups xmm2, [rsp + 32]",
-            "movups xmm3, [rsp + 48]",
-            "movups xmm4, [rsp + 64]",
-            "movups xmm5, [rsp + 80]",
-            "movups xmm6, [rsp + 96]",
-            "movups xmm7, [rsp + 112]",
-            "movups xmm8, [rsp + 128]",
-            "movups xmm9, [rsp + 144]",
-            "movups xmm10, [rsp + 160]",
-            "movups xmm11, [rsp + 176]",
-            "movups xmm12, [rsp + 192]",
-            "movups xmm13, [rsp + 208]",
-            "movups xmm14, [rsp + 224]",
-            "movups xmm15, [rsp + 240]",
-            // Back on the application's stack before signals are let in again, and before calls of handlers are: where
-            // signals are not blocked, these take the thread from here on.
-            "mov rsp, [rbx + {saved_rsp}]",
-            "lea rdi, [rbx + {signal_mask}]",
-            "mov r12, [rbx + {r12}]",
-            "mov r13, [rbx + {r12} + 8]",
-            "mov rbp, [rbx + {rbp}]",
-            "mov rax, [rbx + {rbx}]",
-            "xor ecx, ecx",
-            "xchg rcx, [rbx + {busy_after}]",
-            "mov [rbx + {busy}], rcx",
-            "mov rbx, rax",
-            "call {restore_signals}",
-            "jmp 4b",
+            compiled!($third),
+            restore!(),
+            found!($resume),
+            slow!(),
             fast = sym $fast,
             slow = sym $slow,
             pushed = const PUSHED,
@@ -262,7 +303,7 @@ macro_rules! entry_stub {
             $(#[$doc])*
             $name,
             $before,
-            quick::entry!(),
+            quick::entry::entry!(),
             "mov rdx, rbp",
             "jmp 27b",
             ipath_learn_walk,
@@ -406,7 +447,7 @@ macro_rules! end_stub {
 end_stub!(
     /// Called by the hook of an exit by a return.
     ipath_exit_stub,
-    quick::exit!(""),
+    quick::exit::exit!(""),
     ipath_fast_exit,
     ipath_slow_exit,
     {}
@@ -414,7 +455,7 @@ end_stub!(
 end_stub!(
     /// Called by the hook of an exit by a tail call.
     ipath_tail_stub,
-    quick::exit!("inc qword ptr [r9 + {tail}]"),
+    quick::exit::exit!("inc qword ptr [r9 + {tail}]"),
     ipath_fast_tail_exit,
     ipath_slow_tail_exit,
     { tail = const offset_of!(RecordHead, tail), }
@@ -422,7 +463,7 @@ end_stub!(
 end_stub!(
     /// Called by the hook of a return of a function that is not measured.
     ipath_ender_stub,
-    quick::ender!(""),
+    quick::exit::ender!(""),
     ipath_fast_ender,
     ipath_slow_ender,
     {}
@@ -430,7 +471,7 @@ end_stub!(
 end_stub!(
     /// Called by the hook of a tail call of such a function.
     ipath_ender_tail_stub,
-    quick::ender!("inc qword ptr [r9 + {tail}]"),
+    quick::exit::ender!("inc qword ptr [r9 + {tail}]"),
     ipath_fast_ender_tail,
     ipath_slow_ender_tail,
     { tail = const offset_of!(RecordHead, tail), }
@@ -438,7 +479,7 @@ end_stub!(
 exit_stub!(
     /// Called by the hook of an exit by a tail call of a function that ends what is lent to it.
     ipath_lend_stub,
-    quick::lend!(),
+    quick::exit::lend!(),
     ipath_fast_lend,
     ipath_slow_lend,
     {

@@ -1,0 +1,132 @@
+//! An entry whose walk is remembered.
+
+/// An entry.
+macro_rules! entry {
+    () => {
+        concat!(
+            $crate::probe::quick::thread::alive!(),
+            "
+    lea rdi, [rip + {functions}]
+    cmp dword ptr [rdi + 8*rsi], 0     // is the function in? Its generation is 0 else.
+    je 5f
+    test byte ptr [rdi + 8*rsi + {flags}], {is_special} // more than measured
+    jnz 6f
+            ",
+            $crate::probe::quick::thread::find_thread!(),
+            $crate::probe::quick::thread::mark!(),
+            "
+    cmp rdx, [rcx + {low}]             // on the stack that it was on last?
+    jb 7f
+    cmp rdx, [rcx + {high}]
+    jae 7f
+    mov [rcx + {entry_rbp}], rbp       // a remembered walk may compare it as a word
+    mov r8, [rip + {epoch}]            // walks of another epoch do not count:
+    or r8, rsi                         // the key has both, and the slot
+
+    // The run whose key is (rdx, r8).
+22: mov rax, r8
+    rol rax, 32                        // the halves changed, since what differs is in either
+    xor rax, rdx
+    movabs r9, {hash}
+    imul rax, r9
+    shr rax, {memo_shift}              // the first place it can be in
+    shl eax, {memo_entry_bits}
+    add rax, [rcx + {memo}]
+    lea r9, [rax + {memo_probes}]      // and the end of those
+23: cmp [rax], rdx
+    jne 24f
+    cmp [rax + 8], r8
+    je 25f
+24: add rax, {memo_entry}              // the next place
+    cmp rax, r9
+    jne 23b
+    jmp 7f                             // not remembered
+
+    // Its words, each where the walk has read it: four pairs of address and value at a time.
+25: mov rax, [rax + 16]                // the run
+    mov r9, [rax]                      // where its words end
+    lea r8, [rax + {run}]              // where they begin
+    cmp r8, r9                         // it may have none
+    je 27f
+26: mov rdi, [r8]                      // an address
+    mov rdx, [r8 + 8]                  // what was there
+    cmp [rdi], rdx                     // and is
+    jne 28f
+    mov rdi, [r8 + 16]                 // the second
+    mov rdx, [r8 + 24]
+    cmp [rdi], rdx
+    jne 31f
+    mov rdi, [r8 + 32]                 // the third
+    mov rdx, [r8 + 40]
+    cmp [rdi], rdx
+    jne 32f
+    mov rdi, [r8 + 48]                 // the fourth
+    mov rdx, [r8 + 56]
+    cmp [rdi], rdx
+    jne 33f
+    add r8, 64
+    cmp r8, r9
+    jne 26b
+
+    // All are equal: rax is the run.
+27: inc qword ptr [rcx + {quick_calls}]
+    lea rdi, [rip + {functions}]
+    test byte ptr [rdi + 8*rsi + {flags}], {has_exits}
+    mov rdx, [rax + {run_record}]      // the record of the path
+    jnz 29f
+    inc qword ptr [rdx + {entered}]    // nothing but a count is wanted
+            ",
+            $crate::probe::quick::thread::done!(),
+            "
+    // Another run branches off there: its key is the word's place and what it is now.
+33: add r8, 16
+32: add r8, 16
+31: add r8, 16
+28: mov rdx, r8
+    mov r8, [rdi]
+    jmp 22b
+
+    // An activation on top of the list.
+29: mov r8, [rcx + {top}]              // the innermost until now
+    mov rax, [rax + {run_stack}]       // which stack this one is on
+    lea r9, [rsp + {slot}]             // its slot
+    cmp [r8 + {stack}], rax            // the same stack?
+    jne 34f
+    cmp [r8 + {at}], r9                // further out? Else that one has been left behind.
+    jbe 7f
+30: mov r8, [r8 + {next}]              // the one to take
+    test r8, r8                        // none: more must be made
+    jz 7f
+    inc qword ptr [rdx + {entered}]
+    mov [r8 + {at}], r9
+    mov [r8 + {stack}], rax
+    mov qword ptr [r8 + {nested}], 0
+    mov [r8 + {record}], rdx
+    mov [r8 + {function}], esi
+    mov eax, [rdi + 8*rsi]             // the function's generation
+    mov [r8 + {generation}], eax
+    mov rdx, [rcx + {depths}]
+    xor eax, eax
+    cmp dword ptr [rdx + 4*rsi], 1     // carry where no call of it is open
+    adc eax, 0
+    mov [r8 + {outermost}], eax
+    inc dword ptr [rdx + 4*rsi]        // one more is
+    mov [rcx + {top}], r8
+    rdtsc                              // the clock last
+    shl rdx, 32
+    or rax, rdx
+    mov [r8 + {start}], rax
+            ",
+            $crate::probe::quick::thread::done!(),
+            "
+    // Another stack than that of the last call.
+34: cmp dword ptr [rip + {coroutines}], 0
+    je 30b                             // a handler's, or a path without its root
+    jmp 7f
+            ",
+            $crate::probe::quick::thread::out_of_line!()
+        )
+    };
+}
+
+pub(crate) use entry;

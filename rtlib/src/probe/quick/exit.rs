@@ -1,0 +1,205 @@
+//! Exits of the innermost activation: a return, a tail call, and what lends and ends activations between the two.
+
+/// An exit; `$tail` is more that it counts in the record r9.
+macro_rules! exit {
+    ($tail:expr) => {
+        concat!(
+            $crate::probe::quick::thread::now!(), // the clock first
+            $crate::probe::quick::thread::alive!(),
+            $crate::probe::quick::thread::find_thread!(),
+            $crate::probe::quick::thread::mark!(),
+            "
+    mov r8, [rcx + {top}]
+    cmp [r8 + {at}], rdx               // the innermost activation must be that of this call
+    jne 7f
+    cmp [r8 + {function}], esi
+    jne 7f
+    lea rax, [rip + {functions}]
+    mov eax, [rax + 8*rsi]             // and the function have stayed in
+    cmp eax, [r8 + {generation}]
+    jne 7f
+            ",
+            $crate::probe::quick::exit::end!($tail),
+            $crate::probe::quick::thread::out_of_line!()
+        )
+    };
+}
+
+/// A return of a function that is not measured, and so ends the activations lent to it; the same with `$tail`.
+macro_rules! ender {
+    ($tail:expr) => {
+        concat!(
+            $crate::probe::quick::thread::alive!(),
+            $crate::probe::quick::thread::find_thread!(),
+            "
+    mov r8, [rcx + {top}]
+    lea rax, [rdx + 1]                 // what is lent with this slot is odd
+    cmp [r8 + {at}], rax
+    ja 5f                              // what is innermost is of a frame further out: most calls
+    jb 6f                              // or has been left behind
+            ",
+            $crate::probe::quick::thread::mark!(),
+            $crate::probe::quick::thread::now!(),
+            "
+    jmp 44f
+            ",
+            $crate::probe::quick::exit::end!($tail),
+            $crate::probe::quick::thread::out_of_line!(),
+            $crate::probe::quick::thread::now!()
+        )
+    };
+}
+
+/// A tail call of a function that ends what is lent to it.
+macro_rules! lend {
+    () => {
+        concat!(
+            $crate::probe::quick::thread::alive!(),
+            $crate::probe::quick::thread::find_thread!(),
+            $crate::probe::quick::thread::mark!(),
+            "
+    mov r8, [rcx + {top}]
+    cmp [r8 + {at}], rdx               // as for an exit
+    jne 7f
+    cmp [r8 + {function}], esi
+    jne 7f
+    cmp dword ptr [rip + {coroutines}], 0 // who ends it may be on another thread
+    jne 7f
+    lea rax, [rip + {functions}]
+    mov eax, [rax + 8*rsi + {flags}]
+    shr eax, {lending}                 // the number by which it lends, 0 where it does not
+    jz 7f
+    xor edi, edi                       // how many are lent with the slot
+    mov r9, [r8 + {prev}]
+    inc rdx                            // the slot of what is lent
+    cmp [r9 + {at}], rdx
+    jne 47f
+    movzx edi, word ptr [r9 + {lent}]
+47: inc edi                            // this one, too
+    cmp edi, {most_lent}
+    ja 7f
+    shl eax, {lending}
+    or eax, edi
+    mov [r8 + {lent}], eax
+    mov [r8 + {at}], rdx
+            ",
+            $crate::probe::quick::thread::done!(),
+            $crate::probe::quick::thread::out_of_line!(),
+            $crate::probe::quick::thread::now!()
+        )
+    };
+}
+
+/// Ends the innermost activation r8, of the function esi, at rdi, and from label `44` on that which is innermost now. With each
+/// the next one, where it has been lent with the same slot.
+macro_rules! end {
+    ($tail:expr) => {
+        concat!(
+            "
+48: sub rdi, [r8 + {start}]            // ticks
+    jb 8f                              // clocks of two processors
+    mov r9, [r8 + {record}]
+    test dword ptr [r9 + {closed}], {full} // now and then, and the first time, there is more to do
+    jz 8f
+    cmp dword ptr [rip + {parameters} + {timers}], 1
+    jne 8f
+
+    // One of the inline buckets of the histogram: the logarithm of twice the time in the timer's unit.
+    lea rax, [rdi + rdi]
+    mul qword ptr [rip + {parameters} + {scale}]
+    or rdx, 1                          // 0 has one, too
+    bsr rax, rdx
+    sub eax, [r9 + {first_bucket}]
+    cmp eax, {buckets}
+    jae 40f
+    inc dword ptr [r9 + {sequence}]    // odd: readers wait
+    // They are eight counts in two words. An address that came from the clock would hold up the next
+    // reading of it: that waits for the addresses of all stores before.
+    xor edx, edx
+    shl eax, 4                         // 16 bits each
+    bts rdx, rax                       // 1 at the count, of its word
+    cmp eax, 64                        // in the first word?
+    sbb rax, rax                       // all ones then
+    mov rsi, rdx
+    and rdx, rax                       // for the first word
+    sub rsi, rdx                       // for the second
+    add [r9 + {bucket}], rdx
+    add [r9 + {bucket} + 8], rsi
+    mov esi, [r8 + {function}]
+
+41: mov rax, rdi
+    sub rax, [r8 + {nested}]           // without what measured callees took
+    mov edx, 0
+    cmovb rax, rdx
+    inc qword ptr [r9 + {closed}]
+            ",
+            $tail,
+            "
+    add [r9 + {sum}], rdi
+    add [r9 + {exclusive}], rax
+    cmp dword ptr [r8 + {outermost}], 0
+    je 42f
+    add [r9 + {sum_outermost}], rdi
+    // Without branches: one that turns out wrong only when the record has come from memory would hold up
+    // all that follows.
+42: mov rax, [r9 + {min}]
+    cmp rdi, rax
+    cmovb rax, rdi
+    mov [r9 + {min}], rax
+    mov rax, [r9 + {max}]
+    cmp rdi, rax
+    cmova rax, rdi
+    mov [r9 + {max}], rax
+    inc dword ptr [r9 + {sequence}]    // even: whole
+
+    mov rax, [rcx + {depths}]
+    sub dword ptr [rax + 4*rsi], 1     // one call of the function less is open,
+    adc dword ptr [rax + 4*rsi], 0     // but never less than none
+    mov rax, [r8 + {prev}]             // what is innermost now
+    mov [rcx + {top}], rax
+    add [rax + {nested}], rdi
+    lea rdx, [rsp + {slot} + 1]        // has it been lent with this slot?
+    cmp [rax + {at}], rdx
+    je 43f
+            ",
+            $crate::probe::quick::thread::done!(),
+            "
+    // The caller has left by a tail call of this one.
+43: add rdi, [r8 + {start}]            // the time again
+44: mov r8, [rcx + {top}]
+    mov esi, [r8 + {function}]
+    lea rax, [rip + {functions}]
+    mov edx, [rax + 8*rsi + {flags}]
+    xor edx, [r8 + {lent}]             // is the number still the one that it was lent by?
+    shr edx, {lending}
+    jnz 7f
+    mov eax, [rax + 8*rsi]             // and the generation
+    cmp eax, [r8 + {generation}]
+    je 48b
+    jmp 7f
+
+    // A value outside the inline buckets: the histogram in the pool.
+40: add eax, [r9 + {first_bucket}]     // the bucket again
+    mov edx, [r9 + {histogram}]        // its number and one
+    test edx, edx                      // 0: there is none yet
+    jz 8f
+    shl rdx, {histogram_bits}
+    lea rdx, [rdx + 8*rax - {histogram_len}]
+    mov rax, [rip + {parameters} + {segment}]
+    add rdx, [rax + {histograms}]      // the area's offset
+    add rdx, rax
+    mov eax, [rdx]
+    inc eax
+    test eax, {often}                  // now and then the inline buckets are moved
+    jz 8f
+    inc dword ptr [r9 + {sequence}]
+    inc qword ptr [rdx]
+    jmp 41b
+8:  add rdi, [r8 + {start}]            // the time again
+    jmp 7f
+            "
+        )
+    };
+}
+
+pub(crate) use {end, ender, exit, lend};

@@ -1,0 +1,85 @@
+//! The calling thread, marked busy with the call; and ways out for all that can go wrong with that.
+
+/// To label `5` in a forked child, and where the session is over.
+macro_rules! alive {
+    () => {
+        "
+    cmp dword ptr [rip + {alive}], {alive_word} // wiped in a forked child
+    jne 5f
+        "
+    };
+}
+
+/// The thread into rcx, with the slot in rdx; to `6` where it is not found so.
+macro_rules! find_thread {
+    () => {
+        "
+    cmp dword ptr [rip + {parameters} + {rdfsbase}], 0 // does a word tell the FS base?
+    jne 20f
+    mov rdx, fs:[0]                    // it is that word itself
+21: movabs rax, {hash}                 // its place in the registry: the product's highest bits
+    imul rax, rdx
+    shr rax, {registry_shift}
+    shl eax, 4                         // 16 bytes each
+    lea rcx, [rip + {registry}]
+    add rcx, rax
+    inc rdx                            // entries have one more than the FS base
+    cmp [rcx], rdx                     // is it this thread's? Else it may be in the next ones.
+    jne 6f
+    mov rcx, [rcx + 8]                 // the thread
+    test rcx, rcx                      // none yet: it is being made known
+    jz 6f
+    mov rax, [rcx + {tid_from_fs}]     // its id, in its control block or in the thread itself
+    mov eax, [rdx + rax - 1]           // rdx is the FS base and one
+    cmp eax, [rcx + {tid}]             // another thread has the FS base now
+    jne 6f
+    lea rdx, [rsp + {slot}]            // the slot
+        "
+    };
+}
+
+/// Marks the thread rcx busy with the call at the slot rdx; to `6` where it is already.
+macro_rules! mark {
+    () => {
+        "
+    xor eax, eax                       // from 0, in one instruction: a handler
+    cmpxchg [rcx + {busy}], rdx        // may come before it or after it
+    jne 6f
+        "
+    };
+}
+
+/// Ends that, and the call.
+macro_rules! done {
+    () => {
+        "
+    mov qword ptr [rcx + {busy}], 0    // handlers may record again
+    jmp 5f
+        "
+    };
+}
+
+/// Out of the way: the FS base where no word tells it, and back out with nothing done.
+macro_rules! out_of_line {
+    () => {
+        "
+20: rdfsbase rdx                       // the FS base, from the register
+    jmp 21b
+7:  mov qword ptr [rcx + {busy}], 0    // not busy any more: on in compiled code
+6:
+        "
+    };
+}
+
+/// The time into rdi.
+macro_rules! now {
+    () => {
+        "
+    rdtsc                              // edx:eax
+    shl rdx, 32
+    lea rdi, [rax + rdx]
+        "
+    };
+}
+
+pub(crate) use {alive, done, find_thread, mark, now, out_of_line};
