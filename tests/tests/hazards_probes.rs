@@ -84,6 +84,30 @@ fn child_in_memory() {
     }
 }
 
+/// Nor what Go's children do before they exec, which the parent never does at that place.
+#[test]
+fn child_in_memory_of_go() {
+    const CALLS: &str = "syscall.RawSyscall";
+    let program = Program::new(&program("children.go"), [""; 0]);
+    let scratch = Scratch::new("children");
+    let file = scratch.file("p.json");
+    let ours = program.under_ipath(&["main.tick", CALLS], "count,wall", &file);
+    let own = own_counts(&ours.expect(0).stdout)["main.tick"];
+    let profile = Profile::read(&file);
+    assert_eq!(profile.calls("main.tick"), own);
+    assert!(profile.calls(CALLS) >= own, "the parent's");
+    let in_child = |frame: &usize| {
+        let function = profile.frames[*frame].function.as_deref();
+        function.is_some_and(|name| name.starts_with("syscall.forkAndExecInChild"))
+    };
+    let of_children = profile
+        .paths
+        .iter()
+        .filter(|p| p.stack.iter().any(in_child));
+    let of_children: u64 = of_children.map(|p| count(&p.metrics)).sum();
+    assert_eq!(of_children, 0);
+}
+
 /// The same where nothing has a name.
 #[test]
 fn child_in_memory_without_names() {

@@ -12,8 +12,8 @@ use patcher::image::Image;
 
 use crate::segment::Reaper;
 
-/// What Go's standard library begins programs by (syscall/asm_linux_amd64.s).
-pub(super) const OF_GO: &str = "syscall.rawVforkSyscall";
+/// What Go's standard library begins programs by (syscall/asm_linux_amd64.s), by one name or, since 1.17, the other.
+pub(super) const OF_GO: [&str; 2] = ["syscall.rawVforkSyscall", "syscall.rawVforkSyscall.abi0"];
 
 /// Bytes between the instruction that gives the call's number and the call, at most.
 const NEAR: usize = 40;

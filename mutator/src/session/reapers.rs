@@ -18,7 +18,7 @@ use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
 
 /// Linkage names, and what their entry tells.
-const REAPERS: [(&str, Reaper); 15] = [
+const REAPERS: [(&str, Reaper); 16] = [
     // Where a C++ handler begins, and where a cleanup hands on.
     ("__cxa_begin_catch", Reaper::Frames),
     ("_Unwind_Resume", Reaper::Frames),
@@ -41,7 +41,8 @@ const REAPERS: [(&str, Reaper); 15] = [
     // What the loader calls for debuggers when it has loaded libraries or unloaded some, before any code of them runs
     // (glibc's elf/dl-debug.c, musl's ldso/dynlink.c).
     ("_dl_debug_state", Reaper::Loads),
-    (forks::OF_GO, Reaper::Forks),
+    (forks::OF_GO[0], Reaper::Forks),
+    (forks::OF_GO[1], Reaper::Forks),
 ];
 
 /// Where Rust's `catch_unwind` takes over, part of the mangled name.
