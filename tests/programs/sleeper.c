@@ -21,7 +21,7 @@
 
 static atomic_long ticks;
 static atomic_int stop;
-static int pipes[2];
+static int pipes[2], idle[2];
 static char wrong[200];
 
 NOINLINE long tick(long x)
@@ -87,6 +87,19 @@ static void *writes(void *unused)
     return NULL;
 }
 
+/* One is always in a call that can be made again whole: where each sleeps for a time, a thread that makes calls for ipath can
+ * lose its own if that is killed. */
+static void *waits(void *unused)
+{
+    (void)unused;
+    char got = 0;
+    tick(0);
+    long r = read(idle[0], &got, 1);
+    if (r != 1)
+        fail("read of nothing", r, errno);
+    return NULL;
+}
+
 static void on_term(int signal)
 {
     (void)signal;
@@ -96,14 +109,14 @@ static void on_term(int signal)
 int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? atof(argv[1]) : 10;
-    if (pipe(pipes) != 0)
+    if (pipe(pipes) != 0 || pipe(idle) != 0)
         return 2;
     signal(SIGTERM, on_term);
-    pthread_t threads[3];
-    void *(*const work[3])(void *) = {naps, reads, writes};
-    for (int i = 0; i < 3; i++)
+    pthread_t threads[4];
+    void *(*const work[4])(void *) = {naps, reads, writes, waits};
+    for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, work[i], NULL);
-    while (atomic_load(&ticks) < 3)
+    while (atomic_load(&ticks) < 4)
         usleep(1000);
     puts("ready");
     fflush(stdout);
@@ -114,6 +127,8 @@ int main(int argc, char **argv)
     unsigned char last = 0;
     pthread_join(threads[0], NULL);
     pthread_join(threads[2], NULL);
+    (void)!write(idle[1], &last, 1);
+    pthread_join(threads[3], NULL);
     (void)!write(pipes[1], &last, 1);
     char found[sizeof wrong];
     memcpy(found, wrong, sizeof found);
