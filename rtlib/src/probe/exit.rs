@@ -121,8 +121,11 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
         let has_none = match (moves, L::IS_MEASURED) {
             (true, _) => !moving::is_begun(calls),
             (false, true) => list::is_empty(calls) && !code::coroutines::are_known(),
-            // The innermost activation is of a frame further out.
-            (false, false) => (*(*calls).top).slot > lent(slot),
+            // The innermost activation is of a frame further out, or on another stack.
+            (false, false) => {
+                let at = (*(*calls).top).slot;
+                at > lent(slot) || at != lent(slot) && code::coroutines::are_known()
+            }
         };
         if has_none {
             return DONE;

@@ -466,7 +466,7 @@ end_stub!(
     quick::exit::ender!(""),
     ipath_fast_ender,
     ipath_slow_ender,
-    {}
+    { coroutines = sym ipath_coroutines, }
 );
 end_stub!(
     /// Called by the hook of a tail call of such a function.
@@ -474,7 +474,10 @@ end_stub!(
     quick::exit::ender!("inc qword ptr [r9 + {tail}]"),
     ipath_fast_ender_tail,
     ipath_slow_ender_tail,
-    { tail = const offset_of!(RecordHead, tail), }
+    {
+        coroutines = sym ipath_coroutines,
+        tail = const offset_of!(RecordHead, tail),
+    }
 );
 exit_stub!(
     /// Called by the hook of an exit by a tail call of a function that ends what is lent to it.

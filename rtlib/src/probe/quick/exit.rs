@@ -36,7 +36,11 @@ macro_rules! ender {
     lea rax, [rdx + 1]                 // what is lent with this slot is odd
     cmp [r8 + {at}], rax
     ja 5f                              // what is innermost is of a frame further out: most calls
-    jb 6f                              // or has been left behind
+    je 49f
+    cmp dword ptr [rip + {coroutines}], 0 // or on another stack: there nothing is lent
+    jne 5f
+    jmp 6f                             // or has been left behind
+49:
             ",
             $crate::probe::quick::thread::mark!(),
             $crate::probe::quick::thread::now!(),
