@@ -21,6 +21,7 @@ SERIES = {
     "cycles": series.cycles,
     "paths": series.paths,
     "chain": series.chain,
+    "tails": series.tails,
     "select": series.select,
     "peers": peers.peers,
 }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 
@@ -123,6 +124,52 @@ def many_functions(scratch):
         print(f"for (int i = 0; i < {MANY}; i++) all[i](i); }}", file=file)
     output(["gcc", "-O2", source, "-o", program])
     return program
+
+
+def tails(bench):
+    print("\ntails: a call that leaves by a tail call, timed up to the return, beside one that returns; and")
+    print("what else calls the callee, whose exits alone are probed; added ns a call")
+    header(("two rdtsc", 11), ("returns", 20), ("leaves by tail call", 21), ("callee", 21))
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tails.c")
+    program, profile = (os.path.join(bench.scratch, name) for name in ("tails", "tails.json"))
+    output(["gcc", "-O2", source, "-o", program])
+    ways = {"returns": ["-f", "returns"], "tails": ["-f", "tails"]}
+    least = {}
+    for _ in range(bench.rounds):
+        for way, options in {"plain": None, **ways}.items():
+            command = [program, "200000", "15"]
+            if options:
+                command = [bench.ipath, "run", *options, "-o", profile, "--", *command]
+            found = numbers(output(command))
+            least[way] = list(map(min, found, least.get(way, found)))
+            if options:
+                check_tails(profile, 200_000 * 15)
+    callee, returns, tail, rdtsc = least["plain"]
+    floor = rdtsc - callee
+    added = {
+        "returns": least["returns"][1] - returns,
+        "tail": least["tails"][2] - tail,
+        "callee": least["tails"][0] - callee,
+    }
+    ratio = {way: ns / floor for way, ns in added.items()}
+    row = {"two_rdtsc_ns": floor, "added_ns": added, "ratio": ratio}
+    cells = (cell(row, way) for way in ("returns", "tail", "callee"))
+    print(f"{floor:11.1f}", *cells, sep="")
+    return [row]
+
+
+def check_tails(profile, calls):
+    """All calls of the one function were counted, and timed up to the return."""
+    with open(profile) as file:
+        (function,) = json.load(file)["functions"]
+    if function["totals"]["count"] != calls or function.get("tail", 0) != 0:
+        fail(f"{function['name']}: {function['totals']['count']} of {calls} calls, {function}")
+
+
+def numbers(text):
+    """The four that the program prints: under `ipath run` there is a report as well."""
+    line = re.search(r"^(\d+\.\d+ ?){4}$", text, re.MULTILINE)
+    return [float(word) for word in line.group().split()]
 
 
 def attach(bench, process, pattern, number):

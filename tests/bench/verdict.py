@@ -9,6 +9,9 @@ FRAME_POINTERS = 1.1
 CYCLE_OF_8 = 2.5
 RANDOM_PATHS = 16
 BYTES_PER_PATH = 256
+# A call that leaves by a tail call against one that returns; and another call of the callee.
+TAIL_CALL = 1.25
+CALLEE = 0.6
 # Two threads against one, in parts of one.
 THREADS_APART = 0.05
 
@@ -40,6 +43,10 @@ def bounds(figures):
             size = row["segment_bytes_per_path"]
             if size is not None:
                 yield "segment, 100,000 paths", size, BYTES_PER_PATH, " bytes a path"
+    for row in figures.get("tails", []):
+        what = "count,wall, a tail call against a return"
+        yield what, row["ratio"]["tail"] / row["ratio"]["returns"], TAIL_CALL, "x"
+        yield "a call of a function probed for tail calls", row["ratio"]["callee"], CALLEE, "x"
     added = {row["threads"]: row["added_ns"]["count,wall"] for row in figures.get("threads", [])}
     if 2 in added:
         apart = abs(added[2] / added[1] - 1)
