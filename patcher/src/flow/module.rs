@@ -42,16 +42,8 @@ pub struct ModuleContext<'d> {
 impl<'d> ModuleContext<'d> {
     /// Scans `image`.
     pub fn new(image: &Image<'d>) -> Self {
-        let text = || {
-            image
-                .segments()
-                .iter()
-                .filter(|s| s.execute)
-                // What the file has no bytes for is no code, however long it is stated to be.
-                .map(|s| s.range.start..s.file_end())
-        };
-        let found = scan::text(image, &AddressSet::over(text()));
-        let mut words = AddressSet::over(text());
+        let found = scan::text(image);
+        let mut words = scan::over_text(image);
         let mut relocated = relocated_words(image);
         relocated.sort_unstable_by_key(|word| word.at);
         for word in relocated.iter().copied().chain(scan::plain_words(image)) {
