@@ -7,6 +7,8 @@ use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian,
     ParsedEhFrameHdr, RegisterRule, UnwindContext, UnwindSection, X86_64,
 };
+use std::collections::BTreeMap;
+
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use patcher::Svma;
 use patcher::flow::{Frame, ModuleContext, Recipe, frames_seen, recipes};
@@ -265,18 +267,18 @@ fn frames_by_epilogues_are_not_wrong() {
     /// Bytes from the canonical frame address down to where a frame pointer points to.
     const BELOW: i64 = 16;
     let (mut right, mut by_chance, mut all) = (0, 0, 0);
+    let mut ahead = 0;
     for name in ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libcrypto.so.3"] {
         let Some(data) = libraries::library(name) else {
             continue;
         };
         let hidden = blind(&data);
         let image = Image::parse(&hidden).expect("an ELF image");
-        for (after, said) in said_of_calls(&data) {
+        let said_of: BTreeMap<Svma, Recipe> = said_of_calls(&data).into_iter().collect();
+        for (&after, &said) in &said_of {
             all += 1;
-            let seen = |distance| {
-                let found = frames_seen(&image, &[(after, distance)]);
-                found.get(&after).copied()
-            };
+            let seen_with_others = |distance| frames_seen(&image, &[(after, distance)]);
+            let seen = |distance| seen_with_others(distance).get(&after).copied();
             let frame = match said {
                 Recipe::FromStackPointer(frame) | Recipe::FromFramePointer(frame) => frame,
                 Recipe::Outermost => continue,
@@ -284,7 +286,19 @@ fn frames_by_epilogues_are_not_wrong() {
             let by_frame = |found| matches!(found, Recipe::FromFramePointer(_));
             let there = i64::from(frame.cfa) - BELOW;
             match seen(there) {
-                Some(found) if found == said => right += 1,
+                Some(found) if found == said => {
+                    right += 1;
+                    for (at, recipe) in seen_with_others(there) {
+                        let said = said_of.get(&at);
+                        let is_right = said.is_none_or(|&said| said == recipe);
+                        assert!(
+                            is_right,
+                            "{name} {:#x} by {:#x}: {recipe:?} {said:?}",
+                            at.0, after.0
+                        );
+                        ahead += usize::from(at != after && said.is_some());
+                    }
+                }
                 Some(found) if by_frame(found) => panic!("{name} {:#x}: {found:?}", after.0),
                 // Where rbp is a number, that can be any by chance.
                 Some(_) => by_chance += 1,
@@ -295,7 +309,9 @@ fn frames_by_epilogues_are_not_wrong() {
             by_chance += usize::from(seen(elsewhere).is_some_and(is_wrong));
         }
     }
-    println!("{all} calls: {right} right, {by_chance} wrong if rbp was somewhere by chance");
+    println!(
+        "{all} calls: {right} right, {ahead} others right with them, {by_chance} wrong if rbp was somewhere by chance"
+    );
     assert!(right > 5_000, "{right}");
     assert!(by_chance * 200 < all, "{by_chance} of {all}");
 }

@@ -55,16 +55,19 @@ pub fn frames_of(
 }
 
 /// The recipes of those of these calls that have none in the unwind tables and whose functions restore the frame pointer;
-/// each with the bytes from the stack pointer to where rbp was seen to point. Cheap.
+/// each with the bytes from the stack pointer to where rbp was seen to point. Those of further calls in their frames come
+/// with them. Cheap.
 pub fn frames_seen(image: &Image<'_>, asked: &[(Svma, i64)]) -> BTreeMap<Svma, Recipe> {
-    let bare = asked
-        .iter()
-        .filter(|(after, _)| image.fde(before(*after)).is_none());
-    let found = bare.filter_map(|&(after, distance)| {
-        let recipe = by_epilogue(|at| image.bytes_from(at), after, distance)?;
-        Some((after, recipe))
-    });
-    found.collect()
+    let is_bare = |after: Svma| image.fde(before(after)).is_none();
+    let is_asked = |after| asked.binary_search_by_key(&after, |call| call.0).is_ok();
+    let mut found = BTreeMap::new();
+    for &(after, distance) in asked.iter().filter(|call| is_bare(call.0)) {
+        let recipes = by_epilogue(|at| image.bytes_from(at), after, distance);
+        // What was seen of a call itself goes before what is concluded from another.
+        let is_own = |at: Svma| at == after || !is_asked(at) && is_bare(at);
+        found.extend(recipes.into_iter().filter(|&(at, _)| is_own(at)));
+    }
+    found
 }
 
 /// The recipe of a call in code that is in no file, and may be replaced by other code with frames of its own: only that
@@ -74,7 +77,8 @@ pub fn frame_seen<'d>(
     after: Svma,
     distance: i64,
 ) -> Option<Recipe> {
-    by_epilogue(bytes, after, distance).map(|_| BY_FRAME_POINTER)
+    let found = by_epilogue(bytes, after, distance);
+    (!found.is_empty()).then_some(BY_FRAME_POINTER)
 }
 
 /// Where the call that returns to `after` ends.

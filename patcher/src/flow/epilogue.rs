@@ -6,7 +6,7 @@
 //! though. So a way counts only if the frame pointer of a walk that came through the frame was seen to stand where
 //! the way's instructions have it saved; and where they set the stack pointer by the frame pointer, if all ways do.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
@@ -62,29 +62,44 @@ impl Place {
     }
 }
 
-/// The recipe of the call that returns to `after`, where rbp was seen `distance` bytes above the stack pointer.
-/// `bytes` are those of the code from an address on.
+/// The recipe of the call that returns to `after`, where rbp was seen `distance` bytes above the stack pointer, and those
+/// of calls that come after it in the same frame, as far as what shows the one shows the others. `bytes` are those of the
+/// code from an address on.
 pub fn by_epilogue<'d>(
     bytes: impl Fn(Svma) -> Option<&'d [u8]>,
     after: Svma,
     distance: i64,
-) -> Option<Recipe> {
+) -> Vec<(Svma, Recipe)> {
     if distance < 0 || distance % WORD != 0 {
-        return None;
+        return Vec::new();
     }
-    let ends = ends(&bytes, after);
+    let ways = Ways::from(&bytes, after);
     let is_at = |place| move |end: &State| restored_from(end) == Some(place);
-    if ends.iter().any(is_at(Place::Stack(distance))) {
-        let cfa = i32::try_from(distance + 2 * WORD).ok()?;
-        return Some(Recipe::FromStackPointer(Frame {
-            cfa,
-            caller_frame_pointer: SAVED,
-        }));
+    let by_stack = is_at(Place::Stack(distance));
+    if ways.ends.iter().any(|(_, end)| by_stack(end)) {
+        let recipe = |rsp| match rsp {
+            Place::Stack(at) if at <= distance => {
+                let cfa = i32::try_from(distance - at + 2 * WORD).ok()?;
+                Some(Recipe::FromStackPointer(Frame {
+                    cfa,
+                    caller_frame_pointer: SAVED,
+                }))
+            }
+            _ => None,
+        };
+        return ways.calls_to(after, by_stack, recipe);
     }
-    let mut known = ends.iter().filter(|end| end.rsp != Place::Unknown);
     let by_frame = is_at(Place::Frame(0));
-    let is_frame = ends.iter().any(by_frame) && known.all(by_frame);
-    is_frame.then_some(BY_FRAME_POINTER)
+    let mut known = ways
+        .ends
+        .iter()
+        .filter(|(_, end)| end.rsp != Place::Unknown);
+    let is_any = ways.ends.iter().any(|(_, end)| by_frame(end));
+    let is_frame = is_any && known.all(|(_, end)| by_frame(end));
+    match is_frame {
+        true => ways.calls_to(after, by_frame, |_| Some(BY_FRAME_POINTER)),
+        false => Vec::new(),
+    }
 }
 
 /// Where rbp was loaded from, if that is right below the stack pointer, where the return address is by then.
@@ -96,54 +111,132 @@ fn restored_from(state: &State) -> Option<Place> {
     }
 }
 
-/// The states at the returns and tail calls that code from `from` on leads to, by the first way to each place.
-fn ends<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, from: Svma) -> Vec<State> {
-    let mut factory = InstructionInfoFactory::new();
-    let mut seen = HashSet::new();
-    let mut ends = Vec::new();
-    let begin = State {
-        rsp: Place::Stack(0),
-        rbp: FramePointer::Kept,
-    };
-    let mut work = vec![(from.0, begin)];
-    while let Some((at, mut state)) = work.pop() {
-        let Some(code) = bytes(Svma(at)) else {
-            continue;
+/// What code leads to, by the first way to each place.
+struct Ways {
+    /// The instructions with the state before each.
+    seen: HashMap<u64, State>,
+    /// From which instruction control goes on where, with the state then.
+    steps: Vec<Step>,
+    /// The calls, with where they return to.
+    calls: Vec<(u64, Svma)>,
+    /// The returns and tail calls with the state before each.
+    ends: Vec<(u64, State)>,
+}
+
+impl Ways {
+    /// From a return address on.
+    fn from<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, from: Svma) -> Self {
+        let mut ways = Self {
+            seen: HashMap::new(),
+            steps: Vec::new(),
+            calls: Vec::new(),
+            ends: Vec::new(),
         };
-        let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+        let mut factory = InstructionInfoFactory::new();
+        let begin = State {
+            rsp: Place::Stack(0),
+            rbp: FramePointer::Kept,
+        };
+        let mut work = vec![(from.0, begin)];
+        while let Some((at, state)) = work.pop() {
+            if let Some(code) = bytes(Svma(at)) {
+                let decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+                ways.follow(bytes, decoder, state, &mut factory, &mut work);
+            }
+        }
+        ways
+    }
+
+    /// Follows one instruction after the other; where they jump goes to `work`.
+    fn follow<'d>(
+        &mut self,
+        bytes: &impl Fn(Svma) -> Option<&'d [u8]>,
+        mut decoder: Decoder<'_>,
+        mut state: State,
+        factory: &mut InstructionInfoFactory,
+        work: &mut Vec<(u64, State)>,
+    ) {
         let mut insn = Instruction::default();
         while decoder.can_decode() {
             decoder.decode_out(&mut insn);
-            if seen.len() == MOST || !seen.insert(insn.ip()) {
+            let at = insn.ip();
+            if self.seen.len() == MOST || self.seen.contains_key(&at) {
                 break;
             }
+            self.seen.insert(at, state);
             if is_jump(&insn) {
-                work.push((insn.near_branch_target(), state));
+                let to = insn.near_branch_target();
+                work.push((to, state));
+                self.steps.push(Step { at, to, state });
             }
             match insn.flow_control() {
                 FlowControl::Next | FlowControl::ConditionalBranch => {}
-                FlowControl::Call | FlowControl::IndirectCall if is_call(&insn) => {}
+                FlowControl::Call | FlowControl::IndirectCall if is_call(&insn) => {
+                    self.calls.push((at, Svma(insn.next_ip())));
+                }
                 FlowControl::Return => {
-                    ends.push(state);
+                    self.ends.push((at, state));
                     break;
                 }
                 FlowControl::IndirectBranch => {
-                    ends.extend(Some(state).filter(|state| restored_from(state).is_some()));
+                    let is_end = restored_from(&state).is_some();
+                    self.ends.extend(is_end.then_some((at, state)));
                     break;
                 }
                 _ => break,
             }
             if takes_return_address(bytes, &insn) {
-                ends.push(state);
+                self.ends.push((at, state));
                 break;
             }
-            let Some(after) = step(&mut factory, &insn, state) else {
+            let Some(after) = step(factory, &insn, state) else {
                 break;
             };
             state = after;
+            let to = insn.next_ip();
+            self.steps.push(Step { at, to, state });
         }
     }
-    ends
+
+    /// The recipes of the calls that lead to an end of a kind while rbp stays as it was, by where the stack pointer is
+    /// there, beginning with that of the one that returns to `after`.
+    fn calls_to(
+        &self,
+        after: Svma,
+        is_end: impl Fn(&State) -> bool,
+        recipe: impl Fn(Place) -> Option<Recipe>,
+    ) -> Vec<(Svma, Recipe)> {
+        let Some(asked) = recipe(Place::Stack(0)) else {
+            return Vec::new();
+        };
+        let ends = self.ends.iter().filter(|(_, end)| is_end(end));
+        let mut work: Vec<u64> = ends.map(|&(at, _)| at).collect();
+        let mut leads: HashSet<u64> = work.iter().copied().collect();
+        let is_step = |step: &&Step| self.seen.get(&step.to) == Some(&step.state);
+        let mut before: HashMap<u64, Vec<u64>> = HashMap::new();
+        for step in self.steps.iter().filter(is_step) {
+            before.entry(step.to).or_default().push(step.at);
+        }
+        while let Some(at) = work.pop() {
+            let before = before.get(&at).into_iter().flatten();
+            work.extend(before.filter(|&&at| leads.insert(at)));
+        }
+        let further = self.calls.iter().filter_map(|(at, after)| {
+            let state = self.seen.get(at).filter(|_| leads.contains(at))?;
+            let is_same = state.rbp == FramePointer::Kept;
+            Some((*after, recipe(state.rsp).filter(|_| is_same)?))
+        });
+        let further = further.filter(|call| call.0 != after);
+        std::iter::once((after, asked)).chain(further).collect()
+    }
+}
+
+/// Control goes from one instruction to another.
+struct Step {
+    at: u64,
+    to: u64,
+    /// What is known then.
+    state: State,
 }
 
 /// Does a `pop` take the return address off the stack, to be put back after other words have been taken off? So do
@@ -229,7 +322,11 @@ mod tests {
         let decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
         let mut calls = decoder.into_iter().filter(is_call);
         let after = Svma(calls.next().expect("a call").next_ip());
-        by_epilogue(|at| image.bytes_from(at), after, distance)
+        let found = by_epilogue(|at| image.bytes_from(at), after, distance);
+        found.first().map(|&(at, recipe)| {
+            assert_eq!(at, after);
+            recipe
+        })
     }
 
     fn by_stack(cfa: i32) -> Option<Recipe> {
