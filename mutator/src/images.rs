@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, OnceLock};
 
-use patcher::Bias;
-use patcher::flow::unnamed_function;
+use patcher::flow::{Recipe, unnamed_function};
 use patcher::function::Function;
 use patcher::image::{Image, ImageError};
 use patcher::plan::ModuleContext;
 use patcher::select::Pattern;
+use patcher::{Bias, Svma};
 
 use crate::files::FileBytes;
 use crate::lines::{self, Places};
@@ -23,6 +23,8 @@ pub struct OpenImage {
     pub image: &'static Image<'static>,
     /// What planning needs to know of the module as a whole, found out at first use: it reads all of the code.
     pub context: LazyContext,
+    /// How the frames of calls are left that no loaded unwind entry covers, once they have been asked for.
+    pub frames: OnceLock<Vec<(Svma, Recipe)>>,
 }
 
 /// See [`OpenImage::context`].
@@ -33,7 +35,12 @@ impl OpenImage {
     fn of(image: Image<'static>) -> &'static Self {
         let image: &'static Image<'static> = Box::leak(Box::new(image));
         let context = LazyLock::new(Box::new(|| ModuleContext::new(image)) as Box<_>);
-        Box::leak(Box::new(Self { image, context }))
+        let frames = OnceLock::new();
+        Box::leak(Box::new(Self {
+            image,
+            context,
+            frames,
+        }))
     }
 
     /// The functions that a pattern names in the file, whose name is `module`. An address in a process is one at

@@ -10,6 +10,7 @@ use patcher::plan::Effects;
 
 use super::locked::Locked;
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
+use super::tables::prepare_all;
 use super::{Changed, Selected, Session, SessionError, VERIFY, quiet};
 use crate::clock;
 use crate::faults::step;
@@ -90,6 +91,8 @@ impl Session {
             selection,
         } = selected;
         let hz = clock::frequency();
+        // Not with the priority that comes next, and not under the lock.
+        prepare_all(&modules);
         let _priority = Priority::raise();
         let shape = Shape {
             max_paths: options.max_paths,

@@ -4,7 +4,9 @@
 //! in `.debug_frame`: all of a file's, or a few functions amid others that have them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::thread;
 
 use abi::image::{EPOCH_OF_TABLES, SYMBOL_EPOCH};
 use abi::rule::Rule;
@@ -204,12 +206,43 @@ fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
     })
 }
 
+/// Finds out what [`Locked::publish_tables`] needs to know of the instructions of a module.
+pub(super) fn prepare(module: &Module) {
+    if let Ok(opened) = images::of_module(module) {
+        frames_in(opened);
+    }
+}
+
+/// The same for each of these, on all processors.
+pub(super) fn prepare_all(modules: &[Module]) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(module) = modules.get(next.fetch_add(1, Relaxed)) {
+            prepare(module);
+        }
+    };
+    thread::scope(|scope| {
+        let others = thread::available_parallelism().map_or(0, |all| all.get() - 1);
+        for _ in 0..others {
+            // Without another thread this one does it.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+}
+
+fn frames_in(opened: &OpenImage) -> &[(Svma, Recipe)] {
+    opened.frames.get_or_init(|| {
+        let described = lines::section(opened.image.data(), DEBUG_FRAME);
+        let found = frames(opened.image, &opened.context, described.as_deref());
+        found.into_iter().collect()
+    })
+}
+
 /// How the frames of calls that no loaded unwind entry covers are left.
 fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
-    let image = opened.image;
-    let described = lines::section(image.data(), DEBUG_FRAME);
-    let found = frames(image, &opened.context, described.as_deref()).into_iter();
-    let rows = found.map(|(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
+    let found = frames_in(opened).iter();
+    let rows = found.map(|&(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
     rows.collect()
 }
 
