@@ -28,8 +28,8 @@ pub(super) const DOCUMENT: u64 = 64 << 20;
 /// Bytes that are kept for a document to grow.
 pub(super) const DOCUMENT_SPARE: u64 = 64 << 10;
 const MODULES: u64 = 1 << 14;
-/// Return addresses that rules can be asked for: as many as the runtime keeps rules of.
-const ASKED: u64 = 1 << 16;
+/// Return addresses that rules can be asked for at a time: as many as the runtime keeps rules of.
+pub(super) const ASKED: u64 = 1 << 16;
 /// Bytes of unwind tables: for two million functions.
 const TABLES: u64 = 32 << 20;
 /// Nodes for each path the user allows: paths share most of theirs.

@@ -1,6 +1,7 @@
 //! The shared segment as the command sees it. Nothing in it is trusted: whoever owns the target
 //! can write to it, so every offset, index and length is checked against the size of the map.
 
+mod asked;
 mod clean;
 mod document;
 mod error;
@@ -32,6 +33,7 @@ use crate::process::{Mapping, Presence, Process};
 use lock::PATIENCE;
 use trust::FOLDER;
 
+pub use asked::{Asking, Question};
 pub use clean::{Cleaned, clean, sweep};
 pub use document::{
     Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc,
@@ -396,12 +398,6 @@ impl Segment {
     pub fn thread(&self, index: u32) -> Option<&layout_of::ThreadEntry> {
         let stride = size_of::<layout_of::ThreadEntry>() as u64;
         self.item(layout_of::AREA_THREADS, index.into(), stride, 0)
-    }
-
-    /// Return address `index` that the runtime has asked for the rule of.
-    pub fn asked(&self, index: u64) -> Option<&layout_of::Asked> {
-        let stride = size_of::<layout_of::Asked>() as u64;
-        self.item(layout_of::AREA_ASKED, index, stride, 0)
     }
 
     /// Module `index`.

@@ -1,32 +1,38 @@
 //! Rules that the runtime asks for while the program runs: of return addresses in code without unwind entries that
 //! there is too much of to be looked through beforehand, and of those whose entries go by the frame pointer.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use abi::segment::AREA_ASKED;
 use patcher::Avma;
 
-use super::tables::{answers, generated_answer, quick_answers, table_key};
+use super::tables::{answers, generated_answer, prepare, quick_answers, table_key};
 use super::{Session, SessionError};
 use crate::clock;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Process};
-use crate::segment::SegmentError;
+use crate::segment::{Asking, Question, SegmentError};
 
-/// Most return addresses that are looked up in instructions at a time: a second's work.
-const MOST: usize = 256;
+/// Most return addresses that are looked up in instructions at a time: others may be asked for meanwhile.
+const MOST: usize = 32;
 
-/// How often it is looked whether there are any: a walk gets further by each answer.
-const PERIOD: Duration = Duration::from_millis(10);
+/// For how long it is slept where nothing is asked: the runtime wakes who sleeps, and this has to see its own end.
+const PERIOD: Duration = Duration::from_millis(100);
 
-/// The same where that has failed.
-const LONGEST_PERIOD: Duration = Duration::from_secs(5);
+/// The same while a question is being written, and the longest rest after an answer.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// The rest where looking has failed, or sleeping; then twice as long each time.
+const REST: Duration = Duration::from_millis(10);
+const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// Most questions that are waited for while they are being written.
 const MOST_UNWRITTEN: usize = 1 << 10;
+
+/// Most rules that are remembered to have been published before they were asked for.
+const MOST_AHEAD: usize = 1 << 20;
 
 /// A thread that finds the rules that the runtime of a session asks for, as long as this lives.
 pub struct Answering {
@@ -44,13 +50,22 @@ impl Answering {
                 return;
             };
             let mut answers = Answers::of(session, &is_over);
-            let mut patience = PERIOD;
-            while !answers.is_over(patience) {
-                patience = match answers.look() {
-                    Ok(()) => PERIOD,
+            let mut rest = Duration::ZERO;
+            let mut failures = 0;
+            while !answers.is_over(rest) {
+                let begun = Instant::now();
+                let looked = answers.look();
+                failures = match looked {
+                    Ok(_) => 0,
+                    Err(_) => failures + 1,
+                };
+                rest = match looked {
+                    // As long as it took, so that half of a processor is the most that it takes.
+                    Ok(true) => begun.elapsed().min(SHORT),
+                    Ok(false) => answers.sleep(),
                     Err(error) if is_end(&error) => return,
                     // Somebody else may have the lock, or there are no descriptors.
-                    Err(_) => (2 * patience).min(LONGEST_PERIOD),
+                    Err(_) => (REST * (1 << failures.min(10))).min(LONGEST_REST),
                 };
             }
         };
@@ -64,25 +79,27 @@ impl Answering {
 struct Answers<'r> {
     session: Session,
     is_over: &'r Receiver<()>,
-    /// How many have been looked at, and the indexes of those among them that are still being written.
+    /// How many have been looked at, and the numbers of those among them that are still being written.
     seen: u64,
     unwritten: Vec<u64>,
     /// Those whose instructions have to be looked at more closely.
     left: Vec<Question>,
+    /// What has been published without a question.
+    ahead: HashSet<Avma>,
 }
 
 /// A return address, and the bytes from the stack pointer to where rbp points to; negative where that is not known.
-type Question = (Avma, i64);
+type Call = (Avma, i64);
 
 impl<'r> Answers<'r> {
     fn of(session: Session, is_over: &'r Receiver<()>) -> Self {
-        let seen = session.segment.header().asked_done.load(Acquire);
         Self {
             session,
             is_over,
-            seen,
+            seen: 0,
             unwritten: Vec::new(),
             left: Vec::new(),
+            ahead: HashSet::new(),
         }
     }
 
@@ -91,22 +108,37 @@ impl<'r> Answers<'r> {
         self.is_over.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
     }
 
-    /// Answers what has been asked since the last time as far as that is quick, else some of what is left.
-    fn look(&mut self) -> Result<(), SessionError> {
-        let mut asked = self.next();
-        asked.sort_unstable();
-        asked.dedup_by_key(|question| question.0);
+    /// Sleeps until something is asked: how long to rest then.
+    fn sleep(&self) -> Duration {
+        let patience = match self.unwritten.is_empty() {
+            true => PERIOD,
+            false => SHORT,
+        };
+        let begun = Instant::now();
+        self.session.segment.await_question(self.seen, patience);
+        let is_asked = !self.session.segment.asked_since(self.seen).is_empty();
+        // Where it cannot sleep by the segment it must not be awake all the time.
+        match is_asked || begun.elapsed() >= patience {
+            true => Duration::ZERO,
+            false => REST,
+        }
+    }
+
+    /// Answers what has been asked since the last time as far as that is quick, else some of what is left: whether there
+    /// was any.
+    fn look(&mut self) -> Result<bool, SessionError> {
+        let asked = self.next();
         if !asked.is_empty() {
-            let answered = self.answer(&asked, quick_answers, true);
+            let answered = self.answer(&asked, quick_answers, Closely::No);
             let is_left = |question: &Question| match &answered {
-                Ok(answered) => answered.binary_search(&question.0).is_err(),
+                Ok(answered) => answered.binary_search(&question.at).is_err(),
                 Err(_) => true,
             };
             self.left.extend(asked.into_iter().filter(is_left));
-            return answered.map(drop);
+            return answered.map(|_| true);
         }
-        let some = self.left.len().saturating_sub(MOST);
-        let mut some = self.left.split_off(some);
+        let mut some = self.left.split_off(self.left.len().saturating_sub(MOST));
+        some.retain(|question| self.session.segment.is_open(question));
         some.sort_unstable();
         if !some.is_empty() {
             let answered = self.answer_some(&some);
@@ -115,35 +147,32 @@ impl<'r> Answers<'r> {
             }
             answered?;
         }
-        if self.left.is_empty() && self.unwritten.is_empty() {
-            let done = &self.session.segment.header().asked_done;
-            done.fetch_max(self.seen, Relaxed);
-        }
-        Ok(())
+        Ok(!self.left.is_empty())
     }
 
-    /// What has been asked since the last time.
+    /// What has been asked since the last time, ascending.
     fn next(&mut self) -> Vec<Question> {
-        let used = self.session.segment.header().asked_used.load(Acquire);
-        let used = self.session.segment.used(AREA_ASKED, used);
-        let mut unwritten = std::mem::take(&mut self.unwritten);
-        unwritten.extend(self.seen..used);
-        self.seen = self.seen.max(used);
+        let segment = &self.session.segment;
+        let new = segment.asked_since(self.seen);
+        self.seen = self.seen.max(new.end);
         let mut found = Vec::new();
-        for index in unwritten {
-            match self.asked(index) {
-                Some(question) => found.push(question),
-                None if self.unwritten.len() < MOST_UNWRITTEN => self.unwritten.push(index),
-                None => {}
+        let mut unwritten = Vec::new();
+        for number in self.unwritten.drain(..).chain(new) {
+            match segment.asking(number) {
+                Asking::Open(question) => found.push(question),
+                Asking::Begun if unwritten.len() < MOST_UNWRITTEN => unwritten.push(number),
+                Asking::Begun | Asking::Over => {}
             }
         }
+        self.unwritten = unwritten;
+        found.sort_unstable();
         found
     }
 
-    /// The same for those that take longer.
+    /// Answers those that take longer.
     fn answer_some(&mut self, asked: &[Question]) -> Result<(), SessionError> {
         self.publish_tables_of(asked)?;
-        self.answer(asked, answers, false).map(drop)
+        self.answer(asked, answers, Closely::Yes).map(drop)
     }
 
     /// Publishes the tables of modules that have been loaded since functions were last added, where calls in them return
@@ -154,8 +183,10 @@ impl<'r> Answers<'r> {
         let mut new = modules(&self.session.process, &maps);
         new.retain(|module| {
             let is_new = !self.session.document.tables.contains(&table_key(module));
-            is_new && asked.iter().any(|&(at, _)| is_call_in(module, at))
+            is_new && asked.iter().any(|question| is_call_in(module, question.at))
         });
+        // Nobody has to wait meanwhile for the lock.
+        new.iter().for_each(prepare);
         if new.is_empty() || self.is_over(Duration::ZERO) {
             return Ok(());
         }
@@ -165,43 +196,76 @@ impl<'r> Answers<'r> {
         })
     }
 
-    /// Publishes the rules that `find` has for ascending return addresses: for which.
+    /// Publishes the rules that `find` has for ascending questions: for which. With a closer look all have been dealt
+    /// with.
     fn answer(
         &mut self,
         asked: &[Question],
-        find: impl Fn(&Module, &[Question]) -> Vec<(Avma, u64)>,
-        with_generated: bool,
+        find: impl Fn(&Module, &[Call]) -> Vec<(Avma, u64)>,
+        closely: Closely,
     ) -> Result<Vec<Avma>, SessionError> {
         let seen = clock::tsc();
         let maps = self.session.process.maps()?;
+        let mut calls: Vec<Call> = asked.iter().map(|q| (q.at, q.distance)).collect();
+        calls.dedup_by_key(|call| call.0);
         let mut found = Vec::new();
         for module in modules(&self.session.process, &maps) {
-            let is_in = |(at, _): &&Question| is_call_in(&module, *at);
-            let of_module: Vec<Question> = asked.iter().filter(is_in).copied().collect();
+            let is_in = |(at, _): &&Call| is_call_in(&module, *at);
+            let of_module: Vec<Call> = calls.iter().filter(is_in).copied().collect();
             if !of_module.is_empty() {
                 found.extend(find(&module, &of_module));
             }
         }
-        if with_generated {
-            found.extend(self.in_generated(&maps, asked));
+        if closely == Closely::No {
+            found.extend(self.in_generated(&maps, &calls));
         }
         found.sort_unstable();
-        let answered = found.iter().map(|answer| answer.0).collect();
-        if !found.is_empty() && !self.is_over(Duration::ZERO) {
-            self.session
-                .locked_as_it_is(|locked| locked.publish_rules(found, seen))?;
-        }
+        let answered: Vec<Avma> = found.iter().map(|answer| answer.0).collect();
+        let is_over = |question: &&Question| {
+            closely == Closely::Yes || answered.binary_search(&question.at).is_ok()
+        };
+        let over: Vec<Question> = asked.iter().filter(is_over).copied().collect();
+        self.publish(found, &over, seen)?;
         Ok(answered)
     }
 
+    /// Publishes rules with which these ascending questions have been dealt with, but what another command has been
+    /// faster with.
+    fn publish(
+        &mut self,
+        mut rules: Vec<(Avma, u64)>,
+        over: &[Question],
+        seen: u64,
+    ) -> Result<(), SessionError> {
+        if over.is_empty() || self.is_over(Duration::ZERO) {
+            return Ok(());
+        }
+        if self.ahead.len() > MOST_AHEAD {
+            self.ahead.clear();
+        }
+        let is_for =
+            |questions: &[Question], at| questions.binary_search_by_key(&at, |q| q.at).is_ok();
+        rules.retain(|&(at, _)| is_for(over, at) || self.ahead.insert(at));
+        self.session.locked_as_it_is(|locked| {
+            let is_open = |question: &&Question| locked.segment.is_open(question);
+            let open: Vec<Question> = over.iter().filter(is_open).copied().collect();
+            rules.retain(|&(at, _)| is_for(&open, at) || !is_for(over, at));
+            if !open.is_empty() {
+                locked.publish_rules(rules, seen)?;
+            }
+            locked.segment.close_questions(&open);
+            Ok(())
+        })
+    }
+
     /// Those in code that is in no file.
-    fn in_generated(&self, maps: &[Mapping], asked: &[Question]) -> Vec<(Avma, u64)> {
+    fn in_generated(&self, maps: &[Mapping], asked: &[Call]) -> Vec<(Avma, u64)> {
         /// Bytes before and after a return address that its function's returns are looked for in.
         const NEAR: u64 = 32 << 10;
         let Ok(memory) = self.session.process.open_memory() else {
             return Vec::new();
         };
-        let rule = |&(at, distance): &Question| {
+        let rule = |&(at, distance): &Call| {
             let is_in = |m: &&Mapping| m.execute && !m.name.starts_with('/') && m.contains(at);
             let range = &maps.iter().find(is_in)?.range;
             let start = range.start.max(Avma(at.0.saturating_sub(NEAR)));
@@ -211,13 +275,13 @@ impl<'r> Answers<'r> {
         };
         asked.iter().filter_map(rule).collect()
     }
+}
 
-    fn asked(&self, index: u64) -> Option<Question> {
-        let asked = self.session.segment.asked(index)?;
-        let address = asked.address.load(Acquire);
-        let distance = asked.frame_pointer.load(Relaxed) as i64;
-        (address != 0).then_some((Avma(address), distance))
-    }
+/// Whether questions are looked into as far as can be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closely {
+    Yes,
+    No,
 }
 
 /// Is the call that returns to `at` in the module?

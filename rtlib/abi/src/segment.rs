@@ -88,9 +88,9 @@ pub struct Header {
     pub histograms_used: AtomicU64,
     /// Bytes of unwind tables published by the command.
     pub tables_used: AtomicU64,
-    /// Return addresses that the runtime has asked for a rule of.
+    /// Questions that the runtime has ever asked. Its lower half is what the command sleeps by (futex(2)).
     pub asked_used: AtomicU64,
-    /// How many of those the command has dealt with.
+    /// How many of the first of those have all been dealt with, so that others may take their places.
     pub asked_done: AtomicU64,
     /// Calls that could not be recorded for want of a thread's record.
     pub missed: AtomicU64,
@@ -208,10 +208,11 @@ pub struct ModuleEntry {
     pub path: [AtomicU64; MODULE_PATH / 8],
 }
 
-/// A return address of which the runtime asks for a rule: it has none, or one that costs more than it need.
+/// A return address of which the runtime asks for a rule: it has none, or one that costs more than it need. Question
+/// `n` is in place `n` modulo the capacity.
 #[repr(C)]
 pub struct Asked {
-    /// The address; stored last, so 0 means not yet asked.
+    /// The address; stored last, so 0 means not yet asked. [`ANSWERED`] once it has been dealt with.
     pub address: AtomicU64,
     /// Bytes from the stack pointer after the return to what rbp points to, where that may be in this frame; else
     /// [`NO_FRAME_POINTER`].
@@ -220,6 +221,8 @@ pub struct Asked {
 
 /// See [`Asked`].
 pub const NO_FRAME_POINTER: u64 = u64::MAX;
+/// See [`Asked`]. No call returns to that address.
+pub const ANSWERED: u64 = 1;
 
 /// A search table for code whose file has none, ordered by address.
 #[repr(C)]

@@ -112,6 +112,13 @@ impl Rules {
         slot.is_some_and(|slot| slot.rule.fetch_or(ASKED, Ordering::Relaxed) & ASKED == 0)
     }
 
+    /// Notes that the command has not been asked for the rule of `address` after all.
+    pub fn forget_question(&self, address: u64) {
+        if let Some(slot) = self.claim(address) {
+            slot.change(|word| word & !ASKED);
+        }
+    }
+
     /// Forgets the rule for `address`.
     pub fn forget_one(&self, address: u64) {
         let is_its = |slot: &&Slot| slot.key.load(Ordering::Relaxed) == address;
@@ -209,6 +216,8 @@ mod tests {
         let (one, other) = (0x1000, 0x2000);
         assert!(RULES.insert(one, Rule::Root) && RULES.insert(other, Rule::Full));
         assert!(RULES.ask(one) && !RULES.ask(one) && RULES.ask(other));
+        RULES.forget_question(one);
+        assert!(RULES.ask(one) && !RULES.ask(one));
         assert_eq!(Rule::decode(RULES.get(one).0), Rule::Root);
         RULES.forget_one(one);
         RULES.forget_one(0x3000);

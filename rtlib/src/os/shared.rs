@@ -118,6 +118,23 @@ pub fn take(
     }
 }
 
+/// The number of the next item of those that take each other's places: none as long as an area full of them is not
+/// `done`. Its place is that number modulo the capacity.
+pub fn take_turn(area: usize, used: &AtomicU64, done: &AtomicU64, stride: u64) -> Option<u64> {
+    let capacity = header().areas[area].capacity();
+    let mut number = used.load(Ordering::Relaxed);
+    loop {
+        if number.wrapping_sub(done.load(Ordering::Acquire)) >= capacity {
+            return None;
+        }
+        populate(area, (number % capacity + 1) * stride)?;
+        match used.compare_exchange_weak(number, number + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return Some(number),
+            Err(seen) => number = seen,
+        }
+    }
+}
+
 /// Sees to it that the first `bytes` of an area are backed by memory.
 fn populate(area: usize, bytes: u64) -> Option<()> {
     let mark = &POPULATED[area];

@@ -1,6 +1,6 @@
 //! Raw system calls: no libc stands between.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::parameters::ipath_parameters;
 use crate::arch::system_call::{number, syscall};
@@ -182,6 +182,17 @@ pub fn wake_one(word: &AtomicU32) {
             [word.as_ptr() as u64, WAKE_PRIVATE, 1, 0, 0, 0],
         )
     };
+}
+
+/// Wakes all processes that sleep as long as the lower half of a word of shared memory stays as it is.
+pub fn wake_others(word: &AtomicU64) {
+    const WAKE: u64 = 1;
+    const ALL: u64 = i32::MAX as u64;
+    if !may_call() {
+        return;
+    }
+    // SAFETY: changes no memory.
+    unsafe { syscall(number::FUTEX, [word.as_ptr() as u64, WAKE, ALL, 0, 0, 0]) };
 }
 
 /// Why memory could not be read.
