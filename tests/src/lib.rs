@@ -23,6 +23,7 @@ pub mod place;
 pub mod profile;
 pub mod program;
 pub mod pty;
+pub mod questions;
 pub mod racing;
 pub mod redis;
 pub mod session;

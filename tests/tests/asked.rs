@@ -5,6 +5,7 @@ use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::program::Program;
+use ipath_tests::questions::Questions;
 use ipath_tests::racing::{Running, segment_names};
 use ipath_tests::session::{Session, own_counts};
 use ipath_tests::target::Target;
@@ -13,6 +14,14 @@ use std::fs::{self, OpenOptions};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// For programs with neither unwind entries nor names.
+const BULK: [&str; 5] = [
+    "-no-pie",
+    "-rdynamic",
+    "-s",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
+];
 
 /// The addresses that a path's calls return to, the innermost first.
 fn returns(profile: &Profile, path: &CallPath) -> Vec<u64> {
@@ -36,14 +45,7 @@ fn complete(profile: &Profile, expected: &[u64]) -> (u64, u64) {
 /// `bulk`: 72 MiB of code without unwind entries nor symbols.
 #[test]
 fn bulk() {
-    let flags = [
-        "-no-pie",
-        "-rdynamic",
-        "-s",
-        "-fno-asynchronous-unwind-tables",
-        "-fno-unwind-tables",
-    ];
-    let program = program_with("bulk.c", &flags);
+    let program = program_with("bulk.c", &BULK);
     let mut target = Target::start(program, [""; 0]).await_output("ready");
     let said = target.stdout();
     let expected: Vec<u64> = said
@@ -68,6 +70,68 @@ fn bulk() {
     let ((right, wrong), (then, _)) = (complete(&after, &expected), complete(&before, &expected));
     assert_eq!((wrong, right - then >= 5000), (0, true), "{right} - {then}");
     assert_eq!(after.losses.incomplete, before.losses.incomplete);
+}
+
+/// `frames_in_doubt`: one walk asks for all callers, and nothing is asked again once that has been answered.
+#[test]
+fn frames_in_doubt() {
+    const LEVELS: u64 = 6;
+    let mut target =
+        Target::start(program_with("frames_in_doubt.c", &BULK), [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["work"]);
+    let questions = Questions::of(target.pid());
+    assert_eq!(questions.asked(), 0);
+    target.signal(Signal::SIGUSR1);
+    target.until(PATIENCE, "made a call", |t| t.stdout().contains("made 1"));
+    assert!(questions.asked() >= LEVELS, "{}", questions.asked());
+    let watchers = watched_until_done(target.pid(), &questions, 1);
+    let asked = questions.asked();
+    target.signal(Signal::SIGUSR1);
+    target.until(PATIENCE, "made another", |t| t.stdout().contains("made 2"));
+    let profile = session.detach();
+    watchers
+        .into_iter()
+        .for_each(|watcher| drop(watcher.finish()));
+    target.finish("ok ");
+    assert_eq!((profile.losses.incomplete, questions.asked()), (1, asked));
+}
+
+/// Of several who watch one publishes what each has found.
+#[test]
+fn several_watch() {
+    let program = program_with("bulk.c", &BULK);
+    let mut target = Target::start(program, [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["work"]);
+    let questions = Questions::of(target.pid());
+    let before = questions.published().len() as u64;
+    let done = questions.done();
+    let watchers = watched_until_done(target.pid(), &questions, 4);
+    target.signal(Signal::SIGUSR1);
+    target.until(PATIENCE, "made its calls", |t| t.stdout().contains("made"));
+    let published = questions.published().len() as u64 - before;
+    let asked = questions.asked() - done;
+    session.detach();
+    watchers
+        .into_iter()
+        .for_each(|watcher| drop(watcher.finish()));
+    target.finish("ok ");
+    assert!(
+        published <= asked,
+        "{published} tables for {asked} questions"
+    );
+}
+
+/// So many who watch, once something has been asked and all of it has been dealt with.
+fn watched_until_done(pid: u32, questions: &Questions, watchers: usize) -> Vec<Running> {
+    let pid = pid.to_string();
+    let watch = |_| Running::start(&["top", &pid, "--no-tui", "--interval", "1s"]);
+    let watchers = (0..watchers).map(watch).collect();
+    let begun = Instant::now();
+    while questions.asked() == 0 || questions.done() != questions.asked() {
+        let (asked, done) = (questions.asked(), questions.done());
+        assert!(begun.elapsed() < PATIENCE, "{done} of {asked} by now");
+    }
+    watchers
 }
 
 /// `later`: a library without unwind entries that is loaded while somebody watches.

@@ -9,7 +9,7 @@ use super::rules::RULES;
 use crate::os::{shared, sys};
 
 /// Bytes of the largest frame whose frame pointer is believed to be one.
-const LARGEST: u64 = 64 << 10;
+pub const LARGEST: u64 = 64 << 10;
 
 /// Asks for the rule of a return address, once; rbp is so many bytes above the stack pointer there.
 pub fn ask(pc: u64, distance: u64) {
@@ -19,7 +19,7 @@ pub fn ask(pc: u64, distance: u64) {
 }
 
 /// Writes a question down, unless it has been: whether it has.
-fn note(pc: u64, distance: u64) -> bool {
+pub fn note(pc: u64, distance: u64) -> bool {
     const BYTES: u64 = size_of::<Asked>() as u64;
     if !shared::is_mapped() || !RULES.ask(pc) {
         return false;
@@ -42,6 +42,6 @@ fn note(pc: u64, distance: u64) -> bool {
 }
 
 /// Wakes whoever watches.
-fn wake() {
+pub fn wake() {
     sys::wake_others(&shared::header().asked_used);
 }

@@ -3,6 +3,7 @@
 //! Nothing here knows of a thread or its stack.
 
 pub mod asked;
+pub mod callers;
 pub mod cfi;
 pub mod coroutines;
 pub mod epoch;

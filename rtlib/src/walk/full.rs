@@ -9,7 +9,7 @@ use super::frame::Frame;
 use super::outcome::{Obstacle, Walk, depth_limit};
 use super::walker::Walker;
 use crate::arch::signal_frame;
-use crate::code::asked;
+use crate::code::callers;
 use crate::code::cfi::{self, Cfa, RBP, RSP, RegisterRule, Registers};
 use crate::code::epoch;
 use crate::code::frame_pointer::{self, Evidence};
@@ -286,7 +286,7 @@ fn frame_pointer(
     let evidence = frame_pointer::judge(sp, rbp, load);
     if is_return {
         // What is in doubt here, the instructions may settle.
-        asked::ask(pc, rbp.wrapping_sub(sp));
+        callers::ask(pc, sp, rbp, load);
     }
     let rule = match evidence {
         Evidence::FramePointer => Rule::FromRbp {
