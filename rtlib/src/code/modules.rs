@@ -5,7 +5,7 @@ use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::rule;
-use abi::segment::{AREA_MODULES, MODULE_PATH, ModuleEntry};
+use abi::segment::{AREA_MODULES, MODULE_PATH, ModuleEntry, TABLE_OF_RULES, TableHead, TableRow};
 
 use super::epoch;
 use super::range::{self, NEW, Range, Ranges, Tables};
@@ -167,8 +167,15 @@ impl List {
         self.ranges.get(self.turn)?.find(address).copied()
     }
 
-    /// What is known of an address, with the tables that are published by now.
-    fn known(&self, address: u64) -> Option<Range> {
+    /// What is known of an address, with the tables that are published by now. Those of rules say nothing of mappings.
+    fn known(&mut self, address: u64) -> Option<Range> {
+        let used = shared::tables_used();
+        let is_of_rules = |(head, _): (&TableHead, &[TableRow])| {
+            head.kind.load(Ordering::Relaxed) == TABLE_OF_RULES
+        };
+        if self.tables != used && shared::tables_from(self.tables).all(is_of_rules) {
+            self.tables = used;
+        }
         (self.tables == shared::tables_used()).then(|| self.find(address))?
     }
 
