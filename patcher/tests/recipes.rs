@@ -7,11 +7,13 @@ use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian,
     ParsedEhFrameHdr, RegisterRule, UnwindContext, UnwindSection, X86_64,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use patcher::Svma;
-use patcher::flow::{Frame, ModuleContext, Recipe, frames_seen, recipes};
+use patcher::flow::{
+    Frame, ModuleContext, Recipe, callees_of, callees_seen, frames_called, frames_seen, recipes,
+};
 use patcher::function::FunctionKind;
 use patcher::image::Image;
 
@@ -383,4 +385,39 @@ fn recipes_are_what_the_compiler_says() {
         assert!(found.different.len() * 10_000 <= found.same, "{name}");
     }
     assert!(all > 10_000, "{all}");
+}
+
+/// What functions that make a frame pointer at once show of their calls, wherever they are seen to be called.
+#[test]
+fn frames_of_called_functions_are_not_wrong() {
+    let (mut right, mut all) = (0, 0);
+    for name in ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libcrypto.so.3"] {
+        let Some(data) = libraries::library(name) else {
+            continue;
+        };
+        let hidden = blind(&data);
+        let image = Image::parse(&hidden).expect("an ELF image");
+        let said_of: BTreeMap<Svma, Recipe> = said_of_calls(&data).into_iter().collect();
+        let called = said_of
+            .keys()
+            .flat_map(|&after| callees_seen(&image, after));
+        let called: BTreeSet<Svma> = called.collect();
+        let further = called.iter().flat_map(|&entry| callees_of(&image, entry));
+        let called: BTreeSet<Svma> = called.iter().copied().chain(further).collect();
+        for entry in called {
+            for (after, recipe) in frames_called(&image, entry) {
+                let said = said_of.get(&after);
+                let is_right = said.is_none_or(|&said| said == recipe);
+                assert!(
+                    is_right,
+                    "{name} {:#x} by {:#x}: {recipe:?} {said:?}",
+                    after.0, entry.0
+                );
+                right += usize::from(said.is_some());
+            }
+        }
+        all += said_of.len();
+    }
+    println!("{all} calls: {right} right");
+    assert!(right > 100, "{right}");
 }

@@ -1,6 +1,6 @@
 /* A module with too much code without unwind entries for all of it to be looked through, once stripped: `work` is called
- * through functions with frame pointers, whose frames hold return addresses of calls that have ended. At each SIGUSR1 one
- * call is made; ends at SIGTERM.
+ * through functions with frame pointers, whose frames hold return addresses of calls that have ended. Says at first where
+ * `further` begins. At each SIGUSR1 one call is made; from SIGUSR2 on `further` makes one, too; ends at SIGTERM.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 /* 72 MiB with a call at its end. */
 __asm__(".text\n.fill 72 << 20, 1, 0x90\ncall work\nret\n");
 
-static volatile sig_atomic_t told, is_over;
+static volatile sig_atomic_t told, is_further, is_over;
 
 NOINLINE void work(void)
 {
@@ -34,11 +34,21 @@ FRAME long leave_behind(long depth)
         return next(x + 1) + room[23];             \
     }
 
+FRAME long further(long x)
+{
+    volatile long room[24];
+    room[23] = x;
+    work();
+    return room[23];
+}
+
 FRAME long level_1(long x)
 {
     volatile long room[24];
     room[23] = x;
     work();
+    if (is_further)
+        room[0] = further(x);
     return room[23];
 }
 LEVEL(level_2, level_1)
@@ -51,7 +61,9 @@ static void on_signal(int signal)
 {
     if (signal == SIGTERM)
         is_over = 1;
-    else
+    if (signal == SIGUSR2)
+        is_further = 1;
+    if (signal != SIGTERM)
         told++;
 }
 
@@ -59,8 +71,9 @@ int main(void)
 {
     long sum = 0;
     signal(SIGUSR1, on_signal);
+    signal(SIGUSR2, on_signal);
     signal(SIGTERM, on_signal);
-    printf("ready\n");
+    printf("ready %p\n", (void *)further);
     fflush(stdout);
     for (int made = 0; !is_over; usleep(1000))
         for (; made < told; made++) {

@@ -1,13 +1,13 @@
 //! Rules that the runtime asks for while the program runs: of return addresses in code without unwind entries that
 //! there is too much of to be looked through beforehand, and of those whose entries go by the frame pointer.
 
-use std::collections::HashSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use patcher::Avma;
 
+use super::ahead::Ahead;
 use super::tables::{answers, generated_answer, prepare, quick_answers, table_key};
 use super::{Session, SessionError};
 use crate::clock;
@@ -30,9 +30,6 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// Most questions that are waited for while they are being written.
 const MOST_UNWRITTEN: usize = 1 << 10;
-
-/// Most rules that are remembered to have been published before they were asked for.
-const MOST_AHEAD: usize = 1 << 20;
 
 /// A thread that finds the rules that the runtime of a session asks for, as long as this lives.
 pub struct Answering {
@@ -84,8 +81,8 @@ struct Answers<'r> {
     unwritten: Vec<u64>,
     /// Those whose instructions have to be looked at more closely.
     left: Vec<Question>,
-    /// What has been published without a question.
-    ahead: HashSet<Avma>,
+    /// What is found out before it is asked for.
+    ahead: Ahead,
 }
 
 /// A return address, and the bytes from the stack pointer to where rbp points to; negative where that is not known.
@@ -99,7 +96,7 @@ impl<'r> Answers<'r> {
             seen: 0,
             unwritten: Vec::new(),
             left: Vec::new(),
-            ahead: HashSet::new(),
+            ahead: Ahead::default(),
         }
     }
 
@@ -134,7 +131,8 @@ impl<'r> Answers<'r> {
                 Ok(answered) => answered.binary_search(&question.at).is_err(),
                 Err(_) => true,
             };
-            self.left.extend(asked.into_iter().filter(is_left));
+            self.left
+                .extend(asked.iter().filter(|asked| is_left(asked)));
             return answered.map(|_| true);
         }
         let mut some = self.left.split_off(self.left.len().saturating_sub(MOST));
@@ -147,7 +145,28 @@ impl<'r> Answers<'r> {
             }
             answered?;
         }
-        Ok(!self.left.is_empty())
+        if self.left.is_empty() {
+            self.answer_unasked()?;
+        }
+        Ok(!self.left.is_empty() || !self.ahead.is_over())
+    }
+
+    /// Publishes some of what may be asked for next.
+    fn answer_unasked(&mut self) -> Result<(), SessionError> {
+        if self.ahead.is_over() {
+            return Ok(());
+        }
+        let seen = clock::tsc();
+        let maps = self.session.process.maps()?;
+        let rules = self.ahead.look(&modules(&self.session.process, &maps));
+        if rules.is_empty() || self.is_over(Duration::ZERO) {
+            return Ok(());
+        }
+        self.session
+            .locked_as_it_is(|locked| match locked.has_room_for_unasked() {
+                true => locked.publish_unasked(rules, seen),
+                false => Ok(()),
+            })
     }
 
     /// What has been asked since the last time, ascending.
@@ -240,13 +259,10 @@ impl<'r> Answers<'r> {
         if over.is_empty() || self.is_over(Duration::ZERO) {
             return Ok(());
         }
-        if self.ahead.len() > MOST_AHEAD {
-            self.ahead.clear();
-        }
         let is_for =
             |questions: &[Question], at| questions.binary_search_by_key(&at, |q| q.at).is_ok();
-        rules.retain(|&(at, _)| is_for(over, at) || self.ahead.insert(at));
-        self.session.locked_as_it_is(|locked| {
+        rules.retain(|&(at, _)| is_for(over, at) || self.ahead.publish(at));
+        let closed = self.session.locked_as_it_is(|locked| {
             let is_open = |question: &&Question| locked.segment.is_open(question);
             let open: Vec<Question> = over.iter().filter(is_open).copied().collect();
             rules.retain(|&(at, _)| is_for(&open, at) || !is_for(over, at));
@@ -254,8 +270,12 @@ impl<'r> Answers<'r> {
                 locked.publish_rules(rules, seen)?;
             }
             locked.segment.close_questions(&open);
-            Ok(())
-        })
+            Ok(open)
+        })?;
+        closed
+            .iter()
+            .for_each(|question| self.ahead.begin(question.at));
+        Ok(())
     }
 
     /// Those in code that is in no file.

@@ -3,6 +3,7 @@
 //! Nothing runs in the background but what answers the runtime while somebody watches (`answers.rs`). Each change opens the session, takes its lock, stops the
 //! target for as long as bytes are written, and lets it go.
 
+mod ahead;
 mod answers;
 mod apply;
 mod claims;

@@ -11,7 +11,9 @@ use std::thread;
 use abi::image::{EPOCH_OF_TABLES, SYMBOL_EPOCH};
 use abi::rule::Rule;
 use abi::segment::{AREA_TABLES, TABLE_OF_ENTRIES, TABLE_OF_RULES};
-use patcher::flow::{Recipe, frame_seen, frames, frames_of, frames_seen};
+use patcher::flow::{
+    Recipe, callees_of, callees_seen, frame_seen, frames, frames_called, frames_of, frames_seen,
+};
 use patcher::image::Image;
 use patcher::{Avma, Bias, Svma};
 
@@ -61,6 +63,21 @@ impl Locked<'_> {
         seen: u64,
     ) -> Result<(), SessionError> {
         self.publish_all(&[Table::of_rules(rules)], seen)
+    }
+
+    /// The same of return addresses that nobody has asked for: no walk has come to them, so the epoch goes on.
+    pub(super) fn publish_unasked(
+        &mut self,
+        rules: Vec<(Avma, u64)>,
+        seen: u64,
+    ) -> Result<(), SessionError> {
+        self.publish(&Table::of_rules(rules), seen)
+    }
+
+    /// Is less than half of the room for tables in use?
+    pub(super) fn has_room_for_unasked(&self) -> bool {
+        let (_, room) = self.segment.area_bytes(AREA_TABLES);
+        self.segment.header().tables_used.load(Acquire) < room / 2
     }
 
     /// Appends tables, and begins another epoch unless there was room for none.
@@ -259,6 +276,33 @@ pub(super) fn quick_answers(module: &Module, asked: &[(Avma, i64)]) -> Vec<(Avma
     rules_of(module, |opened, bias| {
         frames_seen(opened.image, &in_file(asked, bias))
     })
+}
+
+/// Where code begins of which nothing has been asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unasked {
+    /// At a return address.
+    After,
+    /// At a function.
+    Function,
+}
+
+/// What code at `at` shows without a question: rules, and the functions that it calls.
+pub(super) fn unasked(module: &Module, at: Avma, from: Unasked) -> (Vec<(Avma, u64)>, Vec<Avma>) {
+    let Ok(opened) = images::of_module(module) else {
+        return Default::default();
+    };
+    let Some(bias) = module.bias(opened.image) else {
+        return Default::default();
+    };
+    let (image, at) = (opened.image, bias.to_svma(at));
+    let (found, callees) = match from {
+        Unasked::After => (Vec::new(), callees_seen(image, at)),
+        Unasked::Function => (frames_called(image, at), callees_of(image, at)),
+    };
+    let row = |(after, recipe)| (bias.to_avma(after), rule(recipe).encode());
+    let callees = callees.into_iter().map(|callee| bias.to_avma(callee));
+    (found.into_iter().map(row).collect(), callees.collect())
 }
 
 fn in_file(asked: &[(Avma, i64)], bias: Bias) -> Vec<(Svma, i64)> {

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use super::bounds::unnamed_recipes_around;
 use super::described;
-use super::epilogue::{BY_FRAME_POINTER, by_epilogue};
+use super::epilogue::{BY_FRAME_POINTER, by_entry, by_epilogue, callees};
 use super::go_frames;
 use super::graph::Flow;
 use super::height::{Calls, Heights};
 use super::module::ModuleContext;
 use super::recipe::{Recipe, by_stack_pointer, is_entered_elsewhere, recipes};
+use super::sweep::one;
 use crate::addr::Svma;
 use crate::function::{Function, FunctionKind};
 use crate::image::Image;
@@ -79,6 +80,36 @@ pub fn frame_seen<'d>(
 ) -> Option<Recipe> {
     let found = by_epilogue(bytes, after, distance);
     (!found.is_empty()).then_some(BY_FRAME_POINTER)
+}
+
+/// The recipes of calls of the function that is called at `entry`, as far as it has no unwind entries and saves the frame
+/// pointer at once, and restores it. Cheap.
+pub fn frames_called(image: &Image<'_>, entry: Svma) -> Vec<(Svma, Recipe)> {
+    if image.fde(entry).is_some() {
+        return Vec::new();
+    }
+    let mut found = by_entry(|at| image.bytes_from(at), entry);
+    found.retain(|call| image.fde(before(call.0)).is_none());
+    found
+}
+
+/// The function that the call which returns to `after` calls, and those that are called after it, where they are fixed.
+pub fn callees_seen(image: &Image<'_>, after: Svma) -> Vec<Svma> {
+    /// `call` with a displacement.
+    const CALL: u64 = 5;
+    let mut found = callees(|at| image.bytes_from(at), after);
+    let at = Svma(after.0.wrapping_sub(CALL));
+    let call = one(image, at).filter(|insn| is_call(insn) && insn.next_ip() == after.0);
+    found.extend(call.map(|call| Svma(call.near_branch_target())));
+    found.retain(|&at| image.is_code(at));
+    found
+}
+
+/// The functions that are called by the one at `entry`, where they are fixed.
+pub fn callees_of(image: &Image<'_>, entry: Svma) -> Vec<Svma> {
+    let mut found = callees(|at| image.bytes_from(at), entry);
+    found.retain(|&at| image.is_code(at));
+    found
 }
 
 /// Where the call that returns to `after` ends.

@@ -15,7 +15,7 @@ use iced_x86::{
 
 use super::recipe::{Frame, Recipe};
 use crate::addr::Svma;
-use crate::insn::{is_call, is_jump, stack_change, writes};
+use crate::insn::{is_call, is_jump, is_landing_marker, stack_change, writes};
 
 /// Bytes of a word on the stack.
 const WORD: i64 = 8;
@@ -73,21 +73,16 @@ pub fn by_epilogue<'d>(
     if distance < 0 || distance % WORD != 0 {
         return Vec::new();
     }
-    let ways = Ways::from(&bytes, after);
+    calls_of(&Ways::from(&bytes, after, Tails::Follow), after, distance)
+}
+
+/// The recipes for the address `from` that the ways begin at, where rbp points `distance` bytes above the stack pointer,
+/// and for calls in the same frame.
+fn calls_of(ways: &Ways, from: Svma, distance: i64) -> Vec<(Svma, Recipe)> {
     let is_at = |place| move |end: &State| restored_from(end) == Some(place);
-    let by_stack = is_at(Place::Stack(distance));
-    if ways.ends.iter().any(|(_, end)| by_stack(end)) {
-        let recipe = |rsp| match rsp {
-            Place::Stack(at) if at <= distance => {
-                let cfa = i32::try_from(distance - at + 2 * WORD).ok()?;
-                Some(Recipe::FromStackPointer(Frame {
-                    cfa,
-                    caller_frame_pointer: SAVED,
-                }))
-            }
-            _ => None,
-        };
-        return ways.calls_to(after, by_stack, recipe);
+    let is_there = is_at(Place::Stack(distance));
+    if ways.ends.iter().any(|(_, end)| is_there(end)) {
+        return ways.calls_to(from, is_there, |rsp| by_stack(distance, rsp));
     }
     let by_frame = is_at(Place::Frame(0));
     let mut known = ways
@@ -97,8 +92,45 @@ pub fn by_epilogue<'d>(
     let is_any = ways.ends.iter().any(|(_, end)| by_frame(end));
     let is_frame = is_any && known.all(|(_, end)| by_frame(end));
     match is_frame {
-        true => ways.calls_to(after, by_frame, |_| Some(BY_FRAME_POINTER)),
+        true => ways.calls_to(from, by_frame, |_| Some(BY_FRAME_POINTER)),
         false => Vec::new(),
+    }
+}
+
+/// The recipes of calls of the function that begins at `entry`: none unless it makes a frame pointer at once.
+pub fn by_entry<'d>(bytes: impl Fn(Svma) -> Option<&'d [u8]>, entry: Svma) -> Vec<(Svma, Recipe)> {
+    let code = bytes(entry).unwrap_or_default();
+    let decoder = Decoder::with_ip(64, code, entry.0, DecoderOptions::NONE);
+    let mut insns = decoder.into_iter().filter(|insn| !is_landing_marker(insn));
+    let (Some(push), Some(mov)) = (insns.next(), insns.next()) else {
+        return Vec::new();
+    };
+    let is_push = push.mnemonic() == Mnemonic::Push && push.op0_register() == Register::RBP;
+    let is_mov = mov.mnemonic() == Mnemonic::Mov
+        && (mov.op0_register(), mov.op1_register()) == (Register::RBP, Register::RSP);
+    if !is_push || !is_mov {
+        return Vec::new();
+    }
+    // There rbp points to where the stack pointer does.
+    let start = Svma(mov.next_ip());
+    let mut found = calls_of(&Ways::from(&bytes, start, Tails::End), start, 0);
+    found.retain(|call| call.0 != start);
+    found
+}
+
+/// The functions that are called directly by the code at an address and what comes after it.
+pub fn callees<'d>(bytes: impl Fn(Svma) -> Option<&'d [u8]>, from: Svma) -> Vec<Svma> {
+    Ways::from(&bytes, from, Tails::End).callees
+}
+
+/// The recipe where the caller's rbp is saved at `saved`, right below the return address, and the stack pointer is `rsp`.
+fn by_stack(saved: i64, rsp: Place) -> Option<Recipe> {
+    match rsp {
+        Place::Stack(at) if at <= saved => Some(Recipe::FromStackPointer(Frame {
+            cfa: i32::try_from(saved - at + 2 * WORD).ok()?,
+            caller_frame_pointer: SAVED,
+        })),
+        _ => None,
     }
 }
 
@@ -117,19 +149,30 @@ struct Ways {
     seen: HashMap<u64, State>,
     /// From which instruction control goes on where, with the state then.
     steps: Vec<Step>,
-    /// The calls, with where they return to.
-    calls: Vec<(u64, Svma)>,
+    calls: Vec<Call>,
+    /// What is called, where that is fixed.
+    callees: Vec<Svma>,
     /// The returns and tail calls with the state before each.
     ends: Vec<(u64, State)>,
+    tails: Tails,
+}
+
+/// Whether jumps that the function is left by are followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tails {
+    Follow,
+    End,
 }
 
 impl Ways {
-    /// From a return address on.
-    fn from<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, from: Svma) -> Self {
+    /// From an address on.
+    fn from<'d>(bytes: &impl Fn(Svma) -> Option<&'d [u8]>, from: Svma, tails: Tails) -> Self {
         let mut ways = Self {
             seen: HashMap::new(),
             steps: Vec::new(),
             calls: Vec::new(),
+            callees: Vec::new(),
+            tails,
             ends: Vec::new(),
         };
         let mut factory = InstructionInfoFactory::new();
@@ -166,13 +209,21 @@ impl Ways {
             self.seen.insert(at, state);
             if is_jump(&insn) {
                 let to = insn.near_branch_target();
-                work.push((to, state));
-                self.steps.push(Step { at, to, state });
+                if self.tails == Tails::End && restored_from(&state).is_some() {
+                    self.ends.push((at, state));
+                    self.callees.push(Svma(to));
+                } else {
+                    work.push((to, state));
+                    self.steps.push(Step { at, to, state });
+                }
             }
             match insn.flow_control() {
                 FlowControl::Next | FlowControl::ConditionalBranch => {}
                 FlowControl::Call | FlowControl::IndirectCall if is_call(&insn) => {
-                    self.calls.push((at, Svma(insn.next_ip())));
+                    let after = Svma(insn.next_ip());
+                    self.calls.push(Call { at, after });
+                    let to = insn.near_branch_target();
+                    self.callees.extend((to != 0).then_some(Svma(to)));
                 }
                 FlowControl::Return => {
                     self.ends.push((at, state));
@@ -209,6 +260,21 @@ impl Ways {
         let Some(asked) = recipe(Place::Stack(0)) else {
             return Vec::new();
         };
+        let leads = self.leading_to(is_end);
+        let further = self.calls.iter().filter_map(|call| {
+            let state = self
+                .seen
+                .get(&call.at)
+                .filter(|_| leads.contains(&call.at))?;
+            let is_same = state.rbp == FramePointer::Kept;
+            Some((call.after, recipe(state.rsp).filter(|_| is_same)?))
+        });
+        let further = further.filter(|call| call.0 != after);
+        std::iter::once((after, asked)).chain(further).collect()
+    }
+
+    /// The instructions that lead to an end of a kind.
+    fn leading_to(&self, is_end: impl Fn(&State) -> bool) -> HashSet<u64> {
         let ends = self.ends.iter().filter(|(_, end)| is_end(end));
         let mut work: Vec<u64> = ends.map(|&(at, _)| at).collect();
         let mut leads: HashSet<u64> = work.iter().copied().collect();
@@ -221,14 +287,15 @@ impl Ways {
             let before = before.get(&at).into_iter().flatten();
             work.extend(before.filter(|&&at| leads.insert(at)));
         }
-        let further = self.calls.iter().filter_map(|(at, after)| {
-            let state = self.seen.get(at).filter(|_| leads.contains(at))?;
-            let is_same = state.rbp == FramePointer::Kept;
-            Some((*after, recipe(state.rsp).filter(|_| is_same)?))
-        });
-        let further = further.filter(|call| call.0 != after);
-        std::iter::once((after, asked)).chain(further).collect()
+        leads
     }
+}
+
+/// A call on the way.
+struct Call {
+    at: u64,
+    /// Where it returns to.
+    after: Svma,
 }
 
 /// Control goes from one instruction to another.
@@ -329,7 +396,7 @@ mod tests {
         })
     }
 
-    fn by_stack(cfa: i32) -> Option<Recipe> {
+    fn from_stack(cfa: i32) -> Option<Recipe> {
         Some(Recipe::FromStackPointer(Frame {
             cfa,
             caller_frame_pointer: SAVED,
@@ -341,7 +408,7 @@ mod tests {
     #[test]
     fn what_pops_the_frame_pointer_shows_the_frame() {
         let code = format!("{WITH_FRAME} add $24, %rsp; pop %rbx; pop %rbp; ret");
-        assert_eq!(recipe(&code, 32), by_stack(48));
+        assert_eq!(recipe(&code, 32), from_stack(48));
         assert_eq!(recipe(&code, 24), None, "seen elsewhere");
     }
 
@@ -373,10 +440,10 @@ mod tests {
         let ways = "test %eax, %eax; je 1f; add $24, %rsp; pop %rbx; pop %rbp; ret;";
         let same =
             format!("{WITH_FRAME} {ways} 1: call *%rdx; add $24, %rsp; pop %rbx; pop %rbp; ret");
-        assert_eq!(recipe(&same, 32), by_stack(48));
+        assert_eq!(recipe(&same, 32), from_stack(48));
         // What follows a call that does not return is another function's.
         let other = format!("{WITH_FRAME} {ways} 1: call *%rdx; add $8, %rsp; ret");
-        assert_eq!(recipe(&other, 32), by_stack(48));
+        assert_eq!(recipe(&other, 32), from_stack(48));
         let leave =
             format!("{WITH_FRAME} test %eax, %eax; je 1f; leave; ret; 1: add $8, %rsp; ret");
         assert_eq!(recipe(&leave, 32), None);
