@@ -1,4 +1,4 @@
-//! Rules that nobody has asked for yet: of calls in functions that are called by what has been asked for. A walk is likely to
+//! Rules that nobody has asked for yet: of calls in the functions that have been asked for, and those that these call. A walk is likely to
 //! come through them next, and the call that it is for would be on an incomplete path until the answer comes.
 
 use std::collections::{HashSet, VecDeque};

@@ -12,7 +12,8 @@ use abi::image::{EPOCH_OF_TABLES, SYMBOL_EPOCH};
 use abi::rule::Rule;
 use abi::segment::{AREA_TABLES, TABLE_OF_ENTRIES, TABLE_OF_RULES};
 use patcher::flow::{
-    Recipe, callees_of, callees_seen, frame_seen, frames, frames_called, frames_of, frames_seen,
+    Recipe, callees_of, callees_seen, frame_seen, frames, frames_around, frames_called, frames_of,
+    frames_seen,
 };
 use patcher::image::Image;
 use patcher::{Avma, Bias, Svma};
@@ -297,7 +298,7 @@ pub(super) fn unasked(module: &Module, at: Avma, from: Unasked) -> (Vec<(Avma, u
     };
     let (image, at) = (opened.image, bias.to_svma(at));
     let (found, callees) = match from {
-        Unasked::After => (Vec::new(), callees_seen(image, at)),
+        Unasked::After => (frames_around(image, at), callees_seen(image, at)),
         Unasked::Function => (frames_called(image, at), callees_of(image, at)),
     };
     let row = |(after, recipe)| (bias.to_avma(after), rule(recipe).encode());

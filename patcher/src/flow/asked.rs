@@ -93,6 +93,24 @@ pub fn frames_called(image: &Image<'_>, entry: Svma) -> Vec<(Svma, Recipe)> {
     found
 }
 
+/// The recipes of calls of the function around the call that returns to `after`, where one that makes a frame pointer at
+/// once leads there. Cheap.
+pub fn frames_around(image: &Image<'_>, after: Svma) -> Vec<(Svma, Recipe)> {
+    /// `push rbp; mov rbp, rsp`, in both ways to write that.
+    const BEGINNINGS: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
+    /// Bytes before the call that are looked at, and most beginnings in them.
+    const FURTHEST: u64 = 16 << 10;
+    const MOST: usize = 4;
+    let first = Svma(after.0.saturating_sub(FURTHEST));
+    let code = image.bytes(first, after.0 - first.0).unwrap_or_default();
+    let beginnings = code.windows(4).enumerate().rev();
+    let beginnings = beginnings.filter(|(_, bytes)| BEGINNINGS.iter().any(|b| b == bytes));
+    let entries = beginnings.map(|(offset, _)| first.plus(offset as u64));
+    let mut found = entries.take(MOST).map(|entry| frames_called(image, entry));
+    let is_around = |calls: &Vec<(Svma, Recipe)>| calls.iter().any(|call| call.0 == after);
+    found.find(is_around).unwrap_or_default()
+}
+
 /// The function that the call which returns to `after` calls, and those that are called after it, where they are fixed.
 pub fn callees_seen(image: &Image<'_>, after: Svma) -> Vec<Svma> {
     /// `call` with a displacement.

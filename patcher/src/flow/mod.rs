@@ -35,7 +35,9 @@ use crate::image::Image;
 use crate::insn::{is_jump, is_landing_marker};
 use branch::branches;
 
-pub use asked::{callees_of, callees_seen, frame_seen, frames_called, frames_of, frames_seen};
+pub use asked::{
+    callees_of, callees_seen, frame_seen, frames_around, frames_called, frames_of, frames_seen,
+};
 pub use bounds::{unnamed_function, unnamed_recipes};
 pub use branch::Branch;
 pub use exit::{Leave, LeaveKind};
