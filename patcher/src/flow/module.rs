@@ -12,7 +12,7 @@ use super::scan;
 
 /// Facts about one image that every plan in it shares.
 ///
-/// Building it reads the whole text once (about 1 ns a byte) and keeps two bits for each byte.
+/// Building it reads the whole text once (less than 1 ns a byte) and keeps four bits for each byte.
 pub struct ModuleContext<'d> {
     /// Tells a plan that it was given the context of another image.
     pub(crate) data: &'d [u8],
