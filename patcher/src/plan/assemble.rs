@@ -12,10 +12,10 @@ use super::point::{Effect, ProbePoint, Tactic};
 use super::site::{Row, Site};
 
 impl Ladder<'_, '_> {
-    /// The sites, in the order in which they are written.
-    pub fn into_sites(self) -> Vec<Site> {
-        let order = self.order().into_iter();
-        order.map(|draft| self.site(draft)).collect()
+    /// The sites, in the order in which they are written; `None` where there is no safe one.
+    pub fn into_sites(self) -> Option<Vec<Site>> {
+        let order = self.order()?.into_iter();
+        Some(order.map(|draft| self.site(draft)).collect())
     }
 
     fn site(&self, draft: &Draft) -> Site {

@@ -240,20 +240,39 @@ impl<'a, 'd> Ladder<'a, 'd> {
             return Err(RefuseReason::TooShort);
         }
         self.displace(&mut draft)?;
-        let (window, tactic) = (draft.window.clone(), draft.tactic);
-        let wanting = draft.strays.clone();
+        let tactic = draft.tactic;
+        let is_placed = self.attempt(|ladder| {
+            let joined = ladder.sites.overlapping(&draft.window);
+            let joined: Vec<u64> = joined.map(|s| s.window.start).collect();
+            for start in joined {
+                ladder.sites.remove(start);
+            }
+            ladder.place(draft, strays)
+        });
+        is_placed
+            .then_some(tactic)
+            .ok_or(RefuseReason::BranchIntoWindow)
+    }
+
+    /// Keeps what `change` does to the sites if it succeeds and they can still be written in a safe order. Undoes it
+    /// otherwise.
+    pub(super) fn attempt(&mut self, change: impl FnOnce(&mut Self) -> bool) -> bool {
         let before = self.sites.mark();
-        let joined = self.sites.overlapping(&window).map(|s| s.window.start);
-        for start in joined.collect::<Vec<_>>() {
-            self.sites.remove(start);
-        }
-        self.sites.insert(draft);
-        if self.settle(wanting, strays) && self.is_orderly(before) {
-            Ok(tactic)
-        } else {
+        let is_kept = change(self) && self.is_orderly(before);
+        if !is_kept {
             self.sites.roll_back(before);
-            Err(RefuseReason::BranchIntoWindow)
         }
+        is_kept
+    }
+
+    /// Adds `draft`. Are all of the function's jumps into its middle displaced, or can they be?
+    pub(super) fn place(&mut self, draft: Draft, strays: Strays) -> bool {
+        let wanting = draft.strays.clone();
+        self.sites.insert(draft);
+        wanting.into_iter().all(|at| match strays {
+            Strays::Forbid => self.sites.holding(at).is_some(),
+            Strays::Lead => self.lead(at),
+        })
     }
 
     /// A draft of `window` and of the sites that it overlaps, with their points.
@@ -305,14 +324,6 @@ impl<'a, 'd> Ladder<'a, 'd> {
             true => Ok(()),
             false => Err(RefuseReason::DataInCode),
         }
-    }
-
-    /// Are all of the function's jumps at `wanting` displaced, or can they be?
-    pub(super) fn settle(&mut self, wanting: Vec<u64>, strays: Strays) -> bool {
-        wanting.into_iter().all(|at| match strays {
-            Strays::Forbid => self.sites.holding(at).is_some(),
-            Strays::Lead => self.lead(at),
-        })
     }
 
     /// Makes the jump at `at` one that can be led elsewhere, by displacing it.
@@ -392,21 +403,23 @@ impl<'a, 'd> Ladder<'a, 'd> {
             let Ok(found) = self.ground.displace(&window) else {
                 continue;
             };
-            let before = self.sites.mark();
-            if let Some(landing) = self.landing(&window) {
-                self.sites.insert(Draft {
+            let is_placed = self.attempt(|ladder| {
+                let Some(landing) = ladder.landing(&window) else {
+                    return false;
+                };
+                let draft = Draft {
                     window,
                     tactic: Tactic::Springboard,
                     points: point.into_iter().collect(),
                     landing: Some(landing),
                     displaced: found.displaced,
-                    strays: found.strays.clone(),
-                });
-                if self.settle(found.strays, strays) && self.is_orderly(before) {
-                    return true;
-                }
+                    strays: found.strays,
+                };
+                ladder.place(draft, strays)
+            });
+            if is_placed {
+                return true;
             }
-            self.sites.roll_back(before);
         }
         false
     }

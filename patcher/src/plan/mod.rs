@@ -124,6 +124,10 @@ fn plan_with(
     }
     let mut ladder = ladder::Ladder::new(image, context, &flow, allowed);
     let outcomes = ladder.climb(want, &points);
+    // Half of them written would have jumps into the middle of the other half.
+    let Some(sites) = ladder.into_sites() else {
+        return refuse(RefuseReason::BranchIntoWindow);
+    };
     let exits = flow.leaves.iter().map(ProbePoint::of_leave);
     FunctionPlan {
         function: function.clone(),
@@ -136,7 +140,7 @@ fn plan_with(
         },
         exits: planned(&exits.collect::<Vec<_>>(), outcomes.exits),
         points: planned(&points, outcomes.points),
-        sites: ladder.into_sites(),
+        sites,
         want,
         allowed,
     }

@@ -65,8 +65,9 @@ impl Ladder<'_, '_> {
         places.filter_map(|at| self.sites.holding(at))
     }
 
-    /// The sites in the order in which they are written: by address where nothing else is needed.
-    pub(super) fn order(&self) -> Vec<&Draft> {
+    /// The sites in the order in which they are written: by address where nothing else is needed. `None` where some
+    /// need each other first.
+    pub(super) fn order(&self) -> Option<Vec<&Draft>> {
         let sites: Vec<&Draft> = self.sites.iter().collect();
         let index = |site: &Draft| {
             let start = site.window.start;
@@ -85,10 +86,8 @@ impl Ladder<'_, '_> {
             wishes.extend(loops.filter(|&at| at != entry).map(|at| (at, entry)));
         }
         let count = sites.len();
-        let order = sorted(count, &wishes).or_else(|| sorted(count, &needs));
-        debug_assert!(order.is_some(), "every step kept the sites orderly");
-        let order = order.unwrap_or_else(|| (0..count).collect());
-        order.into_iter().map(|index| sites[index]).collect()
+        let order = sorted(count, &wishes).or_else(|| sorted(count, &needs))?;
+        Some(order.into_iter().map(|index| sites[index]).collect())
     }
 }
 
@@ -123,6 +122,88 @@ fn sorted(count: usize, before: &[(usize, usize)]) -> Option<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::sorted;
+    use crate::flow::{Flow, ModuleContext};
+    use crate::function::Function;
+    use crate::image::Image;
+    use crate::oracle::Folder;
+    use crate::plan::draft::Draft;
+    use crate::plan::ladder::Ladder;
+    use crate::plan::{Allowed, Effects, RefuseReason, Tactic, plan_allowed};
+
+    /// Each return is the end of five bytes, in whose middle a jump stands that leads into the middle of the other
+    /// five. There is no room anywhere else.
+    const CIRCLE: &str = "
+        .globl circle, _start
+        .type circle, @function
+        .type _start, @function
+        circle: mov $39, %eax; syscall
+        cmp $1, %edi; je 3f
+        inc %ecx; 1: je 2f; ret
+        3: inc %edx; 2: jne 1b; ret
+        .size circle, . - circle
+        _start: call circle
+        hlt
+        .size _start, . - _start
+        .section .note.GNU-stack, \"\", @progbits\n";
+
+    /// Calls `check` with what there is to plan [`CIRCLE`].
+    fn with_circle(check: impl FnOnce(&Image<'_>, &ModuleContext<'_>, &Function)) {
+        let folder = Folder::new();
+        let flags = ["-nostdlib", "-static-pie"];
+        let data = folder.build("cc", &flags, &[("circle.s", CIRCLE)]);
+        let image = Image::parse(&data).expect("an ELF image");
+        let mut functions = image.functions().iter();
+        let function = functions.find(|f| f.linkage == "circle");
+        check(
+            &image,
+            &ModuleContext::new(&image),
+            &function.expect("is there"),
+        );
+    }
+
+    const WITHOUT_PUNS: Allowed = Allowed {
+        puns: false,
+        moved_calls: true,
+    };
+
+    #[test]
+    fn sites_that_need_each_other_first_are_not_made() {
+        with_circle(|image, context, function| {
+            let want = Effects {
+                entry: true,
+                exits: true,
+            };
+            let plan = plan_allowed(image, context, function, want, WITHOUT_PUNS);
+            let refused = Some(RefuseReason::BranchIntoWindow);
+            let exits: Vec<_> = plan.exits.iter().map(|exit| exit.outcome.err()).collect();
+            assert_eq!(exits, [refused, refused]);
+            assert_eq!(plan.entry.outcome, Ok(Tactic::Window));
+            assert_eq!(plan.sites.len(), 1);
+        });
+    }
+
+    #[test]
+    fn a_plan_without_an_order_is_refused() {
+        with_circle(|image, context, function| {
+            let flow = Flow::of(image, context, function).expect("has bytes");
+            let mut ladder = Ladder::new(image, context, &flow, WITHOUT_PUNS);
+            for leave in &flow.leaves {
+                let window = leave.at.0 - 4..leave.at.0 + 1;
+                let found = ladder.ground.displace(&window).expect("is safe");
+                assert_eq!(found.strays.len(), 1);
+                ladder.sites.insert(Draft {
+                    window,
+                    tactic: Tactic::Window,
+                    points: Vec::new(),
+                    landing: None,
+                    displaced: found.displaced,
+                    strays: found.strays,
+                });
+            }
+            assert!(ladder.order().is_none());
+            assert_eq!(ladder.into_sites(), None);
+        });
+    }
 
     #[test]
     fn what_must_come_first_does_and_the_rest_ascends() {

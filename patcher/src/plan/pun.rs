@@ -59,20 +59,15 @@ impl Ladder<'_, '_> {
         let Ok(found) = self.ground.displace(window) else {
             return false;
         };
-        let before = self.sites.mark();
-        self.sites.insert(Draft {
+        let draft = Draft {
             window: window.clone(),
             tactic: Tactic::Pun,
             points: point.into_iter().collect(),
             landing: None,
             displaced: found.displaced,
-            strays: found.strays.clone(),
-        });
-        let settled = self.settle(found.strays, strays) && self.is_orderly(before);
-        if !settled {
-            self.sites.roll_back(before);
-        }
-        settled
+            strays: found.strays,
+        };
+        self.attempt(|ladder| ladder.place(draft, strays))
     }
 
     /// Windows shorter than a jump around the instruction at `at`, the longest first: they leave the
