@@ -79,7 +79,7 @@ fn find_syscall(maps: &[Mapping], memory: &Memory) -> Option<Avma> {
 /// Makes system calls on a thread: it is pointed at a `syscall` instruction the process already
 /// has and led over it, all its signals blocked, so that nothing of the program runs. When
 /// dropped, the thread has its signal mask and its registers again. Should we be killed before, it
-/// gets them by itself wherever there is a [`WayBack`].
+/// gets them by itself wherever there is a way back (`way_back.rs`).
 #[derive(Debug)]
 pub struct Remote<'t> {
     thread: &'t mut StoppedThread,

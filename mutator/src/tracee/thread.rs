@@ -7,7 +7,7 @@ use super::calls::{FAULTS, can_be_made_again};
 use super::{TraceeError, sys};
 use crate::process::Tid;
 
-/// A thread in ptrace-stop; [`StoppedThread::resume`] consumes it. Its registers in the kernel are
+/// A thread in ptrace-stop, which resuming consumes. Its registers in the kernel are
 /// at every moment ones it can go on with, so that it does should its tracer be killed; only
 /// [`super::Remote`] borrows them, and leaves a way back.
 #[derive(Debug)]

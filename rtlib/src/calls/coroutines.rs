@@ -1,7 +1,7 @@
 //! Stacks that are left and come back to, on the same thread or on another one: those of coroutines.
 //!
 //! A thread's list has the activations of the stack it was last seen on. When it comes to another one it
-//! parks them ([`super::lot`]), and takes what that one has: from there, or from the list of the thread that
+//! parks them (`lot.rs`), and takes what that one has: from there, or from the list of the thread that
 //! was last there and has not yet been seen elsewhere. So it becomes the writer of their records. Calls
 //! on a stack without a root of its own, such as those of a handler on an alternate stack, stay in the thread's list. Nothing here happens
 //! in a program whose threads keep to one stack each.

@@ -56,7 +56,7 @@ pub fn histogram(index: u32) -> &'static Histogram {
 pub enum For {
     /// A path of its own.
     Path,
-    /// What the further paths of a function share, for which [`SPARE`] is kept.
+    /// What the further paths of a function share, for which some bytes are kept (`SPARE`).
     Overflow,
 }
 

@@ -59,7 +59,7 @@ macro_rules! ways {
         $(#[$doc])*
         ///
         /// It ends the activations whose return address is at `slot` where they are the innermost, at `now`: the thread to
-        /// take the slow path with, else [`DONE`].
+        /// take the slow path with, else `DONE`.
         ///
         /// # Safety
         /// Called by the exit's stub: `slot` is the address of the return address about to be used.

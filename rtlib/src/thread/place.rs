@@ -21,7 +21,7 @@ pub struct Thread {
     /// Where the thread's id stands, from its FS base on: in its control block, or where that is not known in
     /// `tid`. Whoever asks adds its own FS base: then `tid` is its own id only if the place is its own.
     pub tid_from_fs: u64,
-    /// Thread id; [`NOBODY`] until the thread whose place this is has made all of it its own.
+    /// Thread id; `NOBODY` until the thread whose place this is has made all of it its own.
     pub tid: u32,
     _padding: u32,
     /// Top of the private stack, aligned to 16.

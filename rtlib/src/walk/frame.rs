@@ -40,7 +40,7 @@ pub struct Frame {
     pub registers: Registers,
 }
 
-/// A stack as [`Walk::stack`] has it.
+/// Which stack a frame is on, as in [`Walk`](super::Walk).
 #[derive(Clone, Copy)]
 pub struct Stack {
     /// That.

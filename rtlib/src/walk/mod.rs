@@ -1,9 +1,9 @@
-//! The walk over a thread's stack, from the entry of a probed function to the root: at [rsp] stands the return
-//! address, so the canonical frame address (CFA) is rsp + 8 and the function's own unwind rules are never
+//! The walk over a thread's stack, from the entry of a probed function to the root: the return address stands
+//! at `[rsp]`, so the canonical frame address (CFA) is rsp + 8 and the function's own unwind rules are never
 //! needed.
 //!
-//! A walk by rules knows the stack pointer and rbp only, and takes its rules from the cache ([`by_rules`]). The
-//! full walk tracks every callee-saved register and evaluates the unwind tables afresh ([`full`]).
+//! A walk by rules knows the stack pointer and rbp only, and takes its rules from the cache (`by_rules.rs`). The
+//! full walk tracks every callee-saved register and evaluates the unwind tables afresh (`full.rs`).
 
 mod bounds;
 mod buffers;
