@@ -59,7 +59,7 @@ fn a_loop_to_the_entry_is_one_call() {
 }
 
 #[test]
-fn a_loop_to_an_entry_behind_a_landing_marker_is_one_call() {
+fn a_loop_to_an_entry_after_a_landing_marker_is_one_call() {
     let plan = fixed(|a| {
         let mut head = a.create_label();
         a.set_label(&mut head).expect("fresh");
@@ -72,8 +72,8 @@ fn a_loop_to_an_entry_behind_a_landing_marker_is_one_call() {
         a.add(rax, rdx).expect("encodes");
         a.ret().expect("encodes");
     });
-    let behind = plan.function.range.start.plus(4);
-    assert!(plan.sites.iter().any(|s| s.window.start == behind));
+    let entry = plan.function.range.start.plus(4);
+    assert!(plan.sites.iter().any(|s| s.window.start == entry));
 }
 
 /// A landing marker and a short jump, with nothing free after them. The compiler makes that of one function that does

@@ -62,8 +62,8 @@ fn assembled(
     code.ret()?;
     let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
     let assembled = code.assemble_options(TEXT, options)?;
-    let behind = assembled.label_ip(&called)?;
-    let symbols = [("main.f", TEXT, behind - TEXT), (callee, behind, 1)];
+    let callee_at = assembled.label_ip(&called)?;
+    let symbols = [("main.f", TEXT, callee_at - TEXT), (callee, callee_at, 1)];
     Ok(Program {
         file: program::elf(&assembled.inner.code_buffer, &symbols),
         tail: (assembled.label_ip(&tail)?, assembled.label_ip(&ret)?),
@@ -97,7 +97,7 @@ fn with_frame(code: &mut CodeAssembler) -> Assembled {
 }
 
 #[test]
-fn what_recovers_returns_behind_its_code() {
+fn what_recovers_returns_after_its_code() {
     for between in [Between::Nothing, Between::Padding] {
         for name in [DEFERRETURN, "runtime.deferreturn.abi0"] {
             let program = program(with_frame, between, name);

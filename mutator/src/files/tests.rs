@@ -82,6 +82,6 @@ fn what_others_can_change_is_read() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     let read = FileBytes::open(&path).unwrap();
     let file = File::options().write(true).open(&path).unwrap();
-    file.write_all_at(b"behind", 0).unwrap();
+    file.write_all_at(b"after!", 0).unwrap();
     assert_eq!(read.bytes(), b"before");
 }

@@ -74,8 +74,8 @@ fn parse_line(line: &str) -> Option<Mapping> {
 /// Puts an empty heap on the first page after `start` into a list without one.
 pub fn expect_heap(maps: &mut Vec<Mapping>, start: Avma) {
     let start = Avma(start.0.next_multiple_of(PAGE));
-    let behind = maps.partition_point(|m| m.range.start < start);
-    let taken = maps[..behind].last().is_some_and(|m| m.range.end > start);
+    let index = maps.partition_point(|m| m.range.start < start);
+    let taken = maps[..index].last().is_some_and(|m| m.range.end > start);
     if start.0 == 0 || taken || maps.iter().any(|m| m.name == "[heap]") {
         return;
     }
@@ -89,7 +89,7 @@ pub fn expect_heap(maps: &mut Vec<Mapping>, start: Avma) {
         file: (String::new(), 0),
         name: "[heap]".to_owned(),
     };
-    maps.insert(behind, heap);
+    maps.insert(index, heap);
 }
 
 /// Highest address that is ever chosen.

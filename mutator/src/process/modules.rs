@@ -196,8 +196,8 @@ pub fn bias_of(image: &Image<'_>, start: Avma, offset: u64) -> Option<Bias> {
 fn bias_by(segment: &Segment, start: Avma, offset: u64) -> Option<Bias> {
     // The kernel maps whole pages: offset and address agree modulo the page.
     let first = segment.offset.0 & !(abi::PAGE - 1);
-    let behind = segment.offset.0.saturating_add(segment.file_size);
-    if !(first..behind).contains(&offset) {
+    let end = segment.offset.0.saturating_add(segment.file_size);
+    if !(first..end).contains(&offset) {
         return None;
     }
     let svma = segment.range.start.0.wrapping_sub(segment.offset.0);

@@ -307,7 +307,7 @@ impl Locked<'_> {
         stacks: &mut Stacks,
     ) -> Result<Vec<Tid>, SessionError> {
         let code = self.code();
-        let trapped = self.behind_traps();
+        let trapped = self.after_traps();
         let is_inside = |pc: Avma| is_in(&code, pc) || trapped.contains(&pc.0);
         // A trampoline's copy of an original instruction is as good as the original.
         let sites = self.document.functions.iter().flat_map(|f| &f.sites);

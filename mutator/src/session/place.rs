@@ -107,8 +107,8 @@ impl Places {
             if room.is_empty() {
                 continue;
             }
-            let behind = self.stones.range(room.clone()).map(|stone| stone + STONE);
-            let mut tried = std::iter::once(room.start).chain(behind);
+            let next = self.stones.range(room.clone()).map(|stone| stone + STONE);
+            let mut tried = std::iter::once(room.start).chain(next);
             if let Some(stone) = tried.find(|&at| room.contains(&at) && self.is_free(at)) {
                 return Some((stone, true));
             }

@@ -66,7 +66,7 @@ impl Candidate {
             let mut before = functions.range(..end).rev();
             before
                 .next()
-                .is_some_and(|(&at, &behind)| at != own && behind > start)
+                .is_some_and(|(&at, &end)| at != own && end > start)
         })
     }
 

@@ -153,8 +153,8 @@ impl Locked<'_> {
         Ok(true)
     }
 
-    /// Where a thread stands that has met a breakpoint and not been to the handler yet.
-    pub(super) fn behind_traps(&self) -> Vec<u64> {
+    /// The addresses after our breakpoints: where a thread stands that has met one and not been to the handler yet.
+    pub(super) fn after_traps(&self) -> Vec<u64> {
         let sites = self.document.functions.iter().flat_map(|f| &f.sites);
         let traps = sites.filter(|s| s.trap);
         traps.map(|s| s.window.0 + 1).collect()

@@ -187,7 +187,7 @@ impl<'t> Remote<'t> {
         }
         self.thread.borrow(&registers)?;
         if !self.begun {
-            // Behind the registers: with them the thread gives itself the mask it had.
+            // After the registers: with them the thread gives itself the mask it had.
             sys::set_signal_mask(tid, blocked()).map_err(failed)?;
             self.begun = true;
         }

@@ -12,7 +12,7 @@ use std::ops::{Deref, Range};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
-use super::continued::{Behind, Own, is_as_at_entry, tail_call};
+use super::continued::{AfterCall, Own, is_as_at_entry, tail_call};
 use super::graph::{Doubt, Flow};
 use super::height::{Calls, Heights};
 use super::module::ModuleContext;
@@ -62,7 +62,7 @@ struct Followed {
     /// Is the stack aligned at each of its calls, of which there is one?
     is_aligned: bool,
     /// What has been called, with what is after the call.
-    callees: Vec<(Svma, Behind)>,
+    callees: Vec<(Svma, AfterCall)>,
     /// Where it ends, if all before that is sure to be its own.
     end: Option<Svma>,
 }
@@ -490,7 +490,7 @@ fn follow(
     let tail_calls: Vec<Svma> = tail_calls.collect();
     let recipes = recipe::of_heights(image, &flow, &heights, |index| own.is_own[index]);
     let callees = own.calls(&flow);
-    let callees = callees.filter_map(|(call, behind)| Some((callee(call)?, behind)));
+    let callees = callees.filter_map(|(call, after)| Some((callee(call)?, after)));
     Some(Followed {
         verdict: verdict(&flow, &heights, &own),
         recipes,

@@ -40,8 +40,8 @@ impl Own {
             }
             let insn = &flow.insns[index];
             let next = successors(flow, index).filter(|&to| {
-                let is_behind = is_call(insn) && flow.insns[to].ip() == insn.next_ip();
-                !is_behind || is_aligned(heights, index) && (leads_back[to] || returns(insn))
+                let is_after_call = is_call(insn) && flow.insns[to].ip() == insn.next_ip();
+                !is_after_call || is_aligned(heights, index) && (leads_back[to] || returns(insn))
             });
             work.extend(next);
             if flow.is_switch(insn) && !has_switched {
@@ -55,10 +55,13 @@ impl Own {
     }
 
     /// The calls of `flow`, each with what is after it.
-    pub fn calls<'f>(&'f self, flow: &'f Flow) -> impl Iterator<Item = (&'f Instruction, Behind)> {
+    pub fn calls<'f>(
+        &'f self,
+        flow: &'f Flow,
+    ) -> impl Iterator<Item = (&'f Instruction, AfterCall)> {
         let own = flow.insns.iter().zip(&self.is_own);
         let calls = own.filter(|(insn, is_own)| **is_own && is_call(insn));
-        calls.map(|(call, _)| (call, self.behind(flow, call)))
+        calls.map(|(call, _)| (call, self.after_call(flow, call)))
     }
 
     /// Is the stack aligned at each call, of which there is one?
@@ -72,28 +75,28 @@ impl Own {
         !calls.is_empty() && calls.iter().all(|&index| is_aligned(heights, index))
     }
 
-    fn behind(&self, flow: &Flow, call: &Instruction) -> Behind {
+    fn after_call(&self, flow: &Flow, call: &Instruction) -> AfterCall {
         let first = flow
             .insns
             .partition_point(|insn| insn.ip() < call.next_ip());
         let is_padded = flow.insns.get(first).is_some_and(is_padding);
         let next = flow.insns[first..].iter().find(|insn| !is_padding(insn));
         let Some(next) = next.filter(|next| is_padded || next.ip() == call.next_ip()) else {
-            return Behind::Nothing;
+            return AfterCall::Nothing;
         };
         let is_own = flow
             .index_of(next.ip())
             .is_some_and(|index| self.is_own[index]);
         match is_own && !flow.is_target(next.ip()) && !flow.is_mark(next.ip()) {
-            true => Behind::Own,
-            false => Behind::Unclear,
+            true => AfterCall::Own,
+            false => AfterCall::Unclear,
         }
     }
 }
 
 /// What is after a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Behind {
+pub enum AfterCall {
     /// Code of the function that nothing else leads to: the call returns.
     Own,
     /// Nothing of the function: the call does not return.

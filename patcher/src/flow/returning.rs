@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::continued::Behind;
+use super::continued::AfterCall;
 use super::graph::Flow;
 use super::sweep;
 use crate::addr::Svma;
@@ -25,16 +25,18 @@ pub struct Returning {
 
 impl Returning {
     /// Adds a function that leads to a return, and what it calls.
-    pub fn add_sound(&mut self, start: Svma, callees: &[(Svma, Behind)]) {
+    pub fn add_sound(&mut self, start: Svma, callees: &[(Svma, AfterCall)]) {
         self.sound.insert(start);
-        let seen = callees.iter().filter(|callee| callee.1 == Behind::Own);
+        let seen = callees.iter().filter(|callee| callee.1 == AfterCall::Own);
         self.seen.extend(seen.map(|callee| callee.0));
         self.add(callees);
     }
 
     /// Adds what any function calls.
-    pub fn add(&mut self, callees: &[(Svma, Behind)]) {
-        let ending = callees.iter().filter(|callee| callee.1 == Behind::Nothing);
+    pub fn add(&mut self, callees: &[(Svma, AfterCall)]) {
+        let ending = callees
+            .iter()
+            .filter(|callee| callee.1 == AfterCall::Nothing);
         self.ending.extend(ending.map(|callee| callee.0));
     }
 

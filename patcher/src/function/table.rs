@@ -120,7 +120,7 @@ impl<'d> FunctionTable<'d> {
                     let described = fde.filter(|f| f.start == start && f.end <= next);
                     described.map_or(end, |f| f.end.max(end))
                 }
-                None => fde.map_or_else(|| next.min(ends.behind(start)), |f| f.end),
+                None => fde.map_or_else(|| next.min(ends.end_of(start)), |f| f.end),
             };
             let end = end.min(limit);
             if !first.is_label {
@@ -341,7 +341,7 @@ impl Ends {
     }
 
     /// The end of the section that holds `at`; the last address where none does.
-    fn behind(&self, at: Svma) -> Svma {
+    fn end_of(&self, at: Svma) -> Svma {
         let after = self.0.partition_point(|r| r.start <= at);
         let section = after.checked_sub(1).and_then(|i| self.0.get(i));
         section

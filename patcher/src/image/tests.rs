@@ -77,7 +77,7 @@ fn frames_are_found_without_section_headers() {
 }
 
 #[test]
-fn frames_behind_a_terminator_are_found_through_the_index() {
+fn frames_after_a_terminator_are_found_through_the_index() {
     let mut data = std::fs::read(LIBC).unwrap();
     let before: Vec<_> = Image::parse(&data).unwrap().unwind().ranges().collect();
     let offset = {

@@ -29,7 +29,7 @@ impl Ladder<'_, '_> {
                 loop {
                     found.extend(self.windows_from(first, index, len));
                     let start = flow.insns[first].ip();
-                    match self.before(first, at) {
+                    match self.index_before(first, at) {
                         Some(before) if insn.next_ip() - start < len => first = before,
                         _ => break,
                     }
@@ -52,7 +52,7 @@ impl Ladder<'_, '_> {
                         found.push((start..end, Tactic::Window));
                         break;
                     }
-                    let Some(before) = self.before(first, at) else {
+                    let Some(before) = self.index_before(first, at) else {
                         break;
                     };
                     start = flow.insns[before].ip();
@@ -82,10 +82,10 @@ impl Ladder<'_, '_> {
         let mut last = within;
         let mut end = flow.insns[last].next_ip();
         while end - at < len
-            && let Some(behind) = self.behind(last, at)
+            && let Some(after) = self.index_after(last, at)
         {
-            end = flow.insns[behind].next_ip();
-            last = behind;
+            end = flow.insns[after].next_ip();
+            last = after;
         }
         if end - at >= len {
             found.push((at..end, Tactic::Window));
@@ -108,7 +108,7 @@ impl Ladder<'_, '_> {
 
     /// The index of the instruction that ends where the one with the index `first` begins, if a window
     /// around `at` may grow over it. Where the function is in doubt it may not.
-    pub(super) fn before(&self, first: usize, at: u64) -> Option<usize> {
+    pub(super) fn index_before(&self, first: usize, at: u64) -> Option<usize> {
         let flow = self.ground.flow;
         let before = first.checked_sub(1)?;
         let insn = &flow.insns[before];
@@ -117,7 +117,7 @@ impl Ladder<'_, '_> {
     }
 
     /// The same for the one that begins where that with the index `last` ends.
-    pub(super) fn behind(&self, last: usize, at: u64) -> Option<usize> {
+    pub(super) fn index_after(&self, last: usize, at: u64) -> Option<usize> {
         let flow = self.ground.flow;
         let insn = flow.insns.get(last + 1)?;
         let adjoins = flow.insns[last].next_ip() == insn.ip();
@@ -142,7 +142,7 @@ impl Ladder<'_, '_> {
         } = self.ground;
         let end = padding::end(image, context, flow, start);
         if flow.ranges.iter().any(|r| r.end.0 == start) && end > start {
-            return padding::behind(start..end).end;
+            return padding::usable_after(start..end).end;
         }
         // Padding can begin in the function and end after it.
         match flow
@@ -150,7 +150,7 @@ impl Ladder<'_, '_> {
             .iter()
             .find(|r| r.end.0 > start && r.end.0 < end)
         {
-            Some(range) => padding::behind(range.end.0..end).end,
+            Some(range) => padding::usable_after(range.end.0..end).end,
             None => end,
         }
     }

@@ -188,8 +188,8 @@ impl<'a, 'd> Ladder<'a, 'd> {
         let flow = self.ground.flow;
         match leave.kind {
             LeaveKind::FallsThrough => {
-                let behind = flow.insns.partition_point(|i| i.ip() < leave.at.0);
-                flow.insns[..behind]
+                let first = flow.insns.partition_point(|i| i.ip() < leave.at.0);
+                flow.insns[..first]
                     .last()
                     .map_or(leave.at.0, Instruction::ip)
             }

@@ -37,7 +37,7 @@ impl Ladder<'_, '_> {
             .ranges
             .iter()
             .filter(|r| reach.contains(&r.start.0.wrapping_sub(JUMP)))
-            .filter_map(|r| padding::before(image, context, flow, r.start.0));
+            .filter_map(|r| padding::usable_before(image, context, flow, r.start.0));
         own.chain(before).find_map(|padding| {
             // From the end, because an exit before the padding uses its first bytes.
             let last = padding.end.checked_sub(JUMP)?;
@@ -53,10 +53,11 @@ impl Ladder<'_, '_> {
     fn in_sites(&self, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
         self.sites
             .overlapping(reach)
-            .find_map(|site| self.behind_jump(site, window, reach))
+            .find_map(|site| self.left_over(site, window, reach))
     }
 
-    fn behind_jump(&self, site: &Draft, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
+    /// The first place in the window of `site`, after what leads away from there.
+    fn left_over(&self, site: &Draft, window: &Range<u64>, reach: &Range<u64>) -> Option<u64> {
         let used = match site.tactic {
             Tactic::Retarget | Tactic::Pun | Tactic::Trap => return None,
             Tactic::Springboard => SHORT,

@@ -49,7 +49,7 @@ fn arrives(context: &ModuleContext<'_>, flow: &Flow, at: u64) -> bool {
 
 /// The part of the padding after a function's last byte that this function may use. Where there is
 /// room, the last five bytes are left to springboards of the function that follows.
-pub fn behind(padding: Range<u64>) -> Range<u64> {
+pub fn usable_after(padding: Range<u64>) -> Range<u64> {
     if padding.end - padding.start >= REST + JUMP {
         padding.start..padding.end - JUMP
     } else {
@@ -58,9 +58,9 @@ pub fn behind(padding: Range<u64>) -> Range<u64> {
 }
 
 /// The part of the padding before the function at `start` that this function may use: the
-/// counterpart of [`behind`]. None where the code before may run on into the padding, as where one
+/// counterpart of [`usable_after`]. None where the code before may run on into the padding, as where one
 /// entry of hand-written code leads through no-ops to the next.
-pub fn before(
+pub fn usable_before(
     image: &Image<'_>,
     context: &ModuleContext<'_>,
     flow: &Flow,

@@ -92,11 +92,11 @@ impl Ladder<'_, '_> {
                     let padded = self.padded(end).min(start + JUMP - 1);
                     found.extend((end + 1..=padded).map(|end| start..end));
                 }
-                last = self.behind(to, at).filter(|_| way != Grow::Backward);
+                last = self.index_after(to, at).filter(|_| way != Grow::Backward);
             }
             let short = flow.insns[index].next_ip() - start < JUMP;
             first = self
-                .before(from, at)
+                .index_before(from, at)
                 .filter(|_| short && way != Grow::Forward);
         }
         found.sort_by_key(|w| std::cmp::Reverse(w.end - w.start));

@@ -40,9 +40,9 @@ impl Pun {
         let given = given.fold(0u32, |word, byte| word << 8 | u32::from(*byte));
         let lowest = i64::from((given << free) as i32);
         let first = bias.to_avma(self.next).0 as i64 + lowest;
-        let behind = first + (1 << free);
+        let end = first + (1 << free);
         let first = first.max(LOWEST);
-        let behind = behind.min(HIGHEST);
-        (first < behind).then_some(Avma(first as u64)..Avma(behind as u64))
+        let end = end.min(HIGHEST);
+        (first < end).then_some(Avma(first as u64)..Avma(end as u64))
     }
 }

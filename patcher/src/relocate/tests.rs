@@ -26,7 +26,7 @@ fn what_does_not_depend_on_its_address_is_copied() {
 }
 
 #[test]
-fn rip_relative_operands_are_found_behind_an_immediate_as_well() {
+fn rip_relative_operands_are_found_before_an_immediate_as_well() {
     // cmp dword [rip + 0x10], 0x12345678: ten bytes, the displacement at the third
     let form = form_of(&[0x81, 0x3d, 0x10, 0, 0, 0, 0x78, 0x56, 0x34, 0x12]);
     let Form::RipRelative { offset, target, .. } = form else {
@@ -78,7 +78,7 @@ fn what_the_kernel_looks_at_stays() {
 }
 
 #[test]
-fn a_call_through_the_stack_reads_behind_the_pushed_address() {
+fn a_call_through_the_stack_reads_past_the_pushed_address() {
     // call [rsp + 0x7c]: the new displacement needs four bytes.
     let form = form_of(&[0xff, 0x54, 0x24, 0x7c]);
     let Form::CallThrough {

@@ -89,11 +89,11 @@ fn identifiers(linkage: &str) -> impl Iterator<Item = &str> {
         loop {
             rest = &rest[rest.find(|c: char| c.is_ascii_digit())?..];
             let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-            let (len, behind) = rest.split_at(digits);
-            rest = behind;
+            let (len, after) = rest.split_at(digits);
+            rest = after;
             let len = len.parse().ok().filter(|&len: &usize| len > 0);
-            if let Some((word, behind)) = len.and_then(|len| rest.split_at_checked(len)) {
-                rest = behind;
+            if let Some((word, after)) = len.and_then(|len| rest.split_at_checked(len)) {
+                rest = after;
                 return Some(word);
             }
         }

@@ -289,8 +289,8 @@ fn a_call_and_what_it_returns_to() {
     let plan = pointed(build, &[1]);
     assert!(plan.sites[0].ends_in_call());
     let plan = pointed(build, &[2]);
-    let behind = plan.points[0].point.at;
-    assert!(plan.sites.iter().any(|s| s.window.start == behind));
+    let returns_to = plan.points[0].point.at;
+    assert!(plan.sites.iter().any(|s| s.window.start == returns_to));
     pointed(build, &[1, 2]);
     pointed(build, &[0, 1, 2, 3, 4]);
 }
