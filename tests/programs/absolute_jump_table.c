@@ -13,7 +13,7 @@ static long (*const functions[])(long) = {twice, less, more, work};
 /* Leaves through a table with its stack as at the entry. */
 NOINLINE static long leaves(long i, long x) { return functions[i & 3](x); }
 
-/* The same, behind a switch. */
+/* The same, after a switch. */
 NOINLINE long both(long i, long x)
 {
     x += work(x);

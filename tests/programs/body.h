@@ -1,5 +1,5 @@
 /* For programs whose functions are written in assembly: `body NAME` makes two of the instructions of
- * the macro `NAME_body`, which is given their name. `NAME` has the next function right behind it,
+ * the macro `NAME_body`, which is given their name. `NAME` has the next function right after it,
  * `NAME_padded` has padding there, unless PADDING is 0 and there is none anywhere.
  *
  * A row of the table of such a program calls one of them and knows what must come out. */

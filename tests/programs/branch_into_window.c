@@ -96,7 +96,7 @@ __asm__(/* 1 + ... + x */
         ".endm\n"
         "body early_out_pop\n"
 
-        /* x + 3, each entered at +2, behind its first instruction, by the function after it. */
+        /* x + 3, each entered at +2, after its first instruction, by the function after it. */
         ".macro entered_short_body name\n"
         "  xor %eax, %eax\n"
         ".L\\name: lea 3(%rax,%rdi), %rax\n"

@@ -1,13 +1,13 @@
 /* Functions with data among their instructions: constants that are jumped over, of which a decoder
- * that reads on makes instructions that swallow the next ones; tables and constants behind the
+ * that reads on makes instructions that swallow the next ones; tables and constants after the
  * return; a jump into the middle of an instruction. */
 #include "body.h"
 
 #define BOTH(name) function name, name##_padded
 
 BOTH(jumped_over);
-BOTH(behind_return);
-BOTH(table_behind);
+BOTH(after_return);
+BOTH(table_after);
 BOTH(before_entry);
 BOTH(overlapping);
 BOTH(not_code_at_all);
@@ -24,16 +24,16 @@ __asm__(/* x + 0x1234: the first two bytes of the data begin a move of eight byt
         "body jumped_over\n"
 
         /* The same constant at the function's end, which cuts an instruction in two. */
-        ".macro behind_return_body name\n"
+        ".macro after_return_body name\n"
         "  movzwl 2f(%rip), %eax\n"
         "  add %rdi, %rax\n"
         "  ret\n"
         "2: .byte 0x34, 0x12, 0x48, 0xb8\n"
         ".endm\n"
-        "body behind_return\n"
+        "body after_return\n"
 
-        /* A jump table behind the indirect jump, in the text: x, or x + 0x1234 where it is odd. */
-        ".macro table_behind_body name\n"
+        /* A jump table after the indirect jump, in the text: x, or x + 0x1234 where it is odd. */
+        ".macro table_after_body name\n"
         "  mov %rdi, %rax\n"
         "  mov %edi, %ecx\n"
         "  and $1, %ecx\n"
@@ -46,9 +46,9 @@ __asm__(/* x + 0x1234: the first two bytes of the data begin a move of eight byt
         "4: add $0x1234, %rax\n"
         "  ret\n"
         ".endm\n"
-        "body table_behind\n"
+        "body table_after\n"
 
-        /* Data between the symbol and the first instruction: it is called behind that. */
+        /* Data between the symbol and the first instruction: it is called after that. */
         ".macro before_entry_body name\n"
         "  jmp 1f\n"
         "  .byte 0x48, 0xb8, 0xe8\n"
@@ -57,7 +57,7 @@ __asm__(/* x + 0x1234: the first two bytes of the data begin a move of eight byt
         ".endm\n"
         "body before_entry\n"
 
-        /* Jumps behind the first byte of an instruction, which is another one there. */
+        /* Jumps after the first byte of an instruction, which is another one there. */
         ".macro overlapping_body name\n"
         "  mov %rdi, %rax\n"
         "  test $1, %al\n"
@@ -86,7 +86,7 @@ static long thrice(long x, long y) { return x * 3 + y; }
 
 static const struct row rows[] = {
     {"steady", steady, thrice, 1},
-    ROW(jumped_over, plus),  ROW(behind_return, plus), ROW(table_behind, plus_odd),
+    ROW(jumped_over, plus),  ROW(after_return, plus), ROW(table_after, plus_odd),
     ROW(before_entry, plus), ROW(overlapping, plus),   ROW(not_code_at_all, plus),
 };
 

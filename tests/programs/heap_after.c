@@ -1,4 +1,4 @@
-/* A program whose heap the kernel puts right behind it (run without address randomization), and a
+/* A program whose heap the kernel puts right after it (run without address randomization), and a
  * function so small that a jump from it would lead there. Prints `calls small N` and `ok`, or that
  * it got no heap. */
 #include <stdio.h>
@@ -7,9 +7,9 @@
 __asm__(".text\n"
         ".globl small\n.type small, @function\nsmall:\n.cfi_startproc\n"
         "  mov %rdi, %rax\n  ret\n.cfi_endproc\n.size small, . - small\n"
-        ".type behind, @function\nbehind:\n.cfi_startproc\n"
+        ".type after, @function\nafter:\n.cfi_startproc\n"
         "  add %edi, %eax\n" /* 01 f8: 16 MiB or more above */
-        "  nopl 64(%rax)\n  ret\n.cfi_endproc\n.size behind, . - behind\n"
+        "  nopl 64(%rax)\n  ret\n.cfi_endproc\n.size after, . - after\n"
         ".globl large\n.type large, @function\nlarge:\n.cfi_startproc\n"
         "  lea 1(%rdi), %rax\n  nopl 64(%rax)\n  ret\n.cfi_endproc\n.size large, . - large\n");
 

@@ -28,7 +28,7 @@ NOINLINE long work(long n)
 
 static uint8_t *next;
 
-/* `code` with the address of `callee` behind its bytes 48 b8, a `mov rax, imm64`. */
+/* `code` with the address of `callee` after its bytes 48 b8, a `mov rax, imm64`. */
 static unary generate(const uint8_t *code, size_t size, unary callee)
 {
     uint8_t *start = next;

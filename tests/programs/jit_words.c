@@ -1,5 +1,5 @@
 /* Calls `work` from code that it writes at run time, whose frames hold words that are addresses of code which
- * cannot be read: of the vsyscall page, and behind a call in code that has been unmapped since.
+ * cannot be read: of the vsyscall page, and after a call in code that has been unmapped since.
  * Prints `calls work N`. */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -29,7 +29,7 @@ static const uint8_t code[] = {
     0xff, 0xd0,                                   /* call rax */
     0xc9, 0xc3,                                   /* leave; ret */
 };
-enum { TO_WORK = sizeof code - 12, BEHIND_CALL = sizeof code - 2 };
+enum { TO_WORK = sizeof code - 12, AFTER_CALL = sizeof code - 2 };
 
 typedef long (*made)(long, uint64_t);
 
@@ -57,7 +57,7 @@ int main(void)
     sum += early(1, 0);
     munmap(gone, 4096);
     for (long i = 0; i < 100; i++) {
-        sum += late(i, (uint64_t)(uintptr_t)gone + BEHIND_CALL);
+        sum += late(i, (uint64_t)(uintptr_t)gone + AFTER_CALL);
         sum += vsyscall(i, (uint64_t)-10485000);
     }
     printf("sum %ld\ncalls work %ld\n", sum & 0xffff, calls);

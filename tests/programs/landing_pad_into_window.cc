@@ -80,7 +80,7 @@ __asm__(".macro catches name from to pad\n"
         "  ret\n"
         "end may_throw_unaligned\n"
 
-        // The landing pad stands in front of the call, behind the first instruction.
+        // The landing pad stands in front of the call, after the first instruction.
         ".macro pad_to_start_body name\n"
         "  catches \\name, .Lfrom_\\name, .Lto_\\name, .Lpad_\\name\n"
         "  jmp 1f\n"

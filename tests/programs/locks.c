@@ -58,7 +58,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 static void *in_the_allocator(void *unused)
 {
     (void)unused;
-    /* What is left of the heap begins in the page behind this block. */
+    /* What is left of the heap begins in the page after this block. */
     char *last = malloc(LARGE), *end;
     do {
         end = last + malloc_usable_size(last);
@@ -146,7 +146,7 @@ int main(int argc, char **argv)
     void *(*const work_of[])(void *) = {caller, asks_loader, asks_malloc, in_the_loader,
                                         in_the_allocator};
     pthread_t threads[5];
-    /* Making a thread needs memory: who takes the lock comes last, behind who loads. */
+    /* Making a thread needs memory: who takes the lock comes last, after the one that loads. */
     for (int i = 0; i < 5; i++) {
         pthread_create(&threads[i], NULL, work_of[i], NULL);
         while (i == 3 && !in_loader)

@@ -1,6 +1,6 @@
 /* Functions of hand-written code whose instructions depend on where they stand: operands relative
  * to rip, the address of a label of their own, short jumps, loop and jrcxz, beside the entry and
- * beside the exit. The operands lie 1.9 GiB behind the code, and 400 MiB before the code are
+ * beside the exit. The operands lie 1.9 GiB after the code, and 400 MiB before the code are
  * occupied: a trampoline within reach of the code cannot reach the operands.
  *
  *     rip_far
@@ -65,7 +65,7 @@ FUNCTION(own_jump, "leaq 1f(%rip), %rcx\nmovq %rdi, %rax\njmp *%rcx\n.byte 0x0f,
                    "1: addq $3, %rax\nret");
 FUNCTION(own_load, "movl 1f(%rip), %eax\nret\n1: .long 0x01020304");
 
-/* Short jumps in the window of the entry, to within, behind and before it. */
+/* Short jumps in the window of the entry, to within, after and before it. */
 FUNCTION(short_in, "testb $1, %dil\nje 1f\nincl %edi\n1: movq %rdi, %rax\nret");
 FUNCTION(short_out, "xorl %eax, %eax\ntestb $1, %dil\nje 1f\nleaq 5(%rdi), %rax\nret\n"
                     "1: leaq 9(%rdi), %rax\nret");

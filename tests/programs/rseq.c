@@ -4,7 +4,7 @@
  *     rseq [ROUNDS]
  *
  * `count_first` has its sequence at its first instruction, `count_last` at its last ones, and in
- * `count_within` there is room for probes before and behind. Prints `ready`, counts until SIGUSR1,
+ * `count_within` there is room for probes before and after. Prints `ready`, counts until SIGUSR1,
  * or so often in each thread, and prints `calls NAME N`; then `ok` if the sums over all processors
  * are the numbers of calls, or `wrong NAME SUM`. Without ROUNDS it ends on SIGTERM. */
 #include "gate.h"

@@ -44,7 +44,7 @@ static long calls, result;
 
 static void call_work(void)
 {
-    /* Three frames of the same caller, one behind the other, and then none. */
+    /* Three frames of the same caller, one after the other, and then none. */
     for (long i = 0; i < calls; i++)
         result += misled((uint64_t *)(area + SIZE + SIZE / 2), i);
 }

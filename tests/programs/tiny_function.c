@@ -1,4 +1,4 @@
-/* Functions too small for a jump, each with another right behind it whose first bytes end the
+/* Functions too small for a jump, each with another right after it whose first bytes end the
  * displacement of a jump that begins in the small one: `_up` leads to 1.7 GiB above,
  * `_down` to 1.8 GiB below.
  *
@@ -13,7 +13,7 @@
  *     busy      prints `ready`, calls them until SIGUSR1, prints `ok`, awaits SIGTERM
  *
  * With `two`, the functions are two of which the first's jump depends on the second's bytes.
- * Results are compared, those of the functions behind too. Prints `calls NAME N` for each small one.
+ * Results are compared, those of the functions after them too. Prints `calls NAME N` for each small one.
  * With -DLIBRARY all is a shared library for tiny_function_main.c. */
 #include "gate.h"
 #include <stdatomic.h>

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* `before` and `behind` keep paddings away; each of the others is the next one's neighbour. */
+/* `before` and `after` keep paddings away; each of the others is the next one's neighbour. */
 __asm__(".text\n.p2align 4\n"
         ".type before, @function\nbefore:\n.cfi_startproc\n xor %eax, %eax\n ret\n.cfi_endproc\n"
         ".size before, .-before\n"
@@ -23,8 +23,8 @@ __asm__(".text\n.p2align 4\n"
         ".cfi_endproc\n.size tiny_two, .-tiny_two\n"
         ".globl tiny_four\n.type tiny_four, @function\ntiny_four:\n.cfi_startproc\n"
         " mov %rdi, %rax\n ret\n.cfi_endproc\n.size tiny_four, .-tiny_four\n"
-        ".type behind, @function\nbehind:\n.cfi_startproc\n ret\n.cfi_endproc\n"
-        ".size behind, .-behind\n");
+        ".type after, @function\nafter:\n.cfi_startproc\n ret\n.cfi_endproc\n"
+        ".size after, .-after\n");
 
 void tiny_one(void);
 void tiny_two(void);

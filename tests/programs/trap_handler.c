@@ -20,8 +20,8 @@ __asm__(".text\n.p2align 4\n"
         ".cfi_endproc\n.size tiny_two, .-tiny_two\n"
         ".globl tiny_four\n.type tiny_four, @function\ntiny_four:\n.cfi_startproc\n"
         " mov %rdi, %rax\n ret\n.cfi_endproc\n.size tiny_four, .-tiny_four\n"
-        ".type behind, @function\nbehind:\n.cfi_startproc\n ret\n.cfi_endproc\n"
-        ".size behind, .-behind\n");
+        ".type after, @function\nafter:\n.cfi_startproc\n ret\n.cfi_endproc\n"
+        ".size after, .-after\n");
 
 void tiny_one(void);
 void tiny_two(void);

@@ -82,7 +82,7 @@ __asm__(".text\n.p2align 4\n"
         "  ret\n"
         END(cpuid_at_both)
         ".fill 5, 1, 0xcc\n"
-        /* A tail jump of two bytes behind the slow instruction. */
+        /* A tail jump of two bytes after the slow instruction. */
         FUNCTION(copy_then_jump)
         "  lea plus_nine(%rip), %r8\n"
         "  pause\n"
@@ -102,7 +102,7 @@ static int copied(struct worker *worker, uint64_t x,
     const uint8_t *from = worker->from[x & 1];
     if (copy(worker->to, from, x, BYTES) != expected)
         return 0;
-    /* every 61st byte, the last one, and the one behind it */
+    /* every 61st byte, the last one, and the one after it */
     for (int i = 0; i < BYTES; i += 61)
         if (worker->to[i] != from[i])
             return 0;
@@ -269,7 +269,7 @@ static int check_table_to_exit(struct worker *worker, uint64_t x)
 
 uint64_t data_amid(uint64_t n);
 uint64_t data_like_code(uint64_t n);
-uint64_t data_behind(uint64_t n);
+uint64_t data_after(uint64_t n);
 uint64_t data_called_over(uint64_t n);
 
 __asm__(".text\n.p2align 4\n"
@@ -293,13 +293,13 @@ __asm__(".text\n.p2align 4\n"
         "2: ret\n"
         END(data_like_code)
         ".fill 5, 1, 0xcc\n"
-        /* Behind the last instruction, but still within the symbol's size. */
-        FUNCTION(data_behind)
+        /* After the last instruction, but still within the symbol's size. */
+        FUNCTION(data_after)
         "  lea 1f(%rip), %rdx\n"
         "  mov (%rdx, %rdi, 8), %rax\n"
         "  ret\n"
         "1: .quad 0x9090909090909090, 0xc3909090909090c3, 0xcccccccccccccccc, 0x00401f0f00401f0f\n"
-        END(data_behind)
+        END(data_after)
         ".fill 5, 1, 0xcc\n"
         /* Found by the return address of a call. */
         FUNCTION(data_called_over)
@@ -328,12 +328,12 @@ static int check_data_like_code(struct worker *worker, uint64_t x)
     return data_like_code(x & 3) == data[x & 3];
 }
 
-static int check_data_behind(struct worker *worker, uint64_t x)
+static int check_data_after(struct worker *worker, uint64_t x)
 {
     (void)worker;
     static const uint64_t data[] = {0x9090909090909090, 0xc3909090909090c3, 0xcccccccccccccccc,
                                     0x00401f0f00401f0f};
-    return data_behind(x & 3) == data[x & 3];
+    return data_after(x & 3) == data[x & 3];
 }
 
 static int check_data_called_over(struct worker *worker, uint64_t x)
@@ -451,7 +451,7 @@ static const struct {
                 {"enters_shared_body", check_enters_shared_body}}},
     {"table", {{"table_to_head", check_table_to_head}, {"table_to_exit", check_table_to_exit}}},
     {"data", {{"data_amid", check_data_amid}, {"data_like_code", check_data_like_code},
-              {"data_behind", check_data_behind}, {"data_called_over", check_data_called_over}}},
+              {"data_after", check_data_after}, {"data_called_over", check_data_called_over}}},
     {"cold", {{"cold_return", check_cold_return}, {"cold_and_back", check_cold_and_back},
               {"cold_by_hand", check_cold_by_hand}}},
 };

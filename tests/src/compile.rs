@@ -81,8 +81,8 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
     fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));
     // Nor is one whose compiler has been killed to be taken for whole.
     let own = dir.join(format!("{}.building", std::process::id()));
-    // Libraries stand behind what needs them, but Go's flags first.
-    let (before, behind): (&[&str], &[&str]) = match compiler {
+    // Libraries stand after what needs them, but Go's flags first.
+    let (before, after): (&[&str], &[&str]) = match compiler {
         "go" => (flags, &[]),
         _ => (&[], flags),
     };
@@ -92,7 +92,7 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
         .arg(&own)
         .args(before)
         .arg(source)
-        .args(behind)
+        .args(after)
         .env("GOCACHE", work_dir("go-cache"))
         // Fortran's modules are left where the compiler runs.
         .current_dir(&dir)

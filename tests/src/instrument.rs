@@ -268,7 +268,7 @@ impl Driver {
             true => own + "\n",
             false => own,
         };
-        // Behind the program's output comes the summary.
+        // After the program's output comes the summary.
         if (self.read)(&ours.stdout).starts_with(&(self.read)(&self.plain.stdout)) {
             ours.stdout.clone_from(&self.plain.stdout);
         }

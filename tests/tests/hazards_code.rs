@@ -127,7 +127,7 @@ fn patchable_entry() {
         ("-fpatchable-function-entry=5", 5),
         ("-fpatchable-function-entry=5,2", 3),
     ] {
-        // With endbr64 the no-ops stand behind it.
+        // With endbr64 the no-ops stand after it.
         for protection in ["-fcf-protection=none", "-fcf-protection=full"] {
             let program = program_with("starts.c", &[flag, protection]);
             let code = disassembly(&program, "empty");
@@ -293,7 +293,7 @@ fn duplicate_names() {
     target.finish("ok ");
 }
 
-/// The number behind the line that begins with `start`.
+/// The number after the line that begins with `start`.
 fn numbered(printed: &str, start: &str) -> u64 {
     let line = printed.lines().find_map(|l| l.strip_prefix(start));
     line.and_then(|n| n.parse().ok())

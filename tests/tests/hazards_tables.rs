@@ -83,7 +83,7 @@ fn go_switch() {
     println!("{}", found.summary());
     found.assert_like(&plain);
     for path in &mut found.paths {
-        // Behind where goroutines return to, gdb goes on to a word that is no address.
+        // After where goroutines return to, gdb goes on to a word that is no address.
         path.stack.retain(|(module, _)| module != "[unmapped]");
     }
     let scratch = Scratch::new("go-switch");

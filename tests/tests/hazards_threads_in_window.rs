@@ -191,7 +191,7 @@ fn return_into_window() {
     let mut target = Target::start(program("return_into_window.c"), [""; 0]).await_output("ready");
     let before = ProcessState::of(target.pid());
     let instrumented = ["call_first", "call_second", "call_before_pop"];
-    // The second could have a pun, of bytes that belong to the function behind it, which come
+    // The second could have a pun, of bytes that belong to the function after it, which come
     // to be a jump of its own.
     let refused = [
         ("call_short", "call-in-window"),

@@ -166,7 +166,7 @@ fn tiny_function() {
     }
 }
 
-/// The linker's default would put code behind it, which would be a place to jump from.
+/// The linker's default would put code after it, which would be a place to jump from.
 #[test]
 fn at_end_ends_a_page_and_what_is_executable() {
     for path in [linked(&["-pie", "-fPIE"]), linked(&["-no-pie"])] {
@@ -319,15 +319,15 @@ fn tiny_function_whose_jump_depends_on_another() {
     let built = Built::pie();
     let both: &[&str] = &TWO;
     let (first, second) = (&both[..1], &both[1..]);
-    let behind = &["beside_two_of_up"][..];
-    let all = [both, behind].concat();
+    let third = &["beside_two_of_up"][..];
+    let all = [both, third].concat();
     let cases: [Depending; 6] = [
         (&["through"], both, first, second),
         (first, second, first, second),
         (second, first, second, first),
-        (second, behind, second, behind),
-        (behind, second, behind, second),
-        (&["through"], &all, &[TWO[0], behind[0]], second),
+        (second, third, second, third),
+        (third, second, third, second),
+        (&["through"], &all, &[TWO[0], third[0]], second),
     ];
     for (there, added, inside, outside) in cases {
         let mut target = built.start(&["wait", "two"]);
@@ -391,7 +391,7 @@ fn tiny_functions_removed_in_any_order() {
 fn tiny_function_where_the_heap_will_be() {
     for flag in ["-pie", "-no-pie"] {
         let mode = if flag == "-pie" { "-fPIE" } else { "-fno-pie" };
-        let program = program_with("heap_behind.c", &[flag, mode]);
+        let program = program_with("heap_after.c", &[flag, mode]);
         let plain = Run::new("setarch").arg("-R").arg(&program).run().expect(0);
         let scratch = Scratch::new("heap");
         let file = scratch.file("p.json");

@@ -221,7 +221,7 @@ fn breakpoint_before() {
         .open(format!("/proc/{pid}/mem"));
     let memory = memory.expect("root");
     let mut original = [0];
-    // Behind the first instruction, where no call comes before it is gone again: the program is stopped.
+    // After the first instruction, where no call comes before it is gone again: the program is stopped.
     stop(&target);
     memory.read_exact_at(&mut original, at).expect("mapped");
     memory.write_all_at(&[0xcc], at).expect("written");

@@ -463,7 +463,7 @@ fn data_in_code() {
     let functions = [
         (0, "data_amid"),
         (1, "data_like_code"),
-        (2, "data_behind"),
+        (2, "data_after"),
         (3, "data_called_over"),
     ];
     let scratch = Scratch::new("data");

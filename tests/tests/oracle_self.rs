@@ -16,7 +16,7 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 
-/// The number behind `calls` in a program's output.
+/// The number after `calls` in a program's output.
 fn own_count(stdout: &str) -> u64 {
     let mut words = stdout.split_whitespace();
     words

@@ -61,7 +61,7 @@ pub struct Parameters {
     pub folds: AtomicU64,
     /// 1 where verifying finds every remembered walk wrong, to see that it does verify.
     pub distrust: AtomicU64,
-    /// Bytes behind the FS base where the thread id stands (32 bit), or -1 where it is not known.
+    /// Bytes from the FS base to the thread id (32 bit), or -1 where it is not known.
     pub tid_offset: AtomicI32,
     /// 0 where the word at %fs:0 is the FS base, 1 where `rdfsbase` must tell it.
     pub rdfsbase: AtomicU32,

@@ -52,7 +52,7 @@ pub struct Calls {
     pub home: u64,
     /// The stack that the list is of; 0 where that is the first one, or not known.
     pub(super) current: u64,
-    /// The bottom of the list, which has no activation: the first of [`ACTIVATIONS`] that lie behind each other.
+    /// The bottom of the list, which has no activation: the first of [`ACTIVATIONS`] that lie one after the other.
     pub(super) bottom: *mut Activation,
     /// How many of those have been linked.
     linked: u64,
@@ -436,7 +436,7 @@ pub unsafe fn has_room(calls: *mut Calls) -> bool {
     }
 }
 
-/// Links some more of the first activations behind the innermost, which is the list's last; false where all
+/// Links some more of the first activations after the innermost, which is the list's last; false where all
 /// are linked.
 ///
 /// # Safety

@@ -1,6 +1,6 @@
 //! Calls on stacks that no thread is on: those of coroutines that are parked.
 //!
-//! What a parked stack has is a chain of copies of its activations, the outermost first, behind a head that
+//! What a parked stack has is a chain of copies of its activations, the outermost first, after a head that
 //! stands in a hash table under what the stack is known by.
 
 use core::mem::size_of;
@@ -116,7 +116,7 @@ impl Lot {
         self.free.store(first, Ordering::Relaxed);
     }
 
-    /// Puts a chain where [`Lot::remove`] finds it, behind what is there already; one that there is no memory
+    /// Puts a chain where [`Lot::remove`] finds it, after what is there already; one that there is no memory
     /// for is lost.
     pub fn insert(&self, stack: u64, chain: Chain) {
         if chain.is_empty() {

@@ -72,7 +72,7 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
         if is_restorer(&range, pc) {
             return Some(Rule::Full);
         }
-        // A root may be no address behind a call: goroutines return to one.
+        // A root may be no address after a call: goroutines return to one.
         return match published::rule_of(&range, pc) {
             Some(Rule::Root) => {
                 if !is_after_call(&range, pc) {

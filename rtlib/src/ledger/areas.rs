@@ -72,7 +72,7 @@ impl For {
     }
 }
 
-/// The index of a new node; `None` where the area or the memory behind it is used up.
+/// The index of a new node; `None` where the area or the memory that backs it is used up.
 pub fn take_node(what: For) -> Option<u32> {
     let (used, stride) = (&header().nodes_used, size_of::<Node>() as u64);
     take(AREA_NODES, used, stride, what.spare(), |_| Some(()))

@@ -146,7 +146,7 @@ fn add_closed<const GROW: bool, const TAIL: bool>(
 #[inline(always)]
 fn timer(record: &RecordHead, number: usize) -> &RecordTimer {
     let head: *const RecordHead = record;
-    // SAFETY: a record is its head and `timers` timers behind it, by the segment's layout.
+    // SAFETY: a record is its head and `timers` timers after it, by the segment's layout.
     unsafe {
         &*head
             .byte_add(size_of::<RecordHead>() + number * size_of::<RecordTimer>())

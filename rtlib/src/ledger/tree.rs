@@ -105,7 +105,7 @@ fn descend(len: usize, frame: impl Fn(usize) -> u64, root: u32) -> (u32, usize) 
 }
 
 fn look_up(parent: u32, key: u64) -> Option<u32> {
-    // Of a deep path, whose nodes lie one behind the other, this finds them in that order, where the hash
+    // Of a deep path, whose nodes lie one after the other, this finds them in that order, where the hash
     // table leads all over memory.
     let likely = node(parent).likely.load(Ordering::Acquire);
     if likely != 0 && node(likely).key.load(Ordering::Relaxed) == key {

@@ -92,7 +92,7 @@ pub fn maps_seen() -> u64 {
     table_of_maps().map_or(0, |(head, _)| head.seen_tsc.load(Ordering::Relaxed))
 }
 
-/// The next item, with `spare` bytes behind it that are backed by memory too, and what `prepare` gets
+/// The next item, with `spare` bytes after it that are backed by memory too, and what `prepare` gets
 /// ready up to the byte where those end. An item counts as used only then: the command reads all that do, and reading
 /// a page that cannot be had is SIGBUS as well.
 pub fn take(

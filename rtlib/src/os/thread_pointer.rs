@@ -1,4 +1,4 @@
-//! Which thread is running, as far as its FS base and what stands behind that tell.
+//! Which thread is running, as far as its FS base and what stands at an offset from that tell.
 
 use core::sync::atomic::Ordering;
 

@@ -47,7 +47,7 @@ const _: () = assert!(FIRST_ARGUMENT as usize == SLOT - 3 * 8);
 /// The direction flag in rflags.
 const DIRECTION: u32 = 1 << 10;
 
-/// Bytes from the function id to the way back, which is behind the call that came here: it stands in
+/// Bytes from the function id to the way back, which is after the call that came here: it stands in
 /// the four last bytes of the hook's `mov eax, ID`, and the call has six.
 const ID: usize = 10;
 

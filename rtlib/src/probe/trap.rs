@@ -43,7 +43,7 @@ const SI_CODE: usize = 8;
 pub unsafe extern "C" fn ipath_trap_handler() {
     naked_asm!(
         "mov rax, [rdx + {rip}]",
-        "dec rax", // the breakpoint is behind the thread
+        "dec rax", // the thread stands after the breakpoint
         "movabs rcx, {hash}",
         "imul rcx, rax",
         "shr rcx, {shift}",

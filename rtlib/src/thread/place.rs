@@ -83,8 +83,8 @@ const _: () = assert!(
 /// `thread` came from [`super::registry::current`].
 #[inline(always)]
 pub unsafe fn is_same(thread: *mut Thread) -> bool {
-    // SAFETY: places stay valid; the calling thread has the FS base, behind which the command has found the id of
-    // every thread.
+    // SAFETY: places stay valid; the calling thread has the FS base, and at an offset from it the command has found the
+    // id of every thread.
     unsafe {
         let at = fs_base().wrapping_add((*thread).tid_from_fs) as *const u32;
         at.read_volatile() == (&raw const (*thread).tid).read_volatile()
@@ -127,7 +127,7 @@ pub(super) fn at(base: u64) -> *mut Thread {
 #[inline(never)]
 pub(super) fn fill(base: u64, index: u32) {
     let thread = at(base);
-    // SAFETY: the parts lie behind each other in memory mapped above, zeroed, all of it ours;
+    // SAFETY: the parts lie one after the other in memory mapped above, zeroed, all of it ours;
     // sizes are multiples of 8, so every part is aligned.
     unsafe {
         (*thread).tid = NOBODY;

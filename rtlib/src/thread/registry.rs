@@ -30,7 +30,7 @@ struct Slot {
     thread: AtomicU64,
 }
 
-/// Key of a slot that had a thread: what is looked for may stand behind it. No FS base is as high.
+/// Key of a slot that had a thread: what is looked for may stand after it. No FS base is as high.
 const LEFT: u64 = u64::MAX;
 
 const SLOTS: usize = 2 * MAX_THREADS;
@@ -105,7 +105,7 @@ impl Registry {
             return;
         };
         slot.key.store(LEFT, Ordering::Release);
-        // Where nothing stands behind it, nothing needs to be looked for beyond it.
+        // Where nothing stands after it, nothing needs to be looked for beyond it.
         let mut at =
             (ptr::from_ref(slot) as usize - self.slots.as_ptr() as usize) / size_of::<Slot>();
         while self.slots[(at + 1) % SLOTS].key.load(Ordering::Relaxed) == 0
@@ -136,8 +136,8 @@ pub fn current() -> *mut Thread {
     if thread.is_null() {
         return thread;
     }
-    // SAFETY: places stay valid; whoever has this FS base has its id behind it where the command has found every
-    // thread's. Another place's owner has another.
+    // SAFETY: places stay valid; whoever has this FS base has its id at an offset from it where the command has
+    // found every thread's. Another place's owner has another.
     unsafe {
         let is_own = match tid_offset() {
             Some(offset) => {
@@ -366,7 +366,7 @@ fn move_first() -> bool {
 #[inline(never)]
 fn find_ended(among_all: bool) {
     const FEW: usize = 8;
-    // Without its id behind the FS base, a thread whose place has been given away would not know.
+    // Without its id at an offset from the FS base, a thread whose place has been given away would not know.
     let can_tell = tid_offset().is_some() && sys::may_call();
     let is_wanted = among_all || ipath_parameters.threads_apart.load(Ordering::Relaxed) == 0;
     if !can_tell || !is_wanted {
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_been_removed_does_not_hide_what_is_behind_it() {
+    fn what_has_been_removed_does_not_hide_what_is_after_it() {
         static REGISTRY: Registry = Registry::new();
         let thread = |n: u64| n as *mut Thread;
         let mut there: std::collections::BTreeMap<u64, u64> = Default::default();

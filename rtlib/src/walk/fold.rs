@@ -2,7 +2,7 @@
 //!
 //! From the root on, each return address that already stands on the path takes the path back to where
 //! it stands, so that in the end each is there once. What is left is a path the program could have taken
-//! by itself: behind each call site comes one of a function that it has called, and the innermost call
+//! by itself: after each call site comes one of a function that it has called, and the innermost call
 //! site stays what it was.
 //!
 //! ```text

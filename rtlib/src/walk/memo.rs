@@ -55,10 +55,10 @@ pub struct Read {
     pub value: u64,
 }
 
-/// A piece of a walk to its end; its reads stand behind it.
+/// A piece of a walk to its end; its reads follow it.
 #[repr(C)]
 pub struct Run {
-    /// Behind the last read.
+    /// After the last read.
     end: *const Read,
     /// Which stack the walk was on, see [`super::outcome::Walk`].
     pub stack: u64,
@@ -187,7 +187,7 @@ impl Memo {
     pub unsafe fn find(&self, function: InEpoch, slot: u64) -> Result<&Run, Miss> {
         let mut key = Key(slot, function.0);
         let mut matched = 0;
-        // SAFETY: runs lie in the arena, their reads behind them; what is read of the stack is what
+        // SAFETY: runs lie in the arena, each before its reads; what is read of the stack is what
         // a walk would read.
         unsafe {
             'runs: loop {

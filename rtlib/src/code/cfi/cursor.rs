@@ -24,7 +24,7 @@ impl Region {
         self.start
     }
 
-    /// Address behind the last byte.
+    /// Address after the last byte.
     pub fn end(self) -> u64 {
         self.end
     }
@@ -177,7 +177,7 @@ impl Cursor {
     }
 
     /// A pointer in the encoding given, `data` being the base of data-relative ones. The indirect
-    /// bit is ignored: no caller wants the value behind a personality's slot.
+    /// bit is ignored: no caller wants the value that a personality's pointer leads to.
     pub fn pointer(&mut self, kind: u8, data: u64) -> Option<u64> {
         use encoding as e;
         if kind == e::OMIT {

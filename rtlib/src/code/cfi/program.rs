@@ -81,7 +81,7 @@ pub fn row_at(fde: &Fde, pc: u64) -> Option<Row> {
 }
 
 impl Machine {
-    /// Runs instructions until they end or describe what lies behind the target address.
+    /// Runs instructions until they end or describe what lies after the target address.
     fn run(&mut self, mut c: Cursor) -> Option<()> {
         while !c.is_empty() {
             let byte = c.u8()?;

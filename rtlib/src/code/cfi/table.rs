@@ -11,7 +11,7 @@ use super::cursor::{AHEAD, Cursor, Region};
 pub struct Fde {
     /// First address covered.
     pub start: u64,
-    /// Address behind the last one covered.
+    /// Address after the last one covered.
     pub end: u64,
     /// Whether the frame is one a signal handler returns into: its pc is no return address.
     pub signal_frame: bool,
@@ -138,7 +138,7 @@ fn parse(region: Region, at: u64) -> Option<Fde> {
     })
 }
 
-/// The bytes of the entry at `at` behind its length.
+/// The bytes of the entry at `at` after its length.
 fn entry_body(region: Region, at: u64) -> Option<Cursor> {
     const LENGTH_IS_64_BIT: u32 = 0xffff_ffff;
     let mut c = region.cursor(at)?;
