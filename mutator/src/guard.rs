@@ -14,23 +14,23 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const MOST: usize = 2048;
 const PAGE: usize = abi::PAGE as usize;
 
-/// The range of a map; zeroes where there is none.
-struct Slot {
+/// A map that is watched; zeroes where there is none.
+struct Watched {
     start: AtomicUsize,
     end: AtomicUsize,
     /// Pages that have been replaced.
     cut: AtomicUsize,
 }
 
-static SLOTS: [Slot; MOST] = [const {
-    Slot {
+static WATCHED: [Watched; MOST] = [const {
+    Watched {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         cut: AtomicUsize::new(0),
     }
 }; MOST];
 
-/// No address: the slot is being filled.
+/// No address: what is watched is being written down.
 const TAKEN: usize = 1;
 
 /// A range of addresses that is watched for as long as this lives, which must end before the map does: what the
@@ -46,28 +46,28 @@ impl Watch {
     /// the file can be cut.
     pub(crate) unsafe fn over(start: *const u8, len: usize) -> io::Result<Option<Self>> {
         install()?;
-        let take = |s: &Slot| s.start.compare_exchange(0, TAKEN, Acquire, Relaxed).is_ok();
-        let Some(slot) = SLOTS.iter().position(take) else {
+        let take = |s: &Watched| s.start.compare_exchange(0, TAKEN, Acquire, Relaxed).is_ok();
+        let Some(index) = WATCHED.iter().position(take) else {
             return Ok(None);
         };
-        let place = &SLOTS[slot];
+        let watched = &WATCHED[index];
         let start = start as usize;
-        place.cut.store(0, Relaxed);
+        watched.cut.store(0, Relaxed);
         let end = start.saturating_add(len).next_multiple_of(PAGE);
-        place.end.store(end, Relaxed);
-        place.start.store(start, Release);
-        Ok(Some(Self(slot)))
+        watched.end.store(end, Relaxed);
+        watched.start.store(start, Release);
+        Ok(Some(Self(index)))
     }
 
     /// True if a part of it that was touched was not there.
     pub(crate) fn is_cut(&self) -> bool {
-        SLOTS[self.0].cut.load(Acquire) > 0
+        WATCHED[self.0].cut.load(Acquire) > 0
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        SLOTS[self.0].start.store(0, Release);
+        WATCHED[self.0].start.store(0, Release);
     }
 }
 
@@ -105,11 +105,11 @@ extern "C" fn on_sigbus(
 ) {
     // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO.
     let at = unsafe { (*info).si_addr() } as usize;
-    let holds = |s: &&Slot| {
+    let holds = |s: &&Watched| {
         let start = s.start.load(Acquire);
         start > TAKEN && start <= at && at < s.end.load(Relaxed)
     };
-    let Some(slot) = SLOTS.iter().find(holds) else {
+    let Some(watched) = WATCHED.iter().find(holds) else {
         // SAFETY: `BEFORE` was written before this handler was installed. The instruction is executed again
         // and meets what there was before.
         unsafe {
@@ -121,7 +121,7 @@ extern "C" fn on_sigbus(
         };
         return;
     };
-    slot.cut.fetch_add(1, Release);
+    watched.cut.fetch_add(1, Release);
     let page = (at & !(PAGE - 1)) as *mut libc::c_void;
     // SAFETY: errno belongs to this thread; the page lies in a map that is watched, and is only read or holds atomics.
     unsafe {

@@ -71,7 +71,7 @@ fn ifunc_of_a_running_program() {
 
 #[test]
 fn an_ifunc_that_has_never_been_called() {
-    // Its slot waits for the first call: the resolver itself is asked, and the target runs on.
+    // Its word waits for the first call: the resolver itself is asked, and the target runs on.
     let program = program_with("busy.c", &["-Wl,-z,lazy", "-lm"]);
     let target = Target::start(&program, ["2", "60"]).await_output("ready");
     let pid = target.pid().to_string();

@@ -1,4 +1,4 @@
-//! The session document: what commands tell each other, as JSON in two slots of the segment, of
+//! The session document: what commands tell each other, as JSON in two areas of the segment, of
 //! which one is always whole.
 
 use std::collections::BTreeMap;
@@ -299,8 +299,8 @@ impl Document {
 }
 
 impl Segment {
-    fn document_area(&self, slot: u64) -> (usize, u64) {
-        let area = if slot == 0 {
+    fn document_area(&self, turn: u64) -> (usize, u64) {
+        let area = if turn == 0 {
             AREA_DOCUMENT_0
         } else {
             AREA_DOCUMENT_1

@@ -23,7 +23,7 @@ pub struct Shape {
 
 /// Journal entries: several patches for each of the most functions a session holds.
 const JOURNAL: u64 = 1 << 18;
-/// Bytes of each slot of the document.
+/// Bytes of each area of the document.
 pub(super) const DOCUMENT: u64 = 64 << 20;
 /// Bytes that are kept for a document to grow.
 pub(super) const DOCUMENT_SPARE: u64 = 64 << 10;

@@ -171,7 +171,7 @@ impl Locked<'_> {
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
         let own = bytes
             .chunks_exact(16)
-            .map(|slot| (word(&slot[..8]), word(&slot[8..])));
+            .map(|mapping| (word(&mapping[..8]), word(&mapping[8..])));
         // The target's to write to.
         let is_whole = |m: &(u64, u64)| {
             let pages = m.0.is_multiple_of(PAGE) && m.1.is_multiple_of(PAGE);

@@ -1,7 +1,7 @@
 //! Indirect functions (STT_GNU_IFUNC): the symbol is a resolver, which the loader calls to find the
 //! implementation that suits the machine. What a user means by the name is that implementation.
 //!
-//! It is looked for where the program itself has it: in the slots that the loader has filled
+//! It is looked for where the program itself has it: in the words that the loader has filled
 //! (psABI 4.4.1, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT and R_X86_64_GLOB_DAT). Where all of them
 //! wait for the first call, a thread of the program calls the resolver, as gdb has it called.
 
@@ -34,11 +34,11 @@ pub fn resolve(
     if !selection.candidates.iter().any(is_indirect) {
         return Ok(());
     }
-    let slots = Slots::read(modules, space.memory());
+    let filled = Filled::read(modules, space.memory());
     // Of several versions of a name, the ones that the program has not bound are not meant.
     let indirect = selection.candidates.iter().filter(|c| is_indirect(c));
     let bound: HashSet<(usize, String)> = indirect
-        .filter(|c| !inside(modules, c, &slots.values(c)).is_empty())
+        .filter(|c| !inside(modules, c, &filled.values(c)).is_empty())
         .map(|c| (c.module, c.name.clone()))
         .collect();
     let may_ask = is_initialized(space.process(), stopped.is_some());
@@ -48,7 +48,7 @@ pub fn resolve(
             resolved.push(candidate);
             continue;
         }
-        let mut values = slots.values(&candidate);
+        let mut values = filled.values(&candidate);
         let mut targets = inside(modules, &candidate, &values);
         if targets.is_empty() && bound.contains(&(candidate.module, candidate.name.clone())) {
             continue;
@@ -138,17 +138,17 @@ fn implementation(candidate: &Candidate, at: Avma) -> Option<Function> {
     })
 }
 
-/// What the loader has filled in.
-struct Slots {
+/// The words that the loader has filled in.
+struct Filled {
     /// For a resolver by its address: what it has answered.
     by_resolver: Vec<(Avma, Avma)>,
     /// For a symbol's name: where it leads.
     by_name: Vec<(String, Avma)>,
 }
 
-impl Slots {
+impl Filled {
     fn read(modules: &[Module], memory: &Memory) -> Self {
-        let mut slots = Self {
+        let mut filled = Self {
             by_resolver: Vec::new(),
             by_name: Vec::new(),
         };
@@ -160,10 +160,10 @@ impl Slots {
                 continue;
             };
             if let Ok(elf) = Elf::parse(image.image.data()) {
-                slots.add(&elf, module, bias, memory);
+                filled.add(&elf, module, bias, memory);
             }
         }
-        slots
+        filled
     }
 
     fn add(&mut self, elf: &Elf<'_>, module: &Module, bias: Bias, memory: &Memory) {
@@ -178,7 +178,7 @@ impl Slots {
             Some(_) => dynamic.collect(),
             None => sections.collect(),
         };
-        // A part of a file that is mapped a second time has no slots.
+        // A part of a file that is mapped a second time has no such words.
         let is_mapped = |r: &Reloc| module.range.contains(&at(r.r_offset));
         for relocation in relocations.into_iter().filter(is_mapped) {
             let Ok(value) = memory.read_word(at(relocation.r_offset)) else {
@@ -201,7 +201,7 @@ impl Slots {
         }
     }
 
-    /// What the slots for a resolver hold.
+    /// What the words for a resolver hold.
     fn values(&self, candidate: &Candidate) -> HashSet<Avma> {
         let function = &candidate.plan.function;
         let resolver = candidate.bias.to_avma(function.range.start);
@@ -214,7 +214,7 @@ impl Slots {
     }
 }
 
-/// What of these addresses is code of the module the resolver is in: a slot that waits for the
+/// What of these addresses is code of the module the resolver is in: a word that waits for the
 /// first call leads back into its own module.
 fn inside(modules: &[Module], candidate: &Candidate, values: &HashSet<Avma>) -> Vec<Avma> {
     let code = &modules[candidate.module].code;

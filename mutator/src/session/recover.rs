@@ -89,12 +89,12 @@ impl Locked<'_> {
         let journal = Journal(&self.segment);
         let table = self.symbol(SYMBOL_FUNCTIONS)?;
         let functions = &self.document.functions;
-        let slots = read(self.space.memory(), table, 8 * functions.len())?;
+        let states = read(self.space.memory(), table, 8 * functions.len())?;
         let standing = journal.standing()?;
         let mut broken = Vec::new();
         for (id, function) in functions.iter().enumerate() {
-            let slot = slots[8 * id..8 * id + 4].try_into();
-            let generation = slot.map_or(0, u32::from_le_bytes);
+            let state = states[8 * id..8 * id + 4].try_into();
+            let generation = state.map_or(0, u32::from_le_bytes);
             let patches = || function.sites.iter().flat_map(|s| &s.patches);
             let is_whole = if function.active {
                 let mut written = true;

@@ -57,22 +57,22 @@ impl Locked<'_> {
         let table = self.symbol(SYMBOL_TRAPS)?;
         let bytes = read(self.space.memory(), table, TRAP_SLOTS * 16)?;
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
-        let slots = bytes.chunks_exact(16);
-        let mut addresses: Vec<u64> = slots.map(|slot| word(&slot[..8])).collect();
+        let known = bytes.chunks_exact(16);
+        let mut addresses: Vec<u64> = known.map(|trap| word(&trap[..8])).collect();
         let used = addresses.iter().filter(|&&a| a != 0).count();
-        // Looking up what is not there ends at a free slot.
+        // Looking up what is not there ends at a free bucket.
         if used + traps.len() > TRAP_SLOTS * 3 / 4 {
             return Err(SessionError::TooMany);
         }
         let mut writes = Vec::new();
         for site in traps {
             let address = site.window.0;
-            let mut slot = trap_slot(address);
-            while addresses[slot] != 0 && addresses[slot] != address {
-                slot = (slot + 1) % TRAP_SLOTS;
+            let mut bucket = trap_slot(address);
+            while addresses[bucket] != 0 && addresses[bucket] != address {
+                bucket = (bucket + 1) % TRAP_SLOTS;
             }
-            addresses[slot] = address;
-            let at = table.plus(slot as u64 * 16);
+            addresses[bucket] = address;
+            let at = table.plus(bucket as u64 * 16);
             let leads_to = site.trampoline.0.to_le_bytes();
             writes.push((at.plus(ADDRESS), leads_to.to_vec()));
             writes.push((at, address.to_le_bytes().to_vec()));

@@ -29,9 +29,9 @@ impl Locked<'_> {
             }
             let generation = if on { function.generation } else { 0 };
             let flags = function.flags();
-            let mut slot = generation.to_le_bytes().to_vec();
-            slot.extend(flags.to_le_bytes());
-            writes.push((table.plus(8 * id as u64), slot));
+            let mut state = generation.to_le_bytes().to_vec();
+            state.extend(flags.to_le_bytes());
+            writes.push((table.plus(8 * id as u64), state));
         }
         self.write_own(&writes)
     }

@@ -115,13 +115,15 @@ fn moves_as_stated(
 fn is_saving(insn: &Instruction, height: i64) -> bool {
     match insn.mnemonic() {
         Mnemonic::Push => insn.op0_register() == Register::RBP && height == 0,
-        Mnemonic::Mov => insn.op1_register() == Register::RBP && is_slot(insn, height),
+        Mnemonic::Mov => {
+            insn.op1_register() == Register::RBP && is_below_return_address(insn, height)
+        }
         _ => false,
     }
 }
 
 /// Is the memory operand the word right below the return address?
-fn is_slot(insn: &Instruction, height: i64) -> bool {
+fn is_below_return_address(insn: &Instruction, height: i64) -> bool {
     insn.memory_base() == Register::RSP
         && insn.memory_index() == Register::None
         && insn.memory_displacement64() as i64 == height - WORD

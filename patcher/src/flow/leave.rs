@@ -221,7 +221,7 @@ pub fn unnamed_parts(
     parts
 }
 
-/// Is `at` a linkage table's stub, `jmp [rip + slot]`? One unwind entry covers the whole table.
+/// Is `at` a linkage table's stub, `jmp [rip + entry]`? One unwind entry covers the whole table.
 fn is_stub(image: &Image<'_>, at: Svma) -> bool {
     let mut insn = sweep::one(image, at);
     if insn.is_some_and(|i| is_landing_marker(&i)) {

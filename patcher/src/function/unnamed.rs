@@ -61,7 +61,7 @@ fn insns<'d>(file: &ElfFile<'d>, range: &Range<Svma>) -> impl Iterator<Item = In
 }
 
 /// True if a linkage table starts there, in a file without section headers. Its stubs begin with
-/// `jmp [rip + slot]`, the table as a whole with a push and such a jump.
+/// `jmp [rip + entry]`, the table as a whole with a push and such a jump.
 fn starts_as_plt(file: &ElfFile<'_>, range: &Range<Svma>) -> bool {
     let jumps = |i: &Instruction| {
         i.flow_control() == FlowControl::IndirectBranch && i.is_ip_rel_memory_operand()

@@ -1,5 +1,5 @@
-//! Names for the linkage stubs: a stub jumps through a slot, a relocation fills the slot with the
-//! address of a symbol (System V ABI, x86-64 supplement, 5.2).
+//! Names for the linkage stubs: a stub jumps through an entry of the global offset table, which
+//! a relocation fills with the address of a symbol (System V ABI, x86-64 supplement, 5.2).
 
 use goblin::elf::section_header::{SHT_DYNSYM, SHT_RELA, SHT_SYMTAB};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
@@ -7,24 +7,24 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 use crate::addr::Svma;
 use crate::elf::{ElfFile, Section, c_str, file_range};
 
-/// The slots of an image, by address.
+/// What the entries of an image's global offset table lead to, by the address of the entry.
 pub(crate) struct Plt<'d> {
-    slots: Vec<(Svma, &'d str)>,
+    entries: Vec<(Svma, &'d str)>,
 }
 
 impl<'d> Plt<'d> {
     pub(crate) fn new(file: &ElfFile<'d>) -> Self {
-        let mut slots = Vec::new();
+        let mut entries = Vec::new();
         for section in file
             .sections()
             .iter()
             .filter(|s| s.header.sh_type == SHT_RELA)
         {
-            slots.extend(relocated(file, section).unwrap_or_default());
+            entries.extend(relocated(file, section).unwrap_or_default());
         }
-        slots.sort_unstable();
-        slots.dedup_by_key(|s| s.0);
-        Self { slots }
+        entries.sort_unstable();
+        entries.dedup_by_key(|e| e.0);
+        Self { entries }
     }
 
     /// What the stub at `at` jumps to.
@@ -43,16 +43,16 @@ impl<'d> Plt<'d> {
         if jump.mnemonic() != Mnemonic::Jmp || jump.op0_kind() != OpKind::Memory {
             return None;
         }
-        let slot = Svma(
+        let entry = Svma(
             jump.is_ip_rel_memory_operand()
                 .then(|| jump.memory_displacement64())?,
         );
-        let index = self.slots.binary_search_by_key(&slot, |s| s.0).ok()?;
-        Some(self.slots[index].1)
+        let index = self.entries.binary_search_by_key(&entry, |e| e.0).ok()?;
+        Some(self.entries[index].1)
     }
 }
 
-/// The slots that the relocations in `section` fill with symbols.
+/// The entries of the global offset table that the relocations in `section` fill with symbols.
 fn relocated<'d>(file: &ElfFile<'d>, section: &Section<'d>) -> Option<Vec<(Svma, &'d str)>> {
     const RELA: usize = 24;
     const SYMBOL: u64 = 24;

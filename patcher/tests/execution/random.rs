@@ -86,8 +86,8 @@ pub fn function(seeds: &[u64]) -> RandomFunction {
     fixed(|a| {
         let labels: Vec<_> = seeds.iter().map(|_| a.create_label()).collect();
         if red_zone {
-            for (slot, register) in RED_ZONE.into_iter().zip([rax, r9, rsi]) {
-                a.mov(qword_ptr(rsp + slot), register).expect("encodes");
+            for (offset, register) in RED_ZONE.into_iter().zip([rax, r9, rsi]) {
+                a.mov(qword_ptr(rsp + offset), register).expect("encodes");
             }
         }
         for (index, seed) in seeds.iter().enumerate() {
@@ -106,8 +106,8 @@ pub fn function(seeds: &[u64]) -> RandomFunction {
             }
         }
         if red_zone {
-            for slot in RED_ZONE {
-                a.xor(rax, qword_ptr(rsp + slot)).expect("encodes");
+            for offset in RED_ZONE {
+                a.xor(rax, qword_ptr(rsp + offset)).expect("encodes");
             }
         }
         a.ret().expect("encodes");
@@ -117,12 +117,12 @@ pub fn function(seeds: &[u64]) -> RandomFunction {
 /// An instruction that reads or writes the red zone.
 fn below(a: &mut CodeAssembler, seed: u64) -> Result<(), iced_x86::IcedError> {
     let pick = (seed >> 8) as usize % FREE.len();
-    let slot = RED_ZONE[(seed >> 16) as usize % RED_ZONE.len()];
+    let offset = RED_ZONE[(seed >> 16) as usize % RED_ZONE.len()];
     match (seed >> 24) % 4 {
-        0 => a.mov(qword_ptr(rsp + slot), FREE[pick]),
-        1 => a.mov(FREE[pick], qword_ptr(rsp + slot)),
-        2 => a.add(dword_ptr(rsp + slot), FREE_32[pick]),
-        _ => a.cmp(FREE_8[pick], byte_ptr(rsp + slot)),
+        0 => a.mov(qword_ptr(rsp + offset), FREE[pick]),
+        1 => a.mov(FREE[pick], qword_ptr(rsp + offset)),
+        2 => a.add(dword_ptr(rsp + offset), FREE_32[pick]),
+        _ => a.cmp(FREE_8[pick], byte_ptr(rsp + offset)),
     }
 }
 
@@ -136,11 +136,11 @@ fn instruction(
     let (x, y) = (FREE[pick(8)], FREE[pick(16)]);
     let (x32, y32) = (FREE_32[pick(8)], FREE_32[pick(16)]);
     let x8 = FREE_8[pick(8)];
-    let slot = ((seed >> 24) & 0x7f8) as i32;
+    let offset = ((seed >> 24) & 0x7f8) as i32;
     // Relative to the instruction pointer.
-    let far = MemoryOperand::with_base_displ(Register::RIP, DATA as i64 + i64::from(slot));
+    let far = MemoryOperand::with_base_displ(Register::RIP, DATA as i64 + i64::from(offset));
     let wide = Register::from(x);
-    let memory = qword_ptr(rbx + slot);
+    let memory = qword_ptr(rbx + offset);
     let immediate = (seed >> 40) as i32;
     match (seed % 40, target) {
         (0, _) => a.mov(x, y),
@@ -165,7 +165,7 @@ fn instruction(
         (19, _) => a.add_instruction(Instruction::with2(Code::Cmp_rm64_imm32, far, immediate)?),
         (20, _) => a.lock().xadd(memory, x),
         (21, _) => a.stc(),
-        (22, _) => a.lea(x, qword_ptr(y + x * 4 + slot)),
+        (22, _) => a.lea(x, qword_ptr(y + x * 4 + offset)),
         (23, _) => a.xchg(x, y),
         (24, _) => a.bswap(x),
         (25, _) => a.movq(xmm3, x).and_then(|()| a.movq(memory, xmm3)),
