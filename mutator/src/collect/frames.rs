@@ -20,16 +20,16 @@ pub(super) type Key = (String, Option<u64>);
 pub(super) struct Frames {
     places: Places,
     /// What each return address is, with its module.
-    known: HashMap<u64, (Frame, Option<Key>)>,
+    known: HashMap<Avma, (Frame, Option<Key>)>,
     /// Modules whose file cannot be read, with the reason.
     unread: HashMap<Key, String>,
     /// Of the profile being made: the frame of each return address.
-    used: HashMap<u64, usize>,
+    used: HashMap<Avma, usize>,
     /// Of the profile being made: the index of each module.
     modules: HashMap<Key, usize>,
     /// The functions of the session that have no name, by path and first address, with the address after them: the
     /// file alone may not tell where they start.
-    nameless: BTreeMap<(String, u64), u64>,
+    nameless: BTreeMap<(String, Svma), Svma>,
     /// Source positions, by path; `None` where a file has none.
     lines: HashMap<String, Option<Lines<'static>>>,
 }
@@ -37,8 +37,8 @@ pub(super) struct Frames {
 impl Frames {
     /// Takes in what the process has mapped now.
     pub(super) fn learn_maps(&mut self, process: &Process) {
-        for (start, end) in self.places.learn_maps(process) {
-            self.known.retain(|&ra, _| ra <= start || ra > end);
+        for new in self.places.learn_maps(process) {
+            self.known.retain(|&ra, _| ra <= new.start || ra > new.end);
         }
     }
 
@@ -54,9 +54,9 @@ impl Frames {
             .learn_published(segment, &document.modules, process);
         for (_, function) in document.measured().filter(|(_, f)| f.linkage.is_empty()) {
             if let Some(module) = document.modules.get(function.module) {
-                let end = function.address.saturating_add(function.size);
-                self.nameless
-                    .insert((module.path.clone(), function.address), end);
+                let start = Svma(function.address);
+                let end = Svma(start.0.saturating_add(function.size));
+                self.nameless.insert((module.path.clone(), start), end);
             }
         }
     }
@@ -92,7 +92,7 @@ impl Frames {
     }
 
     /// The index of a return address's frame in the profile being made.
-    pub(super) fn frame(&mut self, profile: &mut Profile, ra: u64) -> usize {
+    pub(super) fn frame(&mut self, profile: &mut Profile, ra: Avma) -> usize {
         if let Some(&index) = self.used.get(&ra) {
             return index;
         }
@@ -110,33 +110,33 @@ impl Frames {
         profile.frames.len() - 1
     }
 
-    fn look_up(&mut self, ra: u64) -> (Frame, Option<Key>) {
-        let at = ra.wrapping_sub(1);
+    fn look_up(&mut self, ra: Avma) -> (Frame, Option<Key>) {
+        let at = Avma(ra.0.wrapping_sub(1));
         let unnamed = |address: u64| Frame {
             address,
             ..Frame::default()
         };
         let Some(place) = self.places.find(at) else {
-            return (unnamed(at), None);
+            return (unnamed(at.0), None);
         };
         let (image, bias) = match &place.code {
             Code::Of(image, bias) => (*image, *bias),
             Code::Unread { bias, cause } => {
                 let key = (place.path.clone(), Some(bias.0));
                 self.unread.insert(key.clone(), cause.clone());
-                return (unnamed(bias.to_svma(Avma(at)).0), Some(key));
+                return (unnamed(bias.to_svma(at).0), Some(key));
             }
-            Code::NoImage => return (unnamed(at), Some((place.path.clone(), None))),
+            Code::NoImage => return (unnamed(at.0), Some((place.path.clone(), None))),
         };
-        let svma = bias.to_svma(Avma(at));
+        let svma = bias.to_svma(at);
         let mut frame = image.frame(svma);
         let path = place.path.clone();
         if frame.offset.is_none() {
-            let mut before = self.nameless.range(..=(path.clone(), svma.0)).rev();
+            let mut before = self.nameless.range(..=(path.clone(), svma)).rev();
             let found = before
                 .next()
-                .filter(|((of, _), end)| *of == path && svma.0 < **end);
-            frame.offset = found.map(|((_, start), _)| svma.0 - start);
+                .filter(|((of, _), end)| *of == path && svma < **end);
+            frame.offset = found.map(|((_, start), _)| svma.0 - start.0);
         }
         let lines = self.lines.entry(path.clone()).or_insert_with(|| {
             Lines::load(

@@ -5,10 +5,11 @@ mod places;
 mod records;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 
 use abi::cause::Cause;
 use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_COMPLETE, ROOT_CUT, ROOT_OVERFLOW};
-use std::sync::atomic::Ordering::Relaxed;
+use patcher::Avma;
 
 use crate::clock;
 use crate::process::{Presence, Process};
@@ -228,7 +229,7 @@ fn labels() -> BTreeMap<String, String> {
 
 /// Return addresses from the caller outwards, and the root they end in. `None` for a node that is
 /// not the end of a path.
-fn stack_of(segment: &Segment, path: u32) -> Option<(Vec<u64>, u32)> {
+fn stack_of(segment: &Segment, path: u32) -> Option<(Vec<Avma>, u32)> {
     if path == records::SHARED {
         return Some((Vec::new(), ROOT_OVERFLOW));
     }
@@ -245,7 +246,7 @@ fn stack_of(segment: &Segment, path: u32) -> Option<(Vec<u64>, u32)> {
         if stack.len() > most as usize {
             return None;
         }
-        stack.push(node.key.load(Relaxed));
+        stack.push(Avma(node.key.load(Relaxed)));
         at = node.parent.load(Relaxed);
     }
     Some((stack, at))

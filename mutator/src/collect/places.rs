@@ -1,12 +1,13 @@
 //! The executable mappings of files, and what is known of each file.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use abi::segment::{Header, ModuleEntry, device_numbers};
 use patcher::image::Image;
-use patcher::{Avma, Bias};
+use patcher::{Avma, Bias, FileOffset, Svma};
 
 use crate::images::{self, OpenError, OpenImage};
 use crate::process::identity::{self, FileId};
@@ -16,7 +17,7 @@ use crate::segment::{ModuleDoc, Segment};
 
 /// An executable mapping of a file.
 pub(super) struct Place {
-    end: u64,
+    end: Avma,
     pub(super) path: String,
     file: FileId,
     pub(super) code: Code,
@@ -41,14 +42,14 @@ pub(super) enum Code {
 /// The mappings by first address.
 #[derive(Default)]
 pub(super) struct Places {
-    known: BTreeMap<u64, Place>,
+    known: BTreeMap<Avma, Place>,
     /// Executable mappings at the last look, so that the same ones are not looked at again.
-    seen: Vec<(u64, u64, FileId)>,
+    seen: Vec<(Range<Avma>, FileId)>,
 }
 
 impl Places {
     /// The mapping that holds `at`.
-    pub(super) fn find(&self, at: u64) -> Option<&Place> {
+    pub(super) fn find(&self, at: Avma) -> Option<&Place> {
         let (_, place) = self.known.range(..=at).next_back()?;
         (at < place.end).then_some(place)
     }
@@ -63,15 +64,15 @@ impl Places {
     }
 
     /// Takes in what the process has mapped now; the mappings that are new.
-    pub(super) fn learn_maps(&mut self, process: &Process) -> Vec<(u64, u64)> {
+    pub(super) fn learn_maps(&mut self, process: &Process) -> Vec<Range<Avma>> {
         let Ok(maps) = process.maps() else {
             return Vec::new();
         };
         let code = |m: &&Mapping| m.execute && !m.name.is_empty();
-        let now: Vec<(u64, u64, FileId)> = maps
+        let now: Vec<(Range<Avma>, FileId)> = maps
             .iter()
             .filter(code)
-            .map(|m| (m.range.start.0, m.range.end.0, m.file.clone()))
+            .map(|m| (m.range.clone(), m.file.clone()))
             .collect();
         if now == self.seen {
             return Vec::new();
@@ -86,8 +87,8 @@ impl Places {
         new
     }
 
-    fn learn(&mut self, module: &Module, mapping: &Mapping) -> Option<(u64, u64)> {
-        let (start, end) = (mapping.range.start.0, mapping.range.end.0);
+    fn learn(&mut self, module: &Module, mapping: &Mapping) -> Option<Range<Avma>> {
+        let Range { start, end } = mapping.range;
         let same = |p: &Place| p.path == module.path && p.file == mapping.file && p.end == end;
         let is_read = |p: &Place| matches!(p.code, Code::Of(..));
         if self
@@ -100,11 +101,11 @@ impl Places {
         let unread = |cause: String| Code::Unread {
             bias: module
                 .bias_in_memory()
-                .unwrap_or_else(|| by_position(start, mapping.offset.0)),
+                .unwrap_or_else(|| by_position(start, mapping.offset)),
             cause,
         };
         let code = match images::of_module(module) {
-            Ok(image) => match bias_of(image.image, mapping.range.start, mapping.offset.0) {
+            Ok(image) => match bias_of(image.image, start, mapping.offset) {
                 Some(bias) => Code::Of(image, bias),
                 None => unread("its segments are not where the file is mapped".to_owned()),
             },
@@ -118,7 +119,7 @@ impl Places {
             code,
         };
         self.known.insert(start, place);
-        Some((start, end))
+        Some(start..end)
     }
 
     /// Takes in what the runtime has seen.
@@ -162,8 +163,8 @@ impl Places {
 }
 
 /// The bias under which positions in the file are its addresses.
-fn by_position(start: u64, offset: u64) -> Bias {
-    Bias(start.wrapping_sub(offset))
+fn by_position(start: Avma, offset: FileOffset) -> Bias {
+    Bias::between(Svma(offset.0), start)
 }
 
 /// The process as it is by now. It may have ended, or become another program by exec(2): what it has mapped
@@ -192,8 +193,8 @@ impl Live {
     /// The module that a published mapping belongs to.
     fn module(&self, published: &Published) -> Option<&Module> {
         let is_it = |m: &Mapping| {
-            m.range.start.0 == published.start
-                && m.offset.0 == published.offset
+            m.range.start == published.start
+                && m.offset == published.offset
                 && m.file == published.file
         };
         self.modules.iter().find(|m| m.code.iter().any(is_it))
@@ -206,9 +207,9 @@ const MOST: u32 = 1 << 14;
 
 /// What an entry of the runtime says.
 struct Published {
-    start: u64,
-    end: u64,
-    offset: u64,
+    start: Avma,
+    end: Avma,
+    offset: FileOffset,
     path: String,
     file: FileId,
     seen_tsc: u64,
@@ -226,9 +227,9 @@ impl Published {
         let (major, minor) = device_numbers(entry.device.load(Relaxed));
         let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
         Some(Self {
-            start: entry.start.load(Relaxed),
-            end: entry.end.load(Relaxed),
-            offset: entry.offset.load(Relaxed),
+            start: Avma(entry.start.load(Relaxed)),
+            end: Avma(entry.end.load(Relaxed)),
+            offset: FileOffset(entry.offset.load(Relaxed)),
             path: path.to_owned(),
             file: (
                 format!("{major:02x}:{minor:02x}"),
@@ -252,7 +253,7 @@ impl Published {
             _ => return Code::NoImage,
         };
         match image {
-            Ok(image) => match bias_of(image.image, Avma(self.start), self.offset) {
+            Ok(image) => match bias_of(image.image, self.start, self.offset) {
                 Some(bias) => Code::Of(image, bias),
                 None => unread("its segments are not where the file was mapped".to_owned()),
             },
@@ -299,7 +300,7 @@ impl Published {
     /// True if the image has the build id that the session's document gives for this module.
     fn build_id_agrees(&self, image: &Image<'_>, documented: &[ModuleDoc]) -> Option<bool> {
         let is_it = |m: &&ModuleDoc| {
-            let (start, end) = m.code;
+            let (start, end) = (Avma(m.code.0), Avma(m.code.1));
             m.path == self.path && start < self.end && self.start < end
         };
         let expected = documented.iter().find(is_it)?.build_id.as_deref()?;

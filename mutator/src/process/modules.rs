@@ -10,7 +10,7 @@ use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_X, PT_LOAD, ProgramHeader};
 use patcher::image::{Image, Segment};
-use patcher::{Avma, Bias, Svma};
+use patcher::{Avma, Bias, FileOffset, Svma};
 
 use super::identity::{self, FileId};
 use super::{Mapping, Process};
@@ -114,7 +114,7 @@ impl Module {
     pub fn bias(&self, image: &Image<'_>) -> Option<Bias> {
         self.code
             .iter()
-            .find_map(|mapping| bias_of(image, mapping.range.start, mapping.offset.0))
+            .find_map(|mapping| bias_of(image, mapping.range.start, mapping.offset))
     }
 
     /// The same by the program headers in the process's memory, where the file cannot be opened.
@@ -130,7 +130,7 @@ impl Module {
         let code = programs.filter(|p| p.p_type == PT_LOAD && p.p_flags & PF_X != 0);
         let first = self.code.first()?;
         code.map(|p| Segment::of(&p, u64::MAX))
-            .find_map(|s| bias_by(&s, first.range.start, first.offset.0))
+            .find_map(|s| bias_by(&s, first.range.start, first.offset))
     }
 
     /// True if all bytes of these ranges of the file are mapped executable here, at `bias`. Of a file that is mapped
@@ -187,21 +187,21 @@ impl Module {
 
 /// The bias under which the executable segment of `image` that holds file offset `offset` lies at
 /// `start`.
-pub fn bias_of(image: &Image<'_>, start: Avma, offset: u64) -> Option<Bias> {
+pub fn bias_of(image: &Image<'_>, start: Avma, offset: FileOffset) -> Option<Bias> {
     let mut executable = image.segments().iter().filter(|s| s.execute);
     executable.find_map(|s| bias_by(s, start, offset))
 }
 
 /// The bias under which the segment lies at `start` with its byte at file offset `offset`, if it has that.
-fn bias_by(segment: &Segment, start: Avma, offset: u64) -> Option<Bias> {
+fn bias_by(segment: &Segment, start: Avma, offset: FileOffset) -> Option<Bias> {
     // The kernel maps whole pages: offset and address agree modulo the page.
     let first = segment.offset.0 & !(abi::PAGE - 1);
     let end = segment.offset.0.saturating_add(segment.file_size);
-    if !(first..end).contains(&offset) {
+    if !(first..end).contains(&offset.0) {
         return None;
     }
-    let svma = segment.range.start.0.wrapping_sub(segment.offset.0);
-    Some(Bias::between(Svma(svma.wrapping_add(offset)), start))
+    let distance = offset.0.wrapping_sub(segment.offset.0);
+    Some(Bias::between(segment.range.start.plus(distance), start))
 }
 
 /// The modules of a process, in the order of their addresses. A file mapped twice (dlmopen) is two
@@ -269,7 +269,7 @@ fn split(module: Module, mappings: &[&Mapping], bytes: &FileBytes) -> Vec<Module
     let Ok(image) = Image::parse(bytes.bytes()) else {
         return vec![module];
     };
-    let bias = |m: &Mapping| bias_of(&image, m.range.start, m.offset.0);
+    let bias = |m: &Mapping| bias_of(&image, m.range.start, m.offset);
     let mut biases: Vec<Bias> = Vec::new();
     for bias in module.code.iter().filter_map(bias) {
         if !biases.contains(&bias) {
@@ -282,7 +282,7 @@ fn split(module: Module, mappings: &[&Mapping], bytes: &FileBytes) -> Vec<Module
     let of_bias = |wanted: &Bias| {
         let is_at = |m: &&&Mapping| {
             let mut segments = image.segments().iter();
-            segments.any(|s| bias_by(s, m.range.start, m.offset.0) == Some(*wanted))
+            segments.any(|s| bias_by(s, m.range.start, m.offset) == Some(*wanted))
         };
         let own: Vec<&Mapping> = mappings.iter().filter(is_at).copied().collect();
         self::module(&module.process, &own)
