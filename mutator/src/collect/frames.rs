@@ -54,7 +54,7 @@ impl Frames {
             .learn_published(segment, &document.modules, process);
         for (_, function) in document.measured().filter(|(_, f)| f.linkage.is_empty()) {
             if let Some(module) = document.modules.get(function.module) {
-                let start = Svma(function.address);
+                let start = function.address;
                 let end = Svma(start.0.saturating_add(function.size));
                 self.nameless.insert((module.path.clone(), start), end);
             }

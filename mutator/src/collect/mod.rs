@@ -78,7 +78,7 @@ impl Collector {
             profile.refused.push(Refused {
                 name: refused.name.clone(),
                 module,
-                address: refused.address,
+                address: refused.address.0,
                 reason: refused.reason.clone(),
             });
         }
@@ -98,7 +98,7 @@ impl Collector {
                 name: function.name.clone(),
                 linkage: function.linkage.clone(),
                 module,
-                address: function.address,
+                address: function.address.0,
                 size: function.size,
                 entry: function.entry.clone(),
                 exits: function.exits.clone(),
@@ -162,7 +162,7 @@ impl Collector {
 }
 
 fn key(module: Option<&ModuleDoc>) -> Key {
-    module.map_or_else(Key::default, |m| (m.path.clone(), Some(m.bias)))
+    module.map_or_else(Key::default, |m| (m.path.clone(), Some(m.bias.0)))
 }
 
 fn head(measured: Measured<'_>) -> Profile {

@@ -300,7 +300,7 @@ impl Published {
     /// True if the image has the build id that the session's document gives for this module.
     fn build_id_agrees(&self, image: &Image<'_>, documented: &[ModuleDoc]) -> Option<bool> {
         let is_it = |m: &&ModuleDoc| {
-            let (start, end) = (Avma(m.code.0), Avma(m.code.1));
+            let Range { start, end } = m.code;
             m.path == self.path && start < self.end && self.start < end
         };
         let expected = documented.iter().find(is_it)?.build_id.as_deref()?;

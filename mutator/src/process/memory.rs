@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 use patcher::Avma;
 
-use super::{Mapping, Tid};
+use super::{Extent, Mapping, Tid};
 use crate::faults::{refuses_writes, step};
 
 /// The memory of one address space, for reading.
@@ -134,16 +134,16 @@ pub fn is_refusal(error: &io::Error) -> bool {
 /// What a session has mapped for itself in a process, and the right to write there, and only there,
 /// while the process runs.
 #[derive(Clone, Debug, Default)]
-pub struct Own(BTreeMap<u64, u64>);
+pub struct Own(BTreeMap<Avma, Avma>);
 
 impl Own {
     /// Takes in a range that `maps` show to be mapped whole and without a file; false where they show
     /// something else there.
-    pub fn admit(&mut self, maps: &[Mapping], start: Avma, len: u64) -> bool {
-        let seen = is_anonymous(maps, start, len);
+    pub fn admit(&mut self, maps: &[Mapping], extent: Extent) -> bool {
+        let seen = is_anonymous(maps, extent);
         if seen {
-            let end = self.0.entry(start.0).or_default();
-            *end = (start.0 + len).max(*end);
+            let end = self.0.entry(extent.start).or_default();
+            *end = extent.end().max(*end);
         }
         seen
     }
@@ -151,8 +151,8 @@ impl Own {
     /// Writes `bytes` at `at`.
     pub fn write(&self, memory: &Memory, at: Avma, bytes: &[u8]) -> io::Result<()> {
         let end = at.0.checked_add(bytes.len() as u64);
-        let last = self.0.range(..=at.0).next_back();
-        let is_inside = |end: u64| last.is_some_and(|(_, last)| end <= *last);
+        let last = self.0.range(..=at).next_back();
+        let is_inside = |end: u64| last.is_some_and(|(_, last)| end <= last.0);
         if !end.is_some_and(is_inside) {
             return Err(io::Error::other("not memory of the session"));
         }
@@ -163,7 +163,8 @@ impl Own {
 }
 
 /// True if every byte of the range is mapped, none of it from a file.
-pub fn is_anonymous(maps: &[Mapping], start: Avma, len: u64) -> bool {
+pub fn is_anonymous(maps: &[Mapping], extent: Extent) -> bool {
+    let Extent { start, len } = extent;
     let Some(end) = start.0.checked_add(len) else {
         return false;
     };
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn own_memory_is_mapped_whole_and_has_no_file() {
         let maps = parse(MAPS);
-        let of = |start: u64, len: u64| is_anonymous(&maps, Avma(start), len);
+        let of = |start: u64, len: u64| is_anonymous(&maps, Extent::from((start, len)));
         assert!(of(0x7f00_0000_0000, 0x20000), "over two protections");
         assert!(of(0x7f00_0000_1000, 0x1000), "part of a mapping");
         assert!(!of(0x7f00_0000_0000, 0x20001), "ends in a file");
@@ -215,8 +216,8 @@ mod tests {
         let file = File::open("/dev/null").expect("there");
         let memory = Memory::new(file);
         let mut own = Own::default();
-        assert!(own.admit(&parse(MAPS), Avma(0x7f00_0000_0000), 0x1000));
-        assert!(!own.admit(&parse(MAPS), Avma(0x7f00_0002_0000), 0x1000));
+        assert!(own.admit(&parse(MAPS), Extent::from((0x7f00_0000_0000, 0x1000))));
+        assert!(!own.admit(&parse(MAPS), Extent::from((0x7f00_0002_0000, 0x1000))));
         for (at, len) in [(0x7f00_0000_0fff, 2), (0x7f00_0002_0000, 1), (u64::MAX, 2)] {
             let error = own
                 .write(&memory, Avma(at), &vec![0; len])

@@ -1,5 +1,6 @@
 //! A process as /proc shows it, before and between the moments it is stopped.
 
+mod extent;
 pub mod identity;
 mod ids;
 mod life;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+pub use extent::Extent;
 pub use ids::{Pid, Tid};
 pub use maps::Mapping;
 pub use memory::{Memory, Own, Text};

@@ -2,6 +2,7 @@
 //! which one is always whole.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
@@ -12,11 +13,13 @@ use abi::image::{
 };
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
+use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{DOCUMENT, DOCUMENT_SPARE};
-use super::{Segment, SegmentError};
+use super::{Segment, SegmentError, addresses};
 use crate::faults::step;
+use crate::process::Extent;
 
 /// Everything about a session but its counters and the journal of patched bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -49,22 +52,22 @@ pub struct Document {
     /// Modules whose unwind tables have been published: first address of the code, path, and device and inode.
     #[serde(default)]
     pub tables: Vec<(u64, String, (String, u64))>,
-    /// The runtime's image in the target, with its reserve if it has one: first address and bytes.
-    pub image: (u64, u64),
+    /// The runtime's image in the target, with its reserve if it has one.
+    pub image: Extent,
     /// What commands use of that image, which another build of ipath may have laid there.
     pub runtime: RuntimeDoc,
     /// True if the runtime makes no system call: see `session/quiet.rs`.
     #[serde(default)]
     pub quiet: bool,
-    /// The segment in the target: first address and bytes.
-    pub segment: (u64, u64),
+    /// The segment in the target.
+    pub segment: Extent,
     /// Trampolines.
     pub regions: Vec<RegionDoc>,
     /// True if SIGTRAP is handled for breakpoints of the session.
     pub trap_handler: bool,
     /// While the session is taken out: its mappings but the segment, and what their first bytes
     /// were overwritten with.
-    pub leaving: Vec<(u64, u64)>,
+    pub leaving: Vec<Extent>,
     /// See `leaving`.
     pub leaving_mark: String,
 }
@@ -108,9 +111,11 @@ pub struct ModuleDoc {
     /// Build id, hexadecimal.
     pub build_id: Option<String>,
     /// Address in the target minus address in the file.
-    pub bias: u64,
+    #[serde(with = "addresses::bias")]
+    pub bias: Bias,
     /// Its code in the target.
-    pub code: (u64, u64),
+    #[serde(with = "addresses::range")]
+    pub code: Range<Avma>,
 }
 
 /// What the entry of a function that is not measured tells: as a rule, that calls have ended without a return.
@@ -184,7 +189,8 @@ pub struct FunctionDoc {
     /// Index of its module.
     pub module: usize,
     /// Address in the file.
-    pub address: u64,
+    #[serde(with = "addresses::svma")]
+    pub address: Svma,
     /// Bytes.
     pub size: u64,
     /// Tactic of its entry.
@@ -222,16 +228,19 @@ pub struct FunctionDoc {
 /// A patched place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SiteDoc {
-    /// First byte and byte after the last, in the target.
-    pub window: (u64, u64),
-    /// The same of a springboard's landing; zeros without one.
-    pub landing: (u64, u64),
-    /// The trampoline: first address and bytes.
-    pub trampoline: (u64, u64),
+    /// The bytes that are overwritten, in the target.
+    #[serde(with = "addresses::range")]
+    pub window: Range<Avma>,
+    /// The same of a springboard's landing; empty without one.
+    #[serde(with = "addresses::range")]
+    pub landing: Range<Avma>,
+    /// The trampoline.
+    pub trampoline: Extent,
     /// A punned jump's stepping stone; 0 without one.
-    pub stone: u64,
-    /// The bytes that a punned jump depends on: where and what.
-    pub kept: (u64, Vec<u8>),
+    #[serde(with = "addresses::avma")]
+    pub stone: Avma,
+    /// The bytes that a punned jump depends on.
+    pub kept: KeptDoc,
     /// Its patches, as indexes of journal entries.
     pub patches: Vec<u32>,
     /// True if a breakpoint leads there.
@@ -242,8 +251,55 @@ pub struct SiteDoc {
     pub hook_starts: Vec<PairDoc>,
 }
 
-/// Equal program counters: in the original code and in the trampoline.
-pub type PairDoc = (u64, u64);
+/// Bytes of the target that must stay as they are.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "(u64, Vec<u8>)", into = "(u64, Vec<u8>)")]
+pub struct KeptDoc {
+    /// Where the first one is.
+    pub at: Avma,
+    /// What they are.
+    pub bytes: Vec<u8>,
+}
+
+impl From<(u64, Vec<u8>)> for KeptDoc {
+    fn from((at, bytes): (u64, Vec<u8>)) -> Self {
+        Self {
+            at: Avma(at),
+            bytes,
+        }
+    }
+}
+
+impl From<KeptDoc> for (u64, Vec<u8>) {
+    fn from(kept: KeptDoc) -> Self {
+        (kept.at.0, kept.bytes)
+    }
+}
+
+/// Equal program counters.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(from = "(u64, u64)", into = "(u64, u64)")]
+pub struct PairDoc {
+    /// In the original code.
+    pub original: Avma,
+    /// In the trampoline.
+    pub trampoline: Avma,
+}
+
+impl From<(u64, u64)> for PairDoc {
+    fn from((original, trampoline): (u64, u64)) -> Self {
+        Self {
+            original: Avma(original),
+            trampoline: Avma(trampoline),
+        }
+    }
+}
+
+impl From<PairDoc> for (u64, u64) {
+    fn from(pair: PairDoc) -> Self {
+        (pair.original.0, pair.trampoline.0)
+    }
+}
 
 /// A function that could not be instrumented.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -253,7 +309,8 @@ pub struct RefusedDoc {
     /// Index of its module.
     pub module: usize,
     /// Address in the file.
-    pub address: u64,
+    #[serde(with = "addresses::svma")]
+    pub address: Svma,
     /// Why.
     pub reason: String,
 }
@@ -262,7 +319,8 @@ pub struct RefusedDoc {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegionDoc {
     /// First address.
-    pub start: u64,
+    #[serde(with = "addresses::avma")]
+    pub start: Avma,
     /// Bytes.
     pub len: u64,
     /// Bytes in use.
@@ -271,6 +329,16 @@ pub struct RegionDoc {
     pub ready: bool,
     /// True if it holds stepping stones, and no trampolines.
     pub stones: bool,
+}
+
+impl RegionDoc {
+    /// All of it.
+    pub fn extent(&self) -> Extent {
+        Extent {
+            start: self.start,
+            len: self.len,
+        }
+    }
 }
 
 impl FunctionDoc {

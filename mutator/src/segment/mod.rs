@@ -1,6 +1,7 @@
 //! The shared segment as the command sees it. Nothing in it is trusted: whoever owns the target
 //! can write to it, so every offset, index and length is checked against the size of the map.
 
+mod addresses;
 mod asked;
 mod clean;
 mod document;
@@ -36,7 +37,7 @@ use trust::FOLDER;
 pub use asked::{Asking, Question};
 pub use clean::{Cleaned, clean, sweep};
 pub use document::{
-    Document, FunctionDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc,
+    Document, FunctionDoc, KeptDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc,
     RuntimeDoc, SiteDoc, StopDoc,
 };
 pub use error::SegmentError;

@@ -94,3 +94,26 @@ fn a_hostile_header_is_refused() {
     ));
     segment.remove_name();
 }
+
+/// Another build of ipath may have written the document, or may read it.
+#[test]
+fn addresses_are_numbers_in_a_document() {
+    let site = r#"{"window":[4096,4101],"landing":[0,0],"trampoline":[8192,64],"stone":0,"kept":[4101,[85]],
+        "patches":[1],"trap":false,"pcs":[[4096,8200]],"hook_starts":[[4096,8192]]}"#;
+    let read: SiteDoc = serde_json::from_str(site).expect("a site");
+    assert_eq!(read.window, Avma(4096)..Avma(4101));
+    assert_eq!(read.trampoline.end(), Avma(8256));
+    assert_eq!(read.kept.at, Avma(4101));
+    assert_eq!(read.pcs[0].trampoline, Avma(8200));
+    let module = r#"{"path":"/bin/true","build_id":null,"bias":4096,"code":[8192,12288]}"#;
+    let module_read: ModuleDoc = serde_json::from_str(module).expect("a module");
+    let same = |text: &str, written: String| {
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        assert_eq!(value(text), value(&written));
+    };
+    same(site, serde_json::to_string(&read).expect("numbers"));
+    same(
+        module,
+        serde_json::to_string(&module_read).expect("numbers"),
+    );
+}

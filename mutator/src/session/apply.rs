@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use patcher::Bias;
 use patcher::plan::{Effects, RefuseReason};
 use patcher::select::Pattern;
 
@@ -86,9 +85,9 @@ impl Session {
             };
             let names = |pattern: &Pattern| {
                 let name = module.file_name();
-                let selected = || image.select(pattern, name, Bias(doc.bias)).into_iter();
+                let selected = || image.select(pattern, name, doc.bias).into_iter();
                 pattern.module_matches(name)
-                    && selected().any(|f| f.range.start.0 == function.address)
+                    && selected().any(|f| f.range.start == function.address)
             };
             if patterns.iter().any(names) {
                 ids.insert(id);
@@ -362,7 +361,7 @@ impl Locked<'_> {
                 return false;
             }
             let module = self.document.modules.get(f.module);
-            f.address == address.0 && module.is_some_and(|m| m.bias == candidate.bias.0)
+            f.address == address && module.is_some_and(|m| m.bias == candidate.bias)
         })
     }
 
@@ -380,7 +379,7 @@ impl Locked<'_> {
         let refused = (candidate.name.clone(), reason.clone());
         changed.refused.push(refused);
         let module = self.module_id(modules, candidate);
-        let address = candidate.plan.function.range.start.0;
+        let address = candidate.plan.function.range.start;
         self.add_refused(RefusedDoc {
             name: candidate.name.clone(),
             module,
@@ -408,17 +407,16 @@ impl Locked<'_> {
 
     pub(super) fn module_id(&mut self, modules: &[Module], candidate: &Candidate) -> usize {
         let module = &modules[candidate.module];
-        let known = |m: &ModuleDoc| m.path == module.path && m.bias == candidate.bias.0;
+        let known = |m: &ModuleDoc| m.path == module.path && m.bias == candidate.bias;
         if let Some(id) = self.document.modules.iter().position(known) {
             return id;
         }
         let build_id = candidate.image.image.build_id();
-        let code = module.code_range();
         self.document.modules.push(ModuleDoc {
             path: module.path.clone(),
             build_id: build_id.map(|b| b.iter().map(|b| format!("{b:02x}")).collect()),
-            bias: candidate.bias.0,
-            code: (code.start.0, code.end.0),
+            bias: candidate.bias,
+            code: module.code_range(),
         });
         self.document.modules.len() - 1
     }

@@ -6,15 +6,15 @@ use std::ops::Range;
 use patcher::{Avma, Svma};
 
 use super::Candidate;
-use crate::segment::Document;
+use crate::segment::{Document, KeptDoc};
 
 /// The bytes that the functions of a session have, each changed by one of them at most.
 #[derive(Default)]
 pub(super) struct Claims {
     /// The ends of what is changed, by its start. Nothing overlaps.
-    changed: BTreeMap<u64, u64>,
+    changed: BTreeMap<Avma, Avma>,
     /// The same of what punned jumps depend on, which may overlap.
-    kept: BTreeMap<u64, u64>,
+    kept: BTreeMap<Avma, Avma>,
 }
 
 /// No punned jump depends on more bytes.
@@ -27,22 +27,17 @@ impl Claims {
         let functions = document.functions.iter().enumerate();
         let functions = functions.filter(|(id, _)| !without.contains(id));
         for site in functions.flat_map(|(_, f)| &f.sites) {
-            claims.change(site.window.0..site.window.1);
-            claims.change(site.landing.0..site.landing.1);
-            claims.keep(site.kept.0..site.kept.0 + site.kept.1.len() as u64);
+            claims.change(site.window.clone());
+            claims.change(site.landing.clone());
+            let KeptDoc { at, bytes } = &site.kept;
+            claims.keep(*at..at.plus(bytes.len() as u64));
         }
         claims
     }
 
     /// Gives a function what it needs; `false` where it gets in the way of those that are there.
     pub(super) fn admit(&mut self, candidate: &Candidate) -> bool {
-        let at = |r: &Range<Svma>| {
-            let (Avma(start), Avma(end)) = (
-                candidate.bias.to_avma(r.start),
-                candidate.bias.to_avma(r.end),
-            );
-            start..end
-        };
+        let at = |r: &Range<Svma>| candidate.bias.to_avma(r.start)..candidate.bias.to_avma(r.end);
         let sites = &candidate.plan.sites;
         let changed = || {
             let landings = sites.iter().filter_map(|s| s.landing.as_ref());
@@ -62,26 +57,26 @@ impl Claims {
     }
 
     /// What a window leaves over for another site's landing is changed with the window.
-    fn change(&mut self, range: Range<u64>) {
+    fn change(&mut self, range: Range<Avma>) {
         if !range.is_empty() && !self.is_changed(&range) {
             self.changed.insert(range.start, range.end);
         }
     }
 
-    fn keep(&mut self, range: Range<u64>) {
+    fn keep(&mut self, range: Range<Avma>) {
         if !range.is_empty() {
             let end = self.kept.entry(range.start).or_default();
             *end = range.end.max(*end);
         }
     }
 
-    fn is_changed(&self, range: &Range<u64>) -> bool {
+    fn is_changed(&self, range: &Range<Avma>) -> bool {
         let last = self.changed.range(..range.end).next_back();
         last.is_some_and(|(_, &end)| end > range.start)
     }
 
-    fn is_kept(&self, range: &Range<u64>) -> bool {
-        let first = range.start.saturating_sub(MOST_KEPT);
+    fn is_kept(&self, range: &Range<Avma>) -> bool {
+        let first = Avma(range.start.0.saturating_sub(MOST_KEPT));
         let near = self.kept.range(first..range.end);
         near.into_iter().any(|(_, &end)| end > range.start)
     }
@@ -89,35 +84,39 @@ impl Claims {
 
 #[cfg(test)]
 mod tests {
-    use super::Claims;
+    use super::{Avma, Claims, Range};
+
+    fn range(start: u64, end: u64) -> Range<Avma> {
+        Avma(start)..Avma(end)
+    }
 
     #[test]
     fn what_is_changed_is_found_from_either_side() {
         let mut claims = Claims::default();
-        claims.change(10..15);
-        claims.change(20..22);
-        assert!(claims.is_changed(&(14..16)) && claims.is_changed(&(8..11)));
-        assert!(claims.is_changed(&(0..30)) && claims.is_changed(&(21..22)));
-        assert!(!claims.is_changed(&(15..20)) && !claims.is_changed(&(0..10)));
+        claims.change(range(10, 15));
+        claims.change(range(20, 22));
+        assert!(claims.is_changed(&range(14, 16)) && claims.is_changed(&range(8, 11)));
+        assert!(claims.is_changed(&range(0, 30)) && claims.is_changed(&range(21, 22)));
+        assert!(!claims.is_changed(&range(15, 20)) && !claims.is_changed(&range(0, 10)));
     }
 
     #[test]
     fn what_is_kept_may_overlap() {
         let mut claims = Claims::default();
-        claims.keep(10..12);
-        claims.keep(10..14);
-        claims.keep(11..15);
-        assert!(claims.is_kept(&(14..20)) && claims.is_kept(&(5..11)));
-        assert!(!claims.is_kept(&(15..20)) && !claims.is_kept(&(5..10)));
-        assert!(!claims.is_changed(&(10..15)));
+        claims.keep(range(10, 12));
+        claims.keep(range(10, 14));
+        claims.keep(range(11, 15));
+        assert!(claims.is_kept(&range(14, 20)) && claims.is_kept(&range(5, 11)));
+        assert!(!claims.is_kept(&range(15, 20)) && !claims.is_kept(&range(5, 10)));
+        assert!(!claims.is_changed(&range(10, 15)));
     }
 
     #[test]
     fn a_landing_in_a_window_is_part_of_it() {
         let mut claims = Claims::default();
-        claims.change(10..20);
-        claims.change(15..20);
-        claims.change(0..0);
+        claims.change(range(10, 20));
+        claims.change(range(15, 20));
+        claims.change(range(0, 0));
         assert_eq!(claims.changed.len(), 1);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::image::{ALIVE, Parameters, SCALE_SHIFT, SYMBOL_ALIVE, SYMBOL_PARAMETERS};
 use abi::segment::STATE_ACTIVE;
-use patcher::Avma;
 use patcher::plan::Effects;
 
 use super::locked::Locked;
@@ -14,8 +13,8 @@ use super::tables::prepare_all;
 use super::{Changed, Selected, Session, SessionError, VERIFY, quiet};
 use crate::clock;
 use crate::faults::step;
-use crate::process::Process;
 use crate::process::modules::Module;
+use crate::process::{Extent, Process};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, MetricDoc, SegmentError, Shape, has_room};
 use crate::tracee::{Priority, Stopped, tracing};
@@ -152,13 +151,13 @@ impl Locked<'_> {
         hz: u64,
         parameters: &Parameters,
     ) -> Result<(), SessionError> {
-        let (start, len) = self.document.image;
-        let (base, maps) = (Avma(start), self.space.maps()?);
-        if !self.own.admit(&maps, base, len) {
+        let Extent { start: base, .. } = self.document.image;
+        let maps = self.space.maps()?;
+        if !self.own.admit(&maps, self.document.image) {
             return Err(SegmentError::Corrupt("mappings").into());
         }
         if self.document.quiet {
-            let (start, len) = self.reserve(image.size);
+            let Extent { start, len } = self.reserve(image.size);
             parameters.system_calls.store(0, Relaxed);
             parameters.reserve.store(start.0, Relaxed);
             parameters.reserve_len.store(len, Relaxed);
@@ -204,7 +203,7 @@ impl Session {
             Some(module.bias(image.image)?.to_avma(image.image.entry()).0)
         });
         Parameters {
-            segment: self.document.segment.0.into(),
+            segment: self.document.segment.start.0.into(),
             process: (process.inner_pid() as u64).into(),
             max_paths: options.max_paths.into(),
             depth: options.depth.into(),

@@ -17,8 +17,8 @@ use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::read;
 use super::{Session, SessionError};
-use crate::process::{Memory, Pid, Presence, Text, Tid};
-use crate::segment::{Journal, Reaper, SegmentError};
+use crate::process::{Extent, Memory, Pid, Presence, Text, Tid};
+use crate::segment::{Journal, Reaper, RegionDoc, SegmentError};
 use crate::tracee::{CallCode, Priority, Stopped, StoppedThread, tracing};
 
 /// What became of the target.
@@ -111,7 +111,7 @@ impl Locked<'_> {
     }
 
     /// The mappings as they are taken out: the segment last, which tells of the others.
-    fn in_order(&self, mappings: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    fn in_order(&self, mappings: &[Extent]) -> Vec<Extent> {
         let mut order = adjoined(mappings);
         order.push(self.document.segment);
         order
@@ -124,8 +124,7 @@ impl Locked<'_> {
         stacks: &mut Stacks,
         thread: &StoppedThread,
     ) -> Result<(), SessionError> {
-        let (start, len) = self.document.image;
-        let in_runtime = start <= thread.pc().0 && thread.pc().0 < start + len;
+        let in_runtime = self.document.image.contains(thread.pc());
         if stacks.are_stale(thread.sp()) {
             *stacks = self.stacks(memory)?;
         } else if in_runtime && stacks.may_lack(thread.sp()) {
@@ -146,12 +145,12 @@ impl Locked<'_> {
 
     /// Everything the session has mapped but the segment, what the runtime mapped for itself
     /// included.
-    fn mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
+    fn mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         let mut mappings = self.own_mappings(memory)?;
         // What is mapped after its image goes with that.
-        let (start, len) = self.document.image;
-        mappings.retain(|m| m.0 < start || start + len <= m.0);
-        mappings.extend(self.document.regions.iter().map(|r| (r.start, r.len)));
+        let image = self.document.image;
+        mappings.retain(|m| !image.contains(m.start));
+        mappings.extend(self.document.regions.iter().map(RegionDoc::extent));
         mappings.push(self.document.image);
         Ok(mappings)
     }
@@ -165,17 +164,18 @@ impl Locked<'_> {
     }
 
     /// What the runtime has mapped for itself.
-    fn own_mappings(&self, memory: &Memory) -> Result<Vec<(u64, u64)>, SessionError> {
+    fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         let table = self.symbol(SYMBOL_MAPS)?;
         let bytes = read(memory, table, MAP_SLOTS * 16)?;
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
         let own = bytes
             .chunks_exact(16)
-            .map(|mapping| (word(&mapping[..8]), word(&mapping[8..])));
+            .map(|mapping| Extent::from((word(&mapping[..8]), word(&mapping[8..]))));
         // The target's to write to.
-        let is_whole = |m: &(u64, u64)| {
-            let pages = m.0.is_multiple_of(PAGE) && m.1.is_multiple_of(PAGE);
-            pages && m.0 != 0 && m.1 != 0 && m.0.checked_add(m.1).is_some()
+        let is_whole = |m: &Extent| {
+            let (start, len) = (m.start.0, m.len);
+            let pages = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+            pages && start != 0 && len != 0 && start.checked_add(len).is_some()
         };
         Ok(own.filter(is_whole).collect())
     }
@@ -236,9 +236,9 @@ impl Locked<'_> {
         }
     }
 
-    /// The trampolines and the runtime, first address and bytes.
-    fn code(&self) -> Vec<(u64, u64)> {
-        let regions = self.document.regions.iter().map(|r| (r.start, r.len));
+    /// The trampolines and the runtime.
+    fn code(&self) -> Vec<Extent> {
+        let regions = self.document.regions.iter().map(RegionDoc::extent);
         regions.chain([self.document.image]).collect()
     }
 
@@ -264,8 +264,7 @@ impl Locked<'_> {
         let maps = self.space.maps()?;
         let mut ours = self.mappings(memory)?;
         ours.push(self.document.segment);
-        let ours = ours.iter().map(|m| m.0..m.0.saturating_add(m.1));
-        let ours: Vec<_> = ours.collect();
+        let ours: Vec<_> = ours.into_iter().map(Extent::range).collect();
         let code = self.code();
         let is_inside = |pc| is_in(&code, pc);
         let maps = maps.iter();
@@ -308,15 +307,15 @@ impl Locked<'_> {
     ) -> Result<Vec<Tid>, SessionError> {
         let code = self.code();
         let trapped = self.after_traps();
-        let is_inside = |pc: Avma| is_in(&code, pc) || trapped.contains(&pc.0);
+        let is_inside = |pc: Avma| is_in(&code, pc) || trapped.contains(&pc);
         // A trampoline's copy of an original instruction is as good as the original.
         let sites = self.document.functions.iter().flat_map(|f| &f.sites);
         let pairs = sites.flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
-        let originals: HashMap<u64, u64> = pairs.map(|p| (p.1, p.0)).collect();
+        let originals: HashMap<Avma, Avma> = pairs.map(|p| (p.trampoline, p.original)).collect();
         let mut inside = Vec::new();
         for thread in stopped.threads() {
-            if let Some(&original) = originals.get(&thread.pc().0) {
-                thread.set_pc(Avma(original))?;
+            if let Some(&original) = originals.get(&thread.pc()) {
+                thread.set_pc(original)?;
             }
             self.renew(memory, stacks, thread)?;
             let mut saved = || stacks.interrupted(memory, thread.sp());
@@ -340,8 +339,8 @@ impl Locked<'_> {
     }
 }
 
-fn is_in(ranges: &[(u64, u64)], at: Avma) -> bool {
-    ranges.iter().any(|r| r.0 <= at.0 && at.0 < r.0 + r.1)
+fn is_in(extents: &[Extent], at: Avma) -> bool {
+    extents.iter().any(|extent| extent.contains(at))
 }
 
 /// How long a thread has been on a processor, ns: the first number of its schedstat.
@@ -357,15 +356,15 @@ fn is_held(pid: Pid, tid: Tid) -> bool {
         .is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
-/// The same ranges in order, those that touch as one.
-fn adjoined(mappings: &[(u64, u64)]) -> Vec<(u64, u64)> {
+/// The same mappings in order, those that touch as one.
+fn adjoined(mappings: &[Extent]) -> Vec<Extent> {
     let mut sorted = mappings.to_vec();
     sorted.sort_unstable();
-    let mut joined: Vec<(u64, u64)> = Vec::new();
-    for (start, len) in sorted {
+    let mut joined: Vec<Extent> = Vec::new();
+    for mapping in sorted {
         match joined.last_mut() {
-            Some(last) if last.0 + last.1 == start => last.1 += len,
-            _ => joined.push((start, len)),
+            Some(last) if last.end() == mapping.start => last.len += mapping.len,
+            _ => joined.push(mapping),
         }
     }
     joined
@@ -373,10 +372,15 @@ fn adjoined(mappings: &[(u64, u64)]) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::adjoined;
+    use super::{Extent, adjoined};
 
     #[test]
-    fn ranges_that_touch_become_one() {
+    fn mappings_that_touch_become_one() {
+        let adjoined = |mappings: &[(u64, u64)]| {
+            let mappings: Vec<Extent> = mappings.iter().copied().map(Extent::from).collect();
+            let joined = adjoined(&mappings).into_iter().map(<(u64, u64)>::from);
+            joined.collect::<Vec<_>>()
+        };
         assert_eq!(adjoined(&[(30, 5), (10, 10), (20, 10)]), [(10, 25)]);
         assert_eq!(adjoined(&[(10, 10), (21, 10)]), [(10, 10), (21, 10)]);
         assert!(adjoined(&[]).is_empty());

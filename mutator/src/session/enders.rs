@@ -26,7 +26,7 @@ const MOST_IN_A_ROW: usize = 4;
 const MOST: usize = 4096;
 
 /// A function's place: no two have the same.
-type Place = (u64, Svma);
+type Place = (Bias, Svma);
 
 /// A function that tail calls lead to, yet to be looked at.
 struct Called {
@@ -40,7 +40,7 @@ struct Called {
 
 impl Candidate {
     pub(super) fn place(&self) -> Place {
-        (self.bias.0, self.plan.function.range.start)
+        (self.bias, self.plan.function.range.start)
     }
 
     /// True if calls that have been lent to it end when it returns.
@@ -90,7 +90,7 @@ impl Locked<'_> {
         let most = MOST.min(abi::MAX_FUNCTIONS.saturating_sub(taken) / 2);
         let mut found: Vec<Candidate> = Vec::new();
         while let Some(called) = work.pop() {
-            let is_new = seen.insert((called.bias.0, called.at));
+            let is_new = seen.insert((called.bias, called.at));
             if !is_new || found.len() == most {
                 continue;
             }
@@ -130,7 +130,7 @@ impl Locked<'_> {
             found.extend(missing.into_iter().map(|at| Called {
                 module,
                 image,
-                bias: Bias(doc.bias),
+                bias: doc.bias,
                 at,
                 distance: 1,
             }));
@@ -156,7 +156,7 @@ impl Locked<'_> {
 
     fn place_of(&self, function: &FunctionDoc) -> Option<Place> {
         let module = self.document.modules.get(function.module)?;
-        Some((module.bias, Svma(function.address)))
+        Some((module.bias, function.address))
     }
 
     /// Where there are goroutines nothing is lent: they go from thread to thread.
@@ -190,7 +190,7 @@ impl Locked<'_> {
                 .for_each(|c| c.plan.lend_to(&BTreeSet::new()));
             return;
         }
-        let mut ending: BTreeMap<u64, BTreeSet<Svma>> = BTreeMap::new();
+        let mut ending: BTreeMap<Bias, BTreeSet<Svma>> = BTreeMap::new();
         let known = ids.iter().map(|&id| &self.document.functions[id]);
         let known = known.filter(|f| !f.exits.is_empty() && ends(f.reaper));
         let known = known.filter_map(|f| self.place_of(f));
@@ -200,7 +200,7 @@ impl Locked<'_> {
         }
         let none = BTreeSet::new();
         for candidate in candidates {
-            let ends = ending.get(&candidate.bias.0).unwrap_or(&none);
+            let ends = ending.get(&candidate.bias).unwrap_or(&none);
             candidate.plan.lend_to(ends);
         }
     }

@@ -11,9 +11,9 @@ use patcher::plan::Tactic;
 use super::locked::Locked;
 use super::place::Places;
 use super::{Candidate, Changed, SessionError};
-use crate::process::Mapping;
 use crate::process::modules::Module;
-use crate::segment::{FunctionDoc, Journal, RegionDoc, SegmentError, SiteDoc};
+use crate::process::{Extent, Mapping};
+use crate::segment::{FunctionDoc, Journal, KeptDoc, PairDoc, RegionDoc, SegmentError, SiteDoc};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 impl Locked<'_> {
@@ -118,7 +118,7 @@ impl Locked<'_> {
             for region in regions {
                 let protection = libc::PROT_READ | libc::PROT_EXEC;
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-                let at = Avma(region.start);
+                let at = region.start;
                 remote.map_lazily(locks, at, region.len, protection, flags, -1)?;
             }
             Ok::<(), SessionError>(())
@@ -135,12 +135,12 @@ impl Locked<'_> {
         }
         let maps = space.maps()?;
         for region in regions {
-            if !self.own.admit(&maps, Avma(region.start), region.len) {
+            if !self.own.admit(&maps, region.extent()) {
                 return Err(SegmentError::Corrupt("mappings").into());
             }
         }
         let cells = self.cells()?;
-        let starts = regions.iter().map(|r| (Avma(r.start), cells.clone()));
+        let starts = regions.iter().map(|r| (r.start, cells.clone()));
         self.write_own(&starts.collect::<Vec<_>>())?;
         self.document
             .regions
@@ -169,17 +169,26 @@ impl Locked<'_> {
             let journal = Journal(&self.segment);
             let patches: Result<Vec<u32>, _> =
                 emitted.patches.iter().map(|p| journal.add(p)).collect();
-            let pair = |p: &patcher::emit::PcPair| (p.original.0, p.trampoline.0);
-            let at = |svma| candidate.bias.to_avma(svma).0;
-            let range = |r: &std::ops::Range<_>| (at(r.start), at(r.end));
+            let pair = |p: &patcher::emit::PcPair| PairDoc {
+                original: p.original,
+                trampoline: p.trampoline,
+            };
+            let at = |svma| candidate.bias.to_avma(svma);
+            let range = |r: &std::ops::Range<_>| at(r.start)..at(r.end);
             let kept = site.pun.as_ref();
             sites.push(SiteDoc {
                 window: range(&site.window),
                 landing: site.landing.as_ref().map(range).unwrap_or_default(),
-                trampoline: (place.trampoline.0, emitted.code.len() as u64),
-                stone: place.stone.map_or(0, |stone| stone.0),
+                trampoline: Extent {
+                    start: place.trampoline,
+                    len: emitted.code.len() as u64,
+                },
+                stone: place.stone.unwrap_or_default(),
                 kept: kept
-                    .map(|pun| (at(pun.depends.start), pun.bytes.clone()))
+                    .map(|pun| KeptDoc {
+                        at: at(pun.depends.start),
+                        bytes: pun.bytes.clone(),
+                    })
                     .unwrap_or_default(),
                 patches: patches?,
                 trap: site.tactic == Tactic::Trap,
@@ -196,7 +205,7 @@ impl Locked<'_> {
             linkage: function.linkage.clone(),
             aliases: function.aliases.clone(),
             module,
-            address: function.range.start.0,
+            address: function.range.start,
             size: function.size(),
             entry: tactic(&candidate.plan.entry),
             exits: candidate.plan.exits.iter().map(tactic).collect(),

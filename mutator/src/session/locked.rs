@@ -13,7 +13,7 @@ use super::{Session, SessionError};
 use crate::clock;
 use crate::process::memory::is_refusal;
 use crate::process::{Own, Presence, Process, Space};
-use crate::segment::{Claim, Document, Lock, Segment, SegmentError, StopDoc};
+use crate::segment::{Claim, Document, Lock, RegionDoc, Segment, SegmentError, StopDoc};
 use crate::tracee::Stopped;
 
 /// A session that nobody else changes, in a target that has been seen to have it. One value is one
@@ -84,15 +84,14 @@ impl Session {
             return Ok(Found::Gone(Presence::OtherProgram, lock));
         };
         // All of it is taken out at that length in the end.
-        let (start, len) = self.document.segment;
-        if mapping.range.end.0.wrapping_sub(start) != len {
+        if mapping.range.end != self.document.segment.end() {
             return Err(SegmentError::Corrupt("mappings").into());
         }
         let mut locked = Locked::new(self, space, lock);
         let (image, regions) = (locked.document.image, locked.document.regions.clone());
-        let ready = regions.iter().filter(|r| r.ready).map(|r| (r.start, r.len));
-        for (start, len) in std::iter::once(image).chain(ready) {
-            if !locked.own.admit(&maps, Avma(start), len) {
+        let ready = regions.iter().filter(|r| r.ready).map(RegionDoc::extent);
+        for extent in std::iter::once(image).chain(ready) {
+            if !locked.own.admit(&maps, extent) {
                 return Err(SegmentError::Corrupt("mappings").into());
             }
         }

@@ -18,7 +18,7 @@ use super::locked::make_way;
 use super::{SessionError, descriptor};
 use crate::process::identity::file_id;
 use crate::process::maps::free_range;
-use crate::process::{Mapping, Memory, Process, Space};
+use crate::process::{Extent, Mapping, Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Lock, Segment, SegmentError, Shape, has_mapped};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
@@ -163,8 +163,14 @@ fn map_with(
         let whole = image_len + shape.size();
         let start = free_range(&maps, whole).ok_or(SessionError::NoSpace(whole))?;
         let base = start.plus(shape.size());
-        document.segment = (start.0, shape.size());
-        document.image = (base.0, image_len);
+        document.segment = Extent {
+            start,
+            len: shape.size(),
+        };
+        document.image = Extent {
+            start: base,
+            len: image_len,
+        };
         if let Some((segment, _)) = named {
             match segment.write_document(document) {
                 // Not even for that.
@@ -217,7 +223,7 @@ fn map_parts(
     if has_mapped(process, &others) {
         return Err(SessionError::Exists);
     }
-    let base = Avma(document.image.0);
+    let base = document.image.start;
     let has_self_pointer = stopped.threads().all(|thread| {
         let base = thread.fs_base();
         base != Avma(0) && memory.read_word(base).is_ok_and(|word| word == base.0)
@@ -253,7 +259,7 @@ fn map_parts(
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let executable = libc::PROT_READ | libc::PROT_EXEC;
     let locks = process.locks_memory();
-    let len = document.image.1;
+    let len = document.image.len;
     remote.map_lazily(locks, base, len, executable, anonymous, -1)?;
     match map_segment(ready, document, &mut remote, named) {
         Ok(own) => Ok((own, control_block)),
@@ -276,11 +282,11 @@ fn map_segment(
         shape,
         ..
     } = *ready;
-    let (base, at) = (Avma(document.image.0), Avma(document.segment.0));
+    let (base, at) = (document.image.start, document.segment.start);
     let writable = &image.writable;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // The writable pages are the image's last, and the reserve follows them.
-    let writable_len = document.image.1 - writable.start;
+    let writable_len = document.image.len - writable.start;
     remote.protect(base.plus(writable.start), writable_len, protection)?;
     // The image's writable pages are free still: names are passed there.
     let scratch = base.plus(writable.start);

@@ -48,7 +48,7 @@ use patcher::select::Pattern;
 use crate::clock;
 use crate::images;
 use crate::process::modules::{Module, modules};
-use crate::process::{Mapping, Presence, Process, Space, shadow};
+use crate::process::{Extent, Mapping, Presence, Process, Space, shadow};
 use crate::segment::{Document, Segment, SegmentError};
 use crate::tracee::Stopped;
 use select::select;
@@ -215,18 +215,18 @@ impl Session {
 
     /// The mapping of the segment, where it is mapped at the place the document says.
     fn segment_in<'m>(&self, maps: &'m [Mapping]) -> Option<&'m Mapping> {
-        let start = self.document.segment.0;
+        let start = self.document.segment.start;
         maps.iter()
-            .find(|m| m.range.start.0 == start && self.segment.is_in(m))
+            .find(|m| m.range.start == start && self.segment.is_in(m))
     }
 
     /// Where the runtime in the target has a symbol: it may be another build's.
     fn symbol(&self, name: &str) -> Result<Avma, SessionError> {
-        let (start, len) = self.document.image;
+        let Extent { start, len } = self.document.image;
         let offset = self.document.runtime.symbols.get(name);
         let offset = offset.filter(|&&offset| offset < len);
         let offset = offset.ok_or(SegmentError::Corrupt("symbols"))?;
-        Ok(Avma(start.wrapping_add(*offset)))
+        Ok(start.plus(*offset))
     }
 
     /// What each trampoline region begins with: the addresses of the runtime's stubs, in the order of `place::Cell`.

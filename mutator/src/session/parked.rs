@@ -34,7 +34,7 @@ pub(super) fn saved_inside<'m>(
     process: &Process,
     memory: &Memory,
     maps: impl Iterator<Item = &'m Mapping>,
-    passed_over: &[Range<u64>],
+    passed_over: &[Range<Avma>],
     most: u64,
     is_inside: impl Fn(Avma) -> bool,
 ) -> Option<Avma> {
@@ -43,7 +43,7 @@ pub(super) fn saved_inside<'m>(
     let is_large = |m: &Mapping| m.range.end.0 - m.range.start.0 > LARGEST;
     let could_hold = |m: &&Mapping| m.read && m.write && !m.shared && !is_large(m);
     let ranges = maps.filter(could_hold);
-    let ranges = ranges.map(|m| m.range.start.0..m.range.end.0);
+    let ranges = ranges.map(|m| m.range.clone());
     // The kernel makes one mapping of two that touch, whoever has made them.
     let mut ranges = ranges.flat_map(|range| without(range, passed_over));
     ranges.find_map(|range| saved_in(&pages, memory, range, &mut left, &is_inside))
@@ -53,21 +53,21 @@ pub(super) fn saved_inside<'m>(
 fn saved_in(
     pages: &Pages,
     memory: &Memory,
-    range: Range<u64>,
+    range: Range<Avma>,
     left: &mut u64,
     is_inside: impl Fn(Avma) -> bool,
 ) -> Option<Avma> {
     let segments = Finder::new(&SEGMENTS);
-    let (mut at, mut read_to) = (range.start, 0);
+    let (mut at, mut read_to) = (range.start, Avma(0));
     while at < range.end {
-        let chunk = at..range.end.min(at + CHUNK);
-        *left = left.checked_sub((chunk.end - chunk.start) / PAGE * ENTRY)?;
+        let chunk = at..range.end.min(at.plus(CHUNK));
+        *left = left.checked_sub((chunk.end.0 - chunk.start.0) / PAGE * ENTRY)?;
         for run in pages.runs(chunk.clone()) {
-            *left = left.checked_sub(run.end - run.start)?;
+            *left = left.checked_sub(run.end.0 - run.start.0)?;
             // What stands before the segments may be in the run before. A page that there is not is not touched:
             // it may be somebody's to fill (userfaultfd(2)).
             let from = if run.start == read_to {
-                run.start - BEFORE
+                Avma(run.start.0 - BEFORE)
             } else {
                 run.start
             };
@@ -75,7 +75,7 @@ fn saved_in(
             let bytes = read_through(memory, from..run.end);
             let mut found = segments.find_iter(&bytes).filter_map(|index| {
                 let pc = Avma(word(&bytes, index.checked_sub(BEFORE as usize)?)?);
-                let is_it = is_inside(pc) && is_in_use(memory, from + index as u64, range.end);
+                let is_it = is_inside(pc) && is_in_use(memory, from.plus(index as u64), range.end);
                 is_it.then_some(pc)
             });
             if let Some(pc) = found.next() {
@@ -88,16 +88,17 @@ fn saved_in(
 }
 
 /// What is at these addresses; zeroes where nothing is, or is any more.
-fn read_through(memory: &Memory, range: Range<u64>) -> Vec<u8> {
-    let mut bytes = vec![0; (range.end - range.start) as usize];
-    if memory.read(Avma(range.start), &mut bytes).is_ok() {
+fn read_through(memory: &Memory, range: Range<Avma>) -> Vec<u8> {
+    let mut bytes = vec![0; (range.end.0 - range.start.0) as usize];
+    if memory.read(range.start, &mut bytes).is_ok() {
         return bytes;
     }
     let mut at = range.start;
     while at < range.end {
-        let end = range.end.min((at / PAGE + 1) * PAGE);
-        let piece = &mut bytes[(at - range.start) as usize..(end - range.start) as usize];
-        if memory.read(Avma(at), piece).is_err() {
+        let end = range.end.min(Avma((at.0 / PAGE + 1) * PAGE));
+        let index = |at: Avma| (at.0 - range.start.0) as usize;
+        let piece = &mut bytes[index(at)..index(end)];
+        if memory.read(at, piece).is_err() {
             piece.fill(0);
         }
         at = end;
@@ -106,10 +107,10 @@ fn read_through(memory: &Memory, range: Range<u64>) -> Vec<u8> {
 }
 
 /// What of a range is in none of `others`.
-fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
+fn without(range: Range<Avma>, others: &[Range<Avma>]) -> Vec<Range<Avma>> {
     let mut left = vec![range];
     for other in others {
-        let cut = |range: Range<u64>| {
+        let cut = |range: Range<Avma>| {
             let before = range.start..range.end.min(other.start);
             let after = range.start.max(other.end)..range.end;
             [before, after].into_iter().filter(|r| !r.is_empty())
@@ -123,10 +124,11 @@ fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
 }
 
 /// True if the frame whose segments are at `at`, in memory until `end`, is in use, or may be a copy of one that is.
-fn is_in_use(memory: &Memory, at: u64, end: u64) -> bool {
-    let start = at.wrapping_sub(AT_SEGMENTS);
-    let len = end.wrapping_sub(start).min(TELLING + AT_SEGMENTS);
-    let bytes = memory.read_vec(Avma(start), len as usize);
+fn is_in_use(memory: &Memory, at: Avma, end: Avma) -> bool {
+    let start = Avma(at.0.wrapping_sub(AT_SEGMENTS));
+    let len = end.0.wrapping_sub(start.0);
+    let len = len.min(TELLING + AT_SEGMENTS);
+    let bytes = memory.read_vec(start, len as usize);
     let bytes = bytes.unwrap_or_default();
     let Some(frame) = SignalFrame::parse(&bytes, start, 0) else {
         return true;
@@ -152,26 +154,27 @@ impl Pages {
 
     /// The pages of the range that there are, those that follow one another as one, a [`PIECE`] at most; all where
     /// the kernel does not tell.
-    fn runs(&self, range: Range<u64>) -> Vec<Range<u64>> {
+    fn runs(&self, range: Range<Avma>) -> Vec<Range<Avma>> {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;
-        let pages = (range.end - range.start).div_ceil(PAGE);
+        let pages = (range.end.0 - range.start.0).div_ceil(PAGE);
         let mut entries = vec![0; (pages * ENTRY) as usize];
-        let mut read = |file: &File| file.read_exact_at(&mut entries, range.start / PAGE * ENTRY);
+        let mut read = |file: &File| file.read_exact_at(&mut entries, range.start.0 / PAGE * ENTRY);
         let is_told = self.0.as_ref().is_ok_and(|file| read(file).is_ok());
         let is_there =
             |entry: &[u8]| word(entry, 0).is_some_and(|entry| entry & (PRESENT | SWAPPED) != 0);
-        let mut runs: Vec<Range<u64>> = Vec::new();
-        for (at, entry) in (range.start..)
+        let mut runs: Vec<Range<Avma>> = Vec::new();
+        for (at, entry) in (range.start.0..)
             .step_by(PAGE as usize)
             .zip(entries.chunks_exact(ENTRY as usize))
         {
             if is_told && !is_there(entry) {
                 continue;
             }
-            let end = range.end.min(at + PAGE);
+            let at = Avma(at);
+            let end = range.end.min(at.plus(PAGE));
             match runs.last_mut() {
-                Some(run) if run.end == at && end - run.start <= PIECE => run.end = end,
+                Some(run) if run.end == at && end.0 - run.start.0 <= PIECE => run.end = end,
                 _ => runs.push(at..end),
             }
         }
@@ -186,9 +189,9 @@ mod tests {
     #[test]
     fn what_is_left_of_a_range() {
         let left = |start, end, others: &[(u64, u64)]| {
-            let others: Vec<_> = others.iter().map(|o| o.0..o.1).collect();
-            let left = without(start..end, &others).into_iter();
-            left.map(|r| (r.start, r.end)).collect::<Vec<_>>()
+            let others: Vec<_> = others.iter().map(|o| Avma(o.0)..Avma(o.1)).collect();
+            let left = without(Avma(start)..Avma(end), &others).into_iter();
+            left.map(|r| (r.start.0, r.end.0)).collect::<Vec<_>>()
         };
         assert_eq!(left(0, 9, &[]), [(0, 9)]);
         assert_eq!(left(0, 9, &[(3, 5), (8, 12), (20, 30)]), [(0, 3), (5, 8)]);
@@ -202,12 +205,12 @@ mod tests {
         let pages = Pages::open(&process.expect("runs"));
         let len = 64 * PAGE as usize;
         let mut map = memmap2::MmapMut::map_anon(len).expect("memory");
-        let start = map.as_ptr() as u64;
-        let all = start..start + len as u64;
+        let start = Avma(map.as_ptr() as u64);
+        let all = start..start.plus(len as u64);
         assert_eq!(pages.runs(all.clone()), []);
         map[3 * PAGE as usize] = 1;
         map[4 * PAGE as usize] = 1;
-        let there = start + 3 * PAGE..start + 5 * PAGE;
+        let there = start.plus(3 * PAGE)..start.plus(5 * PAGE);
         assert_eq!(
             pages.runs(all.clone()).as_slice(),
             std::slice::from_ref(&there)

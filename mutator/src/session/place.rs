@@ -44,15 +44,15 @@ pub(super) struct Places {
     promised: Vec<u64>,
     by_module: HashMap<usize, usize>,
     /// Stepping stones, those that exist included.
-    stones: BTreeSet<u64>,
+    stones: BTreeSet<Avma>,
     /// New ones, by the punned jump that leads to them.
-    by_jump: HashMap<u64, u64>,
+    by_jump: HashMap<Avma, Avma>,
 }
 
 impl Places {
     pub(super) fn new(document: &Document, maps: Vec<Mapping>) -> Self {
         let sites = document.functions.iter().flat_map(|f| &f.sites);
-        let stones = sites.map(|s| s.stone).filter(|&stone| stone != 0);
+        let stones = sites.map(|s| s.stone).filter(|&stone| stone != Avma(0));
         Self {
             regions: document.regions.clone(),
             maps,
@@ -76,19 +76,19 @@ impl Places {
         for (jump, targets) in candidates.iter().flat_map(puns) {
             if let Some(stone) = targets.and_then(|t| self.stone_in(&t)) {
                 self.stones.insert(stone);
-                self.by_jump.insert(jump.0, stone);
+                self.by_jump.insert(jump, stone);
             }
         }
     }
 
     /// Room for a stepping stone at one of `targets`.
-    fn stone_in(&mut self, targets: &Range<Avma>) -> Option<u64> {
+    fn stone_in(&mut self, targets: &Range<Avma>) -> Option<Avma> {
         let (stone, is_held) = self.find_stone(targets)?;
         if !is_held {
-            let start = (stone - CELLS) & !(abi::PAGE - 1);
-            let len = (stone + STONE - start).next_multiple_of(abi::PAGE);
+            let start = (stone.0 - CELLS) & !(abi::PAGE - 1);
+            let len = (stone.0 + STONE - start).next_multiple_of(abi::PAGE);
             self.plan_region(RegionDoc {
-                start,
+                start: Avma(start),
                 len,
                 used: len,
                 ready: false,
@@ -99,32 +99,35 @@ impl Places {
     }
 
     /// Where at one of `targets` a stepping stone can be, and whether in a region that is there.
-    fn find_stone(&self, targets: &Range<Avma>) -> Option<(u64, bool)> {
+    fn find_stone(&self, targets: &Range<Avma>) -> Option<(Avma, bool)> {
         let held = self.regions.iter().filter(|r| r.stones);
-        let held = held.map(|r| r.start + CELLS..r.start + r.len - STONE + 1);
+        let held = held.map(|r| r.start.plus(CELLS)..r.start.plus(r.len - STONE + 1));
         for room in held {
-            let room = room.start.max(targets.start.0)..room.end.min(targets.end.0);
+            let room = room.start.max(targets.start)..room.end.min(targets.end);
             if room.is_empty() {
                 continue;
             }
-            let next = self.stones.range(room.clone()).map(|stone| stone + STONE);
+            let next = self
+                .stones
+                .range(room.clone())
+                .map(|stone| stone.plus(STONE));
             let mut tried = std::iter::once(room.start).chain(next);
             if let Some(stone) = tried.find(|&at| room.contains(&at) && self.is_free(at)) {
                 return Some((stone, true));
             }
         }
-        free_place_in(&self.maps, targets, CELLS, STONE).map(|at| (at.0, false))
+        free_place_in(&self.maps, targets, CELLS, STONE).map(|at| (at, false))
     }
 
     /// Would a stepping stone at `at` overlap no other?
-    fn is_free(&self, at: u64) -> bool {
-        let near = at.saturating_sub(STONE - 1)..at + STONE;
+    fn is_free(&self, at: Avma) -> bool {
+        let near = Avma(at.0.saturating_sub(STONE - 1))..at.plus(STONE);
         self.stones.range(near).next().is_none()
     }
 
     /// Takes a region into the plan.
     fn plan_region(&mut self, region: RegionDoc) {
-        let range = Avma(region.start)..Avma(region.start + region.len);
+        let range = region.extent().range();
         let at = self.maps.partition_point(|m| m.range.start < range.start);
         self.maps.insert(
             at,
@@ -167,7 +170,7 @@ impl Places {
         let len = (CELLS + need).max(SMALLEST).next_multiple_of(abi::PAGE);
         let start = free_range_near(&self.maps, near, len)?;
         self.plan_region(RegionDoc {
-            start: start.0,
+            start,
             len,
             used: CELLS,
             ready: false,
@@ -190,7 +193,7 @@ impl Places {
         let is_ender = candidate.reaper == Some(Reaper::Ender);
         let sites = candidate.plan.sites.iter().map(|site| {
             let jump = candidate.bias.to_avma(site.window.start);
-            let stone = self.by_jump.get(&jump.0).copied().map(Avma);
+            let stone = self.by_jump.get(&jump).copied();
             if site.pun.is_some() && stone.is_none() {
                 return Err(RefuseReason::PunOutOfReach);
             }
@@ -212,13 +215,13 @@ impl Places {
         (id, is_ender): (u32, bool),
     ) -> Option<(Avma, Hooks)> {
         let region = self.regions.get_mut(*self.by_module.get(&module)?)?;
-        let at = region.start + region.used;
+        let at = region.start.plus(region.used);
         let end = (region.used + len).next_multiple_of(ALIGN);
         if end > region.len {
             return None;
         }
         region.used = end;
-        let cell = |cell: Cell| Avma(region.start + 8 * cell as u64);
+        let cell = |cell: Cell| region.start.plus(8 * cell as u64);
         let hooks = match is_ender {
             false => Hooks {
                 entry_cell: cell(Cell::Entry),
@@ -238,7 +241,7 @@ impl Places {
                 id,
             },
         };
-        Some((Avma(at), hooks))
+        Some((at, hooks))
     }
 }
 
@@ -252,9 +255,9 @@ fn puns(candidate: &Candidate) -> impl Iterator<Item = (Avma, Option<Range<Avma>
 
 fn is_near(region: &RegionDoc, near: &Range<Avma>) -> bool {
     const REACH: u64 = (1 << 31) - (1 << 20);
-    let low = region.start.min(near.start.0);
-    let high = (region.start + region.len).max(near.end.0);
-    high - low < REACH
+    let low = region.start.min(near.start);
+    let high = region.extent().end().max(near.end);
+    high.0 - low.0 < REACH
 }
 
 #[cfg(test)]
@@ -289,7 +292,7 @@ mod tests {
         let mut stone = |start: u64, count: u64| {
             let stone = places.stone_in(&(Avma(start)..Avma(start + count)));
             places.stones.extend(stone);
-            stone
+            stone.map(|stone| stone.0)
         };
         let at = 0x7f00_1000_0100;
         assert_eq!(stone(at, 1), Some(at));
@@ -303,7 +306,7 @@ mod tests {
         // Where a page begins, the page before is needed for the cells.
         assert_eq!(stone(0x7f00_2000_0000, 1), Some(0x7f00_2000_0000));
         let regions = places.new_regions().iter();
-        let regions: Vec<_> = regions.map(|r| (r.start, r.len, r.used)).collect();
+        let regions: Vec<_> = regions.map(|r| (r.start.0, r.len, r.used)).collect();
         let (page, two) = (abi::PAGE, 2 * abi::PAGE);
         let expected = [
             (0x7f00_1000_0000, page, page),

@@ -15,12 +15,11 @@ use abi::segment::{
     AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS,
     TABLE_OF_MAPS, TableHead, TableRow,
 };
-use patcher::Avma;
 
 use super::SessionError;
 use super::locked::Locked;
 use crate::clock;
-use crate::process::Process;
+use crate::process::{Extent, Process};
 use crate::segment::{Segment, SegmentError};
 
 /// Threads that may come, beside those there are.
@@ -105,10 +104,13 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Where the memory for its threads is: first address and bytes, after the image's own.
-    pub(super) fn reserve(&self, image: u64) -> (Avma, u64) {
-        let (start, len) = self.document.image;
-        (Avma(start + image), len - image)
+    /// The memory for its threads, after the image's own.
+    pub(super) fn reserve(&self, image: u64) -> Extent {
+        let Extent { start, len } = self.document.image;
+        Extent {
+            start: start.plus(image),
+            len: len - image,
+        }
     }
 }
 

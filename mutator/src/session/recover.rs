@@ -20,8 +20,8 @@ use super::{Session, SessionError};
 use crate::faults::step;
 use crate::process::identity::{FileId, file_id};
 use crate::process::memory::is_anonymous;
-use crate::process::{Mapping, Memory, Space};
-use crate::segment::{Claim, Journal, SegmentError, is_segment_name, is_unnamed};
+use crate::process::{Extent, Mapping, Memory, Space};
+use crate::segment::{Claim, Journal, RegionDoc, SegmentError, is_segment_name, is_unnamed};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// First bytes of a mapping that is about to be taken out.
@@ -115,8 +115,8 @@ impl Locked<'_> {
     /// Takes out regions for trampolines that were not finished, so that none is in use.
     pub(super) fn recover_regions(&mut self) -> Result<(), SessionError> {
         let regions = self.document.regions.iter();
-        let unready = regions.filter(|r| !r.ready).map(|r| (r.start, r.len));
-        let unready: Vec<(u64, u64)> = unready.collect();
+        let unready = regions.filter(|r| !r.ready).map(RegionDoc::extent);
+        let unready: Vec<Extent> = unready.collect();
         if unready.is_empty() {
             return Ok(());
         }
@@ -124,7 +124,7 @@ impl Locked<'_> {
         let stop = self.settled(|memory, maps, code, stopped| {
             let ours = unready
                 .iter()
-                .filter(|&&(start, len)| is_unused(maps, memory, start, len, &cells));
+                .filter(|&&extent| is_unused(maps, memory, extent, &cells));
             unmap(code, stopped, ours)
         })?;
         self.note_stop("recover", stop);
@@ -135,7 +135,7 @@ impl Locked<'_> {
 
     /// Takes out what there is of a session that was half made or half taken out.
     pub(super) fn clear_half(&mut self) -> Result<(), SessionError> {
-        let (start, len) = self.document.image;
+        let image = self.document.image;
         let first = self.document.runtime.head.clone();
         let (segment, document) = (&self.segment, &self.document);
         let is_setup = segment.header().state.load(Acquire) == STATE_SETUP;
@@ -147,31 +147,28 @@ impl Locked<'_> {
         self.settled(|memory, maps, code, stopped| {
             // It goes last. Without it all has gone, with the program that it was in, too.
             let is_segment_here = self.segment_in(maps).is_some();
-            let is_left = |&(start, len): &(u64, u64)| {
-                let here = is_anonymous(maps, Avma(start), len);
+            let is_left = |&extent: &Extent| {
+                let here = is_anonymous(maps, extent);
                 match is_setup {
-                    true => is_unused(maps, memory, start, len, &first),
+                    true => is_unused(maps, memory, extent, &first),
                     // Nothing has been taken out yet.
                     false if unmarked => here && is_segment_here,
-                    false => here && is_marked(memory, start, mark),
+                    false => here && is_marked(memory, extent.start, mark),
                 }
             };
             let planned = match is_setup {
-                true => vec![(start, len)],
+                true => vec![image],
                 false => document.leaving.clone(),
             };
-            let mut ours: Vec<(u64, u64)> = planned.into_iter().filter(is_left).collect();
+            let mut ours: Vec<Extent> = planned.into_iter().filter(is_left).collect();
             // Last, because it is what tells of the others where it has no name.
-            let (start, len) = document.segment;
-            let is_segment = |m: &&Mapping| {
-                let is_whole = m.range.start.0 == start && m.range.end.0.wrapping_sub(start) == len;
-                is_whole && is_segment_name(&m.name)
-            };
+            let is_segment =
+                |m: &&Mapping| m.range == document.segment.range() && is_segment_name(&m.name);
             if maps
                 .iter()
                 .any(|m| is_segment(&m) && (m.file == own || is_setup))
             {
-                ours.push((start, len));
+                ours.push(document.segment);
             }
             if is_setup {
                 close_descriptors(&space, &own, code, stopped)?;
@@ -218,17 +215,17 @@ impl Locked<'_> {
     /// Says in the document and in the target what is about to be taken out of it. From then on
     /// the session is over, and what of it is still there can be told from what the program maps
     /// instead.
-    pub(super) fn mark_leaving(&mut self, mappings: &[(u64, u64)]) -> Result<(), SessionError> {
+    pub(super) fn mark_leaving(&mut self, mappings: &[Extent]) -> Result<(), SessionError> {
         self.document.leaving = mappings.to_vec();
         self.segment.write_document(&self.document)?;
         self.segment.header().state.store(STATE_LEAVING, Release);
         step("state leaving");
         let maps = self.space.maps()?;
-        for &(start, len) in mappings {
-            if !self.own.admit(&maps, Avma(start), len) {
+        for &extent in mappings {
+            if !self.own.admit(&maps, extent) {
                 return Err(SessionError::Held(format!(
                     "what was mapped at {} is not there any more",
-                    Avma(start)
+                    extent.start
                 )));
             }
         }
@@ -237,7 +234,7 @@ impl Locked<'_> {
             .iter()
             .flat_map(|b| format!("{b:02x}").into_bytes())
             .collect();
-        let writes = mappings.iter().map(|m| (Avma(m.0), mark.clone()));
+        let writes = mappings.iter().map(|m| (m.start, mark.clone()));
         self.write_own(&writes.collect::<Vec<_>>())?;
         self.document.leaving_mark = String::from_utf8_lossy(&mark).into_owned();
         self.segment.write_document(&self.document)?;
@@ -245,11 +242,7 @@ impl Locked<'_> {
     }
 
     /// Stops the target and takes these mappings out.
-    pub(super) fn unmap_now(
-        &mut self,
-        why: &str,
-        mappings: &[(u64, u64)],
-    ) -> Result<(), SessionError> {
+    pub(super) fn unmap_now(&mut self, why: &str, mappings: &[Extent]) -> Result<(), SessionError> {
         /// Mappings taken out in one stop.
         const BATCH: usize = 64;
         if mappings.is_empty() {
@@ -269,8 +262,8 @@ impl Locked<'_> {
     }
 }
 
-fn is_marked(memory: &Memory, start: u64, mark: &[u8]) -> bool {
-    mark.len() == MARK && memory.read_vec(Avma(start), MARK).is_ok_and(|b| b == mark)
+fn is_marked(memory: &Memory, start: Avma, mark: &[u8]) -> bool {
+    mark.len() == MARK && memory.read_vec(start, MARK).is_ok_and(|b| b == mark)
 }
 
 /// Closes descriptors through which the segment was to be mapped.
@@ -309,37 +302,37 @@ fn close_descriptors(
 pub(super) fn unmap<'m>(
     code: &CallCode,
     stopped: &mut Stopped,
-    mappings: impl IntoIterator<Item = &'m (u64, u64)>,
+    mappings: impl IntoIterator<Item = &'m Extent>,
 ) -> Result<(), SessionError> {
     let mut mappings = mappings.into_iter().peekable();
     if mappings.peek().is_none() {
         return Ok(());
     }
     let mut remote = Remote::new(code, stopped)?;
-    for &(start, len) in mappings {
-        remote.unmap(Avma(start), len)?;
+    for extent in mappings {
+        remote.unmap(extent.start, extent.len)?;
     }
     Ok(())
 }
 
 /// True if the range is mapped exactly, without a file, and holds nothing but, in part, `first`.
-fn is_unused(maps: &[Mapping], memory: &Memory, start: u64, len: u64, first: &[u8]) -> bool {
+fn is_unused(maps: &[Mapping], memory: &Memory, extent: Extent, first: &[u8]) -> bool {
     const LOOKED_AT: usize = 64;
-    let end = start + len;
+    let (start, end) = (extent.start, extent.end());
     let inside: Vec<&Mapping> = maps
         .iter()
-        .filter(|m| m.range.start.0 < end && start < m.range.end.0)
+        .filter(|m| m.range.start < end && start < m.range.end)
         .collect();
     // Neighbours without a file of the same protection are one mapping to the kernel.
-    let covers = |at: u64| inside.iter().any(|m| m.contains(Avma(at)));
+    let covers = |at: Avma| inside.iter().any(|m| m.contains(at));
     let anonymous = inside.iter().all(|m| m.file.1 == 0 && m.name.is_empty());
     let executable = inside
         .iter()
-        .any(|m| m.contains(Avma(start)) && m.execute && !m.write);
-    let Ok(now) = memory.read_vec(Avma(start), LOOKED_AT) else {
+        .any(|m| m.contains(start) && m.execute && !m.write);
+    let Ok(now) = memory.read_vec(start, LOOKED_AT) else {
         return false;
     };
     let expected = first.iter().copied().chain(std::iter::repeat(0));
     let known = now.iter().zip(expected).all(|(&n, e)| n == 0 || n == e);
-    covers(start) && covers(end - 1) && anonymous && executable && known
+    covers(start) && covers(Avma(end.0 - 1)) && anonymous && executable && known
 }

@@ -1,7 +1,9 @@
 //! Plans are made from files alone. What of them a process has no room for is planned anew.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
+use patcher::Avma;
 use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
 
 use super::claims::Claims;
@@ -19,7 +21,7 @@ impl Locked<'_> {
         }
         let places = Places::new(&self.document, self.space.maps_with_heap()?);
         let taken = candidates.iter().filter(|c| c.plan.refused().is_none());
-        let taken: BTreeMap<u64, u64> = taken.map(Candidate::range).collect();
+        let taken: BTreeMap<Avma, Avma> = taken.map(|c| (c.range().start, c.range().end)).collect();
         let wanted = self.wanted();
         for candidate in candidates.iter_mut().filter(|c| c.is_punned()) {
             let in_the_way = candidate.traps && candidate.depends_on(&taken);
@@ -49,19 +51,18 @@ impl Candidate {
         self.plan.refused().is_none() && self.plan.sites.iter().any(|s| s.pun.is_some())
     }
 
-    /// The function's first address in the process and the one after it.
-    fn range(&self) -> (u64, u64) {
+    /// The function's addresses in the process.
+    fn range(&self) -> Range<Avma> {
         let range = &self.plan.function.range;
-        let at = |svma| self.bias.to_avma(svma).0;
-        (at(range.start), at(range.end))
+        self.bias.to_avma(range.start)..self.bias.to_avma(range.end)
     }
 
     /// True if one of its punned jumps depends on bytes of another of these functions.
-    fn depends_on(&self, functions: &BTreeMap<u64, u64>) -> bool {
-        let own = self.range().0;
+    fn depends_on(&self, functions: &BTreeMap<Avma, Avma>) -> bool {
+        let own = self.range().start;
         let mut puns = self.plan.sites.iter().filter_map(|s| s.pun.as_ref());
         puns.any(|pun| {
-            let at = |svma| self.bias.to_avma(svma).0;
+            let at = |svma| self.bias.to_avma(svma);
             let (start, end) = (at(pun.depends.start), at(pun.depends.end));
             let mut before = functions.range(..end).rev();
             before

@@ -3,6 +3,10 @@
 
 use std::ops::Range;
 
+use patcher::Avma;
+
+use crate::process::Extent;
+
 /// CS, GS, FS and SS of 64-bit code, which follow rip and rflags.
 pub(super) const SEGMENTS: [u8; 8] = [0x33, 0, 0, 0, 0, 0, 0x2b, 0];
 
@@ -36,42 +40,42 @@ const MOST: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SignalFrame {
     /// Its first byte.
-    pub(super) at: u64,
+    pub(super) at: Avma,
     /// What it returns to: a call of rt_sigreturn.
-    pub(super) restorer: u64,
+    pub(super) restorer: Avma,
     /// The interrupted stack pointer.
-    pub(super) rsp: u64,
+    pub(super) rsp: Avma,
     /// The interrupted program counter.
-    pub(super) rip: u64,
+    pub(super) rip: Avma,
     /// True if the segments are those of 64-bit code.
     is_64_bit: bool,
     /// The extended state.
-    state: u64,
-    /// The alternate stack there was: first address and bytes.
-    alternate: (u64, u64),
+    state: Avma,
+    /// The alternate stack there was.
+    alternate: Extent,
     /// True if that is given up while a handler runs on it.
     is_disarmed: bool,
 }
 
 impl SignalFrame {
     /// What stands `at` bytes from the first of `bytes`, which is at `from`, taken for a frame.
-    pub(super) fn parse(bytes: &[u8], from: u64, at: usize) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8], from: Avma, at: usize) -> Option<Self> {
         let word = |offset: u64| word(bytes, at + offset as usize);
         Some(Self {
-            at: from + at as u64,
-            restorer: word(0)?,
-            rsp: word(RSP)?,
-            rip: word(RIP)?,
+            at: from.plus(at as u64),
+            restorer: Avma(word(0)?),
+            rsp: Avma(word(RSP)?),
+            rip: Avma(word(RIP)?),
             is_64_bit: word(AT_SEGMENTS)? == u64::from_le_bytes(SEGMENTS),
-            state: word(STATE)?,
-            alternate: (word(ALTERNATE)?, word(ALTERNATE_SIZE)?),
+            state: Avma(word(STATE)?),
+            alternate: Extent::from((word(ALTERNATE)?, word(ALTERNATE_SIZE)?)),
             is_disarmed: word(ALTERNATE + WORD)? & SS_AUTODISARM != 0,
         })
     }
 
     /// True if it is on the alternate stack.
     fn is_on_alternate(&self) -> bool {
-        self.at.wrapping_sub(self.alternate.0) < self.alternate.1
+        self.alternate.contains(self.at)
     }
 
     /// True if it is on an alternate stack that its handler returns on. From one that is given up meanwhile a
@@ -82,16 +86,16 @@ impl SignalFrame {
 
     /// True if it can be on the stack that it has interrupted.
     fn is_on_its_own(&self) -> bool {
-        self.at < self.rsp && self.rsp - self.at < MOST
+        self.at < self.rsp && self.rsp.0 - self.at.0 < MOST
     }
 
     /// True if a handler that was called on it can be under way at `sp`. The frame of one that has returned stays,
     /// and may lie above another thread's stack in the same mapping, as in Go's heap. The kernel puts a frame below the
     /// interrupted stack pointer, or on the alternate stack, which it notes (arch/x86/kernel/signal.c
     /// `get_sigframe`).
-    pub(super) fn may_be_left_to(&self, sp: u64) -> bool {
+    pub(super) fn may_be_left_to(&self, sp: Avma) -> bool {
         match self.is_on_alternate() {
-            true => sp >= self.alternate.0,
+            true => sp >= self.alternate.start,
             false => self.is_on_its_own(),
         }
     }
@@ -100,7 +104,7 @@ impl SignalFrame {
     /// returned. It was where a word of its own still stands, of those that have one value alone, that this one
     /// would have overwritten.
     pub(super) fn is_overwritten_by(&self, other: &Self) -> bool {
-        let telling = [AT_SEGMENTS, STATE].map(|offset| other.at + offset);
+        let telling = [AT_SEGMENTS, STATE].map(|offset| other.at.plus(offset));
         let written = self.written();
         let is_whole = other.restorer == self.restorer
             && other.is_64_bit
@@ -116,23 +120,24 @@ impl SignalFrame {
 
     /// The extended state is aligned to 64 bytes, and the frame's first word to 16 but for a return address.
     fn has_state(&self) -> bool {
-        self.state == self.at + TO_STATE && self.state.is_multiple_of(64)
+        self.state == self.at.plus(TO_STATE) && self.state.0.is_multiple_of(64)
     }
 
     /// What the kernel certainly writes of one: all but reserved words, gaps, and `struct siginfo`, which not
     /// every handler is given.
-    fn written(&self) -> [Range<u64>; 4] {
+    fn written(&self) -> [Range<Avma>; 4] {
         /// Of the legacy area, reserved.
         const RESERVED: Range<u64> = 416..464;
         /// The mask of signals.
         const MASK: Range<u64> = HEAD + 8 * WORD..HEAD + 9 * WORD;
-        let of_state = |range: Range<u64>| match self.has_state() {
-            true => self.state + range.start..self.state + range.end,
-            false => 0..0,
+        let from = |at: Avma, range: Range<u64>| at.plus(range.start)..at.plus(range.end);
+        let of_state = |range| match self.has_state() {
+            true => from(self.state, range),
+            false => Avma(0)..Avma(0),
         };
         [
-            self.at..self.at + HEAD,
-            self.at + MASK.start..self.at + MASK.end,
+            from(self.at, 0..HEAD),
+            from(self.at, MASK),
             of_state(0..RESERVED.start),
             of_state(RESERVED.end..LEGACY),
         ]
@@ -175,7 +180,7 @@ mod tests {
     }
 
     fn frame(stack: &[u8], at: u64) -> SignalFrame {
-        SignalFrame::parse(stack, FROM, (at - FROM) as usize).expect("on the stack")
+        SignalFrame::parse(stack, Avma(FROM), (at - FROM) as usize).expect("on the stack")
     }
 
     /// Offsets by offsetof() on the kernel's structures.
@@ -226,12 +231,12 @@ mod tests {
     #[test]
     fn handlers_that_can_be_under_way() {
         let mut frame = frame(&[0; 512], FROM);
-        (frame.rsp, frame.alternate) = (FROM + 0x800, (0, 0));
-        assert!(frame.may_be_left_to(FROM - 64));
-        frame.rsp = FROM - 8;
-        assert!(!frame.may_be_left_to(FROM - 64));
-        frame.alternate = (FROM - 0x1000, 0x2000);
-        assert!(frame.is_on_alternate() && frame.may_be_left_to(FROM - 64));
-        assert!(!frame.may_be_left_to(FROM - 0x2000));
+        (frame.rsp, frame.alternate) = (Avma(FROM + 0x800), Extent::default());
+        assert!(frame.may_be_left_to(Avma(FROM - 64)));
+        frame.rsp = Avma(FROM - 8);
+        assert!(!frame.may_be_left_to(Avma(FROM - 64)));
+        frame.alternate = Extent::from((FROM - 0x1000, 0x2000));
+        assert!(frame.is_on_alternate() && frame.may_be_left_to(Avma(FROM - 64)));
+        assert!(!frame.may_be_left_to(Avma(FROM - 0x2000)));
     }
 }

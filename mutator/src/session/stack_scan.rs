@@ -7,7 +7,7 @@ use std::ops::Range;
 use patcher::Avma;
 
 use super::signal_frame::{SignalFrame, TELLING, word};
-use crate::process::{Mapping, Memory};
+use crate::process::{Extent, Mapping, Memory};
 
 /// `mov rax, 15; syscall`: what a signal frame's return address points to (rt_sigreturn, number
 /// 15); libc's restorer and everyone else's.
@@ -24,21 +24,21 @@ const MOST_BYTES: u64 = 64 << 20;
 /// The stacks of a process, and what code there is for them to hold addresses of.
 pub(super) struct Stacks {
     maps: Vec<Mapping>,
-    code: Vec<Range<u64>>,
-    /// Mappings the runtime has made, first address and bytes.
-    own: Vec<(u64, u64)>,
+    code: Vec<Range<Avma>>,
+    /// Mappings the runtime has made.
+    own: Vec<Extent>,
     /// True if those have been read since the threads were stopped.
     is_renewed: bool,
     /// Return addresses looked at before, and whether a signal frame begins with them.
-    restorers: HashMap<u64, bool>,
+    restorers: HashMap<Avma, bool>,
 }
 
 impl Stacks {
     /// As they are in `maps`; `own` are the mappings the runtime has made, each that is there by
     /// then among them: other data would be looked through for stacks.
-    pub(super) fn of(maps: Vec<Mapping>, own: Vec<(u64, u64)>) -> Self {
+    pub(super) fn of(maps: Vec<Mapping>, own: Vec<Extent>) -> Self {
         let executable = maps.iter().filter(|m| m.execute);
-        let code = executable.map(|m| m.range.start.0..m.range.end.0).collect();
+        let code = executable.map(|m| m.range.clone()).collect();
         Self {
             maps,
             code,
@@ -59,15 +59,14 @@ impl Stacks {
     }
 
     /// Takes the mappings of the runtime's as they are while all threads are stopped.
-    pub(super) fn renew_own(&mut self, own: Vec<(u64, u64)>) {
+    pub(super) fn renew_own(&mut self, own: Vec<Extent>) {
         self.own = own;
         self.is_renewed = true;
     }
 
     fn own_stack(&self, sp: Avma) -> Option<Range<Avma>> {
-        let inside = |m: &&(u64, u64)| m.0 <= sp.0 && sp.0 < m.0 + m.1;
-        let found = self.own.iter().find(inside);
-        found.map(|m| Avma(m.0)..Avma(m.0 + m.1))
+        let found = self.own.iter().find(|m| m.contains(sp));
+        found.map(|m| m.range())
     }
 
     /// The stack pointer the application has left at `sp`, which may be on a stack of the
@@ -98,7 +97,7 @@ impl Stacks {
         stack.filter(|_| self.own_stack(sp).is_none())
     }
 
-    fn is_code(&self, at: u64) -> bool {
+    fn is_code(&self, at: Avma) -> bool {
         let after = self.code.partition_point(|r| r.start <= at);
         after > 0 && at < self.code[after - 1].end
     }
@@ -112,8 +111,8 @@ impl Stacks {
         // Where the runtime cannot block signals, handlers run on top of it on its own stack.
         if let Some(own) = self.own_stack(sp) {
             for frame in self.frames(memory, sp..own.end) {
-                found.push(Avma(frame.rip));
-                wanted.push(self.of_application(memory, Avma(frame.rsp)));
+                found.push(frame.rip);
+                wanted.push(self.of_application(memory, frame.rsp));
             }
         }
         while let Some(sp) = wanted.pop() {
@@ -126,8 +125,8 @@ impl Stacks {
             }
             looked_at.push(sp..end);
             for frame in self.frames(memory, sp..end) {
-                found.push(Avma(frame.rip));
-                wanted.push(Avma(frame.rsp));
+                found.push(frame.rip);
+                wanted.push(frame.rsp);
             }
         }
         found
@@ -135,18 +134,18 @@ impl Stacks {
 
     /// The signal frames within a range, of handlers that run at its start.
     fn frames(&mut self, memory: &Memory, within: Range<Avma>) -> Vec<SignalFrame> {
-        let (sp, from) = (within.start.0, within.start.0 & !7);
-        let len = (within.end.0 - from).min(MOST_BYTES) as usize;
-        let Ok(bytes) = memory.read_vec(Avma(from), len) else {
+        let (sp, from) = (within.start, Avma(within.start.0 & !7));
+        let len = (within.end.0 - from.0).min(MOST_BYTES) as usize;
+        let Ok(bytes) = memory.read_vec(from, len) else {
             return Vec::new();
         };
         let frames = (0..bytes.len())
             .step_by(size_of::<u64>())
-            .filter(|&at| word(&bytes, at).is_some_and(|restorer| self.is_code(restorer)));
+            .filter(|&at| word(&bytes, at).is_some_and(|restorer| self.is_code(Avma(restorer))));
         let frames = frames.filter_map(|at| SignalFrame::parse(&bytes, from, at));
         let frames: Vec<SignalFrame> = frames.collect();
         let mut is_of_signal = |frame: &SignalFrame| {
-            let restorer = Avma(frame.restorer);
+            let restorer = frame.restorer;
             let known = self.restorers.entry(frame.restorer);
             *known.or_insert_with(|| is_restorer(memory, restorer))
         };
@@ -154,7 +153,7 @@ impl Stacks {
         // They are in order, and only what begins in a frame can lie over it.
         let is_overwritten = |index: usize, frame: &SignalFrame| {
             let after = frames[index + 1..].iter();
-            let mut over = after.take_while(|other| other.at - frame.at < TELLING);
+            let mut over = after.take_while(|other| other.at.0 - frame.at.0 < TELLING);
             over.any(|other| frame.is_overwritten_by(other))
         };
         let left = frames

@@ -66,14 +66,14 @@ impl Locked<'_> {
         }
         let mut writes = Vec::new();
         for site in traps {
-            let address = site.window.0;
+            let address = site.window.start.0;
             let mut bucket = trap_slot(address);
             while addresses[bucket] != 0 && addresses[bucket] != address {
                 bucket = (bucket + 1) % TRAP_SLOTS;
             }
             addresses[bucket] = address;
             let at = table.plus(bucket as u64 * 16);
-            let leads_to = site.trampoline.0.to_le_bytes();
+            let leads_to = site.trampoline.start.0.to_le_bytes();
             writes.push((at.plus(ADDRESS), leads_to.to_vec()));
             writes.push((at, address.to_le_bytes().to_vec()));
         }
@@ -154,10 +154,10 @@ impl Locked<'_> {
     }
 
     /// The addresses after our breakpoints: where a thread stands that has met one and not been to the handler yet.
-    pub(super) fn after_traps(&self) -> Vec<u64> {
+    pub(super) fn after_traps(&self) -> Vec<Avma> {
         let sites = self.document.functions.iter().flat_map(|f| &f.sites);
         let traps = sites.filter(|s| s.trap);
-        traps.map(|s| s.window.0 + 1).collect()
+        traps.map(|s| s.window.start.plus(1)).collect()
     }
 }
 

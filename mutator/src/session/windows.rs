@@ -26,19 +26,19 @@ impl Locked<'_> {
             sites.iter().map(move |site| (id, site))
         };
         let mut sites: Vec<(usize, &SiteDoc)> = ids.iter().flat_map(of_function).collect();
-        sites.sort_by_key(|(_, site)| site.window);
+        sites.sort_by_key(|(_, site)| (site.window.start, site.window.end));
         // Strictly inside: at a window's start the jump is as good as what stood there.
         let inside = |pc: Avma| {
-            let after = sites.partition_point(|(_, site)| site.window.0 < pc.0);
+            let after = sites.partition_point(|(_, site)| site.window.start < pc);
             let found = sites[..after].last().copied();
-            found.filter(|(_, site)| pc.0 < site.window.1)
+            found.filter(|(_, site)| pc < site.window.end)
         };
         let mut moves = Vec::new();
         let mut staying: Vec<(usize, Tid)> = Vec::new();
         for thread in stopped.threads() {
             if let Some((id, site)) = inside(thread.pc()) {
-                match site.pcs.iter().find(|p| p.0 == thread.pc().0) {
-                    Some(pair) => moves.push((thread.tid(), Avma(pair.1))),
+                match site.pcs.iter().find(|p| p.original == thread.pc()) {
+                    Some(pair) => moves.push((thread.tid(), pair.trampoline)),
                     None => staying.push((id, thread.tid())),
                 }
             }

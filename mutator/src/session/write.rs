@@ -12,7 +12,7 @@ use super::in_the_way::InTheWay;
 use super::locked::Locked;
 use super::stack_scan::Stacks;
 use crate::process::{Memory, Text};
-use crate::segment::{Journal, SiteDoc};
+use crate::segment::{Journal, KeptDoc, SiteDoc};
 use crate::tracee::Stopped;
 
 impl Locked<'_> {
@@ -72,10 +72,10 @@ impl Locked<'_> {
                     return Ok(Some(patch.at));
                 }
             }
-            let (at, bytes) = &site.kept;
-            let now = memory.read_vec(Avma(*at), bytes.len());
+            let KeptDoc { at, bytes } = &site.kept;
+            let now = memory.read_vec(*at, bytes.len());
             let is_kept = bytes.is_empty() || now.is_ok_and(|now| now == *bytes);
-            Ok::<_, SessionError>((!is_kept).then_some(Avma(*at)))
+            Ok::<_, SessionError>((!is_kept).then_some(*at))
         };
         let mut changed = BTreeSet::new();
         let mut example = None;
@@ -106,13 +106,16 @@ impl Locked<'_> {
         // A thread in a trampoline may run on there; one about to execute what a hook precedes
         // is spared the hook.
         for thread in stopped.threads() {
-            let pc = thread.pc().0;
+            let pc = thread.pc();
             let pairs = sites
                 .iter()
                 .flat_map(|s| s.pcs.iter().chain(&s.hook_starts));
-            let back = pairs.clone().find(|p| p.1 == pc).map(|p| p.0);
+            let back = pairs
+                .clone()
+                .find(|p| p.trampoline == pc)
+                .map(|p| p.original);
             if let Some(original) = back {
-                thread.set_pc(Avma(original))?;
+                thread.set_pc(original)?;
             }
         }
         Ok(())
