@@ -1,8 +1,23 @@
 //! Numbers and texts in the bytes of a file.
 
+use goblin::elf::program_header::ProgramHeader;
+use goblin::elf::section_header::SectionHeader;
+
+use crate::addr::FileOffset;
+
+/// What the file holds of a segment.
+pub fn segment_bytes<'d>(data: &'d [u8], segment: &ProgramHeader) -> Option<&'d [u8]> {
+    file_range(data, FileOffset(segment.p_offset), segment.p_filesz)
+}
+
+/// What the file holds of a section that is not SHT_NOBITS.
+pub fn section_bytes<'d>(data: &'d [u8], section: &SectionHeader) -> Option<&'d [u8]> {
+    file_range(data, FileOffset(section.sh_offset), section.sh_size)
+}
+
 /// `len` bytes of the file from `offset`.
-pub fn file_range(data: &[u8], offset: u64, len: u64) -> Option<&[u8]> {
-    let start = usize::try_from(offset).ok()?;
+pub fn file_range(data: &[u8], offset: FileOffset, len: u64) -> Option<&[u8]> {
+    let start = usize::try_from(offset.0).ok()?;
     data.get(start..start.checked_add(usize::try_from(len).ok()?)?)
 }
 

@@ -9,7 +9,7 @@ use goblin::elf::note::NT_GNU_BUILD_ID;
 use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_INTERP, PT_NOTE, ProgramHeader};
 use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS, SHT_SYMTAB, SectionHeader};
 
-use super::bytes::file_range;
+use super::bytes::{file_range, section_bytes, segment_bytes};
 use super::error::ImageError;
 use super::layout::{self, Section, Segment};
 use super::notes::notes;
@@ -97,7 +97,7 @@ impl<'d> ElfFile<'d> {
     /// The loader the file asks for.
     pub fn interpreter(&self) -> Option<&'d str> {
         let program = self.program(PT_INTERP)?;
-        let bytes = file_range(self.data, program.p_offset, program.p_filesz)?;
+        let bytes = segment_bytes(self.data, program)?;
         std::str::from_utf8(bytes.split(|&b| b == 0).next()?).ok()
     }
 
@@ -125,14 +125,14 @@ impl<'d> ElfFile<'d> {
         if header.sh_type == SHT_NOBITS || is_compressed(header) {
             return None;
         }
-        let bytes = file_range(self.data, header.sh_offset, header.sh_size)?;
+        let bytes = section_bytes(self.data, header)?;
         Some((Svma(header.sh_addr), bytes))
     }
 
     /// The bytes of a compressed section, its compression header (ELF gABI, `Elf64_Chdr`) first.
     pub fn section_compressed(&self, name: &str) -> Option<&'d [u8]> {
         let header = self.section_header(name).filter(|h| is_compressed(h))?;
-        file_range(self.data, header.sh_offset, header.sh_size)
+        section_bytes(self.data, header)
     }
 
     fn section_header(&self, name: &str) -> Option<&SectionHeader> {
@@ -158,7 +158,8 @@ impl<'d> ElfFile<'d> {
         if from.checked_add(len)? > segment.file_size {
             return None;
         }
-        file_range(self.data, segment.offset.0.checked_add(from)?, len)
+        let offset = segment.offset.0.checked_add(from)?;
+        file_range(self.data, FileOffset(offset), len)
     }
 
     /// The bytes from `at` to the end of its segment's part in the file.

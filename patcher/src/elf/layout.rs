@@ -5,7 +5,7 @@ use std::ops::Range;
 use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_LOAD, ProgramHeader};
 use goblin::elf::section_header::SectionHeader;
 
-use super::bytes::{c_str, file_range};
+use super::bytes::{c_str, section_bytes};
 use super::error::ImageError;
 use crate::addr::{FileOffset, Svma};
 
@@ -105,7 +105,7 @@ pub(super) fn sections(data: &[u8], headers: Vec<SectionHeader>, names: u16) -> 
     };
     let names = headers
         .get(index)
-        .and_then(|h| file_range(data, h.sh_offset, h.sh_size));
+        .and_then(|header| section_bytes(data, header));
     let names = names.unwrap_or_default();
     let name = |header: &SectionHeader| names.get(header.sh_name..).and_then(c_str).unwrap_or("");
     headers

@@ -10,7 +10,7 @@ mod relocations;
 mod separate;
 mod uncovered;
 
-pub(crate) use bytes::{c_str, file_range, half, le64, word};
+pub(crate) use bytes::{c_str, file_range, half, le64, section_bytes, segment_bytes, word};
 pub use error::ImageError;
 pub use file::ElfFile;
 pub(crate) use layout::Section;

@@ -4,14 +4,14 @@ use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::note::NoteDataIterator;
 use goblin::elf::program_header::ProgramHeader;
 
-use super::bytes::file_range;
+use super::bytes::segment_bytes;
 
 /// Kind and content of the notes of GNU in a segment, up to the first that cannot be read.
 pub fn notes<'d>(
     data: &'d [u8],
     program: &ProgramHeader,
 ) -> impl Iterator<Item = (u32, &'d [u8])> + use<'d> {
-    let data = file_range(data, program.p_offset, program.p_filesz).unwrap_or_default();
+    let data = segment_bytes(data, program).unwrap_or_default();
     let notes = NoteDataIterator {
         data,
         size: data.len(),

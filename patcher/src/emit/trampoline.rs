@@ -238,7 +238,7 @@ impl<'a> Builder<'a> {
                     let at = self.bias.to_avma(displaced.at);
                     let far = far.as_ref().ok_or(EmitError::NoFarForm { at })?;
                     let mut bytes = Vec::new();
-                    far.encode(target.0, &mut bytes);
+                    far.encode(target, &mut bytes);
                     self.out.put(&bytes);
                 }
             }

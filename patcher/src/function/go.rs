@@ -1,6 +1,7 @@
 //! The functions that a Go program knows itself, as symbols.
 
 use super::symbol::Symbol;
+use crate::addr::FileOffset;
 use crate::elf::ElfFile;
 use crate::tables::{GoFunction, Pclntab};
 
@@ -26,5 +27,10 @@ fn symbol(file: &ElfFile<'_>, function: &GoFunction<'_>) -> Option<Symbol> {
         return None;
     }
     let name_at = function.name.as_ptr().addr() - file.data().as_ptr().addr();
-    Symbol::new(start, len as u64, name_at as u64, function.name.len())
+    Symbol::new(
+        start,
+        len as u64,
+        FileOffset(name_at as u64),
+        function.name.len(),
+    )
 }

@@ -1,6 +1,6 @@
 //! A name of code.
 
-use crate::addr::Svma;
+use crate::addr::{FileOffset, Svma};
 use crate::elf::{ElfFile, file_range};
 
 /// A symbol that names code. Its text stays in the file.
@@ -10,7 +10,7 @@ pub(super) struct Symbol {
     /// Bytes; 0 where it is not said.
     pub(super) size: u64,
     /// Where its name, without version, stands in its file, and its length.
-    pub(super) name: u64,
+    pub(super) name: FileOffset,
     pub(super) name_len: u32,
     /// Is that the separate debug file?
     pub(super) is_separate: bool,
@@ -25,7 +25,7 @@ pub(super) struct Symbol {
 
 impl Symbol {
     /// Code of `size` bytes whose name, of so many bytes, stands at `name` in the file.
-    pub(super) fn new(start: Svma, size: u64, name: u64, name_len: usize) -> Option<Self> {
+    pub(super) fn new(start: Svma, size: u64, name: FileOffset, name_len: usize) -> Option<Self> {
         let name_len = u32::try_from(name_len).ok().filter(|&len| len != 0)?;
         Some(Self {
             start,

@@ -8,8 +8,8 @@ use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB};
 use super::go;
 use super::names::name_in;
 use super::symbol::{Symbol, Texts};
-use crate::addr::Svma;
-use crate::elf::{ElfFile, Section, file_range};
+use crate::addr::{FileOffset, Svma};
+use crate::elf::{ElfFile, Section, section_bytes};
 use crate::tables::Pclntab;
 
 /// A file with tables of symbols.
@@ -94,11 +94,10 @@ fn read(
 ) {
     const ENTRY: usize = 24;
     const STT_FILE: u8 = 4;
-    let header = &table.header;
-    let Some(names) = tables.sections.get(header.sh_link as usize) else {
+    let Some(names) = tables.sections.get(table.header.sh_link as usize) else {
         return;
     };
-    let Some(bytes) = file_range(tables.data, header.sh_offset, header.sh_size) else {
+    let Some(bytes) = section_bytes(tables.data, &table.header) else {
         return;
     };
     let mut file = 0;
@@ -133,8 +132,8 @@ fn symbol(
     if !names_code || u64::from(name) >= names.header.sh_size || !is_in_code() {
         return None;
     }
-    let name = names.header.sh_offset.checked_add(name.into())?;
-    let text = name_in(tables.data.get(usize::try_from(name).ok()?..)?);
+    let name = FileOffset(names.header.sh_offset.checked_add(name.into())?);
+    let text = name_in(tables.data.get(usize::try_from(name.0).ok()?..)?);
     if text.is_empty() || is_label && is_mark(text) || is_mark_of_go(text) {
         return None;
     }

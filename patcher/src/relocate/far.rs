@@ -4,6 +4,8 @@ use iced_x86::{
     Encoder, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
+use crate::addr::Avma;
+
 /// What an instruction with a rip-relative operand becomes where its operand is out of reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FarAccess {
@@ -91,7 +93,7 @@ impl FarAccess {
     }
 
     /// Appends the code that accesses `target`.
-    pub fn encode(&self, target: u64, out: &mut Vec<u8>) {
+    pub fn encode(&self, target: Avma, out: &mut Vec<u8>) {
         let (extended, low) = (self.scratch >> 3, self.scratch & 7);
         let stack = |opcode: u8, out: &mut Vec<u8>| {
             if extended == 1 {
@@ -106,7 +108,7 @@ impl FarAccess {
         }
         // mov scratch, imm64
         out.extend([0x48 | extended, 0xb8 | low]);
-        out.extend(target.to_le_bytes());
+        out.extend(target.0.to_le_bytes());
         if borrow {
             out.extend(&self.through);
             stack(0x58, out);

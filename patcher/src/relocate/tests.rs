@@ -2,6 +2,7 @@ use iced_x86::code_asm::*;
 use iced_x86::{Mnemonic, OpKind};
 
 use super::*;
+use crate::addr::Avma;
 
 /// The displaced form of the one instruction that `bytes` are, at 0x1000.
 fn displaced(bytes: &[u8]) -> Result<Displaced, Immovable> {
@@ -116,7 +117,7 @@ fn a_far_operand_goes_through_a_register_that_the_instruction_does_not_use() {
     let insn = decode(Svma(0x1000), &bytes);
     let far = FarAccess::of(&insn).expect("a far form");
     let mut out = Vec::new();
-    far.encode(0x1234_5678_9abc, &mut out);
+    far.encode(Avma(0x1234_5678_9abc), &mut out);
     assert!(out.len() <= far.max_len());
     let insns = decoded(&out);
     let mnemonics: Vec<_> = insns.iter().map(Instruction::mnemonic).collect();
@@ -141,7 +142,7 @@ fn a_far_lea_becomes_a_move() {
     let bytes = [0x4c, 0x8d, 0x0d, 0, 0, 0, 0];
     let far = FarAccess::of(&decode(Svma(0), &bytes)).expect("a far form");
     let mut out = Vec::new();
-    far.encode(0x1234_5678_9abc, &mut out);
+    far.encode(Avma(0x1234_5678_9abc), &mut out);
     let insns = decoded(&out);
     assert_eq!(insns.len(), 1);
     assert_eq!(insns[0].op0_register(), iced_x86::Register::R9);

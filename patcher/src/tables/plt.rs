@@ -5,7 +5,7 @@ use goblin::elf::section_header::{SHT_DYNSYM, SHT_RELA, SHT_SYMTAB};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
 use crate::addr::Svma;
-use crate::elf::{ElfFile, Section, c_str, file_range};
+use crate::elf::{ElfFile, Section, c_str, half, section_bytes};
 
 /// What the entries of an image's global offset table lead to, by the address of the entry.
 pub(crate) struct Plt<'d> {
@@ -64,16 +64,16 @@ fn relocated<'d>(file: &ElfFile<'d>, section: &Section<'d>) -> Option<Vec<(Svma,
         .get(section.header.sh_link as usize)
         .filter(is_table)?;
     let names = &file.sections().get(symbols.header.sh_link as usize)?.header;
-    let bytes = |s: &Section<'_>| file_range(file.data(), s.header.sh_offset, s.header.sh_size);
-    let (rows, symbols) = (bytes(section)?, bytes(symbols)?);
-    let names = file_range(file.data(), names.sh_offset, names.sh_size)?;
+    let bytes = |header| section_bytes(file.data(), header);
+    let (rows, symbols) = (bytes(&section.header)?, bytes(&symbols.header)?);
+    let names = bytes(names)?;
     let name = |row: &[u8]| {
         let info = u64::from_le_bytes(row.get(8..16)?.try_into().ok()?);
         if !matches!(info & 0xffff_ffff, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT) {
             return None;
         }
-        let symbol = file_range(symbols, (info >> 32).checked_mul(SYMBOL)?, 4)?;
-        let at = u32::from_le_bytes(symbol.try_into().ok()?);
+        let symbol = usize::try_from((info >> 32).checked_mul(SYMBOL)?).ok()?;
+        let at = half(symbols, symbol)?;
         let name = c_str(names.get(at as usize..)?).filter(|n| !n.is_empty())?;
         Some((
             Svma(u64::from_le_bytes(row.get(..8)?.try_into().ok()?)),

@@ -12,7 +12,7 @@ use gimli::{
 use goblin::elf::program_header::PT_GNU_EH_FRAME;
 
 use crate::addr::Svma;
-use crate::elf::{ElfFile, file_range};
+use crate::elf::{ElfFile, segment_bytes};
 
 type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -270,7 +270,7 @@ struct Index<'d> {
 impl<'d> Index<'d> {
     fn of(file: &ElfFile<'d>) -> Option<Self> {
         let program = file.program(PT_GNU_EH_FRAME)?;
-        let bytes = file_range(file.data(), program.p_offset, program.p_filesz)?;
+        let bytes = segment_bytes(file.data(), program)?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(program.p_vaddr);
         let header = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
         let Pointer::Direct(section) = header.eh_frame_ptr() else {
