@@ -38,11 +38,6 @@ impl Mapping {
         let path = self.name.strip_suffix(" (deleted)").unwrap_or(&self.name);
         path.starts_with('/').then(|| PathBuf::from(path))
     }
-
-    /// True if the file it maps has been deleted since.
-    pub fn is_deleted(&self) -> bool {
-        self.name.starts_with('/') && self.name.ends_with(" (deleted)")
-    }
 }
 
 /// All mappings of a text as the kernel prints it; lines of another form are passed over.
@@ -200,7 +195,12 @@ mod tests {
         let maps = parse(TEXT);
         assert_eq!(maps.len(), 4);
         assert_eq!(maps[1].path(), Some(PathBuf::from("/opt/a b/app")));
-        assert!(maps[1].is_deleted() && maps[1].execute && !maps[1].write && !maps[1].shared);
+        assert!(
+            maps[1].name.ends_with(" (deleted)")
+                && maps[1].execute
+                && !maps[1].write
+                && !maps[1].shared
+        );
         assert_eq!(maps[1].offset, FileOffset(0x1000));
         assert_eq!(maps[2].path(), None);
         assert!(parse(SHARED)[0].shared);

@@ -135,7 +135,7 @@ impl Module {
 
     /// True if all bytes of these ranges of the file are mapped executable here, at `bias`. Of a file that is mapped
     /// in pieces, each piece is a module with the functions that lie in it alone.
-    pub fn maps_code(&self, bias: Bias, ranges: &[Range<Svma>]) -> bool {
+    fn maps_code(&self, bias: Bias, ranges: &[Range<Svma>]) -> bool {
         let is_mapped = |range: &Range<Svma>| {
             let (mut at, end) = (bias.to_avma(range.start), bias.to_avma(range.end));
             while at < end {

@@ -169,7 +169,7 @@ pub fn plain_words(image: &Image<'_>) -> impl Iterator<Item = RelocatedWord> {
 }
 
 /// The bytes of `segment` that the file provides.
-pub fn file_bytes<'d>(image: &Image<'d>, segment: &Segment) -> Option<&'d [u8]> {
+fn file_bytes<'d>(image: &Image<'d>, segment: &Segment) -> Option<&'d [u8]> {
     let len = segment
         .file_size
         .min(segment.range.end.0 - segment.range.start.0);
