@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{
-    ALIVE, FUNCTION_EXITS, FunctionSlot, LENDING, Parameters, RESERVE_PER_THREAD, RESERVE_SHARED,
+    ALIVE, FUNCTION_EXITS, FunctionState, LENDING, Parameters, RESERVE_PER_THREAD, RESERVE_SHARED,
     SYMBOL_ALIVE, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
     SYMBOL_FUNCTIONS, SYMBOL_LEND_STUB, SYMBOL_PARAMETERS, SYMBOL_TAIL_STUB,
 };
@@ -119,10 +119,10 @@ impl Laid {
 
     /// Has a function measured, and lend its calls at the tail calls that it may lend them at.
     pub(super) fn measure(&self, function: u32) {
-        let functions: &[FunctionSlot; abi::MAX_FUNCTIONS] = self.at(SYMBOL_FUNCTIONS);
-        let slot = &functions[function as usize];
-        slot.flags.store(FUNCTION_EXITS | 1 << LENDING, Relaxed);
-        slot.generation.store(1, Relaxed);
+        let functions: &[FunctionState; abi::MAX_FUNCTIONS] = self.at(SYMBOL_FUNCTIONS);
+        let state = &functions[function as usize];
+        state.flags.store(FUNCTION_EXITS | 1 << LENDING, Relaxed);
+        state.generation.store(1, Relaxed);
     }
 }
 

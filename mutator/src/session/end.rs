@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use abi::PAGE;
-use abi::image::{MAP_SLOTS, SYMBOL_COROUTINES, SYMBOL_MAPS};
+use abi::image::{OWN_MAPPINGS, SYMBOL_COROUTINES, SYMBOL_MAPS};
 use patcher::Avma;
 
 use super::locked::Locked;
@@ -166,7 +166,7 @@ impl Locked<'_> {
     /// What the runtime has mapped for itself.
     fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         let table = self.symbol(SYMBOL_MAPS)?;
-        let bytes = read(memory, table, MAP_SLOTS * 16)?;
+        let bytes = read(memory, table, OWN_MAPPINGS * 16)?;
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
         let own = bytes
             .chunks_exact(16)

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use abi::image::{
-    SYMBOL_TRAP_ACTIONS, SYMBOL_TRAP_HANDLER, SYMBOL_TRAP_RESTORER, SYMBOL_TRAPS, TRAP_SLOTS,
-    trap_slot,
+    SYMBOL_TRAP_ACTIONS, SYMBOL_TRAP_HANDLER, SYMBOL_TRAP_RESTORER, SYMBOL_TRAPS, TRAP_BUCKETS,
+    trap_bucket,
 };
 use patcher::Avma;
 
@@ -55,21 +55,21 @@ impl Locked<'_> {
             return Ok(());
         }
         let table = self.symbol(SYMBOL_TRAPS)?;
-        let bytes = read(self.space.memory(), table, TRAP_SLOTS * 16)?;
+        let bytes = read(self.space.memory(), table, TRAP_BUCKETS * 16)?;
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
         let known = bytes.chunks_exact(16);
         let mut addresses: Vec<u64> = known.map(|trap| word(&trap[..8])).collect();
         let used = addresses.iter().filter(|&&a| a != 0).count();
         // Looking up what is not there ends at a free bucket.
-        if used + traps.len() > TRAP_SLOTS * 3 / 4 {
+        if used + traps.len() > TRAP_BUCKETS * 3 / 4 {
             return Err(SessionError::TooMany);
         }
         let mut writes = Vec::new();
         for site in traps {
             let address = site.window.start.0;
-            let mut bucket = trap_slot(address);
+            let mut bucket = trap_bucket(address);
             while addresses[bucket] != 0 && addresses[bucket] != address {
-                bucket = (bucket + 1) % TRAP_SLOTS;
+                bucket = (bucket + 1) % TRAP_BUCKETS;
             }
             addresses[bucket] = address;
             let at = table.plus(bucket as u64 * 16);

@@ -28,9 +28,9 @@ pub const SYMBOL_IDLE_STUB: &str = "ipath_idle_stub";
 pub const SYMBOL_PARAMETERS: &str = "ipath_parameters";
 /// Symbol of the page that is wiped in a forked child; its first word is [`ALIVE`] in the target.
 pub const SYMBOL_ALIVE: &str = "ipath_alive";
-/// Symbol of the table of [`FunctionSlot`], [`crate::MAX_FUNCTIONS`] long.
+/// Symbol of the table of [`FunctionState`], [`crate::MAX_FUNCTIONS`] long.
 pub const SYMBOL_FUNCTIONS: &str = "ipath_functions";
-/// Symbol of the table of [`MapSlot`], [`MAP_SLOTS`] long.
+/// Symbol of the table of [`OwnMapping`], [`OWN_MAPPINGS`] long.
 pub const SYMBOL_MAPS: &str = "ipath_maps";
 /// `u32`, 1 once a stack has been seen that is not a thread's own.
 pub const SYMBOL_COROUTINES: &str = "ipath_coroutines";
@@ -99,7 +99,7 @@ pub const SCALE_SHIFT: u32 = 63;
 
 /// State of one probed function.
 #[repr(C)]
-pub struct FunctionSlot {
+pub struct FunctionState {
     /// 0 while not instrumented; changes with every add and remove, so that an activation begun
     /// before a remove is not mistaken for one after it.
     pub generation: AtomicU32,
@@ -109,7 +109,7 @@ pub struct FunctionSlot {
     pub flags: AtomicU32,
 }
 
-/// The lowest bit of the number in [`FunctionSlot::flags`].
+/// The lowest bit of the number in [`FunctionState::flags`].
 pub const LENDING: u32 = 16;
 
 /// The function's exits are patched, so entries push activations.
@@ -147,18 +147,18 @@ pub const FUNCTION_CLONE3: u32 = 256;
 pub const THREAD_SAVED_RSP: usize = 1024 + 72;
 
 /// Length of the table of mappings.
-pub const MAP_SLOTS: usize = 16384;
+pub const OWN_MAPPINGS: usize = 16384;
 
 /// A mapping the runtime made itself; `len` 0 when free.
 #[repr(C)]
-pub struct MapSlot {
+pub struct OwnMapping {
     /// First address.
     pub address: AtomicU64,
     /// Bytes.
     pub len: AtomicU64,
 }
 
-/// Symbol of the table of [`TrapSlot`], [`TRAP_SLOTS`] long.
+/// Symbol of the table of [`Trap`], [`TRAP_BUCKETS`] long.
 pub const SYMBOL_TRAPS: &str = "ipath_traps";
 /// Symbol of [`TrapActions`].
 pub const SYMBOL_TRAP_ACTIONS: &str = "ipath_trap_actions";
@@ -167,25 +167,25 @@ pub const SYMBOL_TRAP_HANDLER: &str = "ipath_trap_handler";
 /// Symbol of what the handler returns to.
 pub const SYMBOL_TRAP_RESTORER: &str = "ipath_trap_restorer";
 
-/// Slots of the table of traps, a power of two.
-pub const TRAP_SLOTS: usize = 1 << TRAP_BITS;
+/// Buckets of the table of traps, a power of two.
+pub const TRAP_BUCKETS: usize = 1 << TRAP_BITS;
 /// Its logarithm.
 pub const TRAP_BITS: u32 = 12;
-/// What an address is multiplied with; the product's highest bits are its first slot.
+/// What an address is multiplied with; the product's highest bits are its first bucket.
 pub const TRAP_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A breakpoint and the trampoline that stands for it. Slots are filled, never emptied; an address
+/// A breakpoint and the trampoline that stands for it. Buckets are filled, never emptied; an address
 /// is in the first free one from its hash on.
 #[repr(C)]
-pub struct TrapSlot {
+pub struct Trap {
     /// Where the breakpoint is; 0 while free. Written last.
     pub address: AtomicU64,
     /// The trampoline.
     pub target: AtomicU64,
 }
 
-/// The slot an address is first looked for in.
-pub const fn trap_slot(address: u64) -> usize {
+/// The bucket an address is first looked for in.
+pub const fn trap_bucket(address: u64) -> usize {
     (address.wrapping_mul(TRAP_HASH) >> (64 - TRAP_BITS)) as usize
 }
 
@@ -201,9 +201,9 @@ pub struct TrapActions {
 
 const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
-    assert!(size_of::<TrapSlot>() == 16);
+    assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
     assert!(size_of::<Parameters>() == 72 + 8 * MAX_TIMERS + 32 + 8 * AREAS);
-    assert!(size_of::<FunctionSlot>() == 8);
-    assert!(size_of::<MapSlot>() == 16);
+    assert!(size_of::<FunctionState>() == 8);
+    assert!(size_of::<OwnMapping>() == 16);
 };

@@ -96,9 +96,9 @@ pub struct Header {
     pub missed: AtomicU64,
     /// Where each area lies, indexed by the `AREA_*` values.
     pub areas: [Area; AREAS],
-    /// Length in bytes of the session document in each of its two slots.
+    /// Length in bytes of the session document in each of its two areas.
     pub document_len: [AtomicU64; 2],
-    /// Which slot of the session document is valid: the low bit of this counter.
+    /// Which area of the session document is valid: the low bit of this counter.
     pub document_turn: AtomicU64,
     /// Journal entries written.
     pub journal_used: AtomicU64,
@@ -117,9 +117,9 @@ pub const STATE_LEAVING: u32 = 4;
 pub const AREAS: usize = 10;
 /// Area of [`JournalEntry`].
 pub const AREA_JOURNAL: usize = 0;
-/// Area of bytes: the first slot of the session document, JSON.
+/// Area of bytes: the session document at even turns, JSON.
 pub const AREA_DOCUMENT_0: usize = 1;
-/// Area of bytes: the second slot of the session document.
+/// Area of bytes: the session document at odd turns.
 pub const AREA_DOCUMENT_1: usize = 2;
 /// Area of [`ThreadEntry`].
 pub const AREA_THREADS: usize = 3;

@@ -21,11 +21,11 @@ use crate::os::hash;
 use crate::os::lock::Lock;
 
 const BITS: u32 = 14;
-const SLOTS: usize = 1 << BITS;
-/// Slots that are looked at for one stack. Where none is free all threads are asked.
+const BUCKETS: usize = 1 << BITS;
+/// Buckets that are looked at for one stack. Where none is free all threads are asked.
 const PROBES: usize = 64;
 
-struct Slot {
+struct Bucket {
     /// The stack; 0 while free.
     stack: AtomicU64,
     /// The list of its owner.
@@ -33,29 +33,30 @@ struct Slot {
 }
 
 /// The owner of each stack.
-struct Owners([Slot; SLOTS]);
+struct Owners([Bucket; BUCKETS]);
 
 static OWNERS: Owners = Owners(
     [const {
-        Slot {
+        Bucket {
             stack: AtomicU64::new(0),
             calls: AtomicU64::new(0),
         }
-    }; SLOTS],
+    }; BUCKETS],
 );
 
 impl Owners {
     /// Makes a thread the owner of a stack; the one before, null where there was none. `None` where there is
     /// no room.
     fn hand_over(&self, stack: u64, to: *mut Calls) -> Option<*mut Calls> {
-        let first = hash::slot(stack, BITS);
+        let first = hash::bucket(stack, BITS);
         for at in first..first + PROBES {
-            let slot = &self.0[at % SLOTS];
-            let free = slot
-                .stack
-                .compare_exchange(0, stack, Ordering::Relaxed, Ordering::Relaxed);
+            let bucket = &self.0[at % BUCKETS];
+            let free =
+                bucket
+                    .stack
+                    .compare_exchange(0, stack, Ordering::Relaxed, Ordering::Relaxed);
             if free.is_ok() || free == Err(stack) {
-                return Some(slot.calls.swap(to as u64, Ordering::AcqRel) as *mut Calls);
+                return Some(bucket.calls.swap(to as u64, Ordering::AcqRel) as *mut Calls);
             }
         }
         None

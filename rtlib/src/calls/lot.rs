@@ -181,7 +181,7 @@ impl Lot {
     }
 
     fn bucket(&self, stack: u64) -> &AtomicPtr<Activation> {
-        &self.buckets[hash::slot(stack, BITS)]
+        &self.buckets[hash::bucket(stack, BITS)]
     }
 
     /// An activation that is not in use. The lock is held.

@@ -193,12 +193,12 @@ impl List {
 
     fn is_nowhere(&self, address: u64) -> bool {
         let page = address & !(abi::PAGE - 1);
-        page != 0 && self.nowhere[nowhere_slot(page)] == page
+        page != 0 && self.nowhere[nowhere_bucket(page)] == page
     }
 
     fn note_nowhere(&mut self, address: u64) {
         let page = address & !(abi::PAGE - 1);
-        self.nowhere[nowhere_slot(page)] = page;
+        self.nowhere[nowhere_bucket(page)] = page;
     }
 
     fn refresh(&mut self) {
@@ -298,8 +298,8 @@ impl List {
 }
 
 /// Where a page is noted, among others.
-fn nowhere_slot(page: u64) -> usize {
-    hash::slot(page, NOWHERE.trailing_zeros())
+fn nowhere_bucket(page: u64) -> usize {
+    hash::bucket(page, NOWHERE.trailing_zeros())
 }
 
 /// Writes a mapping into the segment, for the command to symbolize addresses by, unless it stands

@@ -122,8 +122,8 @@ impl Ranges {
 
     /// Adds the next one, as long as there is room.
     pub fn push(&mut self, range: Range) {
-        if let Some(slot) = self.all.get_mut(self.len) {
-            *slot = range;
+        if let Some(place) = self.all.get_mut(self.len) {
+            *place = range;
             self.len += 1;
         }
     }

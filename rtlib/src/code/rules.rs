@@ -9,14 +9,14 @@ use crate::os::hash;
 /// Unwind rules by return address.
 pub static RULES: Rules = Rules::new();
 
-/// Slots; a power of two. A program's call sites that reach a probe are far fewer.
-const SLOTS: usize = 1 << u16::BITS;
+/// Buckets; a power of two. A program's call sites that reach a probe are far fewer.
+const BUCKETS: usize = 1 << u16::BITS;
 
-/// Slots looked at before the cache counts as full for an address.
+/// Buckets looked at before the cache counts as full for an address.
 const PROBES: usize = 16;
 
 #[repr(C, align(16))]
-struct Slot {
+struct Bucket {
     /// The return address; 0 while free.
     key: AtomicU64,
     /// The encoded rule, of kind 0 while there is none, and whether the command has been asked for one.
@@ -39,30 +39,30 @@ pub enum Age {
 
 /// Rules by return address.
 pub struct Rules {
-    slots: [Slot; SLOTS],
+    buckets: [Bucket; BUCKETS],
 }
 
 impl Rules {
     /// An empty cache.
     pub const fn new() -> Self {
         Self {
-            slots: [const {
-                Slot {
+            buckets: [const {
+                Bucket {
                     key: AtomicU64::new(0),
                     rule: AtomicU64::new(0),
                 }
-            }; SLOTS],
+            }; BUCKETS],
         }
     }
 
-    /// The word of the rule for `address`, of kind 0 if it is not known, and the number of its slot, which is no
+    /// The word of the rule for `address`, of kind 0 if it is not known, and the number of its bucket, which is no
     /// other address's for as long as the session lasts.
     #[inline(always)]
     pub fn get(&self, address: u64) -> (u64, u16) {
-        let first = slot_of(address);
-        let slot = &self.slots[first];
-        if slot.key.load(Ordering::Relaxed) == address {
-            return (slot.rule.load(Ordering::Acquire), first as u16);
+        let first = bucket_of(address);
+        let bucket = &self.buckets[first];
+        if bucket.key.load(Ordering::Relaxed) == address {
+            return (bucket.rule.load(Ordering::Acquire), first as u16);
         }
         self.search(address)
     }
@@ -71,12 +71,12 @@ impl Rules {
     #[inline(never)]
     #[unsafe(link_section = ".text.fast")]
     fn search(&self, address: u64) -> (u64, u16) {
-        let first = slot_of(address);
+        let first = bucket_of(address);
         for at in first..first + PROBES {
-            let slot = &self.slots[at % SLOTS];
-            let key = slot.key.load(Ordering::Relaxed);
+            let bucket = &self.buckets[at % BUCKETS];
+            let key = bucket.key.load(Ordering::Relaxed);
             if key == address {
-                return (slot.rule.load(Ordering::Acquire), (at % SLOTS) as u16);
+                return (bucket.rule.load(Ordering::Acquire), (at % BUCKETS) as u16);
             }
             if key == 0 {
                 break;
@@ -91,81 +91,81 @@ impl Rules {
         matches!(rule::kind(word), rule::FROM_RSP | rule::FROM_RBP).then(|| Rule::decode(word))
     }
 
-    /// The address whose rule is in slot number `site`.
+    /// The address whose rule is in bucket number `site`.
     pub fn address(&self, site: u16) -> u64 {
-        self.slots[usize::from(site)].key.load(Ordering::Relaxed)
+        self.buckets[usize::from(site)].key.load(Ordering::Relaxed)
     }
 
     /// Remembers the rule for `address`; false where there is no room, and the rule must be found
     /// anew each time.
     pub fn insert(&self, address: u64, rule: Rule) -> bool {
-        let Some(slot) = self.claim(address) else {
+        let Some(bucket) = self.claim(address) else {
             return false;
         };
-        slot.change(|word| rule.encode() | word & ASKED);
+        bucket.change(|word| rule.encode() | word & ASKED);
         true
     }
 
     /// Notes that the command is asked for the rule of `address`: whether that has not been done before.
     pub fn ask(&self, address: u64) -> bool {
-        let slot = self.claim(address);
-        slot.is_some_and(|slot| slot.rule.fetch_or(ASKED, Ordering::Relaxed) & ASKED == 0)
+        let bucket = self.claim(address);
+        bucket.is_some_and(|bucket| bucket.rule.fetch_or(ASKED, Ordering::Relaxed) & ASKED == 0)
     }
 
     /// Notes that the command has not been asked for the rule of `address` after all.
     pub fn forget_question(&self, address: u64) {
-        if let Some(slot) = self.claim(address) {
-            slot.change(|word| word & !ASKED);
+        if let Some(bucket) = self.claim(address) {
+            bucket.change(|word| word & !ASKED);
         }
     }
 
     /// Forgets the rule for `address`.
     pub fn forget_one(&self, address: u64) {
-        let is_its = |slot: &&Slot| slot.key.load(Ordering::Relaxed) == address;
-        if let Some(slot) = self.probed(address).find(is_its) {
-            slot.change(|word| word & ASKED);
+        let is_its = |bucket: &&Bucket| bucket.key.load(Ordering::Relaxed) == address;
+        if let Some(bucket) = self.probed(address).find(is_its) {
+            bucket.change(|word| word & ASKED);
         }
     }
 
     /// Forgets the rules that are old by address and word: how many.
     pub fn forget(&self, age: impl Fn(u64, u64) -> Age) -> usize {
-        let known = self.slots.iter().filter(|slot| {
-            let (key, word) = (&slot.key, slot.rule.load(Ordering::Relaxed));
+        let known = self.buckets.iter().filter(|bucket| {
+            let (key, word) = (&bucket.key, bucket.rule.load(Ordering::Relaxed));
             let age = match rule::kind(word) {
                 0 => Age::New,
                 _ => age(key.load(Ordering::Relaxed), word),
             };
             match age {
                 Age::New => {}
-                Age::Old => slot.change(|word| word & ASKED),
-                Age::OfOther => slot.change(|_| 0),
+                Age::Old => bucket.change(|word| word & ASKED),
+                Age::OfOther => bucket.change(|_| 0),
             }
             age != Age::New
         });
         known.count()
     }
 
-    /// The slots that may be that of `address`, in the order in which they are looked at.
-    fn probed(&self, address: u64) -> impl Iterator<Item = &Slot> {
-        let first = slot_of(address);
-        (first..first + PROBES).map(|at| &self.slots[at % SLOTS])
+    /// The buckets that may be that of `address`, in the order in which they are looked at.
+    fn probed(&self, address: u64) -> impl Iterator<Item = &Bucket> {
+        let first = bucket_of(address);
+        (first..first + PROBES).map(|at| &self.buckets[at % BUCKETS])
     }
 
-    /// The slot of `address`, which may get it now; none where there is no room.
-    fn claim(&self, address: u64) -> Option<&Slot> {
+    /// The bucket of `address`, which may get it now; none where there is no room.
+    fn claim(&self, address: u64) -> Option<&Bucket> {
         if address == 0 {
-            // A free slot has that key.
+            // A free bucket has that key.
             return None;
         }
-        self.probed(address).find(|slot| {
-            let key = &slot.key;
+        self.probed(address).find(|bucket| {
+            let key = &bucket.key;
             let claimed = key.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
             claimed.is_ok() || claimed == Err(address)
         })
     }
 }
 
-impl Slot {
+impl Bucket {
     fn change(&self, change: impl Fn(u64) -> u64) {
         let change = |word| Some(change(word));
         // It always has something to store.
@@ -182,8 +182,8 @@ impl Default for Rules {
 }
 
 #[inline(always)]
-fn slot_of(address: u64) -> usize {
-    hash::slot(address, u16::BITS)
+fn bucket_of(address: u64) -> usize {
+    hash::bucket(address, u16::BITS)
 }
 
 #[cfg(test)]

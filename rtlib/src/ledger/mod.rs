@@ -6,8 +6,8 @@ pub mod areas;
 mod book;
 mod paths;
 pub mod record;
-mod slot;
-mod slots;
+mod tag;
+mod tags;
 mod tree;
 
 pub use book::{BYTES, Ledger};

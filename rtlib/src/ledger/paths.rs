@@ -1,7 +1,7 @@
 //! The paths that a thread has been on, with its record of each.
 //!
 //! An index with open addressing leads by the path's hash to the record's number. The lines of memory that
-//! it names are then fetched at once: the record, and the slot that tells what its path is. A return
+//! it names are then fetched at once: the record, and the tag that tells what its path is. A return
 //! address is told by the number of its unwind rule, which has two bytes where the address has eight.
 
 use core::mem::size_of;
@@ -9,8 +9,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::areas::For;
-use super::slot::{INLINE, Key, PER_WORD, Slot};
-use super::slots::SLOTS;
+use super::tag::{INLINE, Key, PER_WORD, Tag};
+use super::tags::TAGS;
 use crate::os::{memory, sys};
 use crate::walk::Path;
 
@@ -91,17 +91,17 @@ impl Paths {
     #[inline(always)]
     pub unsafe fn find(&self, path: &Path, fetch: impl Fn(u32)) -> Option<u32> {
         // SAFETY: the caller's promise.
-        unsafe { self.look_up(Key::of(path), |slot| slot.is(path), fetch) }
+        unsafe { self.look_up(Key::of(path), |tag| tag.is(path), fetch) }
     }
 
     /// The record of the path of a function whose node is known, if it has been added by that.
     pub fn find_by_node(&self, function: u32, node: u32) -> Option<u32> {
-        let is = |slot: &Slot| slot.path == node;
+        let is = |tag: &Tag| tag.path == node;
         self.look_up(Key::of_node(function, node), is, |_| ())
     }
 
     #[inline(always)]
-    fn look_up(&self, key: Key, is: impl Fn(&Slot) -> bool, fetch: impl Fn(u32)) -> Option<u32> {
+    fn look_up(&self, key: Key, is: impl Fn(&Tag) -> bool, fetch: impl Fn(u32)) -> Option<u32> {
         let mut at = key.first();
         loop {
             // SAFETY: masked, the place is in the index.
@@ -111,9 +111,9 @@ impl Paths {
             }
             if link.may_be(key) {
                 fetch(link.record());
-                // SAFETY: links lead to slots in use, of this thread's records.
-                let slot = unsafe { &*SLOTS.slot(link.record()) };
-                if slot.key == key && is(slot) {
+                // SAFETY: links lead to tags in use, of this thread's records.
+                let tag = unsafe { &*TAGS.tag(link.record()) };
+                if tag.key == key && is(tag) {
                     return Some(link.record());
                 }
             }
@@ -135,7 +135,7 @@ impl Paths {
         self.grow()
     }
 
-    /// Adds the record `number` of `path`, whose node is `node`, for which room has been reserved, in the slots
+    /// Adds the record `number` of `path`, whose node is `node`, for which room has been reserved, in the tags
     /// as well. `None` where the number is too large.
     ///
     /// # Safety
@@ -158,13 +158,13 @@ impl Paths {
                 sites[0] = copy as u64;
             }
         }
-        self.add_slot(Slot::new(key, node, sites), number)
+        self.add_tag(Tag::new(key, node, sites), number)
     }
 
     /// Adds the record `number` of the path of a function whose node is known in the same way.
     pub fn add_by_node(&mut self, function: u32, node: u32, number: u32) -> Option<()> {
         let key = Key::of_node(function, node);
-        self.add_slot(Slot::new(key, node, [0; INLINE]), number)
+        self.add_tag(Tag::new(key, node, [0; INLINE]), number)
     }
 
     /// Room for a copy that stays as long as the session; null where there is none.
@@ -188,10 +188,10 @@ impl Paths {
         copy
     }
 
-    fn add_slot(&mut self, new: Slot, record: u32) -> Option<()> {
+    fn add_tag(&mut self, new: Tag, record: u32) -> Option<()> {
         let link = Link::new(record, new.key)?;
-        // SAFETY: there is memory for the slot, which is this thread's with the record.
-        unsafe { *SLOTS.slot(record) = new };
+        // SAFETY: there is memory for the tag, which is this thread's with the record.
+        unsafe { *TAGS.tag(record) = new };
         self.put(link, new.key);
         self.used += 1;
         Some(())
@@ -215,13 +215,13 @@ impl Paths {
         sys::prefer_huge_pages(base, bytes);
         self.index = base as *mut Link;
         self.mask = 2 * words - 1;
-        // SAFETY: places are below the old length, and links lead to slots in use. Nothing is left in the old
+        // SAFETY: places are below the old length, and links lead to tags in use. Nothing is left in the old
         // index then; where it is no mapping of its own it stays.
         unsafe {
             for at in 0..words as usize {
                 let link = *old.add(at);
                 if link != Link::FREE {
-                    self.put(link, (*SLOTS.slot(link.record())).key);
+                    self.put(link, (*TAGS.tag(link.record())).key);
                 }
             }
             memory::unmap(old as u64);
@@ -240,10 +240,10 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// A table for a test whose records have numbers that no other's have: the slots are one for all.
+    /// A table for a test whose records have numbers that no other's have: the tags are one for all.
     fn paths() -> (Paths, Vec<u64>) {
         ipath_parameters.system_calls.store(1, Ordering::Relaxed);
-        SLOTS.reserve(0).expect("memory");
+        TAGS.reserve(0).expect("memory");
         let mut memory = vec![0; BYTES as usize / 8];
         let base = memory.as_mut_ptr() as u64;
         let mut paths = Paths {
@@ -335,7 +335,7 @@ mod tests {
             walk.hash = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let number = 10_000 + number as u32;
             paths.reserve(For::Path).expect("memory");
-            SLOTS.reserve(number.into()).expect("memory");
+            TAGS.reserve(number.into()).expect("memory");
             let path = path(7, walk, sites);
             // SAFETY: there are as many sites as the walk says.
             unsafe { paths.add(&path, 5, number) }.expect("room");

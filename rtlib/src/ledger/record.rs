@@ -9,13 +9,13 @@ use abi::image::SCALE_SHIFT;
 use abi::segment::{FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead, RecordTimer};
 
 use super::areas::{self, For};
-use super::slots::SLOTS;
+use super::tags::TAGS;
 use crate::arch::fence;
 use crate::os::parameters::ipath_parameters;
 
-/// A record for a thread and a path, for which there is a slot.
+/// A record for a thread and a path, for which there is a tag.
 pub fn make(thread: u32, tid: u32, function: u32, path: u32, what: For) -> Option<u32> {
-    let index = areas::take_record(what, |count| SLOTS.reserve(count))?;
+    let index = areas::take_record(what, |count| TAGS.reserve(count))?;
     let record = areas::record(index);
     // There are fewer of both: the abi has a check of it.
     record.thread.store(thread as u16, Ordering::Relaxed);

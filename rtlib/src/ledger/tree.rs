@@ -26,7 +26,7 @@ impl Buckets {
 
     fn of(&self, parent: u32, key: u64) -> &AtomicU32 {
         let key = key ^ u64::from(parent).rotate_left(40);
-        &self.0[hash::slot(key, COUNT.ilog2())]
+        &self.0[hash::bucket(key, COUNT.ilog2())]
     }
 }
 

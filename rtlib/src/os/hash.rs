@@ -6,7 +6,7 @@ pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The uppermost `bits` of an address's hash.
 #[inline(always)]
-pub const fn slot(address: u64, bits: u32) -> usize {
+pub const fn bucket(address: u64, bits: u32) -> usize {
     (address.wrapping_mul(MULTIPLIER) >> (u64::BITS - bits)) as usize
 }
 

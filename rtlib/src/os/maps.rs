@@ -83,8 +83,8 @@ impl Line {
                 if line.is_some_and(|(mapping, path)| !each(mapping, path)) {
                     return false;
                 }
-            } else if let Some(slot) = self.bytes.get_mut(self.len) {
-                *slot = byte;
+            } else if let Some(place) = self.bytes.get_mut(self.len) {
+                *place = byte;
                 self.len += 1;
             }
         }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::image::MapSlot;
+use abi::image::OwnMapping;
 
 use super::parameters::{ipath_maps, ipath_parameters};
 use super::sys;
@@ -14,25 +14,25 @@ static RESERVE_USED: AtomicU64 = AtomicU64::new(0);
 /// not be asked they come from the reserve.
 pub fn map(len: u64) -> Option<u64> {
     let len = len.next_multiple_of(abi::PAGE);
-    // The slot is claimed first: memory that is mapped and not listed would stay behind.
-    let is_free = |s: &&MapSlot| {
+    // Its entry is claimed first: memory that is mapped and not listed would stay behind.
+    let is_free = |s: &&OwnMapping| {
         s.len.load(Ordering::Relaxed) == 0
             && s.len
                 .compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     };
-    let slot = ipath_maps.iter().find(is_free)?;
+    let mapping = ipath_maps.iter().find(is_free)?;
     let mapped = match sys::may_call() {
         true => sys::map_anonymous(len),
         false => take(len),
     };
     match mapped {
         Some(address) => {
-            slot.address.store(address, Ordering::Release);
+            mapping.address.store(address, Ordering::Release);
             Some(address)
         }
         None => {
-            slot.len.store(0, Ordering::Release);
+            mapping.len.store(0, Ordering::Release);
             None
         }
     }
@@ -54,15 +54,15 @@ pub unsafe fn unmap(address: u64) {
     if !sys::may_call() {
         return;
     }
-    let Some(slot) = ipath_maps
+    let Some(mapping) = ipath_maps
         .iter()
         .find(|s| s.address.load(Ordering::Acquire) == address)
     else {
         return;
     };
-    let len = slot.len.load(Ordering::Relaxed);
-    slot.address.store(0, Ordering::Relaxed);
+    let len = mapping.len.load(Ordering::Relaxed);
+    mapping.address.store(0, Ordering::Relaxed);
     // SAFETY: the caller's promise, for exactly the range that was mapped.
     unsafe { sys::unmap(address, len) };
-    slot.len.store(0, Ordering::Release);
+    mapping.len.store(0, Ordering::Release);
 }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use abi::image::{ALIVE, FunctionSlot, MAP_SLOTS, MapSlot, Parameters};
+use abi::image::{ALIVE, FunctionState, OWN_MAPPINGS, OwnMapping, Parameters};
 use abi::segment::AREAS;
 use abi::{MAX_FUNCTIONS, MAX_TIMERS};
 
@@ -43,8 +43,8 @@ pub static ipath_parameters: Parameters = Parameters {
 /// Which functions are instrumented.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ipath_functions: [FunctionSlot; MAX_FUNCTIONS] = [const {
-    FunctionSlot {
+pub static ipath_functions: [FunctionState; MAX_FUNCTIONS] = [const {
+    FunctionState {
         generation: AtomicU32::new(0),
         flags: AtomicU32::new(0),
     }
@@ -53,12 +53,12 @@ pub static ipath_functions: [FunctionSlot; MAX_FUNCTIONS] = [const {
 /// What the runtime has mapped, for the command to unmap.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ipath_maps: [MapSlot; MAP_SLOTS] = [const {
-    MapSlot {
+pub static ipath_maps: [OwnMapping; OWN_MAPPINGS] = [const {
+    OwnMapping {
         address: AtomicU64::new(0),
         len: AtomicU64::new(0),
     }
-}; MAP_SLOTS];
+}; OWN_MAPPINGS];
 
 /// Has all hooks do nothing from now on, as in a forked child.
 pub fn go_quiet() {
@@ -73,7 +73,7 @@ pub fn is_alive() -> bool {
 
 /// What the command has set of a function.
 #[inline(always)]
-fn function(id: u32) -> &'static FunctionSlot {
+fn function(id: u32) -> &'static FunctionState {
     &ipath_functions[id as usize % MAX_FUNCTIONS]
 }
 

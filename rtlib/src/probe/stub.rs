@@ -11,7 +11,7 @@ use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
 
 use abi::image::{
-    ALIVE, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_REAPER, FunctionSlot, LENDING, Parameters,
+    ALIVE, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_REAPER, FunctionState, LENDING, Parameters,
 };
 use abi::segment::{
     AREA_HISTOGRAMS, Area, Header, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer,
@@ -309,7 +309,7 @@ macro_rules! entry_stub {
             ipath_learn_walk,
             ipath_slow_entry,
     {
-        flags = const offset_of!(FunctionSlot, flags),
+        flags = const offset_of!(FunctionState, flags),
         is_special = const FUNCTION_REAPER | FUNCTION_FORKS,
         has_exits = const FUNCTION_EXITS,
         low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
@@ -387,7 +387,7 @@ macro_rules! exit_stub {
     {
         prev = const offset_of!(Activation, prev),
         // What has been lent.
-        flags = const offset_of!(FunctionSlot, flags),
+        flags = const offset_of!(FunctionState, flags),
         lent = const offset_of!(Activation, lent),
         lending = const LENDING,
         $($operand = $kind $value,)*

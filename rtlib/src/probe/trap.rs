@@ -5,17 +5,17 @@ use core::arch::naked_asm;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 
-use abi::image::{TRAP_BITS, TRAP_HASH, TRAP_SLOTS, TrapActions, TrapSlot};
+use abi::image::{TRAP_BITS, TRAP_BUCKETS, TRAP_HASH, Trap, TrapActions};
 
 /// Where breakpoints lead.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ipath_traps: [TrapSlot; TRAP_SLOTS] = [const {
-    TrapSlot {
+pub static ipath_traps: [Trap; TRAP_BUCKETS] = [const {
+    Trap {
         address: AtomicU64::new(0),
         target: AtomicU64::new(0),
     }
-}; TRAP_SLOTS];
+}; TRAP_BUCKETS];
 
 /// What SIGTRAP did before.
 #[unsafe(no_mangle)]
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn ipath_trap_handler() {
         rip = const RIP,
         hash = const TRAP_HASH,
         shift = const 64 - TRAP_BITS,
-        mask = const TRAP_SLOTS - 1,
+        mask = const TRAP_BUCKETS - 1,
         traps = sym ipath_traps,
         actions = sym ipath_trap_actions,
         old = const offset_of!(TrapActions, old),

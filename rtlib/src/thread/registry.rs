@@ -24,24 +24,24 @@ use crate::os::{hash, sys};
 pub static REGISTRY: Registry = Registry::new();
 
 #[repr(C)]
-struct Slot {
+struct Bucket {
     /// FS base plus one; 0 while free.
     key: AtomicU64,
     thread: AtomicU64,
 }
 
-/// Key of a slot that had a thread: what is looked for may stand after it. No FS base is as high.
+/// Key of a bucket that had a thread: what is looked for may stand after it. No FS base is as high.
 const LEFT: u64 = u64::MAX;
 
-const SLOTS: usize = 2 * MAX_THREADS;
+const BUCKETS: usize = 2 * MAX_THREADS;
 
-/// How far to the right the number of an FS base's first slot is once it has been multiplied.
-pub const HASH_SHIFT: u32 = u64::BITS - SLOTS.trailing_zeros();
+/// How far to the right the number of an FS base's first bucket is once it has been multiplied.
+pub const HASH_SHIFT: u32 = u64::BITS - BUCKETS.trailing_zeros();
 
 /// Open addressing; read without a lock. It comes first, so that the stubs find it at the address of the whole.
 #[repr(C)]
 pub struct Registry {
-    slots: [Slot; SLOTS],
+    buckets: [Bucket; BUCKETS],
     /// Held by who changes it, with signals blocked.
     lock: Lock,
 }
@@ -50,12 +50,12 @@ impl Registry {
     /// No thread.
     pub const fn new() -> Self {
         Self {
-            slots: [const {
-                Slot {
+            buckets: [const {
+                Bucket {
                     key: AtomicU64::new(0),
                     thread: AtomicU64::new(0),
                 }
-            }; SLOTS],
+            }; BUCKETS],
             lock: Lock::new(),
         }
     }
@@ -64,19 +64,19 @@ impl Registry {
     #[inline(always)]
     pub fn get(&self, fs: u64) -> *mut Thread {
         match self.find(fs) {
-            Some(slot) => slot.thread.load(Ordering::Acquire) as *mut Thread,
+            Some(bucket) => bucket.thread.load(Ordering::Acquire) as *mut Thread,
             None => ptr::null_mut(),
         }
     }
 
     #[inline(always)]
-    fn find(&self, fs: u64) -> Option<&Slot> {
-        let first = first_slot(fs);
-        for at in first..first + SLOTS {
-            let slot = &self.slots[at % SLOTS];
-            let key = slot.key.load(Ordering::Acquire);
+    fn find(&self, fs: u64) -> Option<&Bucket> {
+        let first = first_bucket(fs);
+        for at in first..first + BUCKETS {
+            let bucket = &self.buckets[at % BUCKETS];
+            let key = bucket.key.load(Ordering::Acquire);
             if key == fs.wrapping_add(1) {
-                return Some(slot);
+                return Some(bucket);
             }
             if key == 0 {
                 break;
@@ -87,12 +87,12 @@ impl Registry {
 
     /// Has an FS base that leads nowhere lead to a place; false where there is no room. The lock is held.
     fn insert(&self, fs: u64, thread: *mut Thread) -> bool {
-        let first = first_slot(fs);
-        for at in first..first + SLOTS {
-            let slot = &self.slots[at % SLOTS];
-            if matches!(slot.key.load(Ordering::Relaxed), 0 | LEFT) {
-                slot.thread.store(thread as u64, Ordering::Release);
-                slot.key.store(fs.wrapping_add(1), Ordering::Release);
+        let first = first_bucket(fs);
+        for at in first..first + BUCKETS {
+            let bucket = &self.buckets[at % BUCKETS];
+            if matches!(bucket.key.load(Ordering::Relaxed), 0 | LEFT) {
+                bucket.thread.store(thread as u64, Ordering::Release);
+                bucket.key.store(fs.wrapping_add(1), Ordering::Release);
                 return true;
             }
         }
@@ -101,18 +101,18 @@ impl Registry {
 
     /// Has an FS base lead nowhere. The lock is held.
     fn remove(&self, fs: u64) {
-        let Some(slot) = self.find(fs) else {
+        let Some(bucket) = self.find(fs) else {
             return;
         };
-        slot.key.store(LEFT, Ordering::Release);
+        bucket.key.store(LEFT, Ordering::Release);
         // Where nothing stands after it, nothing needs to be looked for beyond it.
         let mut at =
-            (ptr::from_ref(slot) as usize - self.slots.as_ptr() as usize) / size_of::<Slot>();
-        while self.slots[(at + 1) % SLOTS].key.load(Ordering::Relaxed) == 0
-            && self.slots[at].key.load(Ordering::Relaxed) == LEFT
+            (ptr::from_ref(bucket) as usize - self.buckets.as_ptr() as usize) / size_of::<Bucket>();
+        while self.buckets[(at + 1) % BUCKETS].key.load(Ordering::Relaxed) == 0
+            && self.buckets[at].key.load(Ordering::Relaxed) == LEFT
         {
-            self.slots[at].key.store(0, Ordering::Release);
-            at = (at + SLOTS - 1) % SLOTS;
+            self.buckets[at].key.store(0, Ordering::Release);
+            at = (at + BUCKETS - 1) % BUCKETS;
         }
     }
 }
@@ -124,8 +124,8 @@ impl Default for Registry {
 }
 
 #[inline(always)]
-fn first_slot(fs: u64) -> usize {
-    hash::slot(fs, SLOTS.ilog2())
+fn first_bucket(fs: u64) -> usize {
+    hash::bucket(fs, BUCKETS.ilog2())
 }
 
 /// The calling thread; null where it is not known yet, or what has its FS base is another's place.
@@ -208,7 +208,7 @@ pub fn register() -> bool {
         if !WORK.is_done() {
             find_ended(true);
         }
-        // There are twice as many slots as places.
+        // There are twice as many buckets as places.
         if WORK.is_done() {
             REGISTRY.insert(WORK.fs(), WORK.thread());
         }
@@ -409,7 +409,7 @@ mod tests {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
-            // Few slots, so that they collide.
+            // Few buckets, so that they collide.
             let fs = (seed >> 20) % 3000 * 64;
             if there.remove(&fs).is_some() {
                 REGISTRY.remove(fs);
@@ -430,9 +430,9 @@ mod tests {
             REGISTRY.remove(fs);
         }
         let keys = REGISTRY
-            .slots
+            .buckets
             .iter()
-            .map(|slot| slot.key.load(Ordering::Relaxed));
+            .map(|bucket| bucket.key.load(Ordering::Relaxed));
         assert_eq!(
             keys.filter(|&key| key != 0).count(),
             0,

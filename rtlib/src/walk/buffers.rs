@@ -26,7 +26,7 @@ pub const FIRST_BYTES: u64 = bytes(FIRST);
 const fn bytes(frames: u64) -> u64 {
     frames * 8
         + reads_bytes(frames)
-        + fold::slots(frames) * size_of::<u32>() as u64
+        + fold::buckets(frames) * size_of::<u32>() as u64
         + ((frames + MORE_SITES) * size_of::<u16>() as u64).next_multiple_of(16)
 }
 
@@ -45,7 +45,7 @@ pub struct Buffers {
     pub sites: *mut u16,
     /// Words that the walk under way has read: room for [`READS`] a frame and one.
     pub reads: *mut Read,
-    /// Where recursion is folded: [`fold::slots`] for all frames that fit.
+    /// Where recursion is folded: [`fold::buckets`] for all frames that fit.
     folding: *mut u32,
 }
 
@@ -66,7 +66,7 @@ impl Buffers {
         self.reads = reads as *mut Read;
         let folding = reads + reads_bytes(frames);
         self.folding = folding as *mut u32;
-        self.sites = (folding + fold::slots(frames) * size_of::<u32>() as u64) as *mut u16;
+        self.sites = (folding + fold::buckets(frames) * size_of::<u32>() as u64) as *mut u16;
     }
 
     /// Makes room for more frames; `None` where there is none.

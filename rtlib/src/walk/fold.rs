@@ -15,15 +15,15 @@
 
 use crate::os::hash;
 
-/// Slots of the table for paths of up to `capacity` frames, a power of two: half of them stay free.
-pub const fn slots(capacity: u64) -> u64 {
+/// Buckets of the table for paths of up to `capacity` frames, a power of two: half of them stay free.
+pub const fn buckets(capacity: u64) -> u64 {
     2 * capacity
 }
 
 /// Folds the `len` return addresses at `frames`, the innermost first: how many are left.
 ///
 /// # Safety
-/// There are as many, fewer than 2^32, and [`slots`] of a power of two no less than `len` at `table`;
+/// There are as many, fewer than 2^32, and [`buckets`] of a power of two no less than `len` at `table`;
 /// both are the caller's.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
@@ -31,7 +31,7 @@ pub unsafe fn fold(frames: *mut u64, len: u64, table: *mut u32) -> u64 {
     if len == 0 {
         return 0;
     }
-    let mask = slots(len.next_power_of_two()) - 1;
+    let mask = buckets(len.next_power_of_two()) - 1;
     // SAFETY: places are at most `mask`, and indexes below `len`. Volatile, so that the compiler takes
     // no vector register, which is the application's here.
     unsafe {
@@ -40,9 +40,9 @@ pub unsafe fn fold(frames: *mut u64, len: u64, table: *mut u32) -> u64 {
         }
         // The innermost place of each address, plus one.
         for index in 0..len as usize {
-            let slot = find(frames, frames.add(index).read(), table, mask);
-            if slot.read_volatile() == 0 {
-                slot.write_volatile(index as u32 + 1);
+            let bucket = find(frames, frames.add(index).read(), table, mask);
+            if bucket.read_volatile() == 0 {
+                bucket.write_volatile(index as u32 + 1);
             }
         }
         // What is left goes to the end, over places that have been dealt with.
@@ -78,10 +78,10 @@ unsafe fn find(frames: *const u64, address: u64, table: *mut u32, mask: u64) -> 
     loop {
         // SAFETY: the caller's promise; the table holds indexes of frames, plus one.
         unsafe {
-            let slot = table.add((at & mask) as usize);
-            let known = slot.read_volatile();
+            let bucket = table.add((at & mask) as usize);
+            let known = bucket.read_volatile();
             if known == 0 || frames.add(known as usize - 1).read() == address {
-                return slot;
+                return bucket;
             }
         }
         at += 1;
@@ -96,7 +96,7 @@ mod tests {
 
     fn folded(path: &[u64]) -> Vec<u64> {
         let mut frames = path.to_vec();
-        let mut table = vec![7; slots((path.len() as u64).next_power_of_two()) as usize];
+        let mut table = vec![7; buckets((path.len() as u64).next_power_of_two()) as usize];
         // SAFETY: both are long enough.
         let left = unsafe { fold(frames.as_mut_ptr(), path.len() as u64, table.as_mut_ptr()) };
         frames.truncate(left as usize);

@@ -150,7 +150,7 @@ impl Place {
         }
     }
 
-    /// Where the words begin that rules may read. In an epilogue entries still name the slots of registers that have
+    /// Where the words begin that rules may read. In an epilogue entries still name the places of registers that have
     /// been taken off the stack.
     fn low(&self) -> u64 {
         let sp = self.registers[RSP];

@@ -25,9 +25,9 @@ use crate::os::hash::MULTIPLIER;
 const ARENA: u64 = 1 << 19;
 /// Reads that are compared in one turn: the last one of a run is repeated up to a multiple of it.
 const UNROLLED: usize = 4;
-/// Slots of the table of runs.
-const SLOTS: u64 = (1 << SLOT_BITS) + PROBES - 1;
-const SLOT_BITS: u32 = 13;
+/// Buckets of the table of runs.
+const BUCKETS: u64 = (1 << BUCKET_BITS) + PROBES - 1;
+const BUCKET_BITS: u32 = 13;
 /// Calls of which not more than one may have been missed between two times of forgetting, for remembering
 /// to be worth its price.
 const WORTH: u64 = 3;
@@ -36,14 +36,14 @@ const SHORTEST_REST: u64 = 1 << 14;
 const LONGEST_REST: u64 = 1 << 20;
 /// Part of the arena that is filled after a rest, to see whether it has become worth its price.
 const TRIAL: u64 = ARENA / 4;
-/// Slots looked at for a key.
+/// Buckets looked at for a key.
 pub const PROBES: u64 = 4;
 
-/// How far to the right the number of a key's first slot is once it has been multiplied.
-pub const HASH_SHIFT: u32 = u64::BITS - SLOT_BITS;
+/// How far to the right the number of a key's first bucket is once it has been multiplied.
+pub const HASH_SHIFT: u32 = u64::BITS - BUCKET_BITS;
 
 /// Bytes that a thread's remembered walks take.
-pub const BYTES: u64 = SLOTS * size_of::<Entry>() as u64 + ARENA;
+pub const BYTES: u64 = BUCKETS * size_of::<Entry>() as u64 + ARENA;
 
 /// A word that a walk has read, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub struct InEpoch(u64);
 /// A thread's remembered walks, over memory of [`BYTES`].
 #[repr(C)]
 pub struct Memo {
-    /// Its slots.
+    /// Its buckets.
     pub table: *mut Entry,
     /// Where the next run goes, up to where they may, and where the arena ends.
     free: u64,
@@ -213,7 +213,7 @@ impl Memo {
     #[inline(always)]
     fn look_up(&self, key: Key) -> Option<*const Run> {
         for probe in 0..PROBES {
-            // SAFETY: the place is below SLOTS.
+            // SAFETY: the place is below BUCKETS.
             let entry = unsafe { &*self.table.add(key.place(probe)) };
             if entry.key == key {
                 return Some(entry.run);
@@ -256,7 +256,7 @@ impl Memo {
             return false;
         }
         let first = miss.key.place(0);
-        // SAFETY: places are below SLOTS; the arena has room for the run and its reads.
+        // SAFETY: places are below BUCKETS; the arena has room for the run and its reads.
         unsafe {
             let is_free = |at: &usize| (*self.table.add(*at)).key == Key(0, 0);
             let place = (first..first + PROBES as usize).find(is_free);
@@ -298,8 +298,8 @@ impl Memo {
         self.rest = self.last_rest;
         self.limit = arena + if is_worth { ARENA } else { TRIAL };
         (self.misses, self.calls) = (0, calls);
-        for place in 0..SLOTS as usize {
-            // SAFETY: below SLOTS.
+        for place in 0..BUCKETS as usize {
+            // SAFETY: below BUCKETS.
             unsafe {
                 (*self.table.add(place)).set_key(Key(0, 0));
             }

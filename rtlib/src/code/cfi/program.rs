@@ -120,8 +120,8 @@ impl Machine {
 
     fn set(&mut self, column: u64, rule: RegisterRule) -> Option<()> {
         // Columns beyond the return address (vector registers) play no part in a walk.
-        if let Some(slot) = self.row.registers.get_mut(usize::try_from(column).ok()?) {
-            *slot = rule;
+        if let Some(place) = self.row.registers.get_mut(usize::try_from(column).ok()?) {
+            *place = rule;
         }
         Some(())
     }

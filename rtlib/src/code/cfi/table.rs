@@ -44,17 +44,17 @@ fn lately(pc: u64) -> Option<&'static [AtomicU64; 2]> {
 /// The FDE that covers `pc`, found through the sorted table of the `.eh_frame_hdr` at `header`.
 /// `region` bounds the header and the entries it points to.
 pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
-    let slot = lately(pc)?;
-    if slot[0].load(Ordering::Relaxed) == pc
-        && let Some(fde) = parse(region, slot[1].load(Ordering::Relaxed))
+    let recent = lately(pc)?;
+    if recent[0].load(Ordering::Relaxed) == pc
+        && let Some(fde) = parse(region, recent[1].load(Ordering::Relaxed))
         && fde.start <= pc
         && pc < fde.end
     {
         return Some(fde);
     }
     let (at, fde) = search(region, header, pc)?;
-    slot[0].store(pc, Ordering::Relaxed);
-    slot[1].store(at, Ordering::Relaxed);
+    recent[0].store(pc, Ordering::Relaxed);
+    recent[1].store(at, Ordering::Relaxed);
     Some(fde)
 }
 

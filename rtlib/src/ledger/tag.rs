@@ -10,13 +10,13 @@ use crate::walk::{Path, Walk};
 
 /// Sites in a word.
 pub const PER_WORD: u64 = 4;
-/// Words of sites that a slot holds itself.
+/// Words of sites that a tag holds itself.
 pub const INLINE: usize = 6;
 
 /// One path; a line of memory.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub struct Slot {
+pub struct Tag {
     /// Its key.
     pub key: Key,
     /// The path's node.
@@ -35,7 +35,7 @@ pub struct Slot {
 #[repr(transparent)]
 pub struct Key(pub u64);
 
-const _: () = assert!(size_of::<Slot>() == 64);
+const _: () = assert!(size_of::<Tag>() == 64);
 const _: () = assert!(MAX_FUNCTIONS <= 1 << (Key::FUNCTION_END - Key::LEN_END));
 const _: () = assert!(FIRST_NODE <= 1 << Key::ROOT_END);
 
@@ -86,8 +86,8 @@ impl Key {
     }
 }
 
-impl Slot {
-    /// The slot of the path with this node and these sites, as the field has them.
+impl Tag {
+    /// The tag of the path with this node and these sites, as the field has them.
     pub fn new(key: Key, path: u32, sites: [u64; INLINE]) -> Self {
         Self {
             key,
@@ -105,7 +105,7 @@ impl Slot {
     pub unsafe fn is(&self, path: &Path) -> bool {
         let len = path.walk.len;
         let words = len.div_ceil(PER_WORD) as usize;
-        // SAFETY: slots hold the sites that their key tells, or the address of a copy of them. Word by
+        // SAFETY: tags hold the sites that their key tells, or the address of a copy of them. Word by
         // word: a call of `bcmp` would come of comparing slices, with vector registers.
         unsafe {
             let is_inline = words <= INLINE && self.key.has_sites();

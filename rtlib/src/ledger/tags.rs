@@ -4,43 +4,43 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::slot::Slot;
+use super::tag::Tag;
 use crate::os::{memory, sys};
 
 /// What the records are for.
-pub static SLOTS: Slots = Slots::new();
+pub static TAGS: Tags = Tags::new();
 
-/// Slots of the first chunk, a power of two; each further chunk has twice as many.
+/// Tags of the first chunk, a power of two; each further chunk has twice as many.
 const FIRST: u64 = 1 << 12;
 /// Enough of them for every number that a [`super::paths`] link can hold.
 const CHUNKS: usize = 15;
 
-/// Chunks of slots, never given back. Of each the address that its slots would have if the numbers before
+/// Chunks of tags, never given back. Of each the address that its tags would have if the numbers before
 /// them, and [`FIRST`] more, stood in front; 0 while it is not mapped.
-pub struct Slots([AtomicU64; CHUNKS]);
+pub struct Tags([AtomicU64; CHUNKS]);
 
-impl Slots {
-    /// No slot.
+impl Tags {
+    /// No tag.
     pub const fn new() -> Self {
         Self([const { AtomicU64::new(0) }; CHUNKS])
     }
 
-    /// Slot `number`, for which room has been reserved. Only the thread that has the record uses it.
+    /// Tag `number`, for which room has been reserved. Only the thread that has the record uses it.
     #[inline(always)]
-    pub fn slot(&self, number: u32) -> *mut Slot {
+    pub fn tag(&self, number: u32) -> *mut Tag {
         let (chunk, at) = place(number.into());
         let base = self.0[chunk % CHUNKS].load(Ordering::Relaxed);
-        (base + at * size_of::<Slot>() as u64) as *mut Slot
+        (base + at * size_of::<Tag>() as u64) as *mut Tag
     }
 
-    /// Sees to it that slot `number` has memory; `None` where it cannot be had.
+    /// Sees to it that tag `number` has memory; `None` where it cannot be had.
     pub fn reserve(&self, number: u64) -> Option<()> {
         let (chunk, _) = place(number);
         let known = self.0.get(chunk)?;
         if known.load(Ordering::Relaxed) != 0 {
             return Some(());
         }
-        let before = (FIRST << chunk) * size_of::<Slot>() as u64;
+        let before = (FIRST << chunk) * size_of::<Tag>() as u64;
         let Some(base) = memory::map(before) else {
             // Where there is room for it once, another thread may have been first.
             return (known.load(Ordering::Relaxed) != 0).then_some(());
@@ -58,13 +58,13 @@ impl Slots {
     }
 }
 
-impl Default for Slots {
+impl Default for Tags {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// The chunk of a number, and where it stands from the chunk's address on, in slots.
+/// The chunk of a number, and where it stands from the chunk's address on, in tags.
 #[inline(always)]
 fn place(number: u64) -> (usize, u64) {
     let at = number + FIRST;
@@ -86,21 +86,21 @@ mod tests {
     }
 
     #[test]
-    fn every_slot_has_a_place_of_its_own() {
+    fn every_tag_has_a_place_of_its_own() {
         ipath_parameters.system_calls.store(1, Ordering::Relaxed);
-        let slots = Slots::new();
+        let tags = Tags::new();
         let numbers = 0..20_000;
         let mut all: Vec<_> = numbers
             .map(|number| {
-                slots.reserve(number.into()).expect("memory");
-                slots.slot(number) as usize
+                tags.reserve(number.into()).expect("memory");
+                tags.tag(number) as usize
             })
             .collect();
         all.sort_unstable();
         assert!(
             all.windows(2)
-                .all(|two| two[1] - two[0] >= size_of::<Slot>())
+                .all(|two| two[1] - two[0] >= size_of::<Tag>())
         );
-        assert!(all.iter().all(|at| at % align_of::<Slot>() == 0));
+        assert!(all.iter().all(|at| at % align_of::<Tag>() == 0));
     }
 }
