@@ -16,7 +16,7 @@ use crate::os::parameters::ipath_parameters;
 
 /// The rule of a return address, found in the unwind tables and remembered. The command is asked for a better one
 /// where it may have one; rbp is so many bytes above the stack pointer there.
-pub fn learn(pc: u64, distance: u64) {
+pub fn find_rule(pc: u64, distance: u64) {
     MODULES.read_sometimes();
     let epoch = epoch::number();
     let rule = rule_of(pc).or_else(|| {

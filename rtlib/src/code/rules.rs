@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_can_be_learnt_again_and_is_asked_for_once() {
+    fn what_is_forgotten_can_be_found_again_and_is_asked_for_once() {
         static RULES: Rules = Rules::new();
         let (one, other) = (0x1000, 0x2000);
         assert!(RULES.insert(one, Rule::Root) && RULES.insert(other, Rule::Full));

@@ -27,7 +27,7 @@ use crate::walk::memo::InEpoch;
 /// for this call before.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.fast")]
-pub unsafe extern "C" fn ipath_learn_walk(
+pub unsafe extern "C" fn ipath_remember_walk(
     function: u64,
     slot: u64,
     rbp: u64,
@@ -46,14 +46,14 @@ pub unsafe extern "C" fn ipath_learn_walk(
             return thread;
         }
         (*thread).walker.entry_rbp = rbp;
-        learn_walk(thread, function, slot)
+        remember_walk(thread, function, slot)
     }
 }
 
-/// The second half of [`ipath_learn_walk`], apart from the first to use less of the stack.
+/// The second half of [`ipath_remember_walk`], apart from the first to use less of the stack.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-unsafe fn learn_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut Thread {
+unsafe fn remember_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut Thread {
     // SAFETY: the caller's promise; the thread is marked busy.
     unsafe {
         // The thread's place among all is one that the stub does not look at, or it is something
@@ -176,7 +176,7 @@ fn meet(is_reaper: bool) -> *mut Thread {
 /// SIGILL. Then the stub goes on as ever.
 ///
 /// # Safety
-/// As for [`ipath_learn_walk`].
+/// As for [`ipath_remember_walk`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
     let thread = thread::current();
@@ -226,7 +226,7 @@ unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool
 /// blocked and the thread's callee-saved registers stored.
 ///
 /// # Safety
-/// Called by the entry stub with what [`ipath_learn_walk`] returned; the stub ends the thread's being busy.
+/// Called by the entry stub with what [`ipath_remember_walk`] returned; the stub ends the thread's being busy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, slot: u64) {
     let function = function as u32;
@@ -262,7 +262,7 @@ unsafe fn record_slowly(
         let calls = &raw mut (*thread).calls;
         let (walker, ledger) = (&mut (*thread).walker, &mut (*thread).ledger);
         if has_exits {
-            // Before anything is learnt of the call.
+            // Before anything is recorded of the call.
             list::lock_own(calls);
             let has_room = list::has_room(calls);
             list::unlock(calls);

@@ -17,7 +17,7 @@ use abi::segment::{
     AREA_HISTOGRAMS, Area, Header, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer,
 };
 
-use super::entry::{ipath_learn_walk, ipath_slow_entry, ipath_verify_walk};
+use super::entry::{ipath_remember_walk, ipath_slow_entry, ipath_verify_walk};
 use super::exit::{
     ipath_fast_ender, ipath_fast_ender_tail, ipath_fast_exit, ipath_fast_lend,
     ipath_fast_tail_exit, ipath_slow_ender, ipath_slow_ender_tail, ipath_slow_exit,
@@ -306,7 +306,7 @@ macro_rules! entry_stub {
             quick::entry::entry!(),
             "mov rdx, rbp",
             "jmp 27b",
-            ipath_learn_walk,
+            ipath_remember_walk,
             ipath_slow_entry,
     {
         flags = const offset_of!(FunctionState, flags),

@@ -1,4 +1,4 @@
-//! Walks that are made whatever it takes: rules are learnt, bounds are found, tables are evaluated. They run on
+//! Walks that are made whatever it takes: rules are found, bounds are found, tables are evaluated. They run on
 //! the thread's private stack, with signals blocked.
 
 use super::bounds;
@@ -12,7 +12,7 @@ use crate::code::rules::RULES;
 use crate::code::{epoch, return_address};
 use crate::os::foreign::Window;
 
-/// Steps towards one walk: every rule of the deepest stack may have to be learnt.
+/// Steps towards one walk: every rule of the deepest stack may have to be found.
 const ATTEMPTS: u64 = 2 * MOST;
 
 impl Walker {
@@ -117,8 +117,8 @@ impl Walker {
 struct Way {
     /// Whether only the full walk is left.
     use_full: bool,
-    /// The return address whose rule was last learnt.
-    learnt: u64,
+    /// The return address whose rule was last looked for.
+    looked_for: u64,
 }
 
 impl Way {
@@ -127,10 +127,10 @@ impl Way {
         match obstacle {
             Obstacle::Stack => walker.find_stack(slot)?,
             // The cache has no room left for the rule.
-            Obstacle::Rule(pc, _) if pc == self.learnt => self.use_full = true,
+            Obstacle::Rule(pc, _) if pc == self.looked_for => self.use_full = true,
             Obstacle::Rule(pc, distance) => {
-                return_address::learn(pc, distance);
-                self.learnt = pc;
+                return_address::find_rule(pc, distance);
+                self.looked_for = pc;
             }
             Obstacle::Full => self.use_full = true,
             Obstacle::Depth => walker.buffers.grow()?,
