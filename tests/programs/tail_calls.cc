@@ -2,6 +2,8 @@
  *
  * ends: it returns, throws, or jumps out, and ends its thread. Prints `calls outer N`, how many of these did not return, and how
  *     long those took that did, ns.
+ * switches: the callee goes to another stack and comes back, at times; then another function is called from the same place. Prints
+ *     the longest call of outer, ns.
  * runs: two threads call on and on, until SIGTERM; then prints the longest call and all calls together, ns, and their number. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -9,12 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
-enum { RETURN, THROW, JUMP, END, RUN };
+enum { RETURN, THROW, JUMP, END, RUN, SWITCH };
 
 static __thread jmp_buf back;
+static ucontext_t first, other;
 static volatile sig_atomic_t stop;
 
 extern "C" {
@@ -26,6 +30,8 @@ NOINLINE long inner(long how, long x)
         longjmp(back, 1);
     if (how == END)
         pthread_exit(NULL);
+    if (how == SWITCH)
+        swapcontext(&first, &other);
     for (volatile long i = 0; i < (how == RUN ? 200 : 20000); i++)
         ;
     return x + 1;
@@ -89,6 +95,46 @@ static int all_ends()
     return 0;
 }
 
+extern "C" NOINLINE long elsewhere(long x)
+{
+    return x + 3;
+}
+
+static void comes_back()
+{
+    for (;;) {
+        elsewhere(1);
+        swapcontext(&other, &first);
+    }
+}
+
+/* The two are called with one return address's place. */
+NOINLINE static long either(long how, long x)
+{
+    return (how < 0 ? elsewhere(x) : outer(how, x)) + 1;
+}
+
+static int switches()
+{
+    static char stack[1 << 16];
+    static long longest, sum;
+    getcontext(&other);
+    other.uc_stack.ss_sp = stack;
+    other.uc_stack.ss_size = sizeof stack;
+    makecontext(&other, comes_back, 0);
+    for (long i = 0; i < 40; i++) {
+        long start = now();
+        sum += either(i % 4 == 3 ? SWITCH : RETURN, i);
+        long took = now() - start;
+        if (took > longest)
+            longest = took;
+        usleep(3000);
+        sum += either(-1, i);
+    }
+    printf("longest outer %ld\nsum %ld\n", longest, sum);
+    return 0;
+}
+
 struct Told {
     long calls, took, longest;
 };
@@ -130,5 +176,6 @@ static int run()
 
 int main(int argc, char **argv)
 {
-    return argc > 1 && strcmp(argv[1], "runs") == 0 ? run() : all_ends();
+    const char *what = argc > 1 ? argv[1] : "";
+    return strcmp(what, "runs") == 0 ? run() : strcmp(what, "switches") == 0 ? switches() : all_ends();
 }

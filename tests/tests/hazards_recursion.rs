@@ -2,7 +2,7 @@
 //! room for: each is counted, and the program runs on.
 
 use ipath_tests::command::{Finished, Run};
-use ipath_tests::compile::program;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::each_way::{all_kept, counts_kept};
 use ipath_tests::exact::{assert_output_kept, check};
 use ipath_tests::fold::{assert_folded, paths};
@@ -401,6 +401,13 @@ fn tail_exits() {
 fn tail_call_time() {
     let program = Program::new(&program("tail_call_time.c"), [""; 0]);
     tails_are_told(&program, &["direct", "chain"], &["slow"]);
+    // What a pointer is called through is no callee: it returns by an address that it has pushed itself.
+    let thunk = program_with("tail_call_time.c", &["-O2", "-mindirect-branch=thunk"]);
+    tails_are_told(
+        &Program::new(&thunk, [""; 0]),
+        &["direct", "chain"],
+        &["slow"],
+    );
     let path = program.path.as_os_str();
     let listed = Run::ipath([OsStr::new("list"), OsStr::new("--json"), path]);
     let listed = listed.run().expect(0).stdout;

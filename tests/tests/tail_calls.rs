@@ -1,6 +1,6 @@
 //! Calls that leave by a tail call, and end with what that calls: however it ends, and while what is measured changes.
 
-use ipath_tests::compile::program;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{Function, Profile, count};
 use ipath_tests::program::Program;
@@ -50,6 +50,73 @@ fn tail_call_ends() {
         );
         assert_eq!((losses.missed, losses.incomplete), (0, 0), "{losses:?}");
     }
+}
+
+/// Nor does one that comes back from another stack have the time up to something else's return.
+#[test]
+fn tail_call_that_switches_stacks() {
+    let program = Program::new(&program("tail_calls.cc"), ["switches"]);
+    let scratch = Scratch::new("switches");
+    let file = scratch.file("p.json");
+    let ours = program.under_ipath(&["outer", "elsewhere"], "count,wall", &file);
+    let longest = counts_of(&ours.expect(0).stdout, "longest")["outer"];
+    let profile = Profile::read(&file);
+    for function in &profile.functions {
+        let max = wall(function, "max");
+        assert!(max <= longest, "{}: {max} of {longest} ns", function.name);
+    }
+    assert_eq!(profile.calls("outer"), 40);
+}
+
+/// Where the few places that a short function's jump can lead to are taken, as can be anywhere.
+const NO_PLACE: &str = "pun-out-of-reach";
+
+/// What is changed of a function, measured or not, is nothing that another one depends on; and what nobody has asked for makes
+/// way.
+#[test]
+fn tail_callees_with_neighbours() {
+    let path = program_with("tail_neighbours.c", &["-O2"]);
+    let mut target = Target::start(&path, [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["tail_neighbours*!main"]);
+    for (add, functions) in [
+        (true, &["long_one"][..]),
+        (false, &["long_one"]),
+        // long_one as what to_long leads to, beside one whose jump may end in its first bytes.
+        (true, &["to_long", "before"]),
+        (true, &["long_one"]),
+        (false, &["long_one"]),
+        (false, &["to_long"]),
+        (true, &["to_long"]),
+        (true, &["to_short"]),
+        (true, &["after"]),
+        (true, &["short_one"]),
+        (true, &["last"]),
+        (false, &["to_short"]),
+        (true, &["to_short"]),
+    ] {
+        let done = match add {
+            true => session.add(functions),
+            false => session.remove(functions),
+        };
+        let is_refused = |why| done.stderr.contains(why);
+        let has_no_room = is_refused("overlaps-function") || is_refused(NO_PLACE);
+        assert!(done.code() == 0 || has_no_room, "{}", done.report());
+        assert!(
+            target.poll().is_none(),
+            "{functions:?}: {}",
+            target.report()
+        );
+    }
+    session.detach();
+    target.finish("ok");
+    // By itself each comes in, whatever it leads to.
+    let target = Target::start(&path, [""; 0]).await_output("ready");
+    let session = Session::attach(target.pid(), &["to_short"]);
+    let done = session.add(&["after"]);
+    let has_no_place = done.stderr.contains(NO_PLACE);
+    assert!(done.code() == 0 || has_no_place, "{}", done.report());
+    session.detach();
+    target.finish("ok");
 }
 
 /// What the tail calls lead to is measured and is not, again and again, while calls are in it: none of them has another one's

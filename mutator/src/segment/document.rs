@@ -211,6 +211,9 @@ pub struct FunctionDoc {
     /// Addresses in the file of what its tail calls lead to and that ends the calls it gets lent.
     #[serde(default)]
     pub lends: Vec<u64>,
+    /// True if calls that are lent to it end when it returns.
+    #[serde(default)]
+    pub ends: bool,
     /// The number by which the runtime lends its calls; 0 while it does not.
     #[serde(default)]
     pub lending: u16,
@@ -219,6 +222,9 @@ pub struct FunctionDoc {
     pub lent: u16,
     /// True if its probes are in.
     pub active: bool,
+    /// True if they will not be again: others have its bytes.
+    #[serde(default)]
+    pub retired: bool,
     /// The runtime's count of its adds and removes.
     pub generation: u32,
     /// What is overwritten.

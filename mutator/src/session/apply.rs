@@ -17,7 +17,7 @@ use super::{Candidate, Changed, Selected, Selection, Session, SessionError, sele
 use crate::images;
 use crate::process::Space;
 use crate::process::modules::{Module, modules};
-use crate::segment::{ModuleDoc, RefusedDoc};
+use crate::segment::{ModuleDoc, Reaper, RefusedDoc};
 use crate::tracee::{CallCode, Priority, Stopped, tracing};
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
@@ -113,9 +113,8 @@ impl Locked<'_> {
         self.publish_tables(modules)?;
         let mut changed = Changed::default();
         let candidates = self.in_turn(modules, selection)?;
-        let counterparts = self.counterparts(&candidates);
-        self.make_way_for(why, &counterparts)?;
-        let (mut ids, fresh) = self.admit_all(modules, candidates, &counterparts, &mut changed);
+        self.make_way_for(why, &candidates)?;
+        let (mut ids, fresh) = self.admit_all(modules, candidates, &mut changed);
         let mut stopped = stopped;
         let prepared = self.prepare(modules, fresh, &ids, stopped.as_deref_mut(), &mut changed)?;
         ids.extend(prepared);
@@ -163,23 +162,24 @@ impl Locked<'_> {
         candidates.extend(reapers);
         candidates.extend(self.enders(modules, &candidates, selection.allowed));
         self.plan_for_room(&mut candidates)?;
-        // Those with puns last: what a pun depends on is better changed by the function that it belongs to.
-        candidates.sort_by_key(|c| c.plan.sites.iter().any(|s| s.pun.is_some()));
+        // Those with puns last: what a pun depends on is better changed by the function that it belongs to. And what nobody has
+        // asked for after all others.
+        let has_puns = |c: &Candidate| c.plan.sites.iter().any(|s| s.pun.is_some());
+        candidates.sort_by_key(|c| (c.reaper == Some(Reaper::Ender), has_puns(c)));
         put_moves_first(&mut candidates);
         Ok(candidates)
     }
 
     /// The ids of candidates that were in the session before and are not in the target now, and those that are new
-    /// to the session. The others are refused, or in already. They may change what these `counterparts` of theirs do.
+    /// to the session. The others are refused, or in already.
     fn admit_all(
         &mut self,
         modules: &[Module],
         candidates: Vec<Candidate>,
-        counterparts: &[usize],
         changed: &mut Changed,
     ) -> (Vec<usize>, Vec<Candidate>) {
         let (mut ids, mut fresh) = (Vec::new(), Vec::new());
-        let mut claims = Claims::of(&self.document, counterparts);
+        let mut claims = Claims::of(&self.document);
         for mut candidate in candidates {
             let known = self.known(&candidate);
             let refusal = match candidate.plan.refused() {
@@ -357,7 +357,7 @@ impl Locked<'_> {
     pub(super) fn known(&self, candidate: &Candidate) -> Option<usize> {
         let address = candidate.plan.function.range.start;
         self.document.functions.iter().position(|f| {
-            if f.reaper != candidate.reaper {
+            if f.reaper != candidate.reaper || f.retired {
                 return false;
             }
             let module = self.document.modules.get(f.module);

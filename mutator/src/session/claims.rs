@@ -1,122 +1,201 @@
 //! Which bytes of the target functions change, and which must stay for their sake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use patcher::{Avma, Svma};
+use patcher::{Avma, Bias, Svma};
 
 use super::Candidate;
+use super::enders::Place;
 use crate::segment::{Document, KeptDoc};
 
-/// The bytes that the functions of a session have, each changed by one of them at most.
+/// The bytes that the functions of a session have, each changed by one of them at most. A function may be there twice,
+/// measured and not, and change the same bytes: the two are never in at once.
 #[derive(Default)]
 pub(super) struct Claims {
-    /// The ends of what is changed, by its start. Nothing overlaps.
-    changed: BTreeMap<Avma, Avma>,
+    /// The ends of what is changed and whose it is, by its start. Nothing overlaps.
+    changed: BTreeMap<Avma, (Avma, Place)>,
     /// The same of what punned jumps depend on, which may overlap.
-    kept: BTreeMap<Avma, Avma>,
+    kept: BTreeMap<(Avma, Place), Avma>,
 }
 
 /// No punned jump depends on more bytes.
 const MOST_KEPT: u64 = 4;
 
+/// What a candidate needs.
+struct Needs {
+    changed: Vec<Range<Avma>>,
+    kept: Vec<Range<Avma>>,
+}
+
+impl Needs {
+    fn of(candidate: &Candidate) -> Self {
+        let at = |r: &Range<Svma>| candidate.bias.to_avma(r.start)..candidate.bias.to_avma(r.end);
+        let sites = &candidate.plan.sites;
+        let landings = sites.iter().filter_map(|s| s.landing.as_ref());
+        let puns = sites.iter().filter_map(|s| s.pun.as_ref());
+        Self {
+            changed: sites
+                .iter()
+                .map(|s| &s.window)
+                .chain(landings)
+                .map(at)
+                .collect(),
+            kept: puns.map(|pun| at(&pun.depends)).collect(),
+        }
+    }
+}
+
 impl Claims {
-    /// What functions that are in the session have, those taken out for now included; but for these ids.
-    pub(super) fn of(document: &Document, without: &[usize]) -> Self {
+    /// What functions that are in the session have, those taken out for now included.
+    pub(super) fn of(document: &Document) -> Self {
         let mut claims = Self::default();
-        let functions = document.functions.iter().enumerate();
-        let functions = functions.filter(|(id, _)| !without.contains(id));
-        for site in functions.flat_map(|(_, f)| &f.sites) {
-            claims.change(site.window.clone());
-            claims.change(site.landing.clone());
-            let KeptDoc { at, bytes } = &site.kept;
-            claims.keep(*at..at.plus(bytes.len() as u64));
+        for function in document.functions.iter().filter(|f| !f.retired) {
+            let Some(module) = document.modules.get(function.module) else {
+                continue;
+            };
+            let place = (module.bias, function.address);
+            for site in &function.sites {
+                claims.change(&site.window, place);
+                claims.change(&site.landing, place);
+                let KeptDoc { at, bytes } = &site.kept;
+                claims.keep(&(*at..at.plus(bytes.len() as u64)), place);
+            }
         }
         claims
     }
 
-    /// Gives a function what it needs; `false` where it gets in the way of those that are there.
+    /// Gives a function what it needs; `false` where it gets in the way of others that are there.
     pub(super) fn admit(&mut self, candidate: &Candidate) -> bool {
-        let at = |r: &Range<Svma>| candidate.bias.to_avma(r.start)..candidate.bias.to_avma(r.end);
-        let sites = &candidate.plan.sites;
-        let changed = || {
-            let landings = sites.iter().filter_map(|s| s.landing.as_ref());
-            sites.iter().map(|s| &s.window).chain(landings).map(at)
-        };
-        let kept = || {
-            let puns = sites.iter().filter_map(|s| s.pun.as_ref());
-            puns.map(|pun| at(&pun.depends))
-        };
-        let free = changed().all(|r| !self.is_changed(&r) && !self.is_kept(&r))
-            && kept().all(|r| !self.is_changed(&r));
-        if free {
-            changed().for_each(|r| self.change(r));
-            kept().for_each(|r| self.keep(r));
+        let is_free = self.in_the_way_of(candidate).is_empty();
+        if is_free {
+            let needs = Needs::of(candidate);
+            let place = candidate.place();
+            needs.changed.iter().for_each(|r| self.change(r, place));
+            needs.kept.iter().for_each(|r| self.keep(r, place));
         }
-        free
+        is_free
+    }
+
+    /// The other functions that have what a candidate needs.
+    pub(super) fn in_the_way_of(&self, candidate: &Candidate) -> BTreeSet<Place> {
+        let needs = Needs::of(candidate);
+        let changed = needs.changed.iter().chain(&needs.kept);
+        let changed = changed.flat_map(|range| self.changing(range));
+        let kept = needs.changed.iter().flat_map(|range| self.keeping(range));
+        let mut found: BTreeSet<Place> = changed.chain(kept).collect();
+        found.remove(&candidate.place());
+        found
     }
 
     /// What a window leaves over for another site's landing is changed with the window.
-    fn change(&mut self, range: Range<Avma>) {
-        if !range.is_empty() && !self.is_changed(&range) {
-            self.changed.insert(range.start, range.end);
+    fn change(&mut self, range: &Range<Avma>, place: Place) {
+        if range.is_empty() || self.changing(range).any(|other| other != place) {
+            return;
         }
+        let Range { mut start, mut end } = range.clone();
+        let own = self.overlapping(range);
+        for (from, to) in own.map(|(&from, &(to, _))| (from, to)).collect::<Vec<_>>() {
+            self.changed.remove(&from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.changed.insert(start, (end, place));
     }
 
-    fn keep(&mut self, range: Range<Avma>) {
+    fn keep(&mut self, range: &Range<Avma>, place: Place) {
         if !range.is_empty() {
-            let end = self.kept.entry(range.start).or_default();
+            let end = self.kept.entry((range.start, place)).or_default();
             *end = range.end.max(*end);
         }
     }
 
-    fn is_changed(&self, range: &Range<Avma>) -> bool {
-        let last = self.changed.range(..range.end).next_back();
-        last.is_some_and(|(_, &end)| end > range.start)
+    fn overlapping(&self, range: &Range<Avma>) -> impl Iterator<Item = (&Avma, &(Avma, Place))> {
+        let start = range.start;
+        let before = self.changed.range(..range.end).rev();
+        before.take_while(move |(_, (end, _))| *end > start)
     }
 
-    fn is_kept(&self, range: &Range<Avma>) -> bool {
+    /// Whose the bytes are that are changed there.
+    fn changing(&self, range: &Range<Avma>) -> impl Iterator<Item = Place> {
+        self.overlapping(range).map(|(_, &(_, place))| place)
+    }
+
+    /// Whose the punned jumps are that depend on them.
+    fn keeping(&self, range: &Range<Avma>) -> impl Iterator<Item = Place> {
         let first = Avma(range.start.0.saturating_sub(MOST_KEPT));
-        let near = self.kept.range(first..range.end);
-        near.into_iter().any(|(_, &end)| end > range.start)
+        let lowest = (Bias(0), Svma(0));
+        let near = self.kept.range((first, lowest)..(range.end, lowest));
+        let start = range.start;
+        let near = near.filter(move |&(_, &end)| end > start);
+        near.map(|(&(_, place), _)| place)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Avma, Claims, Range};
+    use super::*;
 
-    fn range(start: u64, end: u64) -> Range<Avma> {
-        Avma(start)..Avma(end)
+    const ONE: Place = (Bias(0), Svma(1));
+    const OTHER: Place = (Bias(0), Svma(2));
+
+    fn at(range: Range<u64>) -> Range<Avma> {
+        Avma(range.start)..Avma(range.end)
+    }
+
+    fn changed(claims: &Claims, range: Range<u64>) -> bool {
+        claims.changing(&at(range)).next().is_some()
+    }
+
+    fn kept(claims: &Claims, range: Range<u64>) -> bool {
+        claims.keeping(&at(range)).next().is_some()
     }
 
     #[test]
     fn what_is_changed_is_found_from_either_side() {
         let mut claims = Claims::default();
-        claims.change(range(10, 15));
-        claims.change(range(20, 22));
-        assert!(claims.is_changed(&range(14, 16)) && claims.is_changed(&range(8, 11)));
-        assert!(claims.is_changed(&range(0, 30)) && claims.is_changed(&range(21, 22)));
-        assert!(!claims.is_changed(&range(15, 20)) && !claims.is_changed(&range(0, 10)));
+        claims.change(&at(10..15), ONE);
+        claims.change(&at(20..22), OTHER);
+        assert!(changed(&claims, 14..16) && changed(&claims, 8..11));
+        assert!(changed(&claims, 0..30) && changed(&claims, 21..22));
+        assert!(!changed(&claims, 15..20) && !changed(&claims, 0..10));
+        let both: Vec<Place> = claims.changing(&at(0..30)).collect();
+        assert_eq!(both, [OTHER, ONE]);
     }
 
     #[test]
     fn what_is_kept_may_overlap() {
         let mut claims = Claims::default();
-        claims.keep(range(10, 12));
-        claims.keep(range(10, 14));
-        claims.keep(range(11, 15));
-        assert!(claims.is_kept(&range(14, 20)) && claims.is_kept(&range(5, 11)));
-        assert!(!claims.is_kept(&range(15, 20)) && !claims.is_kept(&range(5, 10)));
-        assert!(!claims.is_changed(&range(10, 15)));
+        claims.keep(&at(10..12), ONE);
+        claims.keep(&at(10..14), OTHER);
+        claims.keep(&at(11..15), ONE);
+        assert!(kept(&claims, 14..20) && kept(&claims, 5..11));
+        assert!(!kept(&claims, 15..20) && !kept(&claims, 5..10));
+        assert!(!changed(&claims, 10..15));
+        let both: BTreeSet<Place> = claims.keeping(&at(10..14)).collect();
+        assert_eq!(both.len(), 2);
     }
 
     #[test]
     fn a_landing_in_a_window_is_part_of_it() {
         let mut claims = Claims::default();
-        claims.change(range(10, 20));
-        claims.change(range(15, 20));
-        claims.change(range(0, 0));
+        claims.change(&at(10..20), ONE);
+        claims.change(&at(15..20), ONE);
+        claims.change(&at(0..0), ONE);
+        assert_eq!(claims.changed.len(), 1);
+    }
+
+    #[test]
+    fn one_function_has_what_it_changes_either_way() {
+        let mut claims = Claims::default();
+        claims.change(&at(10..15), ONE);
+        claims.change(&at(18..22), ONE);
+        claims.change(&at(12..19), ONE);
+        assert_eq!(
+            claims.changed,
+            BTreeMap::from([(Avma(10), (Avma(22), ONE))])
+        );
+        // Not what another one has.
+        claims.change(&at(20..30), OTHER);
         assert_eq!(claims.changed.len(), 1);
     }
 }

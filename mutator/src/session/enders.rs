@@ -5,17 +5,19 @@
 //! becomes an *ender*, whose returns end what has been lent to them; its own tail calls lead to further ones. The runtime
 //! lends the activations of a function while all that can end them are in: [`Locked::switch_lending`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use abi::image::SYMBOL_FUNCTIONS;
+use abi::image::{LENDING, SYMBOL_FUNCTIONS};
 use patcher::function::Function;
 use patcher::plan::{Allowed, FunctionPlan, plan_allowed};
 use patcher::{Bias, Svma};
 
+use super::claims::Claims;
 use super::elsewhere::Elsewhere;
 use super::locked::Locked;
 use super::select::{Candidate, display_name};
-use super::{Changed, SessionError};
+use super::write::read;
+use super::{Changed, Selection, SessionError, allowed};
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO, modules};
 use crate::segment::{FunctionDoc, Reaper};
@@ -26,7 +28,7 @@ const MOST_IN_A_ROW: usize = 4;
 const MOST: usize = 4096;
 
 /// A function's place: no two have the same.
-type Place = (Bias, Svma);
+pub(super) type Place = (Bias, Svma);
 
 /// A function that tail calls lead to, yet to be looked at.
 struct Called {
@@ -44,12 +46,16 @@ impl Candidate {
     }
 
     /// True if calls that have been lent to it end when it returns.
-    fn ends(&self) -> bool {
-        ends(self.reaper) && !self.plan.exits.is_empty() && self.plan.refused().is_none()
+    pub(super) fn ends(&self) -> bool {
+        self.has_exits() && self.plan.returns_to_caller
+    }
+
+    fn has_exits(&self) -> bool {
+        sees_exits(self.reaper) && !self.plan.exits.is_empty() && self.plan.refused().is_none()
     }
 }
 
-fn ends(reaper: Option<Reaper>) -> bool {
+fn sees_exits(reaper: Option<Reaper>) -> bool {
     matches!(reaper, None | Some(Reaper::Ender))
 }
 
@@ -83,13 +89,16 @@ impl Locked<'_> {
                 distance: 1,
             })
         };
-        let fresh = candidates.iter().filter(|c| c.reaper.is_none() && c.ends());
-        let mut work: Vec<Called> = fresh.flat_map(of_candidate).collect();
+        let fresh = candidates
+            .iter()
+            .filter(|c| c.reaper.is_none() && c.has_exits());
+        // The nearest first: each is looked at once.
+        let mut work: VecDeque<Called> = fresh.flat_map(of_candidate).collect();
         work.extend(self.missing(modules));
         let taken = self.document.functions.len() + candidates.len();
         let most = MOST.min(abi::MAX_FUNCTIONS.saturating_sub(taken) / 2);
         let mut found: Vec<Candidate> = Vec::new();
-        while let Some(called) = work.pop() {
+        while let Some(called) = work.pop_front() {
             let is_new = seen.insert((called.bias, called.at));
             if !is_new || found.len() == most {
                 continue;
@@ -138,10 +147,10 @@ impl Locked<'_> {
         found
     }
 
-    /// The functions that are in at whose exits calls end, with their ids.
+    /// The functions that are in at whose exits calls end that have been lent to them, with their ids.
     fn ending(&self) -> BTreeMap<Place, usize> {
         let functions = self.document.functions.iter().enumerate();
-        let ending = functions.filter(|(_, f)| f.active && !f.exits.is_empty() && ends(f.reaper));
+        let ending = functions.filter(|(_, f)| f.active && f.ends);
         ending
             .filter_map(|(id, f)| Some((self.place_of(f)?, id)))
             .collect()
@@ -192,7 +201,7 @@ impl Locked<'_> {
         }
         let mut ending: BTreeMap<Bias, BTreeSet<Svma>> = BTreeMap::new();
         let known = ids.iter().map(|&id| &self.document.functions[id]);
-        let known = known.filter(|f| !f.exits.is_empty() && ends(f.reaper));
+        let known = known.filter(|f| f.ends);
         let known = known.filter_map(|f| self.place_of(f));
         let fresh = candidates.iter().filter(|c| c.ends()).map(Candidate::place);
         for (bias, at) in fresh.chain(known).chain(self.ending().into_keys()) {
@@ -235,15 +244,19 @@ impl Locked<'_> {
     /// Tells the runtime which functions lend, once all that must be in for that is in.
     pub(super) fn switch_lending(&mut self) -> Result<(), SessionError> {
         let lending = self.lending(&[]);
-        let is_changed = |&id: &usize| {
-            let function = &self.document.functions[id];
-            function.active
-                && function.reaper.is_none()
-                && lending.contains(&id) != (function.lending != 0)
+        let table = self.symbol(SYMBOL_FUNCTIONS)?;
+        let functions = &self.document.functions;
+        let told = read(self.space.memory(), table, 8 * functions.len())?;
+        // By what the runtime has been told: a command may have been killed before it could write that down.
+        let is_lending = |id: usize| {
+            let flags = told[8 * id + 4..8 * id + 8].try_into();
+            flags.map_or(0, u32::from_le_bytes) >> LENDING != 0
         };
-        let changed: Vec<usize> = (0..self.document.functions.len())
-            .filter(is_changed)
-            .collect();
+        let is_changed = |&id: &usize| {
+            let function = &functions[id];
+            function.active && function.reaper.is_none() && lending.contains(&id) != is_lending(id)
+        };
+        let changed: Vec<usize> = (0..functions.len()).filter(is_changed).collect();
         self.write_lending(&changed, |id| lending.contains(&id))
     }
 
@@ -267,7 +280,7 @@ impl Locked<'_> {
         let functions = &self.document.functions;
         let lends = |id: &usize| {
             let f = &functions[*id];
-            f.active && ends(f.reaper) && !f.lends.is_empty()
+            f.active && sees_exits(f.reaper) && !f.lends.is_empty()
         };
         let lending: Vec<usize> = (0..functions.len()).filter(lends).collect();
         let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -300,6 +313,9 @@ impl Locked<'_> {
         ids: &[usize],
         lends: impl Fn(usize) -> bool,
     ) -> Result<(), SessionError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
         let table = self.symbol(SYMBOL_FUNCTIONS)?;
         let mut writes = Vec::new();
         for &id in ids {
@@ -315,6 +331,8 @@ impl Locked<'_> {
             let flags = function.flags();
             writes.push((table.plus(8 * id as u64 + 4), flags.to_le_bytes().to_vec()));
         }
+        // Before the runtime has it, so that no number is used twice.
+        self.segment.write_document(&self.document)?;
         self.write_own(&writes)
     }
 
@@ -325,16 +343,49 @@ impl Locked<'_> {
         enders.map(|f| f.name.clone()).collect()
     }
 
-    /// Takes those out that are measured from now on.
+    /// Takes those out that are measured from now on, and enders that are in the way of what has been asked for.
     pub(super) fn make_way_for(
         &mut self,
         why: &str,
-        counterparts: &[usize],
+        candidates: &[Candidate],
     ) -> Result<(), SessionError> {
-        let functions = &self.document.functions;
-        let is_in = |id: &usize| functions[*id].active && functions[*id].reaper.is_some();
-        let out: Vec<usize> = counterparts.iter().copied().filter(is_in).collect();
-        self.take_out(why, &out)
+        let in_the_way = self.enders_in_the_way(candidates);
+        let mut out = self.counterparts(candidates);
+        out.retain(|&id| self.document.functions[id].reaper.is_some());
+        out.extend(&in_the_way);
+        out.retain(|&id| self.document.functions[id].active);
+        self.take_out(why, &out)?;
+        for id in in_the_way {
+            self.document.functions[id].retired = true;
+        }
+        Ok(())
+    }
+
+    fn enders_in_the_way(&self, candidates: &[Candidate]) -> Vec<usize> {
+        let functions = self.document.functions.iter().enumerate();
+        let enders = functions.filter(|(_, f)| f.reaper == Some(Reaper::Ender) && !f.retired);
+        let enders: BTreeMap<Place, usize> = enders
+            .filter_map(|(id, f)| Some((self.place_of(f)?, id)))
+            .collect();
+        if enders.is_empty() {
+            return Vec::new();
+        }
+        let claims = Claims::of(&self.document);
+        let asked_for = candidates.iter().filter(|c| {
+            let is_new = c.reaper != Some(Reaper::Ender) && self.known(c).is_none();
+            is_new && c.plan.refused().is_none()
+        });
+        let mut found = BTreeSet::new();
+        for candidate in asked_for {
+            let others = claims.in_the_way_of(candidate);
+            let others: Option<Vec<usize>> = others
+                .iter()
+                .map(|place| enders.get(place).copied())
+                .collect();
+            // Where something else is in its way, too, it cannot come in anyway.
+            found.extend(others.into_iter().flatten());
+        }
+        found.into_iter().collect()
     }
 
     /// Has the functions that have been measured and are out do what else is needed of them.
@@ -349,7 +400,13 @@ impl Locked<'_> {
         if !has_forked && self.missing(modules).is_empty() {
             return Ok(());
         }
-        self.add("remove", modules, super::Selection::default(), None)
+        let nothing = Selection {
+            allowed: allowed(&self.process, modules, false),
+            candidates: Vec::new(),
+            unmatched: Vec::new(),
+            unreadable: Vec::new(),
+        };
+        self.add("remove", modules, nothing, None)
             .map(|_: Changed| ())
     }
 }

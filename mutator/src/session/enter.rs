@@ -214,9 +214,11 @@ impl Locked<'_> {
             reaper: candidate.reaper,
             forks: candidate.forks,
             lends: candidate.plan.tail_calls().iter().map(|at| at.0).collect(),
+            ends: candidate.ends(),
             lending: 0,
             lent: 0,
             active: false,
+            retired: false,
             generation: 0,
             sites,
         });

@@ -53,7 +53,12 @@ pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
             "a thread of it is in seccomp's strict mode, which forbids the time-stamp counter";
         return Err(SessionError::Held(why.to_owned()));
     }
-    let own_maps = format!("/proc/{}/root/proc/self/maps", process.entry());
+    // By its number there: `self` is nobody where we are not in its pid namespace.
+    let own_maps = format!(
+        "/proc/{}/root/proc/{}/maps",
+        process.entry(),
+        process.inner_pid()
+    );
     let has_proc = Path::new(&own_maps).symlink_metadata().is_ok();
     Ok(!has_proc || modes.iter().any(|mode| mode != "0"))
 }

@@ -37,7 +37,6 @@ pub struct Candidate {
 }
 
 /// What patterns name.
-#[derive(Default)]
 pub struct Selection {
     /// What the process allows, for which it was planned.
     pub allowed: Allowed,

@@ -18,6 +18,24 @@ use super::tables;
 use super::trace::{self, Shape};
 use crate::insn::{ends_block, is_call, is_jump, is_landing_marker};
 
+/// Is the stack at each of the function's returns as at its entry, so that it returns through the return address that it has
+/// been called with? Others push the address that they go to. Where it is not known that counts as no.
+pub fn returns_to_caller(image: &Image<'_>, flow: &Flow) -> bool {
+    let stack = Stack::of(flow);
+    let mut returns = flow
+        .leaves
+        .iter()
+        .filter(|leave| leave.kind == LeaveKind::Return);
+    returns.all(|leave| match image.cfa_offset_from_rsp(leave.at) {
+        CfaAt::RspPlus(offset) => offset == 8,
+        CfaAt::Other => false,
+        CfaAt::Unknown => {
+            let index = flow.index_of(leave.at.0);
+            index.and_then(|index| stack.is_as_at_entry(index)) == Some(true)
+        }
+    })
+}
+
 /// Every leave of `flow` at an instruction that some path may reach, ascending.
 pub fn all(image: &Image<'_>, flow: &Flow) -> Vec<Leave> {
     let mut leaves = Vec::new();

@@ -27,7 +27,7 @@ mod tests;
 use std::ops::Range;
 
 use crate::addr::Svma;
-use crate::flow::{Flow, is_fragment};
+use crate::flow::{Flow, is_fragment, returns_to_caller};
 use crate::function::{Function, FunctionKind};
 use crate::image::Image;
 
@@ -141,6 +141,7 @@ fn plan_with(
         exits: planned(&exits.collect::<Vec<_>>(), outcomes.exits),
         points: planned(&points, outcomes.points),
         sites,
+        returns_to_caller: want.exits && returns_to_caller(image, &flow),
         want,
         allowed,
     }

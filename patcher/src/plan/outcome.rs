@@ -33,6 +33,8 @@ pub struct FunctionPlan {
     /// landing. All sites of a plan are applied together in this order, and undone together in the
     /// reverse. Then each step leaves a program that behaves as the original does.
     pub sites: Vec<Site>,
+    /// Does every return use the return address that the function has been called with?
+    pub returns_to_caller: bool,
     /// What of the function was wanted.
     pub want: Effects,
     /// What it was made for.
@@ -55,6 +57,7 @@ impl FunctionPlan {
             exits: Vec::new(),
             points: Vec::new(),
             sites: Vec::new(),
+            returns_to_caller: false,
             want: Effects {
                 entry: true,
                 exits: false,

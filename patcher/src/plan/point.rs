@@ -106,12 +106,6 @@ pub struct Allowed {
     pub moved_calls: bool,
 }
 
-impl Default for Allowed {
-    fn default() -> Self {
-        Self::ALL
-    }
-}
-
 impl Allowed {
     /// What an ordinary process does.
     pub const ALL: Self = Self {

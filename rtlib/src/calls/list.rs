@@ -278,14 +278,18 @@ pub unsafe fn lend(calls: *mut Calls, top: *mut Activation) -> bool {
     }
 }
 
-/// Whether all that could end an activation that has been lent has been told of it since.
+/// Whether all that could end an activation that has been lent has been told of it since: where there are coroutines it may
+/// have been on another thread.
 ///
 /// # Safety
 /// The activation is valid, and has been lent.
 #[inline(always)]
 pub unsafe fn is_lent(activation: *mut Activation) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { parameters::flags((*activation).function) >> LENDING == (*activation).lent >> LENDING }
+    unsafe {
+        let lending = parameters::flags((*activation).function) >> LENDING;
+        lending == (*activation).lent >> LENDING && !coroutines::are_known()
+    }
 }
 
 /// What encloses an activation: the next one below it, where it is not the innermost of all the next one

@@ -243,10 +243,13 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         } else if flags & FUNCTION_REAPER != 0 {
             // What it cannot tell is found at a later call.
             let _ = ending::reap(thread, flags, slot);
-        } else if record_slowly(thread, function, slot, flags & FUNCTION_EXITS != 0).is_none() {
-            (*thread).ledger.count_missed();
-        } else if flags & FUNCTION_FORKS != 0 && forks::shares(flags, slot) {
-            busy::expect_child_after(thread);
+        } else {
+            if record_slowly(thread, function, slot, flags & FUNCTION_EXITS != 0).is_none() {
+                (*thread).ledger.count_missed();
+            }
+            if flags & FUNCTION_FORKS != 0 && forks::shares(flags, slot) {
+                busy::expect_child_after(thread);
+            }
         }
     }
 }

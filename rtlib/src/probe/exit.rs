@@ -112,7 +112,10 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     }
     let thread = thread::current();
     if thread.is_null() {
-        return meet();
+        return match L::IS_MEASURED {
+            true => meet(),
+            false => DONE,
+        };
     }
     // SAFETY: the thread is the caller's own, and `busy` keeps signal handlers on it out.
     unsafe {
@@ -121,10 +124,10 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
         let has_none = match (moves, L::IS_MEASURED) {
             (true, _) => !moving::is_begun(calls),
             (false, true) => list::is_empty(calls) && !code::coroutines::are_known(),
-            // The innermost activation is of a frame further out, or on another stack.
+            // As a rule the innermost activation is of a frame further out.
             (false, false) => {
                 let at = (*(*calls).top).slot;
-                at > lent(slot) || at != lent(slot) && code::coroutines::are_known()
+                at > lent(slot) || at != lent(slot) && list::find_lent(calls, slot).is_null()
             }
         };
         if has_none {

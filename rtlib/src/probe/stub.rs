@@ -390,24 +390,7 @@ macro_rules! exit_stub {
         flags = const offset_of!(FunctionState, flags),
         lent = const offset_of!(Activation, lent),
         lending = const LENDING,
-        $($operand = $kind $value,)*
-    }
-        );
-    };
-}
-
-macro_rules! end_stub {
-    (
-        $(#[$doc:meta])* $name:ident, $quick:expr, $fast:path, $slow:path,
-        { $($operand:ident = $kind:ident $value:expr,)* }
-    ) => {
-        exit_stub!(
-            $(#[$doc])*
-            $name,
-            $quick,
-            $fast,
-            $slow,
-    {
+        coroutines = sym ipath_coroutines,
         // The rest of the activation.
         depths = const offset_of!(Thread, calls) + offset_of!(Calls, depths),
         nested = const offset_of!(Activation, nested),
@@ -444,7 +427,7 @@ macro_rules! end_stub {
     };
 }
 
-end_stub!(
+exit_stub!(
     /// Called by the hook of an exit by a return.
     ipath_exit_stub,
     quick::exit::exit!(""),
@@ -452,7 +435,7 @@ end_stub!(
     ipath_slow_exit,
     {}
 );
-end_stub!(
+exit_stub!(
     /// Called by the hook of an exit by a tail call.
     ipath_tail_stub,
     quick::exit::exit!("inc qword ptr [r9 + {tail}]"),
@@ -460,34 +443,31 @@ end_stub!(
     ipath_slow_tail_exit,
     { tail = const offset_of!(RecordHead, tail), }
 );
-end_stub!(
+exit_stub!(
     /// Called by the hook of a return of a function that is not measured.
     ipath_ender_stub,
     quick::exit::ender!(""),
     ipath_fast_ender,
     ipath_slow_ender,
-    { coroutines = sym ipath_coroutines, }
+    {}
 );
-end_stub!(
+exit_stub!(
     /// Called by the hook of a tail call of such a function.
     ipath_ender_tail_stub,
     quick::exit::ender!("inc qword ptr [r9 + {tail}]"),
     ipath_fast_ender_tail,
     ipath_slow_ender_tail,
-    {
-        coroutines = sym ipath_coroutines,
-        tail = const offset_of!(RecordHead, tail),
-    }
+    { tail = const offset_of!(RecordHead, tail), }
 );
 exit_stub!(
     /// Called by the hook of an exit by a tail call of a function that ends what is lent to it.
     ipath_lend_stub,
-    quick::exit::lend!(),
+    quick::exit::lend!("inc qword ptr [r9 + {tail}]"),
     ipath_fast_lend,
     ipath_slow_lend,
     {
         most_lent = const MOST_LENT,
-        coroutines = sym ipath_coroutines,
+        tail = const offset_of!(RecordHead, tail),
     }
 );
 

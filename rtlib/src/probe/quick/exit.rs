@@ -43,6 +43,12 @@ macro_rules! ender {
 49:
             ",
             $crate::probe::quick::thread::mark!(),
+            "
+    mov r8, [rcx + {top}]              // again: a handler may have come until then,
+    inc rdx                            // and switched stacks
+    cmp [r8 + {at}], rdx
+    jne 7f
+            ",
             $crate::probe::quick::thread::now!(),
             "
     jmp 44f
@@ -54,9 +60,9 @@ macro_rules! ender {
     };
 }
 
-/// A tail call of a function that ends what is lent to it.
+/// A tail call of a function that ends what is lent to it. Where nothing is lent the activation ends, as `$tail` says.
 macro_rules! lend {
-    () => {
+    ($tail:expr) => {
         concat!(
             $crate::probe::quick::thread::alive!(),
             $crate::probe::quick::thread::find_thread!(),
@@ -68,11 +74,11 @@ macro_rules! lend {
     cmp [r8 + {function}], esi
     jne 7f
     cmp dword ptr [rip + {coroutines}], 0 // who ends it may be on another thread
-    jne 7f
+    jne 50f
     lea rax, [rip + {functions}]
     mov eax, [rax + 8*rsi + {flags}]
     shr eax, {lending}                 // the number by which it lends, 0 where it does not
-    jz 7f
+    jz 50f
     xor edi, edi                       // how many are lent with the slot
     mov r9, [r8 + {prev}]
     inc rdx                            // the slot of what is lent
@@ -81,13 +87,25 @@ macro_rules! lend {
     movzx edi, word ptr [r9 + {lent}]
 47: inc edi                            // this one, too
     cmp edi, {most_lent}
-    ja 7f
+    ja 50f
     shl eax, {lending}
     or eax, edi
     mov [r8 + {lent}], eax
     mov [r8 + {at}], rdx
             ",
             $crate::probe::quick::thread::done!(),
+            "
+    // It ends here.
+50:
+            ",
+            $crate::probe::quick::thread::now!(),
+            "
+    lea rax, [rip + {functions}]
+    mov eax, [rax + 8*rsi]
+    cmp eax, [r8 + {generation}]
+    jne 7f
+            ",
+            $crate::probe::quick::exit::end!($tail),
             $crate::probe::quick::thread::out_of_line!(),
             $crate::probe::quick::thread::now!()
         )
@@ -170,7 +188,9 @@ macro_rules! end {
             "
     // The caller has left by a tail call of this one.
 43: add rdi, [r8 + {start}]            // the time again
-44: mov r8, [rcx + {top}]
+44: cmp dword ptr [rip + {coroutines}], 0 // it may have been on another thread meanwhile
+    jne 7f
+    mov r8, [rcx + {top}]
     mov esi, [r8 + {function}]
     lea rax, [rip + {functions}]
     mov edx, [rax + 8*rsi + {flags}]
