@@ -2,8 +2,8 @@
  *
  * ends: it returns, throws, or jumps out, and ends its thread. Prints `calls outer N`, how many of these did not return, and how
  *     long those took that did, ns.
- * switches: the callee goes to another stack and comes back, at times; then another function is called from the same place. Prints
- *     the longest call of outer, ns.
+ * switches: the callee goes to another stack and comes back, at times, or jumps out in a way that nobody knows; then another
+ *     function is called from the same place. Prints the longest call of outer, ns.
  * runs: two threads call on and on, until SIGTERM; then prints the longest call and all calls together, ns, and their number. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -15,10 +15,11 @@
 #include <unistd.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
-enum { RETURN, THROW, JUMP, END, RUN, SWITCH };
+enum { RETURN, THROW, JUMP, END, RUN, SWITCH, UNSEEN };
 
 static __thread jmp_buf back;
 static ucontext_t first, other;
+static void *unseen[5];
 static volatile sig_atomic_t stop;
 
 extern "C" {
@@ -32,6 +33,8 @@ NOINLINE long inner(long how, long x)
         pthread_exit(NULL);
     if (how == SWITCH)
         swapcontext(&first, &other);
+    if (how == UNSEEN)
+        __builtin_longjmp(unseen, 1);
     for (volatile long i = 0; i < (how == RUN ? 200 : 20000); i++)
         ;
     return x + 1;
@@ -114,6 +117,13 @@ NOINLINE static long either(long how, long x)
     return (how < 0 ? elsewhere(x) : outer(how, x)) + 1;
 }
 
+NOINLINE static long come_back(long how, long x)
+{
+    if (__builtin_setjmp(unseen))
+        return 1;
+    return either(how, x) + 1;
+}
+
 static int switches()
 {
     static char stack[1 << 16];
@@ -124,12 +134,12 @@ static int switches()
     makecontext(&other, comes_back, 0);
     for (long i = 0; i < 40; i++) {
         long start = now();
-        sum += either(i % 4 == 3 ? SWITCH : RETURN, i);
+        sum += come_back(i % 4 == 1 ? UNSEEN : i % 4 == 3 ? SWITCH : RETURN, i);
         long took = now() - start;
         if (took > longest)
             longest = took;
         usleep(3000);
-        sum += either(-1, i);
+        sum += come_back(-1, i);
     }
     printf("longest outer %ld\nsum %ld\n", longest, sum);
     return 0;

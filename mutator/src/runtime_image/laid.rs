@@ -4,9 +4,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{
-    ALIVE, FUNCTION_EXITS, FunctionState, LENDING, Parameters, RESERVE_PER_THREAD, RESERVE_SHARED,
-    SYMBOL_ALIVE, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
-    SYMBOL_FUNCTIONS, SYMBOL_LEND_STUB, SYMBOL_PARAMETERS, SYMBOL_TAIL_STUB,
+    ALIVE, FUNCTION_EXITS, FUNCTION_LENDS, FunctionState, LENDING_SHIFT, Parameters,
+    RESERVE_PER_THREAD, RESERVE_SHARED, SYMBOL_ALIVE, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB,
+    SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_FUNCTIONS, SYMBOL_LEND_STUB, SYMBOL_PARAMETERS,
+    SYMBOL_TAIL_STUB,
 };
 use abi::segment::{
     AREA_HISTOGRAMS, AREA_TABLES, AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
@@ -119,9 +120,13 @@ impl Laid {
 
     /// Has a function measured, and lend its calls at the tail calls that it may lend them at.
     pub(super) fn measure(&self, function: u32) {
+        /// One for all.
+        const NUMBER: u32 = 5 << LENDING_SHIFT;
         let functions: &[FunctionState; abi::MAX_FUNCTIONS] = self.at(SYMBOL_FUNCTIONS);
         let state = &functions[function as usize];
-        state.flags.store(FUNCTION_EXITS | 1 << LENDING, Relaxed);
+        state
+            .flags
+            .store(FUNCTION_EXITS | FUNCTION_LENDS | NUMBER, Relaxed);
         state.generation.store(1, Relaxed);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::fence;
 
 use abi::image::{
     FUNCTION_CLONE, FUNCTION_CLONE3, FUNCTION_END, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_JUMP,
-    FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER, LENDING,
+    FUNCTION_LENDS, FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER, LENDING_SHIFT,
 };
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
@@ -63,6 +63,9 @@ pub struct Document {
     pub segment: Extent,
     /// Trampolines.
     pub regions: Vec<RegionDoc>,
+    /// The last number that functions have had which lend to each other.
+    #[serde(default)]
+    pub lendings: u16,
     /// True if SIGTRAP is handled for breakpoints of the session.
     pub trap_handler: bool,
     /// While the session is taken out: its mappings but the segment, and what their first bytes
@@ -214,12 +217,12 @@ pub struct FunctionDoc {
     /// True if calls that are lent to it end when it returns.
     #[serde(default)]
     pub ends: bool,
-    /// The number by which the runtime lends its calls; 0 while it does not.
+    /// The number that functions have which lend to each other; 0 where it is none of those.
     #[serde(default)]
     pub lending: u16,
-    /// The last such number.
+    /// True if it lends at its tail calls.
     #[serde(default)]
-    pub lent: u16,
+    pub is_lending: bool,
     /// True if its probes are in.
     pub active: bool,
     /// True if they will not be again: others have its bytes.
@@ -357,8 +360,12 @@ impl FunctionDoc {
         let forks = self
             .forks
             .map_or(0, |forks| forks.flags() & !FUNCTION_REAPER);
-        let measured = exits | forks | u32::from(self.lending) << LENDING;
-        self.reaper.map_or(measured, Reaper::flags)
+        let lends = match self.is_lending {
+            true => FUNCTION_LENDS,
+            false => 0,
+        };
+        let number = u32::from(self.lending) << LENDING_SHIFT;
+        self.reaper.map_or(exits | forks | lends, Reaper::flags) | number
     }
 }
 

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use abi::image::{LENDING, SYMBOL_FUNCTIONS};
 use patcher::function::Function;
 use patcher::plan::{Allowed, FunctionPlan, plan_allowed};
 use patcher::{Bias, Svma};
@@ -16,7 +15,6 @@ use super::claims::Claims;
 use super::elsewhere::Elsewhere;
 use super::locked::Locked;
 use super::select::{Candidate, display_name};
-use super::write::read;
 use super::{Changed, Selection, SessionError, allowed};
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO, modules};
@@ -55,7 +53,7 @@ impl Candidate {
     }
 }
 
-fn sees_exits(reaper: Option<Reaper>) -> bool {
+pub(super) fn sees_exits(reaper: Option<Reaper>) -> bool {
     matches!(reaper, None | Some(Reaper::Ender))
 }
 
@@ -148,7 +146,7 @@ impl Locked<'_> {
     }
 
     /// The functions that are in at whose exits calls end that have been lent to them, with their ids.
-    fn ending(&self) -> BTreeMap<Place, usize> {
+    pub(super) fn ending(&self) -> BTreeMap<Place, usize> {
         let functions = self.document.functions.iter().enumerate();
         let ending = functions.filter(|(_, f)| f.active && f.ends);
         ending
@@ -163,7 +161,7 @@ impl Locked<'_> {
         measured.filter_map(|f| self.place_of(f)).collect()
     }
 
-    fn place_of(&self, function: &FunctionDoc) -> Option<Place> {
+    pub(super) fn place_of(&self, function: &FunctionDoc) -> Option<Place> {
         let module = self.document.modules.get(function.module)?;
         Some((module.bias, function.address))
     }
@@ -239,101 +237,6 @@ impl Locked<'_> {
                 && !needed.contains(id)
         };
         (0..functions.len()).filter(is_idle).collect()
-    }
-
-    /// Tells the runtime which functions lend, once all that must be in for that is in.
-    pub(super) fn switch_lending(&mut self) -> Result<(), SessionError> {
-        let lending = self.lending(&[]);
-        let table = self.symbol(SYMBOL_FUNCTIONS)?;
-        let functions = &self.document.functions;
-        let told = read(self.space.memory(), table, 8 * functions.len())?;
-        // By what the runtime has been told: a command may have been killed before it could write that down.
-        let is_lending = |id: usize| {
-            let flags = told[8 * id + 4..8 * id + 8].try_into();
-            flags.map_or(0, u32::from_le_bytes) >> LENDING != 0
-        };
-        let is_changed = |&id: &usize| {
-            let function = &functions[id];
-            function.active && function.reaper.is_none() && lending.contains(&id) != is_lending(id)
-        };
-        let changed: Vec<usize> = (0..functions.len()).filter(is_changed).collect();
-        self.write_lending(&changed, |id| lending.contains(&id))
-    }
-
-    /// Has nothing more lent by the functions that some of `leaving` is needed for, nor what they have lent ended by a return.
-    pub(super) fn stop_lending(&mut self, leaving: &[usize]) -> Result<(), SessionError> {
-        let stays = self.lending(leaving);
-        let lends = |(id, f): (usize, &FunctionDoc)| {
-            let may = f.active && f.reaper.is_none() && !f.lends.is_empty();
-            (may && !stays.contains(&id)).then_some(id)
-        };
-        let functions = self.document.functions.iter().enumerate();
-        let stopped: Vec<usize> = functions.filter_map(lends).collect();
-        self.write_lending(&stopped, |_| false)
-    }
-
-    /// The measured functions all of whose callees to lend to are in, and all that those go on to, once `leaving` is out.
-    fn lending(&self, leaving: &[usize]) -> BTreeSet<usize> {
-        let leaving: BTreeSet<usize> = leaving.iter().copied().collect();
-        let mut ending = self.ending();
-        ending.retain(|_, id| !leaving.contains(id));
-        let functions = &self.document.functions;
-        let lends = |id: &usize| {
-            let f = &functions[*id];
-            f.active && sees_exits(f.reaper) && !f.lends.is_empty()
-        };
-        let lending: Vec<usize> = (0..functions.len()).filter(lends).collect();
-        let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        let mut cannot = Vec::new();
-        for &id in &lending {
-            let bias = self.place_of(&functions[id]).map(|(bias, _)| bias);
-            for &at in &functions[id].lends {
-                match bias.and_then(|bias| ending.get(&(bias, Svma(at)))) {
-                    Some(&callee) => callers.entry(callee).or_default().push(id),
-                    None => cannot.push(id),
-                }
-            }
-        }
-        // An ender that leads to where nothing ends a call makes those that lead to it the same. What is measured ends by
-        // itself the calls that it cannot lend.
-        let mut seen = BTreeSet::new();
-        while let Some(id) = cannot.pop() {
-            if seen.insert(id) && functions[id].reaper.is_some() {
-                cannot.extend(callers.remove(&id).unwrap_or_default());
-            }
-        }
-        let measured = lending
-            .into_iter()
-            .filter(|&id| functions[id].reaper.is_none());
-        measured.filter(|id| !seen.contains(id)).collect()
-    }
-
-    fn write_lending(
-        &mut self,
-        ids: &[usize],
-        lends: impl Fn(usize) -> bool,
-    ) -> Result<(), SessionError> {
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let table = self.symbol(SYMBOL_FUNCTIONS)?;
-        let mut writes = Vec::new();
-        for &id in ids {
-            let function = &mut self.document.functions[id];
-            function.lending = match lends(id) {
-                true => {
-                    // Another number than ever before, as far as there are so many.
-                    function.lent = function.lent.checked_add(1).unwrap_or(1);
-                    function.lent
-                }
-                false => 0,
-            };
-            let flags = function.flags();
-            writes.push((table.plus(8 * id as u64 + 4), flags.to_le_bytes().to_vec()));
-        }
-        // Before the runtime has it, so that no number is used twice.
-        self.segment.write_document(&self.document)?;
-        self.write_own(&writes)
     }
 
     /// Names of the enders among these functions.

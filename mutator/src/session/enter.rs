@@ -216,7 +216,7 @@ impl Locked<'_> {
             lends: candidate.plan.tail_calls().iter().map(|at| at.0).collect(),
             ends: candidate.ends(),
             lending: 0,
-            lent: 0,
+            is_lending: false,
             active: false,
             retired: false,
             generation: 0,

@@ -17,6 +17,7 @@ mod error;
 mod forks;
 mod in_the_way;
 mod indirect;
+mod lending;
 mod locked;
 mod map_in;
 mod parked;

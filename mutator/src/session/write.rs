@@ -24,6 +24,7 @@ impl Locked<'_> {
             let function = &mut self.document.functions[id];
             function.active = on;
             function.lending = 0;
+            function.is_lending = false;
             if on {
                 function.generation += 1;
             }

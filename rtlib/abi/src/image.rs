@@ -103,14 +103,18 @@ pub struct FunctionState {
     /// 0 while not instrumented; changes with every add and remove, so that an activation begun
     /// before a remove is not mistaken for one after it.
     pub generation: AtomicU32,
-    /// [`FUNCTION_EXITS`] when its exits are patched, and what else is told below; the bits from [`LENDING`] on are a
-    /// number, 0 while activations end at tail calls. While it stays the same, those that have been lent to a callee are
-    /// ended by that.
+    /// [`FUNCTION_EXITS`] when its exits are patched, and what else is told below; with a number in [`LENDING`].
     pub flags: AtomicU32,
 }
 
-/// The lowest bit of the number in [`FunctionState::flags`].
-pub const LENDING: u32 = 16;
+/// The bits of a number in [`FunctionState::flags`], which is that of all functions that leave by tail calls of each other,
+/// directly or by way of others, so that returns of one may end calls of another. 0 where there are none; another number
+/// each time that they change.
+pub const LENDING: u32 = 0x7fff << LENDING_SHIFT;
+/// The lowest of them.
+pub const LENDING_SHIFT: u32 = 16;
+/// Calls of the function that leave by a tail call are ended by a return of another one with its number.
+pub const FUNCTION_LENDS: u32 = 1 << 31;
 
 /// The function's exits are patched, so entries push activations.
 pub const FUNCTION_EXITS: u32 = 1;

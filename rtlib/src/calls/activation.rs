@@ -2,7 +2,7 @@
 
 use core::ptr;
 
-use abi::image::LENDING;
+use abi::image::LENDING_SHIFT;
 use abi::segment::RecordHead;
 
 /// One call of a probed function. Activations of a thread form a doubly linked list whose links
@@ -25,8 +25,8 @@ pub struct Activation {
     pub generation: u32,
     /// 1 where no activation of the same function encloses this one.
     pub outermost: u32,
-    /// Where it has been lent: its function's flags by then, of which only what is from [`LENDING`] on stays, and
-    /// below that how many that have been lent with the same slot end here, this one included.
+    /// Where it has been lent: its function's number by then, where [`abi::image::LENDING`] has it, and below that how many that
+    /// have been lent with the same slot end here, this one included.
     pub lent: u32,
     /// The enclosing activation.
     pub prev: *mut Activation,
@@ -37,7 +37,7 @@ pub struct Activation {
 /// As many calls, at most, wait for one callee that each has come to by a tail call from the one before: where tail calls
 /// go round in a circle, calls without end would.
 pub const MOST_LENT: u32 = 16;
-const _: () = assert!(MOST_LENT < 1 << LENDING);
+const _: () = assert!(MOST_LENT < 1 << LENDING_SHIFT);
 
 /// The slot of an activation that has been lent, of a function that has left by a tail call: who returns through the slot
 /// ends it. It is above that of the callee's activation, and below that of their caller.

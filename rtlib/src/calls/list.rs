@@ -7,7 +7,7 @@ use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use abi::image::LENDING;
+use abi::image::{FUNCTION_LENDS, LENDING, LENDING_SHIFT};
 use abi::segment::RecordHead;
 
 use super::activation::{self, Activation, MOST_LENT, lent};
@@ -259,37 +259,35 @@ pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
 pub unsafe fn lend(calls: *mut Calls, top: *mut Activation) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        let lending = parameters::flags((*top).function) >> LENDING;
+        let flags = parameters::flags((*top).function);
         // Whoever ends it looks at the top of the list alone.
-        if top != (*calls).top || lending == 0 || coroutines::are_known() {
+        if top != (*calls).top || flags & FUNCTION_LENDS == 0 || coroutines::are_known() {
             return false;
         }
         let below = (*top).prev;
         let before = match (*below).slot == lent((*top).slot) {
-            true => (*below).lent & ((1 << LENDING) - 1),
+            true => (*below).lent & ((1 << LENDING_SHIFT) - 1),
             false => 0,
         };
         if before >= MOST_LENT {
             return false;
         }
-        (*top).lent = lending << LENDING | (before + 1);
+        (*top).lent = flags & LENDING | (before + 1);
         (*top).slot = lent((*top).slot);
         true
     }
 }
 
-/// Whether all that could end an activation that has been lent has been told of it since: where there are coroutines it may
-/// have been on another thread.
+/// Whether a return of `function` ends an activation that has been lent: not where what could end it has changed since, and
+/// where there are coroutines it may have been on another thread.
 ///
 /// # Safety
 /// The activation is valid, and has been lent.
 #[inline(always)]
-pub unsafe fn is_lent(activation: *mut Activation) -> bool {
+pub unsafe fn is_lent_to(activation: *mut Activation, function: u32) -> bool {
     // SAFETY: the caller's promise.
-    unsafe {
-        let lending = parameters::flags((*activation).function) >> LENDING;
-        lending == (*activation).lent >> LENDING && !coroutines::are_known()
-    }
+    let lent = unsafe { (*activation).lent };
+    (parameters::flags(function) ^ lent) & LENDING == 0 && !coroutines::are_known()
 }
 
 /// What encloses an activation: the next one below it, where it is not the innermost of all the next one

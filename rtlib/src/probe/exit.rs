@@ -184,7 +184,7 @@ unsafe fn end_innermost<L: Leaving>(calls: *mut Calls, function: u32, slot: u64,
             if (*top).slot != lent(slot) {
                 return true;
             }
-            if !list::is_lent(top) || !end(top) {
+            if !list::is_lent_to(top, function) || !end(top) {
                 return false;
             }
         }
@@ -257,7 +257,7 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
             if found.is_null() {
                 break;
             }
-            match list::is_lent(found) {
+            match list::is_lent_to(found, function) {
                 true => end::<L>(thread, found),
                 false => closing::leave(calls, list::raise(calls, found)),
             }

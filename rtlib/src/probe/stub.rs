@@ -11,7 +11,8 @@ use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
 
 use abi::image::{
-    ALIVE, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_REAPER, FunctionState, LENDING, Parameters,
+    ALIVE, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_LENDS, FUNCTION_REAPER, FunctionState, LENDING,
+    Parameters,
 };
 use abi::segment::{
     AREA_HISTOGRAMS, Area, Header, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer,
@@ -466,6 +467,7 @@ exit_stub!(
     ipath_fast_lend,
     ipath_slow_lend,
     {
+        lends = const FUNCTION_LENDS,
         most_lent = const MOST_LENT,
         tail = const offset_of!(RecordHead, tail),
     }

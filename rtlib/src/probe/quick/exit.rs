@@ -77,8 +77,9 @@ macro_rules! lend {
     jne 50f
     lea rax, [rip + {functions}]
     mov eax, [rax + 8*rsi + {flags}]
-    shr eax, {lending}                 // the number by which it lends, 0 where it does not
+    test eax, {lends}
     jz 50f
+    and eax, {lending}                 // the number that who ends it must have
     xor edi, edi                       // how many are lent with the slot
     mov r9, [r8 + {prev}]
     inc rdx                            // the slot of what is lent
@@ -88,7 +89,6 @@ macro_rules! lend {
 47: inc edi                            // this one, too
     cmp edi, {most_lent}
     ja 50f
-    shl eax, {lending}
     or eax, edi
     mov [r8 + {lent}], eax
     mov [r8 + {at}], rdx
@@ -190,17 +190,20 @@ macro_rules! end {
 43: add rdi, [r8 + {start}]            // the time again
 44: cmp dword ptr [rip + {coroutines}], 0 // it may have been on another thread meanwhile
     jne 7f
-    mov r8, [rcx + {top}]
-    mov esi, [r8 + {function}]
+    mov rsi, [rsp + {way_back}]
+    mov esi, [rsi - {id}]              // the function that returns
     lea rax, [rip + {functions}]
     mov edx, [rax + 8*rsi + {flags}]
-    xor edx, [r8 + {lent}]             // is the number still the one that it was lent by?
-    shr edx, {lending}
+    mov r8, [rcx + {top}]
+    xor edx, [r8 + {lent}]             // has it the number that the other one was lent by?
+    test edx, {lending}
     jnz 7f
-    mov eax, [rax + 8*rsi]             // and the generation
+    mov edx, [r8 + {function}]         // and that the generation that it had?
+    mov eax, [rax + 8*rdx]
     cmp eax, [r8 + {generation}]
-    je 48b
-    jmp 7f
+    jne 7f
+    mov esi, edx
+    jmp 48b
 
     // A value outside the inline buckets: the histogram in the pool.
 40: add eax, [r9 + {first_bucket}]     // the bucket again
@@ -220,6 +223,8 @@ macro_rules! end {
     inc qword ptr [rdx]
     jmp 41b
 8:  add rdi, [r8 + {start}]            // the time again
+    mov rsi, [rsp + {way_back}]
+    mov esi, [rsi - {id}]              // and the function that returns
     jmp 7f
             "
         )

@@ -5,7 +5,7 @@
 //! All are text for the stubs. In: esi the function id, [rsp] the flags, rsp + [`SLOT`] the slot.
 //! Out: by label `5` where the call has been recorded or is none of ours; by falling off the end,
 //! with esi as it was and nothing done yet, where [`super::entry`] or [`super::exit`] must see to it.
-//! An exit leaves the time it was reached in rdi then. It may have ended some of the activations; esi is any function then.
+//! An exit leaves the time it was reached in rdi then, and may have ended some of the activations.
 //! Free to use are rax, rcx, rdx, rdi, r8 and r9.
 
 pub mod entry;
