@@ -6,9 +6,6 @@ use crate::printable::printable;
 use crate::report::human;
 use crate::session::{Changed, Elsewhere};
 
-/// Names of functions that nobody has asked for that are told.
-const FEW: usize = 8;
-
 /// What was added, and what had been before.
 pub(super) fn added(changed: &Changed) -> String {
     let said = [
@@ -24,11 +21,7 @@ pub(super) fn added(changed: &Changed) -> String {
 
 /// The names on one line: where they are very many, the first.
 pub(super) fn listed(names: &[String]) -> String {
-    first_of(names, MANY)
-}
-
-fn first_of(names: &[String], most: usize) -> String {
-    let (first, more) = names.split_at(names.len().min(most));
+    let (first, more) = names.split_at(names.len().min(MANY));
     let names: Vec<_> = first.iter().map(|n| printable(n)).collect();
     match more.len() {
         0 => names.join(", "),
@@ -48,12 +41,6 @@ pub(super) fn tell_refused(changed: &Changed) {
     }
     for path in &changed.unfollowed {
         warn(&unfollowed(path));
-    }
-    if !changed.enders.is_empty() {
-        warn(&format!(
-            "probed at their exits as well, as tail calls lead there: {}",
-            first_of(&changed.enders, FEW)
-        ));
     }
     let partly = changed.partly.iter().take(MANY);
     for line in partly.filter_map(partly_counted) {

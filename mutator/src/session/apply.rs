@@ -143,7 +143,7 @@ impl Locked<'_> {
         }
         self.switch_lending()?;
         self.forget_refusals();
-        changed.enders = self.names_of_enders(&ids);
+        self.note_enders();
         changed.unfollowed = self.unfollowed(modules);
         changed.partly = partly(&self.document, &ids);
         self.segment.write_document(&self.document)?;

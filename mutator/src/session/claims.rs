@@ -6,17 +6,20 @@ use std::ops::Range;
 use patcher::{Avma, Bias, Svma};
 
 use super::Candidate;
-use super::enders::Place;
+use super::enders::{Place, may_be_measured};
 use crate::segment::{Document, KeptDoc};
 
-/// The bytes that the functions of a session have, each changed by one of them at most. A function may be there twice,
-/// measured and not, and change the same bytes: the two are never in at once.
+/// Whose bytes are: a function's, and whether for what measuring it can do as well. It may be there twice for that, measured
+/// and not, and change the same bytes: the two are never in at once.
+type Owner = (Place, bool);
+
+/// The bytes that the functions of a session have, each changed by one of them at most.
 #[derive(Default)]
 pub(super) struct Claims {
     /// The ends of what is changed and whose it is, by its start. Nothing overlaps.
-    changed: BTreeMap<Avma, (Avma, Place)>,
+    changed: BTreeMap<Avma, (Avma, Owner)>,
     /// The same of what punned jumps depend on, which may overlap.
-    kept: BTreeMap<(Avma, Place), Avma>,
+    kept: BTreeMap<(Avma, Owner), Avma>,
 }
 
 /// No punned jump depends on more bytes.
@@ -46,6 +49,10 @@ impl Needs {
     }
 }
 
+fn owner(candidate: &Candidate) -> Owner {
+    (candidate.place(), may_be_measured(candidate.reaper))
+}
+
 impl Claims {
     /// What functions that are in the session have, those taken out for now included.
     pub(super) fn of(document: &Document) -> Self {
@@ -54,12 +61,15 @@ impl Claims {
             let Some(module) = document.modules.get(function.module) else {
                 continue;
             };
-            let place = (module.bias, function.address);
+            let owner = (
+                (module.bias, function.address),
+                may_be_measured(function.reaper),
+            );
             for site in &function.sites {
-                claims.change(&site.window, place);
-                claims.change(&site.landing, place);
+                claims.change(&site.window, owner);
+                claims.change(&site.landing, owner);
                 let KeptDoc { at, bytes } = &site.kept;
-                claims.keep(&(*at..at.plus(bytes.len() as u64)), place);
+                claims.keep(&(*at..at.plus(bytes.len() as u64)), owner);
             }
         }
         claims
@@ -70,9 +80,9 @@ impl Claims {
         let is_free = self.in_the_way_of(candidate).is_empty();
         if is_free {
             let needs = Needs::of(candidate);
-            let place = candidate.place();
-            needs.changed.iter().for_each(|r| self.change(r, place));
-            needs.kept.iter().for_each(|r| self.keep(r, place));
+            let owner = owner(candidate);
+            needs.changed.iter().for_each(|r| self.change(r, owner));
+            needs.kept.iter().for_each(|r| self.keep(r, owner));
         }
         is_free
     }
@@ -83,14 +93,14 @@ impl Claims {
         let changed = needs.changed.iter().chain(&needs.kept);
         let changed = changed.flat_map(|range| self.changing(range));
         let kept = needs.changed.iter().flat_map(|range| self.keeping(range));
-        let mut found: BTreeSet<Place> = changed.chain(kept).collect();
-        found.remove(&candidate.place());
-        found
+        let own = owner(candidate);
+        let others = changed.chain(kept).filter(|other| *other != own);
+        others.map(|(place, _)| place).collect()
     }
 
     /// What a window leaves over for another site's landing is changed with the window.
-    fn change(&mut self, range: &Range<Avma>, place: Place) {
-        if range.is_empty() || self.changing(range).any(|other| other != place) {
+    fn change(&mut self, range: &Range<Avma>, owner: Owner) {
+        if range.is_empty() || self.changing(range).any(|other| other != owner) {
             return;
         }
         let Range { mut start, mut end } = range.clone();
@@ -99,35 +109,35 @@ impl Claims {
             self.changed.remove(&from);
             (start, end) = (start.min(from), end.max(to));
         }
-        self.changed.insert(start, (end, place));
+        self.changed.insert(start, (end, owner));
     }
 
-    fn keep(&mut self, range: &Range<Avma>, place: Place) {
+    fn keep(&mut self, range: &Range<Avma>, owner: Owner) {
         if !range.is_empty() {
-            let end = self.kept.entry((range.start, place)).or_default();
+            let end = self.kept.entry((range.start, owner)).or_default();
             *end = range.end.max(*end);
         }
     }
 
-    fn overlapping(&self, range: &Range<Avma>) -> impl Iterator<Item = (&Avma, &(Avma, Place))> {
+    fn overlapping(&self, range: &Range<Avma>) -> impl Iterator<Item = (&Avma, &(Avma, Owner))> {
         let start = range.start;
         let before = self.changed.range(..range.end).rev();
         before.take_while(move |(_, (end, _))| *end > start)
     }
 
     /// Whose the bytes are that are changed there.
-    fn changing(&self, range: &Range<Avma>) -> impl Iterator<Item = Place> {
-        self.overlapping(range).map(|(_, &(_, place))| place)
+    fn changing(&self, range: &Range<Avma>) -> impl Iterator<Item = Owner> {
+        self.overlapping(range).map(|(_, &(_, owner))| owner)
     }
 
     /// Whose the punned jumps are that depend on them.
-    fn keeping(&self, range: &Range<Avma>) -> impl Iterator<Item = Place> {
+    fn keeping(&self, range: &Range<Avma>) -> impl Iterator<Item = Owner> {
         let first = Avma(range.start.0.saturating_sub(MOST_KEPT));
-        let lowest = (Bias(0), Svma(0));
+        let lowest = ((Bias(0), Svma(0)), false);
         let near = self.kept.range((first, lowest)..(range.end, lowest));
         let start = range.start;
         let near = near.filter(move |&(_, &end)| end > start);
-        near.map(|(&(_, place), _)| place)
+        near.map(|(&(_, owner), _)| owner)
     }
 }
 
@@ -135,8 +145,8 @@ impl Claims {
 mod tests {
     use super::*;
 
-    const ONE: Place = (Bias(0), Svma(1));
-    const OTHER: Place = (Bias(0), Svma(2));
+    const ONE: Owner = ((Bias(0), Svma(1)), true);
+    const OTHER: Owner = ((Bias(0), Svma(1)), false);
 
     fn at(range: Range<u64>) -> Range<Avma> {
         Avma(range.start)..Avma(range.end)
@@ -158,7 +168,7 @@ mod tests {
         assert!(changed(&claims, 14..16) && changed(&claims, 8..11));
         assert!(changed(&claims, 0..30) && changed(&claims, 21..22));
         assert!(!changed(&claims, 15..20) && !changed(&claims, 0..10));
-        let both: Vec<Place> = claims.changing(&at(0..30)).collect();
+        let both: Vec<Owner> = claims.changing(&at(0..30)).collect();
         assert_eq!(both, [OTHER, ONE]);
     }
 
@@ -171,7 +181,7 @@ mod tests {
         assert!(kept(&claims, 14..20) && kept(&claims, 5..11));
         assert!(!kept(&claims, 15..20) && !kept(&claims, 5..10));
         assert!(!changed(&claims, 10..15));
-        let both: BTreeSet<Place> = claims.keeping(&at(10..14)).collect();
+        let both: BTreeSet<Owner> = claims.keeping(&at(10..14)).collect();
         assert_eq!(both.len(), 2);
     }
 

@@ -58,7 +58,7 @@ pub(super) fn sees_exits(reaper: Option<Reaper>) -> bool {
 }
 
 /// True if that is no more than what measuring the function can do as well.
-fn may_be_measured(reaper: Option<Reaper>) -> bool {
+pub(super) fn may_be_measured(reaper: Option<Reaper>) -> bool {
     reaper.is_none_or(|reaper| reaper == Reaper::Ender || reaper.forks())
 }
 
@@ -239,11 +239,25 @@ impl Locked<'_> {
         (0..functions.len()).filter(is_idle).collect()
     }
 
-    /// Names of the enders among these functions.
-    pub(super) fn names_of_enders(&self, ids: &[usize]) -> Vec<String> {
-        let functions = ids.iter().map(|&id| &self.document.functions[id]);
+    /// Says in the profile what is probed that nobody has asked for.
+    pub(super) fn note_enders(&mut self) {
+        const SAYS: &str = "probed at their exits, as tail calls lead there: ";
+        /// Names that are told.
+        const MOST: usize = 16;
+        let functions = self.document.functions.iter();
         let enders = functions.filter(|f| f.active && f.reaper == Some(Reaper::Ender));
-        enders.map(|f| f.name.clone()).collect()
+        let names: Vec<&str> = enders.map(|f| f.name.as_str()).collect();
+        let (first, more) = names.split_at(names.len().min(MOST));
+        let note = match more.len() {
+            0 => format!("{SAYS}{}", first.join(", ")),
+            more => format!("{SAYS}{} and {more} more", first.join(", ")),
+        };
+        if names.is_empty() {
+            return;
+        }
+        let notes = &mut self.document.notes;
+        notes.retain(|note| !note.starts_with(SAYS));
+        notes.push(note);
     }
 
     /// Takes those out that are measured from now on, and enders that are in the way of what has been asked for.

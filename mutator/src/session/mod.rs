@@ -147,8 +147,6 @@ pub struct Changed {
     /// Names of functions that were added of which not every call is counted, with where the others go that is not
     /// in the session.
     pub partly: Vec<(String, Elsewhere)>,
-    /// Names of functions probed at their exits because tail calls of those lead to them.
-    pub enders: Vec<String>,
     /// Files of Go programs whose stacks that move cannot be followed.
     pub unfollowed: Vec<String>,
 }
