@@ -6,12 +6,12 @@ use std::ops::Range;
 use patcher::{Avma, Bias, Svma};
 
 use super::Candidate;
-use super::enders::{Place, may_be_measured};
+use super::select::{FunctionPlace, may_be_measured};
 use crate::segment::{Document, KeptDoc};
 
 /// Whose bytes are: a function's, and whether for what measuring it can do as well. It may be there twice for that, measured
 /// and not, and change the same bytes: the two are never in at once.
-type Owner = (Place, bool);
+type Owner = (FunctionPlace, bool);
 
 /// The bytes that the functions of a session have, each changed by one of them at most.
 #[derive(Default)]
@@ -88,7 +88,7 @@ impl Claims {
     }
 
     /// The other functions that have what a candidate needs.
-    pub(super) fn in_the_way_of(&self, candidate: &Candidate) -> BTreeSet<Place> {
+    pub(super) fn in_the_way_of(&self, candidate: &Candidate) -> BTreeSet<FunctionPlace> {
         let needs = Needs::of(candidate);
         let changed = needs.changed.iter().chain(&needs.kept);
         let changed = changed.flat_map(|range| self.changing(range));

@@ -14,7 +14,7 @@ use patcher::{Bias, Svma};
 use super::claims::Claims;
 use super::elsewhere::Elsewhere;
 use super::locked::Locked;
-use super::select::{Candidate, display_name};
+use super::select::{Candidate, FunctionPlace, display_name, may_be_measured};
 use super::{Changed, Selection, SessionError, allowed};
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO, modules};
@@ -24,9 +24,6 @@ use crate::segment::{FunctionDoc, Reaper};
 const MOST_IN_A_ROW: usize = 4;
 /// Functions that one change has probed so, at most; there must be room for others.
 const MOST: usize = 4096;
-
-/// A function's place: no two have the same.
-pub(super) type Place = (Bias, Svma);
 
 /// A function that tail calls lead to, yet to be looked at.
 struct Called {
@@ -39,10 +36,6 @@ struct Called {
 }
 
 impl Candidate {
-    pub(super) fn place(&self) -> Place {
-        (self.bias, self.plan.function.range.start)
-    }
-
     /// True if calls that have been lent to it end when it returns.
     pub(super) fn ends(&self) -> bool {
         self.has_exits() && self.plan.returns_to_caller
@@ -57,11 +50,6 @@ pub(super) fn sees_exits(reaper: Option<Reaper>) -> bool {
     matches!(reaper, None | Some(Reaper::Ender))
 }
 
-/// True if that is no more than what measuring the function can do as well.
-pub(super) fn may_be_measured(reaper: Option<Reaper>) -> bool {
-    reaper.is_none_or(|reaper| reaper == Reaper::Ender || reaper.forks())
-}
-
 impl Locked<'_> {
     /// Plans what the tail calls of these candidates lead to, and of what is in the session, and is not in it yet.
     pub(super) fn enders(
@@ -74,7 +62,7 @@ impl Locked<'_> {
             return Vec::new();
         }
         let measured = candidates.iter().filter(|c| c.ends()).map(Candidate::place);
-        let mut seen: BTreeSet<Place> = measured.collect();
+        let mut seen: BTreeSet<FunctionPlace> = measured.collect();
         seen.extend(self.ending().into_keys());
         let of_candidate = |c: &Candidate| {
             let called = c.plan.tail_calls().into_iter();
@@ -146,7 +134,7 @@ impl Locked<'_> {
     }
 
     /// The functions that are in at whose exits calls end that have been lent to them, with their ids.
-    pub(super) fn ending(&self) -> BTreeMap<Place, usize> {
+    pub(super) fn ending(&self) -> BTreeMap<FunctionPlace, usize> {
         let functions = self.document.functions.iter().enumerate();
         let ending = functions.filter(|(_, f)| f.active && f.ends);
         ending
@@ -155,13 +143,13 @@ impl Locked<'_> {
     }
 
     /// The places of the measured functions that are in.
-    pub(super) fn measured_places(&self) -> BTreeSet<Place> {
+    pub(super) fn measured_places(&self) -> BTreeSet<FunctionPlace> {
         let functions = self.document.functions.iter();
         let measured = functions.filter(|f| f.active && f.reaper.is_none());
         measured.filter_map(|f| self.place_of(f)).collect()
     }
 
-    pub(super) fn place_of(&self, function: &FunctionDoc) -> Option<Place> {
+    pub(super) fn place_of(&self, function: &FunctionDoc) -> Option<FunctionPlace> {
         let module = self.document.modules.get(function.module)?;
         Some((module.bias, function.address))
     }
@@ -175,7 +163,7 @@ impl Locked<'_> {
     /// children where they are measured now, or as measured ones. The two are never in at once, and may change the same
     /// bytes.
     pub(super) fn counterparts(&self, candidates: &[Candidate]) -> Vec<usize> {
-        let known: BTreeMap<Place, bool> = candidates
+        let known: BTreeMap<FunctionPlace, bool> = candidates
             .iter()
             .filter(|c| may_be_measured(c.reaper) && c.plan.refused().is_none())
             .map(|c| (c.place(), c.reaper.is_some()))
@@ -281,7 +269,7 @@ impl Locked<'_> {
     fn enders_in_the_way(&self, candidates: &[Candidate]) -> Vec<usize> {
         let functions = self.document.functions.iter().enumerate();
         let enders = functions.filter(|(_, f)| f.reaper == Some(Reaper::Ender) && !f.retired);
-        let enders: BTreeMap<Place, usize> = enders
+        let enders: BTreeMap<FunctionPlace, usize> = enders
             .filter_map(|(id, f)| Some((self.place_of(f)?, id)))
             .collect();
         if enders.is_empty() {

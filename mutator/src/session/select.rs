@@ -36,6 +36,20 @@ pub struct Candidate {
     pub traps: bool,
 }
 
+/// A function's place: no two have the same.
+pub(super) type FunctionPlace = (Bias, Svma);
+
+impl Candidate {
+    pub(super) fn place(&self) -> FunctionPlace {
+        (self.bias, self.plan.function.range.start)
+    }
+}
+
+/// True if that is no more than what measuring the function can do as well.
+pub(super) fn may_be_measured(reaper: Option<Reaper>) -> bool {
+    reaper.is_none_or(|reaper| reaper == Reaper::Ender || reaper.forks())
+}
+
 /// What patterns name.
 pub struct Selection {
     /// What the process allows, for which it was planned.
