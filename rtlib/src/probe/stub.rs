@@ -288,10 +288,18 @@ macro_rules! stub {
             tid_from_fs = const offset_of!(Thread, tid_from_fs),
             tid = const offset_of!(Thread, tid),
             functions = sym ipath_functions,
-            // The innermost activation.
+            // The innermost activation, and its function.
             top = const offset_of!(Thread, calls) + offset_of!(Calls, top),
             at = const offset_of!(Activation, slot),
             function = const offset_of!(Activation, function),
+            depths = const offset_of!(Thread, calls) + offset_of!(Calls, depths),
+            nested = const offset_of!(Activation, nested),
+            record = const offset_of!(Activation, record),
+            generation = const offset_of!(Activation, generation),
+            outermost = const offset_of!(Activation, outermost),
+            start = const offset_of!(Activation, start),
+            flags = const offset_of!(FunctionState, flags),
+            coroutines = sym ipath_coroutines,
             $($operand = $kind $value,)*
             );
         }
@@ -310,7 +318,6 @@ macro_rules! entry_stub {
             ipath_remember_walk,
             ipath_slow_entry,
     {
-        flags = const offset_of!(FunctionState, flags),
         is_special = const FUNCTION_REAPER | FUNCTION_FORKS,
         has_exits = const FUNCTION_EXITS,
         low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
@@ -326,18 +333,10 @@ macro_rules! entry_stub {
         run = const size_of::<Run>(),
         run_record = const offset_of!(Run, record),
         run_stack = const offset_of!(Run, stack),
-        // The rest of the activation.
-        depths = const offset_of!(Thread, calls) + offset_of!(Calls, depths),
-        nested = const offset_of!(Activation, nested),
-        record = const offset_of!(Activation, record),
-        generation = const offset_of!(Activation, generation),
-        outermost = const offset_of!(Activation, outermost),
-        start = const offset_of!(Activation, start),
         // The record.
         entered = const offset_of!(RecordHead, entered),
         stack = const offset_of!(Activation, stack),
         next = const offset_of!(Activation, next),
-        coroutines = sym ipath_coroutines,
         epoch = sym ipath_epoch,
         $($operand = $kind $value,)*
     }
@@ -388,17 +387,8 @@ macro_rules! exit_stub {
     {
         prev = const offset_of!(Activation, prev),
         // What has been lent.
-        flags = const offset_of!(FunctionState, flags),
         lent = const offset_of!(Activation, lent),
         lending = const LENDING,
-        coroutines = sym ipath_coroutines,
-        // The rest of the activation.
-        depths = const offset_of!(Thread, calls) + offset_of!(Calls, depths),
-        nested = const offset_of!(Activation, nested),
-        record = const offset_of!(Activation, record),
-        generation = const offset_of!(Activation, generation),
-        outermost = const offset_of!(Activation, outermost),
-        start = const offset_of!(Activation, start),
         // The record.
         timers = const offset_of!(Parameters, timers),
         scale = const offset_of!(Parameters, scale),

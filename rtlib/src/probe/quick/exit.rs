@@ -1,5 +1,30 @@
 //! Exits of the innermost activation: a return, a tail call, and what lends and ends activations between the two.
 
+/// The innermost activation into r8; to `7` where that is not one of this call, of the function esi.
+macro_rules! own {
+    () => {
+        "
+    mov r8, [rcx + {top}]
+    cmp [r8 + {at}], rdx
+    jne 7f
+    cmp [r8 + {function}], esi
+    jne 7f
+        "
+    };
+}
+
+/// To `7` where the function has not stayed in since the activation r8 began.
+macro_rules! current {
+    () => {
+        "
+    lea rax, [rip + {functions}]
+    mov eax, [rax + 8*rsi]
+    cmp eax, [r8 + {generation}]
+    jne 7f
+        "
+    };
+}
+
 /// An exit; `$tail` is more that it counts in the record r9.
 macro_rules! exit {
     ($tail:expr) => {
@@ -8,17 +33,8 @@ macro_rules! exit {
             $crate::probe::quick::thread::alive!(),
             $crate::probe::quick::thread::find_thread!(),
             $crate::probe::quick::thread::mark!(),
-            "
-    mov r8, [rcx + {top}]
-    cmp [r8 + {at}], rdx               // the innermost activation must be that of this call
-    jne 7f
-    cmp [r8 + {function}], esi
-    jne 7f
-    lea rax, [rip + {functions}]
-    mov eax, [rax + 8*rsi]             // and the function have stayed in
-    cmp eax, [r8 + {generation}]
-    jne 7f
-            ",
+            $crate::probe::quick::exit::own!(),
+            $crate::probe::quick::exit::current!(),
             $crate::probe::quick::exit::end!($tail),
             $crate::probe::quick::thread::out_of_line!()
         )
@@ -67,12 +83,8 @@ macro_rules! lend {
             $crate::probe::quick::thread::alive!(),
             $crate::probe::quick::thread::find_thread!(),
             $crate::probe::quick::thread::mark!(),
+            $crate::probe::quick::exit::own!(),
             "
-    mov r8, [rcx + {top}]
-    cmp [r8 + {at}], rdx               // as for an exit
-    jne 7f
-    cmp [r8 + {function}], esi
-    jne 7f
     cmp dword ptr [rip + {coroutines}], 0 // who ends it may be on another thread
     jne 50f
     lea rax, [rip + {functions}]
@@ -99,12 +111,7 @@ macro_rules! lend {
 50:
             ",
             $crate::probe::quick::thread::now!(),
-            "
-    lea rax, [rip + {functions}]
-    mov eax, [rax + 8*rsi]
-    cmp eax, [r8 + {generation}]
-    jne 7f
-            ",
+            $crate::probe::quick::exit::current!(),
             $crate::probe::quick::exit::end!($tail),
             $crate::probe::quick::thread::out_of_line!(),
             $crate::probe::quick::thread::now!()
@@ -231,4 +238,4 @@ macro_rules! end {
     };
 }
 
-pub(crate) use {end, ender, exit, lend};
+pub(crate) use {current, end, ender, exit, lend, own};
