@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use patcher::Svma;
-use patcher::function::{Function, FunctionKind};
+use patcher::function::Function;
 use patcher::image::Image;
 
 use crate::segment::Reaper;
@@ -36,7 +35,7 @@ pub(super) fn forking(image: &Image<'_>) -> Vec<(Function, Reaper)> {
         }
         for (range, reaper) in text.into_iter().flat_map(of_musl) {
             let start = segment.range.start.plus(range.start as u64);
-            let function = nameless(start..start.plus(range.len() as u64));
+            let function = Function::nameless(start..start.plus(range.len() as u64));
             if image.functions().function_at(start).is_none() {
                 found.insert(start, (function, reaper));
             }
@@ -92,16 +91,6 @@ fn of_musl(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Reaper)> + '_ {
             (end <= text.len()).then_some((start..end, reaper))
         })
     })
-}
-
-fn nameless(range: Range<Svma>) -> Function {
-    Function {
-        range,
-        linkage: String::new(),
-        aliases: Vec::new(),
-        kind: FunctionKind::UnwindOnly,
-        cold: Vec::new(),
-    }
 }
 
 /// What is put into eax by the instruction that begins here: `mov eax, imm32`, or `mov al, imm8` of what is 0.

@@ -21,7 +21,7 @@ use super::returning::{Returning, callee, is_beginning};
 use super::sweep;
 use crate::addr::Svma;
 use crate::elf::called_by_the_loader;
-use crate::function::{Function, FunctionKind};
+use crate::function::Function;
 use crate::image::Image;
 use crate::insn::{ends_block, formed_address, is_call, is_jump, is_padding};
 
@@ -162,17 +162,7 @@ pub fn unnamed_function(
     let search = Search::of(image, context)?;
     let (&start, found) = search.followed.range(..=at).next_back()?;
     let end = found.end.filter(|_| found.verdict == Verdict::Sound)?;
-    (at < end).then(|| nameless(start..end))
-}
-
-fn nameless(range: Range<Svma>) -> Function {
-    Function {
-        range,
-        linkage: String::new(),
-        aliases: Vec::new(),
-        kind: FunctionKind::UnwindOnly,
-        cold: Vec::new(),
-    }
+    (at < end).then(|| Function::nameless(start..end))
 }
 
 /// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.
@@ -472,7 +462,7 @@ fn follow(
     returning: Option<&Returning>,
     is_function: &dyn Fn(Svma) -> bool,
 ) -> Option<Followed> {
-    let function = nameless(range);
+    let function = Function::nameless(range);
     let flow = Flow::of(image, context, &function)?;
     let heights = Heights::of(&flow, Calls::Keep);
     let returns = |call: &Instruction| {

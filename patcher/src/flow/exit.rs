@@ -34,13 +34,3 @@ pub enum LeaveKind {
     /// A jump into another function's code while this one's frame still stands: its end is there.
     Astray,
 }
-
-impl LeaveKind {
-    /// Is what comes next a call to which the caller has lent its own return address?
-    pub fn is_tail_call(self) -> bool {
-        matches!(
-            self,
-            Self::Tail { .. } | Self::TailIndirect | Self::FallsThrough
-        )
-    }
-}

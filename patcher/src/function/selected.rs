@@ -33,6 +33,17 @@ pub struct Function {
 }
 
 impl Function {
+    /// One of which no more is known than where it is.
+    pub fn nameless(range: Range<Svma>) -> Self {
+        Self {
+            range,
+            linkage: String::new(),
+            aliases: Vec::new(),
+            kind: FunctionKind::UnwindOnly,
+            cold: Vec::new(),
+        }
+    }
+
     /// Bytes of its main part.
     pub fn size(&self) -> u64 {
         self.range.end.0 - self.range.start.0

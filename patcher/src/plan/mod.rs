@@ -179,13 +179,7 @@ fn is_claimed(image: &Image<'_>, context: &ModuleContext<'_>, flow: &Flow) -> bo
         }
     }
     owners.into_iter().any(|range| {
-        let owner = Function {
-            range,
-            linkage: String::new(),
-            aliases: Vec::new(),
-            kind: FunctionKind::UnwindOnly,
-            cold: Vec::new(),
-        };
+        let owner = Function::nameless(range);
         Flow::of(image, context, &owner).is_some_and(|owner| owner.contains(start.0))
     })
 }
