@@ -370,6 +370,12 @@ impl FunctionDoc {
 }
 
 impl Document {
+    /// Where a function is: no two are at one address of a file that is at one place.
+    pub fn place_of(&self, function: &FunctionDoc) -> Option<(Bias, Svma)> {
+        let module = self.modules.get(function.module)?;
+        Some((module.bias, function.address))
+    }
+
     /// The functions that are measured, with their ids.
     pub fn measured(&self) -> impl Iterator<Item = (usize, &FunctionDoc)> {
         self.functions

@@ -355,13 +355,10 @@ impl Locked<'_> {
     }
 
     pub(super) fn known(&self, candidate: &Candidate) -> Option<usize> {
-        let address = candidate.plan.function.range.start;
+        let place = Some(candidate.place());
         self.document.functions.iter().position(|f| {
-            if f.reaper != candidate.reaper || f.retired {
-                return false;
-            }
-            let module = self.document.modules.get(f.module);
-            f.address == address && module.is_some_and(|m| m.bias == candidate.bias)
+            let is_same = f.reaper == candidate.reaper && !f.retired;
+            is_same && self.document.place_of(f) == place
         })
     }
 

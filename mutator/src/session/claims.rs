@@ -58,13 +58,10 @@ impl Claims {
     pub(super) fn of(document: &Document) -> Self {
         let mut claims = Self::default();
         for function in document.functions.iter().filter(|f| !f.retired) {
-            let Some(module) = document.modules.get(function.module) else {
+            let Some(place) = document.place_of(function) else {
                 continue;
             };
-            let owner = (
-                (module.bias, function.address),
-                may_be_measured(function.reaper),
-            );
+            let owner = (place, may_be_measured(function.reaper));
             for site in &function.sites {
                 claims.change(&site.window, owner);
                 claims.change(&site.landing, owner);

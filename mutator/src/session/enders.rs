@@ -15,10 +15,10 @@ use super::claims::Claims;
 use super::elsewhere::Elsewhere;
 use super::locked::Locked;
 use super::select::{Candidate, FunctionPlace, display_name, may_be_measured};
-use super::{Changed, Selection, SessionError, allowed};
+use super::{Selection, SessionError, allowed};
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO, modules};
-use crate::segment::{FunctionDoc, Reaper};
+use crate::segment::Reaper;
 
 /// Tail calls in a row, from one function to the next, that are followed.
 const MOST_IN_A_ROW: usize = 4;
@@ -138,7 +138,7 @@ impl Locked<'_> {
         let functions = self.document.functions.iter().enumerate();
         let ending = functions.filter(|(_, f)| f.active && f.ends);
         ending
-            .filter_map(|(id, f)| Some((self.place_of(f)?, id)))
+            .filter_map(|(id, f)| Some((self.document.place_of(f)?, id)))
             .collect()
     }
 
@@ -146,12 +146,7 @@ impl Locked<'_> {
     pub(super) fn measured_places(&self) -> BTreeSet<FunctionPlace> {
         let functions = self.document.functions.iter();
         let measured = functions.filter(|f| f.active && f.reaper.is_none());
-        measured.filter_map(|f| self.place_of(f)).collect()
-    }
-
-    pub(super) fn place_of(&self, function: &FunctionDoc) -> Option<FunctionPlace> {
-        let module = self.document.modules.get(function.module)?;
-        Some((module.bias, function.address))
+        measured.filter_map(|f| self.document.place_of(f)).collect()
     }
 
     /// Where there are goroutines nothing is lent: they go from thread to thread.
@@ -159,20 +154,18 @@ impl Locked<'_> {
         self.follows_goroutines() || candidates.iter().any(|c| c.reaper == Some(Reaper::Moves))
     }
 
-    /// Ids of what is in the document for the functions of these candidates, the other way: as enders or what begins
-    /// children where they are measured now, or as measured ones. The two are never in at once, and may change the same
-    /// bytes.
-    pub(super) fn counterparts(&self, candidates: &[Candidate]) -> Vec<usize> {
-        let known: BTreeMap<FunctionPlace, bool> = candidates
+    /// Ids of what is in only as enders, or as what begins children, of functions that these candidates measure. The two are
+    /// never in at once, and may change the same bytes.
+    fn counterparts(&self, candidates: &[Candidate]) -> Vec<usize> {
+        let measured = candidates
             .iter()
-            .filter(|c| may_be_measured(c.reaper) && c.plan.refused().is_none())
-            .map(|c| (c.place(), c.reaper.is_some()))
-            .collect();
+            .filter(|c| c.reaper.is_none() && c.plan.refused().is_none());
+        let measured: BTreeSet<FunctionPlace> = measured.map(Candidate::place).collect();
         let functions = self.document.functions.iter().enumerate();
         let counterparts = functions.filter(|(_, f)| {
-            let known = self.place_of(f).and_then(|place| known.get(&place));
-            may_be_measured(f.reaper)
-                && known.is_some_and(|&is_reaper| is_reaper != f.reaper.is_some())
+            let is_reaper = f.reaper.is_some() && may_be_measured(f.reaper);
+            let place = self.document.place_of(f);
+            f.active && is_reaper && place.is_some_and(|place| measured.contains(&place))
         });
         counterparts.map(|(id, _)| id).collect()
     }
@@ -188,7 +181,7 @@ impl Locked<'_> {
         let mut ending: BTreeMap<Bias, BTreeSet<Svma>> = BTreeMap::new();
         let known = ids.iter().map(|&id| &self.document.functions[id]);
         let known = known.filter(|f| f.ends);
-        let known = known.filter_map(|f| self.place_of(f));
+        let known = known.filter_map(|f| self.document.place_of(f));
         let fresh = candidates.iter().filter(|c| c.ends()).map(Candidate::place);
         for (bias, at) in fresh.chain(known).chain(self.ending().into_keys()) {
             ending.entry(bias).or_default().insert(at);
@@ -211,7 +204,7 @@ impl Locked<'_> {
         let mut work: Vec<usize> = (0..functions.len()).filter(stays).collect();
         let mut needed = BTreeSet::new();
         while let Some(id) = work.pop() {
-            let Some((bias, _)) = self.place_of(&functions[id]) else {
+            let Some((bias, _)) = self.document.place_of(&functions[id]) else {
                 continue;
             };
             let called = functions[id].lends.iter();
@@ -235,14 +228,14 @@ impl Locked<'_> {
         let functions = self.document.functions.iter();
         let enders = functions.filter(|f| f.active && f.reaper == Some(Reaper::Ender));
         let names: Vec<&str> = enders.map(|f| f.name.as_str()).collect();
+        if names.is_empty() {
+            return;
+        }
         let (first, more) = names.split_at(names.len().min(MOST));
         let note = match more.len() {
             0 => format!("{SAYS}{}", first.join(", ")),
             more => format!("{SAYS}{} and {more} more", first.join(", ")),
         };
-        if names.is_empty() {
-            return;
-        }
         let notes = &mut self.document.notes;
         notes.retain(|note| !note.starts_with(SAYS));
         notes.push(note);
@@ -256,9 +249,10 @@ impl Locked<'_> {
     ) -> Result<(), SessionError> {
         let in_the_way = self.enders_in_the_way(candidates);
         let mut out = self.counterparts(candidates);
-        out.retain(|&id| self.document.functions[id].reaper.is_some());
-        out.extend(&in_the_way);
-        out.retain(|&id| self.document.functions[id].active);
+        let active = in_the_way
+            .iter()
+            .filter(|&&id| self.document.functions[id].active);
+        out.extend(active);
         self.take_out(why, &out)?;
         for id in in_the_way {
             self.document.functions[id].retired = true;
@@ -270,7 +264,7 @@ impl Locked<'_> {
         let functions = self.document.functions.iter().enumerate();
         let enders = functions.filter(|(_, f)| f.reaper == Some(Reaper::Ender) && !f.retired);
         let enders: BTreeMap<FunctionPlace, usize> = enders
-            .filter_map(|(id, f)| Some((self.place_of(f)?, id)))
+            .filter_map(|(id, f)| Some((self.document.place_of(f)?, id)))
             .collect();
         if enders.is_empty() {
             return Vec::new();
@@ -311,8 +305,7 @@ impl Locked<'_> {
             unmatched: Vec::new(),
             unreadable: Vec::new(),
         };
-        self.add("remove", modules, nothing, None)
-            .map(|_: Changed| ())
+        self.add("remove", modules, nothing, None).map(drop)
     }
 }
 

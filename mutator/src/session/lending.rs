@@ -144,7 +144,7 @@ impl Locked<'_> {
         let mut found = Vec::new();
         for &id in of {
             let function = &self.document.functions[id];
-            let bias = self.place_of(function).map(|(bias, _)| bias);
+            let bias = self.document.place_of(function).map(|(bias, _)| bias);
             for &at in &function.lends {
                 let callee = bias.and_then(|bias| ending.get(&(bias, Svma(at))));
                 found.push((id, callee.copied()));
