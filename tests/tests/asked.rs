@@ -2,6 +2,8 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
+use ipath_tests::epoch::state_of;
+use ipath_tests::faulty::faulty;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::program::Program;
@@ -11,6 +13,8 @@ use ipath_tests::session::{Session, own_counts};
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::fs::{self, OpenOptions};
+use std::process::Command;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -214,6 +218,45 @@ fn cut_while_watched() {
     while !is_there() {
         assert!(begun.elapsed() < PATIENCE, "there is no session by now");
     }
+    cut(&target, watcher, "while watched");
+}
+
+/// So does who attaches, wherever in that it comes.
+#[test]
+fn cut_amid_attach() {
+    const STEPS: [&str; 5] = [
+        "document",
+        "document turn",
+        "journal",
+        "journal state",
+        "state active",
+    ];
+    for step in STEPS {
+        let target = Target::start(program("later.c"), ["/nowhere"]).await_output("ready");
+        let pid = target.pid().to_string();
+        let mut command = Command::new(faulty());
+        command.env("IPATH_STOP_AT", step);
+        let arguments = [
+            "attach",
+            &pid,
+            "-f",
+            "work",
+            "--no-tui",
+            "--duration",
+            "60s",
+        ];
+        let attaching = Running::spawn(command, &arguments);
+        let begun = Instant::now();
+        while state_of(attaching.id()) != 'T' {
+            assert!(begun.elapsed() < PATIENCE, "it does not come to {step}");
+            sleep(Duration::from_millis(1));
+        }
+        cut(&target, attaching, step);
+    }
+}
+
+/// Cuts the target's segment, and has who watches it say so.
+fn cut(target: &Target, watcher: Running, when: &str) {
     for name in segment_names(target.pid()) {
         let file = OpenOptions::new()
             .write(true)
@@ -221,8 +264,10 @@ fn cut_while_watched() {
             .expect("a segment");
         file.set_len(0).expect("cut");
     }
+    watcher.signal(Signal::SIGCONT);
     let (code, said) = watcher.finish();
-    assert!(code == 1 && said.contains("corrupt"), "{code}: {said}");
+    let is_said = code == 1 && said.contains("corrupt");
+    assert!(is_said, "{when}: {code}: {said}");
     for name in segment_names(target.pid()) {
         let _ = fs::remove_file(name);
     }

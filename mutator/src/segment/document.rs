@@ -405,10 +405,10 @@ impl Segment {
         let turn = self.header().document_turn.load(Acquire).wrapping_add(1);
         let (area, room) = self.document_area(turn & 1);
         if text.len() as u64 > room {
-            return Err(SegmentError::Full);
+            return Err(self.full());
         }
         if !self.write_bytes(area, 0, &text)? {
-            return Err(SegmentError::Full);
+            return Err(self.full());
         }
         // Room to take the session out again, whatever takes all memory meanwhile: what is not to be had
         // now is looked for then.

@@ -20,7 +20,7 @@ impl Journal<'_> {
         let stride = size_of::<JournalEntry>() as u64;
         self.0
             .item(AREA_JOURNAL, index.into(), stride, 0)
-            .ok_or(SegmentError::Full)
+            .ok_or_else(|| self.0.full())
     }
 
     /// Notes down a patch that is to be made; its index.
@@ -31,7 +31,7 @@ impl Journal<'_> {
             .0
             .clear_item::<JournalEntry>(AREA_JOURNAL, index.into())?
         {
-            return Err(SegmentError::Full);
+            return Err(self.0.full());
         }
         let entry = self.entry(index)?;
         if patch.old.len() > JOURNAL_BYTES || patch.old.len() != patch.new.len() {

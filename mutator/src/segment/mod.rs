@@ -275,6 +275,11 @@ impl Segment {
         }
     }
 
+    /// What to say where something does not fit. A file that has been made shorter reads as one without room.
+    pub fn full(&self) -> SegmentError {
+        self.check_whole().err().unwrap_or(SegmentError::Full)
+    }
+
     /// What the system says, of this file.
     pub fn io(&self, error: io::Error) -> SegmentError {
         let name = self.path.clone();

@@ -20,7 +20,7 @@ use super::SessionError;
 use super::locked::Locked;
 use crate::clock;
 use crate::process::{Extent, Process};
-use crate::segment::{Segment, SegmentError};
+use crate::segment::Segment;
 
 /// Threads that may come, beside those there are.
 const MORE_THREADS: u64 = 64;
@@ -104,7 +104,7 @@ impl Locked<'_> {
         let at = used.load(Acquire);
         match self.segment.write_bytes(AREA_TABLES, at, &bytes)? {
             true => used.store(at + bytes.len() as u64, Release),
-            false => return Err(SegmentError::Full.into()),
+            false => return Err(self.segment.full().into()),
         }
         Ok(())
     }
