@@ -15,6 +15,7 @@ pub mod images;
 mod inherited;
 pub mod launch;
 pub mod lines;
+pub mod metric;
 pub mod outlet;
 pub mod printable;
 pub mod process;

@@ -4,7 +4,7 @@
 //! into the target. Compiled as an ordinary library it serves its own tests: the parts that decide
 //! something (unwind tables, rules, the path tree) run there against independent oracles.
 //!
-//! Its modules are layers, each of which imports from those before it only: [`arch`], [`os`], [`code`], [`walk`],
+//! Its modules are layers, each of which imports from those before it only: [`arch`], [`os`], [`sources`], [`code`], [`walk`],
 //! [`ledger`], [`calls`], [`thread`], [`probe`].
 //!
 //! Two worlds: code in `.text.fast` runs on the application's stack, touches no vector register
@@ -21,5 +21,6 @@ pub mod code;
 pub mod ledger;
 pub mod os;
 pub mod probe;
+pub mod sources;
 pub mod thread;
 pub mod walk;

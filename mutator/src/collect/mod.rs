@@ -22,7 +22,7 @@ use crate::segment::{Document, MetricDoc, ModuleDoc, Segment};
 use crate::session::Session;
 
 use frames::{Frames, Key};
-use records::{Raw, RawTimer};
+use records::{Raw, RawColumn, RawMetric};
 
 /// What a profile is made of.
 #[derive(Clone, Copy)]
@@ -118,13 +118,15 @@ impl Collector {
     }
 
     fn add_paths(&mut self, profile: &mut Profile, segment: &Segment, document: &Document) {
-        let merged = records::merged(segment, document.per_thread);
+        let merged = records::merged(segment, document);
         // Ids count functions that are not measured too.
         let indexes: BTreeMap<usize, usize> = document
             .measured()
             .enumerate()
             .map(|(index, (id, _))| (id, index))
             .collect();
+        // How many values of each metric the totals of each function have.
+        let mut values = vec![BTreeMap::new(); profile.functions.len()];
         for (key, raw) in records::within_reason(segment, merged) {
             let (function, path, thread) = key;
             let Some(in_document) = document.functions.get(function as usize) else {
@@ -155,7 +157,7 @@ impl Collector {
             }
             let function = &mut profile.functions[index];
             function.tail = function.tail.saturating_add(entry.tail);
-            add_to_totals(&mut function.totals, &entry);
+            add_to_totals(&mut function.totals, &entry, &mut values[index]);
             profile.paths.push(entry);
         }
     }
@@ -261,14 +263,18 @@ fn timers(document: &Document) -> impl Iterator<Item = (usize, &MetricDoc)> {
 
 fn counts(document: &Document, raw: &Raw) -> Counts {
     // Document and records may disagree: every metric has its numbers, be they zeroes.
-    let none = RawTimer::default();
-    let timers = timers(document).map(|(n, metric)| (metric, raw.timers.get(n).unwrap_or(&none)));
-    let scaled = timers.map(|(metric, timer)| {
+    let none = RawMetric::default();
+    let timers = timers(document).map(|(n, metric)| (metric, raw.metrics.get(n).unwrap_or(&none)));
+    let scaled = timers.map(|(metric, numbers)| {
         let scale = |ticks: u64| {
             let scaled = (u128::from(ticks) * u128::from(metric.mult)) >> (metric.shift & 127);
             i128::try_from(scaled).unwrap_or(i128::MAX)
         };
-        (metric.name.clone(), stats(timer, scale))
+        let stats = match metric.is_value {
+            true => value_stats(numbers),
+            false => stats(&numbers.positive, scale),
+        };
+        (metric.name.clone(), stats)
     });
     Counts {
         count: raw.entered,
@@ -276,7 +282,30 @@ fn counts(document: &Document, raw: &Raw) -> Counts {
     }
 }
 
-fn stats(timer: &RawTimer, scale: impl Fn(u64) -> i128) -> TimerStats {
+/// Of a value: what is 0 or more and what is less, together.
+fn value_stats(numbers: &RawMetric) -> TimerStats {
+    let RawMetric { positive, negative } = numbers;
+    let some = |column: &RawColumn| (column.held() > 0).then_some((column.min, column.max));
+    let number = |magnitude: u64| i64::try_from(magnitude).unwrap_or(i64::MAX);
+    let opposite = |magnitude: u64| i64::try_from(-i128::from(magnitude)).unwrap_or(i64::MIN);
+    let (above, below) = (some(positive), some(negative));
+    let least = below.map(|(_, max)| opposite(max));
+    let most = above.map(|(_, max)| number(max));
+    TimerStats {
+        sum: i128::from(positive.sum) - i128::from(negative.sum),
+        min: least
+            .or_else(|| above.map(|(min, _)| number(min)))
+            .unwrap_or(0),
+        max: most
+            .or_else(|| below.map(|(min, _)| opposite(min)))
+            .unwrap_or(0),
+        outermost: None,
+        exclusive: None,
+        hist: positive.histogram.iter().map(|(&k, &n)| (k, n)).collect(),
+    }
+}
+
+fn stats(timer: &RawColumn, scale: impl Fn(u64) -> i128) -> TimerStats {
     TimerStats {
         sum: scale(timer.sum),
         min: i64::try_from(scale(timer.min)).unwrap_or(i64::MAX),
@@ -288,15 +317,19 @@ fn stats(timer: &RawTimer, scale: impl Fn(u64) -> i128) -> TimerStats {
 }
 
 /// Adds a path, so that the totals are the sum of the paths as they are shown.
-fn add_to_totals(totals: &mut FunctionTotals, path: &PathEntry) {
-    let closed = |count: u64, unwound: Option<u64>, open: Option<u64>| {
-        count.saturating_sub(unwound.unwrap_or(0).saturating_add(open.unwrap_or(0)))
-    };
-    let first = closed(totals.counts.count, totals.unwound, totals.open) == 0;
-    if closed(path.metrics.count, path.unwound, path.open) > 0 {
+fn add_to_totals(
+    totals: &mut FunctionTotals,
+    path: &PathEntry,
+    values: &mut BTreeMap<String, u64>,
+) {
+    {
         let sums = totals.counts.timers.iter().map(|(name, stats)| {
             let mut sum = stats.clone();
-            if let Some(more) = path.metrics.timers.get(name) {
+            let more = path.metrics.timers.get(name);
+            if let Some(more) = more.filter(|more| more.values() > 0) {
+                let known = values.entry(name.to_owned()).or_default();
+                let first = *known == 0;
+                *known = known.saturating_add(more.values());
                 sum.absorb(
                     &TimerStats {
                         hist: Vec::new(),
@@ -363,14 +396,15 @@ mod tests {
             unit: "ns".to_owned(),
             mult: u64::MAX,
             shift: 0,
+            is_value: false,
         };
         let document = Document {
             metrics: vec![metric(profile::COUNT), metric("wall")],
             ..Document::default()
         };
         let mut raw = Raw::empty(1);
-        raw.timers[0].sum = u64::MAX;
-        raw.timers[0].max = u64::MAX;
+        raw.metrics[0].positive.sum = u64::MAX;
+        raw.metrics[0].positive.max = u64::MAX;
         let counts = counts(&document, &raw);
         let wall = counts.timers.get("wall").expect("measured");
         assert_eq!((wall.sum, wall.max), (i128::MAX, i64::MAX));

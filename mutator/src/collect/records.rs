@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
-use abi::segment::{AREA_RECORDS, NO_BUCKET, ROOT_OVERFLOW, RecordTimer};
+use abi::segment::{AREA_RECORDS, Column, NO_BUCKET, NODE_IS_PATH, ROOT_OVERFLOW};
 
-use crate::segment::Segment;
+use crate::segment::{Document, Segment};
 
 #[cfg(test)]
 mod tests;
@@ -24,12 +24,29 @@ pub(super) struct Raw {
     pub(super) unwound: u64,
     /// Of those closed.
     pub(super) tail: u64,
-    pub(super) timers: Vec<RawTimer>,
+    /// One for each metric but the count.
+    pub(super) metrics: Vec<RawMetric>,
+    /// Which schema it is by.
+    schema: u16,
 }
 
-/// One timer of a record, in ticks; the histogram in its unit.
+/// A metric of a record: what is 0 or more, and what is less.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RawTimer {
+pub(super) struct RawMetric {
+    pub(super) positive: RawColumn,
+    pub(super) negative: RawColumn,
+}
+
+impl RawMetric {
+    fn add(&mut self, other: &Self) {
+        self.positive.add(&other.positive);
+        self.negative.add(&other.negative);
+    }
+}
+
+/// One column of a record, as it is read; the histogram in its unit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RawColumn {
     pub(super) sum: u64,
     pub(super) min: u64,
     pub(super) max: u64,
@@ -38,12 +55,29 @@ pub(super) struct RawTimer {
     pub(super) histogram: BTreeMap<u8, u64>,
 }
 
-impl RawTimer {
+impl RawColumn {
     /// Calls that its histogram holds.
-    fn held(&self) -> u64 {
+    pub(super) fn held(&self) -> u64 {
         self.histogram
             .values()
             .fold(0, |sum, &n| sum.saturating_add(n))
+    }
+
+    fn add(&mut self, other: &Self) {
+        if other.held() > 0 {
+            self.min = match self.held() {
+                0 => other.min,
+                _ => self.min.min(other.min),
+            };
+            self.max = self.max.max(other.max);
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+        self.outermost = self.outermost.saturating_add(other.outermost);
+        self.exclusive = self.exclusive.saturating_add(other.exclusive);
+        for (&k, &n) in &other.histogram {
+            let bucket = self.histogram.entry(k).or_default();
+            *bucket = bucket.saturating_add(n);
+        }
     }
 
     /// Makes those `closed`, by the bucket that has most: there one call changes least.
@@ -83,8 +117,8 @@ fn fullest(histogram: &mut BTreeMap<u8, u64>) -> Option<OccupiedEntry<'_, u8, u6
 }
 
 impl Raw {
-    pub(super) fn empty(timers: usize) -> Self {
-        let timers = vec![RawTimer::default(); timers];
+    pub(super) fn empty(metrics: usize) -> Self {
+        let metrics = vec![RawMetric::default(); metrics];
         Self {
             path: 0,
             function: 0,
@@ -93,7 +127,8 @@ impl Raw {
             closed: 0,
             unwound: 0,
             tail: 0,
-            timers,
+            metrics,
+            schema: 0,
         }
     }
 
@@ -106,11 +141,18 @@ impl Raw {
 
     /// Makes all of it tell of the same calls. A writer that stands still in the middle of a call's end has counted
     /// that call in one place and not yet in another: its thread does not run, or has been killed there.
-    fn settle(&mut self) {
-        let held = |timer: &RawTimer| timer.held();
+    fn settle(&mut self, document: &Document) {
+        let Some(schema) = document.schemas.get(usize::from(self.schema)) else {
+            return;
+        };
+        // Of each call there is the time; the other columns may have nothing of one.
+        let of_all = schema.columns.iter().filter(|column| column.is_of_all());
+        let of_all = of_all.filter_map(|column| document.metric_of(column));
+        let of_all: Vec<usize> = of_all.collect();
+        let held = |metric: &usize| Some(self.metrics.get(*metric)?.positive.held());
         let (Some(least), Some(most)) = (
-            self.timers.iter().map(held).min(),
-            self.timers.iter().map(held).max(),
+            of_all.iter().filter_map(held).min(),
+            of_all.iter().filter_map(held).max(),
         ) else {
             return;
         };
@@ -122,8 +164,11 @@ impl Raw {
         if least.abs_diff(self.closed) <= 1 {
             self.closed = least;
         }
-        for timer in &mut self.timers {
-            timer.hold(self.closed);
+        let closed = self.closed;
+        for metric in of_all {
+            if let Some(metric) = self.metrics.get_mut(metric) {
+                metric.positive.hold(closed);
+            }
         }
         let ended = self.closed.saturating_add(self.unwound);
         self.entered = self.entered.max(ended);
@@ -132,22 +177,8 @@ impl Raw {
 
     /// Adds another thread's record of the same path.
     pub(super) fn add(&mut self, other: &Self) {
-        for (sum, more) in self.timers.iter_mut().zip(&other.timers) {
-            if other.closed > 0 {
-                sum.min = if self.closed == 0 {
-                    more.min
-                } else {
-                    sum.min.min(more.min)
-                };
-                sum.max = sum.max.max(more.max);
-            }
-            sum.sum = sum.sum.saturating_add(more.sum);
-            sum.outermost = sum.outermost.saturating_add(more.outermost);
-            sum.exclusive = sum.exclusive.saturating_add(more.exclusive);
-            for (&k, &n) in &more.histogram {
-                let bucket = sum.histogram.entry(k).or_default();
-                *bucket = bucket.saturating_add(n);
-            }
+        for (sum, more) in self.metrics.iter_mut().zip(&other.metrics) {
+            sum.add(more);
         }
         self.entered = self.entered.saturating_add(other.entered);
         self.closed = self.closed.saturating_add(other.closed);
@@ -163,15 +194,15 @@ pub(super) type Key = (u32, u32, Option<u32>);
 pub(super) const SHARED: u32 = 0;
 
 /// Every record in use, those of one path added up.
-pub(super) fn merged(segment: &Segment, per_thread: bool) -> BTreeMap<Key, Raw> {
+pub(super) fn merged(segment: &Segment, document: &Document) -> BTreeMap<Key, Raw> {
     let mut merged = BTreeMap::new();
-    for raw in read_all(segment) {
+    for raw in read_all(segment, document) {
         let parent = segment.node(raw.path).map(|leaf| leaf.parent.load(Relaxed));
         let is_shared = parent == Some(ROOT_OVERFLOW);
         let path = if is_shared { SHARED } else { raw.path };
         add_to(
             &mut merged,
-            (raw.function, path, per_thread.then_some(raw.tid)),
+            (raw.function, path, document.per_thread.then_some(raw.tid)),
             raw,
         );
     }
@@ -210,7 +241,7 @@ pub(super) fn within_reason(segment: &Segment, merged: BTreeMap<Key, Raw>) -> BT
 }
 
 /// Every record in use.
-fn read_all(segment: &Segment) -> Vec<Raw> {
+fn read_all(segment: &Segment, document: &Document) -> Vec<Raw> {
     let header = segment.header();
     let used = header.records_used.load(Acquire);
     // The target can write to the header at any time: no more is read than there is memory for.
@@ -218,7 +249,7 @@ fn read_all(segment: &Segment) -> Vec<Raw> {
     let mut patience = Patience::default();
     (0..used)
         .take_while(|&index| segment.record(index).is_some())
-        .filter_map(|index| read(segment, index, &mut patience))
+        .filter_map(|index| read(segment, document, index, &mut patience))
         .collect()
 }
 
@@ -248,7 +279,12 @@ impl Patience {
     }
 }
 
-fn read(segment: &Segment, index: u64, patience: &mut Patience) -> Option<Raw> {
+fn read(
+    segment: &Segment,
+    document: &Document,
+    index: u64,
+    patience: &mut Patience,
+) -> Option<Raw> {
     /// A writer needs a few ns; one that was switched out in the middle stays odd for longer. Where that takes
     /// too long, the last reading is mended.
     const TRIES: usize = 1000;
@@ -261,25 +297,25 @@ fn read(segment: &Segment, index: u64, patience: &mut Patience) -> Option<Raw> {
         let mut raw = None;
         for _ in 0..TRIES {
             let before = head.sequence.load(Acquire);
-            let reading = read_once(segment, index)?;
+            let reading = read_once(segment, document, index)?;
             fence(Acquire);
             let is_whole = before % 2 == 0 && head.sequence.load(Relaxed) == before;
             let raw = raw.insert(reading);
             if is_whole {
                 // A jump out of a signal handler can have left the number odd: then it is even inside.
-                raw.settle();
+                raw.settle(document);
                 return Some(raw.clone());
             }
             std::hint::spin_loop();
         }
         if !patience.wait() {
-            raw.iter_mut().for_each(Raw::settle);
+            raw.iter_mut().for_each(|raw| raw.settle(document));
             return raw;
         }
     }
 }
 
-fn read_once(segment: &Segment, index: u64) -> Option<Raw> {
+fn read_once(segment: &Segment, document: &Document, index: u64) -> Option<Raw> {
     let head = segment.record(index)?;
     // Ends before entries: an entry that comes between the two reads is one still open.
     let (closed, unwound) = (head.closed.load(Acquire), head.unwound.load(Acquire));
@@ -289,27 +325,37 @@ fn read_once(segment: &Segment, index: u64) -> Option<Raw> {
         .load(Acquire)
         .saturating_add(head.moved_in.load(Acquire))
         .saturating_sub(head.moved_out.load(Acquire));
-    let timers = segment.header().timers.load(Relaxed) as usize;
-    let timers = (0..timers.min(abi::MAX_TIMERS))
-        .map(|n| {
-            segment
-                .record_timer(index, n)
-                .map(|t| read_timer(segment, t, closed))
-        })
-        .collect::<Option<Vec<_>>>()?;
-    Some(Raw {
-        path: head.path.load(Relaxed),
-        function: head.function.load(Relaxed).into(),
+    let path = head.path.load(Relaxed);
+    let function = segment.node(path)?.key.load(Relaxed) & !NODE_IS_PATH;
+    let mut raw = Raw {
+        path,
+        function: u32::try_from(function).ok()?,
         tid: head.tid.load(Relaxed),
         entered: entered.max(closed.saturating_add(unwound)),
         closed,
         unwound,
         tail: head.tail.load(Relaxed).min(closed),
-        timers,
-    })
+        schema: head.schema.load(Relaxed),
+        ..Raw::empty(document.metrics.len().saturating_sub(1))
+    };
+    let schema = document.schemas.get(usize::from(raw.schema));
+    for (number, rule) in schema.iter().flat_map(|s| s.columns.iter().enumerate()) {
+        let column = segment.column(index, number)?;
+        let is_of_all = rule.is_of_all();
+        let column = read_column(segment, column, is_of_all.then_some(closed), entered);
+        let metric = document.metric_of(rule);
+        if let Some(metric) = metric.and_then(|at| raw.metrics.get_mut(at)) {
+            match rule.is_negative() {
+                true => metric.negative = column,
+                false => metric.positive = column,
+            }
+        }
+    }
+    Some(raw)
 }
 
-fn read_timer(segment: &Segment, timer: &RecordTimer, closed: u64) -> RawTimer {
+/// A column; `of_all` is how many numbers it has where that is known otherwise, and `most` no fewer than it has.
+fn read_column(segment: &Segment, column: &Column, of_all: Option<u64>, most: u64) -> RawColumn {
     let mut histogram = BTreeMap::new();
     let mut put = |k: usize, n: u64| {
         if n != 0 {
@@ -317,26 +363,29 @@ fn read_timer(segment: &Segment, timer: &RecordTimer, closed: u64) -> RawTimer {
             *bucket = bucket.saturating_add(n);
         }
     };
-    let pooled = timer.histogram.load(Relaxed);
+    let pooled = column.histogram.load(Relaxed);
     if let Some(pool) = pooled.checked_sub(1).and_then(|i| segment.histogram(i)) {
         pool.buckets
             .iter()
             .enumerate()
             .for_each(|(k, n)| put(k, n.load(Relaxed)));
     }
-    let first = timer.first_bucket.load(Relaxed);
+    let first = column.first_bucket.load(Relaxed);
     if first >= NO_BUCKET {
-        histogram = BTreeMap::from([((first % NO_BUCKET) as u8, closed)]);
+        let count = of_all.unwrap_or(most);
+        histogram = BTreeMap::from([((first % NO_BUCKET) as u8, count)]);
     } else {
-        let inline = timer.buckets.iter().enumerate();
+        let inline = column.buckets.iter().enumerate();
         inline.for_each(|(k, n)| put(first as usize + k, n.load(Relaxed).into()));
     }
-    RawTimer {
-        sum: timer.sum.load(Relaxed),
-        min: timer.min.load(Relaxed),
-        max: timer.max.load(Relaxed),
-        outermost: timer.outermost.load(Relaxed),
-        exclusive: timer.exclusive.load(Relaxed),
+    // Where there is none yet, the smallest is larger than all.
+    let is_used = !histogram.is_empty();
+    RawColumn {
+        sum: column.sum.load(Relaxed),
+        min: if is_used { column.min.load(Relaxed) } else { 0 },
+        max: column.max.load(Relaxed),
+        outermost: column.outermost.load(Relaxed),
+        exclusive: column.exclusive.load(Relaxed),
         histogram,
     }
 }

@@ -12,8 +12,9 @@ use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Patterns, Show};
 use crate::error::{Failure, io_text};
+use crate::metric::Metric;
 use crate::process::{Pid, Process};
-use crate::session::{Metric, Options, Session, SessionError, Where, select_in};
+use crate::session::{Options, Session, SessionError, Where, select_in};
 
 const OPERATION: &str = "demo";
 const FUNCTION: &str = "demo_find";

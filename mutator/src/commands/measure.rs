@@ -4,7 +4,9 @@ use patcher::select::Pattern;
 
 use crate::cli::{Measure, Patterns};
 use crate::error::Failure;
-use crate::session::{Metric, Options, Selection, none_patched};
+use crate::metric::Metric;
+use crate::profile::{COUNT, printable};
+use crate::session::{Options, Selection, none_patched};
 
 /// More functions than this need `--yes`.
 pub(super) const MANY: usize = 64;
@@ -21,15 +23,15 @@ pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>
 pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Failure> {
     let mut metrics = Vec::new();
     for name in &measure.metric {
-        let metric = match name.trim() {
-            "count" => continue,
-            "wall" => Metric::Wall,
-            "cycles" => Metric::Cycles,
-            other => {
-                let cause = "not a metric this version has";
-                return Err(Failure::new(operation, format!("-m {other}"), cause)
-                    .hint("there are count, wall and cycles"));
-            }
+        let name = name.trim();
+        if name == COUNT {
+            continue;
+        }
+        let Some(metric) = Metric::named(name) else {
+            let cause = "there is no such metric";
+            let subject = format!("-m {}", printable(name));
+            let hint = format!("there are {}", Metric::names());
+            return Err(Failure::new(operation, subject, cause).hint(hint));
         };
         if !metrics.contains(&metric) {
             metrics.push(metric);

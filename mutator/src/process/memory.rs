@@ -162,7 +162,11 @@ impl Own {
     }
 }
 
-/// True if every byte of the range is mapped, none of it from a file.
+/// The name that maps give a perf event's page.
+const EVENT: &str = "anon_inode:[perf_event]";
+
+/// True if every byte of the range is mapped, none of it from a file. After its first page it may have pages of perf events,
+/// which threads of the runtime's have there.
 pub fn is_anonymous(maps: &[Mapping], extent: Extent) -> bool {
     let Extent { start, len } = extent;
     let Some(end) = start.0.checked_add(len) else {
@@ -177,7 +181,8 @@ pub fn is_anonymous(maps: &[Mapping], extent: Extent) -> bool {
         let Some(mapping) = following.next().filter(|m| m.contains(Avma(at))) else {
             return false;
         };
-        if mapping.file.1 != 0 || !mapping.name.is_empty() {
+        let is_event = at != start.0 && mapping.name == EVENT;
+        if !is_event && (mapping.file.1 != 0 || !mapping.name.is_empty()) {
             return false;
         }
         at = mapping.range.end.0;
@@ -195,6 +200,8 @@ mod tests {
 7f0000010000-7f0000020000 rw-p 00000000 00:00 0 
 7f0000020000-7f0000030000 r-xp 00000000 fe:00 99                         /lib/x.so
 7f0000040000-7f0000050000 rw-p 00000000 00:00 0                          [heap]
+7f0000060000-7f0000061000 rw-p 00000000 00:00 0 
+7f0000061000-7f0000062000 r--s 00000000 00:10 1038                       anon_inode:[perf_event]
 ";
 
     #[test]
@@ -207,6 +214,8 @@ mod tests {
         assert!(!of(0x7f00_0002_0000, 0x1000), "a file");
         assert!(!of(0x7f00_0003_0000, 0x1000), "nothing");
         assert!(!of(0x7f00_0004_0000, 0x1000), "the program's heap");
+        assert!(of(0x7f00_0006_0000, 0x2000), "with an event's page");
+        assert!(!of(0x7f00_0006_1000, 0x1000), "an event's page alone");
         assert!(!of(0x7f00_0000_0000, 0), "nothing at all");
         assert!(!of(u64::MAX, 2), "beyond the end");
     }

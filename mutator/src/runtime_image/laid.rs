@@ -4,11 +4,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{
-    ALIVE, FUNCTION_EXITS, FUNCTION_LENDS, FunctionState, LENDING_SHIFT, Parameters,
-    RESERVE_PER_THREAD, RESERVE_SHARED, SYMBOL_ALIVE, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB,
-    SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB, SYMBOL_FUNCTIONS, SYMBOL_LEND_STUB, SYMBOL_PARAMETERS,
-    SYMBOL_TAIL_STUB,
+    ALIVE, Parameters, RESERVE_PER_THREAD, RESERVE_SHARED, SCALE_SHIFT, SYMBOL_ALIVE,
+    SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
+    SYMBOL_LEND_STUB, SYMBOL_PARAMETERS, SYMBOL_PROBES, SYMBOL_SCHEMAS, SYMBOL_TAIL_STUB,
 };
+use abi::probe::{Kind, LENDS, Probe};
+use abi::schema::{Derived, MAX_SCHEMAS, SCHEMA_WALL, Schema, source};
 use abi::segment::{
     AREA_HISTOGRAMS, AREA_TABLES, AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
 };
@@ -103,8 +104,14 @@ impl Laid {
         let header: *const abi::segment::Header = segment.header();
         set(&parameters.segment, header as u64);
         set(&parameters.max_paths, max_paths);
-        set(&parameters.scale[0], 1 << abi::image::SCALE_SHIFT);
-        parameters.timers.store(1, Relaxed);
+        set(&parameters.scale, 1 << SCALE_SHIFT);
+        let schemas: &[Schema; MAX_SCHEMAS] = self.at(SYMBOL_SCHEMAS);
+        let schema = &schemas[usize::from(SCHEMA_WALL)];
+        schema.sources.store(1 << source::CLOCK, Relaxed);
+        schema.columns.store(1, Relaxed);
+        let ticks = Derived::Growth(source::CLOCK as u8);
+        set(&schema.column[0].derived, ticks.encode());
+        set(&schema.column[0].scale, 1 << SCALE_SHIFT);
         parameters.tid_offset.store(tid_offset(), Relaxed);
         let reserve = RESERVE_SHARED + RESERVE_PER_THREAD;
         set(&parameters.reserve, map(reserve));
@@ -121,13 +128,13 @@ impl Laid {
     /// Has a function measured, and lend its calls at the tail calls that it may lend them at.
     pub(super) fn measure(&self, function: u32) {
         /// One for all.
-        const NUMBER: u32 = 5 << LENDING_SHIFT;
-        let functions: &[FunctionState; abi::MAX_FUNCTIONS] = self.at(SYMBOL_FUNCTIONS);
-        let state = &functions[function as usize];
-        state
-            .flags
-            .store(FUNCTION_EXITS | FUNCTION_LENDS | NUMBER, Relaxed);
-        state.generation.store(1, Relaxed);
+        const NUMBER: u16 = 5;
+        let probes: &[Probe; abi::MAX_FUNCTIONS] = self.at(SYMBOL_PROBES);
+        let probe = &probes[function as usize];
+        probe.kind.store(Kind::Call as u8, Relaxed);
+        probe.schema.store(SCHEMA_WALL, Relaxed);
+        probe.lending.store(NUMBER | LENDS, Relaxed);
+        probe.generation.store(1, Relaxed);
     }
 }
 
@@ -166,7 +173,7 @@ pub(super) fn segment(number: u64, max_paths: u64) -> Segment {
     };
     let shape = Shape {
         max_paths,
-        timers: 1,
+        columns: 1,
     };
     let (segment, _) = Segment::create(&process, &shape).expect("created");
     segment.remove_name();

@@ -282,7 +282,7 @@ fn records(segment: &Segment) -> Vec<Vec<u64>> {
     };
     let record = |index| {
         let head = segment.record(index)?;
-        let timer = segment.record_timer(index, 0)?;
+        let timer = segment.column(index, 0)?;
         let counts = [&head.entered, &head.closed, &head.unwound, &head.tail];
         let sums = [
             &timer.sum,
@@ -291,7 +291,7 @@ fn records(segment: &Segment) -> Vec<Vec<u64>> {
             &timer.outermost,
             &timer.exclusive,
         ];
-        let mut all = vec![head.function.load(Relaxed).into()];
+        let mut all = vec![head.schema.load(Relaxed).into()];
         all.extend(counts.into_iter().chain(sums).map(|n| n.load(Relaxed)));
         let mut buckets = [0u64; 128];
         let first = timer.first_bucket.load(Relaxed) as usize;

@@ -163,7 +163,7 @@ mod tests {
         };
         let shape = Shape {
             max_paths: 100,
-            timers: 1,
+            columns: 1,
         };
         let (segment, lock) = Segment::create(&process, &shape).expect("created");
         drop(lock);

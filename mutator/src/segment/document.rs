@@ -2,22 +2,20 @@
 //! which one is always whole.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use abi::image::{
-    FUNCTION_CLONE, FUNCTION_CLONE3, FUNCTION_END, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_JUMP,
-    FUNCTION_LENDS, FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER, LENDING_SHIFT,
-};
+use abi::probe::{Children, Kind, LENDS, Probe};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
 use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{DOCUMENT, DOCUMENT_SPARE};
-use super::{Segment, SegmentError, addresses};
+use super::{SchemaDoc, Segment, SegmentError, addresses};
 use crate::faults::step;
 use crate::process::Extent;
 
@@ -30,8 +28,12 @@ pub struct Document {
     pub args: Vec<String>,
     /// See `exe`.
     pub host: String,
-    /// What is measured, `count` first.
+    /// All that is measured, `count` first.
     pub metrics: Vec<MetricDoc>,
+    /// What is measured of which functions.
+    pub schemas: Vec<SchemaDoc>,
+    /// The schema that functions get which are added.
+    pub schema: u8,
     /// Remarks on the measurement.
     pub notes: Vec<String>,
     /// Innermost callers kept; 0 for all.
@@ -85,7 +87,7 @@ pub struct RuntimeDoc {
 }
 
 /// A metric.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricDoc {
     /// As in the profile.
     pub name: String,
@@ -95,6 +97,9 @@ pub struct MetricDoc {
     pub mult: u64,
     /// See `mult`.
     pub shift: u64,
+    /// True if it is a value of a call, which has no inclusive and exclusive part.
+    #[serde(default)]
+    pub is_value: bool,
 }
 
 /// A moment the target was stopped.
@@ -164,19 +169,26 @@ impl Reaper {
     }
 
     /// As the runtime has it.
-    pub fn flags(self) -> u32 {
-        FUNCTION_REAPER
-            | match self {
-                Self::Frames => 0,
-                Self::Jump => FUNCTION_JUMP,
-                Self::End => FUNCTION_END,
-                Self::Moves => FUNCTION_MOVES,
-                Self::Loads => FUNCTION_LOADS,
-                Self::Ender => 0,
-                Self::Forks => FUNCTION_FORKS,
-                Self::Clone => FUNCTION_FORKS | FUNCTION_CLONE,
-                Self::Clone3 => FUNCTION_FORKS | FUNCTION_CLONE3,
-            }
+    fn kind(self) -> Kind {
+        match self {
+            Self::Frames => Kind::Frames,
+            Self::Jump => Kind::Jump,
+            Self::End => Kind::End,
+            Self::Moves => Kind::Moves,
+            Self::Loads => Kind::Loads,
+            Self::Ender => Kind::Ender,
+            Self::Forks | Self::Clone | Self::Clone3 => Kind::Forks,
+        }
+    }
+
+    /// Where a child may come of it.
+    fn children(self) -> Children {
+        match self {
+            Self::Forks => Children::Always,
+            Self::Clone => Children::Clone,
+            Self::Clone3 => Children::Clone3,
+            _ => Children::Never,
+        }
     }
 }
 
@@ -228,6 +240,9 @@ pub struct FunctionDoc {
     /// True if they will not be again: others have its bytes.
     #[serde(default)]
     pub retired: bool,
+    /// The schema that it is measured by.
+    #[serde(default)]
+    pub schema: u8,
     /// The runtime's count of its adds and removes.
     pub generation: u32,
     /// What is overwritten.
@@ -351,21 +366,31 @@ impl RegionDoc {
 }
 
 impl FunctionDoc {
-    /// Its flags as the runtime has them, while it is in.
-    pub fn flags(&self) -> u32 {
-        let exits = match self.exits.is_empty() {
-            true => 0,
-            false => FUNCTION_EXITS,
-        };
-        let forks = self
-            .forks
-            .map_or(0, |forks| forks.flags() & !FUNCTION_REAPER);
-        let lends = match self.is_lending {
-            true => FUNCTION_LENDS,
-            false => 0,
-        };
-        let number = u32::from(self.lending) << LENDING_SHIFT;
-        self.reaper.map_or(exits | forks | lends, Reaper::flags) | number
+    /// Its row of the probe table, while it is in.
+    pub fn row(&self) -> [u8; size_of::<Probe>()] {
+        let kind = self.reaper.map_or(
+            match self.exits.is_empty() {
+                true => Kind::Entry,
+                false => Kind::Call,
+            },
+            Reaper::kind,
+        );
+        let children = self.reaper.or(self.forks);
+        let children = children.map_or(Children::Never, Reaper::children);
+        let mut row = [0; size_of::<Probe>()];
+        row[..4].copy_from_slice(&self.generation.to_le_bytes());
+        row[offset_of!(Probe, kind)] = kind.with(children);
+        row[offset_of!(Probe, schema)] = self.schema;
+        row[offset_of!(Probe, lending)..].copy_from_slice(&self.lending_word().to_le_bytes());
+        row
+    }
+
+    /// What its row has of the calls that it lends and ends.
+    pub fn lending_word(&self) -> u16 {
+        match self.is_lending {
+            true => self.lending | LENDS,
+            false => self.lending,
+        }
     }
 }
 

@@ -3,12 +3,14 @@
 use std::mem::size_of;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use abi::schema::MAX_COLUMNS;
 use abi::segment::{
-    AREA_ASKED, AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS, AREA_JOURNAL, AREA_MODULES,
-    AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, Asked, FIRST_NODE, Header,
-    Histogram, JournalEntry, MAGIC, ModuleEntry, Node, STATE_SETUP, ThreadEntry, record_stride,
+    AREA_ASKED, AREA_COLUMNS, AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS, AREA_JOURNAL,
+    AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, Asked, FIRST_NODE,
+    Header, Histogram, JournalEntry, MAGIC, ModuleEntry, Node, Record, STATE_SETUP, ThreadEntry,
+    columns_stride,
 };
-use abi::{ABI_VERSION, MAX_THREADS, MAX_TIMERS, PAGE};
+use abi::{ABI_VERSION, MAX_THREADS, PAGE};
 
 use crate::process::Process;
 
@@ -17,8 +19,8 @@ use crate::process::Process;
 pub struct Shape {
     /// Most distinct paths.
     pub max_paths: u64,
-    /// Timers of each record.
-    pub timers: usize,
+    /// Columns that each record is to have.
+    pub columns: usize,
 }
 
 /// Journal entries: several patches for each of the most functions a session holds.
@@ -48,7 +50,9 @@ impl Shape {
         items[AREA_MODULES] = (size_of::<ModuleEntry>() as u64, MODULES);
         let nodes = self.max_paths.saturating_mul(NODES_PER_PATH).max(1 << 18);
         items[AREA_NODES] = (size_of::<Node>() as u64, nodes.min(u32::MAX.into()));
-        items[AREA_RECORDS] = (record_stride(self.timers), records.min(u32::MAX.into()));
+        items[AREA_RECORDS] = (size_of::<Record>() as u64, records.min(u32::MAX.into()));
+        let further = columns_stride(self.room());
+        items[AREA_COLUMNS] = (further, records.min(u32::MAX.into()));
         items[AREA_HISTOGRAMS] = (size_of::<Histogram>() as u64, records.min(u32::MAX.into()));
         items[AREA_TABLES] = (1, TABLES);
         items[AREA_ASKED] = (size_of::<Asked>() as u64, ASKED);
@@ -91,24 +95,24 @@ impl Shape {
         header.start_time.store(process.start_time, Relaxed);
         header.size.store(size, Relaxed);
         header.state.store(STATE_SETUP, Relaxed);
-        header.timers.store(self.timers as u32, Relaxed);
-        header
-            .record_stride
-            .store(record_stride(self.timers), Relaxed);
+        header.columns.store(self.room() as u32, Relaxed);
         header.nodes_used.store(FIRST_NODE.into(), Relaxed);
         header.magic.store(MAGIC, Release);
     }
 
-    /// Bytes of an item of an area, where records have `record_stride`.
-    pub(super) fn stride(area: usize, record_stride: u64) -> u64 {
+    /// Columns that each record has room for: other metrics may be asked for later.
+    fn room(&self) -> usize {
+        const LEAST: usize = 8;
+        self.columns.max(LEAST)
+    }
+
+    /// Bytes of an item of an area, where records have room for so many columns.
+    pub(super) fn stride(area: usize, columns: u32) -> u64 {
         let shape = Self {
             max_paths: 0,
-            timers: 0,
+            columns: columns as usize,
         };
-        match area {
-            AREA_RECORDS => record_stride,
-            _ => shape.items().get(area).map_or(1, |item| item.0),
-        }
+        shape.items().get(area).map_or(1, |item| item.0)
     }
 
     /// Whether the areas of a header that anyone may have written lie in a map of `len` bytes.
@@ -116,15 +120,14 @@ impl Shape {
         if header.size.load(Relaxed) != len {
             return Err("size");
         }
-        let timers = header.timers.load(Relaxed) as usize;
-        if timers > MAX_TIMERS || header.record_stride.load(Relaxed) != record_stride(timers) {
-            return Err("timers");
-        }
-        let items = Self {
+        let shape = Self {
             max_paths: u64::MAX,
-            timers,
+            columns: header.columns.load(Relaxed) as usize,
+        };
+        if shape.columns > MAX_COLUMNS || shape.columns != shape.room() {
+            return Err("columns");
         }
-        .items();
+        let items = shape.items();
         for (area, (stride, most)) in header.areas.iter().zip(items) {
             let (offset, capacity) = (area.offset(), area.capacity());
             let bytes = capacity.checked_mul(stride);

@@ -9,6 +9,7 @@ mod error;
 mod journal;
 mod layout;
 mod lock;
+mod schema;
 mod trust;
 
 #[cfg(test)]
@@ -24,7 +25,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use abi::segment as layout_of;
-use abi::segment::{Header, RecordHead, RecordTimer};
+use abi::segment::{Column, Header, Record, RecordHead, columns_stride};
 use memmap2::MmapRaw;
 
 use crate::faults::step;
@@ -44,6 +45,7 @@ pub use error::SegmentError;
 pub use journal::Journal;
 pub use layout::Shape;
 pub use lock::Lock;
+pub use schema::{ColumnDoc, SchemaDoc, TooMuch};
 pub use trust::{Claim, is_segment_name, is_unnamed};
 
 /// A mapped segment.
@@ -288,7 +290,7 @@ impl Segment {
 
     /// Where an area lies in the file, and its bytes.
     pub fn area_bytes(&self, area: usize) -> (u64, u64) {
-        let stride = Shape::stride(area, self.header().record_stride.load(Relaxed));
+        let stride = Shape::stride(area, self.header().columns.load(Relaxed));
         let place = self.header().areas.get(area);
         place.map_or((0, 0), |a| {
             (a.offset(), a.capacity().saturating_mul(stride))
@@ -300,7 +302,7 @@ impl Segment {
     pub fn used(&self, area: usize, claimed: u64) -> u64 {
         /// Bytes of a block of stat(2).
         const BLOCK: u64 = 512;
-        let stride = Shape::stride(area, self.header().record_stride.load(Relaxed));
+        let stride = Shape::stride(area, self.header().columns.load(Relaxed));
         let capacity = self.header().areas.get(area).map_or(0, |a| a.capacity());
         let written = self.file.metadata().map_or(0, |m| m.blocks() * BLOCK);
         claimed.min(capacity).min(written / stride.max(1))
@@ -420,16 +422,22 @@ impl Segment {
 
     /// The head of record `index`.
     pub fn record(&self, index: u64) -> Option<&RecordHead> {
-        let stride = self.header().record_stride.load(Relaxed);
-        self.item(layout_of::AREA_RECORDS, index, stride, 0)
+        let stride = size_of::<Record>() as u64;
+        let record: &Record = self.item(layout_of::AREA_RECORDS, index, stride, 0)?;
+        Some(&record.head)
     }
 
-    /// Timer `number` of record `index`.
-    pub fn record_timer(&self, index: u64, number: usize) -> Option<&RecordTimer> {
-        let stride = self.header().record_stride.load(Relaxed);
-        let offset = size_of::<RecordHead>() + number.checked_mul(size_of::<RecordTimer>())?;
-        let fits = (offset + size_of::<RecordTimer>()) as u64 <= stride;
-        fits.then(|| self.item(layout_of::AREA_RECORDS, index, stride, offset as u64))?
+    /// Column `number` of record `index`.
+    pub fn column(&self, index: u64, number: usize) -> Option<&Column> {
+        let Some(further) = number.checked_sub(1) else {
+            let stride = size_of::<Record>() as u64;
+            let record: &Record = self.item(layout_of::AREA_RECORDS, index, stride, 0)?;
+            return Some(&record.first);
+        };
+        let stride = columns_stride(self.header().columns.load(Relaxed) as usize);
+        let offset = further.checked_mul(size_of::<Column>())? as u64;
+        let fits = offset + size_of::<Column>() as u64 <= stride;
+        fits.then(|| self.item(layout_of::AREA_COLUMNS, index, stride, offset))?
     }
 }
 

@@ -11,7 +11,7 @@ fn create(start_time: u64) -> (Process, Segment) {
     };
     let shape = Shape {
         max_paths: 100,
-        timers: 1,
+        columns: 1,
     };
     let (segment, lock) = Segment::create(&process, &shape).expect("created");
     drop(lock);
@@ -61,12 +61,12 @@ fn a_hostile_header_is_refused() {
     let (process, segment) = create(2);
     // Without a document it would be one whose maker has been killed.
     segment.header().document_turn.store(1, Relaxed);
-    segment.header().timers.store(u32::MAX, Relaxed);
+    segment.header().columns.store(u32::MAX, Relaxed);
     assert!(matches!(
         Segment::open(&process),
-        Err(SegmentError::Corrupt("timers"))
+        Err(SegmentError::Corrupt("columns"))
     ));
-    segment.header().timers.store(1, Relaxed);
+    segment.header().columns.store(8, Relaxed);
     segment.header().version.store(99, Relaxed);
     assert!(matches!(
         Segment::open(&process),

@@ -17,7 +17,7 @@ use super::{Candidate, Changed, Selected, Selection, Session, SessionError, sele
 use crate::images;
 use crate::process::Space;
 use crate::process::modules::{Module, modules};
-use crate::segment::{ModuleDoc, Reaper, RefusedDoc};
+use crate::segment::{ModuleDoc, Reaper, RefusedDoc, SchemaDoc};
 use crate::tracee::{CallCode, Priority, Stopped, tracing};
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
@@ -28,9 +28,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 impl Session {
     /// Which probe points the session's metrics need.
     pub fn wanted(&self) -> Effects {
+        let schema = self.document.schemas.get(usize::from(self.document.schema));
         Effects {
             entry: true,
-            exits: self.document.metrics.len() > 1,
+            exits: schema.is_some_and(SchemaDoc::needs_exits),
         }
     }
 

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use abi::image::{ALIVE, Parameters, SCALE_SHIFT, SYMBOL_ALIVE, SYMBOL_PARAMETERS};
+use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS, SYMBOL_SCHEMAS, TICKS_SHIFT};
+use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use abi::segment::STATE_ACTIVE;
 use patcher::plan::Effects;
 
@@ -13,25 +14,17 @@ use super::tables::prepare_all;
 use super::{Changed, Selected, Session, SessionError, VERIFY, quiet};
 use crate::clock;
 use crate::faults::step;
+use crate::metric::Metric;
 use crate::process::modules::Module;
 use crate::process::{Extent, Process};
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{Document, MetricDoc, SegmentError, Shape, has_room};
+use crate::segment::{Document, MetricDoc, SchemaDoc, SegmentError, Shape, has_room};
 use crate::tracee::{Priority, Stopped, tracing};
-
-/// What is measured beside the count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Metric {
-    /// Time by the clock on the wall, ns.
-    Wall,
-    /// Cycles; reference cycles where there are no counters.
-    Cycles,
-}
 
 /// What a session is made with.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Timers.
+    /// What is measured beside the count.
     pub metrics: Vec<Metric>,
     /// Most distinct paths.
     pub max_paths: u64,
@@ -50,7 +43,7 @@ impl Options {
     pub fn wanted(&self) -> Effects {
         Effects {
             entry: true,
-            exits: !self.metrics.is_empty(),
+            exits: self.metrics.iter().any(|metric| metric.needs_exits()),
         }
     }
 }
@@ -95,10 +88,10 @@ impl Session {
         let _priority = Priority::raise();
         let shape = Shape {
             max_paths: options.max_paths,
-            timers: options.metrics.len(),
+            columns: options.metrics.iter().map(|m| m.columns().len()).sum(),
         };
         let image = RuntimeImage::load().map_err(SessionError::Image)?;
-        let mut document = document(process, options, hz);
+        let mut document = document(process, options, hz)?;
         document.runtime = image.document();
         document.quiet = quiet::is_needed(process)? || options.no_system_calls;
         let ready = Ready {
@@ -124,7 +117,7 @@ impl Session {
         if let Some(duration) = stop {
             locked.note_stop("attach", duration);
         }
-        let parameters = locked.parameters(options, &modules, control_block);
+        let parameters = locked.parameters(options, hz, &modules, control_block);
         let result = locked.fill(&image, hz, &parameters).and_then(|()| {
             if let Some((draft, _lock)) = &draft {
                 draft.remove_name();
@@ -167,6 +160,11 @@ impl Locked<'_> {
         let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);
         let mut writes = image.writes(base);
         writes.push((at(SYMBOL_PARAMETERS)?, bytes_of(parameters)));
+        let schemas = self.document.schemas.iter();
+        writes.push((
+            at(SYMBOL_SCHEMAS)?,
+            schemas.flat_map(SchemaDoc::bytes).collect(),
+        ));
         writes.push((at(SYMBOL_ALIVE)?, ALIVE.to_le_bytes().to_vec()));
         self.write_own(&writes)?;
         let header = self.segment.header();
@@ -184,16 +182,14 @@ impl Session {
     fn parameters(
         &self,
         options: &Options,
+        hz: u64,
         modules: &[Module],
         control_block: ControlBlock,
     ) -> Parameters {
         const AT_BASE: u64 = 7;
         /// The loader's entry code calls the constructors; glibc's is 70 bytes long.
         const ENTRY_CODE: u64 = 128;
-        let scale = |index: usize| {
-            let metric = self.document.metrics.get(index + 1);
-            metric.map_or(0, |m| m.mult).into()
-        };
+        const NS: u128 = 1_000_000_000;
         let process = &self.process;
         // The loader itself is the program where there is no other.
         let loader = process.auxiliary(AT_BASE).filter(|&a| a != 0);
@@ -213,9 +209,10 @@ impl Session {
             rdfsbase: u32::from(control_block.fs_base == FsBase::Register).into(),
             has_rdfsbase: u32::from(control_block.has_rdfsbase).into(),
             system_calls: 1.into(),
-            timers: (options.metrics.len() as u32).into(),
+            reserved: 0.into(),
             threads_apart: u32::from(options.per_thread).into(),
-            scale: std::array::from_fn(scale),
+            scale: clock::scale_to_ns(hz).0.into(),
+            ticks_per_ns: (((u128::from(hz)) << TICKS_SHIFT).div_ceil(NS) as u64).into(),
             root_start: root.unwrap_or(0).into(),
             root_end: root.map_or(0, |r| r + ENTRY_CODE).into(),
             reserve: 0.into(),
@@ -225,34 +222,23 @@ impl Session {
     }
 }
 
-fn document(process: &Process, options: &Options, hz: u64) -> Document {
-    let mut metrics = vec![MetricDoc {
+fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, SessionError> {
+    let metrics = vec![MetricDoc {
         name: "count".into(),
         unit: "calls".into(),
         mult: 1,
         shift: 0,
+        is_value: false,
     }];
     let mut notes = Vec::new();
     if options.collapse_recursion {
         notes.push("recursion is collapsed: each call site stands once on a path".to_owned());
     }
-    for metric in &options.metrics {
-        let (name, unit, (mult, shift)) = match metric {
-            Metric::Wall => ("wall", "ns", clock::scale_to_ns(hz)),
-            Metric::Cycles => ("cycles", "cycles", (1 << SCALE_SHIFT, SCALE_SHIFT.into())),
-        };
-        if *metric == Metric::Cycles {
-            notes.push("cycles are reference cycles (TSC)".to_owned());
-        }
-        metrics.push(MetricDoc {
-            name: name.into(),
-            unit: unit.into(),
-            mult,
-            shift,
-        });
+    if options.metrics.contains(&Metric::Cycles) {
+        notes.push("cycles are reference cycles (TSC)".to_owned());
     }
     let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned());
-    Document {
+    let mut document = Document {
         exe: process
             .exe()
             .map(|e| e.display().to_string())
@@ -265,7 +251,14 @@ fn document(process: &Process, options: &Options, hz: u64) -> Document {
         collapsed: options.collapse_recursion,
         per_thread: options.per_thread,
         ..Document::default()
+    };
+    // The two that the runtime knows by their numbers.
+    for (metrics, number) in [(&[][..], SCHEMA_COUNT), (&[Metric::Wall], SCHEMA_WALL)] {
+        let given = document.schema_of(metrics, hz)?;
+        debug_assert_eq!(given, number);
     }
+    document.schema = document.measure(&options.metrics, hz)?;
+    Ok(document)
 }
 
 /// A value as bytes.

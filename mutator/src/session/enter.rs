@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use abi::schema::SCHEMA_COUNT;
 use nix::errno::Errno;
 use patcher::Avma;
 use patcher::emit::{Emitted, Place};
@@ -200,6 +201,10 @@ impl Locked<'_> {
         let tactic = |p: &patcher::plan::PointPlan| {
             p.outcome.map_or_else(|r| r.to_string(), |t| t.to_string())
         };
+        let schema = match candidate.reaper {
+            None => self.document.schema,
+            Some(_) => SCHEMA_COUNT,
+        };
         self.document.functions.push(FunctionDoc {
             name: candidate.name.clone(),
             linkage: function.linkage.clone(),
@@ -219,6 +224,7 @@ impl Locked<'_> {
             is_lending: false,
             active: false,
             retired: false,
+            schema,
             generation: 0,
             sites,
         });

@@ -9,7 +9,7 @@ use patcher::plan::RefuseReason;
 use super::in_the_way::InTheWay;
 use crate::error::Failure;
 use crate::process::{Presence, Process, ProcessError};
-use crate::segment::SegmentError;
+use crate::segment::{SegmentError, TooMuch};
 use crate::tracee::TraceeError;
 
 /// What can go wrong with a session.
@@ -33,6 +33,8 @@ pub enum SessionError {
     Exists,
     /// More functions than a session holds.
     TooMany,
+    /// More metrics than that.
+    TooMuch(TooMuch),
     /// The image of the runtime in this program is unusable.
     Image(String),
     /// Something in the target keeps the runtime from being taken out.
@@ -59,6 +61,7 @@ impl fmt::Display for SessionError {
                 bytes.div_ceil(1 << 20)
             ),
             Self::InTheWay(what) => what.fmt(f),
+            Self::TooMuch(what) => what.fmt(f),
             Self::Exists => write!(f, "the process has a session already"),
             Self::TooMany => write!(
                 f,
@@ -87,6 +90,12 @@ impl From<ProcessError> for SessionError {
 impl From<TraceeError> for SessionError {
     fn from(error: TraceeError) -> Self {
         Self::Tracee(error)
+    }
+}
+
+impl From<TooMuch> for SessionError {
+    fn from(what: TooMuch) -> Self {
+        Self::TooMuch(what)
     }
 }
 

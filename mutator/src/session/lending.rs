@@ -4,8 +4,10 @@
 //! one is ended by a return of one with the same number: neither by that of any other function, nor after the group has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::offset_of;
 
-use abi::image::{FUNCTION_LENDS, LENDING, LENDING_SHIFT, SYMBOL_FUNCTIONS};
+use abi::image::SYMBOL_PROBES;
+use abi::probe::{LENDING, LENDS, Probe};
 use patcher::Svma;
 
 use super::SessionError;
@@ -17,7 +19,10 @@ use super::write::read;
 type State = (u16, bool);
 
 /// Numbers there are, from 1 on.
-const NUMBERS: u16 = (LENDING >> LENDING_SHIFT) as u16;
+const NUMBERS: u16 = LENDING;
+/// Bytes of a row of the probe table, and where what functions lend stands in it.
+const ROW: usize = size_of::<Probe>();
+const AT: usize = offset_of!(Probe, lending);
 
 impl Locked<'_> {
     /// Tells the runtime which functions lend, once all that must be in for that is in.
@@ -57,15 +62,15 @@ impl Locked<'_> {
     /// What the runtime has been told of those that have a number: a command may have been killed before it could write that
     /// down, or after.
     fn told(&self) -> Result<BTreeMap<usize, State>, SessionError> {
-        let table = self.symbol(SYMBOL_FUNCTIONS)?;
+        let table = self.symbol(SYMBOL_PROBES)?;
         let functions = &self.document.functions;
-        let states = read(self.space.memory(), table, 8 * functions.len())?;
+        let states = read(self.space.memory(), table, ROW * functions.len())?;
         let state = |(id, state): (usize, &[u8])| {
-            let flags = u32::from_le_bytes(state.get(4..8)?.try_into().ok()?);
-            let number = ((flags & LENDING) >> LENDING_SHIFT) as u16;
-            (number != 0).then_some((id, (number, flags & FUNCTION_LENDS != 0)))
+            let word = u16::from_le_bytes(state.get(AT..AT + 2)?.try_into().ok()?);
+            let number = word & LENDING;
+            (number != 0).then_some((id, (number, word & LENDS != 0)))
         };
-        Ok(states.chunks(8).enumerate().filter_map(state).collect())
+        Ok(states.chunks(ROW).enumerate().filter_map(state).collect())
     }
 
     /// Tells the runtime of those whose state is another one than it has been told; those not wanted have none.
@@ -89,11 +94,11 @@ impl Locked<'_> {
         self.segment.write_document(&self.document)?;
         // Those that end calls before those that lend them.
         changed.sort_by_key(|id| wanted.get(id).is_some_and(|&(_, lends)| lends));
-        let table = self.symbol(SYMBOL_FUNCTIONS)?;
+        let table = self.symbol(SYMBOL_PROBES)?;
         let functions = &self.document.functions;
         let write = |&id: &usize| {
-            let flags = functions[id].flags().to_le_bytes().to_vec();
-            (table.plus(8 * id as u64 + 4), flags)
+            let word = functions[id].lending_word().to_le_bytes().to_vec();
+            (table.plus((ROW * id + AT) as u64), word)
         };
         let writes: Vec<_> = changed.iter().map(write).collect();
         self.write_own(&writes)

@@ -55,7 +55,7 @@ use crate::tracee::Stopped;
 use select::select;
 
 pub use answers::Answering;
-pub use create::{Metric, Options, Where};
+pub use create::{Options, Where};
 pub use elsewhere::Elsewhere;
 pub use end::Ended;
 pub use error::{SessionError, none_patched};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
-use abi::image::SYMBOL_FUNCTIONS;
+use abi::image::SYMBOL_PROBES;
 use abi::segment::{JOURNAL_WRITTEN, STATE_LEAVING, STATE_SETUP};
 use nix::errno::Errno;
 use patcher::Avma;
@@ -87,7 +87,7 @@ impl Locked<'_> {
     /// Functions that are neither wholly in nor wholly out.
     fn broken(&self) -> Result<Vec<usize>, SessionError> {
         let journal = Journal(&self.segment);
-        let table = self.symbol(SYMBOL_FUNCTIONS)?;
+        let table = self.symbol(SYMBOL_PROBES)?;
         let functions = &self.document.functions;
         let states = read(self.space.memory(), table, 8 * functions.len())?;
         let standing = journal.standing()?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use abi::image::SYMBOL_FUNCTIONS;
+use abi::image::SYMBOL_PROBES;
 use patcher::Avma;
 use patcher::emit::Patch;
 
@@ -19,7 +19,7 @@ impl Locked<'_> {
     /// Tells the runtime that functions are in, or no longer.
     pub(super) fn switch(&mut self, ids: &[usize], on: bool) -> Result<(), SessionError> {
         let mut writes = Vec::new();
-        let table = self.symbol(SYMBOL_FUNCTIONS)?;
+        let table = self.symbol(SYMBOL_PROBES)?;
         for &id in ids {
             let function = &mut self.document.functions[id];
             function.active = on;
@@ -28,11 +28,11 @@ impl Locked<'_> {
             if on {
                 function.generation += 1;
             }
-            let generation = if on { function.generation } else { 0 };
-            let flags = function.flags();
-            let mut state = generation.to_le_bytes().to_vec();
-            state.extend(flags.to_le_bytes());
-            writes.push((table.plus(8 * id as u64), state));
+            let mut row = function.row().to_vec();
+            if !on {
+                row[..4].fill(0);
+            }
+            writes.push((table.plus(8 * id as u64), row));
         }
         self.write_own(&writes)
     }

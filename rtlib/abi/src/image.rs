@@ -4,7 +4,6 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
-use crate::MAX_TIMERS;
 use crate::segment::AREAS;
 
 /// Symbol of the entry stub.
@@ -24,12 +23,18 @@ pub const SYMBOL_ENDER_STUB: &str = "ipath_ender_stub";
 pub const SYMBOL_ENDER_TAIL_STUB: &str = "ipath_ender_tail_stub";
 /// Symbol of the stub that does nothing.
 pub const SYMBOL_IDLE_STUB: &str = "ipath_idle_stub";
+/// Symbols of where probes go on that take more of the stack, on stacks that are a thread's own: for tests.
+pub const SYMBOLS_AT_HOME: [&str; 2] = ["ipath_enter_at_home", "ipath_end_at_home"];
 /// Symbol of [`Parameters`].
 pub const SYMBOL_PARAMETERS: &str = "ipath_parameters";
 /// Symbol of the page that is wiped in a forked child; its first word is [`ALIVE`] in the target.
 pub const SYMBOL_ALIVE: &str = "ipath_alive";
-/// Symbol of the table of [`FunctionState`], [`crate::MAX_FUNCTIONS`] long.
-pub const SYMBOL_FUNCTIONS: &str = "ipath_functions";
+/// Symbol of the table of [`Probe`](crate::probe::Probe), [`crate::MAX_FUNCTIONS`] long.
+pub const SYMBOL_PROBES: &str = "ipath_probes";
+/// Symbol of a `u64` for each row of that table: the [`values`](crate::value) of a function, or the rule of a point.
+pub const SYMBOL_DETAILS: &str = "ipath_details";
+/// Symbol of the table of [`Schema`](crate::schema::Schema), [`crate::schema::MAX_SCHEMAS`] long.
+pub const SYMBOL_SCHEMAS: &str = "ipath_schemas";
 /// Symbol of the table of [`OwnMapping`], [`OWN_MAPPINGS`] long.
 pub const SYMBOL_MAPS: &str = "ipath_maps";
 /// `u32`, 1 once a stack has been seen that is not a thread's own.
@@ -70,12 +75,14 @@ pub struct Parameters {
     /// 1 where the runtime may make system calls; 0 where it makes none at all, as one that a filter forbids could end
     /// the program. Then it has the reserve, and what the command has published of the process's maps.
     pub system_calls: AtomicU32,
-    /// Timers in use.
-    pub timers: AtomicU32,
+    /// Not used; zero.
+    pub reserved: AtomicU32,
     /// 1 where no thread is to be counted as another that has ended, as long as there is room.
     pub threads_apart: AtomicU32,
-    /// Ticks to the timer's unit: `(ticks * scale) >> SCALE_SHIFT`, over 128 bits.
-    pub scale: [AtomicU64; MAX_TIMERS],
+    /// Ticks to ns: `(ticks * scale) >> SCALE_SHIFT`, over 128 bits.
+    pub scale: AtomicU64,
+    /// ns to ticks: `(ns * ticks_per_ns) >> TICKS_SHIFT`, over 128 bits.
+    pub ticks_per_ns: AtomicU64,
     /// First address of the loader's entry code, which has no unwind information: a return
     /// address in [root_start, root_end) is a root.
     pub root_start: AtomicU64,
@@ -94,57 +101,10 @@ pub const RESERVE_PER_THREAD: u64 = 1 << 20;
 /// Bytes of the reserve for what all threads share, and for tables of threads that grow.
 pub const RESERVE_SHARED: u64 = 32 << 20;
 
-/// Fractional bits of [`Parameters::scale`]: up to two units a tick.
+/// Fractional bits of [`Parameters::scale`], and of those of columns: up to two units a tick.
 pub const SCALE_SHIFT: u32 = 63;
-
-/// State of one probed function.
-#[repr(C)]
-pub struct FunctionState {
-    /// 0 while not instrumented; changes with every add and remove, so that an activation begun
-    /// before a remove is not mistaken for one after it.
-    pub generation: AtomicU32,
-    /// [`FUNCTION_EXITS`] when its exits are patched, and what else is told below; with a number in [`LENDING`].
-    pub flags: AtomicU32,
-}
-
-/// The bits of a number in [`FunctionState::flags`], which is that of all functions that leave by tail calls of each other,
-/// directly or by way of others, so that returns of one may end calls of another. 0 where there are none; another number
-/// each time that they change.
-pub const LENDING: u32 = 0x7fff << LENDING_SHIFT;
-/// The lowest of them.
-pub const LENDING_SHIFT: u32 = 16;
-/// Calls of the function that leave by a tail call are ended by a return of another one with its number.
-pub const FUNCTION_LENDS: u32 = 1 << 31;
-
-/// The function's exits are patched, so entries push activations.
-pub const FUNCTION_EXITS: u32 = 1;
-
-/// The function is not measured: its entry tells that frames below its caller's have been left, by an
-/// exception as a rule.
-pub const FUNCTION_REAPER: u32 = 2;
-
-/// With [`FUNCTION_REAPER`]: what is left is what lies below the frame that the `jmp_buf` at its first
-/// argument belongs to.
-pub const FUNCTION_JUMP: u32 = 4;
-
-/// With [`FUNCTION_REAPER`]: the whole stack is left, since its thread ends.
-pub const FUNCTION_END: u32 = 8;
-
-/// With [`FUNCTION_REAPER`]: nothing is left, but a stack has another place when the function returns. Its
-/// exits are patched, too.
-pub const FUNCTION_MOVES: u32 = 16;
-
-/// With [`FUNCTION_REAPER`]: nothing is left, but libraries have been loaded or unloaded.
-pub const FUNCTION_LOADS: u32 = 32;
-
-/// With [`FUNCTION_REAPER`]: nothing is left, but a child that runs in the process's memory may come of it.
-pub const FUNCTION_FORKS: u32 = 64;
-
-/// With [`FUNCTION_FORKS`]: only where the flags of a `clone`, its third argument, say so.
-pub const FUNCTION_CLONE: u32 = 128;
-
-/// With [`FUNCTION_FORKS`]: only where the flags of a `clone3`, the first word its first argument leads to, say so.
-pub const FUNCTION_CLONE3: u32 = 256;
+/// Fractional bits of [`Parameters::ticks_per_ns`].
+pub const TICKS_SHIFT: u32 = 32;
 
 /// Bytes from the start of a mapping that holds a thread's state and private stack to where the
 /// application's stack pointer stands while the thread runs on that stack.
@@ -207,7 +167,6 @@ const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 72 + 8 * MAX_TIMERS + 32 + 8 * AREAS);
-    assert!(size_of::<FunctionState>() == 8);
+    assert!(size_of::<Parameters>() == 88 + 32 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
 };

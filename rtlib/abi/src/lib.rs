@@ -8,13 +8,16 @@
 
 pub mod cause;
 pub mod image;
+pub mod probe;
 pub mod rule;
+pub mod schema;
 pub mod segment;
+pub mod value;
 
 /// Version of every layout in this crate, of the session document, and of what trampolines and stubs agree on: a
 /// session of another version is refused. One of another build with the same version is not: where its runtime has
 /// what, its document tells.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 12;
 
 /// Page size of the only platform there is, in bytes.
 pub const PAGE: u64 = 4096;
@@ -24,6 +27,3 @@ pub const MAX_FUNCTIONS: usize = 16384;
 
 /// Most threads alive at once that record; calls on further ones are counted as missed.
 pub const MAX_THREADS: usize = 8192;
-
-/// Most timers one session can have.
-pub const MAX_TIMERS: usize = 4;

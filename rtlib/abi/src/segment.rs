@@ -6,8 +6,6 @@
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use crate::MAX_TIMERS;
-
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ipathseg");
 
@@ -62,10 +60,8 @@ pub struct Header {
     pub size: AtomicU64,
     /// Session state, one of the `STATE_*` values.
     pub state: AtomicU32,
-    /// Timers of every record.
-    pub timers: AtomicU32,
-    /// Bytes from one record to the next.
-    pub record_stride: AtomicU64,
+    /// Columns that a record has room for, the first one included.
+    pub columns: AtomicU32,
     /// Time-stamp counter when the session started.
     pub started_tsc: AtomicU64,
     /// Wall clock when the session started, ns since 1970.
@@ -114,7 +110,7 @@ pub const STATE_ENDED: u32 = 3;
 pub const STATE_LEAVING: u32 = 4;
 
 /// Number of areas.
-pub const AREAS: usize = 10;
+pub const AREAS: usize = 11;
 /// Area of [`JournalEntry`].
 pub const AREA_JOURNAL: usize = 0;
 /// Area of bytes: the session document at even turns, JSON.
@@ -127,7 +123,7 @@ pub const AREA_THREADS: usize = 3;
 pub const AREA_MODULES: usize = 4;
 /// Area of [`Node`].
 pub const AREA_NODES: usize = 5;
-/// Area of records: [`RecordHead`] and [`RecordTimer`]s, `record_stride` bytes each.
+/// Area of [`Record`].
 pub const AREA_RECORDS: usize = 6;
 /// Area of [`Histogram`].
 pub const AREA_HISTOGRAMS: usize = 7;
@@ -135,6 +131,8 @@ pub const AREA_HISTOGRAMS: usize = 7;
 pub const AREA_TABLES: usize = 8;
 /// Area of [`Asked`].
 pub const AREA_ASKED: usize = 9;
+/// Area of the further columns of records, one less than [`Header::columns`] for each record, in the records' order.
+pub const AREA_COLUMNS: usize = 10;
 
 /// Most bytes one journal entry can change.
 pub const JOURNAL_BYTES: usize = 24;
@@ -288,8 +286,8 @@ pub struct RecordHead {
     pub path: AtomicU32,
     /// Index of the thread.
     pub thread: AtomicU16,
-    /// Id of the function.
-    pub function: AtomicU16,
+    /// Its [`Schema`](crate::schema::Schema), which tells what its columns are.
+    pub schema: AtomicU16,
     /// Thread id of the writer when the record was made.
     pub tid: AtomicU32,
     /// Activations entered.
@@ -308,22 +306,31 @@ pub struct RecordHead {
 
 /// Buckets a record holds itself; values outside them are counted in a histogram of the pool.
 pub const INLINE_BUCKETS: usize = 8;
-/// Added to [`RecordTimer::first_bucket`] where there was no memory for a histogram: all values are taken
+/// Added to [`Column::first_bucket`] where there was no memory for a histogram: all values are taken
 /// to be in that one bucket.
 pub const NO_BUCKET: u32 = 64;
 
-/// One timer of a record, in ticks of its source.
+/// A record as it stands in its area.
 #[repr(C)]
-pub struct RecordTimer {
-    /// Sum over the closed activations.
+pub struct Record {
+    /// What it is of, and its counts.
+    pub head: RecordHead,
+    /// Its first column.
+    pub first: Column,
+}
+
+/// What one column of a record adds up: a timer's ticks, or what a counter or a value is.
+#[repr(C)]
+pub struct Column {
+    /// Sum over what was measured: the closed activations, or those entered of an argument.
     pub sum: AtomicU64,
     /// Smallest value.
     pub min: AtomicU64,
     /// Largest value.
     pub max: AtomicU64,
-    /// Sum over those that no activation of the same function enclosed.
+    /// Sum over those that no activation of the same function enclosed; 0 of a value.
     pub outermost: AtomicU64,
-    /// Sum without the time inside nested probed functions.
+    /// Sum without what is from nested probed functions; 0 of a value.
     pub exclusive: AtomicU64,
     /// 0, or the index plus one of the histogram in the pool.
     pub histogram: AtomicU32,
@@ -340,9 +347,9 @@ pub struct Histogram {
     pub buckets: [AtomicU64; 64],
 }
 
-/// Bytes of a record with `timers` timers.
-pub const fn record_stride(timers: usize) -> u64 {
-    (size_of::<RecordHead>() + timers * size_of::<RecordTimer>()) as u64
+/// Bytes of the further columns of a record.
+pub const fn columns_stride(columns: usize) -> u64 {
+    (columns.saturating_sub(1) * size_of::<Column>()) as u64
 }
 
 const _: () = {
@@ -353,10 +360,11 @@ const _: () = {
     assert!(size_of::<ModuleEntry>() == 256);
     assert!(size_of::<Node>() == 24);
     assert!(size_of::<RecordHead>() == 64);
-    assert!(crate::MAX_THREADS <= 1 << 16 && crate::MAX_FUNCTIONS <= 1 << 16);
-    assert!(size_of::<RecordTimer>() == 64);
+    assert!(crate::MAX_THREADS <= 1 << 16);
+    assert!(size_of::<Column>() == 64);
+    assert!(size_of::<Record>() == 128);
+    assert!(crate::schema::MAX_SCHEMAS <= 1 << 8);
     assert!(size_of::<Histogram>() == 512);
     assert!(size_of::<TableHead>() == 56);
     assert!(size_of::<TableRow>() == 16);
-    assert!(record_stride(MAX_TIMERS) == 320);
 };

@@ -2,7 +2,8 @@
 
 use core::ptr;
 
-use abi::image::LENDING_SHIFT;
+use abi::probe::LENDING;
+use abi::schema::source;
 use abi::segment::RecordHead;
 
 /// One call of a probed function. Activations of a thread form a doubly linked list whose links
@@ -25,19 +26,49 @@ pub struct Activation {
     pub generation: u32,
     /// 1 where no activation of the same function encloses this one.
     pub outermost: u32,
-    /// Where it has been lent: its function's number by then, where [`abi::image::LENDING`] has it, and below that how many that
-    /// have been lent with the same slot end here, this one included.
+    /// Where it has been lent: its function's number by then ([`LENDING`]) in the upper half, and how many that have been lent with
+    /// the same slot end here, this one included.
     pub lent: u32,
     /// The enclosing activation.
     pub prev: *mut Activation,
     /// The one to take next; null where more must be made first.
     pub next: *mut Activation,
+    /// Where what it needs of other sources than the clock is kept; null as long as nothing has been. It stays with this
+    /// place in memory, but for [`swap`].
+    pub more: *mut More,
 }
+
+/// What sources said at an entry.
+#[repr(C)]
+pub struct More {
+    /// Which of them have been read: bit n for source n. One of a call that has come to another thread, or to another
+    /// stack and back, has none: what has passed meanwhile is not the call's.
+    pub known: u64,
+    /// Of each source what it was, and by how much it has grown in probed functions called from this one.
+    pub source: [Growing; source::ALL],
+    /// Arguments, where it is not known before the end whether they count.
+    pub arguments: [i64; ARGUMENTS],
+}
+
+/// See [`More`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Growing {
+    /// What the source was at the entry.
+    pub start: u64,
+    /// By how much it has grown in probed functions called from this one.
+    pub nested: u64,
+}
+
+/// How many arguments a call can have.
+pub const ARGUMENTS: usize = abi::value::RETURN as usize;
 
 /// As many calls, at most, wait for one callee that each has come to by a tail call from the one before: where tail calls
 /// go round in a circle, calls without end would.
 pub const MOST_LENT: u32 = 16;
-const _: () = assert!(MOST_LENT < 1 << LENDING_SHIFT);
+/// Where the upper half of [`Activation::lent`] begins.
+pub const NUMBER_SHIFT: u32 = u16::BITS;
+const _: () = assert!(MOST_LENT < 1 << NUMBER_SHIFT && LENDING as u32 <= u16::MAX as u32);
 
 /// The slot of an activation that has been lent, of a function that has left by a tail call: who returns through the slot
 /// ends it. It is above that of the callee's activation, and below that of their caller.
@@ -72,16 +103,20 @@ pub unsafe fn link(first: *mut Activation, count: usize, prev: *mut Activation) 
     }
 }
 
-/// Makes the activation at `place` the same as `activation` but for its links.
+/// Makes the activation at `place` the same as `activation` but for its links, and for what other sources than the clock
+/// said: that is not known of a call that comes to another place so.
 ///
 /// # Safety
 /// Both are valid.
 pub unsafe fn copy(activation: *const Activation, place: *mut Activation) {
     // SAFETY: the caller's promise; they may be one.
     unsafe {
-        let (prev, next) = ((*place).prev, (*place).next);
+        let (prev, next, more) = ((*place).prev, (*place).next, (*place).more);
         ptr::copy(activation, place, 1);
-        ((*place).prev, (*place).next) = (prev, next);
+        ((*place).prev, (*place).next, (*place).more) = (prev, next, more);
+        if !more.is_null() {
+            (*more).known = 0;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Activations that end without a return.
 
 use super::activation::{Activation, return_address};
+use super::cost;
 use super::list::{BOTTOM, Calls, SEPARATOR, is_current, pop, raise};
 use crate::ledger::record;
 use crate::os::{foreign, sys};
@@ -133,7 +134,7 @@ pub unsafe fn leave(calls: *mut Calls, top: *mut Activation) {
             (*calls).top = (*top).prev;
             return;
         }
-        if is_current(top) {
+        if is_current(top) && !cost::is_decided_at_exit(&*(*top).record) {
             record::unwind(&*(*top).record);
         }
         pop(calls, top);

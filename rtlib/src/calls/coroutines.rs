@@ -10,11 +10,11 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::activation::{self, Activation};
-use super::closing;
 use super::list::{
     Calls, SEPARATOR, TAKEN, all, has_room, listed, lock, lock_own, uncount, unlock,
 };
 use super::lot::{Chain, LOT};
+use super::{closing, cost};
 use crate::code::coroutines;
 use crate::ledger::Ledger;
 use crate::os::hash;
@@ -155,7 +155,9 @@ unsafe fn leave(calls: *mut Calls) {
                 continue;
             }
             last = (*last).next;
-            activation::copy(at, last);
+            if at != last {
+                activation::swap(at, last);
+            }
         }
         (*calls).top = last;
     }
@@ -273,9 +275,12 @@ unsafe fn take(calls: *mut Calls, ledger: &mut Ledger, activation: *const Activa
             let Some(own) = ledger.find_or_make_like(other) else {
                 return;
             };
-            other.moved_out.fetch_add(1, Ordering::Relaxed);
-            let got = &own.moved_in;
-            got.store(got.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            // One that has not been counted yet is counted where it ends.
+            if !cost::is_decided_at_exit(other) {
+                other.moved_out.fetch_add(1, Ordering::Relaxed);
+                let got = &own.moved_in;
+                got.store(got.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            }
             record = own;
         }
         let new = (*(*calls).top).next;

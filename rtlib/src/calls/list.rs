@@ -7,14 +7,13 @@ use core::mem::size_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use abi::image::{FUNCTION_LENDS, LENDING, LENDING_SHIFT};
+use abi::probe::{LENDING, LENDS};
 use abi::segment::RecordHead;
 
-use super::activation::{self, Activation, MOST_LENT, lent};
+use super::activation::{self, Activation, MOST_LENT, NUMBER_SHIFT, lent};
+use super::cost::{self, Ended, Meter};
 use super::lot::Chain;
-use crate::arch::clock;
 use crate::code::coroutines;
-use crate::ledger::record;
 use crate::os::lock::Lock;
 use crate::os::memory;
 use crate::os::parameters;
@@ -34,8 +33,12 @@ const ACTIVATIONS: u64 = 256;
 const LINKED: u64 = 32;
 
 const TABLE_BYTES: u64 = size_of::<Activation>() as u64 * ACTIVATIONS;
+/// Where the depths of functions begin: those of the first ones share no place in their page with the first activations.
+/// Each call stores to both, and processors take a load for one that must wait for a store to the same place in another
+/// page ("4K aliasing", Intel's optimization manual 15.8).
+const DEPTHS: u64 = TABLE_BYTES.next_multiple_of(abi::PAGE) + abi::PAGE / 2;
 /// Bytes that a thread's list takes at first besides the [`Calls`].
-pub const BYTES: u64 = TABLE_BYTES + size_of::<u32>() as u64 * abi::MAX_FUNCTIONS as u64;
+pub const BYTES: u64 = DEPTHS + size_of::<u32>() as u64 * abi::MAX_FUNCTIONS as u64;
 
 /// A thread's list.
 #[repr(C)]
@@ -110,7 +113,7 @@ pub fn all() -> impl Iterator<Item = *mut Calls> {
 pub unsafe fn begin(calls: *mut Calls, base: u64) {
     // SAFETY: the caller's promise.
     unsafe {
-        (*calls).depths = (base + TABLE_BYTES) as *mut u32;
+        (*calls).depths = (base + DEPTHS) as *mut u32;
         (*calls).top = base as *mut Activation;
         (*calls).bottom = (*calls).top;
         link_more(calls);
@@ -192,6 +195,17 @@ pub unsafe fn is_empty(calls: *mut Calls) -> bool {
     unsafe { (*(*calls).top).slot == BOTTOM }
 }
 
+/// Whether the thread's calls are on the stack that it began on, as far as is known, which has room for more than the stack of
+/// a coroutine.
+///
+/// # Safety
+/// The list is the caller's.
+#[inline(always)]
+pub unsafe fn is_at_home(calls: *const Calls) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { (*calls).home != 0 && !coroutines::are_known() }
+}
+
 /// The activation of `function` with its return address at `slot`; null where there is none.
 ///
 /// # Safety
@@ -259,20 +273,20 @@ pub unsafe fn leave_open(calls: *mut Calls, function: u32, slot: u64) {
 pub unsafe fn lend(calls: *mut Calls, top: *mut Activation) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        let flags = parameters::flags((*top).function);
+        let lending = parameters::lending((*top).function);
         // Whoever ends it looks at the top of the list alone.
-        if top != (*calls).top || flags & FUNCTION_LENDS == 0 || coroutines::are_known() {
+        if top != (*calls).top || lending & LENDS == 0 || coroutines::are_known() {
             return false;
         }
         let below = (*top).prev;
         let before = match (*below).slot == lent((*top).slot) {
-            true => (*below).lent & ((1 << LENDING_SHIFT) - 1),
+            true => (*below).lent & ((1 << NUMBER_SHIFT) - 1),
             false => 0,
         };
         if before >= MOST_LENT {
             return false;
         }
-        (*top).lent = flags & LENDING | (before + 1);
+        (*top).lent = u32::from(lending & LENDING) << NUMBER_SHIFT | (before + 1);
         (*top).slot = lent((*top).slot);
         true
     }
@@ -287,7 +301,8 @@ pub unsafe fn lend(calls: *mut Calls, top: *mut Activation) -> bool {
 pub unsafe fn is_lent_to(activation: *mut Activation, function: u32) -> bool {
     // SAFETY: the caller's promise.
     let lent = unsafe { (*activation).lent };
-    (parameters::flags(function) ^ lent) & LENDING == 0 && !coroutines::are_known()
+    let number = (lent >> NUMBER_SHIFT) as u16;
+    parameters::lending(function) & LENDING == number && !coroutines::are_known()
 }
 
 /// What encloses an activation: the next one below it, where it is not the innermost of all the next one
@@ -352,21 +367,19 @@ pub(super) unsafe fn uncount(calls: *mut Calls, function: u32) {
     }
 }
 
-/// Begins an activation; reads the clock last.
+/// Begins an activation, which it returns: it is to be counted, and its sources are to be read.
 ///
 /// # Safety
 /// The list is the caller's and has a free activation.
-#[inline(always)]
 pub unsafe fn push(
     calls: *mut Calls,
     function: u32,
     slot: u64,
     stack: u64,
     record: &'static RecordHead,
-) {
+) -> *mut Activation {
     // SAFETY: function ids are below MAX_FUNCTIONS, as many as `depths` has.
     unsafe {
-        record::enter(record);
         let depth = (*calls).depths.add(function as usize % abi::MAX_FUNCTIONS);
         let new = (*(*calls).top).next;
         (*new).slot = slot;
@@ -378,32 +391,42 @@ pub unsafe fn push(
         (*new).outermost = u32::from(*depth == 0);
         *depth += 1;
         (*calls).top = new;
-        (*new).start = clock::now();
+        new
     }
 }
 
-/// Ends the innermost activation, which `top` is, as returned at `now`, within `caller`; false where `close` does
-/// not.
+/// Ends the innermost activation, which `top` is, as returned within `caller`. Without `ALL` it is false, and nothing has been
+/// done, where that must be done on another stack.
 ///
 /// # Safety
-/// The list is the caller's, and `top` not its bottom.
+/// List and meter are the caller's, the meter has begun, and `top` is not the list's bottom.
 #[inline(always)]
-pub unsafe fn end(
+pub unsafe fn end<const ALL: bool, const TAIL: bool>(
     calls: *mut Calls,
     top: *mut Activation,
     caller: *mut Activation,
-    now: u64,
-    close: impl FnOnce(&RecordHead, u64, u64, bool) -> bool,
+    meter: &mut Meter,
 ) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        let ticks = now.saturating_sub((*top).start);
-        let is_outermost = (*top).outermost != 0;
-        if is_current(top) && !close(&*(*top).record, ticks, (*top).nested, is_outermost) {
+        let is_current = is_current(top);
+        let ended = if ALL {
+            cost::end::<true>(meter, top, is_current, TAIL)
+        } else if cost::is_timed_alone(top) {
+            match cost::end_timed(meter, top, is_current, TAIL) {
+                true => Ended::Counted,
+                false => Ended::Later,
+            }
+        } else if is_at_home(calls) {
+            cost::ipath_end_at_home(meter, top, is_current, TAIL)
+        } else {
+            Ended::Later
+        };
+        if ended == Ended::Later {
             return false;
         }
+        cost::pass_on(meter, top, caller, ended == Ended::Counted);
         pop(calls, top);
-        (*caller).nested += ticks;
         true
     }
 }

@@ -86,6 +86,7 @@ impl Lot {
             unsafe {
                 ptr::copy_nonoverlapping(activation, new, 1);
                 (*new).next = ptr::null_mut();
+                (*new).more = ptr::null_mut();
                 if last.is_null() {
                     first = new;
                 } else {

@@ -4,6 +4,7 @@
 pub mod activation;
 pub mod closing;
 pub mod coroutines;
+pub mod cost;
 pub mod list;
 mod lot;
 pub mod moving;

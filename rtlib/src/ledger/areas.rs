@@ -4,11 +4,11 @@ use core::mem::size_of;
 use core::sync::atomic::Ordering;
 
 use abi::segment::{
-    AREA_HISTOGRAMS, AREA_NODES, AREA_RECORDS, AREA_THREADS, CHUNK, Histogram, Node, RecordHead,
-    ThreadEntry,
+    AREA_COLUMNS, AREA_HISTOGRAMS, AREA_NODES, AREA_RECORDS, AREA_THREADS, CHUNK, Column,
+    Histogram, Node, Record, RecordHead, ThreadEntry, columns_stride,
 };
 
-use crate::os::shared::{header, item, take};
+use crate::os::shared::{header, item, populate, take};
 
 /// Node `index` of the calling-context tree.
 #[inline(always)]
@@ -17,12 +17,38 @@ pub fn node(index: u32) -> &'static Node {
     unsafe { item(AREA_NODES, u64::from(index), size_of::<Node>() as u64) }
 }
 
-/// Record `index`; its timers follow it.
+/// Record `index`; its first column follows it.
 #[inline(always)]
 pub fn record(index: u32) -> &'static RecordHead {
-    let stride = header().record_stride.load(Ordering::Relaxed);
     // SAFETY: indexes of records come from here.
-    unsafe { item(AREA_RECORDS, u64::from(index), stride) }
+    let record: &Record = unsafe { item(AREA_RECORDS, u64::from(index), RECORD) };
+    &record.head
+}
+
+/// Bytes of a record.
+const RECORD: u64 = size_of::<Record>() as u64;
+
+/// Column `number` of a record, whose schema has as many.
+#[inline(always)]
+pub fn column(record: &RecordHead, number: usize) -> &Column {
+    let head: *const RecordHead = record;
+    let Some(further) = number.checked_sub(1) else {
+        // SAFETY: heads are in records, which the first column is a part of.
+        return unsafe { &(*head.cast::<Record>()).first };
+    };
+    let records = header() as *const _ as u64 + header().areas[AREA_RECORDS].offset();
+    let index = (head as u64 - records) / RECORD;
+    // SAFETY: a record with further columns has got them when it was made.
+    unsafe {
+        let columns: *const Column = item::<Column>(AREA_COLUMNS, index, further_columns());
+        &*columns.add(further)
+    }
+}
+
+/// Bytes that each record has in the area of further columns.
+#[inline(always)]
+fn further_columns() -> u64 {
+    columns_stride(header().columns.load(Ordering::Relaxed) as usize)
 }
 
 /// Thread entry `index`.
@@ -78,12 +104,18 @@ pub fn take_node(what: For) -> Option<u32> {
     take(AREA_NODES, used, stride, what.spare(), |_| Some(()))
 }
 
-/// The index of a new record, where `prepare` sees to what else as many records need.
-pub fn take_record(what: For, prepare: impl Fn(u64) -> Option<()>) -> Option<u32> {
-    let stride = header().record_stride.load(Ordering::Relaxed);
+/// The index of a new record of so many columns, where `prepare` sees to what else as many records need.
+pub fn take_record(what: For, columns: usize, prepare: impl Fn(u64) -> Option<()>) -> Option<u32> {
+    if columns > header().columns.load(Ordering::Relaxed) as usize {
+        return None;
+    }
     let used = &header().records_used;
-    take(AREA_RECORDS, used, stride, what.spare(), |end| {
-        prepare(end / stride)
+    take(AREA_RECORDS, used, RECORD, what.spare(), |end| {
+        let count = end / RECORD;
+        if columns > 1 {
+            populate(AREA_COLUMNS, count * further_columns())?;
+        }
+        prepare(count)
     })
 }
 

@@ -8,6 +8,7 @@ use super::areas::{self, For};
 use super::paths::{self, Paths};
 use super::{record, tree};
 use crate::arch::prefetch;
+use crate::os::parameters;
 use crate::walk::Path;
 
 /// Bytes that a thread's ledger takes besides the [`Ledger`].
@@ -59,14 +60,19 @@ impl Ledger {
         missed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The record of a path, if the thread has one.
+    /// The record of a path by its function's schema, if the thread has one.
     ///
     /// # Safety
     /// The path's walk is the last that the thread has made.
     #[inline(always)]
     pub unsafe fn find(&self, path: &Path) -> Option<&'static RecordHead> {
         // SAFETY: the caller's promise.
-        let number = unsafe { self.paths.find(path, |number| fetch(areas::record(number))) };
+        let number = unsafe {
+            let schema = parameters::schema_of(path.function);
+            let is = |number| record::schema(areas::record(number)) == schema;
+            self.paths
+                .find(path, is, |number| fetch(areas::record(number)))
+        };
         number.map(areas::record)
     }
 
@@ -83,7 +89,7 @@ impl Ledger {
             }
             let number = match self.make(path) {
                 Some(number) => Some(number),
-                None => self.make_overflow(path.function),
+                None => self.make_overflow(path.function, parameters::schema_of(path.function)),
             };
             number.map(areas::record)
         }
@@ -92,11 +98,12 @@ impl Ledger {
     /// The record of the path that another thread's record is of, made where the thread has none yet that was made
     /// so.
     pub fn find_or_make_like(&mut self, other: &RecordHead) -> Option<&'static RecordHead> {
-        let function = other.function.load(Ordering::Relaxed).into();
+        let function = record::function(other);
         let node = other.path.load(Ordering::Relaxed);
-        let number = match self.make_by_node(function, node, For::Path) {
+        let schema = record::schema(other);
+        let number = match self.make_by_node(function, schema, node, For::Path) {
             Some(number) => Some(number),
-            None => self.make_overflow(function),
+            None => self.make_overflow(function, schema),
         };
         number.map(areas::record)
     }
@@ -112,24 +119,26 @@ impl Ledger {
             let len = path.walk.len as usize;
             let node = tree::intern(path.function, len, frame, path.walk.root)?;
             self.paths.reserve(For::Path)?;
-            let record = record::make(self.thread, self.tid, path.function, node, For::Path)?;
+            let schema = parameters::schema_of(path.function);
+            let record = record::make(self.thread, self.tid, schema, node, For::Path)?;
             self.paths.add(path, node, record)?;
             Some(record)
         }
     }
 
     /// The record of what all paths of a function share that there is no room for.
-    fn make_overflow(&mut self, function: u32) -> Option<u32> {
-        self.make_by_node(function, tree::overflow(function)?, For::Overflow)
+    fn make_overflow(&mut self, function: u32, schema: u8) -> Option<u32> {
+        self.make_by_node(function, schema, tree::overflow(function)?, For::Overflow)
     }
 
     /// The record of a path whose node is known.
-    fn make_by_node(&mut self, function: u32, node: u32, what: For) -> Option<u32> {
-        if let Some(known) = self.paths.find_by_node(function, node) {
+    fn make_by_node(&mut self, function: u32, schema: u8, node: u32, what: For) -> Option<u32> {
+        let is = |number| record::schema(areas::record(number)) == schema;
+        if let Some(known) = self.paths.find_by_node(function, node, is) {
             return Some(known);
         }
         self.paths.reserve(what)?;
-        let record = record::make(self.thread, self.tid, function, node, what)?;
+        let record = record::make(self.thread, self.tid, schema, node, what)?;
         self.paths.add_by_node(function, node, record)?;
         Some(record)
     }

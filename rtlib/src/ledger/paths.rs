@@ -84,24 +84,35 @@ impl Paths {
         self.mask = WORDS - 1;
     }
 
-    /// The record of a path, if it has one. It is told to `fetch` as soon as it is likely.
+    /// The record of a path that `is` the one wanted, if there is one. It is told to `fetch` as soon as it is likely.
     ///
     /// # Safety
     /// The path's frames and sites are as many as its walk says.
     #[inline(always)]
-    pub unsafe fn find(&self, path: &Path, fetch: impl Fn(u32)) -> Option<u32> {
+    pub unsafe fn find(
+        &self,
+        path: &Path,
+        is: impl Fn(u32) -> bool,
+        fetch: impl Fn(u32),
+    ) -> Option<u32> {
         // SAFETY: the caller's promise.
-        unsafe { self.look_up(Key::of(path), |tag| tag.is(path), fetch) }
+        let is = |tag: &Tag, number| unsafe { tag.is(path) } && is(number);
+        self.look_up(Key::of(path), is, fetch)
     }
 
-    /// The record of the path of a function whose node is known, if it has been added by that.
-    pub fn find_by_node(&self, function: u32, node: u32) -> Option<u32> {
-        let is = |tag: &Tag| tag.path == node;
+    /// The same of the path of a function whose node is known, if it has been added by that.
+    pub fn find_by_node(&self, function: u32, node: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+        let is = |tag: &Tag, number| tag.path == node && is(number);
         self.look_up(Key::of_node(function, node), is, |_| ())
     }
 
     #[inline(always)]
-    fn look_up(&self, key: Key, is: impl Fn(&Tag) -> bool, fetch: impl Fn(u32)) -> Option<u32> {
+    fn look_up(
+        &self,
+        key: Key,
+        is: impl Fn(&Tag, u32) -> bool,
+        fetch: impl Fn(u32),
+    ) -> Option<u32> {
         let mut at = key.first();
         loop {
             // SAFETY: masked, the place is in the index.
@@ -113,7 +124,7 @@ impl Paths {
                 fetch(link.record());
                 // SAFETY: links lead to tags in use, of this thread's records.
                 let tag = unsafe { &*TAGS.tag(link.record()) };
-                if tag.key == key && is(tag) {
+                if tag.key == key && is(tag, link.record()) {
                     return Some(link.record());
                 }
             }
@@ -273,7 +284,7 @@ mod tests {
 
     fn find(paths: &Paths, function: u32, (walk, sites): &(Walk, Vec<u64>)) -> Option<u32> {
         // SAFETY: there are as many sites as the walk says.
-        unsafe { paths.find(&path(function, walk, sites), |_| ()) }
+        unsafe { paths.find(&path(function, walk, sites), |_| true, |_| ()) }
     }
 
     fn path<'a>(function: u32, walk: &'a Walk, sites: &[u64]) -> Path<'a> {
@@ -311,9 +322,9 @@ mod tests {
         let (mut paths, _memory) = paths();
         paths.add_by_node(3, 9, 100).expect("room");
         paths.add_by_node(4, 10, 101).expect("room");
-        assert_eq!(paths.find_by_node(3, 9), Some(100));
-        assert_eq!(paths.find_by_node(4, 10), Some(101));
-        assert_eq!(paths.find_by_node(3, 10), None);
+        assert_eq!(paths.find_by_node(3, 9, |_| true), Some(100));
+        assert_eq!(paths.find_by_node(4, 10, |_| true), Some(101));
+        assert_eq!(paths.find_by_node(3, 10, |_| true), None);
     }
 
     #[test]

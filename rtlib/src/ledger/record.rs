@@ -1,28 +1,73 @@
 //! Records: what a thread has seen of a path. One writer, so plain loads and stores; readers in
 //! another process go by the sequence number.
 
-use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::MAX_TIMERS;
 use abi::image::SCALE_SHIFT;
-use abi::segment::{FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead, RecordTimer};
+use abi::schema::{MAX_COLUMNS, SCHEMA_WALL, Schema};
+use abi::segment::{Column, FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead};
 
 use super::areas::{self, For};
 use super::tags::TAGS;
 use crate::arch::fence;
-use crate::os::parameters::ipath_parameters;
+use crate::os::parameters;
+
+/// What one column gets of a call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Amount {
+    /// All of it.
+    pub whole: u64,
+    /// What of it is from nested probed functions.
+    pub nested: u64,
+}
+
+/// What columns get of a call.
+#[repr(C)]
+pub struct Amounts {
+    /// Which columns get something: bit n for column n. Of the others nothing was measured.
+    pub known: u32,
+    /// 1 unless a call of the same function encloses it.
+    pub is_outermost: u32,
+    /// What each gets.
+    pub of: [Amount; MAX_COLUMNS],
+}
 
 /// A record for a thread and a path, for which there is a tag.
-pub fn make(thread: u32, tid: u32, function: u32, path: u32, what: For) -> Option<u32> {
-    let index = areas::take_record(what, |count| TAGS.reserve(count))?;
+pub fn make(thread: u32, tid: u32, schema: u8, path: u32, what: For) -> Option<u32> {
+    let columns = columns_of(parameters::schema(schema));
+    let index = areas::take_record(what, columns, |count| TAGS.reserve(count))?;
     let record = areas::record(index);
-    // There are fewer of both: the abi has a check of it.
+    // There are fewer: the abi has a check of it.
     record.thread.store(thread as u16, Ordering::Relaxed);
-    record.function.store(function as u16, Ordering::Relaxed);
+    record.schema.store(schema.into(), Ordering::Relaxed);
     record.tid.store(tid, Ordering::Relaxed);
+    for number in 0..columns {
+        areas::column(record, number)
+            .min
+            .store(u64::MAX, Ordering::Relaxed);
+    }
     record.path.store(path, Ordering::Release);
     Some(index)
+}
+
+/// Which schema a record is by.
+#[inline(always)]
+pub fn schema(record: &RecordHead) -> u8 {
+    record.schema.load(Ordering::Relaxed) as u8
+}
+
+/// How many columns a schema has.
+#[inline(always)]
+fn columns_of(schema: &Schema) -> usize {
+    (schema.columns.load(Ordering::Relaxed) as usize).min(MAX_COLUMNS)
+}
+
+/// The function that a record is of.
+pub fn function(record: &RecordHead) -> u32 {
+    let path = areas::node(record.path.load(Ordering::Relaxed));
+    // Above the number is the bit that tells the end of a path.
+    path.key.load(Ordering::Relaxed) as u32
 }
 
 #[inline(always)]
@@ -71,94 +116,147 @@ fn end(record: &RecordHead) {
         .store(sequence.wrapping_add(1), Ordering::Relaxed);
 }
 
-/// Adds a call that returned: `ticks` in all, `nested` of them in probed functions it called,
-/// `outermost` unless a call of the same function encloses it; with `TAIL` it has left by a tail call.
-pub fn close<const TAIL: bool>(record: &RecordHead, ticks: u64, nested: u64, outermost: bool) {
-    add_closed::<true, TAIL>(record, ticks, nested, outermost);
+/// Adds a call that returned, or left by a tail call.
+pub fn close(record: &RecordHead, amounts: &Amounts, by_tail_call: bool) {
+    let closed = begin_closing(record, by_tail_call);
+    add_amounts::<true>(record, amounts, is_full(closed));
+    end(record);
 }
 
 /// The same where it takes no more memory; false where nothing has been done.
 #[inline(always)]
-pub fn try_close<const TAIL: bool>(
-    record: &RecordHead,
-    ticks: u64,
-    nested: u64,
-    outermost: bool,
-) -> bool {
+pub fn try_close(record: &RecordHead, amounts: &Amounts, by_tail_call: bool) -> bool {
     let closed = record.closed.load(Ordering::Relaxed);
-    let must_grow = |number| must_grow(timer(record, number), number, ticks);
-    if closed != 0 && (is_full(closed) || (0..timers()).any(must_grow)) {
+    if closed != 0 && is_full(closed) || must_grow(record, amounts) {
         return false;
     }
-    add_closed::<false, TAIL>(record, ticks, nested, outermost);
+    begin_closing(record, by_tail_call);
+    add_amounts::<false>(record, amounts, false);
+    end(record);
+    true
+}
+
+/// The same where there is nothing but the time.
+#[inline(always)]
+pub fn try_close_timed(
+    record: &RecordHead,
+    amount: Amount,
+    is_outermost: bool,
+    by_tail_call: bool,
+) -> bool {
+    let schema = parameters::schema(SCHEMA_WALL);
+    let exponent = exponent(schema, 0, amount.whole);
+    let column = areas::column(record, 0);
+    let closed = record.closed.load(Ordering::Relaxed);
+    if closed != 0 && is_full(closed) || column_must_grow(column, exponent) {
+        return false;
+    }
+    begin_closing(record, by_tail_call);
+    add_amount::<false>(column, amount, exponent, is_outermost);
+    end(record);
+    true
+}
+
+/// Begins to write, with the call counted as one that has ended; how many had before.
+#[inline(always)]
+fn begin_closing(record: &RecordHead, by_tail_call: bool) -> u64 {
+    begin(record);
+    let closed = record.closed.load(Ordering::Relaxed);
+    add(&record.closed, 1);
+    if by_tail_call {
+        add(&record.tail, 1);
+    }
+    closed
+}
+
+/// Adds what is known of a call when it begins.
+pub fn add_entered(record: &RecordHead, amounts: &Amounts) {
+    begin(record);
+    let is_full = is_full(record.entered.load(Ordering::Relaxed));
+    add_amounts::<true>(record, amounts, is_full);
+    end(record);
+}
+
+/// The same where it takes no more memory; false where nothing has been done.
+#[inline(always)]
+pub fn try_add_entered(record: &RecordHead, amounts: &Amounts) -> bool {
+    if is_full(record.entered.load(Ordering::Relaxed)) || must_grow(record, amounts) {
+        return false;
+    }
+    begin(record);
+    add_amounts::<false>(record, amounts, false);
+    end(record);
     true
 }
 
 /// Whether the inline buckets are to be emptied before the next value.
 #[inline(always)]
-fn is_full(closed: u64) -> bool {
-    closed.is_multiple_of(u64::from(FULL))
+fn is_full(calls: u64) -> bool {
+    calls.is_multiple_of(u64::from(FULL))
+}
+
+/// Whether adding may take histograms of the pool, or change inline buckets.
+#[inline(always)]
+fn must_grow(record: &RecordHead, amounts: &Amounts) -> bool {
+    let schema = parameters::schema(schema(record));
+    (0..columns_of(schema)).any(|number| {
+        amounts.known & 1 << number != 0
+            && column_must_grow(
+                areas::column(record, number),
+                exponent(schema, number, amounts.of[number % MAX_COLUMNS].whole),
+            )
+    })
 }
 
 #[inline(always)]
-fn timers() -> usize {
-    (ipath_parameters.timers.load(Ordering::Relaxed) as usize).min(MAX_TIMERS)
+fn add_amounts<const GROW: bool>(record: &RecordHead, amounts: &Amounts, is_full: bool) {
+    let schema = parameters::schema(schema(record));
+    for number in 0..columns_of(schema) {
+        let column = areas::column(record, number);
+        if GROW && is_full {
+            empty(column);
+        }
+        if amounts.known & 1 << number == 0 {
+            continue;
+        }
+        let amount = amounts.of[number % MAX_COLUMNS];
+        let exponent = exponent(schema, number, amount.whole);
+        add_amount::<GROW>(column, amount, exponent, amounts.is_outermost != 0);
+    }
 }
 
 #[inline(always)]
-fn add_closed<const GROW: bool, const TAIL: bool>(
-    record: &RecordHead,
-    ticks: u64,
-    nested: u64,
-    outermost: bool,
+fn add_amount<const GROW: bool>(
+    column: &Column,
+    Amount { whole, nested }: Amount,
+    exponent: u32,
+    is_outermost: bool,
 ) {
-    begin(record);
-    let closed = record.closed.load(Ordering::Relaxed);
-    let is_first = closed == 0;
-    add(&record.closed, 1);
-    if TAIL {
-        add(&record.tail, 1);
+    add(&column.sum, whole);
+    add(&column.exclusive, whole.saturating_sub(nested));
+    if is_outermost {
+        add(&column.outermost, whole);
     }
-    for number in 0..timers() {
-        let timer = timer(record, number);
-        add(&timer.sum, ticks);
-        add(&timer.exclusive, ticks.saturating_sub(nested));
-        if outermost {
-            add(&timer.outermost, ticks);
-        }
-        if is_first || ticks < timer.min.load(Ordering::Relaxed) {
-            timer.min.store(ticks, Ordering::Relaxed);
-        }
-        if ticks > timer.max.load(Ordering::Relaxed) {
-            timer.max.store(ticks, Ordering::Relaxed);
-        }
-        let exponent = exponent(number, ticks);
-        if is_first {
-            place(timer, exponent);
-        } else if GROW && is_full(closed) {
-            empty(timer);
-        }
-        bucket::<GROW>(timer, exponent);
+    let least = column.min.load(Ordering::Relaxed);
+    if least == u64::MAX {
+        place(column, exponent);
     }
-    end(record);
+    if whole < least {
+        column.min.store(whole, Ordering::Relaxed);
+    }
+    if whole > column.max.load(Ordering::Relaxed) {
+        column.max.store(whole, Ordering::Relaxed);
+    }
+    bucket::<GROW>(column, exponent);
 }
 
+/// k with the number in [2^k, 2^(k+1)) of the column's unit; 0 for the number 0.
 #[inline(always)]
-fn timer(record: &RecordHead, number: usize) -> &RecordTimer {
-    let head: *const RecordHead = record;
-    // SAFETY: a record is its head and `timers` timers after it, by the segment's layout.
-    unsafe {
-        &*head
-            .byte_add(size_of::<RecordHead>() + number * size_of::<RecordTimer>())
-            .cast()
-    }
-}
-
-/// k with the value in [2^k, 2^(k+1)) of the timer's unit; 0 for the value 0.
-#[inline(always)]
-fn exponent(number: usize, ticks: u64) -> u32 {
-    let scale = ipath_parameters.scale[number].load(Ordering::Relaxed);
-    let value = ((u128::from(ticks) * u128::from(scale)) >> SCALE_SHIFT) as u64;
+fn exponent(schema: &Schema, column: usize, whole: u64) -> u32 {
+    let scale = schema.column[column % MAX_COLUMNS]
+        .scale
+        .load(Ordering::Relaxed);
+    let value = ((u128::from(whole) * u128::from(scale)) >> SCALE_SHIFT) as u64;
     63 - (value | 1).leading_zeros()
 }
 
@@ -169,16 +267,16 @@ pub const OFTEN: u32 = 64;
 /// overflown by then.
 pub const FULL: u32 = 1 << 15;
 
-/// Whether counting the value may take a histogram of the pool, or change the inline buckets.
+/// Whether counting a value with this exponent may take a histogram of the pool, or change the inline buckets.
 #[inline(always)]
-fn must_grow(timer: &RecordTimer, number: usize, ticks: u64) -> bool {
-    let exponent = exponent(number, ticks);
-    let first = timer.first_bucket.load(Ordering::Relaxed);
+fn column_must_grow(column: &Column, exponent: u32) -> bool {
+    let first = column.first_bucket.load(Ordering::Relaxed);
     let is_inside = (exponent.wrapping_sub(first) as usize) < INLINE_BUCKETS;
-    if is_inside || first >= NO_BUCKET {
+    let is_first = column.min.load(Ordering::Relaxed) == u64::MAX;
+    if is_first || is_inside || first >= NO_BUCKET {
         return false;
     }
-    match timer.histogram.load(Ordering::Relaxed).checked_sub(1) {
+    match column.histogram.load(Ordering::Relaxed).checked_sub(1) {
         Some(index) => {
             let count = &areas::histogram(index).buckets[exponent as usize % 64];
             (count.load(Ordering::Relaxed) + 1).is_multiple_of(u64::from(OFTEN))
@@ -189,52 +287,52 @@ fn must_grow(timer: &RecordTimer, number: usize, ticks: u64) -> bool {
 
 /// Counts a value in one of the inline buckets or in the pool.
 #[inline(always)]
-fn bucket<const GROW: bool>(timer: &RecordTimer, exponent: u32) {
-    let first = timer.first_bucket.load(Ordering::Relaxed);
-    if let Some(count) = timer.buckets.get(exponent.wrapping_sub(first) as usize) {
+fn bucket<const GROW: bool>(column: &Column, exponent: u32) {
+    let first = column.first_bucket.load(Ordering::Relaxed);
+    if let Some(count) = column.buckets.get(exponent.wrapping_sub(first) as usize) {
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     } else if GROW {
-        outside(timer, exponent);
+        outside(column, exponent);
     } else if first < NO_BUCKET {
-        let index = timer.histogram.load(Ordering::Relaxed).wrapping_sub(1);
+        let index = column.histogram.load(Ordering::Relaxed).wrapping_sub(1);
         add(&areas::histogram(index).buckets[exponent as usize % 64], 1);
     }
 }
 
 /// Puts the inline buckets where the first value is, which is slow as a rule: most are below it.
 #[inline(always)]
-fn place(timer: &RecordTimer, exponent: u32) {
+fn place(column: &Column, exponent: u32) {
     const BELOW: u32 = INLINE_BUCKETS as u32 - 2;
     let first = exponent.saturating_sub(BELOW);
-    timer.first_bucket.store(first, Ordering::Relaxed);
+    column.first_bucket.store(first, Ordering::Relaxed);
 }
 
-/// The timer's histogram in the pool. Where the pool is full all values are taken to be in one bucket
+/// A column's histogram in the pool. Where the pool is full all values are taken to be in one bucket
 /// from then on: the sum of the buckets stays the number of calls.
-fn pooled(timer: &RecordTimer) -> Option<&'static Histogram> {
-    let known = timer.histogram.load(Ordering::Relaxed);
+fn pooled(column: &Column) -> Option<&'static Histogram> {
+    let known = column.histogram.load(Ordering::Relaxed);
     if let Some(index) = known.checked_sub(1) {
         return Some(areas::histogram(index));
     }
     let Some(index) = areas::take_histogram() else {
-        let first = timer.first_bucket.load(Ordering::Relaxed) % NO_BUCKET;
-        timer
+        let first = column.first_bucket.load(Ordering::Relaxed) % NO_BUCKET;
+        column
             .first_bucket
             .store(first + NO_BUCKET, Ordering::Relaxed);
         return None;
     };
-    timer.histogram.store(index + 1, Ordering::Relaxed);
+    column.histogram.store(index + 1, Ordering::Relaxed);
     Some(areas::histogram(index))
 }
 
 /// Moves the inline buckets so far that they have one for a value outside them; false where those in use
 /// would not stay among them, or there is a histogram in the pool.
-fn slide(timer: &RecordTimer, exponent: u32) -> bool {
-    let first = timer.first_bucket.load(Ordering::Relaxed);
-    if first >= NO_BUCKET || timer.histogram.load(Ordering::Relaxed) != 0 {
+fn slide(column: &Column, exponent: u32) -> bool {
+    let first = column.first_bucket.load(Ordering::Relaxed);
+    if first >= NO_BUCKET || column.histogram.load(Ordering::Relaxed) != 0 {
         return false;
     }
-    let counts = timer.buckets.each_ref();
+    let counts = column.buckets.each_ref();
     let counts = counts.map(|count| count.load(Ordering::Relaxed));
     let used = || (first..).zip(counts).filter(|&(_, count)| count != 0);
     let lowest = used().next().map_or(exponent, |(at, _)| at.min(exponent));
@@ -244,20 +342,20 @@ fn slide(timer: &RecordTimer, exponent: u32) -> bool {
         return false;
     }
     let new = first.clamp(highest.saturating_sub(LAST), lowest);
-    for (at, count) in (new..).zip(&timer.buckets) {
+    for (at, count) in (new..).zip(&column.buckets) {
         let old = counts.get(at.wrapping_sub(first) as usize);
         count.store(old.copied().unwrap_or(0), Ordering::Relaxed);
     }
-    timer.first_bucket.store(new, Ordering::Relaxed);
+    column.first_bucket.store(new, Ordering::Relaxed);
     true
 }
 
 /// Counts a value outside the inline buckets.
-fn outside(timer: &RecordTimer, exponent: u32) {
-    if slide(timer, exponent) {
-        return bucket::<false>(timer, exponent);
+fn outside(column: &Column, exponent: u32) {
+    if slide(column, exponent) {
+        return bucket::<false>(column, exponent);
     }
-    let Some(pooled) = pooled(timer) else {
+    let Some(pooled) = pooled(column) else {
         return;
     };
     let count = &pooled.buckets[exponent as usize % 64];
@@ -266,13 +364,13 @@ fn outside(timer: &RecordTimer, exponent: u32) {
         .load(Ordering::Relaxed)
         .is_multiple_of(u64::from(OFTEN))
     {
-        center(timer, pooled);
+        center(column, pooled);
     }
 }
 
 /// Makes the inline buckets those that have counted most.
-fn center(timer: &RecordTimer, pooled: &Histogram) {
-    empty(timer);
+fn center(column: &Column, pooled: &Histogram) {
+    empty(column);
     let count = |at: usize| pooled.buckets[at].load(Ordering::Relaxed);
     let sum = |first: usize| (first..first + INLINE_BUCKETS).map(count).sum::<u64>();
     let mut best = 0;
@@ -281,16 +379,16 @@ fn center(timer: &RecordTimer, pooled: &Histogram) {
             best = first;
         }
     }
-    timer.first_bucket.store(best as u32, Ordering::Relaxed);
+    column.first_bucket.store(best as u32, Ordering::Relaxed);
 }
 
 /// Moves what the inline buckets have counted to the pool.
-fn empty(timer: &RecordTimer) {
-    let Some(pooled) = pooled(timer) else {
+fn empty(column: &Column) {
+    let Some(pooled) = pooled(column) else {
         return;
     };
-    let first = timer.first_bucket.load(Ordering::Relaxed) as usize;
-    for (offset, count) in timer.buckets.iter().enumerate() {
+    let first = column.first_bucket.load(Ordering::Relaxed) as usize;
+    for (offset, count) in column.buckets.iter().enumerate() {
         let counted = count.swap(0, Ordering::Relaxed);
         add(&pooled.buckets[(first + offset) % 64], u64::from(counted));
     }
@@ -302,9 +400,9 @@ mod tests {
     use core::sync::atomic::{AtomicU16, AtomicU32};
     use std::vec::Vec;
 
-    /// A timer whose inline buckets from `first` on have counted so many.
-    fn timer(first: u32, counts: [u16; INLINE_BUCKETS]) -> RecordTimer {
-        RecordTimer {
+    /// A column whose inline buckets from `first` on have counted so many.
+    fn column(first: u32, counts: [u16; INLINE_BUCKETS]) -> Column {
+        Column {
             sum: AtomicU64::new(0),
             min: AtomicU64::new(0),
             max: AtomicU64::new(0),
@@ -317,35 +415,35 @@ mod tests {
     }
 
     /// The exponents that have counted something, and how much.
-    fn counted(timer: &RecordTimer) -> Vec<(u32, u16)> {
-        let first = timer.first_bucket.load(Ordering::Relaxed);
-        let counts = timer.buckets.iter().map(|c| c.load(Ordering::Relaxed));
+    fn counted(column: &Column) -> Vec<(u32, u16)> {
+        let first = column.first_bucket.load(Ordering::Relaxed);
+        let counts = column.buckets.iter().map(|c| c.load(Ordering::Relaxed));
         (first..).zip(counts).filter(|&(_, c)| c != 0).collect()
     }
 
     #[test]
     fn inline_buckets_slide_to_a_value_as_far_as_those_in_use_allow() {
-        let above = timer(5, [0, 3, 0, 7, 0, 0, 0, 0]);
+        let above = column(5, [0, 3, 0, 7, 0, 0, 0, 0]);
         outside(&above, 13);
         assert_eq!(counted(&above), [(6, 3), (8, 7), (13, 1)]);
         assert!(!slide(&above, 14));
         assert_eq!(counted(&above), [(6, 3), (8, 7), (13, 1)]);
 
-        let below = timer(5, [0, 0, 0, 0, 0, 0, 2, 0]);
+        let below = column(5, [0, 0, 0, 0, 0, 0, 2, 0]);
         outside(&below, 4);
         assert_eq!(counted(&below), [(4, 1), (11, 2)]);
         assert!(!slide(&below, 3));
 
-        let unused = timer(20, [0; INLINE_BUCKETS]);
+        let unused = column(20, [0; INLINE_BUCKETS]);
         outside(&unused, 0);
         assert_eq!(counted(&unused), [(0, 1)]);
     }
 
     #[test]
     fn inline_buckets_stay_beside_a_histogram_or_where_there_is_none_left() {
-        let beside = timer(5, [1; INLINE_BUCKETS]);
+        let beside = column(5, [1; INLINE_BUCKETS]);
         beside.histogram.store(1, Ordering::Relaxed);
         assert!(!slide(&beside, 4));
-        assert!(!slide(&timer(NO_BUCKET + 5, [0; INLINE_BUCKETS]), 4));
+        assert!(!slide(&column(NO_BUCKET + 5, [0; INLINE_BUCKETS]), 4));
     }
 }

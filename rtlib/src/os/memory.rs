@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::image::OwnMapping;
 
 use super::parameters::{ipath_maps, ipath_parameters};
-use super::sys;
+use super::sys::{self, File};
 
 /// Bytes of the reserve that are in use.
 static RESERVE_USED: AtomicU64 = AtomicU64::new(0);
@@ -14,6 +14,37 @@ static RESERVE_USED: AtomicU64 = AtomicU64::new(0);
 /// not be asked they come from the reserve.
 pub fn map(len: u64) -> Option<u64> {
     let len = len.next_multiple_of(abi::PAGE);
+    list(len, || match sys::may_call() {
+        true => sys::map_anonymous(len),
+        false => take(len),
+    })
+}
+
+/// Maps the first page of a file, for reading. Before it is a page of the runtime's own, by which the command knows what it
+/// takes out.
+pub fn map_page_of(file: &File) -> Option<u64> {
+    let own = map(2 * abi::PAGE)?;
+    let page = own + abi::PAGE;
+    // SAFETY: the page is the runtime's own, and not in use.
+    if unsafe { sys::map_page_of(file, page) } {
+        return Some(page);
+    }
+    // SAFETY: as above.
+    unsafe { unmap(own) };
+    None
+}
+
+/// Gives back what [`map_page_of`] returned.
+///
+/// # Safety
+/// Nothing uses the page any more.
+pub unsafe fn unmap_page_of(page: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { unmap(page - abi::PAGE) };
+}
+
+/// Lists what `map` maps, which has `len` bytes.
+fn list(len: u64, map: impl FnOnce() -> Option<u64>) -> Option<u64> {
     // Its entry is claimed first: memory that is mapped and not listed would stay behind.
     let is_free = |s: &&OwnMapping| {
         s.len.load(Ordering::Relaxed) == 0
@@ -22,11 +53,7 @@ pub fn map(len: u64) -> Option<u64> {
                 .is_ok()
     };
     let mapping = ipath_maps.iter().find(is_free)?;
-    let mapped = match sys::may_call() {
-        true => sys::map_anonymous(len),
-        false => take(len),
-    };
-    match mapped {
+    match map() {
         Some(address) => {
             mapping.address.store(address, Ordering::Release);
             Some(address)

@@ -1,10 +1,12 @@
 //! What the command writes into the image before the first probe fires, and reads from it (`abi::image`).
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use abi::image::{ALIVE, FunctionState, OWN_MAPPINGS, OwnMapping, Parameters};
+use abi::MAX_FUNCTIONS;
+use abi::image::{ALIVE, OWN_MAPPINGS, OwnMapping, Parameters};
+use abi::probe::{CHILDREN_SHIFT, KIND, Kind, Probe};
+use abi::schema::{ColumnRule, MAX_COLUMNS, MAX_SCHEMAS, Schema};
 use abi::segment::AREAS;
-use abi::{MAX_FUNCTIONS, MAX_TIMERS};
 
 /// A page of its own, which `MADV_WIPEONFORK` empties in a forked child.
 #[repr(C, align(4096))]
@@ -30,9 +32,10 @@ pub static ipath_parameters: Parameters = Parameters {
     has_rdfsbase: AtomicU32::new(0),
     // The crate's own tests may.
     system_calls: AtomicU32::new(cfg!(test) as u32),
-    timers: AtomicU32::new(0),
+    reserved: AtomicU32::new(0),
     threads_apart: AtomicU32::new(0),
-    scale: [const { AtomicU64::new(0) }; MAX_TIMERS],
+    scale: AtomicU64::new(0),
+    ticks_per_ns: AtomicU64::new(0),
     root_start: AtomicU64::new(0),
     root_end: AtomicU64::new(0),
     reserve: AtomicU64::new(0),
@@ -40,15 +43,46 @@ pub static ipath_parameters: Parameters = Parameters {
     populated: [const { AtomicU64::new(0) }; AREAS],
 };
 
-/// Which functions are instrumented.
+/// What is done at each probe.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ipath_functions: [FunctionState; MAX_FUNCTIONS] = [const {
-    FunctionState {
+pub static ipath_probes: [Probe; MAX_FUNCTIONS] = [const {
+    Probe {
         generation: AtomicU32::new(0),
-        flags: AtomicU32::new(0),
+        kind: AtomicU8::new(0),
+        schema: AtomicU8::new(0),
+        lending: AtomicU16::new(0),
     }
 }; MAX_FUNCTIONS];
+
+/// What more there is to know of some.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_details: [AtomicU64; MAX_FUNCTIONS] = [const { AtomicU64::new(0) }; MAX_FUNCTIONS];
+
+/// What is read at probes, and what of it is recorded.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_schemas: [Schema; MAX_SCHEMAS] = [const {
+    Schema {
+        sources: AtomicU32::new(0),
+        columns: AtomicU32::new(0),
+        condition: AtomicU64::new(0),
+        bound: AtomicU64::new(0),
+        column: [const {
+            ColumnRule {
+                derived: AtomicU64::new(0),
+                scale: AtomicU64::new(0),
+            }
+        }; MAX_COLUMNS],
+    }
+}; MAX_SCHEMAS];
+
+/// Has the crate's own tests make system calls.
+#[cfg(test)]
+pub fn allow_system_calls() {
+    ipath_parameters.system_calls.store(1, Ordering::Relaxed);
+}
 
 /// What the runtime has mapped, for the command to unmap.
 #[unsafe(no_mangle)]
@@ -71,20 +105,50 @@ pub fn is_alive() -> bool {
     ipath_alive.0.load(Ordering::Relaxed) == ALIVE
 }
 
-/// What the command has set of a function.
+/// A row of the probe table.
 #[inline(always)]
-fn function(id: u32) -> &'static FunctionState {
-    &ipath_functions[id as usize % MAX_FUNCTIONS]
+fn probe(id: u32) -> &'static Probe {
+    &ipath_probes[id as usize % MAX_FUNCTIONS]
 }
 
 /// A function's generation: 0 while it is not instrumented.
 #[inline(always)]
 pub fn generation(id: u32) -> u32 {
-    function(id).generation.load(Ordering::Relaxed)
+    probe(id).generation.load(Ordering::Relaxed)
 }
 
-/// A function's flags: [`abi::image::FUNCTION_EXITS`] and so on.
+/// What a probe is for.
 #[inline(always)]
-pub fn flags(id: u32) -> u32 {
-    function(id).flags.load(Ordering::Relaxed)
+pub fn kind(id: u32) -> Kind {
+    Kind::of(probe(id).kind.load(Ordering::Relaxed) & KIND).unwrap_or(Kind::Entry)
+}
+
+/// Where children may come of a function: [`abi::probe::Children`].
+#[inline(always)]
+pub fn children(id: u32) -> u8 {
+    probe(id).kind.load(Ordering::Relaxed) >> CHILDREN_SHIFT
+}
+
+/// Which schema a function is measured by.
+#[inline(always)]
+pub fn schema_of(id: u32) -> u8 {
+    probe(id).schema.load(Ordering::Relaxed)
+}
+
+/// A function's [`abi::probe::LENDING`], with [`abi::probe::LENDS`].
+#[inline(always)]
+pub fn lending(id: u32) -> u16 {
+    probe(id).lending.load(Ordering::Relaxed)
+}
+
+/// What more there is to know of a probe.
+#[inline(always)]
+pub fn detail(id: u32) -> u64 {
+    ipath_details[id as usize % MAX_FUNCTIONS].load(Ordering::Relaxed)
+}
+
+/// A schema.
+#[inline(always)]
+pub fn schema(number: u8) -> &'static Schema {
+    &ipath_schemas[usize::from(number)]
 }

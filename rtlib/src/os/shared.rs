@@ -136,7 +136,7 @@ pub fn take_turn(area: usize, used: &AtomicU64, done: &AtomicU64, stride: u64) -
 }
 
 /// Sees to it that the first `bytes` of an area are backed by memory.
-fn populate(area: usize, bytes: u64) -> Option<()> {
+pub fn populate(area: usize, bytes: u64) -> Option<()> {
     let mark = &POPULATED[area];
     let from = mark.load(Ordering::Acquire);
     if bytes <= from {

@@ -253,30 +253,89 @@ pub fn is_mapped(start: u64, end: u64) -> bool {
     unsafe { syscall(number::MSYNC, arguments) != ENOMEM }
 }
 
+/// CPU time of the calling thread, ns.
+pub fn thread_cpu_time(time: &mut [u64; 2]) -> Option<u64> {
+    const THREAD_CPUTIME: u64 = 3;
+    const NS: u64 = 1_000_000_000;
+    if !may_call() {
+        return None;
+    }
+    let arguments = [THREAD_CPUTIME, time.as_mut_ptr() as u64, 0, 0, 0, 0];
+    // SAFETY: the words are ours to write.
+    checked(unsafe { syscall(number::CLOCK_GETTIME, arguments) })?;
+    Some(time[0] * NS + time[1])
+}
+
+/// A `struct rusage` of the calling thread.
+pub fn thread_usage(usage: &mut [u64; 18]) -> Option<()> {
+    const THREAD: u64 = 1;
+    if !may_call() {
+        return None;
+    }
+    let arguments = [THREAD, usage.as_mut_ptr() as u64, 0, 0, 0, 0];
+    // SAFETY: the words are ours to write, as many as the structure has.
+    checked(unsafe { syscall(number::GETRUSAGE, arguments) }).map(drop)
+}
+
+/// A perf event of the calling thread's own; `attributes` begin with a `struct perf_event_attr`.
+pub fn own_event(attributes: &'static [u64]) -> Option<File> {
+    const SELF: u64 = 0;
+    const ANY_CPU: u64 = u64::MAX;
+    const NO_GROUP: u64 = u64::MAX;
+    const CLOEXEC: u64 = 8;
+    if !may_call() {
+        return None;
+    }
+    let at = attributes.as_ptr() as u64;
+    let arguments = [at, SELF, ANY_CPU, NO_GROUP, CLOEXEC, 0];
+    // SAFETY: the attributes tell their size themselves, and stay.
+    checked(unsafe { syscall(number::PERF_EVENT_OPEN, arguments) }).map(File::out_of_the_way)
+}
+
+/// Maps the first page of a file, which may be read, in the place of another page.
+///
+/// # Safety
+/// That page is the runtime's own, and not in use.
+pub unsafe fn map_page_of(file: &File, page: u64) -> bool {
+    const READ: u64 = 1;
+    const SHARED_FIXED: u64 = 0x01 | 0x10;
+    let arguments = [page, abi::PAGE, READ, SHARED_FIXED, file.0, 0];
+    // SAFETY: the caller's promise.
+    checked(unsafe { syscall(number::MMAP, arguments) }).is_some()
+}
+
 /// A file open for reading, closed when dropped.
 pub struct File(u64);
 
 impl File {
-    /// Opens the file named by a C string. Its number is not for long the lowest that is free, which the program may
-    /// count on for a file of its own, nor one that it is likely to get if it closes all that it does not know: other
-    /// threads of its go on meanwhile.
+    /// Opens the file named by a C string.
     pub fn open(path: &core::ffi::CStr) -> Option<Self> {
         const RDONLY_CLOEXEC: u64 = 0o2_000_000;
+        if !may_call() {
+            return None;
+        }
+        let arguments = [path.as_ptr() as u64, RDONLY_CLOEXEC, 0, 0, 0, 0];
+        // SAFETY: the path ends with a zero byte.
+        checked(unsafe { syscall(number::OPEN, arguments) }).map(Self::out_of_the_way)
+    }
+
+    /// A file with this descriptor. Its number is not for long the lowest that is free, which the program may
+    /// count on for a file of its own, nor one that it is likely to get if it closes all that it does not know: other
+    /// threads of its go on meanwhile.
+    fn out_of_the_way(descriptor: u64) -> Self {
         const DUPFD_CLOEXEC: u64 = 1030;
         /// Of the 64 that every process has room for (NR_OPEN_DEFAULT, include/linux/fdtable.h): for more the kernel
         /// has threads wait that share them.
         const HIGH: u64 = 56;
-        let arguments = [path.as_ptr() as u64, RDONLY_CLOEXEC, 0, 0, 0, 0];
-        // SAFETY: the path ends with a zero byte.
-        let low = checked(unsafe { syscall(number::OPEN, arguments) }).map(Self)?;
+        let low = Self(descriptor);
         if low.0 >= HIGH {
-            return Some(low);
+            return low;
         }
         let arguments = [low.0, DUPFD_CLOEXEC, HIGH, 0, 0, 0];
         // SAFETY: takes no pointer.
         match checked(unsafe { syscall(number::FCNTL, arguments) }) {
-            Some(high) => Some(Self(high)),
-            None => Some(low),
+            Some(high) => Self(high),
+            None => low,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering;
 
-use abi::image::{FUNCTION_END, FUNCTION_JUMP};
+use abi::probe::Kind;
 
 use super::next::FIRST_ARGUMENT;
 use crate::arch::thread_pointer::pointer_guard;
@@ -17,16 +17,16 @@ use crate::os::parameters::ipath_parameters;
 use crate::thread::Thread;
 use crate::walk::{Frame, Stack};
 
-/// Closes, as unwound, what a reaper with these flags tells has been left; `None` where that is not to
+/// Closes, as unwound, what a probe of this kind tells has been left; `None` where that is not to
 /// be found out. Runs on the private stack, with signals blocked.
 ///
 /// # Safety
 /// The thread is the caller's, marked busy, its callee-saved registers stored; `slot` is the address of
 /// the return address of the reaper's call, and what the stub has pushed is below it.
-pub unsafe fn reap(thread: *mut Thread, flags: u32, slot: u64) -> Option<()> {
+pub unsafe fn reap(thread: *mut Thread, kind: Kind, slot: u64) -> Option<()> {
     // SAFETY: the caller's promise.
     unsafe {
-        let is_jump = flags & FUNCTION_JUMP != 0;
+        let is_jump = kind == Kind::Jump;
         let frame = if is_jump {
             of_jump(*((slot - FIRST_ARGUMENT) as *const u64))?
         } else {
@@ -49,7 +49,7 @@ pub unsafe fn reap(thread: *mut Thread, flags: u32, slot: u64) -> Option<()> {
         // The return address of a call that the frame makes stands right below its stack pointer.
         let deepest = lent(sp - 8);
         closing::close_left_behind(calls, stack, deepest);
-        if flags & FUNCTION_END != 0 {
+        if kind == Kind::End {
             closing::close_within(calls, stack, memory);
         }
         if ipath_parameters.depth.load(Ordering::Relaxed) != 0 {

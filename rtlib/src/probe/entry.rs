@@ -3,18 +3,20 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use abi::image::{FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_LOADS, FUNCTION_MOVES, FUNCTION_REAPER};
+use abi::probe::{Children, Kind};
 use abi::segment::RecordHead;
 
-use super::next::{AGAIN, DONE, FOUND};
+use super::next::{AGAIN, DONE, FOUND, VECTORS};
 use super::{busy, ending, forks, moves};
-use crate::calls::{closing, coroutines, list};
+use crate::calls::activation::Activation;
+use crate::calls::cost::{Entered, Meter, Values};
+use crate::calls::{closing, coroutines, cost, list};
 use crate::code;
 use crate::code::modules::MODULES;
 use crate::code::{epoch, return_address};
-use crate::ledger::record;
 use crate::os::parameters::{self, ipath_parameters, is_alive};
 use crate::os::shared;
+use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
 use crate::walk::Walk;
 use crate::walk::memo::InEpoch;
@@ -40,7 +42,7 @@ pub unsafe extern "C" fn ipath_remember_walk(
             Ok(thread) => thread,
             Err(next) => return next,
         };
-        let is_special = parameters::flags(function) & (FUNCTION_REAPER | FUNCTION_FORKS) != 0;
+        let is_special = !parameters::kind(function).is_measured() || has_children(function);
         let is_known = thread::is_same(thread) && (*thread).walker.stack.holds(slot);
         if has_tried || is_special || !is_known {
             return thread;
@@ -115,18 +117,18 @@ unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
     if !is_alive() || parameters::generation(function) == 0 {
         return Err(DONE);
     }
-    let flags = parameters::flags(function);
-    let is_reaper = flags & FUNCTION_REAPER != 0;
-    let moves = flags & FUNCTION_MOVES != 0;
-    let forks = flags & FUNCTION_FORKS != 0;
+    let kind = parameters::kind(function);
+    let is_reaper = !kind.is_measured();
+    let moves = kind == Kind::Moves;
+    let forks = has_children(function);
     // It concerns other threads, too, or later calls.
-    let is_for_all = moves || forks || flags & FUNCTION_LOADS != 0;
+    let is_for_all = moves || forks || kind == Kind::Loads;
     // SAFETY: the stub's promise, of a call of `copystack`.
     if moves && !unsafe { moves::is_known(slot) } {
         return Err(DONE);
     }
     // SAFETY: the stub's promise.
-    if forks && is_reaper && !unsafe { forks::shares(flags, slot) } {
+    if forks && is_reaper && !unsafe { forks::shares(function, slot) } {
         return Err(DONE);
     }
     let thread = thread::current();
@@ -235,23 +237,91 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         if !thread::is_same(thread) {
             thread::renew(thread);
         }
-        let flags = parameters::flags(function);
-        if flags & FUNCTION_MOVES != 0 {
-            moves::begin(thread, function, slot);
-        } else if flags & FUNCTION_LOADS != 0 {
-            MODULES.refresh();
-        } else if flags & FUNCTION_REAPER != 0 {
+        let kind = parameters::kind(function);
+        match kind {
+            Kind::Moves => moves::begin(thread, function, slot),
+            Kind::Loads => MODULES.refresh(),
             // What it cannot tell is found at a later call.
-            let _ = ending::reap(thread, flags, slot);
-        } else {
-            if record_slowly(thread, function, slot, flags & FUNCTION_EXITS != 0).is_none() {
-                (*thread).ledger.count_missed();
+            kind if kind.ends_calls() => drop(ending::reap(thread, kind, slot)),
+            kind if kind.is_measured() => {
+                let has_exits = kind == Kind::Call;
+                if record_slowly(thread, function, slot, has_exits).is_none() {
+                    (*thread).ledger.count_missed();
+                }
+                if has_children(function) && forks::shares(function, slot) {
+                    busy::expect_child_after(thread);
+                }
             }
-            if flags & FUNCTION_FORKS != 0 && forks::shares(flags, slot) {
-                busy::expect_child_after(thread);
-            }
+            _ => {}
         }
     }
+}
+
+/// Whether a child that shares the process's memory may come of a function.
+#[inline(always)]
+fn has_children(function: u32) -> bool {
+    parameters::children(function) != Children::Never as u8
+}
+
+/// Counts a call whose walk the stub has found, and measures what its schema says beside the clock, or drops it. What to do
+/// next: the slow way where the record takes more memory. `activation` is that of the call, or null where none is wanted.
+///
+/// # Safety
+/// Called by the entry stub, which has put the activation on top of the list and no count into the record.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_enter(
+    thread: *mut Thread,
+    function: u64,
+    slot: u64,
+    activation: *mut Activation,
+    record: *const RecordHead,
+) -> *mut Thread {
+    let values = Values {
+        slot,
+        vectors: REGISTERS,
+    };
+    // SAFETY: the stub's promise; the thread is marked busy.
+    unsafe {
+        let meter = &mut (*thread).meter;
+        let entered = match list::is_at_home(&raw const (*thread).calls) {
+            true => ipath_enter_at_home(
+                meter,
+                activation,
+                function as u32,
+                record,
+                &raw const values,
+            ),
+            false => Entered::Later,
+        };
+        let is_dropped = matches!(entered, Entered::Later | Entered::Not);
+        if is_dropped && !activation.is_null() {
+            list::pop(&raw mut (*thread).calls, activation);
+        }
+        if entered == Entered::Later {
+            return thread;
+        }
+        busy::end(thread);
+        DONE
+    }
+}
+
+/// The same where there is more room on the stack. It is exported for a test to know where that begins.
+///
+/// # Safety
+/// As for [`cost::enter`].
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+#[inline(never)]
+unsafe extern "C" fn ipath_enter_at_home(
+    meter: *mut Meter,
+    activation: *mut Activation,
+    function: u32,
+    record: *const RecordHead,
+    values: *const Values,
+) -> Entered {
+    // SAFETY: the caller's promise.
+    unsafe { cost::enter::<false>(&mut *meter, activation, function, &*record, &*values) }
 }
 
 unsafe fn record_slowly(
@@ -275,8 +345,13 @@ unsafe fn record_slowly(
         walker.fold(function, &mut walk);
         let path = walker.path(function, &walk);
         let known = ledger.find_or_make(&path)?;
+        let meter = &mut (*thread).meter;
+        let values = Values {
+            slot,
+            vectors: (*thread).private_stack - VECTORS,
+        };
         if !has_exits {
-            record::enter(known);
+            cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
             return Some(());
         }
         if walk.is_whole {
@@ -288,7 +363,11 @@ unsafe fn record_slowly(
         closing::close_left_behind(calls, walk.stack, slot);
         let has_room = list::has_room(calls);
         if has_room {
-            list::push(calls, function, slot, walk.stack, known);
+            let new = list::push(calls, function, slot, walk.stack, known);
+            let entered = cost::enter::<true>(meter, new, function, known, &values);
+            if entered == Entered::Not {
+                list::pop(calls, new);
+            }
         }
         list::unlock(calls);
         has_room.then_some(())

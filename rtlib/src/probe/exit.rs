@@ -2,16 +2,17 @@
 
 use core::ptr;
 
-use abi::image::FUNCTION_MOVES;
+use abi::probe::Kind;
 
-use super::next::{AGAIN, DONE};
+use super::next::{AGAIN, DONE, VECTORS};
 use super::{busy, moves};
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, lent};
+use crate::calls::cost::Meter;
 use crate::calls::{closing, coroutines, list, moving};
 use crate::code;
-use crate::ledger::record;
 use crate::os::parameters::{self, is_alive};
+use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
 use crate::walk::Frame;
 
@@ -23,6 +24,15 @@ trait Leaving {
     const BY_TAIL_CALL: bool = false;
     /// Whether the callee may end the activation.
     const LENDS: bool = false;
+
+    /// The slot of a call that has a return value now; 0 where there is none yet.
+    #[inline(always)]
+    fn returning(slot: u64) -> u64 {
+        match Self::BY_TAIL_CALL {
+            true => 0,
+            false => slot,
+        }
+    }
 }
 
 struct Return;
@@ -144,7 +154,9 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
         if moves {
             return thread;
         }
-        if !thread::is_same(thread) || !end_innermost::<L>(calls, function, slot, now) {
+        let meter = &mut (*thread).meter;
+        meter.begin(now, L::returning(slot), REGISTERS);
+        if !thread::is_same(thread) || !end_innermost::<L>(calls, meter, function, slot) {
             (*thread).now = now;
             return thread;
         }
@@ -155,15 +167,20 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
 
 /// Ends the innermost activations with this slot; false where one is left, or which they are is not so clear.
 #[inline(always)]
-unsafe fn end_innermost<L: Leaving>(calls: *mut Calls, function: u32, slot: u64, now: u64) -> bool {
+unsafe fn end_innermost<L: Leaving>(
+    calls: *mut Calls,
+    meter: &mut Meter,
+    function: u32,
+    slot: u64,
+) -> bool {
     // SAFETY: the list is the caller's.
     unsafe {
-        let end = |top: *mut Activation| {
-            let close = match L::BY_TAIL_CALL {
-                true => record::try_close::<true>,
-                false => record::try_close::<false>,
-            };
-            list::end(calls, top, (*top).prev, now, close)
+        let mut end = |top: *mut Activation| {
+            let caller = (*top).prev;
+            match L::BY_TAIL_CALL {
+                true => list::end::<false, true>(calls, top, caller, meter),
+                false => list::end::<false, false>(calls, top, caller, meter),
+            }
         };
         let top = (*calls).top;
         if L::IS_MEASURED {
@@ -194,7 +211,7 @@ unsafe fn end_innermost<L: Leaving>(calls: *mut Calls, function: u32, slot: u64,
 /// Whether a function is one that moves stacks.
 #[inline(always)]
 fn moves(function: u32) -> bool {
-    parameters::flags(function) & FUNCTION_MOVES != 0
+    parameters::kind(function) == Kind::Moves
 }
 
 /// Makes a thread known that comes out of a call which another one may have begun, or it itself before it had a control
@@ -221,6 +238,10 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
         if !thread::is_same(thread) {
             thread::renew(thread);
         }
+        let vectors = (*thread).private_stack - VECTORS;
+        (*thread)
+            .meter
+            .begin((*thread).now, L::returning(slot), vectors);
         let calls = &raw mut (*thread).calls;
         list::lock_own(calls);
         let mut found = ptr::null_mut();
@@ -273,14 +294,11 @@ unsafe fn end<L: Leaving>(thread: *mut Thread, activation: *mut Activation) {
         let calls = &raw mut (*thread).calls;
         let caller = list::enclosing(calls, activation);
         let top = list::raise(calls, activation);
-        let close = |record: &_, ticks, nested, outermost| {
-            match L::BY_TAIL_CALL {
-                true => record::close::<true>(record, ticks, nested, outermost),
-                false => record::close::<false>(record, ticks, nested, outermost),
-            }
-            true
+        let meter = &mut (*thread).meter;
+        match L::BY_TAIL_CALL {
+            true => list::end::<true, true>(calls, top, caller, meter),
+            false => list::end::<true, false>(calls, top, caller, meter),
         };
-        list::end(calls, top, caller, (*thread).now, close);
     }
 }
 

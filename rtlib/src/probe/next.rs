@@ -12,6 +12,8 @@ pub const DONE: *mut Thread = ptr::without_provenance_mut(1);
 /// Added to a thread: record the call as its walker's `found` tells.
 pub const FOUND: usize = 2;
 
+/// Bytes below the top of a thread's private stack where the slow path has stored xmm0 and those after it.
+pub const VECTORS: u64 = 256;
 /// Bytes below a call's slot where the stub has stored rdi, the first argument of C's functions.
 pub const FIRST_ARGUMENT: u64 = 48;
 /// The same of rdx, the third.

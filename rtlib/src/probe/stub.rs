@@ -10,29 +10,28 @@
 use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
 
-use abi::image::{
-    ALIVE, FUNCTION_EXITS, FUNCTION_FORKS, FUNCTION_LENDS, FUNCTION_REAPER, FunctionState, LENDING,
-    Parameters,
-};
+use abi::image::{ALIVE, Parameters};
+use abi::probe::{Kind, LENDING, LENDS, Probe};
+use abi::schema::SCHEMA_WALL;
 use abi::segment::{
-    AREA_HISTOGRAMS, Area, Header, Histogram, INLINE_BUCKETS, RecordHead, RecordTimer,
+    AREA_HISTOGRAMS, Area, Column, Header, Histogram, INLINE_BUCKETS, Record, RecordHead,
 };
 
-use super::entry::{ipath_remember_walk, ipath_slow_entry, ipath_verify_walk};
+use super::entry::{ipath_enter, ipath_remember_walk, ipath_slow_entry, ipath_verify_walk};
 use super::exit::{
     ipath_fast_ender, ipath_fast_ender_tail, ipath_fast_exit, ipath_fast_lend,
     ipath_fast_tail_exit, ipath_slow_ender, ipath_slow_ender_tail, ipath_slow_exit,
     ipath_slow_lend, ipath_slow_tail_exit,
 };
-use super::next::{FIRST_ARGUMENT, FOUND, THIRD_ARGUMENT};
+use super::next::{FIRST_ARGUMENT, FOUND, THIRD_ARGUMENT, VECTORS};
 use super::quick::{self, SLOT};
 use crate::calls::Calls;
-use crate::calls::activation::{Activation, MOST_LENT};
+use crate::calls::activation::{Activation, MOST_LENT, NUMBER_SHIFT};
 use crate::code::coroutines::ipath_coroutines;
 use crate::code::epoch::ipath_epoch;
 use crate::ledger::record;
 use crate::os::hash;
-use crate::os::parameters::{ipath_alive, ipath_functions, ipath_parameters};
+use crate::os::parameters::{ipath_alive, ipath_parameters, ipath_probes};
 use crate::thread::Thread;
 use crate::thread::registry::{self, REGISTRY};
 use crate::walk::memo::{self, Entry, Memo, Run};
@@ -52,10 +51,10 @@ const DIRECTION: u32 = 1 << 10;
 /// the four last bytes of the hook's `mov eax, ID`, and the call has six.
 const ID: usize = 10;
 
-/// Offset of a field of a record's first timer.
+/// Offset of a field of a record's first column.
 macro_rules! timer {
     ($field:ident) => {
-        size_of::<RecordHead>() + offset_of!(RecordTimer, $field)
+        offset_of!(Record, first) + offset_of!(Column, $field)
     };
 }
 
@@ -78,6 +77,44 @@ macro_rules! save {
     };
 }
 
+/// Saves what compiled code takes besides: two registers, and the direction flag, which it wants to be clear.
+macro_rules! prepare {
+    () => {
+        "
+    push r10
+    pushfq
+    pop r10
+    cld
+    and r10d, {direction}
+    shl r10d, {to_bit_30}
+    or [rsp + 8], r10d                 // the direction flag as it was
+    push r11
+        "
+    };
+}
+
+/// Counts a call as its record's schema says, that of the thread rcx with the activation r8, or none, and the record rdx.
+macro_rules! enter {
+    () => {
+        concat!(
+            "
+37:
+            ",
+            prepare!(),
+            "
+    mov rdi, rcx
+    mov rcx, r8
+    mov r8, rdx
+    lea rdx, [rsp + {pushed}]          // the slot
+    call {enter}
+    cmp rax, 1
+    jbe 4b                             // done
+    jmp 2f                             // a thread: the slow way
+            "
+        )
+    };
+}
+
 /// What the hand-written way has left over goes on in compiled code, which takes two registers more and a clear direction
 /// flag. Of what the flags are in, the highest bit tells that it has been asked before, and the next the direction flag.
 macro_rules! compiled {
@@ -87,15 +124,8 @@ macro_rules! compiled {
     bts dword ptr [rsp], 31            // asked before?
     sbb ecx, ecx
     neg ecx                            // the fourth argument
-    push r10
-    pushfq
-    pop r10
-    cld
-    and r10d, {direction}
-    shl r10d, {to_bit_30}
-    or [rsp + 8], r10d                 // the direction flag as it was
-    push r11
             ",
+            prepare!(),
             $third,
             "
     mov edi, esi                       // the function id
@@ -184,7 +214,7 @@ macro_rules! slow {
     mov rax, [rbx + {saved_rsp}]
     mov rax, [rax + {way_back} + 16]
     mov r13d, [rax - {id}]             // the function id
-    sub rsp, 256                       // vector registers, which compiled code may use from here on
+    sub rsp, {vectors}                 // vector registers, which compiled code may use from here on
     movups [rsp], xmm0
     movups [rsp + 16], xmm1
     movups [rsp + 32], xmm2
@@ -270,6 +300,7 @@ macro_rules! stub {
             rbp = const offset_of!(Thread, saved) + offset_of!(Saved, rbp),
             r12 = const offset_of!(Thread, saved) + offset_of!(Saved, r12_15),
             saved_rsp = const offset_of!(Thread, saved_rsp),
+            vectors = const VECTORS,
             private_stack = const offset_of!(Thread, private_stack),
             signal_mask = const offset_of!(Thread, signal_mask),
             block_signals = sym block_signals,
@@ -287,7 +318,7 @@ macro_rules! stub {
             busy_after = const offset_of!(Thread, busy_after),
             tid_from_fs = const offset_of!(Thread, tid_from_fs),
             tid = const offset_of!(Thread, tid),
-            functions = sym ipath_functions,
+            probes = sym ipath_probes,
             // The innermost activation, and its function.
             top = const offset_of!(Thread, calls) + offset_of!(Calls, top),
             at = const offset_of!(Activation, slot),
@@ -298,7 +329,9 @@ macro_rules! stub {
             generation = const offset_of!(Activation, generation),
             outermost = const offset_of!(Activation, outermost),
             start = const offset_of!(Activation, start),
-            flags = const offset_of!(FunctionState, flags),
+            kind = const offset_of!(Probe, kind),
+            schema = const offset_of!(RecordHead, schema),
+            wall = const SCHEMA_WALL,
             coroutines = sym ipath_coroutines,
             $($operand = $kind $value,)*
             );
@@ -314,12 +347,12 @@ macro_rules! entry_stub {
             $before,
             quick::entry::entry!(),
             "mov rdx, rbp",
-            "jmp 27b",
+            concat!("jmp 27b", enter!()),
             ipath_remember_walk,
             ipath_slow_entry,
     {
-        is_special = const FUNCTION_REAPER | FUNCTION_FORKS,
-        has_exits = const FUNCTION_EXITS,
+        enter = sym ipath_enter,
+        call = const Kind::Call as u8,
         low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
         high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
         quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
@@ -388,9 +421,8 @@ macro_rules! exit_stub {
         prev = const offset_of!(Activation, prev),
         // What has been lent.
         lent = const offset_of!(Activation, lent),
-        lending = const LENDING,
+        lending = const (LENDING as u32) << NUMBER_SHIFT,
         // The record.
-        timers = const offset_of!(Parameters, timers),
         scale = const offset_of!(Parameters, scale),
         sequence = const offset_of!(RecordHead, sequence),
         closed = const offset_of!(RecordHead, closed),
@@ -457,7 +489,7 @@ exit_stub!(
     ipath_fast_lend,
     ipath_slow_lend,
     {
-        lends = const FUNCTION_LENDS,
+        lends = const (LENDS as u32) << NUMBER_SHIFT,
         most_lent = const MOST_LENT,
         tail = const offset_of!(RecordHead, tail),
     }

@@ -2,6 +2,7 @@
 
 use core::mem::size_of;
 
+use crate::calls::cost::Meter;
 use crate::calls::{self, Calls};
 use crate::ledger::{self, Ledger};
 use crate::os::memory;
@@ -48,6 +49,8 @@ pub struct Thread {
     pub(super) listed_before: *mut Thread,
     /// What `busy` is to be after the slow path: 0 as a rule.
     pub busy_after: u64,
+    /// What it measures its calls with.
+    pub meter: Meter,
 }
 
 /// What no thread has as its id.
@@ -102,6 +105,7 @@ pub unsafe fn renew(thread: *mut Thread) {
         calls::coroutines::renew(&raw mut (*thread).calls);
         (*thread).walker.renew(owner.kernel_tid == owner.process);
         (*thread).ledger.renew(owner.tid, owner.kernel_tid);
+        (*thread).meter.renew();
         (&raw mut (*thread).tid).write_volatile(owner.tid);
     }
 }

@@ -1,62 +1,73 @@
 use std::sync::atomic::Ordering::Relaxed;
 
-use abi::segment::{INLINE_BUCKETS, RecordTimer};
+use abi::segment::{Column, INLINE_BUCKETS};
 
 use super::*;
+use crate::metric::Metric;
 use crate::process::{Pid, Process};
-use crate::segment::Shape;
+use crate::segment::{MetricDoc, Shape};
+
+/// Timers that each call has.
+const TIMERS: [Metric; 2] = [Metric::Wall, Metric::Cycles];
 
 /// A segment with one record of `timers` timers, which have counted `closed` calls.
-fn segment(start_time: u64, timers: usize, closed: u64) -> Segment {
+fn segment(start_time: u64, timers: usize, closed: u64) -> (Segment, Document) {
     let process = Process {
         pid: Pid(std::process::id() as i32),
         start_time,
     };
     let shape = Shape {
         max_paths: 10,
-        timers,
+        columns: timers,
     };
+    let mut document = Document {
+        metrics: vec![MetricDoc::default()],
+        ..Document::default()
+    };
+    let schema = document.measure(&TIMERS[..timers], 1).expect("room");
     let (segment, _) = Segment::create(&process, &shape).expect("created");
     segment.remove_name();
     segment.header().records_used.store(1, Relaxed);
     let head = segment.record(0).expect("there");
     head.path.store(10, Relaxed);
+    head.schema.store(schema.into(), Relaxed);
     head.entered.store(closed + 2, Relaxed);
     head.closed.store(closed, Relaxed);
     for number in 0..timers {
-        let timer = segment.record_timer(0, number).expect("there");
+        let timer = segment.column(0, number).expect("there");
         timer.buckets[3].store(closed as u16, Relaxed);
         timer.sum.store(closed * 8, Relaxed);
     }
-    segment
+    (segment, document)
 }
 
-fn timer(segment: &Segment, number: usize) -> &RecordTimer {
-    segment.record_timer(0, number).expect("there")
+fn timer(segment: &Segment, number: usize) -> &Column {
+    segment.column(0, number).expect("there")
 }
 
 /// The record as it is read: closed, open, and what each histogram holds.
-fn read(segment: &Segment) -> (u64, u64, Vec<u64>) {
-    let mut all = read_all(segment);
+fn read((segment, document): &(Segment, Document)) -> (u64, u64, Vec<u64>) {
+    let mut all = read_all(segment, document);
     let raw = all.pop().expect("one");
-    let held = raw.timers.iter().map(RawTimer::held).collect();
+    let held = raw.metrics.iter().map(|m| m.positive.held()).collect();
     (raw.closed, raw.open(), held)
 }
 
 #[test]
 fn a_writer_that_stands_still_leaves_no_histogram_of_other_calls() {
     for timers in 1..=2 {
-        let segment = segment(800 + timers as u64, timers, 5);
-        assert_eq!(read(&segment), (5, 2, vec![5; timers]));
+        let both = segment(800 + timers as u64, timers, 5);
+        assert_eq!(read(&both), (5, 2, vec![5; timers]));
+        let segment = &both.0;
         let head = segment.record(0).expect("there");
         head.sequence.store(7, Relaxed);
         // The quick way counts the bucket first, the compiled one the call.
-        timer(&segment, 0).buckets[4].store(1, Relaxed);
-        let (closed, open, held) = read(&segment);
+        timer(segment, 0).buckets[4].store(1, Relaxed);
+        let (closed, open, held) = read(&both);
         assert_eq!(held, vec![closed; timers]);
         assert_eq!(closed + open, 7, "a call is open or closed");
         head.closed.store(6, Relaxed);
-        let (closed, open, held) = read(&segment);
+        let (closed, open, held) = read(&both);
         assert_eq!(held, vec![closed; timers]);
         assert_eq!(closed + open, 7);
     }
@@ -64,24 +75,26 @@ fn a_writer_that_stands_still_leaves_no_histogram_of_other_calls() {
 
 #[test]
 fn buckets_that_are_being_moved_are_not_missed() {
-    let segment = segment(810, 1, 1000);
+    let both = segment(810, 1, 1000);
+    let segment = &both.0;
     segment.record(0).expect("there").sequence.store(1, Relaxed);
-    timer(&segment, 0).buckets[3].store(0, Relaxed);
-    timer(&segment, 0).buckets[4].store(20, Relaxed);
-    assert_eq!(read(&segment), (1000, 2, vec![1000]));
-    timer(&segment, 0).buckets[4].store(0, Relaxed);
-    assert_eq!(read(&segment), (1000, 2, vec![1000]));
+    timer(segment, 0).buckets[3].store(0, Relaxed);
+    timer(segment, 0).buckets[4].store(20, Relaxed);
+    assert_eq!(read(&both), (1000, 2, vec![1000]));
+    timer(segment, 0).buckets[4].store(0, Relaxed);
+    assert_eq!(read(&both), (1000, 2, vec![1000]));
     for bucket in 0..INLINE_BUCKETS {
-        timer(&segment, 0).buckets[bucket].store(400, Relaxed);
+        timer(segment, 0).buckets[bucket].store(400, Relaxed);
     }
-    assert_eq!(read(&segment), (1000, 2, vec![1000]));
+    assert_eq!(read(&both), (1000, 2, vec![1000]));
 }
 
 #[test]
 fn a_number_left_odd_by_a_jump_does_not_matter() {
-    let segment = segment(820, 1, 5);
+    let both = segment(820, 1, 5);
+    let segment = &both.0;
     segment.record(0).expect("there").sequence.store(8, Relaxed);
-    timer(&segment, 0).buckets[4].store(1, Relaxed);
-    let (closed, _, held) = read(&segment);
+    timer(segment, 0).buckets[4].store(1, Relaxed);
+    let (closed, _, held) = read(&both);
     assert_eq!(held, [closed]);
 }

@@ -10,3 +10,4 @@ pub mod register;
 pub mod signal_frame;
 pub mod system_call;
 pub mod thread_pointer;
+pub mod vector;

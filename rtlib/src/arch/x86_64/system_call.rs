@@ -16,13 +16,16 @@ pub mod number {
     pub const RT_SIGPROCMASK: u64 = 14;
     pub const GETPID: u64 = 39;
     pub const FCNTL: u64 = 72;
+    pub const GETRUSAGE: u64 = 98;
     pub const SIGALTSTACK: u64 = 131;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETTID: u64 = 186;
     pub const FUTEX: u64 = 202;
     pub const PROCESS_VM_READV: u64 = 310;
     pub const MSYNC: u64 = 26;
+    pub const CLOCK_GETTIME: u64 = 228;
     pub const TGKILL: u64 = 234;
+    pub const PERF_EVENT_OPEN: u64 = 298;
 }
 
 /// Makes a system call; errors come back as -errno.

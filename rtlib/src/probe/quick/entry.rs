@@ -6,11 +6,11 @@ macro_rules! entry {
         concat!(
             $crate::probe::quick::thread::alive!(),
             "
-    lea rdi, [rip + {functions}]
+    lea rdi, [rip + {probes}]
     cmp dword ptr [rdi + 8*rsi], 0     // is the function in? Its generation is 0 else.
     je 5f
-    test byte ptr [rdi + 8*rsi + {flags}], {is_special} // more than measured
-    jnz 6f
+    cmp byte ptr [rdi + 8*rsi + {kind}], {call} // more than measured, or something else
+    ja 6f
             ",
             $crate::probe::quick::thread::find_thread!(),
             $crate::probe::quick::thread::mark!(),
@@ -70,11 +70,14 @@ macro_rules! entry {
 
     // All are equal: rax is the run.
 27: inc qword ptr [rcx + {quick_calls}]
-    lea rdi, [rip + {functions}]
-    test byte ptr [rdi + 8*rsi + {flags}], {has_exits}
+    lea rdi, [rip + {probes}]
+    cmp byte ptr [rdi + 8*rsi + {kind}], {call}
     mov rdx, [rax + {run_record}]      // the record of the path
-    jnz 29f
-    inc qword ptr [rdx + {entered}]    // nothing but a count is wanted
+    je 29f
+    xor r8d, r8d                       // no activation
+    cmp word ptr [rdx + {schema}], r8w // nothing but a count is wanted?
+    jne 37f
+    inc qword ptr [rdx + {entered}]
             ",
             $crate::probe::quick::thread::done!(),
             "
@@ -97,7 +100,6 @@ macro_rules! entry {
 30: mov r8, [r8 + {next}]              // the one to take
     test r8, r8                        // none: more must be made
     jz 7f
-    inc qword ptr [rdx + {entered}]
     mov [r8 + {at}], r9
     mov [r8 + {stack}], rax
     mov qword ptr [r8 + {nested}], 0
@@ -105,13 +107,16 @@ macro_rules! entry {
     mov [r8 + {function}], esi
     mov eax, [rdi + 8*rsi]             // the function's generation
     mov [r8 + {generation}], eax
-    mov rdx, [rcx + {depths}]
+    mov r9, [rcx + {depths}]
     xor eax, eax
-    cmp dword ptr [rdx + 4*rsi], 1     // carry where no call of it is open
+    cmp dword ptr [r9 + 4*rsi], 1      // carry where no call of it is open
     adc eax, 0
     mov [r8 + {outermost}], eax
-    inc dword ptr [rdx + 4*rsi]        // one more is
+    inc dword ptr [r9 + 4*rsi]         // one more is
     mov [rcx + {top}], r8
+    cmp word ptr [rdx + {schema}], {wall} // is there more to read than the clock?
+    jne 37f
+    inc qword ptr [rdx + {entered}]
     rdtsc                              // the clock last
     shl rdx, 32
     or rax, rdx

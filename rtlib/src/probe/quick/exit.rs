@@ -17,7 +17,7 @@ macro_rules! own {
 macro_rules! current {
     () => {
         "
-    lea rax, [rip + {functions}]
+    lea rax, [rip + {probes}]
     mov eax, [rax + 8*rsi]
     cmp eax, [r8 + {generation}]
     jne 7f
@@ -87,8 +87,8 @@ macro_rules! lend {
             "
     cmp dword ptr [rip + {coroutines}], 0 // who ends it may be on another thread
     jne 50f
-    lea rax, [rip + {functions}]
-    mov eax, [rax + 8*rsi + {flags}]
+    lea rax, [rip + {probes}]
+    mov eax, [rax + 8*rsi + {kind}]
     test eax, {lends}
     jz 50f
     and eax, {lending}                 // the number that who ends it must have
@@ -130,7 +130,7 @@ macro_rules! end {
     mov r9, [r8 + {record}]
     test dword ptr [r9 + {closed}], {full} // now and then, and the first time, there is more to do
     jz 8f
-    cmp dword ptr [rip + {parameters} + {timers}], 1
+    cmp word ptr [r9 + {schema}], {wall} // is there more to it than the time?
     jne 8f
 
     // One of the inline buckets of the histogram: the logarithm of twice the time in the timer's unit.
@@ -199,8 +199,8 @@ macro_rules! end {
     jne 7f
     mov rsi, [rsp + {way_back}]
     mov esi, [rsi - {id}]              // the function that returns
-    lea rax, [rip + {functions}]
-    mov edx, [rax + 8*rsi + {flags}]
+    lea rax, [rip + {probes}]
+    mov edx, [rax + 8*rsi + {kind}]
     mov r8, [rcx + {top}]
     xor edx, [r8 + {lent}]             // has it the number that the other one was lent by?
     test edx, {lending}

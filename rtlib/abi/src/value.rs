@@ -1,0 +1,42 @@
+//! Arguments and return values: where a function has them.
+//!
+//! A function's are a word, a byte for each: the registers of its arguments (psABI 3.2.3), and what a register has of the
+//! value.
+
+/// The number of the return value; those of arguments are one less than their names.
+pub const RETURN: u8 = 6;
+/// How many values a function can have.
+pub const VALUES: usize = 7;
+
+/// Where one is, and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The place among the registers for arguments or results of this class: rdi, rsi, rdx, rcx, r8, r9 or rax; xmm0 to xmm7.
+    pub register: u8,
+    /// The class of the register.
+    pub is_vector: bool,
+    /// The logarithm of its bytes, 0 to 3.
+    pub width: u8,
+    /// Whether an integer is signed; of a vector register, always.
+    pub is_signed: bool,
+}
+
+impl Place {
+    /// As a byte: the register, from bit 3 on the class, the width, and whether it is signed.
+    pub const fn encode(self) -> u8 {
+        self.register & 7
+            | (self.is_vector as u8) << 3
+            | (self.width & 3) << 4
+            | (self.is_signed as u8) << 6
+    }
+
+    /// Of a byte.
+    pub const fn decode(byte: u8) -> Self {
+        Self {
+            register: byte & 7,
+            is_vector: byte & 8 != 0,
+            width: byte >> 4 & 3,
+            is_signed: byte & 0x40 != 0,
+        }
+    }
+}

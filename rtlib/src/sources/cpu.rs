@@ -1,0 +1,124 @@
+//! CPU time of the thread, without a system call as long as it is not switched out: until then it grows as the time-stamp
+//! counter does.
+
+use abi::image::TICKS_SHIFT;
+use core::sync::atomic::Ordering;
+
+use super::page::Page;
+use crate::arch::clock;
+use crate::os::parameters::ipath_parameters;
+use crate::os::sys;
+
+/// What is known of a thread's CPU time.
+#[repr(C)]
+pub struct Cpu {
+    /// The time-stamp counter less the CPU time, in ticks, as long as the page's number is `lock`.
+    pub offset: u64,
+    /// When the kernel was asked.
+    pub asked: u64,
+    /// See `offset`.
+    pub lock: u32,
+    /// 1 once the kernel has been asked.
+    pub is_known: u32,
+    /// What it has answered.
+    answer: [u64; 2],
+}
+
+/// Ticks after which the kernel is asked again in any case: what a hypervisor takes from a thread (steal time) is not seen
+/// from inside. Some tens of milliseconds.
+pub const FRESH: u64 = 1 << 26;
+
+impl Cpu {
+    /// The CPU time at `now`, which has just passed, where the kernel need not be asked.
+    #[inline(always)]
+    pub fn known(&self, page: &Page, now: u64) -> Option<u64> {
+        self.holds(page, now).then(|| now.wrapping_sub(self.offset))
+    }
+
+    /// The CPU time at `now`, which has just passed.
+    pub fn at(&mut self, page: &mut Page, now: u64) -> Option<u64> {
+        if self.holds(page, now) {
+            return Some(now.wrapping_sub(self.offset));
+        }
+        let lock = page.lock();
+        self.ask(page)?;
+        // Where the thread has been switched out since, it has done nothing but come here.
+        let then = match lock == page.lock() && lock.is_none_or(|lock| lock == self.lock) {
+            true => now,
+            false => self.asked,
+        };
+        Some(then.wrapping_sub(self.offset))
+    }
+
+    /// The time, and the CPU time at it.
+    pub fn now(&mut self, page: &mut Page) -> (u64, Option<u64>) {
+        /// Threads are not switched out each time that they have just asked.
+        const TRIES: usize = 4;
+        page.open();
+        for _ in 0..TRIES {
+            let now = clock::now();
+            if self.holds(page, now) {
+                return (now, Some(now.wrapping_sub(self.offset)));
+            }
+            if self.ask(page).is_none() {
+                return (clock::now(), None);
+            }
+            if page.lock().is_none() {
+                let now = clock::now();
+                return (now, Some(now.wrapping_sub(self.offset)));
+            }
+        }
+        (clock::now(), None)
+    }
+
+    /// Whether the thread has not been switched out since the kernel was asked. The clock is read before: the thread has
+    /// not been switched out until then.
+    #[inline(always)]
+    fn holds(&self, page: &Page, now: u64) -> bool {
+        self.is_known != 0 && page.lock() == Some(self.lock) && now.wrapping_sub(self.asked) < FRESH
+    }
+
+    /// Asks the kernel.
+    fn ask(&mut self, page: &mut Page) -> Option<()> {
+        /// As above.
+        const TRIES: usize = 4;
+        let (mut lock, mut now, mut cpu) = (page.lock(), 0, 0);
+        for _ in 0..TRIES {
+            let before = clock::now();
+            cpu = ticks(sys::thread_cpu_time(&mut self.answer)?);
+            // The kernel has looked about halfway.
+            now = before.midpoint(clock::now());
+            let again = page.lock();
+            if again == lock {
+                break;
+            }
+            lock = again;
+        }
+        let offset = now.wrapping_sub(cpu);
+        if self.is_known != 0 && lock == Some(self.lock) && lock.is_some() {
+            self.check(page, now, offset);
+        }
+        self.offset = offset;
+        self.asked = now;
+        self.lock = lock.unwrap_or(0);
+        self.is_known = 1;
+        Some(())
+    }
+
+    /// Does without a page that has not told that the thread was switched out: a program can have its events disabled
+    /// (PR_TASK_PERF_EVENTS_DISABLE, prctl(2)).
+    fn check(&self, page: &mut Page, now: u64, offset: u64) {
+        /// More than half of the time, which is more than what a hypervisor takes.
+        const MOST: u64 = 2;
+        let passed = now.wrapping_sub(self.asked);
+        if offset.wrapping_sub(self.offset) as i64 > (passed / MOST) as i64 {
+            page.refuse();
+        }
+    }
+}
+
+/// ns in ticks.
+fn ticks(ns: u64) -> u64 {
+    let ticks_per_ns = ipath_parameters.ticks_per_ns.load(Ordering::Relaxed);
+    ((u128::from(ns) * u128::from(ticks_per_ns)) >> TICKS_SHIFT) as u64
+}

@@ -1,0 +1,202 @@
+//! What is read at a probe: clocks, counters, arguments and return values. Knows no call.
+//!
+//! A source is a file here. What it keeps from one reading to the next is a thread's own.
+
+mod block_io;
+mod cpu;
+mod page;
+mod run_delay;
+mod usage;
+pub mod value;
+
+use abi::schema::source;
+
+use crate::arch::clock;
+
+pub use cpu::Cpu;
+pub use page::Page;
+
+/// What a thread's sources have come to.
+#[repr(C)]
+pub struct Sources {
+    /// Changes each time that the thread is switched out.
+    pub page: Page,
+    /// CPU time.
+    pub cpu: Cpu,
+    run_delay: page::Kept,
+    block_io: page::Kept,
+    context_switches: page::Kept,
+    /// When the exit was reached that is being seen to.
+    now: u64,
+    /// Which sources have been asked at it, and which of those had an answer.
+    asked: u32,
+    known: u32,
+    at: [u64; source::ALL],
+    /// For what the kernel is asked, to save room on the application's stack.
+    answer: [u64; ANSWER],
+}
+
+/// Why a source says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silent {
+    /// The kernel must be asked.
+    Unasked,
+    /// It is not to be found out.
+    Unknown,
+}
+
+/// Words of the longest answer of the kernel's: what is read of a thread's `stat`.
+const ANSWER: usize = 64;
+
+/// The bytes of an answer.
+fn bytes(answer: &mut [u64; ANSWER]) -> &mut [u8] {
+    // SAFETY: all bytes of integers may be read and written.
+    unsafe { core::slice::from_raw_parts_mut(answer.as_mut_ptr().cast(), 8 * ANSWER) }
+}
+
+impl Sources {
+    /// Makes them those of another thread.
+    pub fn renew(&mut self) {
+        self.page.close();
+    }
+
+    /// Begins the readings of an exit that was reached at `now`.
+    #[inline(always)]
+    pub fn begin(&mut self, now: u64) {
+        // What the quick way has read of it stays.
+        if self.now == now {
+            return;
+        }
+        self.now = now;
+        self.asked = 0;
+        self.known = 0;
+    }
+
+    /// When the exit was reached.
+    #[inline(always)]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// What a source says at the exit, the same however often it is asked. Where it says nothing it is an error, with
+    /// `ASKS` never [`Silent::Unasked`].
+    #[inline(always)]
+    pub fn at_exit<const ASKS: bool>(&mut self, number: usize) -> Result<u64, Silent> {
+        let number = number % source::ALL;
+        let bit = 1 << number;
+        if number == source::CLOCK {
+            return Ok(self.now);
+        }
+        if self.asked & bit == 0 {
+            let said = match ASKS {
+                true => self.ask(number),
+                false => Some(self.known(number, self.now).ok_or(Silent::Unasked)?),
+            };
+            self.asked |= bit;
+            if let Some(said) = said {
+                self.known |= bit;
+                self.at[number] = said;
+            }
+        }
+        match self.known & bit {
+            0 => Err(Silent::Unknown),
+            _ => Ok(self.at[number]),
+        }
+    }
+
+    /// What a source has said at the exit, if it has been asked.
+    #[inline(always)]
+    pub fn has_said(&self, number: usize) -> Option<u64> {
+        let number = number % source::ALL;
+        (self.known & 1 << number != 0).then(|| self.at[number])
+    }
+
+    /// What a source says at `now`, which has just passed, where that is known without asking the kernel.
+    #[inline(always)]
+    fn known(&self, number: usize, now: u64) -> Option<u64> {
+        match number {
+            source::CLOCK => Some(now),
+            source::CPU => self.cpu.known(&self.page, now),
+            source::RUN_DELAY => self.run_delay.known(&self.page),
+            source::BLOCK_IO => self.block_io.known(&self.page),
+            source::CONTEXT_SWITCHES => self.context_switches.known(&self.page),
+            _ => None,
+        }
+    }
+
+    fn ask(&mut self, number: usize) -> Option<u64> {
+        match number {
+            source::CPU => self.cpu.at(&mut self.page, self.now),
+            other => self.read(other),
+        }
+    }
+
+    /// Reads sources at an entry, each given to `keep`; the clock, which is returned, last. Without `ASKS` nothing where
+    /// the kernel would have to be asked.
+    #[inline(always)]
+    pub fn at_entry<const ASKS: bool>(
+        &mut self,
+        wanted: u32,
+        mut keep: impl FnMut(usize, u64),
+    ) -> Option<u64> {
+        if ASKS {
+            return Some(self.ask_at_entry(wanted, keep));
+        }
+        let now = clock::now();
+        for number in source::CPU..source::ALL {
+            if wanted & 1 << number != 0 {
+                keep(number, self.known(number, now)?);
+            }
+        }
+        Some(now)
+    }
+
+    fn ask_at_entry(&mut self, wanted: u32, mut keep: impl FnMut(usize, u64)) -> u64 {
+        /// Threads are not switched out each time that they read something.
+        const TRIES: usize = 4;
+        const CLOCKS: u32 = 1 << source::CLOCK | 1 << source::CPU;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let before = self.page.lock();
+            for number in source::CPU + 1..source::ALL {
+                if wanted & 1 << number != 0
+                    && let Some(said) = self.read(number)
+                {
+                    keep(number, said);
+                }
+            }
+            let now = match wanted & 1 << source::CPU {
+                0 => clock::now(),
+                _ => {
+                    let (now, cpu) = self.cpu.now(&mut self.page);
+                    if let Some(cpu) = cpu {
+                        keep(source::CPU, cpu);
+                    }
+                    now
+                }
+            };
+            // What was read before the thread was switched out is of another time than what was read after that.
+            let is_whole = wanted | CLOCKS == CLOCKS || before == self.page.lock();
+            if is_whole || tries == TRIES {
+                return now;
+            }
+        }
+    }
+
+    /// What a source says now.
+    fn read(&mut self, number: usize) -> Option<u64> {
+        let answer = &mut self.answer;
+        let page = &mut self.page;
+        match number {
+            source::RUN_DELAY => self.run_delay.read(page, || run_delay::read(answer)),
+            source::BLOCK_IO => self.block_io.read(page, || block_io::read(answer)),
+            source::PAGE_FAULTS => usage::page_faults(answer),
+            source::CONTEXT_SWITCHES => {
+                let read = || usage::context_switches(answer);
+                self.context_switches.read(page, read)
+            }
+            _ => None,
+        }
+    }
+}

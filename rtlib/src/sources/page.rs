@@ -1,0 +1,169 @@
+//! A page that the kernel writes to each time that the thread is switched in.
+//!
+//! It is that of a perf event which counts nothing (PERF_COUNT_SW_DUMMY, perf_event_open(2)). When the kernel puts a
+//! thread's events in, it updates their pages (kernel/events/core.c, perf_swevent_add and perf_event_update_userpage). So
+//! as long as the page's sequence number stays the same, the thread has not been switched out, and what changes only then
+//! need not be asked for again. The event's descriptor is closed at once; the mapping keeps it.
+
+use core::ptr;
+
+use crate::os::{memory, sys};
+
+/// The first words of a `struct perf_event_mmap_page` (include/uapi/linux/perf_event.h).
+#[repr(C)]
+struct Shared {
+    version: u32,
+    compat_version: u32,
+    /// Odd while the kernel writes, and another number after that.
+    lock: u32,
+}
+
+/// A thread's page.
+#[repr(C)]
+pub struct Page {
+    at: *const Shared,
+    /// 1 where there is none to be had.
+    is_refused: u32,
+    _padding: u32,
+}
+
+/// `struct perf_event_attr` in its first size: type, size, config, and below them flags: an event of the thread's own, in user
+/// mode alone, which needs no rights.
+static DUMMY: [u64; 8] = {
+    const SOFTWARE: u64 = 1;
+    const SIZE: u64 = 64;
+    const COUNT_DUMMY: u64 = 9;
+    const EXCLUDE_KERNEL: u64 = 1 << 5;
+    const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+    let mut words = [0; 8];
+    words[0] = SOFTWARE | SIZE << 32;
+    words[1] = COUNT_DUMMY;
+    words[5] = EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
+    words
+};
+
+impl Page {
+    /// Maps the calling thread's; where that has been tried and refused, nothing.
+    pub fn open(&mut self) {
+        if !self.at.is_null() || self.is_refused != 0 {
+            return;
+        }
+        let page = sys::own_event(&DUMMY).and_then(|event| memory::map_page_of(&event));
+        match page {
+            Some(page) => self.at = page as *const Shared,
+            None => self.is_refused = 1,
+        }
+    }
+
+    /// Unmaps it.
+    pub fn close(&mut self) {
+        self.is_refused = 0;
+        if !self.at.is_null() {
+            // SAFETY: the place is this thread's, whose page it is.
+            unsafe { memory::unmap_page_of(self.at as u64) };
+            self.at = ptr::null();
+        }
+    }
+
+    /// Does without it from now on: it has not told all.
+    pub fn refuse(&mut self) {
+        self.close();
+        self.is_refused = 1;
+    }
+
+    /// Its sequence number; `None` where there is no page.
+    #[inline(always)]
+    pub fn lock(&self) -> Option<u32> {
+        if self.at.is_null() {
+            return None;
+        }
+        // SAFETY: the page stays mapped as long as the address is here.
+        Some(unsafe { (&raw const (*self.at).lock).read_volatile() })
+    }
+}
+
+/// What a source said, which changes only when the thread is switched out.
+#[repr(C)]
+pub struct Kept {
+    said: u64,
+    /// The sequence number by then.
+    lock: u32,
+    /// 1 where there was one.
+    is_known: u32,
+}
+
+impl Kept {
+    /// What it says, where the thread has not been switched out since.
+    #[inline(always)]
+    pub fn known(&self, page: &Page) -> Option<u64> {
+        let is_same = self.is_known != 0 && page.lock() == Some(self.lock);
+        is_same.then_some(self.said)
+    }
+
+    /// What it says, by `read` where the thread may have been switched out since.
+    #[inline(always)]
+    pub fn read(&mut self, page: &mut Page, read: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        page.open();
+        if let Some(said) = self.known(page) {
+            return Some(said);
+        }
+        let lock = page.lock();
+        let said = read()?;
+        self.said = said;
+        // What was read first is what it belongs to: a switch in between has it read again.
+        self.lock = lock.unwrap_or(0);
+        self.is_known = lock.is_some().into();
+        Some(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Page {
+        Page {
+            at: ptr::null(),
+            is_refused: 0,
+            _padding: 0,
+        }
+    }
+
+    #[test]
+    fn its_number_changes_when_the_thread_is_switched_out() {
+        crate::os::parameters::allow_system_calls();
+        let mut page = page();
+        page.open();
+        let before = page.lock().expect("root may have events of its own");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert_ne!(page.lock(), Some(before));
+        page.close();
+        assert_eq!(page.lock(), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again_only_after_a_switch() {
+        crate::os::parameters::allow_system_calls();
+        let mut page = page();
+        let mut kept = Kept {
+            said: 0,
+            lock: 0,
+            is_known: 0,
+        };
+        let mut read = 0;
+        for round in 1..=20 {
+            let said = kept.read(&mut page, || {
+                read = round;
+                Some(round)
+            });
+            assert_eq!(said, Some(read));
+            if round % 5 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                let said = kept.read(&mut page, || Some(100 + round));
+                assert_eq!(said, Some(100 + round));
+                kept.is_known = 0;
+            }
+        }
+        page.close();
+    }
+}
