@@ -28,4 +28,5 @@ pub mod session;
 pub mod signals;
 mod stumble;
 pub mod tracee;
+pub mod values;
 pub mod view;

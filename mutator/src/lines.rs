@@ -13,8 +13,11 @@ mod tests;
 
 pub use separate::{Places, symbol_file};
 
+pub(crate) use bytes::Reader;
+
 use crate::profile::{Frame, InlineFrame};
-use bytes::{Bytes, Reader};
+use bytes::Bytes;
+use gimli::{DebugInfoOffset, Dwarf};
 use patcher::Svma;
 use sections::{Debug, Sections};
 use std::cell::OnceCell;
@@ -108,6 +111,26 @@ impl<'d> Lines<'d> {
                 line: f.line,
             })
             .collect();
+    }
+
+    /// The unit whose code is at `at`, by its place in `.debug_info`.
+    pub(crate) fn unit_at(&self, at: Svma) -> Option<DebugInfoOffset> {
+        let found = self.context()?.find_dwarf_and_unit(at.0).skip_all_loads();
+        found?.header.debug_info_offset()
+    }
+
+    /// The DWARF with its variables and types.
+    pub(crate) fn dwarf_with_values(&self) -> Dwarf<Reader<'d>> {
+        let mut dwarf = self.debug.dwarf_with_values();
+        if let Some(supplement) = self.supplement() {
+            dwarf.set_sup(supplement);
+        }
+        dwarf
+    }
+
+    /// What the DWARF shares with that of other files (dwz).
+    pub(crate) fn supplement(&self) -> Option<Dwarf<Reader<'d>>> {
+        self.supplement.as_ref().map(Debug::dwarf_with_values)
     }
 
     fn context(&self) -> Option<&addr2line::Context<Reader<'d>>> {

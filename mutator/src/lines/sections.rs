@@ -7,8 +7,10 @@ use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
 use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS};
 use goblin::elf::{Elf, SectionHeader, header};
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::io::Read;
+use std::sync::Arc;
 
 /// No section decompresses to more: what claims to be larger is not believed.
 const MOST: u64 = 4 << 30;
@@ -30,8 +32,21 @@ pub(super) struct Sections<'d> {
 /// The sections that the DWARF of one file lies in.
 pub(super) struct Debug<'d> {
     data: Bytes<'d>,
-    headers: HashMap<&'static str, SectionHeader>,
+    sections: HashMap<&'static str, DebugSection>,
 }
+
+/// A section and, where it is compressed, what it has contained since it was first read.
+struct DebugSection {
+    header: SectionHeader,
+    decompressed: OnceCell<Option<Arc<[u8]>>>,
+}
+
+/// Where values are and what types have a unit of their own: source lines do without.
+const OF_VALUES: [SectionId; 3] = [
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugTypes,
+];
 
 impl<'d> Sections<'d> {
     /// Reads the section headers of a 64-bit little-endian ELF file, and nothing else.
@@ -109,10 +124,14 @@ impl<'d> Sections<'d> {
     pub(super) fn debug(&self) -> Option<Debug<'d>> {
         let here = |id: SectionId| {
             let header = self.headers.get(id.name())?;
-            (header.sh_type != SHT_NOBITS).then(|| (id.name(), header.clone()))
+            let section = || DebugSection {
+                header: header.clone(),
+                decompressed: OnceCell::new(),
+            };
+            (header.sh_type != SHT_NOBITS).then(|| (id.name(), section()))
         };
         here(gimli::DebugInfo::<Reader<'_>>::id())?;
-        let headers = [
+        let ids = [
             SectionId::DebugAbbrev,
             SectionId::DebugAddr,
             SectionId::DebugAranges,
@@ -124,20 +143,28 @@ impl<'d> Sections<'d> {
             SectionId::DebugStr,
             SectionId::DebugStrOffsets,
         ];
-        let headers = headers.into_iter().filter_map(here).collect();
         Some(Debug {
             data: self.data.clone(),
-            headers,
+            sections: ids.into_iter().chain(OF_VALUES).filter_map(here).collect(),
         })
     }
 }
 
 impl<'d> Debug<'d> {
-    /// The sections as gimli wants them; one that is missing or broken is empty.
+    /// The sections that lead to source lines, as gimli wants them; one that is missing or broken is empty.
     pub(super) fn dwarf(&self) -> Dwarf<Reader<'d>> {
+        self.dwarf_of(|id| !OF_VALUES.contains(&id))
+    }
+
+    /// The same with what tells of variables and types.
+    pub(super) fn dwarf_with_values(&self) -> Dwarf<Reader<'d>> {
+        self.dwarf_of(|_| true)
+    }
+
+    fn dwarf_of(&self, is_wanted: impl Fn(SectionId) -> bool) -> Dwarf<Reader<'d>> {
         let section = |id: SectionId| {
-            let header = self.headers.get(id.name());
-            let bytes = header.and_then(|h| contents(&self.data, h));
+            let section = self.sections.get(id.name()).filter(|_| is_wanted(id));
+            let bytes = section.and_then(|s| s.contents(&self.data));
             let bytes = bytes.unwrap_or(Bytes::Borrowed(&[]));
             Ok::<_, std::convert::Infallible>(EndianReader::new(bytes, LittleEndian))
         };
@@ -148,15 +175,39 @@ impl<'d> Debug<'d> {
     }
 }
 
+impl DebugSection {
+    fn contents<'d>(&self, data: &Bytes<'d>) -> Option<Bytes<'d>> {
+        if !is_compressed(&self.header) {
+            return contents(data, &self.header);
+        }
+        let decompress = || decompressed(&stored(data, &self.header)?);
+        let bytes = self.decompressed.get_or_init(decompress).clone();
+        bytes.map(Bytes::Owned)
+    }
+}
+
+fn is_compressed(header: &SectionHeader) -> bool {
+    header.sh_flags & u64::from(SHF_COMPRESSED) != 0
+}
+
 fn contents<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
+    let bytes = stored(data, header)?;
+    match is_compressed(header) {
+        true => decompressed(&bytes).map(Bytes::Owned),
+        false => Some(bytes),
+    }
+}
+
+/// The bytes of a section as they are in the file.
+fn stored<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
     if header.sh_type == SHT_NOBITS {
         return None;
     }
-    let bytes = data.part(header.file_range()?)?;
-    if header.sh_flags & u64::from(SHF_COMPRESSED) == 0 {
-        return Some(bytes);
-    }
-    let form = CompressionHeader::parse(&bytes, 0, CTX).ok()?;
+    data.part(header.file_range()?)
+}
+
+fn decompressed(bytes: &[u8]) -> Option<Arc<[u8]>> {
+    let form = CompressionHeader::parse(bytes, 0, CTX).ok()?;
     let packed = bytes.get(CompressionHeader::size(CTX)..)?;
     let believed = (packed.len() as u64).saturating_mul(EACH).max(SMALL);
     if form.ch_size > believed.min(MOST) {
@@ -174,5 +225,5 @@ fn contents<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
         _ => return None,
     }
     .ok()?;
-    (out.len() as u64 == form.ch_size).then(|| Bytes::Owned(out.into()))
+    (out.len() as u64 == form.ch_size).then(|| out.into())
 }
