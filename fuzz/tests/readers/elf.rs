@@ -1,6 +1,7 @@
-//! ELF images: functions, plans, selection, source lines.
+//! ELF images: functions, plans, selection, source lines, values.
 
 use ipath::lines::{Lines, Places};
+use ipath::values::{Item, Values};
 use ipath_fuzz::{Target, mutate, run};
 use patcher::flow::{frames, recipes};
 use patcher::image::Image;
@@ -63,7 +64,15 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
     }
     let described = ipath::lines::section(input, ".debug_frame");
     frames(&image, &&context, described.as_deref());
-    if let Some(lines) = Lines::load(input, &Places::default()) {
+    let lines = Lines::load(input, &Places::default());
+    let values = Values::new(input, lines.as_ref());
+    for function in image.functions().iter().take(FUNCTIONS) {
+        let signature = values.of(&function);
+        for item in Item::all() {
+            let _ = signature.read(item);
+        }
+    }
+    if let Some(lines) = lines {
         for function in image.functions().iter().take(FUNCTIONS) {
             lines.lookup(function.range.start);
         }
