@@ -4,6 +4,7 @@ pub mod cli;
 pub mod clock;
 pub mod collect;
 pub mod commands;
+pub mod condition;
 pub mod destination;
 pub mod error;
 pub mod export;
