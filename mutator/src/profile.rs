@@ -11,6 +11,7 @@ mod file;
 mod label;
 #[cfg(test)]
 pub(crate) mod tests;
+mod total;
 
 pub use crate::printable::printable;
 pub use check::Inconsistent;
@@ -18,13 +19,18 @@ pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers};
 pub use delta::Delta;
 pub use file::ProfileError;
 pub use label::Label;
+pub use total::Total;
 
-use counts::measured;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The only schema this version reads and writes.
 pub const SCHEMA: &str = "ipath-profile/1";
+
+/// The metric of the time that threads have been on a processor.
+const CPU: &str = "cpu";
+/// The metric of what calls return.
+const RETURN: &str = "ret";
 
 /// All that one session measured, up to one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +56,9 @@ pub struct Profile {
     pub frames: Vec<Frame>,
     /// The call paths that reached the functions.
     pub paths: Vec<PathEntry>,
+    /// The threads of `paths`, where they are kept apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<Thread>,
     /// What is not exact.
     pub losses: Losses,
 }
@@ -68,6 +77,7 @@ impl Profile {
             refused: Vec::new(),
             frames: Vec::new(),
             paths: Vec::new(),
+            threads: Vec::new(),
             losses: Losses::default(),
         }
     }
@@ -81,6 +91,23 @@ impl Profile {
     pub fn calls(&self) -> u64 {
         let calls = self.functions.iter().map(|f| f.totals.counts.count);
         calls.fold(0, u64::saturating_add)
+    }
+
+    /// What a time of `metric` is a part of, in ns: of the time that passed while it was measured, for CPU time of
+    /// that of the process. None where that is not known, and for what is no time.
+    pub fn run_of(&self, metric: &Metric) -> Option<u64> {
+        match (metric.unit.as_str(), metric.name.as_str(), metric.since_ns) {
+            ("ns", CPU, None) => self.session.cpu_ns,
+            ("ns", CPU, Some(_)) => None,
+            ("ns", _, since) => Some(self.session.elapsed_ns.saturating_sub(since.unwrap_or(0))),
+            _ => None,
+        }
+    }
+
+    /// The name of a thread, where that is known.
+    pub fn thread_name(&self, tid: u32) -> Option<&str> {
+        let thread = self.threads.iter().find(|thread| thread.tid == tid)?;
+        Some(&thread.name)
     }
 
     /// Those that left by a tail call, timed without what that called.
@@ -116,6 +143,9 @@ pub struct Session {
     pub started_unix_ns: u64,
     /// From the start to the moment this profile shows, in ns.
     pub elapsed_ns: u64,
+    /// CPU time of the process in between, in ns, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ns: Option<u64>,
     /// Ticks of the time stamp counter a second.
     pub clock_hz: u64,
     /// Every moment in which the target stood still.
@@ -126,6 +156,22 @@ pub struct Session {
     /// True if recursion is folded: on no path does a call site stand twice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub collapsed: bool,
+    /// What the measuring itself has cost, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+}
+
+/// What the measuring itself has cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Of one call, in ns.
+    pub call_ns: f64,
+    /// Of all calls, in ns.
+    pub total_ns: u64,
+    /// That as a share of the time that the process has run, from 0 to 1.
+    pub share: f64,
+    /// True if the times of the profile are without it.
+    pub corrected: bool,
 }
 
 /// One moment in which the target stood still for ipath.
@@ -142,8 +188,20 @@ pub struct Stop {
 pub struct Metric {
     /// As on the command line (`wall`).
     pub name: String,
-    /// The unit of every number of this metric (`ns`, `calls`, `cycles`).
+    /// The unit of every number of this metric (`ns`, `calls`, `cycles`, `bytes`; empty for plain numbers).
     pub unit: String,
+    /// When it was added, in ns from the session's start; none where it was there from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ns: Option<u64>,
+}
+
+impl Metric {
+    /// True for values such as arguments, of which there is one a call, and no share of anything.
+    pub fn is_value(&self) -> bool {
+        matches!(self.unit.as_str(), "" | "bytes")
+            || counts::is_argument(&self.name)
+            || self.name == RETURN
+    }
 }
 
 /// One file whose code was seen.
@@ -274,12 +332,6 @@ pub struct PathEntry {
 }
 
 impl PathEntry {
-    /// How many activations the numbers of `metric` cover: those that closed normally, and for
-    /// `argN` every one.
-    pub fn measured(&self, metric: &str) -> u64 {
-        measured(metric, self.metrics.count, self.unwound, self.open)
-    }
-
     /// The activations, where the walk has come to no root. What has no frame at all is not such a path, but
     /// holds the calls of all paths beyond the limit.
     pub fn incomplete(&self) -> u64 {
@@ -288,6 +340,15 @@ impl PathEntry {
             false => self.metrics.count,
         }
     }
+}
+
+/// One thread of the target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its id, in ipath's pid namespace.
+    pub tid: u32,
+    /// What it calls itself.
+    pub name: String,
 }
 
 /// What is not exact, in activations.

@@ -8,7 +8,7 @@ mod tests;
 
 pub use summary::summary;
 
-use crate::profile::{Function, Label, PathEntry, Profile, Refused, TimerStats, printable};
+use crate::profile::{Function, Label, PathEntry, Profile, Refused, TimerStats, Total, printable};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 use table::{Row, Table};
@@ -163,6 +163,7 @@ impl<'p> Report<'p> {
 
         self.title(function, out)?;
         let mut table = Table::new(&self.headings());
+        let sum = Total::of(paths.iter().copied());
         let whole = Numbers {
             count: totals.counts.count,
             unwound: totals.unwound.unwrap_or(0),
@@ -172,7 +173,7 @@ impl<'p> Report<'p> {
                 .iter()
                 .fold(0, |sum, path| sum.saturating_add(path.incomplete())),
             stats: &|name| totals.counts.timers.get(name),
-            measured: &|name| totals.measured(name),
+            measured: &|name| sum.counts.timers.get(name).map_or(0, TimerStats::values),
         };
         let paths_in_all = match paths.len() {
             1 => "1 path".to_owned(),
@@ -188,7 +189,7 @@ impl<'p> Report<'p> {
                 // The end of its stack says so.
                 incomplete: 0,
                 stats: &|name| path.metrics.timers.get(name),
-                measured: &|name| path.measured(name),
+                measured: &|name| path.metrics.timers.get(name).map_or(0, TimerStats::values),
             };
             let thread = path
                 .thread

@@ -199,14 +199,17 @@ fn head(measured: Measured<'_>) -> Profile {
             .collect(),
         notes: document.notes.clone(),
         collapsed: document.collapsed,
+        ..profile::Session::default()
     };
     let count = Metric {
         name: profile::COUNT.to_owned(),
         unit: "calls".to_owned(),
+        since_ns: None,
     };
     let timers = timers(document).map(|(_, m)| Metric {
         name: m.name.clone(),
         unit: m.unit.clone(),
+        since_ns: None,
     });
     Profile::empty(
         target,
@@ -313,6 +316,7 @@ fn stats(timer: &RawColumn, scale: impl Fn(u64) -> i128) -> TimerStats {
         outermost: Some(scale(timer.outermost)),
         exclusive: Some(scale(timer.exclusive)),
         hist: timer.histogram.iter().map(|(&k, &n)| (k, n)).collect(),
+        hist_negative: Vec::new(),
     }
 }
 
@@ -333,6 +337,7 @@ fn add_to_totals(
                 sum.absorb(
                     &TimerStats {
                         hist: Vec::new(),
+                        hist_negative: Vec::new(),
                         ..more.clone()
                     },
                     first,

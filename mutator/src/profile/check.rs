@@ -1,7 +1,9 @@
 //! Whether the parts of a profile fit together.
 
 use super::counts::{closed, is_argument};
-use super::{COUNT, Counts, FunctionTotals, Profile, SCHEMA, TimerStats};
+use super::{
+    COUNT, Counts, FunctionTotals, Metric, PathEntry, Profile, RETURN, SCHEMA, TimerStats, Total,
+};
 use std::fmt;
 
 /// The first thing found that does not fit.
@@ -74,7 +76,7 @@ impl Profile {
     /// The first thing that does not fit.
     pub fn check(&self) -> Result<(), Inconsistent> {
         self.check_structure()?;
-        let mut sums: Vec<Sum> = vec![Sum::default(); self.functions.len()];
+        let mut totals: Vec<Total> = vec![Total::default(); self.functions.len()];
         for (i, path) in self.paths.iter().enumerate() {
             let closed = closed(path.metrics.count, path.unwound, path.open).ok_or_else(|| {
                 sum(
@@ -83,30 +85,37 @@ impl Profile {
                     ends(path.unwound, path.open),
                 )
             })?;
-            check_histograms(i, &path.metrics, closed)?;
+            for metric in self.timers() {
+                if let Some(stats) = path.metrics.timers.get(&metric.name) {
+                    let at = || format!("paths[{i}].metrics.{}", metric.name);
+                    check_values(at, metric, path, closed, stats)?;
+                }
+            }
             if path.tail > closed {
                 return Err(sum(format!("paths[{i}].tail"), path.tail, closed));
             }
-            let tail = &mut sums[path.function].tail;
-            *tail = tail.saturating_add(path.tail);
-            sums[path.function].add(&path.metrics, path.unwound, path.open, closed);
+            totals[path.function].add(path);
         }
         for (i, function) in self.functions.iter().enumerate() {
-            sums[i].compare(&format!("functions[{i}].totals"), &function.totals)?;
-            if function.tail != sums[i].tail {
+            compare(
+                &format!("functions[{i}].totals"),
+                &function.totals,
+                &totals[i],
+            )?;
+            if function.tail != totals[i].tail {
                 let what = format!("functions[{i}].tail");
-                return Err(sum(what, function.tail, sums[i].tail));
+                return Err(sum(what, function.tail, totals[i].tail));
             }
         }
         for (what, stated, of) in [
             (
                 "losses.unwound",
                 self.losses.unwound,
-                (|s: &Sum| s.unwound) as fn(&Sum) -> Option<u64>,
+                (|t: &Total| t.unwound) as fn(&Total) -> Option<u64>,
             ),
-            ("losses.open", self.losses.open, |s: &Sum| s.open),
+            ("losses.open", self.losses.open, |t: &Total| t.open),
         ] {
-            let computed = sums.iter().filter_map(of).fold(0, u64::saturating_add);
+            let computed = totals.iter().filter_map(of).fold(0, u64::saturating_add);
             if stated.unwrap_or(0) != computed {
                 return Err(sum(what.to_owned(), stated.unwrap_or(0), computed));
             }
@@ -225,105 +234,85 @@ fn ends(unwound: Option<u64>, open: Option<u64>) -> u64 {
     unwound.unwrap_or(0).saturating_add(open.unwrap_or(0))
 }
 
-fn check_histograms(path: usize, counts: &Counts, closed: u64) -> Result<(), Inconsistent> {
-    for (name, stats) in counts.timers.iter() {
-        let expected = if is_argument(name) {
-            counts.count
-        } else {
-            closed
-        };
-        let held = stats.hist.iter().map(|&(_, n)| i128::from(n)).sum::<i128>();
-        if held != i128::from(expected) {
-            return Err(sum(
-                format!("paths[{path}].metrics.{name}.hist"),
-                held,
-                expected,
-            ));
-        }
+/// Checks that there is a value of each call that has one, and that they lie where they are said to.
+fn check_values(
+    at: impl Fn() -> String,
+    metric: &Metric,
+    path: &PathEntry,
+    closed: u64,
+    stats: &TimerStats,
+) -> Result<(), Inconsistent> {
+    let most = match is_argument(&metric.name) {
+        true => path.metrics.count,
+        false => closed,
+    };
+    let least = match metric.name.as_str() {
+        // Calls before it was added have none.
+        _ if metric.since_ns.is_some() => 0,
+        // A call that leaves by a tail call returns nothing itself.
+        RETURN => closed.saturating_sub(path.tail),
+        // Where calls are judged by how they end, arguments are of those that have ended.
+        name if is_argument(name) && path.unwound.or(path.open).is_some() => closed,
+        _ => most,
+    };
+    let held = stats.values();
+    if !(least..=most).contains(&held) {
+        return Err(sum(format!("{}.hist", at()), held, most));
+    }
+    if stats.min > stats.max {
+        return Err(sum(format!("{}.min", at()), stats.min, stats.max));
     }
     Ok(())
 }
 
-#[derive(Clone, Default)]
-struct Sum {
-    counts: Counts,
-    unwound: Option<u64>,
-    open: Option<u64>,
-    tail: u64,
-    closed: u64,
-}
-
-impl Sum {
-    fn add(&mut self, counts: &Counts, unwound: Option<u64>, open: Option<u64>, closed: u64) {
-        for (name, stats) in counts.timers.iter() {
-            let (had, has) = if is_argument(name) {
-                (self.counts.count, counts.count)
-            } else {
-                (self.closed, closed)
-            };
-            let mut total = self.counts.timers.get(name).cloned().unwrap_or_default();
-            if has > 0 {
-                total.absorb(stats, had == 0);
-            }
-            self.counts.timers.insert(name, total);
+fn compare(at: &str, stated: &FunctionTotals, computed: &Total) -> Result<(), Inconsistent> {
+    let equal = |what: String, stated: i128, computed: i128| {
+        if stated == computed {
+            Ok(())
+        } else {
+            Err(sum(what, stated, computed))
         }
-        self.counts.count = self.counts.count.saturating_add(counts.count);
-        self.closed = self.closed.saturating_add(closed);
-        for (total, n) in [(&mut self.unwound, unwound), (&mut self.open, open)] {
-            *total = n.map(|n| total.unwrap_or(0).saturating_add(n)).or(*total);
-        }
-    }
-
-    fn compare(&self, at: &str, stated: &FunctionTotals) -> Result<(), Inconsistent> {
-        let equal = |what: String, stated: i128, computed: i128| {
-            if stated == computed {
-                Ok(())
-            } else {
-                Err(sum(what, stated, computed))
-            }
-        };
+    };
+    equal(
+        format!("{at}.{COUNT}"),
+        stated.counts.count.into(),
+        computed.counts.count.into(),
+    )?;
+    for (what, stated, computed) in [
+        ("unwound", stated.unwound, computed.unwound),
+        ("open", stated.open, computed.open),
+    ] {
         equal(
-            format!("{at}.{COUNT}"),
-            stated.counts.count.into(),
-            self.counts.count.into(),
+            format!("{at}.{what}"),
+            stated.unwrap_or(0).into(),
+            computed.unwrap_or(0).into(),
         )?;
-        for (what, stated, computed) in [
-            ("unwound", stated.unwound, self.unwound),
-            ("open", stated.open, self.open),
-        ] {
-            equal(
-                format!("{at}.{what}"),
-                stated.unwrap_or(0).into(),
-                computed.unwrap_or(0).into(),
-            )?;
-        }
-        let none = TimerStats::default();
-        for (name, stated) in stated.counts.timers.iter() {
-            let computed = self.counts.timers.get(name).unwrap_or(&none);
-            for (what, stated, computed) in [
-                ("sum", stated.sum, computed.sum),
-                ("min", stated.min.into(), computed.min.into()),
-                ("max", stated.max.into(), computed.max.into()),
-                (
-                    "outermost",
-                    stated.outermost.unwrap_or(0),
-                    computed.outermost.unwrap_or(0),
-                ),
-                (
-                    "exclusive",
-                    stated.exclusive.unwrap_or(0),
-                    computed.exclusive.unwrap_or(0),
-                ),
-            ] {
-                equal(format!("{at}.{name}.{what}"), stated, computed)?;
-            }
-            if !stated.hist.is_empty() && stated.hist != computed.hist {
-                let all = |stats: &TimerStats| {
-                    stats.hist.iter().map(|&(_, n)| i128::from(n)).sum::<i128>()
-                };
-                return Err(sum(format!("{at}.{name}.hist"), all(stated), all(computed)));
-            }
-        }
-        Ok(())
     }
+    let none = TimerStats::default();
+    for (name, stated) in stated.counts.timers.iter() {
+        let computed = computed.counts.timers.get(name).unwrap_or(&none);
+        for (what, stated, computed) in [
+            ("sum", stated.sum, computed.sum),
+            ("min", stated.min.into(), computed.min.into()),
+            ("max", stated.max.into(), computed.max.into()),
+            (
+                "outermost",
+                stated.outermost.unwrap_or(0),
+                computed.outermost.unwrap_or(0),
+            ),
+            (
+                "exclusive",
+                stated.exclusive.unwrap_or(0),
+                computed.exclusive.unwrap_or(0),
+            ),
+        ] {
+            equal(format!("{at}.{name}.{what}"), stated, computed)?;
+        }
+        let histograms = |stats: &TimerStats| (stats.hist.clone(), stats.hist_negative.clone());
+        if stated.values() != 0 && histograms(stated) != histograms(computed) {
+            let (stated, computed) = (stated.values(), computed.values());
+            return Err(sum(format!("{at}.{name}.hist"), stated, computed));
+        }
+    }
+    Ok(())
 }

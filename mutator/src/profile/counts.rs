@@ -31,6 +31,16 @@ impl Timers {
             .map(|(_, stats)| stats)
     }
 
+    /// What stands under `metric`, put there where nothing does.
+    pub(super) fn entry(&mut self, metric: &str) -> &mut TimerStats {
+        let at = self.0.iter().position(|(name, _)| name == metric);
+        let at = at.unwrap_or_else(|| {
+            self.insert(metric, TimerStats::default());
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
     /// Puts `stats` under `metric`, in place of what stands there or at the end.
     pub fn insert(&mut self, metric: &str, stats: TimerStats) {
         match self.0.iter_mut().find(|(name, _)| name == metric) {
@@ -57,8 +67,8 @@ impl FromIterator<(String, TimerStats)> for Timers {
 
 /// One timer, counter or value over a number of activations.
 ///
-/// Durations and counters are those of closed activations; `argN` is that of every call.
-/// Where there is none of these yet, all numbers are 0.
+/// Durations, counters and `ret` are those of closed activations; `argN` is that of every call. A metric that was
+/// added later has none of the calls before. Where there is no value yet, all numbers are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerStats {
     /// The sum, recursion included each time.
@@ -76,9 +86,12 @@ pub struct TimerStats {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<i128>,
     /// `(k, n)`: n of them lie in [2^k, 2^(k+1)) of the metric's unit, ascending by k;
-    /// k = 0 takes what is smaller, too. Empty where no histogram is kept, as in totals.
+    /// k = 0 takes 0, too. Empty where no histogram is kept, as in totals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hist: Vec<(u8, u64)>,
+    /// The same of those that are negative, by what they are without their sign.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hist_negative: Vec<(u8, u64)>,
 }
 
 impl TimerStats {
@@ -104,11 +117,22 @@ impl TimerStats {
         };
         self.outermost = sum_of(self.outermost, other.outermost);
         self.exclusive = sum_of(self.exclusive, other.exclusive);
-        for &(k, n) in &other.hist {
-            match self.hist.binary_search_by_key(&k, |&(k, _)| k) {
-                Ok(at) => self.hist[at].1 = self.hist[at].1.saturating_add(n),
-                Err(at) => self.hist.insert(at, (k, n)),
-            }
+        add_buckets(&mut self.hist, &other.hist);
+        add_buckets(&mut self.hist_negative, &other.hist_negative);
+    }
+
+    /// How many values the histograms hold.
+    pub fn values(&self) -> u64 {
+        let buckets = self.hist.iter().chain(&self.hist_negative);
+        buckets.fold(0, |sum, &(_, n)| sum.saturating_add(n))
+    }
+}
+
+fn add_buckets(sum: &mut Vec<(u8, u64)>, more: &[(u8, u64)]) {
+    for &(k, n) in more {
+        match sum.binary_search_by_key(&k, |&(k, _)| k) {
+            Ok(at) => sum[at].1 = sum[at].1.saturating_add(n),
+            Err(at) => sum.insert(at, (k, n)),
         }
     }
 }
@@ -124,25 +148,10 @@ pub struct FunctionTotals {
     pub open: Option<u64>,
 }
 
-impl FunctionTotals {
-    /// How many activations the numbers of `metric` cover, over all paths.
-    pub fn measured(&self, metric: &str) -> u64 {
-        measured(metric, self.counts.count, self.unwound, self.open)
-    }
-}
-
-/// How many activations the numbers of `metric` cover.
-pub(super) fn measured(metric: &str, count: u64, unwound: Option<u64>, open: Option<u64>) -> u64 {
-    if is_argument(metric) {
-        count
-    } else {
-        closed(count, unwound, open).unwrap_or(0)
-    }
-}
-
 /// True if every call has a value of this metric from its entry on.
 pub(super) fn is_argument(metric: &str) -> bool {
-    metric.starts_with("arg")
+    let number = metric.strip_prefix("arg").map(str::parse::<u8>);
+    number.is_some_and(|n| n.is_ok())
 }
 
 /// Activations that were seen to close normally: 0 where no exit is patched, and none where more ended

@@ -1,6 +1,7 @@
 //! The format against the example of the contract, and profiles that do not fit together.
 
 mod ends;
+mod metrics;
 mod sample;
 
 use super::*;
@@ -136,7 +137,8 @@ fn the_sample_fits_together() {
 #[test]
 fn the_parts_of_an_unpatched_exit_and_of_an_argument_fit_together() {
     let mut value = contract();
-    let stats = json!({"sum": -5, "min": -9, "max": 4, "hist": [[0, 4], [2, 6]]});
+    let stats = json!({"sum": -5, "min": -9, "max": 4, "hist": [[0, 1], [2, 4]],
+        "hist_negative": [[2, 3], [3, 2]]});
     value["metrics"] =
         json!([{"name": "count", "unit": "calls"}, {"name": "arg1", "unit": "value"}]);
     value["functions"][0]["exits"] = json!([]);

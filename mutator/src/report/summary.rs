@@ -1,7 +1,7 @@
 //! The short summary of an interval, for where there is no terminal.
 
 use super::{human, loss_lines};
-use crate::profile::{COUNT, Delta, Metric, PathEntry, Profile, printable};
+use crate::profile::{COUNT, Delta, Metric, PathEntry, Profile, TimerStats, printable};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
@@ -89,7 +89,7 @@ fn function(
     let name = printable(&profile.functions[index].name);
     let rate = human::rate(whole.calls, span);
     write!(out, "  {name}: {} calls ({rate}/s)", whole.calls)?;
-    if let Some(Metric { name, unit }) = timer {
+    if let Some(Metric { name, unit, .. }) = timer {
         let total = human::quantity(whole.sum, unit);
         let mean = human::mean(whole.sum, whole.measured, unit);
         write!(out, ", {} {total}, mean {mean}", printable(name))?;
@@ -119,7 +119,7 @@ fn change(path: &PathEntry, metric: &str) -> Change {
     Change {
         calls: path.metrics.count,
         sum: stats.map_or(0, |stats| stats.sum),
-        measured: path.measured(metric),
+        measured: stats.map_or(0, TimerStats::values),
         incomplete: path.incomplete(),
     }
 }

@@ -28,6 +28,7 @@ fn rich() -> Profile {
     profile.metrics.push(Metric {
         name: "cycles".to_owned(),
         unit: "cycles".to_owned(),
+        since_ns: None,
     });
     let cycles = |wall: &TimerStats| TimerStats {
         sum: wall.sum * 3,
@@ -151,6 +152,7 @@ fn summary_of_an_interval_shows_only_what_changed() {
     path.count += 50;
     let mut wall = path.timers.get("wall").unwrap().clone();
     wall.sum += 5_000_000;
+    wall.hist = vec![(16, 950)];
     path.timers.insert("wall", wall);
     golden("summary-interval", &summarize(&new, Some(&old)));
 }

@@ -76,6 +76,8 @@ fn later(profile: &Profile, path: usize, calls: u64) -> Profile {
         let mut wall = counts.timers.get("wall").unwrap().clone();
         let more = i128::from(calls) * 1_000_000;
         wall.sum += more;
+        wall.hist.push((19, calls));
+        wall.hist.sort();
         wall.outermost = wall.outermost.map(|n| n + more);
         wall.exclusive = wall.exclusive.map(|n| n + more);
         counts.timers.insert("wall", wall);
@@ -89,10 +91,17 @@ fn two_timers() -> Profile {
     profile.metrics.push(crate::profile::Metric {
         name: "cycles".into(),
         unit: "cycles".into(),
+        since_ns: None,
     });
-    let cycles = |function: usize, n: u64| TimerStats {
-        sum: i128::from(n) * if function == 0 { 5_000 } else { 30 },
-        ..TimerStats::default()
+    let cycles = |function: usize, n: u64| {
+        let (each, bucket) = if function == 0 { (5_000, 12) } else { (30, 4) };
+        TimerStats {
+            sum: i128::from(n) * i128::from(each),
+            min: each,
+            max: each,
+            hist: vec![(bucket, n)],
+            ..TimerStats::default()
+        }
     };
     for (i, function) in profile.functions.iter_mut().enumerate() {
         let counts = &mut function.totals.counts;

@@ -32,7 +32,7 @@ enum Site {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Numbers {
     pub(super) calls: u64,
-    /// The activations that `sum` covers.
+    /// How many values `sum` is of.
     pub(super) measured: u64,
     pub(super) sum: i128,
     /// The share of `sum` of outermost activations.
@@ -370,7 +370,7 @@ fn numbers(path: &PathEntry, metric: &str) -> Numbers {
     match path.metrics.timers.get(metric) {
         Some(stats) if metric != COUNT => Numbers {
             calls,
-            measured: path.measured(metric),
+            measured: stats.values(),
             sum: stats.sum,
             outermost: stats.outermost.unwrap_or(stats.sum),
             incomplete,

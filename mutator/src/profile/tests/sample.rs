@@ -10,6 +10,7 @@ fn timer(sum: i128, min: i64, max: i64, hist: &[(u8, u64)]) -> TimerStats {
         outermost: Some(sum),
         exclusive: Some(sum),
         hist: hist.to_vec(),
+        hist_negative: Vec::new(),
     }
 }
 
@@ -146,6 +147,7 @@ pub(crate) fn sample() -> Profile {
     let metric = |name: &str, unit: &str| Metric {
         name: name.to_owned(),
         unit: unit.to_owned(),
+        since_ns: None,
     };
     let mut profile = Profile::empty(
         target(),
@@ -224,6 +226,7 @@ pub(crate) fn largest() -> Profile {
             outermost: Some(i128::MAX),
             exclusive: Some(i128::MAX),
             hist: vec![(63, u64::MAX)],
+            hist_negative: Vec::new(),
         };
         counts.timers.insert("wall", stats);
     };

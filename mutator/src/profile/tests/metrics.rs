@@ -1,0 +1,115 @@
+//! Metrics beside times: values, counters, and what was not measured from the start on.
+
+use super::{assert_found, contract, read};
+use crate::profile::{Metric, Overhead, Thread};
+use serde_json::{Value, json};
+
+/// The example with `ret` in the place of `wall`: 4 negative values and 6 others.
+fn returning(values: Value) -> Value {
+    let mut value = contract();
+    value["metrics"][1] = json!({"name": "ret", "unit": ""});
+    let mut totals = values.clone();
+    for part in ["hist", "hist_negative"] {
+        totals.as_object_mut().unwrap().remove(part);
+    }
+    value["functions"][0]["totals"] = json!({"count": 10, "ret": totals});
+    value["paths"][0]["metrics"] = json!({"count": 10, "ret": values});
+    value
+}
+
+fn signed() -> Value {
+    json!({"sum": i64::MIN + 20, "min": i64::MIN, "max": 7,
+           "hist": [[0, 2], [2, 4]], "hist_negative": [[0, 3], [63, 1]]})
+}
+
+#[test]
+fn signed_values_are_read_checked_and_written_back_field_for_field() {
+    let value = returning(signed());
+    let profile = read(&value);
+    profile.check().unwrap();
+    assert_eq!(serde_json::to_value(&profile).unwrap(), value);
+    let metric = &profile.metrics[1];
+    assert!(metric.is_value() && !profile.metrics[0].is_value());
+    assert_eq!(profile.run_of(metric), None);
+}
+
+#[test]
+fn each_call_has_a_value_but_those_that_leave_by_a_tail_call() {
+    let mut value = returning(signed());
+    value["paths"][0]["metrics"]["ret"]["hist"] = json!([[0, 2], [2, 1]]);
+    let wrong = |value: &Value| read(value).check().map_err(|e| e.to_string());
+    let few = "paths[0].metrics.ret.hist is 7, but the paths give 10".to_owned();
+    assert_eq!(wrong(&value), Err(few));
+    for place in ["/paths/0", "/functions/0"] {
+        value.pointer_mut(place).unwrap()["tail"] = json!(3);
+    }
+    assert_eq!(wrong(&value), Ok(()));
+    value["paths"][0]["metrics"]["ret"]["hist_negative"] = json!([[0, 8]]);
+    let many = "paths[0].metrics.ret.hist is 11, but the paths give 10".to_owned();
+    assert_eq!(wrong(&value), Err(many));
+}
+
+#[test]
+fn a_smallest_value_above_the_largest_is_found() {
+    assert_found([(
+        "/paths/0/metrics/wall/min",
+        json!(121),
+        "paths[0].metrics.wall.min is 121, but the paths give 120",
+    )]);
+}
+
+/// Of calls before a metric was added there is nothing, and their zeroes are no minimum.
+#[test]
+fn a_metric_that_was_added_later_has_fewer_values() {
+    let mut value = contract();
+    let mut early = value["paths"][0].clone();
+    early["metrics"]["wall"] =
+        json!({"sum": 0, "min": 0, "max": 0, "outermost": 0, "exclusive": 0});
+    value["paths"].as_array_mut().unwrap().push(early);
+    value["functions"][0]["totals"]["count"] = json!(20);
+    assert!(read(&value).check().is_err());
+    value["metrics"][1]["since_ns"] = json!(2_000_000_000_u64);
+    let profile = read(&value);
+    profile.check().unwrap();
+    assert_eq!(profile.run_of(&profile.metrics[1]), Some(3_000_000_000));
+    assert_eq!(serde_json::to_value(&profile).unwrap(), value);
+}
+
+#[test]
+fn cpu_time_is_a_part_of_the_processs() {
+    let mut profile = read(&contract());
+    let cpu = Metric {
+        name: "cpu".to_owned(),
+        unit: "ns".to_owned(),
+        since_ns: None,
+    };
+    assert_eq!(profile.run_of(&cpu), None);
+    profile.session.cpu_ns = Some(7);
+    assert_eq!(profile.run_of(&cpu), Some(7));
+    assert_eq!(profile.run_of(&profile.metrics[1]), Some(5_000_000_000));
+}
+
+#[test]
+fn threads_and_overhead_are_read_and_written_back() {
+    let mut value = contract();
+    value["threads"] = json!([{"tid": 4243, "name": "worker"}]);
+    value["session"]["cpu_ns"] = json!(4_000_000_000_u64);
+    value["session"]["overhead"] =
+        json!({"call_ns": 24.1, "total_ns": 1_234_567, "share": 0.012, "corrected": true});
+    let profile = read(&value);
+    let overhead = Overhead {
+        call_ns: 24.1,
+        total_ns: 1_234_567,
+        share: 0.012,
+        corrected: true,
+    };
+    let worker = Thread {
+        tid: 4243,
+        name: "worker".to_owned(),
+    };
+    assert_eq!(profile.session.overhead, Some(overhead));
+    assert_eq!(profile.threads, [worker]);
+    assert_eq!(profile.thread_name(4243), Some("worker"));
+    assert_eq!(profile.thread_name(4242), None);
+    assert_eq!(serde_json::to_value(&profile).unwrap(), value);
+}

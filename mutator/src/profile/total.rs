@@ -1,0 +1,47 @@
+//! Paths added up.
+
+use super::{Counts, PathEntry};
+
+/// The sum of some paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// The calls and the timers, with their histograms.
+    pub counts: Counts,
+    /// Activations that ended by an exception or longjmp; none where exits are not patched.
+    pub unwound: Option<u64>,
+    /// Activations that still run; none where exits are not patched.
+    pub open: Option<u64>,
+    /// Activations that left by a tail call, whose callee's time is not included.
+    pub tail: u64,
+    /// Activations on paths that come to no root.
+    pub incomplete: u64,
+}
+
+impl Total {
+    /// The sum of `paths`.
+    pub fn of<'p>(paths: impl IntoIterator<Item = &'p PathEntry>) -> Self {
+        let mut total = Self::default();
+        paths.into_iter().for_each(|path| total.add(path));
+        total
+    }
+
+    /// Adds a path.
+    pub fn add(&mut self, path: &PathEntry) {
+        let Self { counts, .. } = self;
+        for (name, stats) in path.metrics.timers.iter() {
+            let sum = counts.timers.entry(name);
+            if stats.values() > 0 {
+                sum.absorb(stats, sum.values() == 0);
+            }
+        }
+        counts.count = counts.count.saturating_add(path.metrics.count);
+        for (total, n) in [
+            (&mut self.unwound, path.unwound),
+            (&mut self.open, path.open),
+        ] {
+            *total = n.map(|n| total.unwrap_or(0).saturating_add(n)).or(*total);
+        }
+        self.tail = self.tail.saturating_add(path.tail);
+        self.incomplete = self.incomplete.saturating_add(path.incomplete());
+    }
+}
