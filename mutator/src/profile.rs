@@ -7,6 +7,7 @@
 mod check;
 mod counts;
 mod delta;
+mod distribution;
 mod file;
 mod label;
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub use crate::printable::printable;
 pub use check::Inconsistent;
 pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers};
 pub use delta::Delta;
+pub use distribution::{Bucket, Distribution};
 pub use file::ProfileError;
 pub use label::Label;
 pub use total::Total;

@@ -1,0 +1,243 @@
+//! What a histogram by powers of two tells of the values in it.
+
+use super::TimerStats;
+
+#[cfg(test)]
+mod tests;
+
+/// Values by powers of two, and what is known exactly of all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Distribution {
+    /// Ascending, none of them empty.
+    buckets: Vec<(Bucket, u64)>,
+    sum: i128,
+    /// No value is smaller.
+    min: i64,
+    /// No value is larger.
+    max: i64,
+}
+
+/// A range of values: `k` for [2^k, 2^(k+1)), with 0 in the first, and `-1 - k` for the values whose negatives
+/// lie there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bucket(i16);
+
+impl Bucket {
+    /// The smallest value in it.
+    pub fn least(self) -> i128 {
+        match self.0 {
+            0 => 0,
+            k if k > 0 => power(k),
+            k => 1 - power(-k),
+        }
+    }
+
+    /// The largest value in it.
+    pub fn most(self) -> i128 {
+        match self.0 {
+            k if k >= 0 => power(k + 1) - 1,
+            k => -power(-k - 1),
+        }
+    }
+
+    /// How many buckets `other` is above this one.
+    pub fn up_to(self, other: Self) -> usize {
+        usize::try_from(other.0 - self.0).unwrap_or(0)
+    }
+
+    /// The bucket above this one.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+fn power(k: i16) -> i128 {
+    // No value of 64 bits comes to this limit.
+    1 << k.clamp(0, 100)
+}
+
+impl Distribution {
+    /// Of one metric on one path, or of a sum of those.
+    pub fn of(stats: &TimerStats) -> Self {
+        let mut all = Self::default();
+        all.add(stats);
+        all
+    }
+
+    /// Adds the values of another path.
+    pub fn add(&mut self, stats: &TimerStats) {
+        if stats.values() == 0 {
+            return;
+        }
+        let is_first = self.buckets.is_empty();
+        self.min = match is_first {
+            true => stats.min,
+            false => self.min.min(stats.min),
+        };
+        self.max = match is_first {
+            true => stats.max,
+            false => self.max.max(stats.max),
+        };
+        self.sum = self.sum.saturating_add(stats.sum);
+        for &(k, n) in &stats.hist_negative {
+            self.put(Bucket(-1 - i16::from(k)), n);
+        }
+        for &(k, n) in &stats.hist {
+            self.put(Bucket(i16::from(k)), n);
+        }
+    }
+
+    /// The values that have come since `before`, of which no more is known exactly than the sum.
+    pub fn since(&self, before: &Self) -> Self {
+        let mut new = self.clone();
+        for (bucket, n) in &mut new.buckets {
+            let was = before.buckets.binary_search_by_key(bucket, |&(b, _)| b);
+            *n = n.saturating_sub(was.map_or(0, |at| before.buckets[at].1));
+        }
+        new.buckets.retain(|&(_, n)| n != 0);
+        new.sum = self.sum.saturating_sub(before.sum);
+        new
+    }
+
+    /// Forgets all values.
+    pub fn clear(&mut self) {
+        self.buckets.clear();
+        self.sum = 0;
+    }
+
+    fn put(&mut self, bucket: Bucket, n: u64) {
+        if n == 0 {
+            return;
+        }
+        match self.buckets.binary_search_by_key(&bucket, |&(b, _)| b) {
+            Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(n),
+            Err(at) => self.buckets.insert(at, (bucket, n)),
+        }
+    }
+
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        u64::try_from(self.held()).unwrap_or(u64::MAX)
+    }
+
+    fn held(&self) -> u128 {
+        self.buckets.iter().map(|&(_, n)| u128::from(n)).sum()
+    }
+
+    /// The sum of the values.
+    pub fn sum(&self) -> i128 {
+        self.sum
+    }
+
+    /// True if one of the values is negative.
+    pub fn has_negative(&self) -> bool {
+        self.buckets.first().is_some_and(|&(b, _)| b < Bucket(0))
+    }
+
+    /// The buckets that hold values, ascending, each with how many.
+    pub fn buckets(&self) -> &[(Bucket, u64)] {
+        &self.buckets
+    }
+
+    /// The mean, exact; none without values.
+    pub fn mean(&self) -> Option<f64> {
+        let n = self.held();
+        (n > 0).then(|| self.sum as f64 / n as f64)
+    }
+
+    /// The smallest value that at least `per_mille` thousandths of the values do not exceed; none without
+    /// values.
+    ///
+    /// It lies in the bucket of the true one, at the place that it has where the logarithms of the bucket's
+    /// values are spread evenly.
+    pub fn quantile(&self, per_mille: u32) -> Option<i128> {
+        let all = self.held();
+        let rank = (all * u128::from(per_mille))
+            .div_ceil(1000)
+            .clamp(1, all.max(1));
+        let mut before = 0;
+        for &(bucket, n) in &self.buckets {
+            let n = u128::from(n);
+            if rank <= before + n {
+                let (low, high) = self.bounds(bucket);
+                let value = match rank {
+                    1 if all == 1 => self.sum,
+                    1 => low,
+                    _ if rank == all => high,
+                    _ => between(low, high, ((rank - before) as f64 - 0.5) / n as f64),
+                };
+                return Some(value.clamp(low, high));
+            }
+            before += n;
+        }
+        None
+    }
+
+    /// The standard deviation, estimated; none without values.
+    ///
+    /// Exact are the smallest value, the largest and the sum. The others are taken to lie in their buckets so
+    /// that the sum comes out. It is off by no more than the root of the mean square of the widths
+    /// of their buckets, as far as these lie between the smallest and the largest.
+    pub fn deviation(&self) -> Option<f64> {
+        let n = self.held();
+        let (&(first, _), &(last, _)) = (self.buckets.first()?, self.buckets.last()?);
+        let min = self.bounds(first).0;
+        let range = (self.bounds(last).1 - min) as f64;
+        if n == 1 {
+            return Some(0.0);
+        }
+        // From the smallest on, so that large values keep their digits.
+        let sum = i128::try_from(n)
+            .ok()
+            .and_then(|n| self.sum.checked_sub(n.checked_mul(min)?))
+            .map_or_else(|| self.sum as f64 - n as f64 * min as f64, |s| s as f64);
+        let mean = sum / n as f64;
+        let others: Vec<(f64, f64, f64)> = self
+            .buckets
+            .iter()
+            .map(|&(bucket, held)| {
+                let ends = u64::from(bucket == first) + u64::from(bucket == last);
+                let (low, high) = self.bounds(bucket);
+                let held = held.saturating_sub(ends) as f64;
+                ((low - min) as f64, (high - low) as f64, held)
+            })
+            .collect();
+        let total = |of: fn(&(f64, f64, f64)) -> f64| others.iter().map(of).sum::<f64>();
+        let (lows, widths) = (total(|b| b.0 * b.2), total(|b| b.1 * b.2));
+        // How far above the lower ends of their buckets they are, the same in each.
+        let place = match widths > 0.0 {
+            true => ((sum - range - lows) / widths).clamp(0.0, 1.0),
+            false => 0.0,
+        };
+        let squares = others.iter().map(|&(low, width, held)| {
+            let away = low + place * width - mean;
+            // As of values spread evenly, where they are in the middle of the bucket.
+            let spread = width * width * place * (1.0 - place) / 3.0;
+            held * (away * away + spread)
+        });
+        let ends = mean * mean + (range - mean) * (range - mean);
+        Some(((ends + squares.sum::<f64>()) / n as f64).sqrt())
+    }
+
+    /// The smallest and the largest value that a bucket can hold here.
+    fn bounds(&self, bucket: Bucket) -> (i128, i128) {
+        let (min, max) = (
+            i128::from(self.min),
+            i128::from(self.max).max(self.min.into()),
+        );
+        (
+            bucket.least().clamp(min, max),
+            bucket.most().clamp(min, max),
+        )
+    }
+}
+
+/// What is so far, from 0 to 1, on the way from `low` to `high`, by their logarithms.
+fn between(low: i128, high: i128, part: f64) -> i128 {
+    let (a, b) = (low as f64, high as f64);
+    let value = match low > 0 || high < 0 {
+        true => a * (b / a).powf(part),
+        false => a + (b - a) * part,
+    };
+    value.round() as i128
+}
