@@ -6,15 +6,15 @@ mod tests;
 
 pub use folded::to_folded;
 
-use crate::profile::Profile;
+use crate::profile::{NoSuchMetric, Profile};
 use std::fmt;
 use std::io::{self, Write};
 
 /// Why a profile could not be exported.
 #[derive(Debug)]
 pub enum ExportError {
-    /// The profile does not have this metric; it has those.
-    NoSuchMetric(String, Vec<String>),
+    /// The profile does not have the metric.
+    Metric(NoSuchMetric),
     /// The output could not be written.
     Write(io::Error),
 }
@@ -22,19 +22,19 @@ pub enum ExportError {
 impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchMetric(metric, have) => {
-                write!(
-                    f,
-                    "the profile has no metric `{metric}`, only {}",
-                    have.join(", ")
-                )
-            }
+            Self::Metric(cause) => cause.fmt(f),
             Self::Write(cause) => cause.fmt(f),
         }
     }
 }
 
 impl std::error::Error for ExportError {}
+
+impl From<NoSuchMetric> for ExportError {
+    fn from(cause: NoSuchMetric) -> Self {
+        Self::Metric(cause)
+    }
+}
 
 impl From<io::Error> for ExportError {
     fn from(cause: io::Error) -> Self {

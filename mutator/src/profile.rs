@@ -24,7 +24,8 @@ pub use label::Label;
 pub use total::Total;
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 /// The only schema this version reads and writes.
 pub const SCHEMA: &str = "ipath-profile/1";
@@ -89,6 +90,18 @@ impl Profile {
         self.metrics.iter().filter(|m| m.name != COUNT)
     }
 
+    /// The metric of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn metric(&self, name: &str) -> Result<&Metric, NoSuchMetric> {
+        let metric = self.metrics.iter().find(|m| m.name == name);
+        metric.ok_or_else(|| NoSuchMetric {
+            name: name.to_owned(),
+            others: self.metrics.iter().map(|m| m.name.clone()).collect(),
+        })
+    }
+
     /// The calls of all functions.
     pub fn calls(&self) -> u64 {
         let calls = self.functions.iter().map(|f| f.totals.counts.count);
@@ -106,10 +119,12 @@ impl Profile {
         }
     }
 
-    /// The name of a thread, where that is known.
-    pub fn thread_name(&self, tid: u32) -> Option<&str> {
-        let thread = self.threads.iter().find(|thread| thread.tid == tid)?;
-        Some(&thread.name)
+    /// The names of threads by their ids.
+    pub fn thread_names(&self) -> HashMap<u32, &str> {
+        let threads = self.threads.iter();
+        threads
+            .map(|thread| (thread.tid, thread.name.as_str()))
+            .collect()
     }
 
     /// Those that left by a tail call, timed without what that called.
@@ -205,6 +220,27 @@ impl Metric {
             || self.name == RETURN
     }
 }
+
+/// A profile does not have a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchMetric {
+    name: String,
+    /// Those it has.
+    others: Vec<String>,
+}
+
+impl fmt::Display for NoSuchMetric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let others = self.others.join(", ");
+        write!(
+            f,
+            "the profile has no metric `{}`, only {others}",
+            self.name
+        )
+    }
+}
+
+impl std::error::Error for NoSuchMetric {}
 
 /// One file whose code was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

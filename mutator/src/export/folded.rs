@@ -16,10 +16,7 @@ pub fn to_folded(
     sites: bool,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
-    if profile.metrics.iter().all(|m| m.name != metric) {
-        let have = profile.metrics.iter().map(|m| m.name.clone()).collect();
-        return Err(ExportError::NoSuchMetric(metric.to_owned(), have));
-    }
+    profile.metric(metric)?;
     let names: Vec<String> = profile
         .frames
         .iter()

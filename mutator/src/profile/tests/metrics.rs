@@ -109,7 +109,6 @@ fn threads_and_overhead_are_read_and_written_back() {
     };
     assert_eq!(profile.session.overhead, Some(overhead));
     assert_eq!(profile.threads, [worker]);
-    assert_eq!(profile.thread_name(4243), Some("worker"));
-    assert_eq!(profile.thread_name(4242), None);
+    assert_eq!(profile.thread_names(), [(4243, "worker")].into());
     assert_eq!(serde_json::to_value(&profile).unwrap(), value);
 }
