@@ -118,9 +118,12 @@ pub enum Command {
         output: Option<PathBuf>,
     },
     /// Print a profile as text: totals per function, then its paths, costliest first
+    #[command(after_help = "Example: ipath report p.json --histogram --paths 3")]
     Report {
         /// Profile
         file: PathBuf,
+        #[command(flatten)]
+        options: Report,
     },
     /// Convert a profile
     Export {
@@ -195,6 +198,23 @@ pub struct Measure {
     #[arg(long, value_name = "N", default_value_t = 65536,
           value_parser = clap::value_parser!(u64).range(1..=1 << 22))]
     pub max_paths: u64,
+}
+
+/// What of a profile is printed.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// How the values of each metric are distributed, per function
+    #[arg(long)]
+    pub histogram: bool,
+    /// Metric to sort by and to show first [default: the first after count]
+    #[arg(long)]
+    pub metric: Option<String>,
+    /// Most paths of each function
+    #[arg(long, value_name = "N")]
+    pub paths: Option<usize>,
+    /// Most callers of each path, from the innermost
+    #[arg(long, value_name = "K")]
+    pub depth: Option<usize>,
 }
 
 /// How it is shown.

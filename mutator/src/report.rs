@@ -1,27 +1,37 @@
 //! Profiles as text for people: the full report and the short summary of an interval.
 
+mod head;
+mod histogram;
 pub mod human;
+mod rows;
 mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub use summary::summary;
 
-use crate::profile::{Function, Label, PathEntry, Profile, Refused, TimerStats, Total, printable};
+use crate::profile::{
+    Function, Label, Metric, PathEntry, Profile, Refused, TimerStats, Total, printable,
+};
+use rows::Rows;
 use std::cmp::Reverse;
 use std::io::{self, Write};
-use table::{Row, Table};
+use table::Table;
+use threads::{Group, Names};
 
 /// What the report shows.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The metric to sort by and to show first; the first timer without it.
+    /// The metric to sort by and to show first; the profile's first after the count without it.
     pub metric: Option<String>,
     /// The most paths of each function.
     pub paths: Option<usize>,
     /// The most frames of each path, from the innermost caller.
     pub depth: Option<usize>,
+    /// How the values of each function are distributed, too.
+    pub histogram: bool,
 }
 
 /// Writes the report: totals per function, then its paths, costliest first.
@@ -30,7 +40,7 @@ pub struct Options {
 /// What `out` gives.
 pub fn text(profile: &Profile, options: &Options, out: &mut impl Write) -> io::Result<()> {
     let report = Report::new(profile, options);
-    report.head(out)?;
+    head::write(profile, out)?;
     for function in report.functions() {
         report.function(function, out)?;
     }
@@ -41,43 +51,37 @@ pub fn text(profile: &Profile, options: &Options, out: &mut impl Write) -> io::R
 struct Report<'p> {
     profile: &'p Profile,
     options: &'p Options,
-    /// The timers, the chosen one first.
-    timers: Vec<&'p str>,
+    /// All metrics but the count, the chosen one first.
+    metrics: Vec<&'p Metric>,
     /// The lines of each frame.
     labels: Vec<Vec<Label>>,
-}
-
-/// The numbers of one function or path.
-struct Numbers<'p> {
-    count: u64,
-    unwound: u64,
-    open: u64,
-    tail: u64,
-    incomplete: u64,
-    stats: &'p dyn Fn(&str) -> Option<&'p TimerStats>,
-    measured: &'p dyn Fn(&str) -> u64,
+    /// The paths of each function.
+    paths: Vec<Vec<&'p PathEntry>>,
+    threads: Names<'p>,
 }
 
 impl<'p> Report<'p> {
     fn new(profile: &'p Profile, options: &'p Options) -> Self {
-        let mut timers: Vec<_> = profile.timers().map(|m| m.name.as_str()).collect();
-        timers.sort_by_key(|name| Some(*name) != options.metric.as_deref());
-        let labels = profile
-            .frames
-            .iter()
-            .map(|frame| profile.labels(frame))
-            .collect();
+        let mut metrics: Vec<_> = profile.timers().collect();
+        metrics.sort_by_key(|m| Some(&m.name) != options.metric.as_ref());
+        let frames = profile.frames.iter();
+        let mut paths = vec![Vec::new(); profile.functions.len()];
+        for path in &profile.paths {
+            paths[path.function].push(path);
+        }
         Self {
             profile,
             options,
-            timers,
-            labels,
+            metrics,
+            labels: frames.map(|frame| profile.labels(frame)).collect(),
+            paths,
+            threads: profile.thread_names(),
         }
     }
 
     /// By cost: the chosen timer's sum, else the calls.
     fn cost(&self, count: u64, stats: Option<&TimerStats>) -> (i128, u64) {
-        let by_calls = self.timers.is_empty() || self.options.metric.as_deref() == Some("count");
+        let by_calls = self.metrics.is_empty() || self.options.metric.as_deref() == Some("count");
         match stats {
             Some(stats) if !by_calls => (stats.sum, count),
             _ => (count.into(), count),
@@ -85,7 +89,7 @@ impl<'p> Report<'p> {
     }
 
     fn first_of<'s>(&self, counts: &'s crate::profile::Counts) -> Option<&'s TimerStats> {
-        counts.timers.get(self.timers.first()?)
+        counts.timers.get(&self.metrics.first()?.name)
     }
 
     fn functions(&self) -> Vec<usize> {
@@ -99,103 +103,40 @@ impl<'p> Report<'p> {
         order
     }
 
-    fn head(&self, out: &mut impl Write) -> io::Result<()> {
-        let Profile {
-            target,
-            session,
-            metrics,
-            ..
-        } = self.profile;
-        let metrics: Vec<_> = metrics.iter().map(|m| printable(&m.name)).collect();
-        let args: String = target
-            .args
-            .iter()
-            .skip(1)
-            .map(|a| format!(" {}", printable(a)))
-            .collect();
-        writeln!(out, "{}{args}", printable(&target.exe))?;
-        write!(
-            out,
-            "pid {} on {}, measured for {}",
-            target.pid,
-            printable(&target.host),
-            human::time(session.elapsed_ns.into())
-        )?;
-        for (key, value) in &target.labels {
-            write!(out, ", {} {}", printable(key), printable(value))?;
-        }
-        if let Some(state) = &target.state {
-            write!(out, ", {}", printable(state))?;
-        }
-        writeln!(out, "\nmetrics: {}", metrics.join(", "))?;
-        if let Some(longest) = session.stops.iter().max_by_key(|stop| stop.ns) {
-            let times = match session.stops.len() {
-                1 => "once".to_owned(),
-                n => format!("{n} times, the longest"),
-            };
-            let time = human::time(longest.ns.into());
-            writeln!(
-                out,
-                "stopped {times} for {time} ({})",
-                printable(&longest.why)
-            )?;
-        }
-        for note in &session.notes {
-            writeln!(out, "note: {}", printable(note))?;
-        }
-        if let Err(wrong) = self.profile.check() {
-            writeln!(out, "warning: this profile contradicts itself: {wrong}")?;
-        }
-        Ok(())
-    }
-
     fn function(&self, index: usize, out: &mut impl Write) -> io::Result<()> {
         let function = &self.profile.functions[index];
-        let totals = &function.totals;
-        let mut paths: Vec<&PathEntry> = self
-            .profile
-            .paths
-            .iter()
-            .filter(|p| p.function == index)
-            .collect();
+        let mut paths = self.paths[index].clone();
         paths.sort_by_key(|p| Reverse(self.cost(p.metrics.count, self.first_of(&p.metrics))));
         let shown = paths.len().min(self.options.paths.unwrap_or(usize::MAX));
+        let whole = Total::of(paths.iter().copied());
 
         self.title(function, out)?;
-        let mut table = Table::new(&self.headings());
-        let sum = Total::of(paths.iter().copied());
-        let whole = Numbers {
-            count: totals.counts.count,
-            unwound: totals.unwound.unwrap_or(0),
-            open: totals.open.unwrap_or(0),
-            tail: function.tail,
-            incomplete: paths
-                .iter()
-                .fold(0, |sum, path| sum.saturating_add(path.incomplete())),
-            stats: &|name| totals.counts.timers.get(name),
-            measured: &|name| sum.counts.timers.get(name).map_or(0, TimerStats::values),
-        };
+        if self.options.histogram {
+            histogram::write(&self.metrics, &whole, out)?;
+        }
+        let rows = Rows::new(self.profile, &self.metrics);
+        let mut table = Table::new(&rows.headings());
         let paths_in_all = match paths.len() {
             1 => "1 path".to_owned(),
             n => format!("all {n} paths"),
         };
-        self.rows(&mut table, &whole, &whole, &paths_in_all);
+        rows.add(&mut table, &whole, &whole, &paths_in_all);
+        let mut groups = threads::by_name(&self.threads, &paths);
+        groups.sort_by_key(|group| {
+            let counts = &group.total.counts;
+            Reverse(self.cost(counts.count, self.first_of(counts)))
+        });
+        for Group { title, total } in &groups {
+            rows.add(&mut table, total, &whole, title);
+        }
         for path in &paths[..shown] {
-            let numbers = Numbers {
-                count: path.metrics.count,
-                unwound: path.unwound.unwrap_or(0),
-                open: path.open.unwrap_or(0),
-                tail: path.tail,
+            let part = Total {
                 // The end of its stack says so.
                 incomplete: 0,
-                stats: &|name| path.metrics.timers.get(name),
-                measured: &|name| path.metrics.timers.get(name).map_or(0, TimerStats::values),
+                ..Total::of([*path])
             };
-            let thread = path
-                .thread
-                .map(|tid| format!("thread {tid}"))
-                .unwrap_or_default();
-            self.rows(&mut table, &numbers, &whole, &thread);
+            let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
+            rows.add(&mut table, &part, &whole, &thread.unwrap_or_default());
             self.stack(&mut table, path);
         }
         if shown < paths.len() {
@@ -228,92 +169,6 @@ impl<'p> Report<'p> {
             writeln!(out, "  {}", printable(&text))?;
         }
         Ok(())
-    }
-
-    fn headings(&self) -> Vec<&'static str> {
-        match self.timers.len() {
-            0 => vec!["calls", "share"],
-            1 => vec!["calls", "total", "mean", "min", "max", "share", "of run"],
-            _ => vec![
-                "calls", "metric", "total", "mean", "min", "max", "share", "of run",
-            ],
-        }
-    }
-
-    /// One row a timer; what is not a timer's stands in the first.
-    fn rows(&self, table: &mut Table, part: &Numbers<'_>, whole: &Numbers<'_>, remark: &str) {
-        let mut remarks: Vec<String> = Some(remark)
-            .filter(|r| !r.is_empty())
-            .map(str::to_owned)
-            .into_iter()
-            .collect();
-        for (n, what) in [
-            (part.unwound, "unwound"),
-            (part.open, "still running"),
-            (part.tail, "left by a tail call"),
-        ] {
-            if n > 0 {
-                remarks.push(format!("{n} {what}"));
-            }
-        }
-        remarks.extend(human::incomplete(part.incomplete, part.count));
-        let remark = remarks.join(", ");
-        if self.timers.is_empty() {
-            let share = human::share(part.count.into(), whole.count.into());
-            table.row(Row {
-                cells: vec![part.count.to_string(), share],
-                remark,
-            });
-            return;
-        }
-        for (i, name) in self.timers.iter().enumerate() {
-            let unit = self.unit(name);
-            let measured = (part.measured)(name);
-            let calls = if i == 0 {
-                part.count.to_string()
-            } else {
-                String::new()
-            };
-            let mut cells = vec![calls];
-            if self.timers.len() > 1 {
-                cells.push(printable(name).into_owned());
-            }
-            match (part.stats)(name) {
-                Some(stats) if measured > 0 => {
-                    let all = (whole.stats)(name).map_or(0, |s| s.sum);
-                    let run = if unit == "ns" {
-                        // Nested activations run within the outermost one's time.
-                        let once = stats.outermost.unwrap_or(stats.sum);
-                        human::share(once, self.profile.session.elapsed_ns.into())
-                    } else {
-                        String::new()
-                    };
-                    cells.extend([
-                        human::quantity(stats.sum, unit),
-                        human::mean(stats.sum, measured, unit),
-                        human::quantity(stats.min.into(), unit),
-                        human::quantity(stats.max.into(), unit),
-                        human::share(stats.sum, all),
-                        run,
-                    ]);
-                }
-                _ => cells.extend(["-"; 6].map(str::to_owned)),
-            }
-            let remark = if i == 0 {
-                remark.clone()
-            } else {
-                String::new()
-            };
-            table.row(Row { cells, remark });
-        }
-    }
-
-    fn unit(&self, metric: &str) -> &'p str {
-        self.profile
-            .metrics
-            .iter()
-            .find(|m| m.name == metric)
-            .map_or("", |m| &m.unit)
     }
 
     fn stack(&self, table: &mut Table, path: &PathEntry) {
@@ -407,15 +262,12 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
         // Those not recorded are in no total.
         let all = profile.calls().saturating_add(losses.missed);
         let share = human::share(n.into(), all.into());
-        format!(
-            "{n} {} {what} ({share})",
-            if n == 1 { "call" } else { "calls" }
-        )
+        format!("{} {what} ({share})", human::count(n, "call"))
     })
     .collect()
 }
 
 /// `1 more frame`, `2 more frames`.
 fn more(n: usize, what: &str) -> String {
-    format!("{n} more {what}{}", if n == 1 { "" } else { "s" })
+    human::count(n as u64, &format!("more {what}"))
 }

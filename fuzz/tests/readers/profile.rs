@@ -23,7 +23,11 @@ fn profile() {
         };
         // Only says whether the sums agree.
         let _ = profile.check();
-        report::text(&profile, &Options::default(), &mut sink()).expect("a report");
+        let options = Options {
+            histogram: true,
+            ..Options::default()
+        };
+        report::text(&profile, &options, &mut sink()).expect("a report");
         report::summary(&profile, Some(&profile), &mut sink()).expect("a summary");
         to_json(&profile, &mut sink()).expect("written");
         for metric in &profile.metrics {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::output::print;
 use super::watch::destination;
-use crate::cli::Format;
+use crate::cli::{self, Format};
 use crate::error::Failure;
 use crate::printable::Page;
 use crate::profile::{COUNT, Profile};
@@ -15,11 +15,21 @@ fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
 }
 
 /// Prints a profile.
-pub(super) fn report(file: &Path) -> Result<(), Failure> {
+pub(super) fn report(file: &Path, options: cli::Report) -> Result<(), Failure> {
     let profile = load("report", file)?;
+    if let Some(metric) = &options.metric {
+        let missing = |e| Failure::new("report", file.display(), e);
+        profile.metric(metric).map_err(missing)?;
+    }
     let mut text = Vec::new();
+    let options = report::Options {
+        metric: options.metric,
+        paths: options.paths,
+        depth: options.depth,
+        histogram: options.histogram,
+    };
     // Writing to memory does not fail.
-    let _ = report::text(&profile, &report::Options::default(), &mut text);
+    let _ = report::text(&profile, &options, &mut text);
     print(&Page::of(&String::from_utf8_lossy(&text)))
 }
 

@@ -57,7 +57,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Remove { pid, patterns } => change::remove(Pid(pid), &patterns),
         Command::Snapshot { pid, output } => change::snapshot(Pid(pid), &output),
         Command::Detach { pid, output } => change::detach(Pid(pid), output.as_deref()),
-        Command::Report { file } => export::report(&file),
+        Command::Report { file, options } => export::report(&file, options),
         Command::Export {
             file,
             to,

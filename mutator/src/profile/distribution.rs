@@ -66,25 +66,44 @@ impl Distribution {
 
     /// Adds the values of another path.
     pub fn add(&mut self, stats: &TimerStats) {
-        if stats.values() == 0 {
+        let negative = stats
+            .hist_negative
+            .iter()
+            .map(|&(k, n)| (Bucket(-1 - i16::from(k)), n));
+        let others = stats.hist.iter().map(|&(k, n)| (Bucket(i16::from(k)), n));
+        self.put(negative.chain(others), (stats.min, stats.max), stats.sum);
+    }
+
+    /// Adds the values of another distribution.
+    pub fn merge(&mut self, other: &Self) {
+        let buckets = other.buckets.iter().copied();
+        self.put(buckets, (other.min, other.max), other.sum);
+    }
+
+    fn put(
+        &mut self,
+        buckets: impl Iterator<Item = (Bucket, u64)>,
+        (min, max): (i64, i64),
+        sum: i128,
+    ) {
+        let was_empty = self.buckets.is_empty();
+        let mut is_empty = true;
+        for (bucket, n) in buckets.filter(|&(_, n)| n != 0) {
+            match self.buckets.binary_search_by_key(&bucket, |&(b, _)| b) {
+                Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(n),
+                Err(at) => self.buckets.insert(at, (bucket, n)),
+            }
+            is_empty = false;
+        }
+        // The extremes of nothing are 0.
+        if is_empty {
             return;
         }
-        let is_first = self.buckets.is_empty();
-        self.min = match is_first {
-            true => stats.min,
-            false => self.min.min(stats.min),
+        self.sum = self.sum.saturating_add(sum);
+        (self.min, self.max) = match was_empty {
+            true => (min, max),
+            false => (self.min.min(min), self.max.max(max)),
         };
-        self.max = match is_first {
-            true => stats.max,
-            false => self.max.max(stats.max),
-        };
-        self.sum = self.sum.saturating_add(stats.sum);
-        for &(k, n) in &stats.hist_negative {
-            self.put(Bucket(-1 - i16::from(k)), n);
-        }
-        for &(k, n) in &stats.hist {
-            self.put(Bucket(i16::from(k)), n);
-        }
     }
 
     /// The values that have come since `before`, of which no more is known exactly than the sum.
@@ -103,16 +122,6 @@ impl Distribution {
     pub fn clear(&mut self) {
         self.buckets.clear();
         self.sum = 0;
-    }
-
-    fn put(&mut self, bucket: Bucket, n: u64) {
-        if n == 0 {
-            return;
-        }
-        match self.buckets.binary_search_by_key(&bucket, |&(b, _)| b) {
-            Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(n),
-            Err(at) => self.buckets.insert(at, (bucket, n)),
-        }
     }
 
     /// How many values there are.

@@ -2,31 +2,30 @@
 
 use patcher::function::demangle;
 
+const TIMES: &[(f64, &str)] = &[(1e0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")];
+
 /// A duration of `ns` nanoseconds: `900 ns`, `1.20 ms`, `75.0 s`.
 pub fn time(ns: i128) -> String {
-    scaled(
-        ns as f64,
-        &[(1e0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")],
-    )
+    scaled(ns as f64, TIMES)
 }
 
-/// `value` of `unit`: a time for `ns`, otherwise a number with a decimal prefix.
+/// `value` of `unit`: a time for `ns`, a number as it is for plain numbers and bytes, otherwise one with a
+/// decimal prefix.
 pub fn quantity(value: i128, unit: &str) -> String {
     match unit {
         "ns" => time(value),
+        "" | "bytes" => whole(value),
         _ => number(value as f64),
     }
 }
 
-/// The mean of `sum` over `n` activations; `-` over none.
-pub fn mean(sum: i128, n: u64, unit: &str) -> String {
-    if n == 0 {
-        return "-".to_owned();
-    }
-    let mean = sum as f64 / n as f64;
-    match unit {
-        "ns" => scaled(mean, &[(1e0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")]),
-        _ => number(mean),
+/// The same of what is no whole number, such as a mean; `-` of nothing.
+pub fn average(value: Option<f64>, unit: &str) -> String {
+    match (value, unit) {
+        (None, _) => "-".to_owned(),
+        (Some(value), "ns") => scaled(value, TIMES),
+        (Some(value), "" | "bytes") if value.abs() >= 999.5 => whole(value.round() as i128),
+        (Some(value), _) => number(value),
     }
 }
 
@@ -48,6 +47,11 @@ pub fn share(part: i128, whole: i128) -> String {
     }
 }
 
+/// `1 call`, `2 calls`.
+pub fn count(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// `4 incomplete (0.4 %)`: how many of a function's calls stand on incomplete paths, if any.
 pub fn incomplete(part: u64, whole: u64) -> Option<String> {
     let share = || share(part.into(), whole.into());
@@ -63,6 +67,23 @@ pub fn number(value: f64) -> String {
         value,
         &[(1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P")],
     )
+}
+
+/// All digits of a number with commas between the thousands, up to 12 of them.
+fn whole(value: i128) -> String {
+    const MOST: u128 = 1_000_000_000_000;
+    if value.unsigned_abs() >= MOST {
+        return number(value as f64);
+    }
+    let digits = value.unsigned_abs().to_string();
+    let mut text = if value < 0 { "-" } else { "" }.to_owned();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
@@ -148,12 +169,36 @@ mod tests {
             assert_eq!(number(value), text);
         }
         assert_eq!(quantity(1_500_000, "cycles"), "1.50 M");
-        assert_eq!(mean(10, 4, "cycles"), "2.50");
-        assert_eq!(mean(10, 4, "ns"), "2.50 ns");
-        assert_eq!(mean(10, 0, "ns"), "-");
+        assert_eq!(average(Some(2.5), "cycles"), "2.50");
+        assert_eq!(average(Some(2.5), "ns"), "2.50 ns");
+        assert_eq!(average(None, "ns"), "-");
         assert_eq!(rate(30, 2_000_000_000), "15");
         assert_eq!(rate(30, 0), "-");
         assert_eq!(share(1, 3), "33.3 %");
         assert_eq!(share(1, 0), "-");
+    }
+
+    #[test]
+    fn values_are_shown_whole() {
+        for (value, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (-65_536, "-65,536"),
+            (999_999_999_999, "999,999,999,999"),
+            (-1_000_000_000_000, "-1.00 T"),
+            (i128::from(i64::MAX), "9223 P"),
+        ] {
+            assert_eq!(quantity(value, ""), text);
+            assert_eq!(quantity(value, "bytes"), text);
+        }
+        for (value, text) in [
+            (2.5, "2.50"),
+            (999.4, "999"),
+            (999.6, "1,000"),
+            (-12_345.6, "-12,346"),
+        ] {
+            assert_eq!(average(Some(value), ""), text);
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The short summary of an interval, for where there is no terminal.
 
+use super::threads::{self, Names};
 use super::{human, loss_lines};
-use crate::profile::{COUNT, Delta, Metric, PathEntry, Profile, TimerStats, printable};
+use crate::profile::{COUNT, Delta, Distribution, Metric, PathEntry, Profile, printable};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
@@ -11,11 +12,10 @@ const PATHS: usize = 3;
 const CALLERS: usize = 6;
 
 /// What a function or path did in the interval.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Change {
     calls: u64,
-    sum: i128,
-    measured: u64,
+    values: Distribution,
     incomplete: u64,
 }
 
@@ -33,6 +33,12 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
     let metric = timer.map_or(COUNT, |m| &m.name);
 
     let changes = changes(profile, delta.as_ref(), metric);
+    let summary = Summary {
+        profile,
+        timer,
+        span,
+        threads: profile.thread_names(),
+    };
     let elapsed = human::time(profile.session.elapsed_ns.into());
     match prev {
         Some(_) => writeln!(out, "{elapsed}: the last {}", human::time(span.into()))?,
@@ -41,7 +47,7 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
     let mut order: Vec<_> = (0..changes.len()).collect();
     order.sort_by_key(|&f| Reverse(changes[f].whole.cost(timer.is_some())));
     for f in order {
-        function(profile, f, &changes[f], timer, span, out)?;
+        summary.function(f, &changes[f], out)?;
     }
     let losses = loss_lines(profile);
     if !losses.is_empty() {
@@ -67,104 +73,119 @@ fn changes(profile: &Profile, delta: Option<&(&Profile, Delta)>, metric: &str) -
             let was = &prev.paths[delta.path(i)?];
             Some(change(was, metric))
         });
-        let change = now.since(before.unwrap_or_default());
+        let change = now.since(&before.unwrap_or_default());
         let of_function = &mut functions[path.function];
-        of_function.whole.add(change);
-        if change.calls > 0 || change.sum != 0 {
+        of_function.whole.add(&change);
+        if change.calls > 0 || change.values.sum() != 0 {
             of_function.paths.push((i, change));
         }
     }
     functions
 }
 
-/// Writes the line of a function and those of its costliest paths, in an interval of `span` ns.
-fn function(
-    profile: &Profile,
-    index: usize,
-    Changes { whole, paths }: &Changes,
-    timer: Option<&Metric>,
-    span: u64,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let name = printable(&profile.functions[index].name);
-    let rate = human::rate(whole.calls, span);
-    write!(out, "  {name}: {} calls ({rate}/s)", whole.calls)?;
-    if let Some(Metric { name, unit, .. }) = timer {
-        let total = human::quantity(whole.sum, unit);
-        let mean = human::mean(whole.sum, whole.measured, unit);
-        write!(out, ", {} {total}, mean {mean}", printable(name))?;
-    }
-    if let Some(incomplete) = human::incomplete(whole.incomplete, whole.calls) {
-        write!(out, ", {incomplete}")?;
-    }
-    writeln!(out)?;
-    let mut paths: Vec<_> = paths.iter().collect();
-    paths.sort_by_key(|(_, change)| Reverse(change.cost(timer.is_some())));
-    for &&(path, change) in paths.iter().take(PATHS) {
-        let (part, all) = match timer {
-            Some(_) => (change.sum, whole.sum),
-            None => (change.calls.into(), whole.calls.into()),
-        };
-        let (share, callers) = (human::share(part, all), chain(profile, path));
-        writeln!(out, "    {share:>7} {:>10} calls  {callers}", change.calls)?;
-    }
-    if let Some(more) = paths.len().checked_sub(PATHS + 1) {
-        writeln!(out, "    and {}", super::more(more + 1, "path"))?;
-    }
-    Ok(())
-}
-
 fn change(path: &PathEntry, metric: &str) -> Change {
     let stats = path.metrics.timers.get(metric);
     Change {
         calls: path.metrics.count,
-        sum: stats.map_or(0, |stats| stats.sum),
-        measured: stats.map_or(0, TimerStats::values),
+        values: stats.map(Distribution::of).unwrap_or_default(),
         incomplete: path.incomplete(),
     }
 }
 
 impl Change {
-    fn since(self, before: Self) -> Self {
+    fn since(&self, before: &Self) -> Self {
         Self {
             calls: self.calls.saturating_sub(before.calls),
-            sum: self.sum.saturating_sub(before.sum),
-            measured: self.measured.saturating_sub(before.measured),
+            values: self.values.since(&before.values),
             incomplete: self.incomplete.saturating_sub(before.incomplete),
         }
     }
 
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, other: &Self) {
         self.calls = self.calls.saturating_add(other.calls);
-        self.sum = self.sum.saturating_add(other.sum);
-        self.measured = self.measured.saturating_add(other.measured);
+        self.values.merge(&other.values);
         self.incomplete = self.incomplete.saturating_add(other.incomplete);
     }
 
-    fn cost(self, timed: bool) -> (i128, u64) {
-        (if timed { self.sum } else { self.calls.into() }, self.calls)
+    fn cost(&self, timed: bool) -> (i128, u64) {
+        let cost = match timed {
+            true => self.values.sum(),
+            false => self.calls.into(),
+        };
+        (cost, self.calls)
     }
 }
 
-/// The callers on one line, the innermost first.
-fn chain(profile: &Profile, path: usize) -> String {
-    let path = &profile.paths[path];
-    let frames = path
-        .stack
-        .iter()
-        .take(CALLERS)
-        .map(|&f| profile.frame_name(&profile.frames[f]));
-    let mut names: Vec<String> = frames.collect();
-    if path.stack.len() > CALLERS {
-        names.push("...".to_owned());
-    } else if !path.complete {
-        names.push("[callers unknown]".to_owned());
-    } else if names.is_empty() {
-        names.push("[no caller]".to_owned());
+/// An interval of `span` ns.
+struct Summary<'p> {
+    profile: &'p Profile,
+    timer: Option<&'p Metric>,
+    span: u64,
+    threads: Names<'p>,
+}
+
+impl Summary<'_> {
+    /// Writes the line of a function and those of its costliest paths.
+    fn function(
+        &self,
+        index: usize,
+        Changes { whole, paths }: &Changes,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let name = printable(&self.profile.functions[index].name);
+        let rate = human::rate(whole.calls, self.span);
+        write!(out, "  {name}: {} calls ({rate}/s)", whole.calls)?;
+        if let Some(Metric { name, unit, .. }) = self.timer {
+            let values = &whole.values;
+            let total = human::quantity(values.sum(), unit);
+            let mean = human::average(values.mean(), unit);
+            write!(out, ", {} {total}, mean {mean}", printable(name))?;
+            for (per_mille, name) in [(500, "p50"), (990, "p99")] {
+                if let Some(value) = values.quantile(per_mille) {
+                    write!(out, ", {name} {}", human::quantity(value, unit))?;
+                }
+            }
+        }
+        if let Some(incomplete) = human::incomplete(whole.incomplete, whole.calls) {
+            write!(out, ", {incomplete}")?;
+        }
+        writeln!(out)?;
+        let mut paths: Vec<_> = paths.iter().collect();
+        paths.sort_by_key(|(_, change)| Reverse(change.cost(self.timer.is_some())));
+        for (path, change) in paths.iter().take(PATHS) {
+            let (part, all) = match self.timer {
+                Some(_) => (change.values.sum(), whole.values.sum()),
+                None => (change.calls.into(), whole.calls.into()),
+            };
+            let (share, callers) = (human::share(part, all), self.chain(*path));
+            writeln!(out, "    {share:>7} {:>10} calls  {callers}", change.calls)?;
+        }
+        if let Some(more) = paths.len().checked_sub(PATHS + 1) {
+            writeln!(out, "    and {}", super::more(more + 1, "path"))?;
+        }
+        Ok(())
     }
-    let thread = path
-        .thread
-        .map(|tid| format!(" (thread {tid})"))
-        .unwrap_or_default();
-    format!("{}{thread}", names.join(" < "))
+
+    /// The callers on one line, the innermost first.
+    fn chain(&self, path: usize) -> String {
+        let path = &self.profile.paths[path];
+        let frames = path
+            .stack
+            .iter()
+            .take(CALLERS)
+            .map(|&f| self.profile.frame_name(&self.profile.frames[f]));
+        let mut names: Vec<String> = frames.collect();
+        if path.stack.len() > CALLERS {
+            names.push("...".to_owned());
+        } else if !path.complete {
+            names.push("[callers unknown]".to_owned());
+        } else if names.is_empty() {
+            names.push("[no caller]".to_owned());
+        }
+        let mut text = names.join(" < ");
+        if let Some(tid) = path.thread {
+            text.push_str(&format!(", {}", threads::title(&self.threads, tid)));
+        }
+        text
+    }
 }

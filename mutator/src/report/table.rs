@@ -2,15 +2,16 @@
 
 use std::io::{self, Write};
 
-/// One line of numbers and the remark after it.
-pub(super) struct Row {
-    pub(super) cells: Vec<String>,
-    pub(super) remark: String,
-}
-
 enum Line {
-    Row(Row),
-    Frame { name: String, place: String },
+    Rows {
+        /// One at least.
+        rows: Vec<Vec<String>>,
+        remark: String,
+    },
+    Frame {
+        name: String,
+        place: String,
+    },
     Text(String),
 }
 
@@ -22,6 +23,8 @@ pub(super) struct Table {
 
 /// Frames stand deeper than the numbers they explain.
 const FRAME: &str = "        ";
+/// A remark that would go beyond this column has a line of its own, after the rows.
+const EDGE: usize = 100;
 /// A name longer than this does not move the places of all other frames.
 const LONGEST: usize = 60;
 
@@ -33,8 +36,13 @@ impl Table {
         }
     }
 
-    pub(super) fn row(&mut self, row: Row) {
-        self.lines.push(Line::Row(row));
+    pub(super) fn row(&mut self, cells: Vec<String>, remark: String) {
+        self.rows(vec![cells], remark);
+    }
+
+    /// Adds rows that belong together, with a remark on all of them.
+    pub(super) fn rows(&mut self, rows: Vec<Vec<String>>, remark: String) {
+        self.lines.push(Line::Rows { rows, remark });
     }
 
     pub(super) fn frame(&mut self, name: String, place: String) {
@@ -50,19 +58,21 @@ impl Table {
         let mut names = 0;
         for line in &self.lines {
             match line {
-                Line::Row(row) => {
-                    for (widest, cell) in widths.iter_mut().zip(&row.cells) {
-                        *widest = (*widest).max(width(cell));
+                Line::Rows { rows, .. } => {
+                    for row in rows {
+                        for (widest, cell) in widths.iter_mut().zip(row) {
+                            *widest = (*widest).max(width(cell));
+                        }
                     }
                 }
                 Line::Frame { name, .. } => names = names.max(width(name).min(LONGEST)),
                 Line::Text(_) => {}
             }
         }
-        write_row(out, &widths, &self.headings, "")?;
+        writeln!(out, "{}", aligned(&widths, &self.headings))?;
         for line in &self.lines {
             match line {
-                Line::Row(row) => write_row(out, &widths, &row.cells, &row.remark)?,
+                Line::Rows { rows, remark } => write_rows(out, &widths, rows, remark)?,
                 Line::Frame { name, place } => {
                     let gap = names.saturating_sub(width(name));
                     let text = format!("{FRAME}{name}{:gap$}  {place}", "");
@@ -75,21 +85,34 @@ impl Table {
     }
 }
 
-fn write_row(
+fn write_rows(
     out: &mut impl Write,
     widths: &[usize],
-    cells: &[String],
+    rows: &[Vec<String>],
     remark: &str,
 ) -> io::Result<()> {
+    // A remark stands where the row would end if it had all its cells.
+    let room = EDGE.saturating_sub(widths.iter().map(|w| w + 2).sum());
+    let mut remark = Some(remark).filter(|remark| !remark.is_empty());
+    let mut beside = remark.take_if(|remark| width(remark) + 2 <= room);
+    for row in rows {
+        let line = aligned(widths, row);
+        match beside.take() {
+            Some(remark) => writeln!(out, "{line}  {remark}")?,
+            None => writeln!(out, "{}", line.trim_end())?,
+        }
+    }
+    remark.map_or(Ok(()), |remark| writeln!(out, "{FRAME}{remark}"))
+}
+
+fn aligned(widths: &[usize], cells: &[String]) -> String {
     let mut text = String::new();
-    for (&widest, cell) in widths.iter().zip(cells) {
+    for (i, &widest) in widths.iter().enumerate() {
+        let cell = cells.get(i).map_or("", String::as_str);
         let gap = widest.saturating_sub(width(cell));
         text.push_str(&format!("  {:gap$}{cell}", ""));
     }
-    if !remark.is_empty() {
-        text.push_str(&format!("  {remark}"));
-    }
-    writeln!(out, "{}", text.trim_end())
+    text
 }
 
 fn width(text: &str) -> usize {

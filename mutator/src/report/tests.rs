@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::profile::tests::{largest, sample};
-use crate::profile::{FunctionTotals, Metric, Stop};
+use crate::profile::{FunctionTotals, Metric, Overhead, Stop, Thread};
 use std::path::Path;
 
 /// Compares with `report/goldens/NAME.txt`.
@@ -100,6 +100,7 @@ fn text_cut_to_few_paths_and_frames() {
         metric: Some("count".to_owned()),
         paths: Some(1),
         depth: Some(1),
+        ..Options::default()
     };
     golden("text-cut", &report(&sample(), &options));
 }
@@ -127,6 +128,113 @@ fn text_warns_of_a_profile_that_contradicts_itself() {
     let warning = "warning: this profile contradicts itself: \
                    functions[0].totals.count is 1005, but the paths give 1004\n";
     assert!(text.contains(warning), "{text}");
+}
+
+/// The sample with metrics of every kind, named threads, and what the measuring has cost.
+fn various() -> Profile {
+    let mut profile = rich();
+    let metric = |name: &str, unit: &str| Metric {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        since_ns: None,
+    };
+    profile.metrics.extend([
+        metric("instructions", "instructions"),
+        metric("cpu", "ns"),
+        metric("arg1", "bytes"),
+        metric("ret", ""),
+    ]);
+    for path in &mut profile.paths {
+        let timers = &mut path.metrics.timers;
+        let wall = timers.get("wall").unwrap().clone();
+        let n = wall.values();
+        let times = |factor: i64| TimerStats {
+            sum: wall.sum * i128::from(factor),
+            min: wall.min * factor,
+            max: wall.max * factor,
+            hist: wall
+                .hist
+                .iter()
+                .map(|&(k, n)| (k + factor.ilog2() as u8, n))
+                .collect(),
+            ..TimerStats::default()
+        };
+        timers.insert("instructions", times(8));
+        timers.insert("cpu", times(1));
+        timers.insert(
+            "arg1",
+            TimerStats {
+                sum: i128::from(n) * 65_536,
+                min: 16,
+                max: 4_194_304,
+                hist: vec![(4, 1), (15, n - 2), (22, 1)],
+                ..TimerStats::default()
+            },
+        );
+        timers.insert(
+            "ret",
+            TimerStats {
+                sum: i128::from(n) * 3 - 11,
+                min: -11,
+                max: 1_000,
+                hist: vec![(0, n - 2), (9, 1)],
+                hist_negative: vec![(3, 1)],
+                ..TimerStats::default()
+            },
+        );
+    }
+    for (i, function) in profile.functions.iter_mut().enumerate() {
+        let total = Total::of(profile.paths.iter().filter(|p| p.function == i));
+        function.totals.counts = total.counts;
+    }
+    let thread = |tid, name: &str| Thread {
+        tid,
+        name: name.to_owned(),
+    };
+    profile.threads = vec![
+        thread(4242, "app"),
+        thread(4243, "work\ner"),
+        thread(4244, "work\ner"),
+    ];
+    profile.session.cpu_ns = Some(4_000_000_000);
+    profile.session.overhead = Some(Overhead {
+        call_ns: 24.1,
+        total_ns: 1_200_000,
+        share: 0.012,
+        corrected: true,
+    });
+    profile
+}
+
+#[test]
+fn text_of_metrics_of_every_kind() {
+    let profile = various();
+    profile.check().unwrap();
+    golden("text-various", &report(&profile, &Options::default()));
+}
+
+#[test]
+fn text_with_histograms() {
+    let options = Options {
+        histogram: true,
+        paths: Some(0),
+        ..Options::default()
+    };
+    golden("text-histogram", &report(&various(), &options));
+}
+
+/// What fits into a hundred columns when it is typical: names and remarks have lines of their own.
+#[test]
+fn lines_of_numbers_fit_into_a_hundred_columns() {
+    for profile in [sample(), rich(), various()] {
+        let options = Options {
+            histogram: true,
+            ..Options::default()
+        };
+        for line in report(&profile, &options).lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
 }
 
 fn summarize(profile: &Profile, prev: Option<&Profile>) -> String {

@@ -356,6 +356,10 @@ impl Tree {
 }
 
 impl Numbers {
+    pub(super) fn mean(&self) -> Option<f64> {
+        (self.measured > 0).then(|| self.sum as f64 / self.measured as f64)
+    }
+
     fn add(&mut self, other: Self) {
         self.calls = self.calls.saturating_add(other.calls);
         self.measured = self.measured.saturating_add(other.measured);

@@ -167,7 +167,7 @@ fn cell(state: &State, id: NodeId, column: Column) -> String {
         Column::Rate => node.rate.map_or_else(|| "-".to_owned(), human::number),
         Column::Total if node.now.measured == 0 => "-".to_owned(),
         Column::Total => human::quantity(node.now.sum, unit),
-        Column::Mean => human::mean(node.now.sum, node.now.measured, unit),
+        Column::Mean => human::average(node.now.mean(), unit),
         Column::Share => share(state, id),
     }
 }

@@ -1,0 +1,85 @@
+//! What stands above the functions: what was measured, when, and at what cost.
+
+use super::human;
+use crate::profile::{Metric, Overhead, Profile, Session, printable};
+use std::io::{self, Write};
+
+pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let Profile {
+        target,
+        session,
+        metrics,
+        ..
+    } = profile;
+    let args = target.args.iter().skip(1);
+    let args: String = args.map(|a| format!(" {}", printable(a))).collect();
+    writeln!(out, "{}{args}", printable(&target.exe))?;
+    write!(
+        out,
+        "pid {} on {}, measured for {}",
+        target.pid,
+        printable(&target.host),
+        human::time(session.elapsed_ns.into())
+    )?;
+    if let Some(cpu) = session.cpu_ns {
+        write!(out, ", {} of CPU time", human::time(cpu.into()))?;
+    }
+    for (key, value) in &target.labels {
+        write!(out, ", {} {}", printable(key), printable(value))?;
+    }
+    if let Some(state) = &target.state {
+        write!(out, ", {}", printable(state))?;
+    }
+    let metrics: Vec<_> = metrics.iter().map(metric).collect();
+    writeln!(out, "\nmetrics: {}", metrics.join(", "))?;
+    stops(session, out)?;
+    if let Some(overhead) = &session.overhead {
+        cost(overhead, out)?;
+    }
+    for note in &session.notes {
+        writeln!(out, "note: {}", printable(note))?;
+    }
+    if let Err(wrong) = profile.check() {
+        let wrong = wrong.to_string();
+        let wrong = printable(&wrong);
+        writeln!(out, "warning: this profile contradicts itself: {wrong}")?;
+    }
+    Ok(())
+}
+
+fn metric(metric: &Metric) -> String {
+    let mut text = printable(&metric.name).into_owned();
+    if metric.unit == "bytes" {
+        text.push_str(" (bytes)");
+    }
+    if let Some(since) = metric.since_ns {
+        text.push_str(&format!(" (from {} on)", human::time(since.into())));
+    }
+    text
+}
+
+fn stops(session: &Session, out: &mut impl Write) -> io::Result<()> {
+    let Some(longest) = session.stops.iter().max_by_key(|stop| stop.ns) else {
+        return Ok(());
+    };
+    let times = match session.stops.len() {
+        1 => "once".to_owned(),
+        n => format!("{n} times, the longest"),
+    };
+    let (time, why) = (human::time(longest.ns.into()), printable(&longest.why));
+    writeln!(out, "stopped {times} for {time} ({why})")
+}
+
+fn cost(overhead: &Overhead, out: &mut impl Write) -> io::Result<()> {
+    let is_corrected = match overhead.corrected {
+        true => "corrected",
+        false => "not corrected",
+    };
+    writeln!(
+        out,
+        "measuring: {} a call, {} in all, {:.1} % of the run; times are {is_corrected}",
+        human::average(Some(overhead.call_ns), "ns"),
+        human::time(overhead.total_ns.into()),
+        100.0 * overhead.share
+    )
+}

@@ -1,0 +1,119 @@
+//! The numbers of functions, threads and paths as lines of a table.
+
+use super::human;
+use super::table::Table;
+use crate::profile::{Distribution, Metric, Profile, TimerStats, Total, printable};
+
+/// Which metrics have lines, and what the numbers are parts of.
+pub(super) struct Rows<'p> {
+    profile: &'p Profile,
+    /// All but the count, the chosen one first.
+    metrics: &'p [&'p Metric],
+}
+
+/// Columns after the calls and the metric.
+const NUMBERS: [&str; 7] = ["total", "mean", "p50", "p99", "max", "share", "of run"];
+
+impl<'p> Rows<'p> {
+    pub(super) fn new(profile: &'p Profile, metrics: &'p [&'p Metric]) -> Self {
+        Self { profile, metrics }
+    }
+
+    pub(super) fn headings(&self) -> Vec<&'static str> {
+        match self.metrics.len() {
+            0 => vec!["calls", "share"],
+            1 => [&["calls"][..], &NUMBERS].concat(),
+            _ => [&["calls", "metric"][..], &NUMBERS].concat(),
+        }
+    }
+
+    /// Adds a line for each metric.
+    pub(super) fn add(&self, table: &mut Table, part: &Total, whole: &Total, remark: &str) {
+        let remark = remarks(part, remark);
+        let mut calls = part.counts.count.to_string();
+        if self.metrics.is_empty() {
+            let share = human::share(part.counts.count.into(), whole.counts.count.into());
+            return table.row(vec![calls, share], remark);
+        }
+        let mut rows = Vec::new();
+        for metric in self.metrics {
+            let mut cells = vec![std::mem::take(&mut calls)];
+            if self.metrics.len() > 1 {
+                cells.push(printable(&metric.name).into_owned());
+            }
+            cells.extend(self.numbers(metric, part, whole));
+            rows.push(cells);
+            if metric.name == INSTRUCTIONS {
+                rows.extend(per_cycle(part));
+            }
+        }
+        table.rows(rows, remark);
+    }
+
+    fn numbers(&self, metric: &Metric, part: &Total, whole: &Total) -> [String; 7] {
+        let of = |total: &'_ Total| total.counts.timers.get(&metric.name).cloned();
+        let (stats, all) = (of(part).unwrap_or_default(), of(whole).unwrap_or_default());
+        let (values, all) = (Distribution::of(&stats), Distribution::of(&all));
+        if values.count() == 0 {
+            return NUMBERS.map(|_| "-".to_owned());
+        }
+        let unit = metric.unit.as_str();
+        let quantile = |per_mille| {
+            let value = values.quantile(per_mille).unwrap_or(0);
+            human::quantity(value, unit)
+        };
+        let share = match all.has_negative() {
+            // Parts of a sum whose terms cancel out say nothing.
+            true => String::new(),
+            false => human::share(values.sum(), all.sum()),
+        };
+        [
+            human::quantity(values.sum(), unit),
+            human::average(values.mean(), unit),
+            quantile(500),
+            quantile(990),
+            human::quantity(stats.max.into(), unit),
+            share,
+            self.of_run(metric, &stats),
+        ]
+    }
+
+    fn of_run(&self, metric: &Metric, stats: &TimerStats) -> String {
+        // Nested activations run within the outermost one's time.
+        let once = stats.outermost.unwrap_or(stats.sum);
+        let run = self.profile.run_of(metric);
+        run.map_or_else(String::new, |run| human::share(once, run.into()))
+    }
+}
+
+const CYCLES: &str = "cycles";
+const INSTRUCTIONS: &str = "instructions";
+
+/// Instructions a cycle, where both were counted over the same calls.
+fn per_cycle(part: &Total) -> Option<Vec<String>> {
+    let of = |name| part.counts.timers.get(name);
+    let (cycles, instructions) = (of(CYCLES)?, of(INSTRUCTIONS)?);
+    if cycles.sum <= 0 || cycles.values() != instructions.values() {
+        return None;
+    }
+    let ratio = instructions.sum as f64 / cycles.sum as f64;
+    let mut cells = ["", "IPC", ""].map(str::to_owned).to_vec();
+    cells.push(format!("{ratio:.2}"));
+    Some(cells)
+}
+
+fn remarks(part: &Total, first: &str) -> String {
+    let mut remarks: Vec<String> = Vec::new();
+    remarks.extend(Some(first).filter(|r| !r.is_empty()).map(str::to_owned));
+    for (n, what) in [
+        (part.unwound.unwrap_or(0), "unwound"),
+        (part.open.unwrap_or(0), "still running"),
+        (part.tail, "left by a tail call"),
+    ] {
+        if n > 0 {
+            remarks.push(format!("{n} {what}"));
+        }
+    }
+    remarks.extend(human::incomplete(part.incomplete, part.counts.count));
+    remarks.join(", ")
+}
