@@ -1,5 +1,6 @@
 //! The state as characters on a screen.
 
+mod bars;
 mod style;
 mod table;
 
@@ -105,15 +106,21 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// The whole name of the selected row, which may not fit into its line.
+/// The whole name of the selected row, which may not fit into its line, and where there is room how its values
+/// are distributed.
 fn selected(state: &State, frame: &mut Frame<'_>, area: Rect) {
     let Some(node) = state.selected() else { return };
-    let label = &state.tree.node(node).label;
-    let text = match label.inlined {
-        true => format!("{} (inlined)  {}", label.name, label.place),
-        false => format!("{}  {}", label.name, label.place),
+    let node = state.tree.node(node);
+    let text = match node.label.inlined {
+        true => format!("{} (inlined)  {}", node.label.name, node.label.place),
+        false => format!("{}  {}", node.label.name, node.label.place),
     };
-    frame.render_widget(Line::styled(text, DIM), area);
+    let room = usize::from(area.width).saturating_sub(text.width());
+    let bars = bars::of(&node.now.values, state.metric().1);
+    let bars = bars.filter(|bars| bars.width() <= room);
+    let gap = room.saturating_sub(bars.as_ref().map_or(0, |bars| bars.width()));
+    let line = format!("{text}{}{}", " ".repeat(gap), bars.unwrap_or_default());
+    frame.render_widget(Line::styled(line, DIM), area);
 }
 
 fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
@@ -191,7 +198,9 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
         [
             "Below each function stand its callers, below these theirs, and so on to the root.",
             "SHARE: of a function, its part of the time that passed (all threads together, so it",
-            "can exceed 100 %); of a caller, its part of the function's total.",
+            "can exceed 100 %); of a caller, its part of the function's total. P50 and P99 are",
+            "percentiles. The line below the table shows how the selected line's values are",
+            "distributed: a bar for each power of two.",
         ]
         .map(|text| Line::from(format!("  {text}"))),
     );

@@ -5,7 +5,7 @@ use super::key::{self, Command};
 use super::layout::Layout;
 use super::line::EditLine;
 use super::tree::{NodeId, Row, Sort, Tree};
-use crate::profile::{COUNT, Profile, printable};
+use crate::profile::{COUNT, Metric, Profile, printable};
 
 /// What happens to the view.
 #[derive(Clone, Debug)]
@@ -133,22 +133,27 @@ impl State {
         action
     }
 
-    /// The name and unit of the metric that is shown; `count` without any timer.
+    /// The metric that is shown beside the calls.
+    pub(super) fn shown(&self) -> Option<&Metric> {
+        let metrics = || self.profile.iter().flat_map(|p| p.timers());
+        metrics().nth(self.timer).or_else(|| metrics().next())
+    }
+
+    /// Its name and unit; `count` where there is none.
     pub(super) fn metric(&self) -> (&str, &str) {
-        let timers = || self.profile.iter().flat_map(|p| p.timers());
-        let timer = timers().nth(self.timer).or_else(|| timers().next());
-        timer.map_or((COUNT, "calls"), |m| (&m.name, &m.unit))
+        self.shown()
+            .map_or((COUNT, "calls"), |m| (&m.name, &m.unit))
     }
 
     /// True if a timer is shown, so that totals and means mean something.
     pub(super) fn is_timed(&self) -> bool {
-        self.metric().0 != COUNT
+        self.shown().is_some()
     }
 
     /// The column that rows are sorted by: without a timer calls take the place of totals.
     pub(super) fn sort(&self) -> Sort {
         match self.sort {
-            Sort::Total | Sort::Mean if !self.is_timed() => Sort::Calls,
+            Sort::Total | Sort::Mean | Sort::P99 if !self.is_timed() => Sort::Calls,
             sort => sort,
         }
     }

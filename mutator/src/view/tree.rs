@@ -4,7 +4,7 @@
 //! Nodes are never forgotten and keep their identity from sample to sample, so that what the user
 //! has opened or selected stays so.
 
-use crate::profile::{COUNT, Frame, Label, Module, PathEntry, Profile, printable};
+use crate::profile::{Distribution, Frame, Label, Module, PathEntry, Profile, printable};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -19,6 +19,8 @@ enum Site {
         module: u32,
         address: u64,
     },
+    /// One thread's calls of a function, where threads are kept apart.
+    Thread(u32),
     /// Level 0 is the innermost function inlined at the call; the last is the function itself.
     Caller {
         module: u32,
@@ -29,13 +31,12 @@ enum Site {
 }
 
 /// What is measured at one node, the callers beyond it included.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Numbers {
     pub(super) calls: u64,
-    /// How many values `sum` is of.
-    pub(super) measured: u64,
-    pub(super) sum: i128,
-    /// The share of `sum` of outermost activations.
+    /// Of the metric that is shown.
+    pub(super) values: Distribution,
+    /// The share of their sum of outermost activations.
     pub(super) outermost: i128,
     /// The calls whose paths come to no root.
     pub(super) incomplete: u64,
@@ -61,6 +62,7 @@ pub(super) enum Sort {
     Calls,
     Rate,
     Mean,
+    P99,
     Name,
 }
 
@@ -70,7 +72,8 @@ impl Sort {
             Self::Total => Self::Calls,
             Self::Calls => Self::Rate,
             Self::Rate => Self::Mean,
-            Self::Mean => Self::Name,
+            Self::Mean => Self::P99,
+            Self::P99 => Self::Name,
             Self::Name => Self::Total,
         }
     }
@@ -81,6 +84,7 @@ impl Sort {
             Self::Calls => "calls",
             Self::Rate => "calls/s",
             Self::Mean => "mean",
+            Self::P99 => "p99",
             Self::Name => "name",
         }
     }
@@ -145,16 +149,21 @@ impl Tree {
     pub(super) fn measure(&mut self, profile: &Profile, metric: &str) {
         for node in &mut self.nodes {
             node.live = false;
-            node.now = Numbers::default();
+            node.now.clear();
         }
         let modules: Vec<u32> = profile.modules.iter().map(|m| self.module(m)).collect();
         self.functions = (0..profile.functions.len())
             .map(|i| self.function(profile, i, modules[profile.functions[i].module]))
             .collect();
+        let threads = profile.thread_names();
         for path in &profile.paths {
             let numbers = numbers(path, metric);
             let mut at = self.functions[path.function];
-            self.nodes[at].now.add(numbers);
+            self.nodes[at].now.add(&numbers);
+            if let Some(tid) = path.thread {
+                at = self.thread(at, tid, threads.get(&tid).copied());
+                self.nodes[at].now.add(&numbers);
+            }
             for &frame in &path.stack {
                 let frame = &profile.frames[frame];
                 let module = frame.module.map_or(u32::MAX, |m| modules[m]);
@@ -165,7 +174,7 @@ impl Tree {
                         level,
                     };
                     at = self.child(Some(at), site, || label(profile, frame, level));
-                    self.nodes[at].now.add(numbers);
+                    self.nodes[at].now.add(&numbers);
                 }
             }
             if !path.complete {
@@ -176,7 +185,7 @@ impl Tree {
                     inlined: false,
                 };
                 at = self.child(Some(at), Site::Unknown, label);
-                self.nodes[at].now.add(numbers);
+                self.nodes[at].now.add(&numbers);
             }
         }
     }
@@ -198,6 +207,25 @@ impl Tree {
             place: profile.module_name(Some(function.module)).into_owned(),
             inlined: false,
         })
+    }
+
+    /// What one thread has called of `function`. A thread can change its name.
+    fn thread(&mut self, function: NodeId, tid: u32, name: Option<&str>) -> NodeId {
+        let by_number = format!("thread {tid}");
+        let (name, place) = match name {
+            Some(name) => (printable(name).into_owned(), by_number),
+            None => (by_number, String::new()),
+        };
+        let label = Label {
+            name,
+            place,
+            inlined: false,
+        };
+        let id = self.child(Some(function), Site::Thread(tid), || label.clone());
+        if *self.nodes[id].label != label {
+            self.nodes[id].label = Rc::new(label);
+        }
+        id
     }
 
     fn child(
@@ -274,7 +302,8 @@ impl Tree {
         loop {
             self.nodes[node].expanded = true;
             let hottest = self.live_children(node).max_by(|&a, &b| {
-                let cost = |id: NodeId| (self.nodes[id].now.sum, self.nodes[id].now.calls);
+                let now = |id: NodeId| &self.nodes[id].now;
+                let cost = |id: NodeId| (now(id).values.sum(), now(id).calls);
                 cost(a).cmp(&cost(b))
             });
             match hottest {
@@ -326,7 +355,8 @@ impl Tree {
 
     fn compare(&self, a: NodeId, b: NodeId, sort: Sort) -> Ordering {
         let (x, y) = (&self.nodes[a], &self.nodes[b]);
-        let mean = |n: &Node| n.now.sum as f64 / n.now.measured.max(1) as f64;
+        let mean = |n: &Node| n.now.values.mean().unwrap_or(0.0);
+        let p99 = |n: &Node| n.now.values.quantile(990);
         let by_name = || {
             x.label
                 .name
@@ -334,14 +364,14 @@ impl Tree {
                 .then(x.label.place.cmp(&y.label.place))
         };
         let order = match sort {
-            Sort::Total => y
-                .now
-                .sum
-                .cmp(&x.now.sum)
-                .then(y.now.calls.cmp(&x.now.calls)),
+            Sort::Total => {
+                let sums = y.now.values.sum().cmp(&x.now.values.sum());
+                sums.then(y.now.calls.cmp(&x.now.calls))
+            }
             Sort::Calls => y.now.calls.cmp(&x.now.calls),
             Sort::Rate => y.rate.unwrap_or(0.0).total_cmp(&x.rate.unwrap_or(0.0)),
             Sort::Mean => mean(y).total_cmp(&mean(x)),
+            Sort::P99 => p99(y).cmp(&p99(x)),
             Sort::Name => Ordering::Equal,
         };
         // Equal rows must not change places from sample to sample.
@@ -356,34 +386,27 @@ impl Tree {
 }
 
 impl Numbers {
-    pub(super) fn mean(&self) -> Option<f64> {
-        (self.measured > 0).then(|| self.sum as f64 / self.measured as f64)
+    fn clear(&mut self) {
+        self.values.clear();
+        (self.calls, self.outermost, self.incomplete) = (0, 0, 0);
     }
 
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, other: &Self) {
         self.calls = self.calls.saturating_add(other.calls);
-        self.measured = self.measured.saturating_add(other.measured);
-        self.sum = self.sum.saturating_add(other.sum);
+        self.values.merge(&other.values);
         self.outermost = self.outermost.saturating_add(other.outermost);
         self.incomplete = self.incomplete.saturating_add(other.incomplete);
     }
 }
 
 fn numbers(path: &PathEntry, metric: &str) -> Numbers {
-    let (calls, incomplete) = (path.metrics.count, path.incomplete());
-    match path.metrics.timers.get(metric) {
-        Some(stats) if metric != COUNT => Numbers {
-            calls,
-            measured: stats.values(),
-            sum: stats.sum,
-            outermost: stats.outermost.unwrap_or(stats.sum),
-            incomplete,
-        },
-        _ => Numbers {
-            calls,
-            incomplete,
-            ..Numbers::default()
-        },
+    let stats = path.metrics.timers.get(metric);
+    let outermost = stats.map_or(0, |stats| stats.outermost.unwrap_or(stats.sum));
+    Numbers {
+        calls: path.metrics.count,
+        values: stats.map(Distribution::of).unwrap_or_default(),
+        outermost,
+        incomplete: path.incomplete(),
     }
 }
 

@@ -16,13 +16,16 @@ enum Column {
     Rate,
     Total,
     Mean,
+    P50,
+    P99,
     Share,
 }
 
 /// The width of a column with the gap before it.
 const WIDTH: usize = 9;
-/// Names get at least as much room before a column is given up for them.
+/// Names get at least as much room before a column is given up for them, and more before there are percentiles.
 const NAMES: usize = 24;
+const NAMES_BESIDE_ALL: usize = 36;
 
 impl Column {
     fn title(self) -> &'static str {
@@ -31,6 +34,8 @@ impl Column {
             Self::Rate => "CALLS/S",
             Self::Total => "TOTAL",
             Self::Mean => "MEAN",
+            Self::P50 => "P50",
+            Self::P99 => "P99",
             Self::Share => "SHARE",
         }
     }
@@ -42,6 +47,7 @@ impl Column {
                 | (Self::Rate, Sort::Rate)
                 | (Self::Total, Sort::Total)
                 | (Self::Mean, Sort::Mean)
+                | (Self::P99, Sort::P99)
         )
     }
 }
@@ -95,19 +101,23 @@ fn columns(timed: bool, width: usize) -> Vec<Column> {
         Column::Rate,
         Column::Total,
         Column::Mean,
+        Column::P50,
+        Column::P99,
         Column::Share,
     ];
     if !timed {
-        columns.retain(|c| !matches!(c, Column::Total | Column::Mean));
+        columns.retain(|c| matches!(c, Column::Calls | Column::Rate | Column::Share));
     }
-    for least in [
-        Column::Rate,
-        Column::Mean,
-        Column::Share,
-        Column::Calls,
-        Column::Total,
+    for (least, names) in [
+        (Column::P50, NAMES_BESIDE_ALL),
+        (Column::P99, NAMES_BESIDE_ALL),
+        (Column::Rate, NAMES),
+        (Column::Mean, NAMES),
+        (Column::Share, NAMES),
+        (Column::Calls, NAMES),
+        (Column::Total, NAMES),
     ] {
-        if columns.len() * WIDTH + NAMES > width {
+        if columns.len() * WIDTH + names > width {
             columns.retain(|c| *c != least);
         }
     }
@@ -161,33 +171,58 @@ fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'sta
 
 fn cell(state: &State, id: NodeId, column: Column) -> String {
     let node = state.tree.node(id);
+    let values = &node.now.values;
     let (_, unit) = state.metric();
+    let quantile = |per_mille| {
+        let value = values.quantile(per_mille);
+        value.map_or_else(|| "-".to_owned(), |value| quantity(value, unit))
+    };
     match column {
         Column::Calls => human::number(node.now.calls as f64),
         Column::Rate => node.rate.map_or_else(|| "-".to_owned(), human::number),
-        Column::Total if node.now.measured == 0 => "-".to_owned(),
-        Column::Total => human::quantity(node.now.sum, unit),
-        Column::Mean => human::average(node.now.mean(), unit),
+        Column::Total if values.count() == 0 => "-".to_owned(),
+        Column::Total => quantity(values.sum(), unit),
+        Column::Mean => match values.mean() {
+            Some(mean) => fitting(human::average(Some(mean), unit), mean),
+            None => "-".to_owned(),
+        },
+        Column::P50 => quantile(500),
+        Column::P99 => quantile(990),
         Column::Share => share(state, id),
     }
 }
 
+fn quantity(value: i128, unit: &str) -> String {
+    fitting(human::quantity(value, unit), value as f64)
+}
+
+/// All digits of a value where the column has room for them.
+fn fitting(text: String, value: f64) -> String {
+    match text.width() < WIDTH {
+        true => text,
+        false => human::number(value),
+    }
+}
+
 fn share(state: &State, id: NodeId) -> String {
-    let (_, unit) = state.metric();
     let now = &state.tree.node(id).now;
     let function = state.tree.function_of(id);
+    let whole = &state.tree.node(function).now;
+    let Some(metric) = state.shown() else {
+        let whole = match function == id {
+            true => state.tree.all_calls(),
+            false => whole.calls,
+        };
+        return human::share(now.calls.into(), whole.into());
+    };
     if function != id {
-        let whole = &state.tree.node(function).now;
-        return match state.is_timed() {
-            true => human::share(now.sum, whole.sum),
-            false => human::share(now.calls.into(), whole.calls.into()),
+        // Parts of a sum whose terms cancel out say nothing.
+        return match whole.values.has_negative() {
+            true => String::new(),
+            false => human::share(now.values.sum(), whole.values.sum()),
         };
     }
-    let elapsed = state.profile.as_ref().map_or(0, |p| p.session.elapsed_ns);
-    match (state.is_timed(), unit) {
-        (true, "ns") => human::share(now.outermost, elapsed.into()),
-        // There is no whole of cycles or of an argument that a function could have a share of.
-        (true, _) => String::new(),
-        (false, _) => human::share(now.calls.into(), state.tree.all_calls().into()),
-    }
+    // There is no whole of cycles or of an argument that a function could have a share of.
+    let run = state.profile.as_ref().and_then(|p| p.run_of(metric));
+    run.map_or_else(String::new, |run| human::share(now.outermost, run.into()))
 }

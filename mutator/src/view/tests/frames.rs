@@ -1,6 +1,7 @@
 //! Whole screens as text.
 
 use super::*;
+use crate::profile::{Metric, Thread};
 use std::path::Path;
 
 fn golden(name: &str, text: &str) {
@@ -36,6 +37,68 @@ fn losses_and_notes_and_a_held_display() {
         &[Key::Char('m'), Key::Char('p'), Key::Char('s')],
     );
     golden("losses", &screen(&mut state, 100, 18));
+}
+
+/// The sample of two threads, with a signed value as its second metric.
+fn values_of_threads() -> Profile {
+    let mut profile = sample();
+    profile.metrics.push(Metric {
+        name: "ret".to_owned(),
+        unit: String::new(),
+        since_ns: None,
+    });
+    for (i, path) in profile.paths.iter_mut().enumerate() {
+        path.thread = Some(4242 + i as u32 % 2);
+        let n = path
+            .metrics
+            .timers
+            .get("wall")
+            .map_or(0, TimerStats::values);
+        let ret = match path.function {
+            0 => TimerStats {
+                sum: 900 * i128::from(n) - 930,
+                min: -30,
+                max: 900,
+                hist: vec![(9, n - 1)],
+                hist_negative: vec![(4, 1)],
+                ..TimerStats::default()
+            },
+            _ => TimerStats {
+                sum: 123_456 * i128::from(n),
+                min: 123_456,
+                max: 123_456,
+                hist: vec![(16, n)],
+                ..TimerStats::default()
+            },
+        };
+        path.metrics.timers.insert("ret", ret);
+    }
+    profile.threads = vec![Thread {
+        tid: 4243,
+        name: "wor\nker".to_owned(),
+    }];
+    profile
+}
+
+#[test]
+fn threads_and_values() {
+    let mut state = showing(values_of_threads());
+    press(&mut state, &[Key::Char('m'), Key::End, Key::Up]);
+    golden("threads", &screen(&mut state, 110, 20));
+}
+
+#[test]
+fn a_thread_keeps_its_line_and_takes_its_new_name() {
+    let mut profile = values_of_threads();
+    let mut state = showing(profile.clone());
+    press(&mut state, &[Key::Down]);
+    let before = state.selected();
+    profile.threads[0].name = "reader".to_owned();
+    state.update(Event::Sample(Box::new(profile)));
+    assert_eq!(state.selected(), before);
+    let shown = names(&state);
+    assert!(shown.contains(&"  reader".to_owned()), "{shown:?}");
+    assert!(shown.iter().all(|name| !name.contains("nker")), "{shown:?}");
 }
 
 #[test]
@@ -124,8 +187,8 @@ fn a_screen_that_has_shrunk_before_its_event_came_is_drawn() {
 fn sums_of_the_largest_numbers_stay_at_the_limit() {
     let mut state = showing(largest());
     for row in state.rows.iter().filter(|row| row.indent == 0) {
-        let now = state.tree.node(row.node).now;
-        assert_eq!((now.calls, now.sum), (u64::MAX, i128::MAX));
+        let now = &state.tree.node(row.node).now;
+        assert_eq!((now.calls, now.values.sum()), (u64::MAX, i128::MAX));
         assert_eq!(now.outermost, i128::MAX);
     }
     assert_eq!(state.tree.all_calls(), u64::MAX);
