@@ -212,15 +212,6 @@ pub struct Metric {
     pub since_ns: Option<u64>,
 }
 
-impl Metric {
-    /// True for values such as arguments, of which there is one a call, and no share of anything.
-    pub fn is_value(&self) -> bool {
-        matches!(self.unit.as_str(), "" | "bytes")
-            || counts::is_argument(&self.name)
-            || self.name == RETURN
-    }
-}
-
 /// A profile does not have a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSuchMetric {

@@ -10,6 +10,8 @@ mod tests;
 pub struct Distribution {
     /// Ascending, none of them empty.
     buckets: Vec<(Bucket, u64)>,
+    /// Values of which it is not known in which bucket they lie.
+    elsewhere: u64,
     sum: i128,
     /// No value is smaller.
     min: i64,
@@ -40,6 +42,13 @@ impl Bucket {
         }
     }
 
+    /// True if the smallest or the largest value is further away than in the next bucket. Where the runtime has
+    /// no memory left for a histogram, it counts all values in one bucket.
+    fn is_far_from(self, (min, max): (i64, i64)) -> bool {
+        let (below, above) = (Self(self.0 - 1), self.next());
+        i128::from(min) < below.least() || i128::from(max) > above.most()
+    }
+
     /// How many buckets `other` is above this one.
     pub fn up_to(self, other: Self) -> usize {
         usize::try_from(other.0 - self.0).unwrap_or(0)
@@ -66,62 +75,73 @@ impl Distribution {
 
     /// Adds the values of another path.
     pub fn add(&mut self, stats: &TimerStats) {
-        let negative = stats
-            .hist_negative
-            .iter()
-            .map(|&(k, n)| (Bucket(-1 - i16::from(k)), n));
+        let negative = stats.hist_negative.iter();
+        let negative = negative.map(|&(k, n)| (Bucket(-1 - i16::from(k)), n));
         let others = stats.hist.iter().map(|&(k, n)| (Bucket(i16::from(k)), n));
-        self.put(negative.chain(others), (stats.min, stats.max), stats.sum);
+        let buckets = negative.chain(others).filter(|&(_, n)| n != 0);
+        let ends = (stats.min, stats.max);
+        let mut held = buckets.clone();
+        match (held.next(), held.next()) {
+            (Some((only, n)), None) if only.is_far_from(ends) => {
+                self.put(std::iter::empty(), n, ends, stats.sum);
+            }
+            _ => self.put(buckets, 0, ends, stats.sum),
+        }
     }
 
     /// Adds the values of another distribution.
     pub fn merge(&mut self, other: &Self) {
         let buckets = other.buckets.iter().copied();
-        self.put(buckets, (other.min, other.max), other.sum);
+        self.put(buckets, other.elsewhere, (other.min, other.max), other.sum);
     }
 
     fn put(
         &mut self,
-        buckets: impl Iterator<Item = (Bucket, u64)>,
+        buckets: impl Iterator<Item = (Bucket, u64)> + Clone,
+        elsewhere: u64,
         (min, max): (i64, i64),
         sum: i128,
     ) {
-        let was_empty = self.buckets.is_empty();
-        let mut is_empty = true;
-        for (bucket, n) in buckets.filter(|&(_, n)| n != 0) {
+        // The extremes of nothing are 0.
+        if elsewhere == 0 && buckets.clone().next().is_none() {
+            return;
+        }
+        (self.min, self.max) = match self.held() {
+            0 => (min, max),
+            _ => (self.min.min(min), self.max.max(max)),
+        };
+        self.sum = self.sum.saturating_add(sum);
+        self.elsewhere = self.elsewhere.saturating_add(elsewhere);
+        for (bucket, n) in buckets {
             match self.buckets.binary_search_by_key(&bucket, |&(b, _)| b) {
                 Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(n),
                 Err(at) => self.buckets.insert(at, (bucket, n)),
             }
-            is_empty = false;
         }
-        // The extremes of nothing are 0.
-        if is_empty {
-            return;
-        }
-        self.sum = self.sum.saturating_add(sum);
-        (self.min, self.max) = match was_empty {
-            true => (min, max),
-            false => (self.min.min(min), self.max.max(max)),
-        };
     }
 
     /// The values that have come since `before`, of which no more is known exactly than the sum.
     pub fn since(&self, before: &Self) -> Self {
         let mut new = self.clone();
+        new.sum = self.sum.saturating_sub(before.sum);
+        if self.elsewhere > 0 {
+            // Some of them can have been known before.
+            new.elsewhere = self.count().saturating_sub(before.count());
+            new.buckets.clear();
+            return new;
+        }
         for (bucket, n) in &mut new.buckets {
             let was = before.buckets.binary_search_by_key(bucket, |&(b, _)| b);
             *n = n.saturating_sub(was.map_or(0, |at| before.buckets[at].1));
         }
         new.buckets.retain(|&(_, n)| n != 0);
-        new.sum = self.sum.saturating_sub(before.sum);
         new
     }
 
     /// Forgets all values.
     pub fn clear(&mut self) {
         self.buckets.clear();
-        self.sum = 0;
+        (self.elsewhere, self.sum) = (0, 0);
     }
 
     /// How many values there are.
@@ -130,7 +150,8 @@ impl Distribution {
     }
 
     fn held(&self) -> u128 {
-        self.buckets.iter().map(|&(_, n)| u128::from(n)).sum()
+        let placed = self.buckets.iter().map(|&(_, n)| u128::from(n));
+        placed.sum::<u128>() + u128::from(self.elsewhere)
     }
 
     /// The sum of the values.
@@ -140,7 +161,7 @@ impl Distribution {
 
     /// True if one of the values is negative.
     pub fn has_negative(&self) -> bool {
-        self.buckets.first().is_some_and(|&(b, _)| b < Bucket(0))
+        self.held() > 0 && self.min < 0
     }
 
     /// The buckets that hold values, ascending, each with how many.
@@ -154,12 +175,20 @@ impl Distribution {
         (n > 0).then(|| self.sum as f64 / n as f64)
     }
 
+    /// True if the buckets hold all values.
+    pub fn is_known(&self) -> bool {
+        self.elsewhere == 0
+    }
+
     /// The smallest value that at least `per_mille` thousandths of the values do not exceed; none without
-    /// values.
+    /// values, and where the buckets do not hold all.
     ///
     /// It lies in the bucket of the true one, at the place that it has where the logarithms of the bucket's
     /// values are spread evenly.
     pub fn quantile(&self, per_mille: u32) -> Option<i128> {
+        if !self.is_known() {
+            return None;
+        }
         let all = self.held();
         let rank = (all * u128::from(per_mille))
             .div_ceil(1000)
@@ -182,12 +211,15 @@ impl Distribution {
         None
     }
 
-    /// The standard deviation, estimated; none without values.
+    /// The standard deviation, estimated; none without values, and where the buckets do not hold all.
     ///
     /// Exact are the smallest value, the largest and the sum. The others are taken to lie in their buckets so
     /// that the sum comes out. It is off by no more than the root of the mean square of the widths
     /// of their buckets, as far as these lie between the smallest and the largest.
     pub fn deviation(&self) -> Option<f64> {
+        if !self.is_known() {
+            return None;
+        }
         let n = self.held();
         let (&(first, _), &(last, _)) = (self.buckets.first()?, self.buckets.last()?);
         let min = self.bounds(first).0;

@@ -1,6 +1,7 @@
 //! Paths added up.
 
-use super::{Counts, PathEntry};
+use super::{Counts, Distribution, PathEntry};
+use std::collections::BTreeMap;
 
 /// The sum of some paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Total {
     pub tail: u64,
     /// Activations on paths that come to no root.
     pub incomplete: u64,
+    /// The values of each metric.
+    pub values: BTreeMap<String, Distribution>,
 }
 
 impl Total {
@@ -27,11 +30,15 @@ impl Total {
 
     /// Adds a path.
     pub fn add(&mut self, path: &PathEntry) {
-        let Self { counts, .. } = self;
+        let Self { counts, values, .. } = self;
         for (name, stats) in path.metrics.timers.iter() {
             let sum = counts.timers.entry(name);
             if stats.values() > 0 {
                 sum.absorb(stats, sum.values() == 0);
+            }
+            match values.get_mut(name) {
+                Some(values) => values.add(stats),
+                None => drop(values.insert(name.to_owned(), Distribution::of(stats))),
             }
         }
         counts.count = counts.count.saturating_add(path.metrics.count);

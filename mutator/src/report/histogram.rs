@@ -13,30 +13,47 @@ const GAP: usize = 3;
 /// Writes the histogram of each metric.
 pub(super) fn write(metrics: &[&Metric], total: &Total, out: &mut impl Write) -> io::Result<()> {
     for metric in metrics {
-        if let Some(stats) = total.counts.timers.get(&metric.name) {
-            one(metric, stats, out)?;
+        let stats = total.counts.timers.get(&metric.name);
+        if let Some((stats, values)) = stats.zip(total.values.get(&metric.name)) {
+            one(metric, stats, values, out)?;
         }
     }
     Ok(())
 }
 
-fn one(metric: &Metric, stats: &TimerStats, out: &mut impl Write) -> io::Result<()> {
-    let values = Distribution::of(stats);
+fn one(
+    metric: &Metric,
+    stats: &TimerStats,
+    values: &Distribution,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let (name, unit) = (printable(&metric.name), metric.unit.as_str());
     let n = values.count();
     if n == 0 {
         return writeln!(out, "  {name}: no value yet");
     }
     let quantity = |value: i128| human::quantity(value, unit);
-    writeln!(
+    write!(
         out,
-        "  {name} of {}: min {}, mean {}, max {}, deviation about {}",
+        "  {name} of {}: min {}, mean {}, max {}",
         human::count(n, "call"),
         quantity(stats.min.into()),
         human::average(values.mean(), unit),
         quantity(stats.max.into()),
-        human::average(values.deviation(), unit),
     )?;
+    match values.deviation() {
+        Some(deviation) => {
+            let deviation = human::average(Some(deviation), unit);
+            writeln!(out, ", deviation about {deviation}")?;
+        }
+        None => writeln!(out)?,
+    }
+    if !values.is_known() {
+        return writeln!(
+            out,
+            "  no memory was left for the histogram of some paths\n"
+        );
+    }
     let quantiles = [(500, "p50"), (900, "p90"), (990, "p99"), (999, "p99.9")].map(|(of, name)| {
         let value = values.quantile(of).unwrap_or(0);
         format!("{name} {}", quantity(value))

@@ -2,7 +2,7 @@
 
 use super::human;
 use super::table::Table;
-use crate::profile::{Distribution, Metric, Profile, TimerStats, Total, printable};
+use crate::profile::{Metric, Profile, TimerStats, Total, printable};
 
 /// Which metrics have lines, and what the numbers are parts of.
 pub(super) struct Rows<'p> {
@@ -51,16 +51,18 @@ impl<'p> Rows<'p> {
     }
 
     fn numbers(&self, metric: &Metric, part: &Total, whole: &Total) -> [String; 7] {
-        let of = |total: &'_ Total| total.counts.timers.get(&metric.name).cloned();
-        let (stats, all) = (of(part).unwrap_or_default(), of(whole).unwrap_or_default());
-        let (values, all) = (Distribution::of(&stats), Distribution::of(&all));
-        if values.count() == 0 {
+        let name = &metric.name;
+        let (Some(stats), Some(values), Some(all)) = (
+            part.counts.timers.get(name),
+            part.values.get(name).filter(|values| values.count() > 0),
+            whole.values.get(name),
+        ) else {
             return NUMBERS.map(|_| "-".to_owned());
-        }
+        };
         let unit = metric.unit.as_str();
         let quantile = |per_mille| {
-            let value = values.quantile(per_mille).unwrap_or(0);
-            human::quantity(value, unit)
+            let value = values.quantile(per_mille);
+            value.map_or_else(|| "-".to_owned(), |value| human::quantity(value, unit))
         };
         let share = match all.has_negative() {
             // Parts of a sum whose terms cancel out say nothing.
@@ -74,7 +76,7 @@ impl<'p> Rows<'p> {
             quantile(990),
             human::quantity(stats.max.into(), unit),
             share,
-            self.of_run(metric, &stats),
+            self.of_run(metric, stats),
         ]
     }
 

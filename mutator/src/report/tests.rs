@@ -44,7 +44,7 @@ fn rich() -> Profile {
     for (i, path) in profile.paths.iter_mut().enumerate() {
         let wall = path.metrics.timers.get("wall").unwrap();
         let stats = TimerStats {
-            hist: wall.hist.clone(),
+            hist: wall.hist.iter().map(|&(k, n)| (k + 1, n)).collect(),
             ..cycles(wall)
         };
         path.metrics.timers.insert("cycles", stats);
@@ -221,6 +221,22 @@ fn text_with_histograms() {
         ..Options::default()
     };
     golden("text-histogram", &report(&various(), &options));
+}
+
+/// A path that there was no memory for, among others.
+#[test]
+fn text_of_a_histogram_that_was_not_kept() {
+    let mut profile = sample();
+    let timers = &mut profile.paths[1].metrics.timers;
+    let mut wall = timers.get("wall").unwrap().clone();
+    wall.hist = vec![(3, 97)];
+    timers.insert("wall", wall);
+    profile.check().unwrap();
+    let options = Options {
+        histogram: true,
+        ..Options::default()
+    };
+    golden("text-unknown", &report(&profile, &options));
 }
 
 /// What fits into a hundred columns when it is typical: names and remarks have lines of their own.

@@ -206,6 +206,36 @@ fn what_is_exact_stays_so() {
     assert_eq!(Distribution::of(&TimerStats::default()), none);
 }
 
+/// As on a path that there was no memory for: all values in the first one's bucket.
+#[test]
+fn what_was_not_placed_has_no_quantiles() {
+    let values = [10, 20, 3_000];
+    let lost = TimerStats {
+        hist: vec![(3, 3)],
+        ..recorded(&values)
+    };
+    let mut all = Distribution::of(&lost);
+    assert_eq!((all.count(), all.mean()), (3, Some(1010.0)));
+    assert_eq!((all.quantile(500), all.deviation()), (None, None));
+    all.add(&recorded(&[5]));
+    assert_eq!(
+        (all.count(), all.sum(), all.quantile(500)),
+        (4, 3_035, None)
+    );
+    let before = Distribution::of(&recorded(&[10, 20]));
+    let since = Distribution::of(&lost).since(&before);
+    assert_eq!(
+        (since.count(), since.sum(), since.quantile(500)),
+        (1, 3_000, None)
+    );
+    // A value that the clock's unit has rounded over the edge is in the next bucket.
+    let rounded = TimerStats {
+        hist: vec![(9, 3)],
+        ..recorded(&[512, 512, 1024])
+    };
+    assert!(Distribution::of(&rounded).is_known());
+}
+
 #[test]
 fn buckets_are_next_to_each_other() {
     let first = Bucket(-1 - 63);
@@ -218,7 +248,7 @@ fn buckets_are_next_to_each_other() {
     assert_eq!(first.up_to(bucket), 127);
     // What no program has recorded.
     let absurd = TimerStats {
-        hist: vec![(255, u64::MAX), (255, 1)],
+        hist: vec![(255, u64::MAX), (0, 1)],
         ..TimerStats::default()
     };
     assert_eq!(Distribution::of(&absurd).quantile(500), Some(0));

@@ -8,11 +8,11 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 const MOST: usize = 40;
 
 /// `  512 ns ▁▇█▁ 8.19 us`, with the lower end of the first bar and the upper end of the last; none without
-/// values, and where they are too far apart.
+/// values, and where they are not known or too far apart.
 pub(super) fn of(values: &Distribution, unit: &str) -> Option<String> {
     let buckets = values.buckets();
     let ((first, _), (last, _)) = (*buckets.first()?, *buckets.last()?);
-    if first.up_to(last) >= MOST {
+    if !values.is_known() || first.up_to(last) >= MOST {
         return None;
     }
     let largest = buckets.iter().map(|b| b.1).max()?;
@@ -41,6 +41,7 @@ mod tests {
 
     fn bars(hist: &[(u8, u64)], hist_negative: &[(u8, u64)], unit: &str) -> Option<String> {
         let stats = TimerStats {
+            max: 1 << hist.first().map_or(0, |b| b.0),
             hist: hist.to_vec(),
             hist_negative: hist_negative.to_vec(),
             ..TimerStats::default()
