@@ -9,7 +9,7 @@ use ipath_tests::session::listed;
 use ipath_tests::symbols::sites;
 use ipath_tests::target::Target;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -314,6 +314,48 @@ fn report_and_export() {
             .lines()
             .all(|line| line.split(' ').next_back().is_some() && line.contains(";work "))
     );
+}
+
+/// The bars of a report are the histograms of the profile's paths.
+#[test]
+fn report_with_histograms() {
+    let scratch = Scratch::new("histogram");
+    let file = scratch.file("p.json");
+    let program = Program::new(&program("paths.c"), [""; 0]);
+    program
+        .under_ipath(&["work"], "count,wall,cycles", &file)
+        .expect(3);
+    let report = |options: &[&str]| Run::ipath(["report"]).arg(&file).args(options).run();
+    let text = report(&["--histogram", "--paths", "1", "--depth", "1"]).expect(0);
+    let profile = Profile::read(&file);
+    for metric in ["wall", "cycles"] {
+        let mut buckets: BTreeMap<u64, u64> = BTreeMap::new();
+        for path in &profile.paths {
+            let hist = path.metrics[metric]["hist"].as_array();
+            for pair in hist.expect("a histogram") {
+                let number = |i: usize| pair[i].as_u64().expect("[k, n]");
+                *buckets.entry(number(0)).or_default() += number(1);
+            }
+        }
+        let shown = text.stdout.lines();
+        let shown = shown.skip_while(|line| !line.starts_with(&format!("  {metric} of ")));
+        let shown = shown.take_while(|line| !line.is_empty());
+        // The calls are before their share and its bar.
+        let counts = shown.filter(|line| line.contains('#')).map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            words[words.len() - 4].parse::<u64>().expect("calls")
+        });
+        let counts: Vec<u64> = counts.collect();
+        assert!(!counts.is_empty(), "{}", text.report());
+        let expected: Vec<u64> = buckets.into_values().collect();
+        assert_eq!(counts, expected, "{}", text.report());
+    }
+    assert!(text.stdout.contains("p99.9 "), "{}", text.report());
+    let first = report(&["--metric", "cycles"]).expect(0);
+    assert!(first.stdout.contains("  cycles  "), "{}", first.report());
+    let none = report(&["--metric", "cpu"]).expect_error();
+    let cause = "the profile has no metric `cpu`, only count, wall, cycles";
+    assert!(none.contains(cause), "{none}");
 }
 
 #[test]
