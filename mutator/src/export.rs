@@ -15,6 +15,8 @@ use std::io::{self, Write};
 pub enum ExportError {
     /// The profile does not have the metric.
     Metric(NoSuchMetric),
+    /// The sum of the metric is below 0 on some path, which the format cannot say.
+    Negative(String),
     /// The output could not be written.
     Write(io::Error),
 }
@@ -23,6 +25,12 @@ impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Metric(cause) => cause.fmt(f),
+            Self::Negative(metric) => {
+                write!(
+                    f,
+                    "`{metric}` is negative on some paths, and widths are not"
+                )
+            }
             Self::Write(cause) => cause.fmt(f),
         }
     }

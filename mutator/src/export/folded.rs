@@ -9,7 +9,7 @@ use std::io::Write;
 /// `sites` each caller is `function+0xOFFSET`, otherwise call sites in one function look alike.
 ///
 /// # Errors
-/// The profile does not have `metric`, or `out` fails.
+/// The profile does not have `metric`, it is negative somewhere, or `out` fails.
 pub fn to_folded(
     profile: &Profile,
     metric: &str,
@@ -17,6 +17,9 @@ pub fn to_folded(
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     profile.metric(metric)?;
+    if profile.paths.iter().any(|path| value(path, metric) < 0) {
+        return Err(ExportError::Negative(metric.to_owned()));
+    }
     let names: Vec<String> = profile
         .frames
         .iter()

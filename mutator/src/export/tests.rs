@@ -58,6 +58,19 @@ fn folded_names_cannot_break_its_lines() {
 }
 
 #[test]
+fn values_below_0_have_no_width() {
+    let mut profile = sample();
+    let work = &mut profile.paths[0].metrics.timers;
+    let mut wall = work.get("wall").unwrap().clone();
+    wall.exclusive = Some(-1);
+    work.insert("wall", wall);
+    let mut out = Vec::new();
+    let error = to_folded(&profile, "wall", false, &mut out).unwrap_err();
+    let cause = "`wall` is negative on some paths, and widths are not";
+    assert_eq!((error.to_string().as_str(), out.len()), (cause, 0));
+}
+
+#[test]
 fn a_metric_that_was_not_measured_is_named() {
     let error = to_folded(&sample(), "cpu", false, &mut Vec::new()).unwrap_err();
     assert_eq!(
