@@ -88,6 +88,10 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
             printable(&longest.why)
         )));
     }
+    if let Some(overhead) = &session.overhead {
+        let share = 100.0 * overhead.share;
+        second.push(Span::raw(format!("  measuring {share:.1} % of the run")));
+    }
     let losses = loss_lines(profile);
     if !losses.is_empty() {
         second.push(Span::styled(

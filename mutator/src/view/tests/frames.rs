@@ -1,7 +1,7 @@
 //! Whole screens as text.
 
 use super::*;
-use crate::profile::{Metric, Thread};
+use crate::profile::{Metric, Overhead, Thread};
 use std::path::Path;
 
 fn golden(name: &str, text: &str) {
@@ -77,6 +77,12 @@ fn values_of_threads() -> Profile {
         tid: 4243,
         name: "wor\nker".to_owned(),
     }];
+    profile.session.overhead = Some(Overhead {
+        call_ns: 24.1,
+        total_ns: 60_000_000,
+        share: 0.012,
+        corrected: true,
+    });
     profile
 }
 
