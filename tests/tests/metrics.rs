@@ -1,0 +1,119 @@
+//! What is measured of a function that behaves in another way on each path, beside what the program says
+//! of each path itself. It measures every call around it and within it: ipath's figure is between the
+//! two, however busy the machine is.
+
+use ipath_tests::compile::program;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{CallPath, Profile, count};
+use ipath_tests::program::Program;
+use ipath_tests::session::counts_of;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+
+const METRICS: &[&str] = &["wall"];
+const CALLERS: [&str; 7] = [
+    "path_busy",
+    "path_sleep",
+    "path_pipe",
+    "path_mutex",
+    "path_disk",
+    "path_touch",
+    "path_mixed",
+];
+/// Clocks are not the same clock: their rates differ by this at most, parts of one.
+const RATES: f64 = 0.001;
+/// Two clocks that are read one after the other, ns a call.
+const APART_NS: u64 = 2000;
+
+/// A file of 16 MiB that is on the disk.
+fn file_on_disk(path: &Path) {
+    fs::write(path, vec![0x5a; 16 << 20]).expect("write in an own folder");
+    let file = File::open(path).expect("just written");
+    file.sync_all().expect("fsync of an own file");
+}
+
+/// The one path of `probed` from this caller.
+fn path_from<'a>(profile: &'a Profile, caller: &str) -> &'a CallPath {
+    let is_from = |path: &&CallPath| {
+        let frame = path.stack.first().map(|&frame| &profile.frames[frame]);
+        frame.and_then(|frame| frame.function.as_deref()) == Some(caller)
+    };
+    let found: Vec<_> = profile.paths.iter().filter(is_from).collect();
+    assert_eq!(found.len(), 1, "paths from {caller}");
+    found[0]
+}
+
+/// What does not hold of one metric on one path.
+fn difference(path: &CallPath, metric: &str, within: u64, around: u64) -> Option<String> {
+    let found = &path.metrics[metric];
+    let number = |field: &str| {
+        let value = found[field].as_u64();
+        value.unwrap_or_else(|| panic!("no {field} of {metric} in {}", path.metrics))
+    };
+    let (sum, calls) = (number("sum"), count(&path.metrics));
+    // Nothing calls itself here, and nothing else is measured.
+    assert_eq!(sum, number("outermost"), "{metric}: {found}");
+    assert_eq!(sum, number("exclusive"), "{metric}: {found}");
+    let mean = sum / calls;
+    assert!(
+        number("min") <= mean && mean <= number("max"),
+        "{metric}: {found}"
+    );
+    let buckets = found["hist"].as_array().expect("a histogram");
+    let in_buckets: u64 = buckets.iter().filter_map(|b| b[1].as_u64()).sum();
+    assert_eq!(in_buckets, calls, "{metric}: {found}");
+    let slack = match metric {
+        "page-faults" | "context-switches" => 0,
+        _ => (around as f64 * RATES) as u64 + calls * APART_NS,
+    };
+    let is_between = within <= sum + slack && sum <= around + slack;
+    (!is_between).then(|| format!("{metric} {sum}, not between {within} and {around}"))
+}
+
+fn check(threads: u32, calls: u32) {
+    let scratch = Scratch::new("metrics");
+    let (file, disk) = (scratch.file("p.json"), scratch.file("disk"));
+    file_on_disk(&disk);
+    let arguments = [
+        threads.to_string(),
+        calls.to_string(),
+        disk.display().to_string(),
+    ];
+    let program = Program::new(&program("metrics.c"), arguments);
+    let ours = program.under_ipath(&["probed"], &METRICS.join(","), &file);
+    let ours = ours.expect(0);
+    let [around, within]: [BTreeMap<String, u64>; 2] =
+        ["around", "within"].map(|bracket| counts_of(&ours.stdout, bracket));
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    profile.assert_complete("stacks of threads");
+    let mut wrong = Vec::new();
+    for caller in CALLERS {
+        let path = path_from(&profile, caller);
+        assert_eq!(count(&path.metrics), u64::from(threads * calls), "{caller}");
+        for metric in METRICS {
+            let of = |bracket: &BTreeMap<String, u64>| bracket[&format!("{caller}.{metric}")];
+            let (least, most) = (of(&within), of(&around));
+            println!("{threads} threads, {caller}: {metric} from {least} to {most}");
+            let found = difference(path, metric, least, most);
+            wrong.extend(found.map(|text| format!("{threads} threads, {caller}: {text}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn metrics_of_one_thread() {
+    check(1, 32);
+}
+
+#[test]
+fn metrics_of_four_threads() {
+    check(4, 8);
+}
+
+#[test]
+fn metrics_of_32_threads() {
+    check(32, 4);
+}
