@@ -32,3 +32,4 @@ pub mod stands;
 pub mod survive;
 pub mod symbols;
 pub mod target;
+pub mod trace;

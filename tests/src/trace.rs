@@ -1,0 +1,151 @@
+//! Totals of calls by a program's own record of each, `tests/programs/recursion_times.c`: what a profile
+//! must say, computed from single calls.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// The names of the program's functions, by number.
+pub const FUNCTIONS: [&str; 3] = ["alpha", "beta", "delta"];
+const OUTSIDE: [&str; 2] = ["morning", "evening"];
+
+/// A call; times are of the time-stamp counter.
+struct Call {
+    /// Its number, or who calls from outside.
+    caller: Result<usize, &'static str>,
+    function: usize,
+    /// As the first and the last of the function: at most what can be measured of it from outside.
+    within: u64,
+    /// In the caller, right before and right after: at least that.
+    around: u64,
+}
+
+/// Least and most of a figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// By times within the functions.
+    pub least: i64,
+    /// By times around the calls.
+    pub most: i64,
+}
+
+/// What the calls of one function on one path come to, in ticks.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// How many.
+    pub count: u64,
+    /// Their times.
+    pub sum: Bounds,
+    /// Of those that no call of the same function encloses.
+    pub outermost: Bounds,
+    /// Without the measured calls made in them.
+    pub exclusive: Bounds,
+    /// The times of all within the functions.
+    pub within: Vec<u64>,
+    /// The times of all around the calls.
+    pub around: Vec<u64>,
+}
+
+/// Totals by path: the names from the function outwards.
+pub type ByPath = BTreeMap<Vec<String>, Totals>;
+
+/// All calls of a run of the program.
+pub struct Trace(Vec<Call>);
+
+impl Trace {
+    /// Reads what the program has written.
+    ///
+    /// # Panics
+    /// When that is no such file.
+    pub fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).expect("the program's file");
+        let call = |line: &str| {
+            let fields: Vec<i64> = line.split(' ').filter_map(|f| f.parse().ok()).collect();
+            let [caller, function, called, entered, left, returned] = fields[..] else {
+                panic!("not a call: {line}");
+            };
+            assert!(
+                called <= entered && entered <= left && left <= returned,
+                "{line}"
+            );
+            Call {
+                caller: usize::try_from(caller).map_err(|_| OUTSIDE[(-1 - caller) as usize]),
+                function: function as usize,
+                within: (left - entered) as u64,
+                around: (returned - called) as u64,
+            }
+        };
+        Self(text.lines().map(call).collect())
+    }
+
+    /// The totals by path where these functions are measured.
+    pub fn totals(&self, measured: &[&str]) -> ByPath {
+        let is_measured = |call: &Call| measured.contains(&FUNCTIONS[call.function]);
+        let mut nested = vec![Bounds::default(); self.0.len()];
+        for (number, call) in self.0.iter().enumerate().filter(|(_, c)| is_measured(c)) {
+            let mut callers = self.callers(number);
+            if let Some(nearest) = callers.find(|&caller| is_measured(&self.0[caller])) {
+                nested[nearest].least += call.within as i64;
+                nested[nearest].most += call.around as i64;
+            }
+        }
+        let mut totals = ByPath::new();
+        for (number, call) in self.0.iter().enumerate().filter(|(_, c)| is_measured(c)) {
+            let of_path = totals.entry(self.names(number)).or_default();
+            let (least, most) = (call.within as i64, call.around as i64);
+            of_path.count += 1;
+            of_path.sum.add(least, most);
+            let is_enclosed = self
+                .callers(number)
+                .any(|caller| self.0[caller].function == call.function);
+            if !is_enclosed {
+                of_path.outermost.add(least, most);
+            }
+            let Bounds { least: l, most: m } = nested[number];
+            of_path.exclusive.add(least - m, most - l);
+            of_path.within.push(call.within);
+            of_path.around.push(call.around);
+        }
+        totals
+    }
+
+    /// The calls that enclose this one, the nearest first.
+    fn callers(&self, number: usize) -> impl Iterator<Item = usize> {
+        let caller = |&number: &usize| self.0[number].caller.ok();
+        std::iter::successors(Some(number), caller).skip(1)
+    }
+
+    fn names(&self, number: usize) -> Vec<String> {
+        let calls = std::iter::once(number).chain(self.callers(number));
+        let mut names = Vec::new();
+        for call in calls.map(|number| &self.0[number]) {
+            names.push(FUNCTIONS[call.function].to_owned());
+            names.extend(call.caller.err().map(str::to_owned));
+        }
+        names
+    }
+}
+
+impl Bounds {
+    /// Adds those of a further call.
+    pub fn add(&mut self, least: i64, most: i64) {
+        self.least += least;
+        self.most += most;
+    }
+}
+
+impl Totals {
+    /// Adds those of another path.
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        for (own, more) in [
+            (&mut self.sum, other.sum),
+            (&mut self.outermost, other.outermost),
+            (&mut self.exclusive, other.exclusive),
+        ] {
+            own.add(more.least, more.most);
+        }
+        self.within.extend(&other.within);
+        self.around.extend(&other.around);
+    }
+}
