@@ -10,6 +10,7 @@ import json
 import platform
 import tempfile
 
+import metrics
 import peers
 import series
 import verdict
@@ -22,6 +23,7 @@ SERIES = {
     "paths": series.paths,
     "chain": series.chain,
     "tails": series.tails,
+    "metrics": metrics.metrics,
     "select": series.select,
     "peers": peers.peers,
 }

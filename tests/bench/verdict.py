@@ -12,6 +12,13 @@ BYTES_PER_PATH = 256
 # A call that leaves by a tail call against one that returns; and another call of the callee.
 TAIL_CALL = 1.25
 CALLEE = 0.6
+# What metrics add to the same call without them, ns.
+MORE = {
+    "cpu and blocked": 12,
+    "a value at entry": 3,
+    "a value at exit": 3,
+    "a value at entry, without times": 3,
+}
 # Two threads against one, in parts of one.
 THREADS_APART = 0.05
 
@@ -47,6 +54,9 @@ def bounds(figures):
         what = "count,wall, a tail call against a return"
         yield what, row["ratio"]["tail"] / row["ratio"]["returns"], TAIL_CALL, "x"
         yield "a call of a function probed for tail calls", row["ratio"]["callee"], CALLEE, "x"
+    for row in figures.get("metrics", []):
+        for what, ns in row["more_ns"].items():
+            yield f"{what} adds", ns, MORE[what], " ns"
     added = {row["threads"]: row["added_ns"]["count,wall"] for row in figures.get("threads", [])}
     if 2 in added:
         apart = abs(added[2] / added[1] - 1)
