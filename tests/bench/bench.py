@@ -12,6 +12,7 @@ import tempfile
 
 import metrics
 import peers
+import programs
 import series
 import verdict
 from measure import Bench
@@ -26,6 +27,7 @@ SERIES = {
     "metrics": metrics.metrics,
     "select": series.select,
     "peers": peers.peers,
+    "programs": programs.programs,
 }
 
 

@@ -11,7 +11,9 @@ from measure import METRICS, Case, Shape, Times, Unavailable, fail, merged, outp
 
 DEPTH = 20
 POINTERS = "with"
-PACKAGES = ["bpftrace", "uftrace", "libunwind-dev"]
+PACKAGES = ["bpftrace", "uftrace", "libunwind-dev", "linux-perf"]
+# What the series of programs runs.
+PROGRAMS = ["redis-server", "redis-tools", "sqlite3", "python3.11", "openmpi-bin", "libopenmpi-dev"]
 CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
 VENV = os.path.join(CACHE, "ipath-bench", "frida")
 
@@ -33,7 +35,7 @@ BPFTRACE = {
 def install():
     """Installs what is missing; what cannot be had is left out of the table, with the reason."""
     attempt(["apt-get", "update"])
-    attempt(["apt-get", "install", "-y", "--no-install-recommends", *PACKAGES])
+    attempt(["apt-get", "install", "-y", "--no-install-recommends", *PACKAGES, *PROGRAMS])
     if frida_python() is None and attempt(["python3", "-m", "venv", VENV]):
         attempt([os.path.join(VENV, "bin", "python"), "-m", "pip", "install", "frida"])
 

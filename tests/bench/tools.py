@@ -1,0 +1,308 @@
+"""ipath and other tools on processes that run: each measures the calls of the same functions, and
+says how many it has seen. uftrace cannot be put on a process, and starts it instead."""
+
+import contextlib
+import dataclasses
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+from measure import Unavailable, run
+
+LIMIT = 60.0
+TRACING = "/sys/kernel/tracing"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A function: the file that it is in, the name there, and its address in the file."""
+
+    file: str
+    name: str
+    address: int
+
+    def pattern(self):
+        return f"{os.path.basename(self.file)}!{self.name}"
+
+    def offset(self):
+        """Where it stands in the file's bytes."""
+        listing = run(["readelf", "-lW", self.file]).stdout
+        for found in re.finditer(r"^\s+LOAD\s+(\w+) (\w+) \w+ (\w+)", listing, re.MULTILINE):
+            offset, start, size = (int(word, 16) for word in found.groups())
+            if start <= self.address < start + size:
+                return self.address - start + offset
+        raise Unavailable(f"{self.name} is in no segment of {self.file}")
+
+
+def place(ipath, file, name):
+    """The function of this name, where ipath can measure it."""
+    file = os.path.realpath(file)
+    done = run([ipath, "list", file, name, "--json"])
+    if done.returncode != 0:
+        raise Unavailable(done.stderr.strip().split("\n")[0])
+    found = [f for f in json.loads(done.stdout)["functions"] if name == f["name"]]
+    if len(found) != 1 or found[0]["refused"]:
+        raise Unavailable(f"{file} has no {name} that ipath can measure")
+    return Place(file, name, found[0]["address"])
+
+
+def wait_for(what, is_so, process=None):
+    limit = time.monotonic() + LIMIT
+    while not is_so():
+        if process is not None and process.poll() is not None:
+            raise Unavailable(f"{what}: has ended")
+        if time.monotonic() > limit:
+            raise Unavailable(f"{what}: not in {LIMIT:.0f} s")
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def started(command, **options):
+    """A process that is ended in any case, by its id."""
+    process = subprocess.Popen(command, stdin=options.pop("stdin", subprocess.DEVNULL), **options)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            # One that is stopped takes no signal before it goes on.
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGCONT)
+        try:
+            process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def ended(process):
+    """What it has printed, after it was asked to end."""
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.communicate(timeout=LIMIT)[0]
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{process.args[0]} does not end") from None
+
+
+class Tool:
+    """Measures nothing."""
+
+    # The part of the work that a run under it does.
+    share = 1.0
+
+    def __init__(self, bench, places):
+        self.bench, self.places = bench, places
+
+    def prefix(self):
+        """What the program is started by."""
+        return []
+
+    @contextlib.contextmanager
+    def on(self, pids):
+        """While the tool is on these processes; gives a function that says how many calls it saw in
+        the end, which also takes it off."""
+        yield lambda: None
+
+    def calls_after(self):
+        """The calls that can be told only after the program's end."""
+        return None
+
+
+class Ipath(Tool):
+    """Calls, their times and their paths."""
+
+    @contextlib.contextmanager
+    def on(self, pids):
+        functions = [word for place in self.places for word in ("-f", place.pattern())]
+        with contextlib.ExitStack() as stack:
+            every = []
+            for pid in pids:
+                profile = os.path.join(self.bench.scratch, f"profile-{pid}.json")
+                command = [self.bench.ipath, "attach", str(pid), *functions, "-m", "count,wall"]
+                command += ["--no-tui", "--interval", "10m", "-o", profile]
+                pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+                process = stack.enter_context(started(command, **pipes))
+                wait_for("ipath attach", lambda pid=pid: self.is_in(pid), process)
+                every.append((process, profile))
+            yield lambda: sum(self.calls(*one) for one in every)
+
+    def is_in(self, pid):
+        listed = run([self.bench.ipath, "status", str(pid)])
+        return len(re.findall(r"  in$", listed.stdout, re.MULTILINE)) == len(self.places)
+
+    def calls(self, process, profile):
+        ended(process)
+        with open(profile) as file:
+            found = json.load(file)
+        losses = found["losses"]
+        if losses["missed"] or losses["overflow"]:
+            raise Unavailable(f"lost {losses}")
+        return sum(function["totals"]["count"] for function in found["functions"])
+
+
+class Bpftrace(Tool):
+    """The same: time summed by stack, as far as frame pointers lead."""
+
+    share = 0.1
+
+    @contextlib.contextmanager
+    def on(self, pids):
+        if shutil.which("bpftrace") is None:
+            raise Unavailable("not installed")
+        is_ours = " || ".join(f"pid == {pid}" for pid in pids)
+        # Probes are put on from the last to the first: when this one fires, all are.
+        script = 'interval:ms:50 { printf("ready\\n"); }\n'
+        for number, place in enumerate(self.places):
+            probe = f"{place.file}:0x{place.address:x}"
+            script += f"""
+                uprobe:{probe} /{is_ours}/ {{ @from{number}[tid] = nsecs; @entered = count(); }}
+                uretprobe:{probe} /@from{number}[tid]/ {{
+                    @time{number}[ustack] = sum(nsecs - @from{number}[tid]);
+                    @calls{number}[ustack] = count();
+                    delete(@from{number}[tid]);
+                }}"""
+        output = os.path.join(self.bench.scratch, "bpftrace.json")
+        with open(output, "w") as file:
+            environment = {**os.environ, "BPFTRACE_MAP_KEYS_MAX": "65536"}
+            options = {"env": environment, "stdout": file, "stderr": subprocess.STDOUT}
+            with started(["bpftrace", "-f", "json", "-e", script], **options) as process:
+                wait_for("bpftrace", lambda: "ready" in read(output), process)
+                yield lambda: self.calls(process, output)
+
+    def calls(self, process, output):
+        ended(process)
+        for line in read(output).split("\n"):
+            if line.startswith('{"type": "map"') and '"@entered"' in line:
+                return json.loads(line)["data"]["@entered"]
+        raise Unavailable(f"bpftrace says no calls: {read(output)[-200:]}")
+
+
+class Perf(Tool):
+    """An event with its stack of each call, as far as frame pointers lead; no times."""
+
+    share = 0.1
+
+    @contextlib.contextmanager
+    def on(self, pids):
+        if shutil.which("perf") is None:
+            raise Unavailable("not installed")
+        group = f"ipath_bench_{os.getpid()}"
+        names = ("data", "control", "answer")
+        data, control, answer = (os.path.join(self.bench.scratch, f"perf.{n}") for n in names)
+        for name in (control, answer):
+            if not os.path.exists(name):
+                os.mkfifo(name)
+        command = ["perf", "record", "-e", f"{group}:*", "-g", "-o", data, "-D", "-1"]
+        command += ["-p", ",".join(map(str, pids)), "--control", f"fifo:{control},{answer}"]
+        with tracing(), uprobes(group, self.places):
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            fifos = opened(control), opened(answer)
+            with started(command, **pipes) as process, fifos[0] as say, fifos[1] as hear:
+                os.write(say, b"enable\n")
+                answers = bytearray()
+                wait_for("perf record", lambda: b"ack" in heard(hear, answers), process)
+                yield lambda: self.calls(process, data)
+
+    def calls(self, process, data):
+        ended(process)
+        stats = run(["perf", "report", "--stats", "-i", data]).stdout
+        found = [int(n) for n in re.findall(r"^ *SAMPLE events: +(\d+)", stats, re.MULTILINE)]
+        if not found:
+            raise Unavailable("perf report says no samples")
+        # The total comes first, then each event's own.
+        return found[0]
+
+
+class Uftrace(Tool):
+    """Writes every call down with its time; no callers. It starts the program."""
+
+    share = 0.25
+
+    def prefix(self):
+        if shutil.which("uftrace") is None:
+            raise Unavailable("not installed")
+        if any(not os.path.basename(place.file).startswith("lib") for place in self.places):
+            raise Unavailable("finds no function of a stripped program")
+        for data in glob.glob(self.data() + ".*"):
+            shutil.rmtree(data)
+        functions = [f"^{place.name}$@{os.path.basename(place.file)}" for place in self.places]
+        names = [word for function in functions for word in ("-P", function)]
+        # A folder for each rank of a parallel program.
+        script = 'data=$1; shift; exec uftrace record -d "$data.$OMPI_COMM_WORLD_RANK" "$@"'
+        return ["sh", "-c", script, "sh", self.data(), "--no-libcall", "--force", *names]
+
+    def data(self):
+        return os.path.join(self.bench.scratch, "uftrace")
+
+    def calls_after(self):
+        calls = 0
+        for data in glob.glob(self.data() + ".*"):
+            report = run(["uftrace", "report", "--no-pager", "-d", data]).stdout
+            for place in self.places:
+                found = re.findall(rf"(\d+)\s+{place.name}$", report, re.MULTILINE)
+                calls += sum(map(int, found))
+        if calls == 0:
+            raise Unavailable("sees no call")
+        return calls
+
+
+def read(name):
+    with open(name, errors="replace") as file:
+        return file.read()
+
+
+def heard(descriptor, so_far):
+    """What has come so far."""
+    with contextlib.suppress(BlockingIOError):
+        so_far += os.read(descriptor, 64)
+    return so_far
+
+
+@contextlib.contextmanager
+def opened(fifo):
+    """For reading and writing, which waits for nobody."""
+    descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def tracing():
+    """Where the kernel's probes are managed, mounted where it is not."""
+    was_there = os.path.exists(f"{TRACING}/uprobe_events")
+    if not was_there and run(["mount", "-t", "tracefs", "nodev", TRACING]).returncode != 0:
+        raise Unavailable(f"no {TRACING}/uprobe_events")
+    try:
+        yield
+    finally:
+        if not was_there:
+            run(["umount", TRACING])
+
+
+@contextlib.contextmanager
+def uprobes(group, places):
+    names = [f"call{number}" for number in range(len(places))]
+
+    def write(line):
+        # A file of Python's would look for its end, which this one has not.
+        descriptor = os.open(f"{TRACING}/uprobe_events", os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+    made = []
+    try:
+        for name, place in zip(names, places):
+            write(f"p:{group}/{name} {place.file}:0x{place.offset():x}")
+            made.append(name)
+        yield
+    finally:
+        for name in made:
+            write(f"-:{group}/{name}")
