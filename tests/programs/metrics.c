@@ -33,10 +33,10 @@ enum kind { BUSY, SLEEP, PIPE, MUTEX, DISK, TOUCH, MIXED, KINDS };
 static const char *const callers[KINDS] = {
     "path_busy", "path_sleep", "path_pipe", "path_mutex", "path_disk", "path_touch", "path_mixed"};
 
-/* Readings, or differences of them; times in ns. */
-enum metric { WALL, CPU, BLOCKED, RUN_DELAY, BLOCK_IO, PAGE_FAULTS, CONTEXT_SWITCHES, METRICS };
+/* Readings, or differences of them; times in ns. A call counts when it ends. */
+enum metric { COUNT, WALL, CPU, BLOCKED, RUN_DELAY, BLOCK_IO, PAGE_FAULTS, CONTEXT_SWITCHES, METRICS };
 static const char *const metrics[METRICS] = {
-    "wall", "cpu", "blocked", "run-delay", "block-io", "page-faults", "context-switches"};
+    "count", "wall", "cpu", "blocked", "run-delay", "block-io", "page-faults", "context-switches"};
 
 struct reading {
     int64_t of[METRICS];
@@ -123,6 +123,7 @@ static void end(struct worker *worker, const struct reading *before, struct read
     after.of[BLOCK_IO] = block_io(worker);
     for (int i = 0; i < METRICS; i++)
         sums->of[i] += after.of[i] - before->of[i];
+    sums->of[COUNT]++;
     sums->of[BLOCKED] = sums->of[WALL] - sums->of[CPU];
 }
 

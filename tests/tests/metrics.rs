@@ -91,7 +91,9 @@ fn check(threads: u32, calls: u32) {
     let mut wrong = Vec::new();
     for caller in CALLERS {
         let path = path_from(&profile, caller);
-        assert_eq!(count(&path.metrics), u64::from(threads * calls), "{caller}");
+        let expected = u64::from(threads * calls);
+        assert_eq!(around[&format!("{caller}.count")], expected, "{caller}");
+        assert_eq!(count(&path.metrics), expected, "{caller}");
         for metric in METRICS {
             let of = |bracket: &BTreeMap<String, u64>| bracket[&format!("{caller}.{metric}")];
             let (least, most) = (of(&within), of(&around));
