@@ -11,6 +11,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 const CALLS: &str = "20000";
+/// What holds among the figures of one timer holds for each; the calls tell of `wall` what it must be.
+const TIMERS: &[&str] = &["wall"];
 
 /// Runs the program with these functions measured and these options; the profile and the calls.
 fn run(seed: u32, measured: &[&str], options: &[&str]) -> (Profile, Trace) {
@@ -19,7 +21,7 @@ fn run(seed: u32, measured: &[&str], options: &[&str]) -> (Profile, Trace) {
     let trace_name = trace.display().to_string();
     let arguments = [&seed.to_string(), CALLS, &trace_name];
     let program = Program::new(&program("recursion_times.c"), arguments);
-    let mut ipath = ipath_arguments(measured, "count,wall", &file);
+    let mut ipath = ipath_arguments(measured, &TIMERS.join(","), &file);
     ipath.splice(1..1, options.iter().map(|&option| option.to_owned()));
     program.under_ipath_as(ipath).expect(0);
     let profile = Profile::read(&file);
@@ -29,9 +31,13 @@ fn run(seed: u32, measured: &[&str], options: &[&str]) -> (Profile, Trace) {
     (profile, Trace::read(&trace))
 }
 
+fn of_timer(metrics: &Value, timer: &str, field: &str) -> i64 {
+    let value = metrics[timer][field].as_i64();
+    value.unwrap_or_else(|| panic!("no {field} of {timer} in {metrics}"))
+}
+
 fn wall(metrics: &Value, field: &str) -> i64 {
-    let value = metrics["wall"][field].as_i64();
-    value.unwrap_or_else(|| panic!("no {field} in {metrics}"))
+    of_timer(metrics, "wall", field)
 }
 
 /// The names from the function outwards, as far as the program's own go.
@@ -112,49 +118,48 @@ fn buckets(hist: &Value) -> Vec<(u64, u64)> {
 }
 
 /// What holds among the figures of a profile, whatever the times were.
-fn assert_identities(profile: &Profile, measured: &[&str]) {
-    let by_stack: BTreeMap<(usize, &[usize]), &CallPath> = profile
-        .paths
-        .iter()
-        .map(|path| ((path.function, &path.stack[..]), path))
-        .collect();
+fn assert_identities(profile: &Profile, measured: &[&str], timer: &str) {
+    // The paths of the calls made in those of a path: how many they are, and what they sum up to.
     let mut nested: BTreeMap<(usize, &[usize]), (i64, i64)> = BTreeMap::new();
     let (mut exclusive, mut roots) = (0, 0);
     for path in &profile.paths {
         let callers = names(profile, path).split_off(1);
         let own = &profile.functions[path.function].linkage;
-        let sum = wall(&path.metrics, "sum");
+        let sum = of_timer(&path.metrics, timer, "sum");
         let outermost = if callers.contains(own) { 0 } else { sum };
-        assert_eq!(wall(&path.metrics, "outermost"), outermost, "{callers:?}");
-        exclusive += wall(&path.metrics, "exclusive");
-        let nearest = callers
-            .iter()
-            .position(|name| measured.contains(&name.as_str()));
-        let Some(nearest) = nearest else {
+        let found = of_timer(&path.metrics, timer, "outermost");
+        assert_eq!(found, outermost, "{timer}: {callers:?}");
+        exclusive += of_timer(&path.metrics, timer, "exclusive");
+        let is_measured = |name: &String| measured.contains(&name.as_str());
+        let Some(nearest) = callers.iter().position(is_measured) else {
             roots += sum;
             continue;
         };
-        let caller = profile
-            .functions
-            .iter()
-            .position(|f| f.linkage == callers[nearest])
-            .expect("a measured function");
-        let of_caller = nested
-            .entry((caller, &path.stack[nearest + 1..]))
-            .or_default();
-        of_caller.0 += sum;
-        of_caller.1 += 1;
+        let mut functions = profile.functions.iter();
+        let caller = functions.position(|f| f.linkage == callers[nearest]);
+        let key = (
+            caller.expect("a measured function"),
+            &path.stack[nearest + 1..],
+        );
+        let (paths, sums) = nested.entry(key).or_default();
+        *paths += 1;
+        *sums += sum;
     }
-    // Every figure is rounded to nanoseconds.
-    let paths = profile.paths.len() as i64;
+    // Every figure is rounded.
+    let rounding = 2 * profile.paths.len() as i64;
     assert!(
-        (exclusive - roots).abs() <= 2 * paths,
-        "{exclusive} {roots}"
+        (exclusive - roots).abs() <= rounding,
+        "{timer}: {exclusive} without those made in them, {roots} of the outermost"
     );
-    for (key, path) in by_stack {
-        let (sum, children) = nested.remove(&key).unwrap_or_default();
-        let without = wall(&path.metrics, "sum") - wall(&path.metrics, "exclusive");
-        assert!((without - sum).abs() <= children + 2, "{without} {sum}");
+    for path in &profile.paths {
+        let key = (path.function, &path.stack[..]);
+        let (paths, sums) = nested.remove(&key).unwrap_or_default();
+        let [sum, exclusive] =
+            ["sum", "exclusive"].map(|field| of_timer(&path.metrics, timer, field));
+        assert!(
+            (sum - exclusive - sums).abs() <= paths + 2,
+            "{timer}: {sum} with {sums} made in them, {exclusive} without"
+        );
     }
     assert!(nested.is_empty(), "callers without calls: {nested:?}");
 }
@@ -201,7 +206,9 @@ fn check(seed: u32, measured: &[&str]) {
         assert_like(&profile, &names, &path.metrics, expected);
     }
     assert_functions_like(&profile, &expected);
-    assert_identities(&profile, measured);
+    for timer in TIMERS {
+        assert_identities(&profile, measured, timer);
+    }
     let Bounds { least, most } = expected.values().fold(Bounds::default(), |mut all, path| {
         all.add(path.sum.least, path.sum.most);
         all
