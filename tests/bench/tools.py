@@ -170,7 +170,10 @@ class Bpftrace(Tool):
             environment = {**os.environ, "BPFTRACE_MAP_KEYS_MAX": "65536"}
             options = {"env": environment, "stdout": file, "stderr": subprocess.STDOUT}
             with started(["bpftrace", "-f", "json", "-e", script], **options) as process:
-                wait_for("bpftrace", lambda: "ready" in read(output), process)
+                try:
+                    wait_for("bpftrace", lambda: "ready" in read(output), process)
+                except Unavailable as reason:
+                    raise Unavailable(read(output).strip().split("\n")[-1] or reason) from None
                 yield lambda: self.calls(process, output)
 
     def calls(self, process, output):
