@@ -166,22 +166,23 @@ class Bpftrace(Tool):
                     delete(@from{number}[tid]);
                 }}"""
         output = os.path.join(self.bench.scratch, "bpftrace.json")
-        with open(output, "w") as file:
+        errors = os.path.join(self.bench.scratch, "bpftrace.errors")
+        with open(output, "w") as file, open(errors, "w") as error_file:
             environment = {**os.environ, "BPFTRACE_MAP_KEYS_MAX": "65536"}
-            options = {"env": environment, "stdout": file, "stderr": subprocess.STDOUT}
+            options = {"env": environment, "stdout": file, "stderr": error_file}
             with started(["bpftrace", "-f", "json", "-e", script], **options) as process:
                 try:
                     wait_for("bpftrace", lambda: "ready" in read(output), process)
                 except Unavailable as reason:
-                    raise Unavailable(read(output).strip().split("\n")[-1] or reason) from None
+                    raise Unavailable(read(errors).strip().split("\n")[-1] or reason) from None
                 yield lambda: self.calls(process, output)
 
     def calls(self, process, output):
         ended(process)
-        for line in read(output).split("\n"):
-            if line.startswith('{"type": "map"') and '"@entered"' in line:
-                return json.loads(line)["data"]["@entered"]
-        raise Unavailable(f"bpftrace says no calls: {read(output)[-200:]}")
+        found = re.search(r'"@entered": (\d+)', read(output))
+        if found is None:
+            raise Unavailable("bpftrace does not say how many calls")
+        return int(found.group(1))
 
 
 class Perf(Tool):
