@@ -42,7 +42,9 @@ def install():
 
 def attempt(command):
     try:
-        done = run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+        # Servers are installed, not started.
+        quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        done = run(command, env={**os.environ, **quiet})
         reason = done.stderr.strip() if done.returncode != 0 else None
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = str(error)
