@@ -177,9 +177,13 @@ pub struct Patterns {
 pub struct Measure {
     #[command(flatten)]
     pub patterns: Patterns,
-    /// Metrics: count (always included), wall, cycles
+    /// Metrics: count (always included); wall, cpu, blocked (wall without cpu), run-delay and block-io, in ns; cycles,
+    /// page-faults, context-switches; arg1 to arg6 and ret, the values of a call
     #[arg(short, long, value_delimiter = ',', default_value = "count,wall")]
     pub metric: Vec<String>,
+    /// Count only calls for which a comparison holds: `arg3 > 4096`, `ret < 0`, `wall > 10ms`
+    #[arg(long, value_name = "EXPR")]
+    pub when: Option<String>,
     /// Keep the K innermost callers
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub depth: Option<u64>,

@@ -117,6 +117,11 @@ impl Condition {
         self.operand
     }
 
+    /// True if it is known only when a call ends whether it holds.
+    pub fn needs_exits(&self) -> bool {
+        !matches!(self.operand, Operand::Item(Item::Argument(_)))
+    }
+
     /// How it has to be to the value.
     pub fn relation(&self) -> Relation {
         self.relation

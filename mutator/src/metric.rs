@@ -5,6 +5,7 @@ use abi::schema::{Derived, source};
 use abi::value::RETURN;
 
 use crate::clock;
+use crate::values::Item;
 
 /// What is measured beside the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +26,12 @@ pub enum Metric {
     PageFaults,
     /// Context switches.
     ContextSwitches,
-    /// An argument, from 0 on.
-    Argument(u8),
-    /// The return value.
-    Return,
+    /// An argument or the return value.
+    Value(Item),
 }
 
-/// All but arguments.
-const NAMED: [(&str, Metric); 9] = [
+/// All but values.
+const NAMED: [(&str, Metric); 8] = [
     ("wall", Metric::Wall),
     ("cpu", Metric::Cpu),
     ("blocked", Metric::Blocked),
@@ -41,34 +40,26 @@ const NAMED: [(&str, Metric); 9] = [
     ("cycles", Metric::Cycles),
     ("page-faults", Metric::PageFaults),
     ("context-switches", Metric::ContextSwitches),
-    ("ret", Metric::Return),
 ];
-
-/// The names of arguments begin so.
-const ARGUMENT: &str = "arg";
 
 impl Metric {
     /// The metric of a name.
     pub fn named(name: &str) -> Option<Self> {
-        if let Some(number) = name.strip_prefix(ARGUMENT) {
-            let number: u8 = number.parse().ok()?;
-            let is_one = (1..=RETURN).contains(&number) && name.len() == ARGUMENT.len() + 1;
-            return is_one.then_some(Self::Argument(number - 1));
-        }
         let named = NAMED.iter().find(|(known, _)| *known == name);
-        named.map(|&(_, metric)| metric)
+        let named = named.map(|&(_, metric)| metric);
+        named.or_else(|| name.parse().ok().map(Self::Value))
     }
 
     /// The names there are.
     pub fn names() -> String {
         let names: Vec<&str> = NAMED.iter().map(|&(name, _)| name).collect();
-        format!("count, {}, arg1 to arg6", names.join(", "))
+        format!("count, {}, arg1 to arg6, ret", names.join(", "))
     }
 
     /// As in the profile.
     pub fn name(self) -> String {
-        if let Self::Argument(number) = self {
-            return format!("{ARGUMENT}{}", number + 1);
+        if let Self::Value(item) = self {
+            return item.to_string();
         }
         let named = NAMED.iter().find(|&&(_, metric)| metric == self);
         named.map_or_else(String::new, |&(name, _)| name.to_owned())
@@ -81,7 +72,7 @@ impl Metric {
             Self::Cycles => "cycles",
             Self::PageFaults => "faults",
             Self::ContextSwitches => "switches",
-            Self::Argument(_) | Self::Return => "",
+            Self::Value(_) => "",
         }
     }
 
@@ -105,27 +96,31 @@ impl Metric {
             Self::BlockIo => growth(source::BLOCK_IO),
             Self::PageFaults => growth(source::PAGE_FAULTS),
             Self::ContextSwitches => growth(source::CONTEXT_SWITCHES),
-            Self::Argument(number) => value(number),
-            Self::Return => value(RETURN),
+            Self::Value(item) => value(number_of(item)),
         }
     }
 
     /// True if it is known only when a call ends.
     pub fn needs_exits(self) -> bool {
-        !matches!(self, Self::Argument(_))
+        !matches!(self, Self::Value(Item::Argument(_)))
     }
 
     /// True if it is a value of a call, which has no inclusive and exclusive part.
     pub fn is_value(self) -> bool {
-        matches!(self, Self::Argument(_) | Self::Return)
+        matches!(self, Self::Value(_))
     }
 
     /// True if it takes a system call to find out.
     pub fn needs_system_calls(self) -> bool {
-        !matches!(
-            self,
-            Self::Wall | Self::Cycles | Self::Argument(_) | Self::Return
-        )
+        !matches!(self, Self::Wall | Self::Cycles | Self::Value(_))
+    }
+}
+
+/// The number of a value in [`abi::value`].
+pub fn number_of(item: Item) -> u8 {
+    match item {
+        Item::Argument(number) => number - 1,
+        Item::Return => RETURN,
     }
 }
 
@@ -135,8 +130,8 @@ mod tests {
 
     #[test]
     fn names_lead_to_metrics_and_back() {
-        let arguments = (0..RETURN).map(Metric::Argument);
-        for metric in NAMED.iter().map(|&(_, m)| m).chain(arguments) {
+        let values = Item::all().map(Metric::Value);
+        for metric in NAMED.iter().map(|&(_, m)| m).chain(values) {
             assert_eq!(Metric::named(&metric.name()), Some(metric));
         }
         for none in ["", "arg", "arg0", "arg7", "arg01", "arg+1", "Wall", "ret1"] {

@@ -305,6 +305,7 @@ fn value_stats(numbers: &RawMetric) -> TimerStats {
         outermost: None,
         exclusive: None,
         hist: positive.histogram.iter().map(|(&k, &n)| (k, n)).collect(),
+        hist_negative: negative.histogram.iter().map(|(&k, &n)| (k, n)).collect(),
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     if measure.patterns.allow_trap {
         selected.selection.allow_traps();
     }
+    selected.find_values(&options.items());
     check(
         OPERATION,
         &pid.to_string(),

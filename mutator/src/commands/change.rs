@@ -47,6 +47,7 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     if given.allow_trap {
         selected.selection.allow_traps();
     }
+    selected.find_values(&session.items());
     check(OPERATION, &pid.to_string(), given, &selected.selection)?;
     let signals = hold(OPERATION)?;
     let changed = session.add(OPERATION, selected).map_err(failure)?;

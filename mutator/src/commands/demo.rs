@@ -28,6 +28,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     let patterns = super::measure::patterns(OPERATION, &[FUNCTION.to_owned()])?;
     let options = Options {
         metrics: vec![Metric::Wall],
+        condition: None,
         max_paths: 65536,
         depth: 0,
         collapse_recursion: false,

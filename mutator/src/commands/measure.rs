@@ -3,6 +3,7 @@
 use patcher::select::Pattern;
 
 use crate::cli::{Measure, Patterns};
+use crate::condition::ConditionError;
 use crate::error::Failure;
 use crate::metric::Metric;
 use crate::profile::{COUNT, printable};
@@ -37,8 +38,14 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
             metrics.push(metric);
         }
     }
+    let condition = measure.when.as_deref().map(str::parse).transpose();
+    let condition = condition.map_err(|e: ConditionError| {
+        let text = printable(measure.when.as_deref().unwrap_or_default()).into_owned();
+        Failure::new(operation, format!("--when '{text}'"), e)
+    })?;
     Ok(Options {
         metrics,
+        condition,
         max_paths: measure.max_paths,
         depth: measure.depth.unwrap_or(0),
         collapse_recursion: measure.collapse_recursion,
@@ -72,7 +79,7 @@ pub(super) fn check(
     let refused = selection
         .candidates
         .iter()
-        .filter_map(|c| Some((c.name.clone(), c.plan.refused()?.1.to_string())));
+        .filter_map(|c| Some((c.name.clone(), c.refused()?)));
     let refused: Vec<_> = refused.collect();
     if refused.len() == count {
         let cause = none_patched(&refused);

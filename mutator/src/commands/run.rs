@@ -60,6 +60,7 @@ pub(super) fn run(
         if measure.patterns.allow_trap {
             selected.selection.allow_traps();
         }
+        selected.find_values(&options.items());
         check(OPERATION, &subject, &measure.patterns, &selected.selection)?;
         let held = Where::Stopped(&mut stopped);
         Session::create(&process, &options, selected, held).map_err(failure)

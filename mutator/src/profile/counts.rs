@@ -95,12 +95,6 @@ pub struct TimerStats {
 }
 
 impl TimerStats {
-    /// How many values it has.
-    pub(crate) fn values(&self) -> u64 {
-        let counts = self.hist.iter().map(|&(_, n)| n);
-        counts.fold(0, u64::saturating_add)
-    }
-
     /// Adds the activations of `other`; `first` says that nothing has been added so far, so that
     /// the extremes of an empty `self` do not count. Histograms are added only where both have one.
     pub(crate) fn absorb(&mut self, other: &Self, first: bool) {

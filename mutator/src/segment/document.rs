@@ -9,14 +9,18 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
 use abi::probe::{Children, Kind, LENDS, Probe};
+use abi::schema::MAX_SCHEMAS;
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
 use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{DOCUMENT, DOCUMENT_SPARE};
-use super::{SchemaDoc, Segment, SegmentError, addresses};
+use super::schema::{ColumnDoc, SchemaDoc, TooMuch};
+use super::{Segment, SegmentError, addresses};
+use crate::condition::Condition;
 use crate::faults::step;
+use crate::metric::Metric;
 use crate::process::Extent;
 
 /// Everything about a session but its counters and the journal of patched bytes.
@@ -243,6 +247,9 @@ pub struct FunctionDoc {
     /// The schema that it is measured by.
     #[serde(default)]
     pub schema: u8,
+    /// Where its arguments and its return value are: [`abi::value`].
+    #[serde(default)]
+    pub values: u64,
     /// The runtime's count of its adds and removes.
     pub generation: u32,
     /// What is overwritten.
@@ -395,6 +402,50 @@ impl FunctionDoc {
 }
 
 impl Document {
+    /// The number of the schema of metrics, of the calls that a condition holds for, which the session has from now on.
+    pub fn measure(
+        &mut self,
+        metrics: &[Metric],
+        condition: Option<&Condition>,
+        hz: u64,
+    ) -> Result<u8, TooMuch> {
+        let number = self.number_of(SchemaDoc::of(metrics, condition, hz)?)?;
+        for &metric in metrics {
+            let name = metric.name();
+            if self.metrics.iter().any(|known| known.name == name) {
+                continue;
+            }
+            let (mult, shift) = metric.scale(hz);
+            self.metrics.push(MetricDoc {
+                name,
+                unit: metric.unit().to_owned(),
+                mult,
+                shift,
+                is_value: metric.is_value(),
+            });
+        }
+        Ok(number)
+    }
+
+    /// The number of a schema, which it gets where it has none yet.
+    pub fn number_of(&mut self, schema: SchemaDoc) -> Result<u8, TooMuch> {
+        let known = self.schemas.iter().position(|known| *known == schema);
+        let number = known.unwrap_or(self.schemas.len());
+        if number >= MAX_SCHEMAS {
+            return Err(TooMuch::Schemas);
+        }
+        if known.is_none() {
+            self.schemas.push(schema);
+        }
+        Ok(number as u8)
+    }
+
+    /// Which of the metrics but the count a column is of.
+    pub fn metric_of(&self, column: &ColumnDoc) -> Option<usize> {
+        let mut metrics = self.metrics.iter().skip(1);
+        metrics.position(|metric| metric.name == column.metric)
+    }
+
     /// Where a function is: no two are at one address of a file that is at one place.
     pub fn place_of(&self, function: &FunctionDoc) -> Option<(Bias, Svma)> {
         let module = self.modules.get(function.module)?;

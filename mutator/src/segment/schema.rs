@@ -5,8 +5,9 @@ use std::fmt;
 use abi::schema::{ColumnRule, Derived, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use serde::{Deserialize, Serialize};
 
-use super::{Document, MetricDoc};
-use crate::metric::Metric;
+use crate::condition::{Condition, Operand, Relation};
+use crate::metric::{Metric, number_of};
+use crate::values::Item;
 
 /// What is measured of some functions: [`Schema`], whose number is its place in the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +16,12 @@ pub struct SchemaDoc {
     pub sources: u32,
     /// What records have of it.
     pub columns: Vec<ColumnDoc>,
+    /// What holds for the calls that count, as [`Schema::condition`]; 0 where all do.
+    #[serde(default)]
+    pub condition: u64,
+    /// What is compared with.
+    #[serde(default)]
+    pub bound: i64,
 }
 
 /// A column of records.
@@ -41,18 +48,62 @@ impl ColumnDoc {
 }
 
 impl SchemaDoc {
+    /// What is needed for some metrics, in a session whose time-stamp counter has `hz`.
+    pub fn of(metrics: &[Metric], condition: Option<&Condition>, hz: u64) -> Result<Self, TooMuch> {
+        let mut schema = Self::default();
+        for &metric in metrics {
+            let (scale, _) = metric.scale(hz);
+            for derived in metric.columns() {
+                schema.sources |= sources_of(derived);
+                schema.columns.push(ColumnDoc {
+                    metric: metric.name(),
+                    derived: derived.encode(),
+                    scale,
+                });
+            }
+        }
+        if let Some(condition) = condition {
+            let (of, bound) = compared(condition, hz);
+            schema.sources |= sources_of(of);
+            schema.condition = abi::schema::Condition {
+                of,
+                relation: relation(condition.relation()),
+            }
+            .encode();
+            schema.bound = bound;
+        }
+        if schema.sources != 0 {
+            schema.sources |= 1 << source::CLOCK;
+        }
+        match schema.columns.len() > MAX_COLUMNS {
+            true => Err(TooMuch::Columns),
+            false => Ok(schema),
+        }
+    }
+
+    /// The values of a call that it has to do with.
+    pub fn items(&self) -> Vec<Item> {
+        let condition = abi::schema::Condition::decode(self.condition).map(|c| c.of);
+        let derived = self.columns.iter().map(|c| Derived::decode(c.derived));
+        let derived: Vec<Derived> = derived.flatten().chain(condition).collect();
+        let is_of = |item: &Item| derived.contains(&Derived::Value(number_of(*item)));
+        Item::all().filter(is_of).collect()
+    }
+
     /// True if some of it is known only when a call ends.
     pub fn needs_exits(&self) -> bool {
         let derived = self.columns.iter().map(|c| Derived::decode(c.derived));
-        derived.flatten().any(|derived| !derived.is_at_entry())
+        let condition = abi::schema::Condition::decode(self.condition).map(|c| c.of);
+        let mut derived = derived.flatten().chain(condition);
+        derived.any(|derived| !derived.is_at_entry())
     }
 
     /// As the runtime has it.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.sources.to_le_bytes().to_vec();
         bytes.extend((self.columns.len() as u32).to_le_bytes());
-        // No condition.
-        bytes.extend([0; 16]);
+        bytes.extend(self.condition.to_le_bytes());
+        bytes.extend(self.bound.to_le_bytes());
         for column in &self.columns {
             bytes.extend(column.derived.to_le_bytes());
             bytes.extend(column.scale.to_le_bytes());
@@ -60,6 +111,45 @@ impl SchemaDoc {
         const _: () = assert!(size_of::<ColumnRule>() == 16);
         bytes.resize(size_of::<Schema>(), 0);
         bytes
+    }
+}
+
+/// The sources of a column.
+fn sources_of(derived: Derived) -> u32 {
+    match derived {
+        Derived::Growth(number) => 1 << number,
+        Derived::Rest(whole, part) => 1 << whole | 1 << part,
+        Derived::Value(_) | Derived::Negative(_) => 0,
+    }
+}
+
+/// What a condition compares, and with what, in the unit that is read.
+fn compared(condition: &Condition, hz: u64) -> (Derived, i64) {
+    const NS: i128 = 1_000_000_000;
+    let metric = match condition.operand() {
+        Operand::Item(item) => Metric::Value(item),
+        Operand::Timer(timer) => Metric::named(timer.name()).unwrap_or(Metric::Wall),
+    };
+    let of = metric.columns()[0];
+    let bound = condition.value();
+    let is_ticks = matches!(metric, Metric::Wall | Metric::Cpu | Metric::Blocked);
+    let scaled = i128::from(bound) * i128::from(hz) / NS;
+    let bound = match is_ticks {
+        true => i64::try_from(scaled).unwrap_or(i64::MAX),
+        false => bound,
+    };
+    (of, bound)
+}
+
+fn relation(relation: Relation) -> abi::schema::Relation {
+    use abi::schema::Relation as Runtime;
+    match relation {
+        Relation::Less => Runtime::Less,
+        Relation::LessOrEqual => Runtime::LessOrEqual,
+        Relation::Greater => Runtime::Greater,
+        Relation::GreaterOrEqual => Runtime::GreaterOrEqual,
+        Relation::Equal => Runtime::Equal,
+        Relation::NotEqual => Runtime::NotEqual,
     }
 }
 
@@ -83,69 +173,6 @@ impl fmt::Display for TooMuch {
                 f,
                 "the session has had {MAX_SCHEMAS} different lists of metrics, and has no room for another one"
             ),
-        }
-    }
-}
-
-impl Document {
-    /// The number of the schema of metrics, which the session has from now on.
-    pub fn measure(&mut self, metrics: &[Metric], hz: u64) -> Result<u8, TooMuch> {
-        let number = self.schema_of(metrics, hz)?;
-        for &metric in metrics {
-            let name = metric.name();
-            if self.metrics.iter().any(|known| known.name == name) {
-                continue;
-            }
-            let (mult, shift) = metric.scale(hz);
-            self.metrics.push(MetricDoc {
-                name,
-                unit: metric.unit().to_owned(),
-                mult,
-                shift,
-                is_value: metric.is_value(),
-            });
-        }
-        Ok(number)
-    }
-
-    /// Which of the metrics but the count a column is of.
-    pub fn metric_of(&self, column: &ColumnDoc) -> Option<usize> {
-        let mut metrics = self.metrics.iter().skip(1);
-        metrics.position(|metric| metric.name == column.metric)
-    }
-
-    /// The number of the schema of metrics, which is made where there is none yet.
-    pub fn schema_of(&mut self, metrics: &[Metric], hz: u64) -> Result<u8, TooMuch> {
-        let mut schema = SchemaDoc::default();
-        for &metric in metrics {
-            let (scale, _) = metric.scale(hz);
-            for derived in metric.columns() {
-                schema.sources |= match derived {
-                    Derived::Growth(number) => 1 << number,
-                    Derived::Rest(whole, part) => 1 << whole | 1 << part,
-                    Derived::Value(_) | Derived::Negative(_) => 0,
-                };
-                schema.columns.push(ColumnDoc {
-                    metric: metric.name(),
-                    derived: derived.encode(),
-                    scale,
-                });
-            }
-        }
-        if schema.sources != 0 {
-            schema.sources |= 1 << source::CLOCK;
-        }
-        if schema.columns.len() > MAX_COLUMNS {
-            return Err(TooMuch::Columns);
-        }
-        let known = self.schemas.iter().position(|known| *known == schema);
-        let number = known.unwrap_or_else(|| {
-            self.schemas.push(schema);
-            self.schemas.len() - 1
-        });
-        match number < MAX_SCHEMAS {
-            true => Ok(number as u8),
-            false => Err(TooMuch::Schemas),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::process::Space;
 use crate::process::modules::{Module, modules};
 use crate::segment::{ModuleDoc, Reaper, RefusedDoc, SchemaDoc};
 use crate::tracee::{CallCode, Priority, Stopped, tracing};
+use crate::values::Item;
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
 const ATTEMPTS: usize = 200;
@@ -33,6 +34,12 @@ impl Session {
             entry: true,
             exits: schema.is_some_and(SchemaDoc::needs_exits),
         }
+    }
+
+    /// The values of calls that functions which are added are measured by.
+    pub fn items(&self) -> Vec<Item> {
+        let schema = self.document.schemas.get(usize::from(self.document.schema));
+        schema.map(SchemaDoc::items).unwrap_or_default()
     }
 
     /// Looks patterns up in the process as it is now.
@@ -185,11 +192,13 @@ impl Locked<'_> {
             let known = self.known(&candidate);
             let refusal = match candidate.plan.refused() {
                 Some((_, reason)) => Some(reason),
+                None if candidate.unreadable.is_some() => None,
                 None if known.is_some() || self.admit(&mut claims, &mut candidate) => None,
                 None => Some(RefuseReason::OverlapsFunction),
             };
-            if let Some(reason) = refusal {
-                self.refuse(modules, &candidate, reason.to_string(), changed);
+            let refusal = refusal.map(|reason| reason.to_string());
+            if let Some(reason) = refusal.or_else(|| candidate.unreadable.clone()) {
+                self.refuse(modules, &candidate, reason, changed);
                 continue;
             }
             let Some(id) = known else {

@@ -13,6 +13,7 @@ use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
 use super::tables::prepare_all;
 use super::{Changed, Selected, Session, SessionError, VERIFY, quiet};
 use crate::clock;
+use crate::condition::{Condition, Operand};
 use crate::faults::step;
 use crate::metric::Metric;
 use crate::process::modules::Module;
@@ -20,12 +21,15 @@ use crate::process::{Extent, Process};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, MetricDoc, SchemaDoc, SegmentError, Shape, has_room};
 use crate::tracee::{Priority, Stopped, tracing};
+use crate::values::Item;
 
 /// What a session is made with.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What is measured beside the count.
     pub metrics: Vec<Metric>,
+    /// What holds for the calls that count.
+    pub condition: Option<Condition>,
     /// Most distinct paths.
     pub max_paths: u64,
     /// Innermost callers kept; 0 for all.
@@ -39,11 +43,39 @@ pub struct Options {
 }
 
 impl Options {
+    /// The values of a call that are needed.
+    pub fn items(&self) -> Vec<Item> {
+        let of = |metric: &Metric| match metric {
+            Metric::Value(item) => Some(*item),
+            _ => None,
+        };
+        let condition = self.condition.as_ref().map(Condition::operand);
+        let compared = condition.and_then(|operand| match operand {
+            Operand::Item(item) => Some(item),
+            Operand::Timer(_) => None,
+        });
+        self.metrics.iter().filter_map(of).chain(compared).collect()
+    }
+
+    /// An error where some of it takes system calls, which the runtime is to make none of.
+    fn check_quiet(&self) -> Result<(), SessionError> {
+        let timer = self.condition.as_ref().and_then(|c| match c.operand() {
+            Operand::Timer(timer) => Metric::named(timer.name()),
+            Operand::Item(_) => None,
+        });
+        let mut all = self.metrics.iter().copied().chain(timer);
+        match all.find(|metric| metric.needs_system_calls()) {
+            Some(metric) => Err(SessionError::NeedsSystemCalls(metric.name())),
+            None => Ok(()),
+        }
+    }
+
     /// Which probe points the metrics need.
     pub fn wanted(&self) -> Effects {
         Effects {
             entry: true,
-            exits: self.metrics.iter().any(|metric| metric.needs_exits()),
+            exits: self.metrics.iter().any(|metric| metric.needs_exits())
+                || self.condition.as_ref().is_some_and(Condition::needs_exits),
         }
     }
 }
@@ -94,6 +126,9 @@ impl Session {
         let mut document = document(process, options, hz)?;
         document.runtime = image.document();
         document.quiet = quiet::is_needed(process)? || options.no_system_calls;
+        if document.quiet {
+            options.check_quiet()?;
+        }
         let ready = Ready {
             process,
             space: &space,
@@ -234,6 +269,9 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     if options.collapse_recursion {
         notes.push("recursion is collapsed: each call site stands once on a path".to_owned());
     }
+    if let Some(condition) = &options.condition {
+        notes.push(format!("only calls with {condition} count"));
+    }
     if options.metrics.contains(&Metric::Cycles) {
         notes.push("cycles are reference cycles (TSC)".to_owned());
     }
@@ -254,10 +292,10 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     };
     // The two that the runtime knows by their numbers.
     for (metrics, number) in [(&[][..], SCHEMA_COUNT), (&[Metric::Wall], SCHEMA_WALL)] {
-        let given = document.schema_of(metrics, hz)?;
+        let given = document.number_of(SchemaDoc::of(metrics, None, hz)?)?;
         debug_assert_eq!(given, number);
     }
-    document.schema = document.measure(&options.metrics, hz)?;
+    document.schema = document.measure(&options.metrics, options.condition.as_ref(), hz)?;
     Ok(document)
 }
 

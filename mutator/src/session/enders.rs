@@ -333,6 +333,8 @@ impl Called {
             reaper: Some(Reaper::Ender),
             forks: None,
             traps: false,
+            values: 0,
+            unreadable: None,
         };
         candidate.ends().then_some(candidate)
     }

@@ -225,6 +225,7 @@ impl Locked<'_> {
             active: false,
             retired: false,
             schema,
+            values: candidate.values,
             generation: 0,
             sites,
         });

@@ -33,6 +33,8 @@ pub enum SessionError {
     Exists,
     /// More functions than a session holds.
     TooMany,
+    /// A metric takes system calls, and the runtime is to make none.
+    NeedsSystemCalls(String),
     /// More metrics than that.
     TooMuch(TooMuch),
     /// The image of the runtime in this program is unusable.
@@ -61,6 +63,10 @@ impl fmt::Display for SessionError {
                 bytes.div_ceil(1 << 20)
             ),
             Self::InTheWay(what) => what.fmt(f),
+            Self::NeedsSystemCalls(metric) => write!(
+                f,
+                "{metric} takes system calls, and ipath makes none in this process, which is or will be under a seccomp filter or has no /proc"
+            ),
             Self::TooMuch(what) => what.fmt(f),
             Self::Exists => write!(f, "the process has a session already"),
             Self::TooMany => write!(

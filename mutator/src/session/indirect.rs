@@ -82,6 +82,7 @@ pub fn resolve(
             resolved.push(Candidate {
                 plan,
                 name: candidate.name.clone(),
+                unreadable: None,
                 elsewhere: candidate.elsewhere.clone(),
                 ..candidate
             });

@@ -32,6 +32,7 @@ mod stack_scan;
 mod tables;
 mod traps;
 mod unmatched;
+mod values;
 mod windows;
 mod write;
 

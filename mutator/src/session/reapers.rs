@@ -95,6 +95,8 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
                 reaper: Some(reaper),
                 forks: None,
                 traps: false,
+                values: 0,
+                unreadable: None,
             });
         }
     }

@@ -34,12 +34,22 @@ pub struct Candidate {
     pub forks: Option<Reaper>,
     /// True if breakpoints may lead to what nothing else can.
     pub traps: bool,
+    /// Where its arguments and its return value are: [`abi::value`].
+    pub values: u64,
+    /// Why one of them that is asked for cannot be read.
+    pub unreadable: Option<String>,
 }
 
 /// A function's place: no two have the same.
 pub(super) type FunctionPlace = (Bias, Svma);
 
 impl Candidate {
+    /// Why it cannot be instrumented.
+    pub fn refused(&self) -> Option<String> {
+        let refused = self.plan.refused().map(|(_, reason)| reason.to_string());
+        refused.or_else(|| self.unreadable.clone())
+    }
+
     pub(super) fn place(&self) -> FunctionPlace {
         (self.bias, self.plan.function.range.start)
     }
@@ -216,6 +226,8 @@ impl<'m> Place<'m> {
                 reaper: None,
                 forks: None,
                 traps: false,
+                values: 0,
+                unreadable: None,
             });
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use abi::image::SYMBOL_PROBES;
+use abi::image::{SYMBOL_DETAILS, SYMBOL_PROBES};
 use patcher::Avma;
 use patcher::emit::Patch;
 
@@ -20,6 +20,7 @@ impl Locked<'_> {
     pub(super) fn switch(&mut self, ids: &[usize], on: bool) -> Result<(), SessionError> {
         let mut writes = Vec::new();
         let table = self.symbol(SYMBOL_PROBES)?;
+        let details = self.symbol(SYMBOL_DETAILS)?;
         for &id in ids {
             let function = &mut self.document.functions[id];
             function.active = on;
@@ -32,6 +33,8 @@ impl Locked<'_> {
             if !on {
                 row[..4].fill(0);
             }
+            let values = function.values.to_le_bytes().to_vec();
+            writes.push((details.plus(8 * id as u64), values));
             writes.push((table.plus(8 * id as u64), row));
         }
         self.write_own(&writes)

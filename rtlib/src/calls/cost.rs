@@ -159,19 +159,25 @@ pub unsafe fn enter<const ALL: bool>(
         {
             return Entered::Not;
         }
-        if !activation.is_null() {
-            if !start::<ALL>(meter, activation, schema) {
-                return Entered::Later;
-            }
-            if is_undecided {
-                keep_arguments(activation, function, values);
-            }
+        // Whether it can be done at all, before anything is.
+        if !ALL && !activation.is_null() && !start::<ALL>(meter, activation, schema) {
+            return Entered::Later;
         }
         if !is_undecided {
             if !add_arguments::<ALL>(meter, function, record, values) {
                 return Entered::Later;
             }
             record::enter(record);
+        }
+        if !activation.is_null() {
+            if ALL {
+                meter.make_room(activation);
+            }
+            if is_undecided {
+                keep_arguments(activation, function, values);
+            }
+            // The clock last. Where the thread has been switched out just now, what it was before holds.
+            start::<ALL>(meter, activation, schema);
         }
     }
     match is_undecided {
@@ -247,12 +253,9 @@ unsafe fn start<const ALL: bool>(
     let mut wanted = schema.sources.load(Ordering::Relaxed);
     // SAFETY: the caller's promise.
     unsafe {
-        if ALL {
-            meter.make_room(activation);
-        }
         let more = (*activation).more;
         if more.is_null() {
-            if !ALL {
+            if !ALL && wanted | CLOCK_ALONE != CLOCK_ALONE {
                 return false;
             }
             wanted = CLOCK_ALONE;
@@ -306,13 +309,19 @@ unsafe fn growth<const ALL: bool>(
         }
         let Growing { start, nested } = (*more).source[number];
         let said = meter.sources.at_exit::<ALL>(number)?;
-        let whole = said.saturating_sub(start);
-        // The kernel's clock and the processor's differ a little.
-        let whole = match number {
-            source::CPU => whole.min(ticks),
-            _ => whole,
-        };
+        let whole = grown(number, start, said, ticks);
         Ok(Amount { whole, nested })
+    }
+}
+
+/// By how much a source has grown in so many ticks.
+#[inline(always)]
+fn grown(number: usize, start: u64, said: u64, ticks: u64) -> u64 {
+    let whole = said.saturating_sub(start);
+    // The kernel's clock and the processor's differ a little.
+    match number {
+        source::CPU => whole.min(ticks),
+        _ => whole,
     }
 }
 
@@ -548,22 +557,24 @@ pub unsafe fn pass_on(meter: &Meter, top: *mut Activation, caller: *mut Activati
         if of.is_null() || to.is_null() || (*of).known == 0 {
             return;
         }
-        pass_on_more(meter, of, to, counts);
+        pass_on_more(meter, top, to, counts);
     }
 }
 
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
-unsafe fn pass_on_more(meter: &Meter, of: *mut More, to: *mut More, counts: bool) {
+unsafe fn pass_on_more(meter: &Meter, top: *mut Activation, to: *mut More, counts: bool) {
     // SAFETY: the caller's promise.
     unsafe {
+        let of = (*top).more;
+        let ticks = meter.sources.now().saturating_sub((*top).start);
         for number in source::CPU..source::ALL {
             if (*of).known & 1 << number == 0 {
                 continue;
             }
             let Growing { start, nested } = (*of).source[number];
             let grown = match (counts, meter.sources.has_said(number)) {
-                (true, Some(said)) => said.saturating_sub(start),
+                (true, Some(said)) => grown(number, start, said, ticks),
                 _ => nested,
             };
             (*to).source[number].nested += grown;

@@ -1,7 +1,7 @@
 //! How long the thread has waited for block devices, ns: field 42 of /proc/PID/task/TID/stat (proc_pid_stat(5)), which
 //! counts hundredths of a second where the kernel accounts for delays (sysctl kernel.task_delayacct).
 
-use super::{ANSWER, value::number_in};
+use super::answer::{ANSWER, bytes, number_in};
 use crate::os::sys::File;
 
 /// What the kernel says now.
@@ -10,7 +10,7 @@ pub fn read(answer: &mut [u64; ANSWER]) -> Option<u64> {
     const DELAYS: usize = 42 - 3;
     const NS: u64 = 10_000_000;
     let file = File::open(c"/proc/thread-self/stat")?;
-    let text = super::bytes(answer);
+    let text = bytes(answer);
     let len = file.read(text)?;
     let text = text.get(..len)?;
     // A name may hold what it likes.

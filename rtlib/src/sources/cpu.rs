@@ -22,6 +22,9 @@ pub struct Cpu {
     pub is_known: u32,
     /// What it has answered.
     answer: [u64; 2],
+    /// What was said last. It is never less after that, also where the kernel has been asked again: so what a call has taken
+    /// is no more than what the one that encloses it has.
+    said: u64,
 }
 
 /// Ticks after which the kernel is asked again in any case: what a hypervisor takes from a thread (steal time) is not seen
@@ -29,16 +32,29 @@ pub struct Cpu {
 pub const FRESH: u64 = 1 << 26;
 
 impl Cpu {
+    /// Makes it that of another thread.
+    pub fn forget(&mut self) {
+        self.is_known = 0;
+        self.said = 0;
+    }
+
     /// The CPU time at `now`, which has just passed, where the kernel need not be asked.
     #[inline(always)]
-    pub fn known(&self, page: &Page, now: u64) -> Option<u64> {
-        self.holds(page, now).then(|| now.wrapping_sub(self.offset))
+    pub fn known(&mut self, page: &Page, now: u64) -> Option<u64> {
+        self.holds(page, now).then(|| self.say(now))
+    }
+
+    /// The CPU time at `now`.
+    #[inline(always)]
+    fn say(&mut self, now: u64) -> u64 {
+        self.said = self.said.max(now.wrapping_sub(self.offset));
+        self.said
     }
 
     /// The CPU time at `now`, which has just passed.
     pub fn at(&mut self, page: &mut Page, now: u64) -> Option<u64> {
-        if self.holds(page, now) {
-            return Some(now.wrapping_sub(self.offset));
+        if let Some(known) = self.known(page, now) {
+            return Some(known);
         }
         let lock = page.lock();
         self.ask(page)?;
@@ -47,7 +63,7 @@ impl Cpu {
             true => now,
             false => self.asked,
         };
-        Some(then.wrapping_sub(self.offset))
+        Some(self.say(then))
     }
 
     /// The time, and the CPU time at it.
@@ -57,15 +73,15 @@ impl Cpu {
         page.open();
         for _ in 0..TRIES {
             let now = clock::now();
-            if self.holds(page, now) {
-                return (now, Some(now.wrapping_sub(self.offset)));
+            if let Some(known) = self.known(page, now) {
+                return (now, Some(known));
             }
             if self.ask(page).is_none() {
                 return (clock::now(), None);
             }
             if page.lock().is_none() {
                 let now = clock::now();
-                return (now, Some(now.wrapping_sub(self.offset)));
+                return (now, Some(self.say(now)));
             }
         }
         (clock::now(), None)

@@ -2,6 +2,7 @@
 //!
 //! A source is a file here. What it keeps from one reading to the next is a thread's own.
 
+mod answer;
 mod block_io;
 mod cpu;
 mod page;
@@ -12,6 +13,7 @@ pub mod value;
 use abi::schema::source;
 
 use crate::arch::clock;
+use answer::ANSWER;
 
 pub use cpu::Cpu;
 pub use page::Page;
@@ -45,19 +47,11 @@ pub enum Silent {
     Unknown,
 }
 
-/// Words of the longest answer of the kernel's: what is read of a thread's `stat`.
-const ANSWER: usize = 64;
-
-/// The bytes of an answer.
-fn bytes(answer: &mut [u64; ANSWER]) -> &mut [u8] {
-    // SAFETY: all bytes of integers may be read and written.
-    unsafe { core::slice::from_raw_parts_mut(answer.as_mut_ptr().cast(), 8 * ANSWER) }
-}
-
 impl Sources {
     /// Makes them those of another thread.
     pub fn renew(&mut self) {
         self.page.close();
+        self.cpu.forget();
     }
 
     /// Begins the readings of an exit that was reached at `now`.
@@ -90,7 +84,7 @@ impl Sources {
         if self.asked & bit == 0 {
             let said = match ASKS {
                 true => self.ask(number),
-                false => Some(self.known(number, self.now).ok_or(Silent::Unasked)?),
+                false => Some(self.known_at(number, self.now).ok_or(Silent::Unasked)?),
             };
             self.asked |= bit;
             if let Some(said) = said {
@@ -113,7 +107,7 @@ impl Sources {
 
     /// What a source says at `now`, which has just passed, where that is known without asking the kernel.
     #[inline(always)]
-    fn known(&self, number: usize, now: u64) -> Option<u64> {
+    fn known_at(&mut self, number: usize, now: u64) -> Option<u64> {
         match number {
             source::CLOCK => Some(now),
             source::CPU => self.cpu.known(&self.page, now),
@@ -145,7 +139,7 @@ impl Sources {
         let now = clock::now();
         for number in source::CPU..source::ALL {
             if wanted & 1 << number != 0 {
-                keep(number, self.known(number, now)?);
+                keep(number, self.known_at(number, now)?);
             }
         }
         Some(now)

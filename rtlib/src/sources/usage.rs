@@ -1,6 +1,6 @@
 //! What getrusage(2) counts of the thread.
 
-use super::ANSWER;
+use super::answer::ANSWER;
 use crate::os::sys;
 
 /// Places in a `struct rusage`, in words.

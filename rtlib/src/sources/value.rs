@@ -86,16 +86,6 @@ fn rounded(bits: u64, width: u8) -> i64 {
     }
 }
 
-/// The number after so many others in a text of numbers and words between spaces.
-pub fn number_in(text: &[u8], before: usize) -> Option<u64> {
-    let words = text.split(u8::is_ascii_whitespace);
-    let word = words.filter(|word| !word.is_empty()).nth(before)?;
-    word.iter().try_fold(0u64, |number, &digit| {
-        let digit = digit.checked_sub(b'0').filter(|&digit| digit < 10)?;
-        number.checked_mul(10)?.checked_add(digit.into())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,14 +160,5 @@ mod tests {
         assert_eq!(narrow(word, place(2, true)), 0x89ab_cdefu32 as i32 as i64);
         assert_eq!(narrow(word, place(2, false)), 0x89ab_cdef);
         assert_eq!(narrow(word, place(3, true)), word as i64);
-    }
-
-    #[test]
-    fn numbers_are_found_among_words() {
-        assert_eq!(number_in(b"12 345 6\n", 1), Some(345));
-        assert_eq!(number_in(b" S 1 -1 7 ", 3), Some(7));
-        assert_eq!(number_in(b" S 1 -1 7 ", 2), None);
-        assert_eq!(number_in(b"12", 1), None);
-        assert_eq!(number_in(b"99999999999999999999", 0), None);
     }
 }

@@ -24,7 +24,7 @@ fn segment(start_time: u64, timers: usize, closed: u64) -> (Segment, Document) {
         metrics: vec![MetricDoc::default()],
         ..Document::default()
     };
-    let schema = document.measure(&TIMERS[..timers], 1).expect("room");
+    let schema = document.measure(&TIMERS[..timers], None, 1).expect("room");
     let (segment, _) = Segment::create(&process, &shape).expect("created");
     segment.remove_name();
     segment.header().records_used.store(1, Relaxed);
