@@ -12,7 +12,14 @@ use std::collections::BTreeMap;
 
 const CALLS: &str = "20000";
 /// What holds among the figures of one timer holds for each; the calls tell of `wall` what it must be.
-const TIMERS: &[&str] = &["wall"];
+const TIMERS: &[&str] = &[
+    "wall",
+    "cpu",
+    "blocked",
+    "run-delay",
+    "page-faults",
+    "context-switches",
+];
 
 /// Runs the program with these functions measured and these options; the profile and the calls.
 fn run(seed: u32, measured: &[&str], options: &[&str]) -> (Profile, Trace) {
