@@ -12,8 +12,8 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, Ident, Item, ItemUse, Macro, Token, UseTree, Visibility};
 
 /// The runtime's layers, from the lowest to the highest (docs/architecture.md).
-const RUNTIME: [&str; 8] = [
-    "arch", "os", "code", "walk", "ledger", "calls", "thread", "probe",
+const RUNTIME: [&str; 9] = [
+    "arch", "os", "sources", "code", "walk", "ledger", "calls", "thread", "probe",
 ];
 /// The patcher's, likewise.
 const PATCHER: [&str; 12] = [

@@ -1,0 +1,143 @@
+//! Arguments and return values, and calls that count only where a comparison holds.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::program_with;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use serde_json::Value;
+use std::path::PathBuf;
+
+const CALLS: i64 = 1000;
+
+fn values() -> PathBuf {
+    program_with("values.c", &["-g"])
+}
+
+/// What a run says, and its profile.
+fn measured(function: &str, more: &[&str]) -> (Finished, Option<Profile>) {
+    let scratch = Scratch::new("values");
+    let file = scratch.file("profile.json");
+    let program = values();
+    let name = file.display().to_string();
+    let finished = Run::ipath(["run", "-f", function, "-o", &name])
+        .args(more.iter().copied())
+        .args(["--", &program.display().to_string()])
+        .run();
+    let profile = file.exists().then(|| Profile::read(&file));
+    (finished, profile)
+}
+
+/// The totals of the one function of a profile, of which no call is open.
+fn totals(function: &str, more: &[&str]) -> Value {
+    let (finished, profile) = measured(function, more);
+    let profile = profile.unwrap_or_else(|| panic!("{}", finished.stderr));
+    profile.check_sums();
+    for path in &profile.paths {
+        let left = path.unwound.unwrap_or(0) + path.open.unwrap_or(0);
+        assert_eq!(left, 0, "unwound or open");
+    }
+    let function = profile.function(function).expect("measured");
+    function.totals.clone()
+}
+
+/// Sum, least and most of a value.
+fn of(totals: &Value, name: &str) -> (i64, i64, i64) {
+    let number = |field: &str| totals[name][field].as_i64().expect("a number");
+    (number("sum"), number("min"), number("max"))
+}
+
+/// The same of numbers.
+fn expected(numbers: impl Iterator<Item = i64> + Clone) -> (i64, i64, i64) {
+    let least = numbers.clone().min().expect("some");
+    let most = numbers.clone().max().expect("some");
+    (numbers.sum(), least, most)
+}
+
+#[test]
+fn integers_have_their_width_and_sign() {
+    const METRICS: [&str; 2] = ["-m", "count,arg1,arg2,arg3,arg4,ret"];
+    let totals = totals("narrow", &METRICS);
+    assert_eq!(totals["count"], CALLS);
+    let calls = 0..CALLS;
+    let narrow = |name: &str| of(&totals, name);
+    assert_eq!(
+        narrow("arg1"),
+        expected(calls.clone().map(|i| i as i8 as i64))
+    );
+    assert_eq!(
+        narrow("arg2"),
+        expected(calls.clone().map(|i| (i * 100) as u16 as i64))
+    );
+    assert_eq!(narrow("arg3"), expected(calls.clone()));
+    assert_eq!(narrow("arg4"), expected(calls.clone().map(|_| -7)));
+    assert_eq!(narrow("ret"), expected(calls.map(|i| i - 500)));
+}
+
+#[test]
+fn numbers_with_a_fraction_are_read_from_vector_registers() {
+    let totals = totals("real", &["-m", "wall,arg1,arg2,ret"]);
+    let calls = 0..CALLS;
+    assert_eq!(of(&totals, "arg1"), expected(calls.clone()));
+    assert_eq!(of(&totals, "arg2"), expected(calls.clone().map(|i| 2 * i)));
+    assert_eq!(of(&totals, "ret"), expected(calls.map(|i| -2 * i)));
+}
+
+/// Arguments alone need no exits.
+#[test]
+fn arguments_alone_patch_no_exit() {
+    let (_, profile) = measured("narrow", &["-m", "count,arg3"]);
+    let profile = profile.expect("written");
+    let function = profile.function("narrow").expect("measured");
+    assert!(function.exits.is_empty());
+    assert_eq!(of(&function.totals, "arg3"), expected(0..CALLS));
+}
+
+/// Calls of `nested` by depth: each of a thousand calls goes down from 0 to 7.
+fn of_depth(depth: i64) -> i64 {
+    CALLS / 8 * (8 - depth)
+}
+
+#[test]
+fn calls_count_where_an_argument_says_so() {
+    let totals = totals("nested", &["-m", "wall,arg1", "--when", "arg1 >= 6"]);
+    let count = of_depth(6) + of_depth(7);
+    assert_eq!(totals["count"], count);
+    assert_eq!(
+        of(&totals, "arg1"),
+        (6 * of_depth(6) + 7 * of_depth(7), 6, 7)
+    );
+}
+
+#[test]
+fn calls_count_where_their_return_value_says_so() {
+    let totals = totals("nested", &["-m", "count,arg1,ret", "--when", "ret<0"]);
+    assert_eq!(totals["count"], of_depth(0) + of_depth(1));
+    assert_eq!(of(&totals, "arg1"), (of_depth(1), 0, 1));
+    assert_eq!(of(&totals, "ret"), (-2 * of_depth(0) - of_depth(1), -2, -1));
+}
+
+#[test]
+fn calls_count_where_their_time_says_so() {
+    let none = totals("narrow", &["-m", "wall", "--when", "wall > 100s"]);
+    assert_eq!(none["count"], 0);
+    let all = totals("narrow", &["-m", "cpu", "--when", "wall < 100s"]);
+    assert_eq!(all["count"], CALLS);
+}
+
+#[test]
+fn what_cannot_be_read_is_refused() {
+    let refused = |function: &str, more: &[&str], says: &str| {
+        let (finished, profile) = measured(function, more);
+        assert!(profile.is_none());
+        assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+        assert!(finished.stderr.contains(says), "{}", finished.stderr);
+    };
+    refused("by_memory", &["-m", "arg1"], "is passed in memory");
+    refused("narrow", &["-m", "arg5"], "`narrow` has 4 arguments");
+    refused("narrow", &["-m", "arg7"], "there is no such metric");
+    refused("narrow", &["--when", "arg1 ~ 3"], "--when 'arg1 ~ 3'");
+    refused("narrow", &["--when", "wall > 3"], "a time");
+    let too_many =
+        "wall,cpu,blocked,run-delay,block-io,page-faults,context-switches,arg1,arg2,arg3,arg4,ret";
+    refused("narrow", &["-m", too_many], "too many metrics");
+}
