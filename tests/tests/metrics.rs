@@ -2,6 +2,7 @@
 //! of each path itself. It measures every call around it and within it: ipath's figure is between the
 //! two, however busy the machine is.
 
+use ipath_tests::command::Run;
 use ipath_tests::compile::program;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
@@ -167,4 +168,43 @@ fn block_io_of_one_thread() {
         return;
     };
     check(1, 32, &["wall", "block-io"]);
+}
+
+/// Of each call, however short, there is CPU time, wherever in the recording its thread has been switched out; and with the rest
+/// it is the time that has passed.
+#[test]
+fn each_call_has_its_cpu_time() {
+    const THREADS: u64 = 4;
+    const CALLS: u64 = 2_000_000;
+    let scratch = Scratch::new("tiny_calls");
+    let file = scratch.file("profile.json");
+    let program = program("tiny_calls.c");
+    let name = file.display().to_string();
+    Run::ipath(["run", "-f", "tiny", "-m", "wall,cpu,blocked", "-o", &name])
+        .args(["--", &program.display().to_string()])
+        .args([THREADS.to_string(), CALLS.to_string()])
+        .run()
+        .expect(0);
+    let profile = Profile::read(&file);
+    profile.check_sums();
+    for path in &profile.paths {
+        let calls = count(&path.metrics);
+        let values = |metric: &str| -> u64 {
+            let hist = path.metrics[metric]["hist"].as_array().expect("kept");
+            hist.iter().filter_map(|bucket| bucket[1].as_u64()).sum()
+        };
+        for metric in ["wall", "cpu", "blocked"] {
+            assert_eq!(values(metric), calls, "{metric}");
+        }
+        let sum = |metric: &str| path.metrics[metric]["sum"].as_u64().expect("a number");
+        let parts = sum("cpu") + sum("blocked");
+        // Each is rounded down to ns.
+        let rounding = 2;
+        assert!(
+            sum("wall").abs_diff(parts) <= rounding,
+            "{:?}",
+            path.metrics
+        );
+    }
+    assert_eq!(profile.calls("tiny"), THREADS * CALLS);
 }

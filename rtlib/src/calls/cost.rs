@@ -159,25 +159,27 @@ pub unsafe fn enter<const ALL: bool>(
         {
             return Entered::Not;
         }
-        // Whether it can be done at all, before anything is.
-        if !ALL && !activation.is_null() && !start::<ALL>(meter, activation, schema) {
-            return Entered::Later;
-        }
         if !is_undecided {
-            if !add_arguments::<ALL>(meter, function, record, values) {
+            find_arguments(meter, function, schema, values);
+            if ALL {
+                count::<true>(meter, record);
+            } else if record::must_grow_to_enter(record, &meter.amounts) {
                 return Entered::Later;
             }
-            record::enter(record);
         }
         if !activation.is_null() {
             if ALL {
                 meter.make_room(activation);
             }
+            if !start::<ALL>(meter, activation, schema) {
+                return Entered::Later;
+            }
             if is_undecided {
                 keep_arguments(activation, function, values);
             }
-            // The clock last. Where the thread has been switched out just now, what it was before holds.
-            start::<ALL>(meter, activation, schema);
+        }
+        if !ALL && !is_undecided {
+            count::<false>(meter, record);
         }
     }
     match is_undecided {
@@ -194,19 +196,23 @@ unsafe fn argument(function: u32, number: u8, values: &Values) -> i64 {
     unsafe { value::read(number, details, values.slot, values.vectors) }
 }
 
-/// Adds the arguments that the record's schema has; false where it would have to grow, and may not.
+/// Counts a call that begins, with the arguments that have been found.
+#[inline(always)]
+fn count<const GROW: bool>(meter: &Meter, record: &RecordHead) {
+    if meter.amounts.known != 0 {
+        record::add_entered::<GROW>(record, &meter.amounts);
+    }
+    record::enter(record);
+}
+
+/// Finds the arguments that a schema has.
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
-unsafe fn add_arguments<const GROW: bool>(
-    meter: &mut Meter,
-    function: u32,
-    record: &RecordHead,
-    values: &Values,
-) -> bool {
+unsafe fn find_arguments(meter: &mut Meter, function: u32, schema: &Schema, values: &Values) {
     let amounts = &mut meter.amounts;
     amounts.known = 0;
     amounts.is_outermost = 0;
-    for (column, derived) in columns(schema(record)) {
+    for (column, derived) in columns(schema) {
         if let Derived::Value(number) | Derived::Negative(number) = derived
             && number != RETURN
         {
@@ -214,14 +220,6 @@ unsafe fn add_arguments<const GROW: bool>(
             let value = unsafe { argument(function, number, values) };
             add_value(amounts, column, derived, value);
         }
-    }
-    match GROW {
-        _ if amounts.known == 0 => true,
-        true => {
-            record::add_entered(record, amounts);
-            true
-        }
-        false => record::try_add_entered(record, amounts),
     }
 }
 

@@ -169,24 +169,20 @@ fn begin_closing(record: &RecordHead, by_tail_call: bool) -> u64 {
     closed
 }
 
-/// Adds what is known of a call when it begins.
-pub fn add_entered(record: &RecordHead, amounts: &Amounts) {
+/// Adds what is known of a call when it begins. Without `GROW` it takes no more memory, which it must not have to.
+#[inline(always)]
+pub fn add_entered<const GROW: bool>(record: &RecordHead, amounts: &Amounts) {
     begin(record);
     let is_full = is_full(record.entered.load(Ordering::Relaxed));
-    add_amounts::<true>(record, amounts, is_full);
+    add_amounts::<GROW>(record, amounts, is_full);
     end(record);
 }
 
-/// The same where it takes no more memory; false where nothing has been done.
+/// Whether that may take more memory.
 #[inline(always)]
-pub fn try_add_entered(record: &RecordHead, amounts: &Amounts) -> bool {
-    if is_full(record.entered.load(Ordering::Relaxed)) || must_grow(record, amounts) {
-        return false;
-    }
-    begin(record);
-    add_amounts::<false>(record, amounts, false);
-    end(record);
-    true
+pub fn must_grow_to_enter(record: &RecordHead, amounts: &Amounts) -> bool {
+    amounts.known != 0
+        && (is_full(record.entered.load(Ordering::Relaxed)) || must_grow(record, amounts))
 }
 
 /// Whether the inline buckets are to be emptied before the next value.
