@@ -61,7 +61,18 @@ impl Run {
     }
 
     /// `ipath` with these arguments.
+    ///
+    /// With `IPATH_TEST_METRICS` in the environment, sessions that name no metrics have those.
     pub fn ipath<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
+        let mut args: Vec<OsString> = args.into_iter().map(|a| a.as_ref().to_owned()).collect();
+        let makes_session = args.first().is_some_and(|a| a == "attach" || a == "run");
+        let names_none = !args.iter().any(|a| a == "-m" || a == "--metric");
+        if let Some(metrics) = std::env::var_os("IPATH_TEST_METRICS")
+            && makes_session
+            && names_none
+        {
+            args.splice(1..1, ["-m".into(), metrics]);
+        }
         Self::new(ipath()).args(args)
     }
 

@@ -119,6 +119,34 @@ pub struct CallPath {
     pub tail: u64,
 }
 
+impl CallPath {
+    /// Checks that what a thread has done is known of no more calls than the time is, and that the parts of the time are no
+    /// more than all of it.
+    fn check_parts(&self) {
+        let number = |metric: &str, field: &str| self.metrics[metric][field].as_u64();
+        let values = |metric: &str| {
+            let hist = self.metrics[metric]["hist"].as_array();
+            let counts = hist.into_iter().flatten().filter_map(|b| b[1].as_u64());
+            counts.sum::<u64>()
+        };
+        let Some(wall) = number("wall", "sum") else {
+            return;
+        };
+        let parts = ["cpu", "blocked"].map(|metric| number(metric, "sum").unwrap_or(0));
+        // Each is rounded down to ns.
+        assert!(parts[0] + parts[1] <= wall + 1, "{self:?}");
+        for metric in [
+            "cpu",
+            "blocked",
+            "run-delay",
+            "page-faults",
+            "context-switches",
+        ] {
+            assert!(values(metric) <= values("wall"), "{metric}: {self:?}");
+        }
+    }
+}
+
 /// What could not be measured.
 #[derive(Debug, Deserialize)]
 #[allow(missing_docs, reason = "see Profile")]
@@ -172,6 +200,9 @@ impl Profile {
                     assert_eq!(sum, of(&function.totals), "{name:?}");
                 }
             }
+        }
+        for path in &self.paths {
+            path.check_parts();
         }
         let losses = &self.losses;
         assert_eq!(

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// Where in the header: bytes of tables, questions asked, questions dealt with, the areas.
-const TABLES_USED: u64 = 16 * 8;
-const ASKED_USED: u64 = 17 * 8;
-const ASKED_DONE: u64 = 18 * 8;
-const AREAS: u64 = 20 * 8;
+const TABLES_USED: u64 = 15 * 8;
+const ASKED_USED: u64 = 16 * 8;
+const ASKED_DONE: u64 = 17 * 8;
+const AREAS: u64 = 19 * 8;
 /// The area of tables, and the kind of those with rules.
 const TABLES: u64 = 8;
 const RULES: u64 = 2;
