@@ -3,6 +3,7 @@
 mod frames;
 mod places;
 mod records;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,6 +24,7 @@ use crate::session::Session;
 
 use frames::{Frames, Key};
 use records::{Raw, RawColumn, RawMetric};
+use threads::Names;
 
 /// What a profile is made of.
 #[derive(Clone, Copy)]
@@ -42,6 +44,7 @@ pub struct Measured<'s> {
 #[derive(Default)]
 pub struct Collector {
     frames: Frames,
+    names: Names,
 }
 
 impl Collector {
@@ -86,6 +89,19 @@ impl Collector {
         self.add_paths(&mut profile, segment, document);
         add_losses(&mut profile, segment);
         self.frames.end(&mut profile);
+        if document.per_thread {
+            if is_in_target {
+                self.names.learn(process);
+            }
+            let tids = profile.paths.iter().filter_map(|path| path.thread);
+            profile.threads = self.names.of(tids);
+        }
+        let until = match is_in_target {
+            true => process.cpu_time(),
+            false => document.cpu_ended_ns,
+        };
+        let times = until.zip(document.cpu_begun_ns);
+        profile.session.cpu_ns = times.map(|(until, from)| until.saturating_sub(from));
         profile
     }
 

@@ -249,6 +249,22 @@ impl Process {
         list_tids(self.pid)
     }
 
+    /// Its CPU time since it began, ns: the clock's id is made from its own (clock_getcpuclockid(3)).
+    pub fn cpu_time(&self) -> Option<u64> {
+        const NS: u64 = 1_000_000_000;
+        let mut clock = 0;
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: both write what they are given.
+        let has_time = unsafe {
+            libc::clock_getcpuclockid(self.pid.0, &raw mut clock) == 0
+                && libc::clock_gettime(clock, &raw mut time) == 0
+        };
+        has_time.then(|| time.tv_sec as u64 * NS + time.tv_nsec as u64)
+    }
+
     /// True if a thread is there, as far as can be seen: what cannot be read may be there.
     pub fn has_thread(&self, tid: Tid) -> bool {
         let folder = fs::metadata(format!("/proc/{}/task/{tid}", self.pid));

@@ -47,6 +47,12 @@ pub struct Document {
     pub collapsed: bool,
     /// True if paths are kept apart by thread.
     pub per_thread: bool,
+    /// CPU time of the target when the session began, ns, and when it was taken out.
+    #[serde(default)]
+    pub cpu_begun_ns: Option<u64>,
+    /// See `cpu_begun_ns`.
+    #[serde(default)]
+    pub cpu_ended_ns: Option<u64>,
     /// When the target was stopped.
     pub stops: Vec<StopDoc>,
     /// Files that hold instrumented functions.

@@ -288,6 +288,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         depth: options.depth,
         collapsed: options.collapse_recursion,
         per_thread: options.per_thread,
+        cpu_begun_ns: process.cpu_time(),
         ..Document::default()
     };
     // The two that the runtime knows by their numbers.

@@ -106,6 +106,7 @@ impl Locked<'_> {
             self.wait_until_left(memory)?;
         }
         let mappings = self.mappings(memory)?;
+        self.document.cpu_ended_ns = self.process.cpu_time();
         self.mark_leaving(&mappings)?;
         self.unmap_now("detach", &self.in_order(&mappings))
     }
