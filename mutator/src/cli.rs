@@ -194,6 +194,9 @@ pub struct Measure {
     /// Keep paths apart by thread
     #[arg(long)]
     pub per_thread: bool,
+    /// Give times as they are read, with what measuring the calls within them has taken; by default they are without it
+    #[arg(long)]
+    pub no_correction: bool,
     /// Have the runtime make no system call, for a program that will put itself under a seccomp
     /// filter; chosen by itself for one that is under a filter already
     #[arg(long)]

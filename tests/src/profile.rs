@@ -46,6 +46,18 @@ pub struct Session {
     pub notes: Vec<String>,
     #[serde(default)]
     pub collapsed: bool,
+    #[serde(default)]
+    pub overhead: Option<Overhead>,
+}
+
+/// What the measuring has taken.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Overhead {
+    pub call_ns: f64,
+    pub total_ns: u64,
+    pub share: f64,
+    pub corrected: bool,
 }
 
 /// One stop of the target.

@@ -1,6 +1,7 @@
 //! From the counters in the segment to a profile, while the target writes on.
 
 mod frames;
+mod overhead;
 mod places;
 mod records;
 mod threads;
@@ -102,6 +103,7 @@ impl Collector {
         };
         let times = until.zip(document.cpu_begun_ns);
         profile.session.cpu_ns = times.map(|(until, from)| until.saturating_sub(from));
+        profile.session.overhead = overhead::of(&profile, segment, document);
         profile
     }
 
@@ -331,7 +333,7 @@ fn stats(timer: &RawColumn, scale: impl Fn(u64) -> i128) -> TimerStats {
         min: i64::try_from(scale(timer.min)).unwrap_or(i64::MAX),
         max: i64::try_from(scale(timer.max)).unwrap_or(i64::MAX),
         outermost: Some(scale(timer.outermost)),
-        exclusive: Some(scale(timer.exclusive)),
+        exclusive: Some(scale(timer.exclusive.max(0) as u64)),
         hist: timer.histogram.iter().map(|(&k, &n)| (k, n)).collect(),
         hist_negative: Vec::new(),
     }

@@ -51,7 +51,8 @@ pub(super) struct RawColumn {
     pub(super) min: u64,
     pub(super) max: u64,
     pub(super) outermost: u64,
-    pub(super) exclusive: u64,
+    /// Less than 0 where what measuring takes has been taken to be more than it was.
+    pub(super) exclusive: i64,
     pub(super) histogram: BTreeMap<u8, u64>,
 }
 
@@ -385,7 +386,7 @@ fn read_column(segment: &Segment, column: &Column, of_all: Option<u64>, most: u6
         min: if is_used { column.min.load(Relaxed) } else { 0 },
         max: column.max.load(Relaxed),
         outermost: column.outermost.load(Relaxed),
-        exclusive: column.exclusive.load(Relaxed),
+        exclusive: column.exclusive.load(Relaxed) as i64,
         histogram,
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         depth: 0,
         collapse_recursion: false,
         per_thread: false,
+        no_correction: false,
         no_system_calls: false,
     };
     let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;

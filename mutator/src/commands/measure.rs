@@ -50,6 +50,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         depth: measure.depth.unwrap_or(0),
         collapse_recursion: measure.collapse_recursion,
         per_thread: measure.per_thread,
+        no_correction: measure.no_correction,
         no_system_calls: measure.no_system_calls,
     })
 }

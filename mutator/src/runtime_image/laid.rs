@@ -125,6 +125,17 @@ impl Laid {
         set(self.at(SYMBOL_ALIVE), ALIVE);
     }
 
+    /// Has times be without what calls take, as if it had been found out to be so much: what of it falls into their time, all of
+    /// those that are timed, of those that are counted and of others, and parts of a tick for a word.
+    pub(super) fn correct(&self, costs: [u64; 5]) {
+        let parameters: &Parameters = self.at(SYMBOL_PARAMETERS);
+        parameters.corrects.store(u64::MAX, Relaxed);
+        let known: &[AtomicU64; 5] = self.at("ipath_costs");
+        for (known, cost) in known.iter().zip(costs) {
+            known.store(cost, Relaxed);
+        }
+    }
+
     /// Has a function measured, and lend its calls at the tail calls that it may lend them at.
     pub(super) fn measure(&self, function: u32) {
         /// One for all.

@@ -47,6 +47,9 @@ pub struct Document {
     pub collapsed: bool,
     /// True if paths are kept apart by thread.
     pub per_thread: bool,
+    /// True if times have in them what measuring takes.
+    #[serde(default)]
+    pub is_uncorrected: bool,
     /// CPU time of the target when the session began, ns, and when it was taken out.
     #[serde(default)]
     pub cpu_begun_ns: Option<u64>,

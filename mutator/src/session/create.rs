@@ -38,6 +38,8 @@ pub struct Options {
     pub collapse_recursion: bool,
     /// Keep paths apart by thread.
     pub per_thread: bool,
+    /// Times have in them what measuring takes.
+    pub no_correction: bool,
     /// The runtime makes no system call, also where no filter is seen.
     pub no_system_calls: bool,
 }
@@ -246,6 +248,7 @@ impl Session {
             system_calls: 1.into(),
             reserved: 0.into(),
             threads_apart: u32::from(options.per_thread).into(),
+            corrects: (if options.no_correction { 0 } else { u64::MAX }).into(),
             scale: clock::scale_to_ns(hz).0.into(),
             ticks_per_ns: (((u128::from(hz)) << TICKS_SHIFT).div_ceil(NS) as u64).into(),
             root_start: root.unwrap_or(0).into(),
@@ -288,6 +291,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         depth: options.depth,
         collapsed: options.collapse_recursion,
         per_thread: options.per_thread,
+        is_uncorrected: options.no_correction,
         cpu_begun_ns: process.cpu_time(),
         ..Document::default()
     };

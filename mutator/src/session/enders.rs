@@ -82,7 +82,7 @@ impl Locked<'_> {
         let mut work: VecDeque<Called> = fresh.flat_map(of_candidate).collect();
         work.extend(self.missing(modules));
         let taken = self.document.functions.len() + candidates.len();
-        let most = MOST.min(abi::MAX_FUNCTIONS.saturating_sub(taken) / 2);
+        let most = MOST.min(abi::MOST_FUNCTIONS.saturating_sub(taken) / 2);
         let mut found: Vec<Candidate> = Vec::new();
         while let Some(called) = work.pop_front() {
             let is_new = seen.insert((called.bias, called.at));

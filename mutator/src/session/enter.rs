@@ -32,7 +32,7 @@ impl Locked<'_> {
         if fresh.is_empty() {
             return Ok(Vec::new());
         }
-        if self.document.functions.len() + fresh.len() > abi::MAX_FUNCTIONS {
+        if self.document.functions.len() + fresh.len() > abi::MOST_FUNCTIONS {
             return Err(SessionError::TooMany);
         }
         let mut places = self.regions_for(modules, &fresh, stopped)?;

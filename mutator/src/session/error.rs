@@ -72,7 +72,7 @@ impl fmt::Display for SessionError {
             Self::TooMany => write!(
                 f,
                 "a session holds {} functions at most",
-                abi::MAX_FUNCTIONS
+                abi::MOST_FUNCTIONS
             ),
             Self::Image(what) => what.fmt(f),
             Self::Held(what) => write!(f, "{what}"),

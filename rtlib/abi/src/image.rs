@@ -79,6 +79,8 @@ pub struct Parameters {
     pub reserved: AtomicU32,
     /// 1 where no thread is to be counted as another that has ended, as long as there is room.
     pub threads_apart: AtomicU32,
+    /// All ones where times are without what measuring takes, else 0.
+    pub corrects: AtomicU64,
     /// Ticks to ns: `(ticks * scale) >> SCALE_SHIFT`, over 128 bits.
     pub scale: AtomicU64,
     /// ns to ticks: `(ns * ticks_per_ns) >> TICKS_SHIFT`, over 128 bits.
@@ -167,6 +169,6 @@ const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 88 + 32 + 8 * AREAS);
+    assert!(size_of::<Parameters>() == 96 + 32 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
 };

@@ -98,6 +98,8 @@ pub struct Header {
     pub document_turn: AtomicU64,
     /// Journal entries written.
     pub journal_used: AtomicU64,
+    /// Ticks that a call takes whose time is measured, at the least; 0 as long as the runtime has not found it out.
+    pub call_cost: AtomicU64,
 }
 
 /// The target has been mapped into but nothing is patched yet.
@@ -170,6 +172,10 @@ pub struct ThreadEntry {
     pub reserved: AtomicU32,
     /// Calls missed on this thread: a probe fired while the runtime was already at work there.
     pub missed: AtomicU64,
+    /// Ticks that measuring has taken on it.
+    pub overhead: AtomicU64,
+    /// Not used; zero. Each thread writes to a line of its own.
+    pub padding: [AtomicU64; 5],
 }
 
 /// Longest module path that is published, in bytes.
@@ -330,7 +336,7 @@ pub struct Column {
     pub max: AtomicU64,
     /// Sum over those that no activation of the same function enclosed; 0 of a value.
     pub outermost: AtomicU64,
-    /// Sum without what is from nested probed functions; 0 of a value.
+    /// Sum without what is from nested probed functions, as a signed number; 0 of a value.
     pub exclusive: AtomicU64,
     /// 0, or the index plus one of the histogram in the pool.
     pub histogram: AtomicU32,
@@ -356,7 +362,7 @@ const _: () = {
     assert!(size_of::<Header>() <= crate::PAGE as usize);
     assert!(offset_of!(Header, areas) % 8 == 0);
     assert!(size_of::<JournalEntry>() == 64);
-    assert!(size_of::<ThreadEntry>() == 16);
+    assert!(size_of::<ThreadEntry>() == 64);
     assert!(size_of::<ModuleEntry>() == 256);
     assert!(size_of::<Node>() == 24);
     assert!(size_of::<RecordHead>() == 64);

@@ -14,7 +14,7 @@ use super::list::{
     Calls, SEPARATOR, TAKEN, all, has_room, listed, lock, lock_own, uncount, unlock,
 };
 use super::lot::{Chain, LOT};
-use super::{closing, cost};
+use super::{closing, cost, overhead};
 use crate::code::coroutines;
 use crate::ledger::Ledger;
 use crate::os::hash;
@@ -126,7 +126,7 @@ pub unsafe fn arrive(calls: *mut Calls, ledger: &mut Ledger, stack: u64) {
         }
         let parked = LOT.remove(stack);
         for activation in parked.activations() {
-            take(calls, ledger, activation);
+            take(calls, ledger, activation, 0);
         }
         LOT.free(parked);
     }
@@ -172,8 +172,11 @@ unsafe fn calls_of(calls: *mut Calls, stack: u64) -> impl Iterator<Item = *mut A
 /// Parks copies of a stack's calls that are in a thread's list.
 unsafe fn park_copies(calls: *mut Calls, stack: u64) {
     // SAFETY: as for `listed`.
-    let calls = unsafe { calls_of(calls, stack) };
-    LOT.insert(stack, LOT.copy(calls.map(<*mut Activation>::cast_const)));
+    let (behind, calls) = unsafe { (behind(calls), calls_of(calls, stack)) };
+    LOT.insert(
+        stack,
+        LOT.copy(calls.map(<*mut Activation>::cast_const), behind),
+    );
 }
 
 /// Has the next calls of a stack find something that encloses them, and not what stays in the list of others.
@@ -204,7 +207,7 @@ unsafe fn take_from(from: *mut Calls, calls: *mut Calls, ledger: &mut Ledger, st
     unsafe {
         lock(from);
         for at in calls_of(from, stack) {
-            take(calls, ledger, at);
+            take(calls, ledger, at, behind(from));
             give_up(from, at);
         }
         forget(from, |known| known == stack);
@@ -261,9 +264,20 @@ unsafe fn forget(from: *mut Calls, is_stack: impl Fn(u64) -> bool) {
     }
 }
 
+/// By how much the clock of a list's thread is behind the time-stamp counter.
+unsafe fn behind(calls: *const Calls) -> u64 {
+    // SAFETY: lists stay valid, and the segment.
+    unsafe { overhead::corrected(&*(*calls).overhead) }
+}
+
 /// Adds a copy of an activation to the calling thread's list, with a record of its own; it is lost where there
-/// is no memory for it.
-unsafe fn take(calls: *mut Calls, ledger: &mut Ledger, activation: *const Activation) {
+/// is no memory for it. The clock that it has begun by is `by_clock` behind the time-stamp counter.
+unsafe fn take(
+    calls: *mut Calls,
+    ledger: &mut Ledger,
+    activation: *const Activation,
+    by_clock: u64,
+) {
     // SAFETY: the list is the caller's; the activation is valid and nobody else's.
     unsafe {
         if !has_room(calls) {
@@ -286,6 +300,8 @@ unsafe fn take(calls: *mut Calls, ledger: &mut Ledger, activation: *const Activa
         let new = (*(*calls).top).next;
         activation::copy(activation, new);
         (*new).record = record;
+        let by_own = by_clock.wrapping_sub(behind(calls));
+        (*new).start = (*new).start.wrapping_add(by_own);
         let function = (*activation).function as usize % abi::MAX_FUNCTIONS;
         *(*calls).depths.add(function) += 1;
         (*calls).top = new;
@@ -302,7 +318,7 @@ pub(super) unsafe fn close(calls: *mut Calls, ledger: &mut Ledger, ended: Chain)
         for activation in ended.activations() {
             lock_own(calls);
             let before = (*calls).top;
-            take(calls, ledger, activation);
+            take(calls, ledger, activation, 0);
             if (*calls).top != before {
                 closing::leave(calls, (*calls).top);
             }

@@ -5,9 +5,10 @@ use core::ptr;
 use abi::schema::{Condition, Derived, MAX_COLUMNS, SCHEMA_WALL, Schema, source};
 use abi::segment::RecordHead;
 use abi::value::RETURN;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::activation::{ARGUMENTS, Activation, Growing, More};
+use super::overhead::{self, Estimate};
 use crate::ledger::record::{self, Amount, Amounts};
 use crate::os::{memory, parameters};
 use crate::sources::value;
@@ -18,6 +19,14 @@ use crate::sources::{Silent, Sources};
 pub struct Meter {
     /// What is read.
     pub sources: Sources,
+    /// What measuring has taken on the thread.
+    pub overhead: *const AtomicU64,
+    /// Since when what passes is what measuring takes; 0 where that is not being found out.
+    pub since: u64,
+    /// What entries and exits take that are not hand-written.
+    pub entries: Estimate,
+    /// See `entries`.
+    pub exits: Estimate,
     /// What the columns of a record get of the call that is being seen to.
     pub amounts: Amounts,
     /// Where the values of that call are, at its exit; with the slot 0 where there is none.
@@ -50,6 +59,49 @@ impl Meter {
         if slot != 0 {
             self.values.vectors = vectors;
         }
+    }
+
+    /// Adds to what measuring has taken.
+    #[inline(always)]
+    pub fn pass(&self, ticks: u64) {
+        // SAFETY: it leads to the thread's entry in the segment.
+        let overhead = unsafe { &*self.overhead };
+        let passed = overhead.load(Ordering::Relaxed).wrapping_add(ticks);
+        overhead.store(passed, Ordering::Relaxed);
+    }
+
+    /// Adds what has passed since that was last done, until `now`.
+    #[inline(always)]
+    pub fn pass_until(&mut self, now: u64) -> u64 {
+        let ticks = now.wrapping_sub(self.since);
+        self.pass(ticks);
+        self.since = now;
+        ticks
+    }
+
+    /// What of that times are to be without.
+    #[inline(always)]
+    fn corrected(&self) -> u64 {
+        // SAFETY: as above.
+        overhead::corrected(unsafe { &*self.overhead })
+    }
+
+    /// By how much clocks stay behind when a call begins.
+    #[inline(always)]
+    fn corrected_at_entry(&self) -> u64 {
+        // SAFETY: as above.
+        overhead::corrected_at_entry(unsafe { &*self.overhead })
+    }
+
+    /// Ticks that a call has taken which ends now.
+    ///
+    /// # Safety
+    /// The activation is valid.
+    #[inline(always)]
+    unsafe fn ticks(&self, top: *mut Activation) -> u64 {
+        // SAFETY: the caller's promise.
+        let start = unsafe { (*top).start };
+        since(start, self.sources.now().wrapping_sub(self.corrected()))
     }
 
     /// Makes it that of another thread.
@@ -265,10 +317,19 @@ unsafe fn start<const ALL: bool>(
             (*more).known |= 1 << number;
             (*more).source[number] = Growing { start, nested: 0 };
         });
-        if let Some(start) = start {
-            (*activation).start = start;
+        let Some(start) = start else {
+            return false;
+        };
+        if meter.since != 0 {
+            meter.pass_until(start);
         }
-        start.is_some()
+        let behind = meter.corrected_at_entry();
+        (*activation).start = start.wrapping_sub(behind);
+        if !more.is_null() && (*more).known & 1 << source::CPU != 0 {
+            let cpu = &mut (*more).source[source::CPU].start;
+            *cpu = cpu.wrapping_sub(behind);
+        }
+        true
     }
 }
 
@@ -293,7 +354,7 @@ unsafe fn growth<const ALL: bool>(
     let number = usize::from(number) % source::ALL;
     // SAFETY: the activation is valid, and what it leads to.
     unsafe {
-        let ticks = meter.sources.now().saturating_sub((*top).start);
+        let ticks = meter.ticks(top);
         if number == source::CLOCK {
             let nested = (*top).nested;
             return Ok(Amount {
@@ -307,20 +368,25 @@ unsafe fn growth<const ALL: bool>(
         }
         let Growing { start, nested } = (*more).source[number];
         let said = meter.sources.at_exit::<ALL>(number)?;
-        let whole = grown(number, start, said, ticks);
+        let whole = grown(meter, number, start, said, ticks);
         Ok(Amount { whole, nested })
     }
 }
 
 /// By how much a source has grown in so many ticks.
 #[inline(always)]
-fn grown(number: usize, start: u64, said: u64, ticks: u64) -> u64 {
-    let whole = said.saturating_sub(start);
-    // The kernel's clock and the processor's differ a little.
+fn grown(meter: &Meter, number: usize, start: u64, said: u64, ticks: u64) -> u64 {
     match number {
-        source::CPU => whole.min(ticks),
-        _ => whole,
+        // The kernel's clock and the processor's differ a little.
+        source::CPU => since(start, said.wrapping_sub(meter.corrected())).min(ticks),
+        _ => said.saturating_sub(start),
     }
+}
+
+/// From one time of a thread's own clock to another, which may be one before the clock began.
+#[inline(always)]
+fn since(start: u64, end: u64) -> u64 {
+    (end.wrapping_sub(start) as i64).max(0) as u64
 }
 
 /// What becomes of a call that ends.
@@ -385,7 +451,7 @@ pub unsafe fn end_timed(
     // SAFETY: the caller's promise.
     unsafe {
         let amount = Amount {
-            whole: meter.sources.now().saturating_sub((*top).start),
+            whole: meter.ticks(top),
             nested: (*top).nested,
         };
         let is_outermost = (*top).outermost != 0;
@@ -548,7 +614,7 @@ pub unsafe fn pass_on(meter: &Meter, top: *mut Activation, caller: *mut Activati
     // SAFETY: the caller's promise.
     unsafe {
         (*caller).nested += match counts {
-            true => meter.sources.now().saturating_sub((*top).start),
+            true => meter.ticks(top),
             false => (*top).nested,
         };
         let (of, to) = ((*top).more, (*caller).more);
@@ -565,14 +631,14 @@ unsafe fn pass_on_more(meter: &Meter, top: *mut Activation, to: *mut More, count
     // SAFETY: the caller's promise.
     unsafe {
         let of = (*top).more;
-        let ticks = meter.sources.now().saturating_sub((*top).start);
+        let ticks = meter.ticks(top);
         for number in source::CPU..source::ALL {
             if (*of).known & 1 << number == 0 {
                 continue;
             }
             let Growing { start, nested } = (*of).source[number];
             let grown = match (counts, meter.sources.has_said(number)) {
-                (true, Some(said)) => grown(number, start, said, ticks),
+                (true, Some(said)) => grown(meter, number, start, said, ticks),
                 _ => nested,
             };
             (*to).source[number].nested += grown;

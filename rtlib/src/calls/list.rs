@@ -5,7 +5,7 @@
 
 use core::mem::size_of;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use abi::probe::{LENDING, LENDS};
 use abi::segment::RecordHead;
@@ -47,6 +47,8 @@ pub struct Calls {
     pub top: *mut Activation,
     /// Activations per function, of those in the list.
     pub depths: *mut u32,
+    /// What measuring has taken on the thread ([`super::overhead`]).
+    pub overhead: *const AtomicU64,
     /// Held by whoever changes the list otherwise than at its top.
     lock: Lock,
     /// 1 where another thread has taken activations over.
@@ -110,10 +112,11 @@ pub fn all() -> impl Iterator<Item = *mut Calls> {
 /// # Safety
 /// `base` is the address of [`BYTES`] of zeroed memory, aligned to 8, that nobody else uses; both stay. One thread
 /// at a time comes here.
-pub unsafe fn begin(calls: *mut Calls, base: u64) {
+pub unsafe fn begin(calls: *mut Calls, base: u64, overhead: &'static AtomicU64) {
     // SAFETY: the caller's promise.
     unsafe {
         (*calls).depths = (base + DEPTHS) as *mut u32;
+        (*calls).overhead = overhead;
         (*calls).top = base as *mut Activation;
         (*calls).bottom = (*calls).top;
         link_more(calls);

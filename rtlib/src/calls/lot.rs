@@ -70,8 +70,9 @@ impl Lot {
         }
     }
 
-    /// Copies activations, the outermost first, into a chain; those that there is no memory for are left out.
-    pub fn copy(&self, activations: impl Iterator<Item = *const Activation>) -> Chain {
+    /// Copies activations, the outermost first, into a chain; those that there is no memory for are left out. The clock of the
+    /// thread that they are on is so far behind: theirs is not.
+    pub fn copy(&self, activations: impl Iterator<Item = *const Activation>, behind: u64) -> Chain {
         let mut activations = activations.peekable();
         if activations.peek().is_none() {
             return Chain::EMPTY;
@@ -87,6 +88,7 @@ impl Lot {
                 ptr::copy_nonoverlapping(activation, new, 1);
                 (*new).next = ptr::null_mut();
                 (*new).more = ptr::null_mut();
+                (*new).start = (*new).start.wrapping_add(behind);
                 if last.is_null() {
                     first = new;
                 } else {
@@ -233,7 +235,7 @@ mod tests {
         static LOT: Lot = Lot::new();
         let park = |stack: u64, calls: &[u64]| {
             let activations: Vec<_> = calls.iter().map(|&slot| activation(slot)).collect();
-            let chain = LOT.copy(activations.iter().map(ptr::from_ref));
+            let chain = LOT.copy(activations.iter().map(ptr::from_ref), 0);
             assert_eq!(slots(chain), calls);
             LOT.insert(stack, chain);
         };

@@ -8,5 +8,6 @@ pub mod cost;
 pub mod list;
 mod lot;
 pub mod moving;
+pub mod overhead;
 
 pub use list::Calls;

@@ -229,7 +229,7 @@ fn add_amount<const GROW: bool>(
     is_outermost: bool,
 ) {
     add(&column.sum, whole);
-    add(&column.exclusive, whole.saturating_sub(nested));
+    add(&column.exclusive, whole.wrapping_sub(nested));
     if is_outermost {
         add(&column.outermost, whole);
     }

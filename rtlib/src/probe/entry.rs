@@ -3,17 +3,21 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
+use abi::TRIAL;
 use abi::probe::{Children, Kind};
 use abi::segment::RecordHead;
 
 use super::next::{AGAIN, DONE, FOUND, VECTORS};
 use super::{busy, ending, forks, moves};
+use crate::arch::clock;
 use crate::calls::activation::Activation;
 use crate::calls::cost::{Entered, Meter, Values};
+use crate::calls::overhead::ipath_costs;
 use crate::calls::{closing, coroutines, cost, list};
 use crate::code;
 use crate::code::modules::MODULES;
 use crate::code::{epoch, return_address};
+use crate::ledger::record;
 use crate::os::parameters::{self, ipath_parameters, is_alive};
 use crate::os::shared;
 use crate::sources::value::REGISTERS;
@@ -36,6 +40,9 @@ pub unsafe extern "C" fn ipath_remember_walk(
     has_tried: bool,
 ) -> *mut Thread {
     let function = function as u32;
+    if function == TRIAL {
+        return DONE;
+    }
     // SAFETY: the stub's promise.
     unsafe {
         let thread = match begin(function, slot) {
@@ -48,6 +55,7 @@ pub unsafe extern "C" fn ipath_remember_walk(
             return thread;
         }
         (*thread).walker.entry_rbp = rbp;
+        (*thread).meter.since = clock::now();
         remember_walk(thread, function, slot)
     }
 }
@@ -64,6 +72,7 @@ unsafe fn remember_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut T
             return thread;
         };
         if recall(thread, InEpoch::of(function, epoch), slot) {
+            (*thread).meter.pass_until(clock::now());
             return thread.wrapping_byte_add(FOUND);
         }
         if !walk(thread, function, slot) {
@@ -107,7 +116,12 @@ unsafe fn find_last(thread: *mut Thread, function: u32) -> Option<&'static Recor
 #[unsafe(link_section = ".text.fast")]
 unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thread {
     // SAFETY: the caller's promise.
-    unsafe { (*thread).walker.remember(known) };
+    unsafe {
+        let words = (*thread).walker.words();
+        let cost = ipath_costs.of(record::schema(known), words);
+        (*thread).walker.remember(known, cost);
+        (*thread).meter.pass_until(clock::now());
+    }
     thread.wrapping_byte_add(FOUND)
 }
 
@@ -237,6 +251,8 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         if !thread::is_same(thread) {
             thread::renew(thread);
         }
+        #[cfg(ipath_image)]
+        super::trial::find_out(thread);
         let kind = parameters::kind(function);
         match kind {
             Kind::Moves => moves::begin(thread, function, slot),
@@ -284,6 +300,15 @@ pub unsafe extern "C" fn ipath_enter(
     // SAFETY: the stub's promise; the thread is marked busy.
     unsafe {
         let meter = &mut (*thread).meter;
+        let is_due = meter.entries.is_due();
+        meter.since = match is_due {
+            true => clock::now(),
+            false => {
+                meter.pass(meter.entries.ticks());
+                0
+            }
+        };
+        let since = meter.since;
         let entered = match list::is_at_home(&raw const (*thread).calls) {
             true => ipath_enter_at_home(
                 meter,
@@ -300,6 +325,13 @@ pub unsafe extern "C" fn ipath_enter(
         }
         if entered == Entered::Later {
             return thread;
+        }
+        if is_due {
+            let meter = &mut (*thread).meter;
+            if meter.since == since {
+                meter.pass_until(clock::now());
+            }
+            meter.entries.learn(meter.since.wrapping_sub(since));
         }
         busy::end(thread);
         DONE

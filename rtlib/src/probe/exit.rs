@@ -2,10 +2,12 @@
 
 use core::ptr;
 
+use abi::TRIAL;
 use abi::probe::Kind;
 
 use super::next::{AGAIN, DONE, VECTORS};
 use super::{busy, moves};
+use crate::arch::clock;
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, lent};
 use crate::calls::cost::Meter;
@@ -117,7 +119,7 @@ ways!(
 #[inline(always)]
 unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     let function = function as u32;
-    if !is_alive() {
+    if !is_alive() || function == TRIAL {
         return DONE;
     }
     let thread = thread::current();
@@ -160,6 +162,16 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
             (*thread).now = now;
             return thread;
         }
+        let meter = &mut (*thread).meter;
+        let ticks = match meter.exits.is_due() {
+            true => {
+                let ticks = clock::now().wrapping_sub(now);
+                meter.exits.learn(ticks);
+                ticks
+            }
+            false => meter.exits.ticks(),
+        };
+        meter.pass(ticks);
         busy::end(thread);
         DONE
     }

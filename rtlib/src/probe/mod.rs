@@ -13,3 +13,5 @@ mod quick;
 mod stub;
 #[cfg(ipath_image)]
 mod trap;
+#[cfg(ipath_image)]
+mod trial;

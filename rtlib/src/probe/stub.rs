@@ -27,6 +27,8 @@ use super::next::{FIRST_ARGUMENT, FOUND, THIRD_ARGUMENT, VECTORS};
 use super::quick::{self, SLOT};
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, MOST_LENT, NUMBER_SHIFT};
+use crate::calls::cost::Meter;
+use crate::calls::overhead::{Costs, ipath_costs};
 use crate::code::coroutines::ipath_coroutines;
 use crate::code::epoch::ipath_epoch;
 use crate::ledger::record;
@@ -206,6 +208,10 @@ macro_rules! slow {
     mov [rax + {saved_rsp}], rsp
     mov rbx, rax                       // the thread, kept over the calls
     lea r12, [rsp + {pushed}]          // the slot
+    rdtsc                              // all from here on is what measuring takes
+    shl rdx, 32
+    or rax, rdx
+    mov [rbx + {since}], rax
     // Signals stay pending before the private stack is in use: a handler must not run on it, nor
     // on an alternate stack from its top again because the thread seems to have left that.
     lea rdi, [rbx + {signal_mask}]
@@ -258,6 +264,12 @@ macro_rules! slow {
     mov r12, [rbx + {r12}]
     mov r13, [rbx + {r12} + 8]
     mov rbp, [rbx + {rbp}]
+    rdtsc
+    shl rdx, 32
+    or rax, rdx
+    sub rax, [rbx + {since}]
+    mov rcx, [rbx + {overhead}]
+    add [rcx], rax
     mov rax, [rbx + {rbx}]
     xor ecx, ecx
     xchg rcx, [rbx + {busy_after}]     // 0, or that a child may come
@@ -302,6 +314,7 @@ macro_rules! stub {
             saved_rsp = const offset_of!(Thread, saved_rsp),
             vectors = const VECTORS,
             private_stack = const offset_of!(Thread, private_stack),
+            since = const offset_of!(Thread, meter) + offset_of!(Meter, since),
             signal_mask = const offset_of!(Thread, signal_mask),
             block_signals = sym block_signals,
             restore_signals = sym restore_signals,
@@ -333,6 +346,8 @@ macro_rules! stub {
             schema = const offset_of!(RecordHead, schema),
             wall = const SCHEMA_WALL,
             coroutines = sym ipath_coroutines,
+            corrects = const offset_of!(Parameters, corrects),
+            overhead = const offset_of!(Thread, calls) + offset_of!(Calls, overhead),
             $($operand = $kind $value,)*
             );
         }
@@ -366,6 +381,9 @@ macro_rules! entry_stub {
         run = const size_of::<Run>(),
         run_record = const offset_of!(Run, record),
         run_stack = const offset_of!(Run, stack),
+        run_cost = const offset_of!(Run, cost),
+        costs = sym ipath_costs,
+        inside = const offset_of!(Costs, inside),
         // The record.
         entered = const offset_of!(RecordHead, entered),
         stack = const offset_of!(Activation, stack),
@@ -419,6 +437,7 @@ macro_rules! exit_stub {
             $slow,
     {
         prev = const offset_of!(Activation, prev),
+        now = const offset_of!(Thread, now),
         // What has been lent.
         lent = const offset_of!(Activation, lent),
         lending = const (LENDING as u32) << NUMBER_SHIFT,

@@ -4,7 +4,7 @@ use core::mem::size_of;
 
 use crate::calls::cost::Meter;
 use crate::calls::{self, Calls};
-use crate::ledger::{self, Ledger};
+use crate::ledger::{self, Ledger, areas};
 use crate::os::memory;
 use crate::os::sys::AlternateStack;
 use crate::os::thread_pointer::fs_base;
@@ -136,7 +136,9 @@ pub(super) fn fill(base: u64, index: u32) {
     unsafe {
         (*thread).tid = NOBODY;
         let calls = base + HEAD + HEAD_BYTES;
-        calls::list::begin(&raw mut (*thread).calls, calls);
+        let overhead = &areas::thread(index).overhead;
+        calls::list::begin(&raw mut (*thread).calls, calls, overhead);
+        (*thread).meter.overhead = overhead;
         let ledger = calls + calls::list::BYTES;
         (*thread).ledger.begin(ledger, index);
         let walker = ledger + ledger::BYTES;

@@ -64,6 +64,8 @@ pub struct Run {
     pub stack: u64,
     /// And the record of the path.
     pub record: *const RecordHead,
+    /// Ticks that measuring such a call takes.
+    pub cost: u64,
 }
 
 /// Where a run begins: a function's slot, or a branch off another run.
@@ -112,16 +114,60 @@ pub struct Miss {
 impl Run {
     /// Makes it one that has no word left to compare.
     #[inline(always)]
-    pub fn set(&mut self, stack: u64, record: *const RecordHead) {
+    pub fn set(&mut self, stack: u64, record: *const RecordHead, cost: u64) {
         // Volatile, see `Entry::set_key`.
         // SAFETY: fields of our own.
         unsafe {
+            (&raw mut self.cost).write_volatile(cost);
             (&raw mut self.stack).write_volatile(stack);
             (&raw mut self.record)
                 .cast::<u64>()
                 .write_volatile(record as u64);
         }
     }
+}
+
+/// A run apart from all others, with its reads.
+#[repr(C)]
+pub struct Apart<const N: usize> {
+    run: Run,
+    reads: [Read; N],
+}
+
+impl<const N: usize> Default for Apart<N> {
+    fn default() -> Self {
+        let run = Run {
+            end: core::ptr::null(),
+            stack: 0,
+            record: core::ptr::null(),
+            cost: 0,
+        };
+        let reads = [Read { at: 0, value: 0 }; N];
+        Self { run, reads }
+    }
+}
+
+impl<const N: usize> Apart<N> {
+    /// Makes it one of so many words, each of which is in it itself.
+    pub fn make(&mut self, words: usize, stack: u64, record: *const RecordHead) {
+        self.run.set(stack, record, 0);
+        for read in &mut self.reads {
+            read.at = &raw const read.value as u64;
+        }
+        self.run.end = self.reads[..words].as_ptr_range().end;
+    }
+
+    /// Its beginning.
+    pub fn run(&self) -> *const Run {
+        (&raw const *self).cast()
+    }
+}
+
+/// An entry that has been put in the place of another one.
+pub struct Replaced {
+    place: usize,
+    key: Key,
+    run: *const Run,
 }
 
 impl Read {
@@ -244,6 +290,7 @@ impl Memo {
         reads: &[Read],
         stack: u64,
         record: *const RecordHead,
+        cost: u64,
         calls: u64,
     ) -> bool {
         self.misses += 1;
@@ -272,6 +319,7 @@ impl Memo {
                 end: first.add(padded),
                 stack,
                 record,
+                cost,
             });
             self.free += bytes;
             let entry = self.table.add(place);
@@ -281,6 +329,30 @@ impl Memo {
             (*entry).set_key(miss.key);
             true
         }
+    }
+
+    /// Has a run found for a call, until what it replaces is put back.
+    pub fn put(&mut self, slot: u64, function: InEpoch, run: *const Run) -> Replaced {
+        let key = Key(slot, function.0);
+        let place = key.place(0);
+        // SAFETY: below BUCKETS.
+        let entry = unsafe { &mut *self.table.add(place) };
+        let replaced = Replaced {
+            place,
+            key: entry.key,
+            run: entry.run,
+        };
+        entry.run = run;
+        entry.set_key(key);
+        replaced
+    }
+
+    /// Ends what [`Memo::put`] began.
+    pub fn put_back(&mut self, replaced: Replaced) {
+        // SAFETY: as there.
+        let entry = unsafe { &mut *self.table.add(replaced.place) };
+        entry.run = replaced.run;
+        entry.set_key(replaced.key);
     }
 
     /// Forgets all walks to have room; whether what was missed can be remembered then: a branch has
@@ -364,7 +436,14 @@ mod tests {
         match unsafe { memo.find(FUNCTION, stack.slot()) } {
             Ok(run) => Some(run.record as u64),
             Err(miss) => {
-                memo.remember(&miss, &stack.reads(), 1, record as *const RecordHead, calls);
+                memo.remember(
+                    &miss,
+                    &stack.reads(),
+                    1,
+                    record as *const RecordHead,
+                    0,
+                    calls,
+                );
                 None
             }
         }

@@ -107,8 +107,8 @@ impl Walker {
         match unsafe { self.memo.find(function, slot) } {
             Err(miss) => self.miss = miss,
             Ok(run) => {
-                let (stack, record) = (run.stack, run.record);
-                self.found.set(stack, record);
+                let (stack, record, cost) = (run.stack, run.record, run.cost);
+                self.found.set(stack, record, cost);
                 return true;
             }
         }
@@ -170,13 +170,19 @@ impl Walker {
         }
     }
 
-    /// Remembers the walk just made, whose path has the record `known`, for calls like this one, and has the
-    /// stub record this call by `found`.
+    /// Words that the walk just made has read.
+    #[inline(always)]
+    pub fn words(&self) -> u64 {
+        self.last.reads
+    }
+
+    /// Remembers the walk just made, whose path has the record `known`, for calls like this one, which take `cost`, and has
+    /// the stub record this call by `found`.
     ///
     /// # Safety
     /// The walk has just left its reads.
     #[inline(always)]
-    pub unsafe fn remember(&mut self, known: &'static RecordHead) {
+    pub unsafe fn remember(&mut self, known: &'static RecordHead, cost: u64) {
         let was_resting = self.memo.is_resting();
         if was_resting {
             self.memo.rest(self.quick_calls);
@@ -184,13 +190,14 @@ impl Walker {
             // SAFETY: the caller's promise.
             let reads = unsafe { self.buffers.reads(self.last.reads) };
             // Where there is no room for it, the next one like it comes here again.
+            let (stack, calls) = (self.last.stack, self.quick_calls);
             self.memo
-                .remember(&self.miss, reads, self.last.stack, known, self.quick_calls);
+                .remember(&self.miss, reads, stack, known, cost, calls);
         }
         if self.memo.is_resting() != was_resting {
             self.set_quick();
         }
-        self.found.set(self.last.stack, known);
+        self.found.set(self.last.stack, known, cost);
     }
 
     /// A path as a walk has left it.

@@ -70,6 +70,9 @@ macro_rules! entry {
 
     // All are equal: rax is the run.
 27: inc qword ptr [rcx + {quick_calls}]
+    mov r8, [rcx + {overhead}]         // the thread's own clock stays behind by what it takes to measure the call
+    mov r9, [rax + {run_cost}]
+    add [r8], r9
     lea rdi, [rip + {probes}]
     cmp byte ptr [rdi + 8*rsi + {kind}], {call}
     mov rdx, [rax + {run_record}]      // the record of the path
@@ -117,9 +120,14 @@ macro_rules! entry {
     cmp word ptr [rdx + {schema}], {wall} // is there more to read than the clock?
     jne 37f
     inc qword ptr [rdx + {entered}]
+    mov rdi, [rcx + {overhead}]
+    mov rdi, [rdi]
+    and rdi, [rip + {parameters} + {corrects}]
+    sub rdi, [rip + {costs} + {inside}] // what falls into the call's own time is not the call's
     rdtsc                              // the clock last
     shl rdx, 32
     or rax, rdx
+    sub rax, rdi
     mov [r8 + {start}], rax
             ",
             $crate::probe::quick::thread::done!(),

@@ -125,8 +125,14 @@ macro_rules! end {
     ($tail:expr) => {
         concat!(
             "
-48: sub rdi, [r8 + {start}]            // ticks
-    jb 8f                              // clocks of two processors
+48: mov [rcx + {now}], rdi
+    mov rax, [rcx + {overhead}]
+    mov rax, [rax]
+    and rax, [rip + {parameters} + {corrects}]
+    sub rdi, rax                       // by the thread's own clock
+    xor eax, eax
+    sub rdi, [r8 + {start}]            // ticks
+    cmovb rdi, rax                     // less than none: too short to be told from what measuring takes
     mov r9, [r8 + {record}]
     test dword ptr [r9 + {closed}], {full} // now and then, and the first time, there is more to do
     jz 8f
@@ -157,9 +163,7 @@ macro_rules! end {
     mov esi, [r8 + {function}]
 
 41: mov rax, rdi
-    sub rax, [r8 + {nested}]           // without what measured callees took
-    mov edx, 0
-    cmovb rax, rdx
+    sub rax, [r8 + {nested}]           // without what measured callees took: less than none now and then
     inc qword ptr [r9 + {closed}]
             ",
             $tail,
@@ -194,7 +198,7 @@ macro_rules! end {
             $crate::probe::quick::thread::done!(),
             "
     // The caller has left by a tail call of this one.
-43: add rdi, [r8 + {start}]            // the time again
+43: mov rdi, [rcx + {now}]             // the time again
 44: cmp dword ptr [rip + {coroutines}], 0 // it may have been on another thread meanwhile
     jne 7f
     mov rsi, [rsp + {way_back}]
@@ -229,7 +233,7 @@ macro_rules! end {
     inc dword ptr [r9 + {sequence}]
     inc qword ptr [rdx]
     jmp 41b
-8:  add rdi, [r8 + {start}]            // the time again
+8:  mov rdi, [rcx + {now}]             // the time again
     mov rsi, [rsp + {way_back}]
     mov esi, [rsi - {id}]              // and the function that returns
     jmp 7f

@@ -71,10 +71,12 @@ macro_rules! out_of_line {
     };
 }
 
-/// The time into rdi.
+/// The time into rdi, once all before it has been done: `rdtsc` alone does not wait for what the function that ends is still
+/// computing (Intel SDM volume 2, RDTSC).
 macro_rules! now {
     () => {
         "
+    lfence
     rdtsc                              // edx:eax
     shl rdx, 32
     lea rdi, [rax + rdx]

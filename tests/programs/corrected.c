@@ -1,0 +1,54 @@
+/* `all` calls `outer`, and that `inner`, each a little work. usage: corrected CALLS INNER
+ * Prints `all N ns`: what `all` has taken. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define NOINLINE __attribute__((noinline, noclone, noipa))
+
+static uint64_t work(uint64_t x, int steps)
+{
+    for (int i = 0; i < steps; i++)
+        x = x * 6364136223846793005u + 1442695040888963407u;
+    return x;
+}
+
+NOINLINE uint64_t inner(uint64_t x)
+{
+    return work(x, 60);
+}
+
+NOINLINE uint64_t outer(uint64_t x, int calls)
+{
+    for (int i = 0; i < calls; i++)
+        x = inner(x);
+    return x + 1;
+}
+
+NOINLINE uint64_t all(uint64_t x, int calls, int each)
+{
+    for (int i = 0; i < calls; i++)
+        x = outer(x, each);
+    return x + 1;
+}
+
+static int64_t now(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec * 1000000000L + at.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        return 2;
+    int calls = atoi(argv[1]), each = atoi(argv[2]);
+    uint64_t x = 1;
+    int64_t begin = now();
+    x = all(x, calls, each);
+    int64_t end = now();
+    printf("all %ld ns\n", (long)(end - begin));
+    return x == 0;
+}

@@ -1,0 +1,81 @@
+//! Times without what measuring takes: with that they are all the time that has passed.
+
+use ipath_tests::compile::program;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::program::{Program, ipath_arguments};
+
+const CALLS: u64 = 500_000;
+
+/// What `all` has taken by the program's own clock and by ipath's, of that what is outside of the functions in it, the
+/// times of those, and what measuring has taken.
+struct Taken {
+    own: u64,
+    sum: u64,
+    exclusive: [u64; 3],
+    overhead: u64,
+}
+
+fn run(inner: u64, options: &[&str]) -> Taken {
+    let scratch = Scratch::new("corrected");
+    let file = scratch.file("p.json");
+    let program = Program::new(
+        &program("corrected.c"),
+        [CALLS, inner].map(|n| n.to_string()),
+    );
+    let mut ipath = ipath_arguments(&["all", "outer", "inner"], "wall", &file);
+    ipath.splice(1..1, options.iter().map(|&option| option.to_owned()));
+    let ours = program.under_ipath_as(ipath).expect(0);
+    let line = ours
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("all "));
+    let own = line.and_then(|line| line.strip_suffix(" ns"));
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    let function = |name: &str| {
+        let mut functions = profile.functions.iter();
+        functions.find(|f| f.linkage == name).expect("measured")
+    };
+    assert_eq!(count(&function("outer").totals), CALLS);
+    assert_eq!(count(&function("inner").totals), CALLS * inner);
+    let wall = |name: &str, field: &str| function(name).totals["wall"][field].as_u64().expect("ns");
+    let overhead = profile.session.overhead.as_ref().expect("known");
+    assert_eq!(overhead.corrected, !options.contains(&"--no-correction"));
+    Taken {
+        own: own.and_then(|ns| ns.parse().ok()).expect("ns"),
+        sum: wall("all", "sum"),
+        exclusive: ["all", "outer", "inner"].map(|name| wall(name, "exclusive")),
+        overhead: overhead.total_ns,
+    }
+}
+
+/// What may be missing: what the first call takes around the time that is measured, and more where the thread is kept from
+/// its processor just then.
+const SLACK_NS: u64 = 50_000_000;
+
+#[test]
+fn times_and_what_measuring_takes_are_all_the_time() {
+    for inner in [1, 8] {
+        let taken = run(inner, &[]);
+        let Taken {
+            own, sum, overhead, ..
+        } = taken;
+        let what = format!("{inner} inner: {sum} and {overhead} of {own}");
+        assert!(sum <= own, "{what}");
+        // The runtime may have found out what a call takes before.
+        assert!((sum + overhead).abs_diff(own) <= SLACK_NS, "{what}");
+        // A good part of the time, however slow the machine is.
+        assert!(overhead >= CALLS * (inner + 1) * 10, "{what}");
+        // Each is rounded down for each path.
+        let parts: u64 = taken.exclusive.iter().sum();
+        assert!(parts.abs_diff(taken.sum) <= 2, "{parts}, {}", taken.sum);
+    }
+}
+
+#[test]
+fn uncorrected_times_have_what_measuring_takes() {
+    let taken = run(8, &["--no-correction"]);
+    let Taken { own, sum, .. } = taken;
+    assert!(sum <= own && sum + SLACK_NS >= own, "{sum} of {own}");
+}
