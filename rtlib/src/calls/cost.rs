@@ -11,7 +11,7 @@ use super::activation::{ARGUMENTS, Activation, Growing, More};
 use crate::ledger::record::{self, Amount, Amounts};
 use crate::os::{memory, parameters};
 use crate::sources::value;
-use crate::sources::{Silent, Sources};
+use crate::sources::{Said, Silent, Sources};
 
 /// What a thread measures its calls with.
 #[repr(C)]
@@ -305,22 +305,25 @@ unsafe fn growth<const ALL: bool>(
         if more.is_null() || (*more).known & 1 << number == 0 {
             return Err(Silent::Unknown);
         }
-        let Growing { start, nested } = (*more).source[number];
+        let Growing { start, nested } = &(*more).source[number];
         let said = meter.sources.at_exit::<ALL>(number)?;
-        let whole = grown(number, start, said, ticks);
-        Ok(Amount { whole, nested })
+        let whole = grown(number, start, said, ticks).ok_or(Silent::Unknown)?;
+        Ok(Amount {
+            whole,
+            nested: *nested,
+        })
     }
 }
 
 /// By how much a source has grown in so many ticks.
 #[inline(always)]
-fn grown(number: usize, start: u64, said: u64, ticks: u64) -> u64 {
-    let whole = said.saturating_sub(start);
+fn grown(number: usize, start: &Said, said: &Said, ticks: u64) -> Option<u64> {
+    let whole = said.since(start)?;
     // The kernel's clock and the processor's differ a little.
-    match number {
+    Some(match number {
         source::CPU => whole.min(ticks),
         _ => whole,
-    }
+    })
 }
 
 /// What becomes of a call that ends.
@@ -570,12 +573,10 @@ unsafe fn pass_on_more(meter: &Meter, top: *mut Activation, to: *mut More, count
             if (*of).known & 1 << number == 0 {
                 continue;
             }
-            let Growing { start, nested } = (*of).source[number];
-            let grown = match (counts, meter.sources.has_said(number)) {
-                (true, Some(said)) => grown(number, start, said, ticks),
-                _ => nested,
-            };
-            (*to).source[number].nested += grown;
+            let Growing { start, nested } = &(*of).source[number];
+            let said = meter.sources.has_said(number).filter(|_| counts);
+            let grown = said.and_then(|said| grown(number, start, said, ticks));
+            (*to).source[number].nested += grown.unwrap_or(*nested);
         }
     }
 }
