@@ -1,11 +1,12 @@
 //! Counters of the processor by the names that perf has for them, on machines that have them and on those that have none.
 
 use ipath_tests::command::Run;
-use ipath_tests::compile::program;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::{Profile, count};
-use ipath_tests::program::Program;
+use ipath_tests::program::{Program, ipath_arguments};
 use ipath_tests::target::Target;
+use std::fs;
 use std::path::Path;
 
 /// True if the kernel has found counters here.
@@ -198,6 +199,48 @@ fn cycles_are_reference_cycles_where_there_is_no_counter() {
         .filter_map(|bucket| bucket[1].as_u64())
         .sum();
     assert_eq!(values, THREADS * CALLS);
+}
+
+/// A counter that ipath finds, and that the program's threads cannot have, is said.
+#[test]
+fn threads_that_cannot_have_a_counter_are_told_of() {
+    const CALLS: u64 = 1000;
+    if has_counters() {
+        println!("each thread can have one here");
+        return;
+    }
+    let scratch = Scratch::new("counters_refused");
+    let (file, event) = (scratch.file("p.json"), scratch.file("event"));
+    fs::write(&event, page_of_counter()).expect("write in an own folder");
+    let preload = program_with("simulated_event.c", &["-shared", "-fPIC", "-ldl"]);
+    let path = program("tiny_calls.c").display().to_string();
+    let calls = CALLS.to_string();
+    Run::ipath(ipath_arguments(&["tiny"], "wall,instructions", &file))
+        .args([&path, "3", &calls])
+        .env("LD_PRELOAD", &preload)
+        .env("EVENT", &event)
+        .run()
+        .expect(0);
+    let profile = Profile::read(&file);
+    let note = "instructions could not be counted on 3 threads, whose calls have no value of it";
+    let notes = &profile.session.notes;
+    assert!(notes.iter().any(|said| said == note), "{notes:?}");
+    let [path] = &profile.paths[..] else {
+        panic!("one path, not {:?}", profile.paths);
+    };
+    assert_eq!(count(&path.metrics), 3 * CALLS);
+    assert_eq!(path.metrics["instructions"]["sum"], 0);
+    assert!(path.metrics["instructions"]["hist"].is_null());
+    assert!(path.metrics["wall"]["sum"].as_u64() > Some(0));
+}
+
+/// What a perf event's page says of a counter that programs may read (`capabilities` in include/uapi/linux/perf_event.h).
+fn page_of_counter() -> Vec<u8> {
+    const CAPABILITIES: usize = 40;
+    const CAP_USER_RDPMC: u8 = 1 << 2;
+    let mut page = vec![0; 4096];
+    page[CAPABILITIES] = CAP_USER_RDPMC;
+    page
 }
 
 /// A loop of so many instructions that a call has no less of them, nor many more.
