@@ -177,8 +177,10 @@ pub struct Patterns {
 pub struct Measure {
     #[command(flatten)]
     pub patterns: Patterns,
-    /// Metrics: count (always included); wall, cpu, blocked (wall without cpu), run-delay and block-io, in ns; cycles,
-    /// page-faults, context-switches; arg1 to arg6 and ret, the values of a call
+    /// Metrics: count (always included); wall, cpu, blocked (wall without cpu), run-delay and block-io, in ns;
+    /// page-faults, context-switches; arg1 to arg6 and ret, the values of a call; cycles, instructions, cache-misses,
+    /// branch-misses, stalled-cycles and what else the processor counts, by perf's names (L1-dcache-load-misses, r01c2,
+    /// cpu/event=0x3c,umask=0x1/)
     #[arg(short, long, value_delimiter = ',', default_value = "count,wall")]
     pub metric: Vec<String>,
     /// Count only calls for which a comparison holds: `arg3 > 4096`, `ret < 0`, `wall > 10ms`

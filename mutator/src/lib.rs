@@ -5,6 +5,7 @@ pub mod clock;
 pub mod collect;
 pub mod commands;
 pub mod condition;
+pub mod counter;
 pub mod destination;
 pub mod error;
 pub mod export;

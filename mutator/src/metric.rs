@@ -5,6 +5,7 @@ use abi::schema::{Derived, source};
 use abi::value::RETURN;
 
 use crate::clock;
+use crate::counter::{self, Event, NoEvent};
 use crate::values::Item;
 
 /// What is measured beside the count.
@@ -20,49 +21,120 @@ pub enum Metric {
     RunDelay,
     /// The part of it in which it waited for block devices.
     BlockIo,
-    /// Cycles; reference cycles where there are no counters.
+    /// Reference cycles, where there is no counter of cycles.
     Cycles,
     /// Page faults.
     PageFaults,
     /// Context switches.
     ContextSwitches,
+    /// What a counter of the processor counts.
+    Counter(Event),
     /// An argument or the return value.
     Value(Item),
 }
 
-/// All but values.
+/// What is either a counter's or the time-stamp counter's.
+const CYCLES: &str = "cycles";
+
+/// All but values and counters.
 const NAMED: [(&str, Metric); 8] = [
     ("wall", Metric::Wall),
     ("cpu", Metric::Cpu),
     ("blocked", Metric::Blocked),
     ("run-delay", Metric::RunDelay),
     ("block-io", Metric::BlockIo),
-    ("cycles", Metric::Cycles),
+    (CYCLES, Metric::Cycles),
     ("page-faults", Metric::PageFaults),
     ("context-switches", Metric::ContextSwitches),
 ];
 
+/// Names that perf has for some of those.
+const ALSO: [(&str, Metric); 3] = [
+    ("faults", Metric::PageFaults),
+    ("cs", Metric::ContextSwitches),
+    ("cpu-cycles", Metric::Cycles),
+];
+
+/// What processors have under one of two names, or not at all.
+const STALLED: &str = "stalled-cycles";
+const STALLED_AT: [(&str, &str); 2] = [
+    ("stalled-cycles-backend", "back end"),
+    ("stalled-cycles-frontend", "front end"),
+];
+
 impl Metric {
-    /// The metric of a name.
+    /// The metric of a name, if it is none of a counter.
     pub fn named(name: &str) -> Option<Self> {
-        let named = NAMED.iter().find(|(known, _)| *known == name);
+        let mut named = NAMED.iter().chain(&ALSO);
+        let named = named.find(|(known, _)| *known == name);
         let named = named.map(|&(_, metric)| metric);
         named.or_else(|| name.parse().ok().map(Self::Value))
+    }
+
+    /// The metric of a name, as this machine has it.
+    pub fn asked(name: &str) -> Result<Self, NoEvent> {
+        match Self::named(name) {
+            Some(Self::Cycles) => {
+                let counted = Self::counter_of_cycles();
+                Ok(counted.map_or(Self::Cycles, Self::Counter))
+            }
+            Some(metric) => Ok(metric),
+            None if name == STALLED => stalled().map(Self::Counter),
+            None => Event::named(name)?.check().map(Self::Counter),
+        }
+    }
+
+    /// The counter of cycles; why there is none.
+    pub fn counter_of_cycles() -> Result<Event, NoEvent> {
+        Event::named(CYCLES)?.check()
     }
 
     /// The names there are.
     pub fn names() -> String {
         let names: Vec<&str> = NAMED.iter().map(|&(name, _)| name).collect();
+        format!(
+            "count, {}, arg1 to arg6, ret; of the processor's counters instructions, cache-misses, branch-misses, \
+             stalled-cycles and others by perf's names, as far as it has them",
+            names.join(", ")
+        )
+    }
+
+    /// The names of those that can be measured here, as far as they have one for all processors.
+    pub fn here() -> String {
+        let names = NAMED.iter().map(|&(name, _)| name);
+        let counted = counter::here().filter(|&name| Self::named(name).is_none());
+        let names: Vec<&str> = names.chain(counted).collect();
         format!("count, {}, arg1 to arg6, ret", names.join(", "))
     }
 
     /// As in the profile.
     pub fn name(self) -> String {
-        if let Self::Value(item) = self {
-            return item.to_string();
+        match self {
+            Self::Value(item) => return item.to_string(),
+            Self::Counter(event) => return event.name.to_owned(),
+            _ => {}
         }
         let named = NAMED.iter().find(|&&(_, metric)| metric == self);
         named.map_or_else(String::new, |&(name, _)| name.to_owned())
+    }
+
+    /// What is to be known of it beside its name.
+    pub fn note(self) -> Option<String> {
+        match self {
+            Self::Cycles => Some(
+                "cycles are reference cycles (TSC): ticks of the time-stamp counter while the thread is on a processor"
+                    .to_owned(),
+            ),
+            Self::Counter(event) if event.name == STALLED => {
+                let is_of = |name: &str| {
+                    let of = Event::named(name);
+                    of.is_ok_and(|of| of.called(STALLED) == event)
+                };
+                let (_, end) = STALLED_AT.iter().find(|(name, _)| is_of(name))?;
+                Some(format!("{STALLED} are those of the processor's {end}"))
+            }
+            _ => None,
+        }
     }
 
     /// As in the profile.
@@ -72,6 +144,8 @@ impl Metric {
             Self::Cycles => "cycles",
             Self::PageFaults => "faults",
             Self::ContextSwitches => "switches",
+            Self::Counter(Event { name: CYCLES, .. }) => "cycles",
+            Self::Counter(_) => "events",
             Self::Value(_) => "",
         }
     }
@@ -84,12 +158,22 @@ impl Metric {
         }
     }
 
-    /// The columns of a record that have it.
-    pub fn columns(self) -> Vec<Derived> {
+    /// How many columns of a record have it.
+    pub fn width(self) -> usize {
+        self.columns(None).len()
+    }
+
+    /// The columns of a record that have it; what the session counts by its name has `counter`.
+    pub fn columns(self, counter: Option<usize>) -> Vec<Derived> {
         let growth = |number: usize| vec![Derived::Growth(number as u8)];
         let value = |number| vec![Derived::Value(number), Derived::Negative(number)];
         match self {
-            Self::Wall | Self::Cycles => growth(source::CLOCK),
+            Self::Wall => growth(source::CLOCK),
+            // What is called cycles stays what it was at first.
+            Self::Cycles | Self::Counter(_) => growth(match counter {
+                Some(counter) => source::COUNTER + counter,
+                None => source::CPU,
+            }),
             Self::Cpu => growth(source::CPU),
             Self::Blocked => vec![Derived::Rest(source::CLOCK as u8, source::CPU as u8)],
             Self::RunDelay => growth(source::RUN_DELAY),
@@ -112,8 +196,15 @@ impl Metric {
 
     /// True if it takes a system call to find out.
     pub fn needs_system_calls(self) -> bool {
-        !matches!(self, Self::Wall | Self::Cycles | Self::Value(_))
+        !matches!(self, Self::Wall | Self::Value(_))
     }
+}
+
+fn stalled() -> Result<Event, NoEvent> {
+    let [(first, _), (second, _)] = STALLED_AT;
+    let check = |name| Event::named(name).and_then(Event::check);
+    let found = check(first).or_else(|not| check(second).map_err(|_| not));
+    found.map(|event| event.called(STALLED))
 }
 
 /// The number of a value in [`abi::value`].
@@ -133,6 +224,9 @@ mod tests {
         let values = Item::all().map(Metric::Value);
         for metric in NAMED.iter().map(|&(_, m)| m).chain(values) {
             assert_eq!(Metric::named(&metric.name()), Some(metric));
+        }
+        for (name, metric) in ALSO {
+            assert_eq!(Metric::named(name), Some(metric));
         }
         for none in ["", "arg", "arg0", "arg7", "arg01", "arg+1", "Wall", "ret1"] {
             assert_eq!(Metric::named(none), None, "{none}");

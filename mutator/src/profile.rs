@@ -10,6 +10,7 @@ mod delta;
 mod distribution;
 mod file;
 mod label;
+mod per_cycle;
 #[cfg(test)]
 pub(crate) mod tests;
 mod total;
@@ -21,6 +22,7 @@ pub use delta::Delta;
 pub use distribution::{Bucket, Distribution};
 pub use file::ProfileError;
 pub use label::Label;
+pub use per_cycle::PerCycle;
 pub use total::Total;
 
 use serde::{Deserialize, Serialize};

@@ -27,6 +27,7 @@ pub mod questions;
 pub mod racing;
 pub mod redis;
 pub mod session;
+pub mod simulated;
 pub mod snapshot;
 pub mod stands;
 pub mod survive;

@@ -1,5 +1,6 @@
 //! From the counters in the segment to a profile, while the target writes on.
 
+mod counters;
 mod frames;
 mod overhead;
 mod places;
@@ -215,7 +216,12 @@ fn head(measured: Measured<'_>) -> Profile {
                 ns: s.ns,
             })
             .collect(),
-        notes: document.notes.clone(),
+        notes: document
+            .notes
+            .iter()
+            .cloned()
+            .chain(counters::notes(segment, document))
+            .collect(),
         collapsed: document.collapsed,
         ..profile::Session::default()
     };

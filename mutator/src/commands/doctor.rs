@@ -9,7 +9,9 @@ use std::fs;
 use std::process::ExitCode;
 
 use super::output::print;
+use crate::counter;
 use crate::error::Failure;
+use crate::metric::Metric;
 use crate::printable::{Page, printable};
 use crate::process::Pid;
 use line::{Line, Verdict, line};
@@ -164,18 +166,15 @@ fn clock() -> Line {
 }
 
 fn counters() -> Line {
-    let path = "/sys/bus/event_source/devices/cpu";
-    if fs::exists(path).unwrap_or(false) {
-        line(
-            Verdict::Pass,
-            "counters: the processor's counters are there; cycles are reference cycles (TSC) all the same",
-            "",
-        )
-    } else {
-        line(
+    match Metric::counter_of_cycles() {
+        Ok(_) => {
+            let names: Vec<&str> = counter::here().collect();
+            line(Verdict::Pass, format!("counters: {}", names.join(", ")), "")
+        }
+        Err(cause) => line(
             Verdict::Warn,
-            "counters: none; cycles are reference cycles (TSC)",
-            "on a virtual machine the host decides",
-        )
+            "counters: cycles are reference cycles (TSC)",
+            cause.to_string(),
+        ),
     }
 }

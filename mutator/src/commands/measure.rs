@@ -2,8 +2,10 @@
 
 use patcher::select::Pattern;
 
+use super::remarks::warn;
 use crate::cli::{Measure, Patterns};
 use crate::condition::ConditionError;
+use crate::counter::NoEvent;
 use crate::error::Failure;
 use crate::metric::Metric;
 use crate::profile::{COUNT, printable};
@@ -22,19 +24,14 @@ pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>
 
 /// The options of a session.
 pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Failure> {
-    let mut metrics = Vec::new();
-    for name in &measure.metric {
+    let mut metrics: Vec<Metric> = Vec::new();
+    for name in whole(&measure.metric) {
         let name = name.trim();
         if name == COUNT {
             continue;
         }
-        let Some(metric) = Metric::named(name) else {
-            let cause = "there is no such metric";
-            let subject = format!("-m {}", printable(name));
-            let hint = format!("there are {}", Metric::names());
-            return Err(Failure::new(operation, subject, cause).hint(hint));
-        };
-        if !metrics.contains(&metric) {
+        let metric = metric(operation, name)?;
+        if !metrics.iter().any(|known| known.name() == metric.name()) {
             metrics.push(metric);
         }
     }
@@ -53,6 +50,46 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         no_correction: measure.no_correction,
         no_system_calls: measure.no_system_calls,
     })
+}
+
+/// The metric of a name. What is not quite what was asked for is said.
+fn metric(operation: &str, name: &str) -> Result<Metric, Failure> {
+    let subject = format!("-m {}", printable(name));
+    match Metric::asked(name) {
+        Ok(Metric::Cycles) => {
+            let cause =
+                Metric::counter_of_cycles().map_or_else(|e| e.to_string(), |_| String::new());
+            warn(&format!(
+                "{operation} {subject}: {cause}: reference cycles (TSC) are measured in its place"
+            ));
+            Ok(Metric::Cycles)
+        }
+        Ok(metric) => Ok(metric),
+        Err(cause @ NoEvent::Unknown) => {
+            let hint = format!("there are {}", Metric::names());
+            Err(Failure::new(operation, subject, cause).hint(hint))
+        }
+        Err(cause) => {
+            let cause = format!("{cause}; what can be measured here: {}", Metric::here());
+            Err(Failure::new(operation, subject, cause))
+        }
+    }
+}
+
+/// Names that were split at each comma, where those between slashes are of one name: `cpu/event=0x3c,umask=0x1/`.
+fn whole(pieces: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for piece in pieces {
+        let is_open = |name: &&mut String| !name.matches('/').count().is_multiple_of(2);
+        match names.last_mut().filter(is_open) {
+            Some(name) => {
+                name.push(',');
+                name.push_str(piece);
+            }
+            None => names.push(piece.clone()),
+        }
+    }
+    names
 }
 
 /// Refuses a selection in which nothing can be instrumented, or more than the user may have meant.
@@ -87,4 +124,28 @@ pub(super) fn check(
         return Err(Failure::new(operation, subject, cause));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_between_slashes_are_of_one_name() {
+        for (text, expected) in [
+            ("wall,cpu", &["wall", "cpu"][..]),
+            (
+                "count,cpu/event=0x3c,umask=0x1,edge/,wall",
+                &["count", "cpu/event=0x3c,umask=0x1,edge/", "wall"],
+            ),
+            (
+                "cpu/event=1/,cpu/event=2/",
+                &["cpu/event=1/", "cpu/event=2/"],
+            ),
+            ("cpu/event=1,wall", &["cpu/event=1,wall"]),
+        ] {
+            let pieces: Vec<String> = text.split(',').map(str::to_owned).collect();
+            assert_eq!(whole(&pieces), expected, "{text}");
+        }
+    }
 }

@@ -47,6 +47,11 @@ pub fn share(part: i128, whole: i128) -> String {
     }
 }
 
+/// A ratio of two numbers.
+pub fn ratio(value: f64) -> String {
+    format!("{value:.2}")
+}
+
 /// `1 call`, `2 calls`.
 pub fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })

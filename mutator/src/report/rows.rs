@@ -2,7 +2,7 @@
 
 use super::human;
 use super::table::Table;
-use crate::profile::{Metric, Profile, TimerStats, Total, printable};
+use crate::profile::{Metric, PerCycle, Profile, TimerStats, Total, printable};
 
 /// Which metrics have lines, and what the numbers are parts of.
 pub(super) struct Rows<'p> {
@@ -43,7 +43,7 @@ impl<'p> Rows<'p> {
             }
             cells.extend(self.numbers(metric, part, whole));
             rows.push(cells);
-            if metric.name == INSTRUCTIONS {
+            if PerCycle::comes_after(&metric.name) {
                 rows.extend(per_cycle(part));
             }
         }
@@ -88,19 +88,11 @@ impl<'p> Rows<'p> {
     }
 }
 
-const CYCLES: &str = "cycles";
-const INSTRUCTIONS: &str = "instructions";
-
-/// Instructions a cycle, where both were counted over the same calls.
+/// A line with the instructions a cycle, where both were counted.
 fn per_cycle(part: &Total) -> Option<Vec<String>> {
-    let of = |name| part.counts.timers.get(name);
-    let (cycles, instructions) = (of(CYCLES)?, of(INSTRUCTIONS)?);
-    if cycles.sum <= 0 || cycles.values() != instructions.values() {
-        return None;
-    }
-    let ratio = instructions.sum as f64 / cycles.sum as f64;
+    let ratio = PerCycle::of(&part.counts.timers).ratio()?;
     let mut cells = ["", "IPC", ""].map(str::to_owned).to_vec();
-    cells.push(format!("{ratio:.2}"));
+    cells.push(human::ratio(ratio));
     Some(cells)
 }
 

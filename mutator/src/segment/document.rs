@@ -8,15 +8,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
+use abi::image::{SYMBOL_COUNTERS, SYMBOL_SCHEMAS};
 use abi::probe::{Children, Kind, LENDS, Probe};
-use abi::schema::MAX_SCHEMAS;
+use abi::schema::{MAX_SCHEMAS, source};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
 use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{DOCUMENT, DOCUMENT_SPARE};
-use super::schema::{ColumnDoc, SchemaDoc, TooMuch};
+use super::schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 use super::{Segment, SegmentError, addresses};
 use crate::condition::Condition;
 use crate::faults::step;
@@ -38,6 +39,9 @@ pub struct Document {
     pub schemas: Vec<SchemaDoc>,
     /// The schema that functions get which are added.
     pub schema: u8,
+    /// Counters of the processor that sources are.
+    #[serde(default)]
+    pub counters: Vec<CounterDoc>,
     /// Remarks on the measurement.
     pub notes: Vec<String>,
     /// Innermost callers kept; 0 for all.
@@ -418,12 +422,17 @@ impl Document {
         condition: Option<&Condition>,
         hz: u64,
     ) -> Result<u8, TooMuch> {
-        let number = self.number_of(SchemaDoc::of(metrics, condition, hz)?)?;
+        for &metric in metrics {
+            self.count_by(metric)?;
+        }
+        let schema = SchemaDoc::of(metrics, condition, hz, &self.counters)?;
+        let number = self.number_of(schema)?;
         for &metric in metrics {
             let name = metric.name();
-            if self.metrics.iter().any(|known| known.name == name) {
+            if self.has_metric(&name) {
                 continue;
             }
+            self.notes.extend(metric.note());
             let (mult, shift) = metric.scale(hz);
             self.metrics.push(MetricDoc {
                 name,
@@ -434,6 +443,36 @@ impl Document {
             });
         }
         Ok(number)
+    }
+
+    fn has_metric(&self, name: &str) -> bool {
+        self.metrics.iter().any(|known| known.name == name)
+    }
+
+    /// Has a counter for a metric that needs one.
+    fn count_by(&mut self, metric: Metric) -> Result<(), TooMuch> {
+        let Metric::Counter(event) = metric else {
+            return Ok(());
+        };
+        let mut counters = self.counters.iter();
+        if self.has_metric(event.name) || counters.any(|known| known.name == event.name) {
+            return Ok(());
+        }
+        if self.counters.len() >= source::COUNTERS {
+            return Err(TooMuch::Counters);
+        }
+        self.counters.push(CounterDoc::of(event));
+        Ok(())
+    }
+
+    /// What the runtime knows of what is measured, by the symbols of its tables; schemas last, which name counters.
+    pub fn tables_of_schemas(&self) -> [(&'static str, Vec<u8>); 2] {
+        let counters = self.counters.iter().flat_map(CounterDoc::bytes);
+        let schemas = self.schemas.iter().flat_map(SchemaDoc::bytes);
+        [
+            (SYMBOL_COUNTERS, counters.collect()),
+            (SYMBOL_SCHEMAS, schemas.collect()),
+        ]
     }
 
     /// The number of a schema, which it gets where it has none yet.

@@ -45,7 +45,7 @@ pub use error::SegmentError;
 pub use journal::Journal;
 pub use layout::Shape;
 pub use lock::Lock;
-pub use schema::{ColumnDoc, SchemaDoc, TooMuch};
+pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 pub use trust::{Claim, is_segment_name, is_unnamed};
 
 /// A mapped segment.

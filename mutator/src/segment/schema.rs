@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use abi::counter::words;
 use abi::schema::{ColumnRule, Derived, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use serde::{Deserialize, Serialize};
 
 use crate::condition::{Condition, Operand, Relation};
+use crate::counter::Event;
 use crate::metric::{Metric, number_of};
 use crate::values::Item;
 
@@ -35,6 +37,34 @@ pub struct ColumnDoc {
     pub scale: u64,
 }
 
+/// A counter of the processor: the source whose number its place in the document tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterDoc {
+    /// The name of the metric that it is of.
+    pub name: String,
+    /// Type of the event.
+    pub kind: u32,
+    /// Its config, config1 and config2.
+    pub config: [u64; 3],
+}
+
+impl CounterDoc {
+    /// That of an event.
+    pub fn of(event: Event) -> Self {
+        Self {
+            name: event.name.to_owned(),
+            kind: event.kind,
+            config: event.config,
+        }
+    }
+
+    /// As the runtime has it.
+    pub fn bytes(&self) -> Vec<u8> {
+        let words = words(self.kind, self.config);
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+}
+
 impl ColumnDoc {
     /// True if each call that has ended has a number in it.
     pub fn is_of_all(&self) -> bool {
@@ -48,15 +78,22 @@ impl ColumnDoc {
 }
 
 impl SchemaDoc {
-    /// What is needed for some metrics, in a session whose time-stamp counter has `hz`.
-    pub fn of(metrics: &[Metric], condition: Option<&Condition>, hz: u64) -> Result<Self, TooMuch> {
+    /// What is needed for some metrics, in a session whose time-stamp counter has `hz`, and that has these counters.
+    pub fn of(
+        metrics: &[Metric],
+        condition: Option<&Condition>,
+        hz: u64,
+        counters: &[CounterDoc],
+    ) -> Result<Self, TooMuch> {
         let mut schema = Self::default();
         for &metric in metrics {
             let (scale, _) = metric.scale(hz);
-            for derived in metric.columns() {
+            let name = metric.name();
+            let counter = counters.iter().position(|counter| counter.name == name);
+            for derived in metric.columns(counter) {
                 schema.sources |= sources_of(derived);
                 schema.columns.push(ColumnDoc {
-                    metric: metric.name(),
+                    metric: name.clone(),
                     derived: derived.encode(),
                     scale,
                 });
@@ -130,7 +167,7 @@ fn compared(condition: &Condition, hz: u64) -> (Derived, i64) {
         Operand::Item(item) => Metric::Value(item),
         Operand::Timer(timer) => Metric::named(timer.name()).unwrap_or(Metric::Wall),
     };
-    let of = metric.columns()[0];
+    let of = metric.columns(None)[0];
     let bound = condition.value();
     let is_ticks = matches!(metric, Metric::Wall | Metric::Cpu | Metric::Blocked);
     let scaled = i128::from(bound) * i128::from(hz) / NS;
@@ -160,6 +197,8 @@ pub enum TooMuch {
     Columns,
     /// Too many different lists of metrics have been asked for.
     Schemas,
+    /// There are too many counters of the processor.
+    Counters,
 }
 
 impl fmt::Display for TooMuch {
@@ -168,6 +207,11 @@ impl fmt::Display for TooMuch {
             Self::Columns => write!(
                 f,
                 "too many metrics: there is room for {MAX_COLUMNS}, an argument or the return value takes two"
+            ),
+            Self::Counters => write!(
+                f,
+                "too many counters of the processor: a session has room for {}, those that it had before included",
+                source::COUNTERS
             ),
             Self::Schemas => write!(
                 f,

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS, SYMBOL_SCHEMAS, TICKS_SHIFT};
+use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS, TICKS_SHIFT};
 use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use abi::segment::STATE_ACTIVE;
 use patcher::plan::Effects;
@@ -122,7 +122,7 @@ impl Session {
         let _priority = Priority::raise();
         let shape = Shape {
             max_paths: options.max_paths,
-            columns: options.metrics.iter().map(|m| m.columns().len()).sum(),
+            columns: options.metrics.iter().map(|m| m.width()).sum(),
         };
         let image = RuntimeImage::load().map_err(SessionError::Image)?;
         let mut document = document(process, options, hz)?;
@@ -197,11 +197,9 @@ impl Locked<'_> {
         let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);
         let mut writes = image.writes(base);
         writes.push((at(SYMBOL_PARAMETERS)?, bytes_of(parameters)));
-        let schemas = self.document.schemas.iter();
-        writes.push((
-            at(SYMBOL_SCHEMAS)?,
-            schemas.flat_map(SchemaDoc::bytes).collect(),
-        ));
+        for (symbol, bytes) in self.document.tables_of_schemas() {
+            writes.push((at(symbol)?, bytes));
+        }
         writes.push((at(SYMBOL_ALIVE)?, ALIVE.to_le_bytes().to_vec()));
         self.write_own(&writes)?;
         let header = self.segment.header();
@@ -275,9 +273,6 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     if let Some(condition) = &options.condition {
         notes.push(format!("only calls with {condition} count"));
     }
-    if options.metrics.contains(&Metric::Cycles) {
-        notes.push("cycles are reference cycles (TSC)".to_owned());
-    }
     let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned());
     let mut document = Document {
         exe: process
@@ -297,7 +292,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     };
     // The two that the runtime knows by their numbers.
     for (metrics, number) in [(&[][..], SCHEMA_COUNT), (&[Metric::Wall], SCHEMA_WALL)] {
-        let given = document.number_of(SchemaDoc::of(metrics, None, hz)?)?;
+        let given = document.number_of(SchemaDoc::of(metrics, None, hz, &[])?)?;
         debug_assert_eq!(given, number);
     }
     document.schema = document.measure(&options.metrics, options.condition.as_ref(), hz)?;

@@ -5,7 +5,7 @@ use super::key::{self, Command};
 use super::layout::Layout;
 use super::line::EditLine;
 use super::tree::{NodeId, Row, Sort, Tree};
-use crate::profile::{COUNT, Metric, Profile, printable};
+use crate::profile::{COUNT, Metric, PerCycle, Profile, printable};
 
 /// What happens to the view.
 #[derive(Clone, Debug)]
@@ -148,6 +148,16 @@ impl State {
     /// True if a timer is shown, so that totals and means mean something.
     pub(super) fn is_timed(&self) -> bool {
         self.shown().is_some()
+    }
+
+    /// True if a metric is shown that has to do with instructions per cycle, and both were counted.
+    pub(super) fn has_per_cycle(&self) -> bool {
+        let metrics = self.profile.iter().flat_map(|p| p.timers());
+        let both = metrics
+            .filter(|m| PerCycle::has_to_do_with(&m.name))
+            .count()
+            == 2;
+        both && PerCycle::has_to_do_with(self.metric().0)
     }
 
     /// The column that rows are sorted by: without a timer calls take the place of totals.

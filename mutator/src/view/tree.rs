@@ -4,7 +4,7 @@
 //! Nodes are never forgotten and keep their identity from sample to sample, so that what the user
 //! has opened or selected stays so.
 
-use crate::profile::{Distribution, Frame, Label, Module, PathEntry, Profile, printable};
+use crate::profile::{Distribution, Frame, Label, Module, PathEntry, PerCycle, Profile, printable};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -40,6 +40,8 @@ pub(super) struct Numbers {
     pub(super) outermost: i128,
     /// The calls whose paths come to no root.
     pub(super) incomplete: u64,
+    /// Their instructions and cycles.
+    pub(super) per_cycle: PerCycle,
 }
 
 pub(super) struct Node {
@@ -389,6 +391,7 @@ impl Numbers {
     fn clear(&mut self) {
         self.values.clear();
         (self.calls, self.outermost, self.incomplete) = (0, 0, 0);
+        self.per_cycle = PerCycle::default();
     }
 
     fn add(&mut self, other: &Self) {
@@ -396,6 +399,7 @@ impl Numbers {
         self.values.merge(&other.values);
         self.outermost = self.outermost.saturating_add(other.outermost);
         self.incomplete = self.incomplete.saturating_add(other.incomplete);
+        self.per_cycle.add(&other.per_cycle);
     }
 }
 
@@ -407,6 +411,7 @@ fn numbers(path: &PathEntry, metric: &str) -> Numbers {
         values: stats.map(Distribution::of).unwrap_or_default(),
         outermost,
         incomplete: path.incomplete(),
+        per_cycle: PerCycle::of(&path.metrics.timers),
     }
 }
 

@@ -35,6 +35,9 @@ pub const SYMBOL_PROBES: &str = "ipath_probes";
 pub const SYMBOL_DETAILS: &str = "ipath_details";
 /// Symbol of the table of [`Schema`](crate::schema::Schema), [`crate::schema::MAX_SCHEMAS`] long.
 pub const SYMBOL_SCHEMAS: &str = "ipath_schemas";
+/// Symbol of the table of [`Event`](crate::counter::Event), [`COUNTERS`](crate::schema::source::COUNTERS) long: which counter each
+/// of those sources is.
+pub const SYMBOL_COUNTERS: &str = "ipath_counters";
 /// Symbol of the table of [`OwnMapping`], [`OWN_MAPPINGS`] long.
 pub const SYMBOL_MAPS: &str = "ipath_maps";
 /// `u32`, 1 once a stack has been seen that is not a thread's own.

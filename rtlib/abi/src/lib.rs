@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cause;
+pub mod counter;
 pub mod image;
 pub mod probe;
 pub mod rule;

@@ -6,6 +6,9 @@
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use crate::counter::Counted;
+use crate::schema::source::COUNTERS;
+
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ipathseg");
 
@@ -100,6 +103,8 @@ pub struct Header {
     pub journal_used: AtomicU64,
     /// Ticks that a call takes whose time is measured, at the least; 0 as long as the runtime has not found it out.
     pub call_cost: AtomicU64,
+    /// How it went with each counter.
+    pub counted: [Counted; COUNTERS],
 }
 
 /// The target has been mapped into but nothing is patched yet.

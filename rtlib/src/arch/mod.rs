@@ -7,5 +7,6 @@ mod x86_64;
 
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{
-    call, clock, fence, prefetch, register, signal_frame, system_call, thread_pointer, vector,
+    call, clock, counter, fence, prefetch, register, signal_frame, system_call, thread_pointer,
+    vector,
 };

@@ -6,6 +6,8 @@ use abi::probe::LENDING;
 use abi::schema::source;
 use abi::segment::RecordHead;
 
+use crate::sources::Said;
+
 /// One call of a probed function. Activations of a thread form a doubly linked list whose links
 /// never change: taking the next one is following `next`.
 #[repr(C)]
@@ -54,8 +56,8 @@ pub struct More {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Growing {
-    /// What the source was at the entry.
-    pub start: u64,
+    /// What the source said at the entry.
+    pub start: Said,
     /// By how much it has grown in probed functions called from this one.
     pub nested: u64,
 }

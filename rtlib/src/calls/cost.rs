@@ -1,140 +1,17 @@
 //! What a call has cost, by the schema of its record: what sources and values have come to, from entry to exit.
 
-use core::ptr;
-
 use abi::schema::{Condition, Derived, MAX_COLUMNS, SCHEMA_WALL, Schema, source};
 use abi::segment::RecordHead;
 use abi::value::RETURN;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use super::activation::{ARGUMENTS, Activation, Growing, More};
-use super::overhead::{self, Estimate};
+
+use super::meter::{Meter, Values, since};
 use crate::ledger::record::{self, Amount, Amounts};
-use crate::os::{memory, parameters};
+use crate::os::parameters;
 use crate::sources::value;
-use crate::sources::{Silent, Sources};
-
-/// What a thread measures its calls with.
-#[repr(C)]
-pub struct Meter {
-    /// What is read.
-    pub sources: Sources,
-    /// What measuring has taken on the thread.
-    pub overhead: *const AtomicU64,
-    /// Since when what passes is what measuring takes; 0 where that is not being found out.
-    pub since: u64,
-    /// What entries and exits take that are not hand-written.
-    pub entries: Estimate,
-    /// See `entries`.
-    pub exits: Estimate,
-    /// What the columns of a record get of the call that is being seen to.
-    pub amounts: Amounts,
-    /// Where the values of that call are, at its exit; with the slot 0 where there is none.
-    values: Values,
-    /// Room for what activations need of other sources than the clock, how much is left of it.
-    room: *mut More,
-    rooms: u64,
-}
-
-/// Where values of a call are.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Values {
-    /// The address of its return address.
-    pub slot: u64,
-    /// Where the vector registers are, as [`value::read`] is told it.
-    pub vectors: u64,
-}
-
-/// Bytes of room that are mapped at a time.
-const CHUNK: u64 = 1 << 14;
-
-impl Meter {
-    /// Begins to measure what ends at an exit that was reached at `now`; its return value is where `slot` and `vectors` say,
-    /// with the slot 0 where there is none.
-    #[inline(always)]
-    pub fn begin(&mut self, now: u64, slot: u64, vectors: u64) {
-        self.sources.begin(now);
-        self.values.slot = slot;
-        if slot != 0 {
-            self.values.vectors = vectors;
-        }
-    }
-
-    /// Adds to what measuring has taken.
-    #[inline(always)]
-    pub fn pass(&self, ticks: u64) {
-        // SAFETY: it leads to the thread's entry in the segment.
-        let overhead = unsafe { &*self.overhead };
-        let passed = overhead.load(Ordering::Relaxed).wrapping_add(ticks);
-        overhead.store(passed, Ordering::Relaxed);
-    }
-
-    /// Adds what has passed since that was last done, until `now`.
-    #[inline(always)]
-    pub fn pass_until(&mut self, now: u64) -> u64 {
-        let ticks = now.wrapping_sub(self.since);
-        self.pass(ticks);
-        self.since = now;
-        ticks
-    }
-
-    /// What of that times are to be without.
-    #[inline(always)]
-    fn corrected(&self) -> u64 {
-        // SAFETY: as above.
-        overhead::corrected(unsafe { &*self.overhead })
-    }
-
-    /// By how much clocks stay behind when a call begins.
-    #[inline(always)]
-    fn corrected_at_entry(&self) -> u64 {
-        // SAFETY: as above.
-        overhead::corrected_at_entry(unsafe { &*self.overhead })
-    }
-
-    /// Ticks that a call has taken which ends now.
-    ///
-    /// # Safety
-    /// The activation is valid.
-    #[inline(always)]
-    unsafe fn ticks(&self, top: *mut Activation) -> u64 {
-        // SAFETY: the caller's promise.
-        let start = unsafe { (*top).start };
-        since(start, self.sources.now().wrapping_sub(self.corrected()))
-    }
-
-    /// Makes it that of another thread.
-    pub fn renew(&mut self) {
-        self.sources.renew();
-    }
-
-    /// Gives an activation room for what it needs of other sources, where there is memory.
-    unsafe fn make_room(&mut self, activation: *mut Activation) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if (*activation).more.is_null() {
-                (*activation).more = self.room();
-            }
-        }
-    }
-
-    /// Room for one more activation; null where there is no memory.
-    fn room(&mut self) -> *mut More {
-        if self.rooms == 0 {
-            let Some(chunk) = memory::map(CHUNK) else {
-                return ptr::null_mut();
-            };
-            self.room = chunk as *mut More;
-            self.rooms = CHUNK / size_of::<More>() as u64;
-        }
-        let room = self.room;
-        // SAFETY: inside the chunk, or at its end.
-        self.room = unsafe { room.add(1) };
-        self.rooms -= 1;
-        room
-    }
-}
+use crate::sources::{Said, Silent};
 
 /// Whether a call counts only if something holds that is not known before it ends.
 #[inline(always)]
@@ -326,7 +203,7 @@ unsafe fn start<const ALL: bool>(
         let behind = meter.corrected_at_entry();
         (*activation).start = start.wrapping_sub(behind);
         if !more.is_null() && (*more).known & 1 << source::CPU != 0 {
-            let cpu = &mut (*more).source[source::CPU].start;
+            let cpu = &mut (*more).source[source::CPU].start.number;
             *cpu = cpu.wrapping_sub(behind);
         }
         true
@@ -366,27 +243,28 @@ unsafe fn growth<const ALL: bool>(
         if more.is_null() || (*more).known & 1 << number == 0 {
             return Err(Silent::Unknown);
         }
-        let Growing { start, nested } = (*more).source[number];
+        let Growing { start, nested } = &(*more).source[number];
+        let behind = meter.corrected();
         let said = meter.sources.at_exit::<ALL>(number)?;
-        let whole = grown(meter, number, start, said, ticks);
-        Ok(Amount { whole, nested })
+        let whole = grown(behind, number, start, said, ticks).ok_or(Silent::Unknown)?;
+        Ok(Amount {
+            whole,
+            nested: *nested,
+        })
     }
 }
 
-/// By how much a source has grown in so many ticks.
+/// By how much a source has grown in so many ticks of a thread whose clock is behind.
 #[inline(always)]
-fn grown(meter: &Meter, number: usize, start: u64, said: u64, ticks: u64) -> u64 {
+fn grown(behind: u64, number: usize, start: &Said, said: &Said, ticks: u64) -> Option<u64> {
     match number {
         // The kernel's clock and the processor's differ a little.
-        source::CPU => since(start, said.wrapping_sub(meter.corrected())).min(ticks),
-        _ => said.saturating_sub(start),
+        source::CPU => {
+            let now = said.number.wrapping_sub(behind);
+            Some(since(start.number, now).min(ticks))
+        }
+        _ => said.since(start),
     }
-}
-
-/// From one time of a thread's own clock to another, which may be one before the clock began.
-#[inline(always)]
-fn since(start: u64, end: u64) -> u64 {
-    (end.wrapping_sub(start) as i64).max(0) as u64
 }
 
 /// What becomes of a call that ends.
@@ -631,17 +509,15 @@ unsafe fn pass_on_more(meter: &Meter, top: *mut Activation, to: *mut More, count
     // SAFETY: the caller's promise.
     unsafe {
         let of = (*top).more;
-        let ticks = meter.ticks(top);
+        let (ticks, behind) = (meter.ticks(top), meter.corrected());
         for number in source::CPU..source::ALL {
             if (*of).known & 1 << number == 0 {
                 continue;
             }
-            let Growing { start, nested } = (*of).source[number];
-            let grown = match (counts, meter.sources.has_said(number)) {
-                (true, Some(said)) => grown(meter, number, start, said, ticks),
-                _ => nested,
-            };
-            (*to).source[number].nested += grown;
+            let Growing { start, nested } = &(*of).source[number];
+            let said = meter.sources.has_said(number).filter(|_| counts);
+            let grown = said.and_then(|said| grown(behind, number, start, said, ticks));
+            (*to).source[number].nested += grown.unwrap_or(*nested);
         }
     }
 }

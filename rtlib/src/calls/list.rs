@@ -11,8 +11,9 @@ use abi::probe::{LENDING, LENDS};
 use abi::segment::RecordHead;
 
 use super::activation::{self, Activation, MOST_LENT, NUMBER_SHIFT, lent};
-use super::cost::{self, Ended, Meter};
+use super::cost::{self, Ended};
 use super::lot::Chain;
+use super::meter::Meter;
 use crate::code::coroutines;
 use crate::os::lock::Lock;
 use crate::os::memory;

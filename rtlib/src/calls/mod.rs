@@ -7,6 +7,7 @@ pub mod coroutines;
 pub mod cost;
 pub mod list;
 mod lot;
+pub mod meter;
 pub mod moving;
 pub mod overhead;
 

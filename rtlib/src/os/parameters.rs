@@ -3,9 +3,10 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use abi::MAX_FUNCTIONS;
+use abi::counter::Event;
 use abi::image::{ALIVE, OWN_MAPPINGS, OwnMapping, Parameters};
 use abi::probe::{CHILDREN_SHIFT, KIND, Kind, Probe};
-use abi::schema::{ColumnRule, MAX_COLUMNS, MAX_SCHEMAS, Schema};
+use abi::schema::{ColumnRule, MAX_COLUMNS, MAX_SCHEMAS, Schema, source};
 use abi::segment::AREAS;
 
 /// A page of its own, which `MADV_WIPEONFORK` empties in a forked child.
@@ -78,6 +79,12 @@ pub static ipath_schemas: [Schema; MAX_SCHEMAS] = [const {
         }; MAX_COLUMNS],
     }
 }; MAX_SCHEMAS];
+
+/// Which event each counter is.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_counters: [Event; source::COUNTERS] =
+    [const { Event::new([0; abi::counter::WORDS]) }; source::COUNTERS];
 
 /// Has the crate's own tests make system calls.
 #[cfg(test)]
@@ -152,4 +159,10 @@ pub fn detail(id: u32) -> u64 {
 #[inline(always)]
 pub fn schema(number: u8) -> &'static Schema {
     &ipath_schemas[usize::from(number)]
+}
+
+/// The event of a counter.
+#[inline(always)]
+pub fn counter(number: usize) -> &'static Event {
+    &ipath_counters[number % source::COUNTERS]
 }

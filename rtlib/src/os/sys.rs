@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use abi::counter::Event;
+
 use super::parameters::ipath_parameters;
 use crate::arch::system_call::{number, syscall};
 
@@ -277,8 +279,8 @@ pub fn thread_usage(usage: &mut [u64; 18]) -> Option<()> {
     checked(unsafe { syscall(number::GETRUSAGE, arguments) }).map(drop)
 }
 
-/// A perf event of the calling thread's own; `attributes` begin with a `struct perf_event_attr`.
-pub fn own_event(attributes: &'static [u64]) -> Option<File> {
+/// A perf event of the calling thread's own.
+pub fn own_event(event: &'static Event) -> Option<File> {
     const SELF: u64 = 0;
     const ANY_CPU: u64 = u64::MAX;
     const NO_GROUP: u64 = u64::MAX;
@@ -286,9 +288,9 @@ pub fn own_event(attributes: &'static [u64]) -> Option<File> {
     if !may_call() {
         return None;
     }
-    let at = attributes.as_ptr() as u64;
+    let at = event.words.as_ptr() as u64;
     let arguments = [at, SELF, ANY_CPU, NO_GROUP, CLOEXEC, 0];
-    // SAFETY: the attributes tell their size themselves, and stay.
+    // SAFETY: the words tell their size themselves, and stay.
     checked(unsafe { syscall(number::PERF_EVENT_OPEN, arguments) }).map(File::out_of_the_way)
 }
 

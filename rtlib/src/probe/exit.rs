@@ -10,7 +10,7 @@ use super::{busy, moves};
 use crate::arch::clock;
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, lent};
-use crate::calls::cost::Meter;
+use crate::calls::meter::Meter;
 use crate::calls::{closing, coroutines, list, moving};
 use crate::code;
 use crate::os::parameters::{self, is_alive};

@@ -27,7 +27,7 @@ use super::next::{FIRST_ARGUMENT, FOUND, THIRD_ARGUMENT, VECTORS};
 use super::quick::{self, SLOT};
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, MOST_LENT, NUMBER_SHIFT};
-use crate::calls::cost::Meter;
+use crate::calls::meter::Meter;
 use crate::calls::overhead::{Costs, ipath_costs};
 use crate::code::coroutines::ipath_coroutines;
 use crate::code::epoch::ipath_epoch;

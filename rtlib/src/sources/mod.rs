@@ -4,9 +4,12 @@
 
 mod answer;
 mod block_io;
+mod counter;
 mod cpu;
+mod mmap_page;
 mod page;
 mod run_delay;
+mod said;
 mod usage;
 pub mod value;
 
@@ -14,9 +17,11 @@ use abi::schema::source;
 
 use crate::arch::clock;
 use answer::ANSWER;
+use counter::Counters;
 
 pub use cpu::Cpu;
 pub use page::Page;
+pub use said::{Said, Silent};
 
 /// What a thread's sources have come to.
 #[repr(C)]
@@ -28,23 +33,15 @@ pub struct Sources {
     run_delay: page::Kept,
     block_io: page::Kept,
     context_switches: page::Kept,
+    counters: Counters,
     /// When the exit was reached that is being seen to.
     now: u64,
     /// Which sources have been asked at it, and which of those had an answer.
     asked: u32,
     known: u32,
-    at: [u64; source::ALL],
+    at: [Said; source::ALL],
     /// For what the kernel is asked, to save room on the application's stack.
     answer: [u64; ANSWER],
-}
-
-/// Why a source says nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Silent {
-    /// The kernel must be asked.
-    Unasked,
-    /// It is not to be found out.
-    Unknown,
 }
 
 impl Sources {
@@ -52,6 +49,7 @@ impl Sources {
     pub fn renew(&mut self) {
         self.page.close();
         self.cpu.forget();
+        self.counters.close();
     }
 
     /// Begins the readings of an exit that was reached at `now`.
@@ -75,53 +73,72 @@ impl Sources {
     /// What a source says at the exit, the same however often it is asked. Where it says nothing it is an error, with
     /// `ASKS` never [`Silent::Unasked`].
     #[inline(always)]
-    pub fn at_exit<const ASKS: bool>(&mut self, number: usize) -> Result<u64, Silent> {
+    pub fn at_exit<const ASKS: bool>(&mut self, number: usize) -> Result<&Said, Silent> {
         let number = number % source::ALL;
         let bit = 1 << number;
-        if number == source::CLOCK {
-            return Ok(self.now);
-        }
         if self.asked & bit == 0 {
             let said = match ASKS {
                 true => self.ask(number),
-                false => Some(self.known_at(number, self.now).ok_or(Silent::Unasked)?),
+                false => self.known_at(number, self.now),
             };
-            self.asked |= bit;
-            if let Some(said) = said {
-                self.known |= bit;
-                self.at[number] = said;
+            match said {
+                Ok(said) => {
+                    self.known |= bit;
+                    self.at[number] = said;
+                }
+                Err(Silent::Unasked) if !ASKS => return Err(Silent::Unasked),
+                Err(_) => {}
             }
+            self.asked |= bit;
         }
         match self.known & bit {
             0 => Err(Silent::Unknown),
-            _ => Ok(self.at[number]),
+            _ => Ok(&self.at[number]),
         }
     }
 
     /// What a source has said at the exit, if it has been asked.
     #[inline(always)]
-    pub fn has_said(&self, number: usize) -> Option<u64> {
+    pub fn has_said(&self, number: usize) -> Option<&Said> {
         let number = number % source::ALL;
-        (self.known & 1 << number != 0).then(|| self.at[number])
+        (self.known & 1 << number != 0).then(|| &self.at[number])
     }
 
     /// What a source says at `now`, which has just passed, where that is known without asking the kernel.
     #[inline(always)]
-    fn known_at(&mut self, number: usize, now: u64) -> Option<u64> {
-        match number {
+    fn known_at(&mut self, number: usize, now: u64) -> Result<Said, Silent> {
+        let said = match number {
             source::CLOCK => Some(now),
             source::CPU => self.cpu.known(&self.page, now),
             source::RUN_DELAY => self.run_delay.known(&self.page),
             source::BLOCK_IO => self.block_io.known(&self.page),
             source::CONTEXT_SWITCHES => self.context_switches.known(&self.page),
+            source::COUNTER.. => return self.counters.now(number - source::COUNTER, &self.page),
             _ => None,
+        };
+        said.map(Said::number).ok_or(Silent::Unasked)
+    }
+
+    fn ask(&mut self, number: usize) -> Result<Said, Silent> {
+        match number {
+            source::CLOCK => Ok(Said::number(self.now)),
+            source::CPU => {
+                let said = self.cpu.at(&mut self.page, self.now);
+                said.map(Said::number).ok_or(Silent::Unknown)
+            }
+            other => {
+                self.open(1 << other);
+                self.read(other)
+            }
         }
     }
 
-    fn ask(&mut self, number: usize) -> Option<u64> {
-        match number {
-            source::CPU => self.cpu.at(&mut self.page, self.now),
-            other => self.read(other),
+    /// Has those of these sources ready that are counters.
+    fn open(&mut self, wanted: u32) {
+        for number in source::COUNTER..source::ALL {
+            if wanted & 1 << number != 0 {
+                self.counters.open(number - source::COUNTER, &mut self.page);
+            }
         }
     }
 
@@ -131,31 +148,37 @@ impl Sources {
     pub fn at_entry<const ASKS: bool>(
         &mut self,
         wanted: u32,
-        mut keep: impl FnMut(usize, u64),
+        mut keep: impl FnMut(usize, Said),
     ) -> Option<u64> {
         if ASKS {
             return Some(self.ask_at_entry(wanted, keep));
         }
         let now = clock::now();
         for number in source::CPU..source::ALL {
-            if wanted & 1 << number != 0 {
-                keep(number, self.known_at(number, now)?);
+            if wanted & 1 << number == 0 {
+                continue;
+            }
+            match self.known_at(number, now) {
+                Ok(said) => keep(number, said),
+                Err(Silent::Unasked) => return None,
+                Err(Silent::Unknown) => {}
             }
         }
         Some(now)
     }
 
-    fn ask_at_entry(&mut self, wanted: u32, mut keep: impl FnMut(usize, u64)) -> u64 {
+    fn ask_at_entry(&mut self, wanted: u32, mut keep: impl FnMut(usize, Said)) -> u64 {
         /// Threads are not switched out each time that they read something.
         const TRIES: usize = 4;
         const CLOCKS: u32 = 1 << source::CLOCK | 1 << source::CPU;
         let mut tries = 0;
+        self.open(wanted);
         loop {
             tries += 1;
             let before = self.page.lock();
             for number in source::CPU + 1..source::ALL {
                 if wanted & 1 << number != 0
-                    && let Some(said) = self.read(number)
+                    && let Ok(said) = self.read(number)
                 {
                     keep(number, said);
                 }
@@ -165,7 +188,7 @@ impl Sources {
                 _ => {
                     let (now, cpu) = self.cpu.now(&mut self.page);
                     if let Some(cpu) = cpu {
-                        keep(source::CPU, cpu);
+                        keep(source::CPU, Said::number(cpu));
                     }
                     now
                 }
@@ -179,10 +202,11 @@ impl Sources {
     }
 
     /// What a source says now.
-    fn read(&mut self, number: usize) -> Option<u64> {
+    fn read(&mut self, number: usize) -> Result<Said, Silent> {
         let answer = &mut self.answer;
         let page = &mut self.page;
-        match number {
+        let said = match number {
+            source::COUNTER.. => return self.counters.now(number - source::COUNTER, page),
             source::RUN_DELAY => self.run_delay.read(page, || run_delay::read(answer)),
             source::BLOCK_IO => self.block_io.read(page, || block_io::read(answer)),
             source::PAGE_FAULTS => usage::page_faults(answer),
@@ -191,6 +215,7 @@ impl Sources {
                 self.context_switches.read(page, read)
             }
             _ => None,
-        }
+        };
+        said.map(Said::number).ok_or(Silent::Unknown)
     }
 }

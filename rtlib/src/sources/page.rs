@@ -7,39 +7,26 @@
 
 use core::ptr;
 
-use crate::os::{memory, sys};
+use abi::counter::{Event, words};
 
-/// The first words of a `struct perf_event_mmap_page` (include/uapi/linux/perf_event.h).
-#[repr(C)]
-struct Shared {
-    version: u32,
-    compat_version: u32,
-    /// Odd while the kernel writes, and another number after that.
-    lock: u32,
-}
+use super::mmap_page::MmapPage;
+use crate::arch::clock;
+use crate::os::{memory, sys};
 
 /// A thread's page.
 #[repr(C)]
 pub struct Page {
-    at: *const Shared,
+    at: *const MmapPage,
     /// 1 where there is none to be had.
     is_refused: u32,
     _padding: u32,
 }
 
-/// `struct perf_event_attr` in its first size: type, size, config, and below them flags: an event of the thread's own, in user
-/// mode alone, which needs no rights.
-static DUMMY: [u64; 8] = {
-    const SOFTWARE: u64 = 1;
-    const SIZE: u64 = 64;
+/// In user mode alone, which needs no rights.
+static DUMMY: Event = {
+    const SOFTWARE: u32 = 1;
     const COUNT_DUMMY: u64 = 9;
-    const EXCLUDE_KERNEL: u64 = 1 << 5;
-    const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
-    let mut words = [0; 8];
-    words[0] = SOFTWARE | SIZE << 32;
-    words[1] = COUNT_DUMMY;
-    words[5] = EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
-    words
+    Event::new(words(SOFTWARE, [COUNT_DUMMY, 0, 0]))
 };
 
 impl Page {
@@ -50,7 +37,7 @@ impl Page {
         }
         let page = sys::own_event(&DUMMY).and_then(|event| memory::map_page_of(&event));
         match page {
-            Some(page) => self.at = page as *const Shared,
+            Some(page) => self.at = page as *const MmapPage,
             None => self.is_refused = 1,
         }
     }
@@ -74,11 +61,19 @@ impl Page {
     /// Its sequence number; `None` where there is no page.
     #[inline(always)]
     pub fn lock(&self) -> Option<u32> {
-        if self.at.is_null() {
-            return None;
-        }
+        Some(self.mapped()?.lock())
+    }
+
+    /// ns that the thread has run with it, where that is known without a system call.
+    #[inline(always)]
+    pub fn time(&self) -> Option<u64> {
+        self.mapped()?.time(clock::now)
+    }
+
+    #[inline(always)]
+    fn mapped(&self) -> Option<&MmapPage> {
         // SAFETY: the page stays mapped as long as the address is here.
-        Some(unsafe { (&raw const (*self.at).lock).read_volatile() })
+        unsafe { self.at.as_ref() }
     }
 }
 

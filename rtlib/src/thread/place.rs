@@ -2,7 +2,7 @@
 
 use core::mem::size_of;
 
-use crate::calls::cost::Meter;
+use crate::calls::meter::Meter;
 use crate::calls::{self, Calls};
 use crate::ledger::{self, Ledger, areas};
 use crate::os::memory;

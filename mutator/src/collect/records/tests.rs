@@ -1,5 +1,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 
+use abi::schema::{Derived, source};
 use abi::segment::{Column, INLINE_BUCKETS};
 
 use super::*;
@@ -7,8 +8,8 @@ use crate::metric::Metric;
 use crate::process::{Pid, Process};
 use crate::segment::{MetricDoc, Shape};
 
-/// Timers that each call has.
-const TIMERS: [Metric; 2] = [Metric::Wall, Metric::Cycles];
+/// Timers, which each call is made to have.
+const TIMERS: [Metric; 2] = [Metric::Wall, Metric::Cpu];
 
 /// A segment with one record of `timers` timers, which have counted `closed` calls.
 fn segment(start_time: u64, timers: usize, closed: u64) -> (Segment, Document) {
@@ -25,6 +26,9 @@ fn segment(start_time: u64, timers: usize, closed: u64) -> (Segment, Document) {
         ..Document::default()
     };
     let schema = document.measure(&TIMERS[..timers], None, 1).expect("room");
+    for column in &mut document.schemas[usize::from(schema)].columns {
+        column.derived = Derived::Growth(source::CLOCK as u8).encode();
+    }
     let (segment, _) = Segment::create(&process, &shape).expect("created");
     segment.remove_name();
     segment.header().records_used.store(1, Relaxed);

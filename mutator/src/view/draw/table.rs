@@ -18,6 +18,7 @@ enum Column {
     Mean,
     P50,
     P99,
+    Ipc,
     Share,
 }
 
@@ -36,6 +37,7 @@ impl Column {
             Self::Mean => "MEAN",
             Self::P50 => "P50",
             Self::P99 => "P99",
+            Self::Ipc => "IPC",
             Self::Share => "SHARE",
         }
     }
@@ -53,7 +55,7 @@ impl Column {
 }
 
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect) {
-    let columns = columns(state.is_timed(), head.width.max(body.width).into());
+    let columns = columns(state, head.width.max(body.width).into());
     let mut titles: Vec<Span<'_>> = columns
         .iter()
         .map(|column| {
@@ -95,7 +97,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
 }
 
 /// The columns there is room for; the least needed are given up first.
-fn columns(timed: bool, width: usize) -> Vec<Column> {
+fn columns(state: &State, width: usize) -> Vec<Column> {
     let mut columns = vec![
         Column::Calls,
         Column::Rate,
@@ -103,15 +105,20 @@ fn columns(timed: bool, width: usize) -> Vec<Column> {
         Column::Mean,
         Column::P50,
         Column::P99,
+        Column::Ipc,
         Column::Share,
     ];
-    if !timed {
+    if !state.is_timed() {
         columns.retain(|c| matches!(c, Column::Calls | Column::Rate | Column::Share));
+    }
+    if !state.has_per_cycle() {
+        columns.retain(|c| *c != Column::Ipc);
     }
     for (least, names) in [
         (Column::P50, NAMES_BESIDE_ALL),
         (Column::P99, NAMES_BESIDE_ALL),
         (Column::Rate, NAMES),
+        (Column::Ipc, NAMES),
         (Column::Mean, NAMES),
         (Column::Share, NAMES),
         (Column::Calls, NAMES),
@@ -188,6 +195,10 @@ fn cell(state: &State, id: NodeId, column: Column) -> String {
         },
         Column::P50 => quantile(500),
         Column::P99 => quantile(990),
+        Column::Ipc => {
+            let ratio = node.now.per_cycle.ratio();
+            ratio.map_or_else(|| "-".to_owned(), human::ratio)
+        }
         Column::Share => share(state, id),
     }
 }

@@ -39,6 +39,32 @@ fn losses_and_notes_and_a_held_display() {
     golden("losses", &screen(&mut state, 100, 18));
 }
 
+/// Instructions per cycle stand beside either of the two.
+#[test]
+fn instructions_per_cycle() {
+    let mut profile = two_timers();
+    profile.metrics.push(Metric {
+        name: "instructions".to_owned(),
+        unit: "events".to_owned(),
+        since_ns: None,
+    });
+    for path in &mut profile.paths {
+        let timers = &mut path.metrics.timers;
+        let cycles = timers.get("cycles").unwrap().clone();
+        let each = 1 + path.function as i128;
+        let instructions = TimerStats {
+            sum: cycles.sum * each * 5 / 4,
+            ..cycles
+        };
+        timers.insert("instructions", instructions);
+    }
+    let mut state = showing(profile);
+    let wall = screen(&mut state, 120, 8);
+    assert!(!wall.contains("IPC"), "{wall}");
+    press(&mut state, &[Key::Char('m')]);
+    golden("per-cycle", &screen(&mut state, 120, 14));
+}
+
 /// The sample of two threads, with a signed value as its second metric.
 fn values_of_threads() -> Profile {
     let mut profile = sample();

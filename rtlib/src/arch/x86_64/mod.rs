@@ -2,6 +2,7 @@
 
 pub mod call;
 pub mod clock;
+pub mod counter;
 pub mod fence;
 #[cfg(ipath_image)]
 mod freestanding;

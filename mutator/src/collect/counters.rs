@@ -1,0 +1,61 @@
+//! How it went with counters of the processor.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use abi::counter::Counted;
+
+use crate::report::human;
+use crate::segment::{Document, Segment};
+
+/// What is to be known of those that did not count all the time, or not in all threads.
+pub(super) fn notes(segment: &Segment, document: &Document) -> Vec<String> {
+    let counted = segment.header().counted.iter();
+    let counters = document.counters.iter().zip(counted);
+    counters
+        .flat_map(|(counter, counted)| of(&counter.name, counted))
+        .collect()
+}
+
+fn of(name: &str, counted: &Counted) -> impl Iterator<Item = String> {
+    let [enabled, running, refused] =
+        [&counted.enabled, &counted.running, &counted.refused].map(|n| n.load(Relaxed));
+    // Nobody sees less of a difference.
+    let is_scaled = u128::from(running) * 1000 < u128::from(enabled) * 999;
+    let share = human::share(running.into(), enabled.into());
+    let scaled = is_scaled.then(|| {
+        format!(
+            "{name} was counted {share} of the time, and is scaled to all of it: the processor has too few counters \
+             for all that is wanted"
+        )
+    });
+    let threads = human::count(refused, "thread");
+    let refused = (refused > 0).then(|| {
+        format!("{name} could not be counted on {threads}, whose calls have no value of it")
+    });
+    scaled.into_iter().chain(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_counted_is_said() {
+        let notes = |enabled: u64, running: u64, refused: u64| {
+            let counted = Counted {
+                enabled: enabled.into(),
+                running: running.into(),
+                refused: refused.into(),
+            };
+            of("instructions", &counted).collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(notes(0, 0, 0), "");
+        assert_eq!(notes(1 << 40, 1 << 40, 0), "");
+        let text = notes(1000, 480, 1);
+        assert!(text.starts_with("instructions was counted 48.0 % of the time, and is scaled"));
+        let refused =
+            "; instructions could not be counted on 1 thread, whose calls have no value of it";
+        assert!(text.ends_with(refused), "{text}");
+        assert!(notes(u64::MAX, 0, u64::MAX).contains(" 0.0 % of the time"));
+    }
+}

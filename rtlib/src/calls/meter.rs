@@ -1,0 +1,138 @@
+//! What a thread measures its calls with.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::activation::{Activation, More};
+use super::overhead::{self, Estimate};
+use crate::ledger::record::Amounts;
+use crate::os::memory;
+use crate::sources::Sources;
+
+/// What a thread measures its calls with.
+#[repr(C)]
+pub struct Meter {
+    /// What is read.
+    pub sources: Sources,
+    /// What measuring has taken on the thread.
+    pub overhead: *const AtomicU64,
+    /// Since when what passes is what measuring takes; 0 where that is not being found out.
+    pub since: u64,
+    /// What entries and exits take that are not hand-written.
+    pub entries: Estimate,
+    /// See `entries`.
+    pub exits: Estimate,
+    /// What the columns of a record get of the call that is being seen to.
+    pub amounts: Amounts,
+    /// Where the values of that call are, at its exit; with the slot 0 where there is none.
+    pub(super) values: Values,
+    /// Room for what activations need of other sources than the clock, how much is left of it.
+    room: *mut More,
+    rooms: u64,
+}
+
+/// Where values of a call are.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Values {
+    /// The address of its return address.
+    pub slot: u64,
+    /// Where the vector registers are, as [`value::read`] is told it.
+    pub vectors: u64,
+}
+
+/// Bytes of room that are mapped at a time.
+const CHUNK: u64 = 1 << 14;
+
+impl Meter {
+    /// Begins to measure what ends at an exit that was reached at `now`; its return value is where `slot` and `vectors` say,
+    /// with the slot 0 where there is none.
+    #[inline(always)]
+    pub fn begin(&mut self, now: u64, slot: u64, vectors: u64) {
+        self.sources.begin(now);
+        self.values.slot = slot;
+        if slot != 0 {
+            self.values.vectors = vectors;
+        }
+    }
+
+    /// Adds to what measuring has taken.
+    #[inline(always)]
+    pub fn pass(&self, ticks: u64) {
+        // SAFETY: it leads to the thread's entry in the segment.
+        let overhead = unsafe { &*self.overhead };
+        let passed = overhead.load(Ordering::Relaxed).wrapping_add(ticks);
+        overhead.store(passed, Ordering::Relaxed);
+    }
+
+    /// Adds what has passed since that was last done, until `now`.
+    #[inline(always)]
+    pub fn pass_until(&mut self, now: u64) -> u64 {
+        let ticks = now.wrapping_sub(self.since);
+        self.pass(ticks);
+        self.since = now;
+        ticks
+    }
+
+    /// What of that times are to be without.
+    #[inline(always)]
+    pub(super) fn corrected(&self) -> u64 {
+        // SAFETY: as above.
+        overhead::corrected(unsafe { &*self.overhead })
+    }
+
+    /// By how much clocks stay behind when a call begins.
+    #[inline(always)]
+    pub(super) fn corrected_at_entry(&self) -> u64 {
+        // SAFETY: as above.
+        overhead::corrected_at_entry(unsafe { &*self.overhead })
+    }
+
+    /// Ticks that a call has taken which ends now.
+    ///
+    /// # Safety
+    /// The activation is valid.
+    #[inline(always)]
+    pub(super) unsafe fn ticks(&self, top: *mut Activation) -> u64 {
+        // SAFETY: the caller's promise.
+        let start = unsafe { (*top).start };
+        since(start, self.sources.now().wrapping_sub(self.corrected()))
+    }
+
+    /// Makes it that of another thread.
+    pub fn renew(&mut self) {
+        self.sources.renew();
+    }
+
+    /// Gives an activation room for what it needs of other sources, where there is memory.
+    pub(super) unsafe fn make_room(&mut self, activation: *mut Activation) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if (*activation).more.is_null() {
+                (*activation).more = self.room();
+            }
+        }
+    }
+
+    /// Room for one more activation; null where there is no memory.
+    fn room(&mut self) -> *mut More {
+        if self.rooms == 0 {
+            let Some(chunk) = memory::map(CHUNK) else {
+                return ptr::null_mut();
+            };
+            self.room = chunk as *mut More;
+            self.rooms = CHUNK / size_of::<More>() as u64;
+        }
+        let room = self.room;
+        // SAFETY: inside the chunk, or at its end.
+        self.room = unsafe { room.add(1) };
+        self.rooms -= 1;
+        room
+    }
+}
+
+/// From one time of a thread's own clock to another, which may be one before the clock began.
+#[inline(always)]
+pub(super) fn since(start: u64, end: u64) -> u64 {
+    (end.wrapping_sub(start) as i64).max(0) as u64
+}

@@ -1,0 +1,152 @@
+//! Counters of the processor: `rdpmc`, by the page of a perf event of the thread's own.
+//!
+//! A processor has few counters. Where more events are wanted than it has, the kernel counts each for a part of the time. So
+//! what a call has is what was counted during it, scaled to all of the time that its thread ran ([`Said::since`]).
+
+use core::ptr;
+use core::sync::atomic::Ordering::Relaxed;
+
+use abi::schema::source::COUNTERS;
+
+use super::mmap_page::{MmapPage, Reading};
+use super::page::Page;
+use super::said::{Said, Silent};
+use crate::arch::{clock, counter};
+use crate::os::{memory, parameters, shared, sys};
+
+/// A thread's counters.
+#[repr(C)]
+pub struct Counters {
+    of: [Counter; COUNTERS],
+}
+
+/// A counter of a thread.
+#[repr(C)]
+struct Counter {
+    /// The page of its event, which stays open as long as that is mapped; null where there is none.
+    page: *const MmapPage,
+    /// ns by which its time is ahead of that of the thread's other page.
+    ahead: u64,
+    /// What has been told of its times.
+    enabled: u64,
+    running: u64,
+    /// The page's number by then.
+    lock: u32,
+    /// 1 where it is not to be had.
+    is_refused: u32,
+}
+
+impl Counters {
+    /// What a counter says now, without a system call.
+    #[inline(always)]
+    pub fn now(&mut self, number: usize, thread: &Page) -> Result<Said, Silent> {
+        let counter = &mut self.of[number % COUNTERS];
+        if counter.page.is_null() {
+            return Err(match counter.is_refused {
+                0 => Silent::Unasked,
+                _ => Silent::Unknown,
+            });
+        }
+        // SAFETY: the page stays mapped as long as the address is here.
+        let page = unsafe { &*counter.page };
+        // SAFETY: the page says that the counter is the thread's to read.
+        let rdpmc = |index| unsafe { counter::read(index) };
+        let reading = page.read(rdpmc, clock::now).ok_or(Silent::Unknown)?;
+        if reading.lock != counter.lock {
+            counter.tell(number, &reading);
+        }
+        counter
+            .said(&reading, || thread.time())
+            .ok_or(Silent::Unknown)
+    }
+
+    /// Has a counter of the calling thread's, where that can be; once.
+    pub fn open(&mut self, number: usize, thread: &mut Page) {
+        let counter = &mut self.of[number % COUNTERS];
+        if !counter.page.is_null() || counter.is_refused != 0 {
+            return;
+        }
+        thread.open();
+        let page = sys::own_event(parameters::counter(number))
+            .and_then(|event| memory::map_page_of(&event));
+        match page {
+            Some(page) => counter.begin(page as *const MmapPage, thread),
+            None => counter.refuse(number),
+        }
+    }
+
+    /// Makes them those of another thread.
+    pub fn close(&mut self) {
+        self.of.iter_mut().for_each(Counter::close);
+    }
+}
+
+impl Counter {
+    fn begin(&mut self, page: *const MmapPage, thread: &Page) {
+        self.page = page;
+        (self.enabled, self.running, self.lock) = (0, 0, 0);
+        // SAFETY: it has just been mapped, and stays as long as the address is here.
+        let time = unsafe { (*page).time(clock::now) };
+        let ahead = time.zip(thread.time());
+        self.ahead = ahead.map_or(0, |(own, other)| own.wrapping_sub(other));
+    }
+
+    fn refuse(&mut self, number: usize) {
+        self.is_refused = 1;
+        if shared::is_mapped() {
+            shared::header().counted[number % COUNTERS]
+                .refused
+                .fetch_add(1, Relaxed);
+        }
+    }
+
+    fn close(&mut self) {
+        self.is_refused = 0;
+        if !self.page.is_null() {
+            // SAFETY: the place is this thread's, whose page it is.
+            unsafe { memory::unmap_page_of(self.page as u64) };
+            self.page = ptr::null();
+        }
+    }
+
+    /// Adds to what has been told of the counter's times what is new since.
+    #[cold]
+    #[inline(never)]
+    #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+    fn tell(&mut self, number: usize, reading: &Reading) {
+        let enabled = reading.enabled.wrapping_sub(self.enabled);
+        let running = reading.running.wrapping_sub(self.running);
+        (self.enabled, self.running) = (reading.enabled, reading.running);
+        self.lock = reading.lock;
+        if shared::is_mapped() {
+            let counted = &shared::header().counted[number % COUNTERS];
+            counted.enabled.fetch_add(enabled, Relaxed);
+            counted.running.fetch_add(running, Relaxed);
+        }
+    }
+
+    /// What a reading says; `time` is that of the thread's other page. `None` where it is not known for how long the
+    /// thread has run since the event was counted last.
+    #[inline(always)]
+    fn said(&self, reading: &Reading, time: impl Fn() -> Option<u64>) -> Option<Said> {
+        let missing = reading.enabled.wrapping_sub(reading.running);
+        if reading.is_counted {
+            return Some(Said {
+                number: reading.count,
+                running: reading.since.map_or(0, |since| reading.running + since),
+                missing,
+            });
+        }
+        let enabled = time()?.wrapping_add(self.ahead);
+        // The two pages have clocks that differ a little.
+        let since = enabled.wrapping_sub(reading.running) as i64;
+        Some(Said {
+            number: reading.count,
+            running: reading.since.map_or(0, |_| reading.running),
+            missing: (since.max(0) as u64).max(missing),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

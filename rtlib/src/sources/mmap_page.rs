@@ -1,0 +1,162 @@
+//! What the kernel tells of an event in a page that the thread has mapped: how to read its counter, and for how long it has
+//! counted (`struct perf_event_mmap_page` in include/uapi/linux/perf_event.h, which says how all of it is read).
+
+use core::mem::offset_of;
+use core::sync::atomic::{
+    AtomicU16, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed},
+    compiler_fence,
+};
+
+/// The first words of the page.
+#[repr(C)]
+pub struct MmapPage {
+    version: u32,
+    compat_version: u32,
+    /// Odd while the kernel writes, and another number after that.
+    lock: AtomicU32,
+    /// What `rdpmc` takes, plus 1; 0 while the event is not counted.
+    index: AtomicU32,
+    /// What is added to what the counter holds.
+    offset: AtomicU64,
+    /// ns, when the page was written, that the thread had run with the event.
+    time_enabled: AtomicU64,
+    /// The part of that in which it was counted.
+    time_running: AtomicU64,
+    capabilities: AtomicU64,
+    /// Bits of the counter.
+    pmc_width: AtomicU16,
+    /// The time-stamp counter to ns since the page was written: `time_offset + (tsc * time_mult >> time_shift)`.
+    time_shift: AtomicU16,
+    time_mult: AtomicU32,
+    time_offset: AtomicU64,
+    /// The same to the kernel's clock; not needed.
+    time_zero: AtomicU64,
+    size: u32,
+    reserved: u32,
+    /// Where the time-stamp counter counts as one of fewer bits: what it was, and those bits.
+    time_cycles: AtomicU64,
+    time_mask: AtomicU64,
+}
+
+/// Bits of `capabilities`.
+const CAP_USER_RDPMC: u64 = 1 << 2;
+const CAP_USER_TIME: u64 = 1 << 3;
+const CAP_USER_TIME_SHORT: u64 = 1 << 5;
+
+/// What an event has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// What has been counted.
+    pub count: u64,
+    /// The page's number.
+    pub lock: u32,
+    /// Whether it is being counted now.
+    pub is_counted: bool,
+    /// ns that the thread had run with the event when the page was written, and the part in which it was counted.
+    pub enabled: u64,
+    /// See `enabled`.
+    pub running: u64,
+    /// ns since then, where the page tells: if it has not been counted since, the thread need not have run all the time.
+    pub since: Option<u64>,
+}
+
+impl MmapPage {
+    /// Its number.
+    #[inline(always)]
+    pub fn lock(&self) -> u32 {
+        self.lock.load(Relaxed)
+    }
+
+    /// What the event has come to, by `rdpmc` and the time-stamp counter; `None` where the counter is not the thread's
+    /// to read, or the page changes all the time.
+    #[inline(always)]
+    pub fn read(&self, rdpmc: impl Fn(u32) -> u64, tsc: impl Fn() -> u64) -> Option<Reading> {
+        self.consistently(|capabilities| {
+            if capabilities & CAP_USER_RDPMC == 0 {
+                return None;
+            }
+            let index = self.index.load(Relaxed);
+            let mut count = self.offset.load(Relaxed);
+            if let Some(number) = index.checked_sub(1) {
+                let width = u32::from(self.pmc_width.load(Relaxed));
+                let unused = u64::BITS.checked_sub(width).filter(|_| width != 0)?;
+                let held = (rdpmc(number) << unused) as i64 >> unused;
+                count = count.wrapping_add(held as u64);
+            }
+            Some(Reading {
+                count,
+                lock: 0,
+                is_counted: index != 0,
+                enabled: self.time_enabled.load(Relaxed),
+                running: self.time_running.load(Relaxed),
+                since: self.since(capabilities, &tsc),
+            })
+        })
+    }
+
+    /// ns that the thread has run with an event of the kernel's own, which is always counted.
+    #[inline(always)]
+    pub fn time(&self, tsc: impl Fn() -> u64) -> Option<u64> {
+        let reading = self.consistently(|capabilities| {
+            Some(Reading {
+                count: 0,
+                lock: 0,
+                is_counted: true,
+                enabled: self.time_enabled.load(Relaxed),
+                running: 0,
+                since: self.since(capabilities, &tsc),
+            })
+        })?;
+        Some(reading.enabled.wrapping_add(reading.since?))
+    }
+
+    /// What `read` finds while the page does not change.
+    #[inline(always)]
+    fn consistently(&self, read: impl Fn(u64) -> Option<Reading>) -> Option<Reading> {
+        /// The thread is not switched out each time that it has just read.
+        const TRIES: usize = 8;
+        for _ in 0..TRIES {
+            let lock = self.lock.load(Acquire);
+            compiler_fence(Acquire);
+            let found = read(self.capabilities.load(Relaxed));
+            compiler_fence(Acquire);
+            if lock & 1 == 0 && self.lock.load(Relaxed) == lock {
+                return found.map(|found| Reading { lock, ..found });
+            }
+        }
+        None
+    }
+
+    /// ns since the page was written.
+    #[inline(always)]
+    fn since(&self, capabilities: u64, tsc: impl Fn() -> u64) -> Option<u64> {
+        if capabilities & CAP_USER_TIME == 0 {
+            return None;
+        }
+        let mut now = tsc();
+        if capabilities & CAP_USER_TIME_SHORT != 0 {
+            let then = self.time_cycles.load(Relaxed);
+            now = then.wrapping_add(now.wrapping_sub(then) & self.time_mask.load(Relaxed));
+        }
+        let mult = u64::from(self.time_mult.load(Relaxed));
+        let shift = u32::from(self.time_shift.load(Relaxed)).min(u64::BITS - 1);
+        let (whole, rest) = (now >> shift, now & ((1 << shift) - 1));
+        let ns = whole
+            .wrapping_mul(mult)
+            .wrapping_add(rest.wrapping_mul(mult) >> shift);
+        let since = self.time_offset.load(Relaxed).wrapping_add(ns);
+        // The time-stamp counter of this processor may be a little behind the one that wrote the page.
+        Some((since as i64).max(0) as u64)
+    }
+}
+
+const _: () = {
+    assert!(offset_of!(MmapPage, offset) == 16);
+    assert!(offset_of!(MmapPage, capabilities) == 40);
+    assert!(offset_of!(MmapPage, time_offset) == 56);
+    assert!(offset_of!(MmapPage, time_mask) == 88);
+};
+
+#[cfg(test)]
+mod tests;
