@@ -8,6 +8,7 @@
 
 pub mod cause;
 pub mod image;
+pub mod point;
 pub mod probe;
 pub mod rule;
 pub mod schema;
@@ -17,7 +18,7 @@ pub mod value;
 /// Version of every layout in this crate, of the session document, and of what trampolines and stubs agree on: a
 /// session of another version is refused. One of another build with the same version is not: where its runtime has
 /// what, its document tells.
-pub const ABI_VERSION: u32 = 12;
+pub const ABI_VERSION: u32 = 13;
 
 /// Page size of the only platform there is, in bytes.
 pub const PAGE: u64 = 4096;
