@@ -85,10 +85,7 @@ fn passes(profile: &Profile, marks: &BTreeMap<u64, &str>) -> BTreeMap<String, u6
     let mut found = BTreeMap::new();
     for path in &profile.paths {
         let function = &profile.functions[path.function];
-        let Some(point) = marks
-            .get(&function.address)
-            .filter(|_| function.exits.is_empty())
-        else {
+        let Some(point) = marks.get(&function.address).filter(|_| function.point) else {
             continue;
         };
         let caller = path.stack.first().map(|&at| &profile.frames[at]);
