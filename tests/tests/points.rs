@@ -1,16 +1,14 @@
 //! Instructions that are counted by path: against the program's own counts, and against gdb's breakpoints and stacks.
 
 use ipath_tests::command::{Finished, Run};
-use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::program_with;
 use ipath_tests::exact::assert_output_kept;
-use ipath_tests::oracle;
 use ipath_tests::place::Scratch;
+use ipath_tests::pointed::{at, check_with_gdb, instructions, place, run_with};
 use ipath_tests::profile::{Profile, count};
 use ipath_tests::program::Program;
 use ipath_tests::session::{Session, counts_of, listed};
 use ipath_tests::snapshot::ProcessState;
-use ipath_tests::symbols::Site;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
@@ -59,25 +57,9 @@ fn marks(program: &Path) -> BTreeMap<u64, &'static str> {
         .collect()
 }
 
-fn file_name(program: &Path) -> String {
-    program
-        .file_name()
-        .expect("a name")
-        .to_string_lossy()
-        .into_owned()
-}
-
-/// A place in the program as the command line takes it.
-fn place(program: &Path, address: u64) -> String {
-    format!("{}!{address:#x}", file_name(program))
-}
-
 /// `--at` for each of the marks.
-fn at(program: &Path, marks: &BTreeMap<u64, &str>) -> Vec<String> {
-    let places = marks.keys().map(|&address| place(program, address));
-    places
-        .flat_map(|place| ["--at".to_owned(), place])
-        .collect()
+fn at_marks(program: &Path, marks: &BTreeMap<u64, &str>) -> Vec<String> {
+    at(program, marks.keys().copied())
 }
 
 /// The passes by point and the function that has called the point's, as far as there were any.
@@ -97,29 +79,6 @@ fn passes(profile: &Profile, marks: &BTreeMap<u64, &str>) -> BTreeMap<String, u6
     found
 }
 
-fn run_with(program: &Program, arguments: &[String]) -> (Finished, Profile) {
-    let scratch = Scratch::new("points");
-    let file = scratch.file("p.json");
-    let mut all = vec!["run".to_owned()];
-    all.extend_from_slice(arguments);
-    let profile = file.display().to_string();
-    all.extend(
-        [
-            "--yes",
-            "--no-tui",
-            "--interval",
-            "10m",
-            "-o",
-            &profile,
-            "--",
-        ]
-        .map(str::to_owned),
-    );
-    let finished = program.under_ipath_as(all);
-    let profile = Profile::read(&file);
-    (finished, profile)
-}
-
 /// Checks that points alone, and points with their functions, have what the program has counted.
 fn check_build(flags: &[&str]) {
     let path = program_with("points.c", flags);
@@ -130,7 +89,7 @@ fn check_build(flags: &[&str]) {
     );
     let program = Program::new(&path, ["3", "400"]);
     let plain = program.plain();
-    let at = at(&path, &marks);
+    let at = at_marks(&path, &marks);
     let functions = ["branches", "recurse", "dynamic", "large", "leaf"];
     let with_functions: Vec<String> = functions
         .iter()
@@ -190,82 +149,23 @@ fn passes_are_what_the_program_counts_at_a_fixed_address() {
     check_build(BUILDS[5]);
 }
 
-/// The addresses of a function's instructions, as objdump decodes them.
-fn instructions(program: &Path, function: &str) -> Vec<u64> {
-    let mut objdump = Command::new("objdump");
-    let dump = objdump
-        .arg("-d")
-        .arg(format!("--disassemble={function}"))
-        .arg(program);
-    let text = dump.output().expect("objdump").stdout;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let body = text
-        .split(&format!("<{function}>:"))
-        .nth(1)
-        .expect("the function");
-    let lines = body
-        .lines()
-        .skip(1)
-        .take_while(|line| line.starts_with(' '));
-    let address = |line: &str| {
-        let (address, rest) = line.trim().split_once(":\t")?;
-        // Bytes that have no room on the line before have no instruction.
-        rest.contains('\t')
-            .then_some(u64::from_str_radix(address, 16).ok()?)
-    };
-    lines.filter_map(address).collect()
-}
-
-/// All instructions of these functions at once: gdb stops at each, and walks the stack by itself.
-fn check_with_gdb(flags: &[&str], functions: &[&str]) {
-    let path = program_with("points.c", flags);
-    let program = Program::new(&path, ["2", "6"]);
-    let plain = program.plain();
+/// All instructions of these functions.
+fn check_functions(flags: &[&str], functions: &[&str]) {
+    let program = Program::new(&program_with("points.c", flags), ["2", "6"]);
     for function in functions {
-        let addresses = instructions(&path, function);
-        assert!(addresses.len() > 4, "{function}: {addresses:x?}");
-        let at = addresses
-            .iter()
-            .flat_map(|&a| ["--at".to_owned(), place(&path, a)]);
-        let (ours, profile) = run_with(&program, &at.collect::<Vec<_>>());
-        assert_output_kept(&plain, &ours);
-        let refused: Vec<u64> = profile
-            .refused
-            .iter()
-            .filter_map(|r| r["address"].as_u64())
-            .collect();
-        println!(
-            "{function} {flags:?}: {} of {} refused: {}",
-            refused.len(),
-            addresses.len(),
-            ours.stderr
-        );
-        assert!(refused.len() * 4 <= addresses.len(), "{}", ours.report());
-        let had = addresses.iter().filter(|a| !refused.contains(a));
-        let module = file_name(&path);
-        let sites: Vec<Site> = had
-            .map(|&address| Site {
-                module: module.clone(),
-                address,
-            })
-            .collect();
-        let found = oracle::run(&program, &sites);
-        found.assert_like(&plain);
-        assert_equal(&profile, &found);
+        check_with_gdb(&program, function);
     }
 }
 
 #[test]
 fn each_instruction_is_on_the_paths_that_gdb_finds() {
-    check_with_gdb(
-        &[],
-        &["branches", "recurse", "dynamic", "large", "leaf", "first"],
-    );
+    let functions = ["branches", "recurse", "dynamic", "large", "leaf", "first"];
+    check_functions(&[], &functions);
 }
 
 #[test]
 fn each_instruction_is_on_the_paths_that_gdb_finds_with_frame_pointers() {
-    check_with_gdb(
+    check_functions(
         &["-fno-omit-frame-pointer"],
         &["recurse", "dynamic", "second"],
     );
@@ -273,7 +173,7 @@ fn each_instruction_is_on_the_paths_that_gdb_finds_with_frame_pointers() {
 
 #[test]
 fn each_instruction_is_on_the_paths_that_gdb_finds_unoptimized() {
-    check_with_gdb(&["-O0"], &["branches", "dynamic"]);
+    check_functions(&["-O0"], &["branches", "dynamic"]);
 }
 
 /// A function that is measured with points at its entry, its return, and amid it.
@@ -326,7 +226,7 @@ fn change(command: &str, target: &Target, arguments: &[String]) -> Finished {
 fn points_come_and_go_by_themselves() {
     let path = program_with("points.c", &[]);
     let marks = marks(&path);
-    let all = at(&path, &marks);
+    let all = at_marks(&path, &marks);
     let mut target = waiting(&path, "2000");
     let (head, rest) = all.split_at(2);
     change("attach", &target, head).expect(0);
@@ -342,9 +242,9 @@ fn points_come_and_go_by_themselves() {
         marks.collect::<BTreeMap<u64, &str>>()
     };
     let gone = named(&["zone", "deep"]);
-    change("remove", &target, &at(&path, &gone)).expect(0);
-    change("remove", &target, &at(&path, &named(&["frame"]))).expect(0);
-    change("add", &target, &at(&path, &named(&["frame"]))).expect(0);
+    change("remove", &target, &at_marks(&path, &gone)).expect(0);
+    change("remove", &target, &at_marks(&path, &named(&["frame"]))).expect(0);
+    change("add", &target, &at_marks(&path, &named(&["frame"]))).expect(0);
     target.signal(Signal::SIGUSR1);
     let session = Session::of(target.pid());
     target.until(PATIENCE, "its end", |t| t.stdout().contains("ok"));
@@ -360,7 +260,7 @@ fn points_come_and_go_by_themselves() {
 fn points_come_and_go_under_way() {
     let path = program_with("points.c", &[]);
     let marks = marks(&path);
-    let all = at(&path, &marks);
+    let all = at_marks(&path, &marks);
     let mut target = waiting(&path, "4000000000");
     let clean = ProcessState::of(target.pid());
     change("attach", &target, &all).expect(0);

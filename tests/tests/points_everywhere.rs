@@ -4,11 +4,12 @@
 use ipath_tests::compile::program_with;
 use ipath_tests::exact::assert_output_kept;
 use ipath_tests::oracle;
-use ipath_tests::place::Scratch;
+use ipath_tests::pointed::{at, check_with_gdb, disassembled, instructions, run_with, site};
 use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::program::Program;
+use ipath_tests::session::own_counts;
 use ipath_tests::symbols::Site;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
@@ -30,51 +31,13 @@ fn functions(program: &Path) -> Vec<Range<u64>> {
     text.lines().filter_map(range).collect()
 }
 
-/// The addresses of all instructions in functions, as objdump decodes them. What is repeated is none: gdb counts each time.
-fn instructions(program: &Path) -> Vec<u64> {
+/// The addresses of all instructions in functions. What is repeated is none: gdb counts each time.
+fn all_instructions(program: &Path) -> Vec<u64> {
     let functions = functions(program);
-    let mut objdump = Command::new("objdump");
-    let dump = objdump.args(["-d", "-j", ".text"]).arg(program);
-    let text = dump.output().expect("objdump").stdout;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let address = |line: &str| {
-        let (address, rest) = line.trim().split_once(":\t")?;
-        let is_one = rest.contains('\t') && !rest.contains("\trep");
-        is_one.then_some(u64::from_str_radix(address, 16).ok()?)
-    };
-    let all = text.lines().filter_map(address);
-    all.filter(|at| functions.iter().any(|range| range.contains(at)))
-        .collect()
-}
-
-/// Runs a program with points at these of its instructions; its profile, and those that were refused.
-fn pointed(program: &Program, addresses: &[u64], more: &[&str]) -> (Profile, BTreeSet<u64>) {
-    let scratch = Scratch::new("everywhere");
-    let file = scratch.file("p.json");
-    let name = program.path.file_name().expect("a name").to_string_lossy();
-    let at = addresses.iter().map(|a| format!("--at={name}!{a:#x}"));
-    let mut arguments: Vec<String> = ["run".to_owned()].into_iter().chain(at).collect();
-    arguments.extend(more.iter().map(|&more| more.to_owned()));
-    let profile = file.display().to_string();
-    arguments.extend(
-        [
-            "--yes",
-            "--no-tui",
-            "--interval",
-            "10m",
-            "-o",
-            &profile,
-            "--",
-        ]
-        .map(str::to_owned),
-    );
-    let plain = program.plain();
-    let ours = program.under_ipath_as(arguments);
-    assert_output_kept(&plain, &ours);
-    let profile = Profile::read(&file);
-    let refused = profile.refused.iter().filter_map(|r| r["address"].as_u64());
-    let refused = refused.collect();
-    (profile, refused)
+    let is_inside = |at: u64| functions.iter().any(|range| range.contains(&at));
+    let all = disassembled(program, "-j.text").into_iter();
+    let all = all.filter(|(at, text)| is_inside(*at) && !text.starts_with("rep"));
+    all.map(|(at, _)| at).collect()
 }
 
 /// Points that gdb sets breakpoints on, and passes of each at most: it takes some 50 us for each.
@@ -94,10 +57,7 @@ fn count_with_gdb(program: &Program, profile: &Profile, addresses: &[u64]) {
     let sites: Vec<Site> = few
         .iter()
         .step_by(step)
-        .map(|&address| Site {
-            module: name.clone().into_owned(),
-            address,
-        })
+        .map(|&address| site(&program.path, address))
         .collect();
     let found = oracle::counts(program, &sites);
     let mut theirs: BTreeMap<u64, u64> = sites.iter().map(|site| (site.address, 0)).collect();
@@ -114,11 +74,17 @@ fn count_with_gdb(program: &Program, profile: &Profile, addresses: &[u64]) {
 fn check(source: &str, most: usize) {
     let path = program_with(source, &[]);
     let program = Program::new(&path, [""; 0]);
-    let all = instructions(&path);
+    let all = all_instructions(&path);
+    let plain = program.plain();
     let name = path.file_name().expect("a name").to_string_lossy();
     let functions = format!("{name}!*");
     for more in [&[][..], &["--allow-trap"], &["-f", &functions]] {
-        let (profile, refused) = pointed(&program, &all, more);
+        let mut arguments = at(&path, all.iter().copied());
+        arguments.extend(more.iter().map(|&more| more.to_owned()));
+        let (ours, profile) = run_with(&program, &arguments);
+        assert_output_kept(&plain, &ours);
+        let refused = profile.refused.iter().filter_map(|r| r["address"].as_u64());
+        let refused: Vec<u64> = refused.filter(|at| all.contains(at)).collect();
         println!(
             "{source} {more:?}: {} of {} refused",
             refused.len(),
@@ -186,4 +152,54 @@ fn where_frames_are_realigned() {
 #[test]
 fn where_threads_go_many_ways() {
     check("paths.cc", 5);
+}
+
+/// Walks that need all registers: those of the callers come from where the function has saved them.
+#[test]
+fn called_from_realigned_frames() {
+    let program = Program::new(&program_with("realigned.c", &["-O0"]), [""; 0]);
+    check_with_gdb(&program, "work");
+    let program = Program::new(&program_with("realigned.c", &[]), [""; 0]);
+    check_with_gdb(&program, "work");
+}
+
+#[test]
+fn in_a_static_program() {
+    let program = Program::new(&program_with("points.c", &["-static"]), ["2", "6"]);
+    check_with_gdb(&program, "recurse");
+}
+
+#[test]
+fn in_cpp_with_exceptions() {
+    let program = Program::new(&program_with("paths.cc", &[]), [""; 0]);
+    check_with_gdb(&program, "_ZN8geometry4areaEl");
+}
+
+/// Go's functions: no unwind tables, and stacks that move between two points of one call.
+#[test]
+fn in_go() {
+    let program = Program::new(&program_with("paths.go", &[]), [""; 0]);
+    let plain = program.plain().expect(0);
+    for (function, calls) in own_counts(&plain.stdout) {
+        let all = instructions(&program.path, &function);
+        let (ours, profile) = run_with(&program, &at(&program.path, all.iter().copied()));
+        assert_output_kept(&plain, &ours);
+        let counted = |at: u64| {
+            let mut functions = profile.functions.iter();
+            functions
+                .find(|f| f.address == at)
+                .map(|f| count(&f.totals))
+        };
+        // Where the stack is grown the function is entered again.
+        println!("{function}: {calls} calls, {:?} entered", counted(all[0]));
+        assert!(counted(all[0]) >= Some(calls), "{function}");
+        let known = all.iter().filter(|&&at| counted(at).is_some()).count();
+        assert!(
+            known * 2 > all.len(),
+            "{function}: {known} of {}",
+            all.len()
+        );
+        assert_eq!((profile.losses.missed, profile.losses.overflow), (0, 0));
+        profile.assert_complete("every path ends at a root of Go's");
+    }
 }
