@@ -162,8 +162,16 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Patterns {
     /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET
-    #[arg(short, long = "func", value_name = "PATTERN", required = true)]
+    #[arg(
+        short,
+        long = "func",
+        value_name = "PATTERN",
+        required_unless_present = "at"
+    )]
     pub func: Vec<String>,
+    /// Instruction whose passes are counted: FUNC+0xOFFSET, module+0xOFFSET or 0xADDR
+    #[arg(long, value_name = "PLACE")]
+    pub at: Vec<String>,
     /// Go on with more than 64 functions
     #[arg(long)]
     pub yes: bool,

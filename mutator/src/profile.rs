@@ -273,6 +273,9 @@ pub struct Function {
     /// How many inlined copies of it there are.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub inlined: u64,
+    /// True if it is an instruction whose passes are counted, at `address`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub point: bool,
     /// Activations that left by a tail call, whose callee's time is not included.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tail: u64,

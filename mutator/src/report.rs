@@ -148,18 +148,15 @@ impl<'p> Report<'p> {
     }
 
     fn title(&self, function: &Function, out: &mut impl Write) -> io::Result<()> {
-        let exits = match function.exits.as_slice() {
-            [] => "exits not patched".to_owned(),
-            exits => format!("exits {}", printable(&exits.join(", "))),
+        let entry = printable(&function.entry);
+        let how = match function.exits.as_slice() {
+            [] if function.point => format!("a point, {entry}"),
+            [] => format!("entry {entry}, exits not patched"),
+            exits => format!("entry {entry}, exits {}", printable(&exits.join(", "))),
         };
         let module = self.profile.module_name(Some(function.module));
         writeln!(out, "\n{}", printable(&function.name))?;
-        writeln!(
-            out,
-            "  at {module}+{:#x}, entry {}, {exits}",
-            function.address,
-            printable(&function.entry)
-        )?;
+        writeln!(out, "  at {module}+{:#x}, {how}", function.address)?;
         let is_measured = |name: &&String| {
             let mut functions = self.profile.functions.iter();
             functions.any(|f| f.module == function.module && f.linkage == **name)

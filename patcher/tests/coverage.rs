@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use patcher::function::{Function, FunctionKind};
 use patcher::image::Image;
-use patcher::plan::{Effects, ModuleContext, RefuseReason, plan, plan_points};
+use patcher::plan::{Allowed, Effects, ModuleContext, RefuseReason, plan, plan_points};
 
 #[derive(Default)]
 struct Coverage {
@@ -85,7 +85,7 @@ impl Coverage {
             exits: false,
         };
         let points = libraries::points(image, function);
-        let plan = plan_points(image, context, function, none, &points);
+        let plan = plan_points(image, context, function, (none, &points), Allowed::ALL);
         for point in plan.points {
             let (map, key) = match point.outcome {
                 Ok(tactic) => (&mut self.tactics, format!("point {tactic}")),

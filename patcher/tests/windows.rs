@@ -12,7 +12,7 @@ use capstone::arch::{ArchOperand, BuildsCapstone};
 use capstone::{Capstone, InsnGroupType};
 use patcher::emit::{Hooks, Patch, Place};
 use patcher::image::Image;
-use patcher::plan::{Effects, FunctionPlan, ModuleContext, Tactic, plan_points};
+use patcher::plan::{Allowed, Effects, FunctionPlan, ModuleContext, Tactic, plan_points};
 use patcher::{Avma, Bias, Svma};
 
 /// Where the module is thought to be loaded, and the trampolines 1 GiB after it.
@@ -33,7 +33,7 @@ fn plans(image: &Image<'_>) -> Vec<FunctionPlan> {
             // Every other one with points.
             let mut points = libraries::points(image, &function);
             points.retain(|_| index % 2 == 1);
-            plan_points(image, &context, &function, want, &points)
+            plan_points(image, &context, &function, (want, &points), Allowed::ALL)
         })
         .collect()
 }

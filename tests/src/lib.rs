@@ -20,6 +20,7 @@ pub mod headers;
 pub mod instrument;
 pub mod oracle;
 pub mod place;
+pub mod pointed;
 pub mod profile;
 pub mod program;
 pub mod pty;

@@ -98,6 +98,8 @@ pub struct Function {
     pub entry: Value,
     pub exits: Vec<Value>,
     #[serde(default)]
+    pub point: bool,
+    #[serde(default)]
     pub tail: u64,
     pub totals: Value,
 }

@@ -36,6 +36,14 @@ enum Place {
     Small(Target),
 }
 
+/// The option that names a function, or an instruction.
+fn option(name: &str) -> &'static str {
+    match name.contains("+0x") {
+        true => "--at",
+        false => "-f",
+    }
+}
+
 static HERE: Place = Place::Here;
 
 impl Place {
@@ -64,7 +72,7 @@ impl Place {
 
     fn attach(&self, functions: &[&str], pid: u32) -> Finished {
         let mut arguments = vec!["attach", "PID", "--keep", "--no-tui", "--duration", "1ms"];
-        arguments.extend(functions.iter().flat_map(|f| ["-f", f]));
+        arguments.extend(functions.iter().flat_map(|f| [option(f), f]));
         self.ipath(&arguments, pid)
     }
 }
@@ -138,7 +146,9 @@ fn next_ipath(step: u64, deed: &Deed<'_>, pid: u32, what: &str) {
         // To take functions out of what is there.
         _ => {
             for function in deed.functions {
-                let removed = deed.place.ipath(&["remove", "PID", "-f", function], pid);
+                let removed = deed
+                    .place
+                    .ipath(&["remove", "PID", option(function), function], pid);
                 let known = ["no session", "no instrumented function"];
                 let excused = known.iter().any(|text| said(&removed, text));
                 assert!(
@@ -258,6 +268,36 @@ fn ipath_killed_in_detach() {
         kill_at_every_step(&mut target, &deed);
         target.finish("ok calls ");
     }
+}
+
+/// Points alone, and points with the function that they are in, come and go as functions do.
+#[test]
+fn ipath_killed_with_points() {
+    const TOGETHER: [&str; 4] = ["mix", "mix+0x0", "busy*!step+0x0", "down+0x0"];
+    let mut target = busy();
+    let deeds: [(&'static [&'static str], &'static [&'static str], u64); 2] = [
+        (
+            &["add", "PID", "--at", "busy*!step+0x0", "-f", "mix"],
+            &["down"],
+            30,
+        ),
+        (
+            &["remove", "PID", "--at", "mix+0x0", "--at", "down+0x0"],
+            &TOGETHER,
+            15,
+        ),
+    ];
+    for (arguments, before, steps) in deeds {
+        let deed = Deed {
+            arguments,
+            before,
+            functions: &["mix", "mix+0x0", "busy*!step+0x0"],
+            steps,
+            place: &HERE,
+        };
+        kill_at_every_step(&mut target, &deed);
+    }
+    target.finish("ok calls ");
 }
 
 /// Where sessions have no names there, what was begun is found all the same.

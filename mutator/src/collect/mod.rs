@@ -123,6 +123,7 @@ impl Collector {
                 exits: function.exits.clone(),
                 clones: function.clones.clone(),
                 inlined: function.inlined,
+                point: function.is_point,
                 tail: 0,
                 totals: FunctionTotals {
                     counts: counts(

@@ -1,6 +1,6 @@
 //! `attach` and `top`.
 
-use super::measure::{check, options, patterns};
+use super::measure::{check, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::source::{AtEnd, Live};
@@ -16,12 +16,14 @@ use crate::session::{Session, Where, select_in};
 pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {
     const OPERATION: &str = "attach";
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
+    let spots = spots(OPERATION, &measure.patterns.at)?;
     let options = options(OPERATION, measure)?;
     let watch_output = Watch::new(show)?;
     let process = find(OPERATION, pid)?;
     let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
     process.check().map_err(|e| failure(e.into()))?;
     let mut selected = select_in(&process, &patterns, options.wanted()).map_err(failure)?;
+    selected.find_points(&spots);
     if measure.patterns.allow_trap {
         selected.selection.allow_traps();
     }

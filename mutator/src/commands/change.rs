@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::measure::{check, patterns};
+use super::measure::{check, patterns, spots};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::remarks::warn;
@@ -39,11 +39,13 @@ fn profile(session: &Session, runner: Option<Runner>) -> Profile {
 pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     const OPERATION: &str = "add";
     let patterns = patterns(OPERATION, &given.func)?;
+    let spots = spots(OPERATION, &given.at)?;
     let mut session = open_to_change(OPERATION, pid)?;
     let process = session.process().clone();
     let failure = |e: SessionError| e.failure(OPERATION, &process);
     changeable(&process).map_err(failure)?;
     let mut selected = session.select(&patterns).map_err(failure)?;
+    selected.find_points(&spots);
     if given.allow_trap {
         selected.selection.allow_traps();
     }
@@ -60,26 +62,34 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
 pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     const OPERATION: &str = "remove";
     let patterns = patterns(OPERATION, &given.func)?;
+    let spots = spots(OPERATION, &given.at)?;
     let mut session = open_to_change(OPERATION, pid)?;
     let process = session.process().clone();
     let failure = |e: SessionError| e.failure(OPERATION, &process);
     changeable(&process).map_err(failure)?;
-    for pattern in &patterns {
-        let ids = session
-            .matching(std::slice::from_ref(pattern))
-            .map_err(failure)?;
-        if !ids
-            .iter()
-            .any(|&id| session.document().functions[id].active)
-        {
+    let mut ids = Vec::new();
+    let mut take = |text: &str, found: Vec<usize>| {
+        let functions = &session.document().functions;
+        if !found.iter().any(|&id| functions[id].active) {
             let active = session.document().measured().filter(|(_, f)| f.active);
             let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
-            let cause = format!("no instrumented function matches '{}'", pattern.text());
+            let cause = format!("no instrumented function matches '{text}'");
             return Err(Failure::new(OPERATION, pid, cause)
                 .hint(format!("instrumented are {}", listed(&names))));
         }
+        ids.extend(found);
+        Ok(())
+    };
+    for pattern in &patterns {
+        let found = session.matching(std::slice::from_ref(pattern));
+        take(pattern.text(), found.map_err(failure)?)?;
     }
-    let ids = session.matching(&patterns).map_err(failure)?;
+    for spot in &spots {
+        let found = session.points_at(std::slice::from_ref(spot));
+        take(spot.text(), found.map_err(failure)?)?;
+    }
+    ids.sort_unstable();
+    ids.dedup();
     let signals = hold(OPERATION)?;
     let changed = session.remove(&ids).map_err(failure)?;
     signals.release();

@@ -38,6 +38,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
     };
     let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;
     let given = Patterns {
+        at: Vec::new(),
         func: Vec::new(),
         yes: false,
         allow_trap: false,

@@ -1,6 +1,6 @@
 //! What a user wants measured, checked.
 
-use patcher::select::Pattern;
+use patcher::select::{Pattern, Spot};
 
 use super::remarks::warn;
 use crate::cli::{Measure, Patterns};
@@ -9,7 +9,7 @@ use crate::counter::NoEvent;
 use crate::error::Failure;
 use crate::metric::Metric;
 use crate::profile::{COUNT, printable};
-use crate::session::{Options, Selection, none_patched};
+use crate::session::{Options, Pointed, Selection, none_patched};
 
 /// More functions than this need `--yes`.
 pub(super) const MANY: usize = 64;
@@ -22,7 +22,15 @@ pub(super) fn patterns(operation: &str, texts: &[String]) -> Result<Vec<Pattern>
     texts.iter().map(parse).collect()
 }
 
-/// The options of a session.
+/// The places of a command line.
+pub(super) fn spots(operation: &str, texts: &[String]) -> Result<Vec<Spot>, Failure> {
+    let parse = |text: &String| {
+        Spot::parse(text).map_err(|e| Failure::new(operation, format!("--at '{text}'"), e))
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// The options of a session. Where there are points alone, nothing but counts is measured.
 pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Failure> {
     let mut metrics: Vec<Metric> = Vec::new();
     for name in whole(&measure.metric) {
@@ -34,6 +42,13 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         if !metrics.iter().any(|known| known.name() == metric.name()) {
             metrics.push(metric);
         }
+    }
+    if measure.patterns.func.is_empty() {
+        if measure.when.is_some() {
+            let cause = "conditions are not looked at where points are counted";
+            return Err(Failure::new(operation, "--when", cause));
+        }
+        metrics.clear();
     }
     let condition = measure.when.as_deref().map(str::parse).transpose();
     let condition = condition.map_err(|e: ConditionError| {
@@ -107,7 +122,8 @@ pub(super) fn check(
             None => failure,
         });
     }
-    let count = selection.candidates.len();
+    let points = || selection.points.iter().flat_map(Pointed::points);
+    let count = selection.candidates.len() + points().count();
     if count > MANY && !patterns.yes {
         return Err(
             Failure::new(operation, subject, format!("{count} functions match"))
@@ -118,7 +134,8 @@ pub(super) fn check(
         .candidates
         .iter()
         .filter_map(|c| Some((c.name.clone(), c.refused()?)));
-    let refused: Vec<_> = refused.collect();
+    let points = points().filter_map(|(name, refused)| Some((name.to_owned(), refused?)));
+    let refused: Vec<_> = refused.chain(points).collect();
     if refused.len() == count {
         let cause = none_patched(&refused);
         return Err(Failure::new(operation, subject, cause));

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd;
 
-use super::measure::{check, options, patterns};
+use super::measure::{check, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::panics::caught;
 use super::source::{AtEnd, Live};
@@ -33,6 +33,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, Failure> {
     const OPERATION: &str = "run";
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
+    let spots = spots(OPERATION, &measure.patterns.at)?;
     let options = options(OPERATION, measure)?;
     let output = Watch::new(show)?;
     let subject = program
@@ -57,6 +58,7 @@ pub(super) fn run(
         let held = Some(&mut stopped);
         let wanted = options.wanted();
         let mut selected = select_stopped(space, &patterns, wanted, held).map_err(failure)?;
+        selected.find_points(&spots);
         if measure.patterns.allow_trap {
             selected.selection.allow_traps();
         }

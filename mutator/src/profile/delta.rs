@@ -105,8 +105,9 @@ fn sites(profile: &Profile) -> Vec<Site<'_>> {
     profile.frames.iter().map(site).collect()
 }
 
-fn function_sites(profile: &Profile) -> Vec<Site<'_>> {
-    let site = |f: &super::Function| (Some(module(profile, f.module)), f.address);
+/// The same of functions, and of points, which may be where one begins.
+fn function_sites(profile: &Profile) -> Vec<(Site<'_>, bool)> {
+    let site = |f: &super::Function| ((Some(module(profile, f.module)), f.address), f.point);
     profile.functions.iter().map(site).collect()
 }
 

@@ -164,13 +164,15 @@ pub enum Reaper {
     Clone,
     /// The same where those that its first argument leads to do.
     Clone3,
+    /// None: it has the hooks of points, and those of their function where that is measured with them.
+    Carrier,
 }
 
 impl Reaper {
     /// Which of its probe points are needed.
     pub fn effects(self) -> Effects {
         Effects {
-            entry: self != Self::Ender,
+            entry: !matches!(self, Self::Ender | Self::Carrier),
             exits: matches!(self, Self::Moves | Self::Ender),
         }
     }
@@ -195,6 +197,7 @@ impl Reaper {
             Self::Loads => Kind::Loads,
             Self::Ender => Kind::Ender,
             Self::Forks | Self::Clone | Self::Clone3 => Kind::Forks,
+            Self::Carrier => Kind::Point,
         }
     }
 
@@ -263,6 +266,13 @@ pub struct FunctionDoc {
     /// Where its arguments and its return value are: [`abi::value`].
     #[serde(default)]
     pub values: u64,
+    /// True if it is an instruction that is counted: its size is 0, and `values` tells where its function has its frame, as
+    /// [`abi::point`] has it.
+    #[serde(default)]
+    pub is_point: bool,
+    /// Id of what has its hooks, where it has none of its own.
+    #[serde(default)]
+    pub carrier: Option<usize>,
     /// The runtime's count of its adds and removes.
     pub generation: u32,
     /// What is overwritten.
@@ -357,6 +367,9 @@ pub struct RefusedDoc {
     pub address: Svma,
     /// Why.
     pub reason: String,
+    /// True if it is an instruction.
+    #[serde(default)]
+    pub is_point: bool,
 }
 
 /// Memory for trampolines near a module.
@@ -390,6 +403,7 @@ impl FunctionDoc {
     pub fn row(&self) -> [u8; size_of::<Probe>()] {
         let kind = self.reaper.map_or(
             match self.exits.is_empty() {
+                _ if self.is_point => Kind::Point,
                 true => Kind::Entry,
                 false => Kind::Call,
             },
@@ -500,7 +514,7 @@ impl Document {
         Some((module.bias, function.address))
     }
 
-    /// The functions that are measured, with their ids.
+    /// The functions that are measured and the points, with their ids.
     pub fn measured(&self) -> impl Iterator<Item = (usize, &FunctionDoc)> {
         self.functions
             .iter()

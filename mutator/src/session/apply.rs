@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use patcher::Bias;
 use patcher::plan::{Effects, RefuseReason};
 use patcher::select::Pattern;
 
@@ -14,7 +15,7 @@ use super::locked::Locked;
 use super::reapers::{put_moves_first, reapers};
 use super::stack_scan::Stacks;
 use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
-use crate::images;
+use crate::images::{self, OpenImage};
 use crate::process::Space;
 use crate::process::modules::{Module, modules};
 use crate::segment::{ModuleDoc, Reaper, RefusedDoc, SchemaDoc};
@@ -81,7 +82,8 @@ impl Session {
         let space = Space::open(&self.process)?;
         let modules = modules(&self.process, &space.maps()?);
         let mut ids = BTreeSet::new();
-        for (id, function) in self.document.measured() {
+        let functions = self.document.measured().filter(|(_, f)| !f.is_point);
+        for (id, function) in functions {
             let Some(doc) = self.document.modules.get(function.module) else {
                 continue;
             };
@@ -120,9 +122,11 @@ impl Locked<'_> {
     ) -> Result<Changed, SessionError> {
         self.publish_tables(modules)?;
         let mut changed = Changed::default();
-        let candidates = self.in_turn(modules, selection)?;
+        let (candidates, known) = self.in_turn(modules, selection, &mut changed)?;
         self.make_way_for(why, &candidates)?;
         let (mut ids, fresh) = self.admit_all(modules, candidates, &mut changed);
+        ids.extend(known);
+        ids.extend(self.carriers_of(&ids));
         let mut stopped = stopped;
         let prepared = self.prepare(modules, fresh, &ids, stopped.as_deref_mut(), &mut changed)?;
         ids.extend(prepared);
@@ -152,30 +156,38 @@ impl Locked<'_> {
         self.switch_lending()?;
         self.forget_refusals();
         self.note_enders();
+        self.note_points();
         changed.unfollowed = self.unfollowed(modules);
         changed.partly = partly(&self.document, &ids);
         self.segment.write_document(&self.document)?;
         Ok(changed)
     }
 
-    /// What was selected and the reapers it needs, in the order in which they are put in.
+    /// What was selected and the reapers it needs, in the order in which they are put in, and the ids of points that have been
+    /// in the session before.
     fn in_turn(
-        &self,
+        &mut self,
         modules: &[Module],
         selection: Selection,
-    ) -> Result<Vec<Candidate>, SessionError> {
+        changed: &mut Changed,
+    ) -> Result<(Vec<Candidate>, Vec<usize>), SessionError> {
         let mut candidates = selection.candidates;
+        let known = self.join_points(modules, &mut candidates, selection.points, changed);
         let reapers = reapers(modules, self.wanted().exits, selection.allowed);
         let reapers = self.but_measured(&mut candidates, reapers);
         candidates.extend(reapers);
         candidates.extend(self.enders(modules, &candidates, selection.allowed));
         self.plan_for_room(&mut candidates)?;
-        // Those with puns last: what a pun depends on is better changed by the function that it belongs to. And what nobody has
-        // asked for after all others.
+        // Those with puns last: what a pun depends on is better changed by the function that it belongs to. Points after the
+        // functions that tell of what goes on. And what nobody has asked for after all others.
         let has_puns = |c: &Candidate| c.plan.sites.iter().any(|s| s.pun.is_some());
-        candidates.sort_by_key(|c| (c.reaper == Some(Reaper::Ender), has_puns(c)));
+        let is = |c: &Candidate, reaper| c.reaper == Some(reaper);
+        candidates.sort_by_key(|c| {
+            let (ender, carrier) = (is(c, Reaper::Ender), is(c, Reaper::Carrier));
+            (ender, carrier, has_puns(c))
+        });
         put_moves_first(&mut candidates);
-        Ok(candidates)
+        Ok((candidates, known))
     }
 
     /// The ids of candidates that were in the session before and are not in the target now, and those that are new
@@ -235,7 +247,7 @@ impl Locked<'_> {
             let mut of_place = functions
                 .iter()
                 .filter(|f| f.module == r.module && f.address == r.address);
-            of_place.any(|f| f.active && f.reaper.is_none())
+            of_place.any(|f| f.active && f.reaper.is_none() && f.is_point == r.is_point)
         };
         document.refused.retain(|r| !is_in(r));
     }
@@ -300,6 +312,7 @@ impl Locked<'_> {
         let mut taken = ids.clone();
         taken.extend(self.idle_reapers(&ids));
         taken.extend(self.idle_enders(&ids));
+        taken.extend(self.idle_carriers(&ids));
         taken.sort_unstable();
         taken.dedup();
         self.take_out("remove", &taken)?;
@@ -367,8 +380,9 @@ impl Locked<'_> {
     pub(super) fn known(&self, candidate: &Candidate) -> Option<usize> {
         let place = Some(candidate.place());
         self.document.functions.iter().position(|f| {
-            let is_same = f.reaper == candidate.reaper && !f.retired;
-            is_same && self.document.place_of(f) == place
+            let is_same = f.reaper == candidate.reaper && !f.retired && !f.is_point;
+            // Others may carry other points.
+            is_same && f.reaper != Some(Reaper::Carrier) && self.document.place_of(f) == place
         })
     }
 
@@ -380,19 +394,22 @@ impl Locked<'_> {
         reason: String,
         changed: &mut Changed,
     ) {
-        if candidate.reaper.is_some() {
-            return;
-        }
-        let refused = (candidate.name.clone(), reason.clone());
-        changed.refused.push(refused);
-        let module = self.module_id(modules, candidate);
-        let address = candidate.plan.function.range.start;
-        self.add_refused(RefusedDoc {
-            name: candidate.name.clone(),
-            module,
-            address,
-            reason,
+        let function = candidate.reaper.is_none().then(|| {
+            let start = candidate.plan.function.range.start;
+            (&candidate.name, start, false)
         });
+        let points = candidate.points.iter().map(|p| (&p.name, p.at, true));
+        for (name, address, is_point) in function.into_iter().chain(points) {
+            changed.refused.push((name.clone(), reason.clone()));
+            let module = self.module_id(modules, candidate);
+            self.add_refused(RefusedDoc {
+                name: name.clone(),
+                module,
+                address,
+                reason: reason.clone(),
+                is_point,
+            });
+        }
     }
 
     /// Notes that a function of the session is refused.
@@ -403,26 +420,31 @@ impl Locked<'_> {
             module: function.module,
             address: function.address,
             reason: reason.to_owned(),
+            is_point: function.is_point,
         });
     }
 
-    fn add_refused(&mut self, refused: RefusedDoc) {
+    pub(super) fn add_refused(&mut self, refused: RefusedDoc) {
         if !self.document.refused.contains(&refused) {
             self.document.refused.push(refused);
         }
     }
 
     pub(super) fn module_id(&mut self, modules: &[Module], candidate: &Candidate) -> usize {
-        let module = &modules[candidate.module];
-        let known = |m: &ModuleDoc| m.path == module.path && m.bias == candidate.bias;
+        self.id_of_module(&modules[candidate.module], candidate.image, candidate.bias)
+    }
+
+    /// The number of a module, which it gets where it has none yet.
+    pub(super) fn id_of_module(&mut self, module: &Module, image: &OpenImage, bias: Bias) -> usize {
+        let known = |m: &ModuleDoc| m.path == module.path && m.bias == bias;
         if let Some(id) = self.document.modules.iter().position(known) {
             return id;
         }
-        let build_id = candidate.image.image.build_id();
+        let build_id = image.image.build_id();
         self.document.modules.push(ModuleDoc {
             path: module.path.clone(),
             build_id: build_id.map(|b| b.iter().map(|b| format!("{b:02x}")).collect()),
-            bias: candidate.bias,
+            bias,
             code: module.code_range(),
         });
         self.document.modules.len() - 1

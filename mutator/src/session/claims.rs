@@ -7,11 +7,30 @@ use patcher::{Avma, Bias, Svma};
 
 use super::Candidate;
 use super::select::{FunctionPlace, may_be_measured};
-use crate::segment::{Document, KeptDoc};
+use crate::segment::{Document, KeptDoc, Reaper};
 
-/// Whose bytes are: a function's, and whether for what measuring it can do as well. It may be there twice for that, measured
-/// and not, and change the same bytes: the two are never in at once.
-type Owner = (FunctionPlace, bool);
+/// Whose bytes are: a function's, and for what.
+type Owner = (FunctionPlace, Use);
+
+/// What bytes of a function are changed for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Use {
+    /// What measuring it cannot do as well.
+    Reaper,
+    /// What that can. It may be there twice, measured and not, and change the same bytes: the two are never in at once.
+    Calls,
+    /// Points, by the id of what has their hooks; one that has none yet stands for all of a function's that come together.
+    Points(Option<usize>),
+}
+
+impl Use {
+    fn of(reaper: Option<Reaper>) -> Self {
+        match may_be_measured(reaper) {
+            true => Self::Calls,
+            false => Self::Reaper,
+        }
+    }
+}
 
 /// The bytes that the functions of a session have, each changed by one of them at most.
 #[derive(Default)]
@@ -50,18 +69,27 @@ impl Needs {
 }
 
 fn owner(candidate: &Candidate) -> Owner {
-    (candidate.place(), may_be_measured(candidate.reaper))
+    let of = match candidate.points.is_empty() {
+        true => Use::of(candidate.reaper),
+        false => Use::Points(None),
+    };
+    (candidate.place(), of)
 }
 
 impl Claims {
     /// What functions that are in the session have, those taken out for now included.
     pub(super) fn of(document: &Document) -> Self {
         let mut claims = Self::default();
-        for function in document.functions.iter().filter(|f| !f.retired) {
+        let functions = document.functions.iter().enumerate();
+        for (id, function) in functions.filter(|(_, f)| !f.retired) {
             let Some(place) = document.place_of(function) else {
                 continue;
             };
-            let owner = (place, may_be_measured(function.reaper));
+            let of = match function.reaper {
+                Some(Reaper::Carrier) => Use::Points(Some(id)),
+                reaper => Use::of(reaper),
+            };
+            let owner = (place, of);
             for site in &function.sites {
                 claims.change(&site.window, owner);
                 claims.change(&site.landing, owner);
@@ -130,7 +158,7 @@ impl Claims {
     /// Whose the punned jumps are that depend on them.
     fn keeping(&self, range: &Range<Avma>) -> impl Iterator<Item = Owner> {
         let first = Avma(range.start.0.saturating_sub(MOST_KEPT));
-        let lowest = ((Bias(0), Svma(0)), false);
+        let lowest = ((Bias(0), Svma(0)), Use::Reaper);
         let near = self.kept.range((first, lowest)..(range.end, lowest));
         let start = range.start;
         let near = near.filter(move |&(_, &end)| end > start);
@@ -142,8 +170,8 @@ impl Claims {
 mod tests {
     use super::*;
 
-    const ONE: Owner = ((Bias(0), Svma(1)), true);
-    const OTHER: Owner = ((Bias(0), Svma(1)), false);
+    const ONE: Owner = ((Bias(0), Svma(1)), Use::Calls);
+    const OTHER: Owner = ((Bias(0), Svma(1)), Use::Reaper);
 
     fn at(range: Range<u64>) -> Range<Avma> {
         Avma(range.start)..Avma(range.end)

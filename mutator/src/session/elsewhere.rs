@@ -53,7 +53,10 @@ pub(super) fn inlined_in(image: &OpenImage, path: &str, most: usize) -> HashMap<
 /// Those of the functions with these ids of which not every call is counted, by name, each with where its other
 /// calls go.
 pub(super) fn partly(document: &Document, ids: &[usize]) -> Vec<(String, Elsewhere)> {
-    let active = || document.measured().filter(|(_, f)| f.active);
+    let active = || {
+        let active = document.measured().filter(|(_, f)| f.active);
+        active.filter(|(_, f)| !f.is_point)
+    };
     let measured: HashSet<(usize, &String)> = active()
         .flat_map(|(_, f)| names(&f.linkage, &f.aliases).map(|name| (f.module, name)))
         .collect();

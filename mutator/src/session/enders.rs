@@ -145,7 +145,7 @@ impl Locked<'_> {
     /// The places of the measured functions that are in.
     pub(super) fn measured_places(&self) -> BTreeSet<FunctionPlace> {
         let functions = self.document.functions.iter();
-        let measured = functions.filter(|f| f.active && f.reaper.is_none());
+        let measured = functions.filter(|f| f.active && f.reaper.is_none() && !f.is_point);
         measured.filter_map(|f| self.document.place_of(f)).collect()
     }
 
@@ -302,6 +302,7 @@ impl Locked<'_> {
         let nothing = Selection {
             allowed: allowed(&self.process, modules, false),
             candidates: Vec::new(),
+            points: Vec::new(),
             unmatched: Vec::new(),
             unreadable: Vec::new(),
         };
@@ -335,6 +336,7 @@ impl Called {
             traps: false,
             values: 0,
             unreadable: None,
+            points: Vec::new(),
         };
         candidate.ends().then_some(candidate)
     }

@@ -7,14 +7,16 @@ use abi::schema::SCHEMA_COUNT;
 use nix::errno::Errno;
 use patcher::Avma;
 use patcher::emit::{Emitted, Place};
-use patcher::plan::Tactic;
+use patcher::plan::{PointPlan, Tactic};
 
 use super::locked::Locked;
 use super::place::Places;
 use super::{Candidate, Changed, SessionError};
 use crate::process::modules::Module;
 use crate::process::{Extent, Mapping};
-use crate::segment::{FunctionDoc, Journal, KeptDoc, PairDoc, RegionDoc, SegmentError, SiteDoc};
+use crate::segment::{
+    FunctionDoc, Journal, KeptDoc, PairDoc, Reaper, RegionDoc, SegmentError, SiteDoc,
+};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 impl Locked<'_> {
@@ -32,19 +34,29 @@ impl Locked<'_> {
         if fresh.is_empty() {
             return Ok(Vec::new());
         }
-        if self.document.functions.len() + fresh.len() > abi::MOST_FUNCTIONS {
+        let rows = fresh
+            .iter()
+            .map(|c| c.points.len() + 1 + usize::from(c.carries_itself()));
+        if self.document.functions.len() + rows.sum::<usize>() > abi::MOST_FUNCTIONS {
             return Err(SessionError::TooMany);
         }
         let mut places = self.regions_for(modules, &fresh, stopped)?;
         let mut ids = Vec::new();
         let mut writes = Vec::new();
-        for candidate in fresh {
-            match places.emit(&candidate, self.document.functions.len() as u32) {
+        for mut candidate in fresh {
+            // What carries points comes first, then its function, if it is measured, then they.
+            let first = self.document.functions.len() as u32;
+            let function = first + u32::from(candidate.carries_itself());
+            candidate.plan.number_points(|number| function + 1 + number);
+            match places.emit(&candidate, function) {
                 Ok(emitted) => {
-                    ids.push(self.enter(modules, &candidate, emitted, &mut writes)?);
+                    self.enter(modules, &candidate, emitted, &mut writes)?;
+                    ids.extend(first as usize..self.document.functions.len());
                     if candidate.reaper.is_none() {
                         changed.functions.push(candidate.name);
                     }
+                    let points = candidate.points.into_iter();
+                    changed.functions.extend(points.map(|point| point.name));
                 }
                 Err(reason) => self.refuse(modules, &candidate, reason.to_string(), changed),
             }
@@ -151,16 +163,69 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Takes a function into the document, and what is to be written for it into `writes`; its id.
+    /// Takes a function and its points into the document, and what is to be written for it into `writes`.
     fn enter(
         &mut self,
         modules: &[Module],
         candidate: &Candidate,
         emitted: Vec<(Place, Emitted)>,
         writes: &mut Vec<(Avma, Vec<u8>)>,
-    ) -> Result<usize, SessionError> {
-        let id = self.document.functions.len();
+    ) -> Result<(), SessionError> {
+        let sites = self.sites(candidate, emitted, writes)?;
         let module = self.module_id(modules, candidate);
+        let function = self.row(candidate, module, sites);
+        if candidate.points.is_empty() {
+            self.document.functions.push(function);
+            return Ok(());
+        }
+        let carrier = Some(self.document.functions.len());
+        let carried = FunctionDoc {
+            sites: Vec::new(),
+            carrier,
+            ..function.clone()
+        };
+        self.document.functions.push(FunctionDoc {
+            reaper: Some(Reaper::Carrier),
+            exits: Vec::new(),
+            lends: Vec::new(),
+            ends: false,
+            forks: None,
+            schema: SCHEMA_COUNT,
+            ..function
+        });
+        let points = candidate.points.iter().zip(&candidate.plan.points);
+        let points = points.map(|(point, plan)| FunctionDoc {
+            name: point.name.clone(),
+            address: point.at,
+            size: 0,
+            entry: tactic(plan),
+            exits: Vec::new(),
+            clones: Vec::new(),
+            inlined: 0,
+            reaper: None,
+            forks: None,
+            lends: Vec::new(),
+            ends: false,
+            schema: SCHEMA_COUNT,
+            values: point.standing,
+            is_point: true,
+            ..carried.clone()
+        });
+        let points: Vec<FunctionDoc> = points.collect();
+        let function = Some(carried).filter(|_| candidate.carries_itself());
+        self.document
+            .functions
+            .extend(function.into_iter().chain(points));
+        Ok(())
+    }
+
+    /// What is to be written at the sites of a candidate, in the document and in `writes`.
+    fn sites(
+        &self,
+        candidate: &Candidate,
+        emitted: Vec<(Place, Emitted)>,
+        writes: &mut Vec<(Avma, Vec<u8>)>,
+    ) -> Result<Vec<SiteDoc>, SessionError> {
         let mut sites = Vec::new();
         for (site, (place, emitted)) in candidate.plan.sites.iter().zip(emitted) {
             writes.push((place.trampoline, emitted.code.clone()));
@@ -197,15 +262,17 @@ impl Locked<'_> {
                 hook_starts: emitted.hook_starts.iter().map(pair).collect(),
             });
         }
+        Ok(sites)
+    }
+
+    /// What the document says of a candidate with these sites.
+    fn row(&self, candidate: &Candidate, module: usize, sites: Vec<SiteDoc>) -> FunctionDoc {
         let function = &candidate.plan.function;
-        let tactic = |p: &patcher::plan::PointPlan| {
-            p.outcome.map_or_else(|r| r.to_string(), |t| t.to_string())
-        };
         let schema = match candidate.reaper {
             None => self.document.schema,
             Some(_) => SCHEMA_COUNT,
         };
-        self.document.functions.push(FunctionDoc {
+        FunctionDoc {
             name: candidate.name.clone(),
             linkage: function.linkage.clone(),
             aliases: function.aliases.clone(),
@@ -226,9 +293,25 @@ impl Locked<'_> {
             retired: false,
             schema,
             values: candidate.values,
+            is_point: false,
+            carrier: None,
             generation: 0,
             sites,
-        });
-        Ok(id)
+        }
+    }
+}
+
+impl Candidate {
+    /// True if it is measured, and there are points as well whose hooks are among its own.
+    fn carries_itself(&self) -> bool {
+        self.reaper.is_none() && !self.points.is_empty()
+    }
+}
+
+/// How a probe point has been had.
+fn tactic(plan: &PointPlan) -> String {
+    match plan.outcome {
+        Ok(tactic) => tactic.to_string(),
+        Err(reason) => reason.to_string(),
     }
 }

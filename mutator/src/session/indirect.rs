@@ -83,6 +83,7 @@ pub fn resolve(
                 plan,
                 name: candidate.name.clone(),
                 unreadable: None,
+                points: Vec::new(),
                 elsewhere: candidate.elsewhere.clone(),
                 ..candidate
             });

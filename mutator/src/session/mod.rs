@@ -22,6 +22,8 @@ mod locked;
 mod map_in;
 mod parked;
 mod place;
+mod pointed;
+mod points;
 mod quiet;
 mod reapers;
 mod recover;
@@ -41,7 +43,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{
     SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
-    SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_TAIL_STUB, SYMBOL_VERIFIED_ENTRY_STUB,
+    SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_POINT_STUB, SYMBOL_TAIL_STUB,
+    SYMBOL_VERIFIED_ENTRY_STUB, SYMBOL_VERIFIED_POINT_STUB,
 };
 use patcher::Avma;
 use patcher::plan::{Allowed, Effects};
@@ -61,6 +64,7 @@ pub use elsewhere::Elsewhere;
 pub use end::Ended;
 pub use error::{SessionError, none_patched};
 pub use in_the_way::InTheWay;
+pub use pointed::{Point, Pointed};
 pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
 pub use unmatched::Unmatched;
 
@@ -231,9 +235,9 @@ impl Session {
 
     /// What each trampoline region begins with: the addresses of the runtime's stubs, in the order of `place::Cell`.
     fn cells(&self) -> Result<Vec<u8>, SessionError> {
-        let entry = match std::env::var_os(VERIFY) {
-            Some(_) => SYMBOL_VERIFIED_ENTRY_STUB,
-            None => SYMBOL_ENTRY_STUB,
+        let (entry, point) = match std::env::var_os(VERIFY) {
+            Some(_) => (SYMBOL_VERIFIED_ENTRY_STUB, SYMBOL_VERIFIED_POINT_STUB),
+            None => (SYMBOL_ENTRY_STUB, SYMBOL_POINT_STUB),
         };
         let mut cells = Vec::new();
         for symbol in [
@@ -244,6 +248,7 @@ impl Session {
             SYMBOL_ENDER_STUB,
             SYMBOL_ENDER_TAIL_STUB,
             SYMBOL_IDLE_STUB,
+            point,
         ] {
             cells.extend(self.symbol(symbol)?.0.to_le_bytes());
         }

@@ -23,6 +23,7 @@ enum Cell {
     Ender,
     EnderTail,
     Idle,
+    Point,
 }
 
 /// Bytes at a region's start that hold the addresses of the stubs.
@@ -228,7 +229,7 @@ impl Places {
                 exit_cell: cell(Cell::Exit),
                 tail_cell: cell(Cell::Tail),
                 lend_cell: cell(Cell::Lend),
-                point_cell: None,
+                point_cell: Some(cell(Cell::Point)),
                 id,
             },
             // What it goes on to by a tail call ends the calls as well.

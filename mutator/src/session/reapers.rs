@@ -97,6 +97,7 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
                 traps: false,
                 values: 0,
                 unreadable: None,
+                points: Vec::new(),
             });
         }
     }
@@ -157,7 +158,7 @@ impl Locked<'_> {
         }
         let active = |reaper: Option<Reaper>| {
             let functions = self.document.functions.iter();
-            let found = functions.filter(move |f| f.active && f.reaper == reaper);
+            let found = functions.filter(move |f| f.active && f.reaper == reaper && !f.is_point);
             found.map(|f| f.module).collect::<BTreeSet<usize>>()
         };
         let followed = active(Some(Reaper::Moves));

@@ -21,7 +21,9 @@ use crate::faults::step;
 use crate::process::identity::{FileId, file_id};
 use crate::process::memory::is_anonymous;
 use crate::process::{Extent, Mapping, Memory, Space};
-use crate::segment::{Claim, Journal, RegionDoc, SegmentError, is_segment_name, is_unnamed};
+use crate::segment::{
+    Claim, Journal, Reaper, RegionDoc, SegmentError, is_segment_name, is_unnamed,
+};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// First bytes of a mapping that is about to be taken out.
@@ -56,8 +58,10 @@ impl Session {
         if disturbed.is_empty() {
             return Ok(Vec::new());
         }
-        let name = |&id: &usize| self.document.functions[id].name.clone();
-        let names = disturbed.iter().map(name).collect();
+        let disturbed = self.document.with_carried(&disturbed);
+        let functions = disturbed.iter().map(|&id| &self.document.functions[id]);
+        let named = functions.filter(|f| f.reaper != Some(Reaper::Carrier));
+        let names = named.map(|f| f.name.clone()).collect();
         // Whoever takes the lock brings that in order first.
         self.change(None, |_| Ok(()))?;
         Ok(names)
@@ -70,10 +74,13 @@ impl Locked<'_> {
         self.recover_regions()?;
         let mut broken = self.broken()?;
         let disturbed = self.disturbed(self.space.memory())?;
+        let disturbed = self.document.with_carried(&disturbed);
         for &id in &disturbed {
             self.refuse_disturbed(id);
         }
         broken.extend(disturbed);
+        broken = self.document.with_carried(&broken);
+        broken.extend(self.idle_carriers(&broken));
         broken.sort_unstable();
         broken.dedup();
         if broken.is_empty() {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use patcher::Avma;
-use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
+use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason};
 
 use super::claims::Claims;
 use super::locked::Locked;
 use super::place::Places;
+use super::pointed::plan_with;
 use super::{Candidate, SessionError};
 use crate::segment::Reaper;
 
@@ -78,13 +79,7 @@ impl Candidate {
             puns: false,
             ..self.plan.allowed
         };
-        self.plan = plan_allowed(
-            self.image.image,
-            &self.image.context,
-            &function,
-            want,
-            allowed,
-        );
+        self.plan = plan_with(self.image, &function, want, &self.points, allowed);
         self.try_traps();
         if self.plan.refused().is_some() {
             self.plan = FunctionPlan::refusal(&function, RefuseReason::PunOutOfReach);

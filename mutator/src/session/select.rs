@@ -9,6 +9,7 @@ use patcher::select::{Pattern, name_of_start};
 use patcher::{Bias, Svma};
 
 use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in};
+use super::pointed::{Point, Pointed};
 use super::unmatched::{Unmatched, copies_of, near};
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
@@ -38,6 +39,8 @@ pub struct Candidate {
     pub values: u64,
     /// Why one of them that is asked for cannot be read.
     pub unreadable: Option<String>,
+    /// The points that its plan has hooks for, by number.
+    pub points: Vec<Point>,
 }
 
 /// A function's place: no two have the same.
@@ -66,6 +69,8 @@ pub struct Selection {
     pub allowed: Allowed,
     /// Every function matched, in the order of modules and addresses, each once.
     pub candidates: Vec<Candidate>,
+    /// The points asked for, by function.
+    pub points: Vec<Pointed>,
     /// Patterns without a match.
     pub unmatched: Vec<Unmatched>,
     /// Modules that could not be read, with the reason.
@@ -94,8 +99,8 @@ pub struct Missed {
     pub unreadable: Vec<(String, String)>,
 }
 
-/// Looks the patterns up in the modules of a process and plans what they name. A pattern without
-/// a module is looked up in all of them.
+/// Looks the patterns up in the modules of a process and plans what they name, nothing where there are none. A pattern
+/// without a module is looked up in all of them.
 pub(super) fn select(
     modules: &[Module],
     patterns: &[Pattern],
@@ -109,10 +114,14 @@ pub(super) fn select(
         in_full: false,
     };
     let mut candidates = Vec::new();
-    let missed = select_in_modules(modules, &query, |c| candidates.push(c));
+    let missed = match patterns.is_empty() {
+        true => Missed::default(),
+        false => select_in_modules(modules, &query, |c| candidates.push(c)),
+    };
     Selection {
         allowed,
         candidates,
+        points: Vec::new(),
         unmatched: missed.unmatched,
         unreadable: missed.unreadable,
     }
@@ -228,6 +237,7 @@ impl<'m> Place<'m> {
                 traps: false,
                 values: 0,
                 unreadable: None,
+                points: Vec::new(),
             });
         }
     }
@@ -277,7 +287,7 @@ impl<'m> Place<'m> {
 }
 
 /// True if functions of this file are meant, which in a process is that module.
-fn is_meant(pattern: &Pattern, file_name: &str, module: Option<&Module>) -> bool {
+pub(super) fn is_meant(pattern: &Pattern, file_name: &str, module: Option<&Module>) -> bool {
     match (module, pattern.absolute_address()) {
         (Some(module), Some(at)) => module.code.iter().any(|m| m.contains(at)),
         _ => pattern.module_matches(file_name),

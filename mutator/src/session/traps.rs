@@ -30,6 +30,9 @@ impl Selection {
             candidate.traps = true;
             candidate.try_traps();
         }
+        for pointed in &mut self.points {
+            pointed.traps = true;
+        }
     }
 }
 

@@ -109,8 +109,9 @@ impl Locked<'_> {
         changed: &mut Changed,
     ) -> Result<(), SessionError> {
         let given_up: Vec<usize> = in_the_way.functions().iter().copied().collect();
+        let given_up = self.document.with_carried(&given_up);
         self.switch(&given_up, false)?;
-        ids.retain(|id| !in_the_way.functions().contains(id));
+        ids.retain(|id| !given_up.contains(id));
         for &id in &given_up {
             let name = self.document.functions[id].name.clone();
             if self.document.functions[id].reaper.is_none() {

@@ -18,6 +18,8 @@ enum Site {
     Function {
         module: u32,
         address: u64,
+        /// True of an instruction, which may be a function's first one.
+        is_point: bool,
     },
     /// One thread's calls of a function, where threads are kept apart.
     Thread(u32),
@@ -203,6 +205,7 @@ impl Tree {
         let site = Site::Function {
             module,
             address: function.address,
+            is_point: function.point,
         };
         self.child(None, site, || Label {
             name: printable(&function.name).into_owned(),
@@ -267,6 +270,7 @@ impl Tree {
             let site = module.map(|&module| Site::Function {
                 module,
                 address: f.address,
+                is_point: f.point,
             });
             site.and_then(|site| self.by_site.get(&(None, site))) == Some(&root)
         })

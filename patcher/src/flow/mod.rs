@@ -2,6 +2,7 @@
 
 mod address_set;
 mod asked;
+mod before;
 mod bounds;
 mod branch;
 mod continued;
@@ -38,6 +39,7 @@ use branch::branches;
 pub use asked::{
     callees_of, callees_seen, frame_seen, frames_around, frames_called, frames_of, frames_seen,
 };
+pub use before::{Base, FrameBefore, frames_before};
 pub use bounds::{unnamed_function, unnamed_recipes};
 pub use branch::Branch;
 pub use exit::{Leave, LeaveKind};

@@ -71,7 +71,7 @@ fn ends_thread(flow: &Flow, after: Svma) -> bool {
 }
 
 /// Does it jump into the middle of a function with another name? Then it is a part of that one.
-fn jumps_into_another(image: &Image<'_>, flow: &Flow) -> bool {
+pub(super) fn jumps_into_another(image: &Image<'_>, flow: &Flow) -> bool {
     let out = flow.branches.iter().filter(|b| !flow.contains(b.to));
     let mut others = out.filter_map(|b| {
         let to = Svma(b.to);
@@ -147,7 +147,8 @@ pub(super) fn of_heights(
     wanted.filter_map(recipe).collect()
 }
 
-fn recipe(heights: &Heights, index: usize) -> Option<Recipe> {
+/// The recipe of the frame before the instruction of this index, by the instructions alone.
+pub(super) fn recipe(heights: &Heights, index: usize) -> Option<Recipe> {
     // Heights count from the slot of the return address, which is the last word below the CFA.
     let words = match heights.caller_frame_pointer_before(index) {
         CallerFramePointer::InPlace => 0,

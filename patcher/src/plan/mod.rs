@@ -58,7 +58,19 @@ pub fn plan_allowed(
     want: Effects,
     allowed: Allowed,
 ) -> FunctionPlan {
-    let with = |allowed| plan_with(image, context, function, (want, &[]), allowed);
+    plan_points(image, context, function, (want, &[]), allowed)
+}
+
+/// The same with hooks before the instructions at `points`, each with its number. Several at one instruction run by
+/// ascending number.
+pub fn plan_points(
+    image: &Image<'_>,
+    context: &ModuleContext<'_>,
+    function: &Function,
+    (want, points): (Effects, &[(Svma, u32)]),
+    allowed: Allowed,
+) -> FunctionPlan {
+    let with = |allowed| plan_with(image, context, function, (want, points), allowed);
     let mut plan = with(allowed);
     if allowed.moved_calls || plan.refused().is_none() {
         return plan;
@@ -67,25 +79,18 @@ pub fn plan_allowed(
         moved_calls: true,
         ..allowed
     });
-    let points = std::iter::once(&mut plan.entry).chain(&mut plan.exits);
-    for (point, free) in points.zip(std::iter::once(&free.entry).chain(&free.exits)) {
+    let all = std::iter::once(&mut plan.entry)
+        .chain(&mut plan.exits)
+        .chain(&mut plan.points);
+    let all_free = std::iter::once(&free.entry)
+        .chain(&free.exits)
+        .chain(&free.points);
+    for (point, free) in all.zip(all_free) {
         if point.outcome.is_err() && free.outcome.is_ok() {
             point.outcome = Err(RefuseReason::ShadowStack);
         }
     }
     plan
-}
-
-/// The same as [`plan`] with hooks before the instructions at `points`, each with its number. Several
-/// at one instruction run by ascending number.
-pub fn plan_points(
-    image: &Image<'_>,
-    context: &ModuleContext<'_>,
-    function: &Function,
-    want: Effects,
-    points: &[(Svma, u32)],
-) -> FunctionPlan {
-    plan_with(image, context, function, (want, points), Allowed::ALL)
 }
 
 fn plan_with(

@@ -93,6 +93,20 @@ impl FunctionPlan {
         }
     }
 
+    /// Gives each point another number, that which `number` makes of its own.
+    pub fn number_points(&mut self, number: impl Fn(u32) -> u32) {
+        let sites = self.sites.iter_mut().flat_map(|site| {
+            let rows = site.rows.iter_mut().flat_map(|row| &mut row.points);
+            site.points.iter_mut().chain(rows)
+        });
+        let points = self.points.iter_mut().map(|point| &mut point.point);
+        for point in points.chain(sites) {
+            if let Effect::Point(known) = &mut point.effect {
+                *known = number(*known);
+            }
+        }
+    }
+
     /// The first probe point wanted that is not available, and why.
     pub fn refused(&self) -> Option<(Svma, RefuseReason)> {
         let entry = std::iter::once(&self.entry).filter(|_| self.want.entry);

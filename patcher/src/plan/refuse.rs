@@ -51,6 +51,8 @@ pub enum RefuseReason {
     SharedText,
     /// No instruction of the function begins at the address given.
     NotAnInstruction,
+    /// Where the function's caller is, which its path begins with, is not known before that instruction by rsp or rbp alone.
+    UnknownFrame,
     /// What measures needs the function for itself, to follow the program by it.
     UsedByIpath,
     /// A call would have to be moved, and the process has user shadow stacks, which its return would not agree with.
@@ -80,6 +82,7 @@ impl fmt::Display for RefuseReason {
             Self::Vdso => "vdso",
             Self::SharedText => "shared-text",
             Self::NotAnInstruction => "not-an-instruction",
+            Self::UnknownFrame => "unknown-frame",
             Self::UsedByIpath => "used-by-ipath",
             Self::ShadowStack => "shadow-stack",
         })

@@ -4,6 +4,7 @@ mod glob;
 mod near;
 mod pattern;
 mod spelling;
+mod spot;
 
 #[cfg(test)]
 mod hostile;
@@ -19,6 +20,7 @@ use glob::Glob;
 
 pub use pattern::PatternError;
 use pattern::What;
+pub use spot::Spot;
 
 /// A pattern as the command line takes it.
 #[derive(Clone, Debug)]

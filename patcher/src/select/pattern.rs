@@ -26,6 +26,11 @@ pub enum PatternError {
         /// What is wrong with it.
         cause: String,
     },
+    /// No instruction.
+    Spot {
+        /// The text.
+        text: String,
+    },
     /// An address that is no hexadecimal number.
     Address {
         /// The text.
@@ -39,6 +44,10 @@ impl fmt::Display for PatternError {
             Self::Empty => write!(f, "an empty pattern"),
             Self::Regex { text, cause } => write!(f, "/{text}/: {cause}"),
             Self::Glob { text, cause } => write!(f, "{text}: {cause}"),
+            Self::Spot { text } => write!(
+                f,
+                "{text}: no instruction: FUNC+0xOFFSET, module+0xOFFSET or 0xADDR"
+            ),
             Self::Address { text } => write!(f, "{text}: not a hexadecimal address"),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use patcher::emit::{Emitted, Hooks, Patch, Place};
 use patcher::function::{Function, FunctionKind};
 use patcher::image::Image;
-use patcher::plan::{Effects, FunctionPlan, ModuleContext, plan_points};
+use patcher::plan::{Allowed, Effects, FunctionPlan, ModuleContext, plan_points};
 use patcher::{Avma, Bias, Svma};
 use proptest::prelude::*;
 
@@ -54,7 +54,13 @@ impl Case<'_> {
         };
         let points = self.points.iter();
         let points: Vec<_> = points.map(|&(at, n)| (Svma(at), u32::from(n))).collect();
-        plan_points(&image, &context, &function, self.want, &points)
+        plan_points(
+            &image,
+            &context,
+            &function,
+            (self.want, &points),
+            Allowed::ALL,
+        )
     }
 
     /// Runs the function as it is, with probes, and with the first ones of the patches alone, as

@@ -21,6 +21,10 @@ pub const SYMBOL_LEND_STUB: &str = "ipath_lend_stub";
 pub const SYMBOL_ENDER_STUB: &str = "ipath_ender_stub";
 /// Symbol of the stub for the tail calls of such functions that lead to where nothing ends them.
 pub const SYMBOL_ENDER_TAIL_STUB: &str = "ipath_ender_tail_stub";
+/// Symbol of the stub for points.
+pub const SYMBOL_POINT_STUB: &str = "ipath_point_stub";
+/// Symbol of the one that walks again as [`SYMBOL_VERIFIED_ENTRY_STUB`] does.
+pub const SYMBOL_VERIFIED_POINT_STUB: &str = "ipath_verified_point_stub";
 /// Symbol of the stub that does nothing.
 pub const SYMBOL_IDLE_STUB: &str = "ipath_idle_stub";
 /// Symbols of where probes go on that take more of the stack, on stacks that are a thread's own: for tests.
@@ -31,7 +35,8 @@ pub const SYMBOL_PARAMETERS: &str = "ipath_parameters";
 pub const SYMBOL_ALIVE: &str = "ipath_alive";
 /// Symbol of the table of [`Probe`](crate::probe::Probe), [`crate::MAX_FUNCTIONS`] long.
 pub const SYMBOL_PROBES: &str = "ipath_probes";
-/// Symbol of a `u64` for each row of that table: the [`values`](crate::value) of a function, or the rule of a point.
+/// Symbol of a `u64` for each row of that table: the [`values`](crate::value) of a function, or the
+/// [`Standing`](crate::point::Standing) frame of a point.
 pub const SYMBOL_DETAILS: &str = "ipath_details";
 /// Symbol of the table of [`Schema`](crate::schema::Schema), [`crate::schema::MAX_SCHEMAS`] long.
 pub const SYMBOL_SCHEMAS: &str = "ipath_schemas";

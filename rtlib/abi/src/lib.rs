@@ -9,6 +9,7 @@
 pub mod cause;
 pub mod counter;
 pub mod image;
+pub mod point;
 pub mod probe;
 pub mod rule;
 pub mod schema;

@@ -23,8 +23,8 @@ use crate::os::parameters::{self, ipath_parameters, is_alive};
 use crate::os::shared;
 use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
-use crate::walk::Walk;
 use crate::walk::memo::InEpoch;
+use crate::walk::{Saved, Walk};
 
 /// Remembers the walk of a call of `function`, so that the stub can record it: what to do next.
 ///
@@ -56,17 +56,21 @@ pub unsafe extern "C" fn ipath_remember_walk(
             return thread;
         }
         (*thread).walker.entry_rbp = rbp;
-        (*thread).meter.since = clock::now();
         remember_walk(thread, function, slot)
     }
 }
 
 /// The second half of [`ipath_remember_walk`], apart from the first to use less of the stack.
+///
+/// # Safety
+/// The thread is the caller's own, marked busy, and `slot` on the stack that it was last seen on; rbp at the function's
+/// entry is in its walker.
 #[inline(never)]
 #[unsafe(link_section = ".text.fast")]
-unsafe fn remember_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut Thread {
+pub(super) unsafe fn remember_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut Thread {
     // SAFETY: the caller's promise; the thread is marked busy.
     unsafe {
+        (*thread).meter.since = clock::now();
         // The thread's place among all is one that the stub does not look at, or it is something
         // else that the stub's code could not do; then it comes here again.
         let Some(epoch) = epoch::current() else {
@@ -127,8 +131,11 @@ unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thre
 }
 
 /// The calling thread, marked busy with this call; what to do next where there is none.
+///
+/// # Safety
+/// As for [`ipath_remember_walk`].
 #[inline(always)]
-unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
+pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut Thread> {
     if !is_alive() || parameters::generation(function) == 0 {
         return Err(DONE);
     }
@@ -205,12 +212,25 @@ pub unsafe extern "C" fn ipath_verify_walk(function: u64, slot: u64, rbp: u64) {
         if busy::begin(thread, slot).is_err() {
             return;
         }
-        (*thread).walker.entry_rbp = rbp;
         // Only from here on does the stack stay the thread's current one, whatever handler comes.
-        if (*thread).walker.stack.holds(slot) && is_another_walk(thread, function as u32, slot) {
-            core::arch::asm!("ud2", options(noreturn, nomem, nostack));
+        if (*thread).walker.stack.holds(slot) {
+            verify(thread, function as u32, slot, rbp);
         }
         busy::end(thread);
+    }
+}
+
+/// Ends the program where the walk that is remembered for a call is another one when it is made again.
+///
+/// # Safety
+/// The thread is the caller's own, marked busy, and `slot` on the stack that it was last seen on.
+pub(super) unsafe fn verify(thread: *mut Thread, function: u32, slot: u64, rbp: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*thread).walker.entry_rbp = rbp;
+        if is_another_walk(thread, function, slot) {
+            core::arch::asm!("ud2", options(noreturn, nomem, nostack));
+        }
     }
 }
 
@@ -262,7 +282,8 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
             kind if kind.ends_calls() => drop(ending::reap(thread, kind, slot)),
             kind if kind.is_measured() => {
                 let has_exits = kind == Kind::Call;
-                if record_slowly(thread, function, slot, has_exits).is_none() {
+                let registers = (&(*thread).saved, true);
+                if record_slowly(thread, function, slot, registers, has_exits).is_none() {
                     (*thread).ledger.count_missed();
                 }
                 if has_children(function) && forks::shares(function, slot) {
@@ -357,10 +378,16 @@ unsafe extern "C" fn ipath_enter_at_home(
     unsafe { cost::enter::<false>(&mut *meter, activation, function, &*record, &*values) }
 }
 
-unsafe fn record_slowly(
+/// Records a call whatever it takes; `None` where it is missed.
+///
+/// # Safety
+/// The thread is the caller's own, marked busy, and `slot` on its stack. The registers are those at the function's entry,
+/// rbp alone where not `all` are known.
+pub(super) unsafe fn record_slowly(
     thread: *mut Thread,
     function: u32,
     slot: u64,
+    (saved, all): (&Saved, bool),
     has_exits: bool,
 ) -> Option<()> {
     // SAFETY: the caller's promise.
@@ -374,7 +401,7 @@ unsafe fn record_slowly(
             list::unlock(calls);
             has_room.then_some(())?;
         }
-        let mut walk = walker.walk_slowly(function, slot, &(*thread).saved)?;
+        let mut walk = walker.walk_slowly(function, slot, saved, all)?;
         walker.fold(function, &mut walk);
         let path = walker.path(function, &walk);
         let known = ledger.find_or_make(&path)?;

@@ -7,6 +7,7 @@ pub mod exit;
 mod forks;
 mod moves;
 mod next;
+pub mod point;
 #[cfg(ipath_image)]
 mod quick;
 #[cfg(ipath_image)]

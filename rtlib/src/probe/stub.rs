@@ -2,7 +2,8 @@
 //!
 //! A trampoline's hook is `push rax; mov eax, ID; call [CELL]; pop rax`: on entry here [rsp] holds
 //! the way back into the trampoline, [rsp+8] the application's rax, and rsp+16 is the
-//! application's stack pointer at the probe point, the address of the return address.
+//! application's stack pointer at the probe point, the address of the return address. At a point it is what lies below
+//! the red zone.
 //!
 //! A stub preserves every register and the flags. It uses 96 bytes of the application's stack and
 //! what compiled code needs on the way to a slow path, under 256 in all.
@@ -513,6 +514,8 @@ exit_stub!(
         tail = const offset_of!(RecordHead, tail),
     }
 );
+
+mod point;
 
 /// Called by a hook that has nothing to do.
 #[unsafe(naked)]

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use abi::cause::Cause;
 use abi::segment::ROOT_OVERFLOW;
 
 use crate::os::hash;
@@ -43,6 +44,14 @@ impl Walk {
             is_determined: false,
             has_sites: false,
         }
+    }
+
+    /// A walk that ends before its first frame.
+    pub(super) fn stopped(function: u32, high: u64, cause: Cause) -> Self {
+        let mut walk = Self::begin(function, high);
+        walk.root = cause.node();
+        walk.hash = hash::mix(walk.hash, u64::from(walk.root));
+        walk
     }
 
     /// What a walk comes to that there is no room for.

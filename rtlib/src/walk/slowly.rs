@@ -1,6 +1,8 @@
 //! Walks that are made whatever it takes: rules are found, bounds are found, tables are evaluated. They run on
 //! the thread's private stack, with signals blocked.
 
+use abi::cause::Cause;
+
 use super::bounds;
 use super::buffers::MOST;
 use super::by_rules::{At, Loaded, Step, step};
@@ -20,11 +22,21 @@ impl Walker {
     /// not to be found out.
     ///
     /// # Safety
-    /// The walker is the calling thread's, `slot` on its stack, and the registers those at the function's entry.
-    pub unsafe fn walk_slowly(&mut self, function: u32, slot: u64, saved: &Saved) -> Option<Walk> {
+    /// The walker is the calling thread's, `slot` on its stack, and the registers those at the function's entry, of
+    /// which rbp alone is known where not `all` are.
+    pub unsafe fn walk_slowly(
+        &mut self,
+        function: u32,
+        slot: u64,
+        saved: &Saved,
+        all: bool,
+    ) -> Option<Walk> {
         epoch::renew();
         let mut way = Way::default();
         for _ in 0..ATTEMPTS {
+            if way.use_full && !all {
+                return Some(Walk::stopped(function, self.stack.high, Cause::NoRule));
+            }
             // SAFETY: the caller's promise; the full walk comes only after the stack's bounds are known.
             let result = unsafe {
                 if way.use_full {
@@ -42,6 +54,12 @@ impl Walker {
             }
         }
         None
+    }
+
+    /// Whether `slot` is on the stack that `sp` is on, which becomes the thread's current one.
+    pub fn is_on_stack_of(&mut self, sp: u64, slot: u64) -> bool {
+        let is_known = self.stack.holds(sp) || self.find_stack(sp).is_some();
+        is_known && slot >= sp && self.stack.holds(slot)
     }
 
     /// Which stack a frame is on, as [`Walk::stack`] has it for what is called from there.

@@ -75,6 +75,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         exits: vec!["window".to_owned(), "padding".to_owned()],
         clones: Vec::new(),
         inlined: 0,
+        point: false,
         tail: 0,
         totals,
     });

@@ -22,52 +22,9 @@ macro_rules! entry {
     mov [rcx + {entry_rbp}], rbp       // a remembered walk may compare it as a word
     mov r8, [rip + {epoch}]            // walks of another epoch do not count:
     or r8, rsi                         // the key has both, and the slot
-
-    // The run whose key is (rdx, r8).
-22: mov rax, r8
-    rol rax, 32                        // the halves changed, since what differs is in either
-    xor rax, rdx
-    movabs r9, {hash}
-    imul rax, r9
-    shr rax, {memo_shift}              // the first place it can be in
-    shl eax, {memo_entry_bits}
-    add rax, [rcx + {memo}]
-    lea r9, [rax + {memo_probes}]      // and the end of those
-23: cmp [rax], rdx
-    jne 24f
-    cmp [rax + 8], r8
-    je 25f
-24: add rax, {memo_entry}              // the next place
-    cmp rax, r9
-    jne 23b
-    jmp 7f                             // not remembered
-
-    // Its words, each where the walk has read it: four pairs of address and value at a time.
-25: mov rax, [rax + 16]                // the run
-    mov r9, [rax]                      // where its words end
-    lea r8, [rax + {run}]              // where they begin
-    cmp r8, r9                         // it may have none
-    je 27f
-26: mov rdi, [r8]                      // an address
-    mov rdx, [r8 + 8]                  // what was there
-    cmp [rdi], rdx                     // and is
-    jne 28f
-    mov rdi, [r8 + 16]                 // the second
-    mov rdx, [r8 + 24]
-    cmp [rdi], rdx
-    jne 31f
-    mov rdi, [r8 + 32]                 // the third
-    mov rdx, [r8 + 40]
-    cmp [rdi], rdx
-    jne 32f
-    mov rdi, [r8 + 48]                 // the fourth
-    mov rdx, [r8 + 56]
-    cmp [rdi], rdx
-    jne 33f
-    add r8, 64
-    cmp r8, r9
-    jne 26b
-
+            ",
+            $crate::probe::quick::run::find_run!(),
+            "
     // All are equal: rax is the run.
 27: inc qword ptr [rcx + {quick_calls}]
     mov r8, [rcx + {overhead}]         // the thread's own clock stays behind by what it takes to measure the call
@@ -83,15 +40,8 @@ macro_rules! entry {
     inc qword ptr [rdx + {entered}]
             ",
             $crate::probe::quick::thread::done!(),
+            $crate::probe::quick::run::next_run!(),
             "
-    // Another run branches off there: its key is the word's place and what it is now.
-33: add r8, 16
-32: add r8, 16
-31: add r8, 16
-28: mov rdx, r8
-    mov r8, [rdi]
-    jmp 22b
-
     // An activation on top of the list.
 29: mov r8, [rcx + {top}]              // the innermost until now
     mov rax, [rax + {run_stack}]       // which stack this one is on

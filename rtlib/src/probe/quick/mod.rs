@@ -1,4 +1,4 @@
-//! The ways of a call that need no compiled code: an entry whose walk is remembered, and an exit
+//! The ways of a call that need no compiled code: an entry or a point whose walk is remembered, and an exit
 //! of the innermost activation. Written by hand, they use six registers, no stack, and touch the
 //! lines of the thread, of the remembered walk, and of the record.
 //!
@@ -10,6 +10,8 @@
 
 pub mod entry;
 pub mod exit;
+pub mod point;
+pub mod run;
 pub mod thread;
 
 /// Bytes between the stack pointer here and the application's: six registers and the flags, and what

@@ -1,0 +1,336 @@
+//! Points: instructions whose passes are counted, each by itself. What has their hooks, and those of their function where
+//! that is measured from the same moment on, is a *carrier*: a row of the document with sites alone. It is in as long as one of
+//! those is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use patcher::function::Function;
+use patcher::plan::RefuseReason;
+use patcher::select::Spot;
+use patcher::{Bias, Svma};
+
+use super::elsewhere::Elsewhere;
+use super::locked::Locked;
+use super::pointed::{Point, Pointed, plan_with};
+use super::select::{Candidate, FunctionPlace, display_name, is_meant};
+use super::unmatched::{Unmatched, near};
+use super::{Changed, Selected, Selection, Session, SessionError};
+use crate::images::{self, OpenImage};
+use crate::process::Space;
+use crate::process::modules::{Module, modules};
+use crate::segment::{Document, FunctionDoc, Reaper, RefusedDoc};
+
+/// What the profile says of them where times are measured.
+const NOTE: &str = "points (FUNC+0xOFFSET) are counted, and nothing else is measured at them";
+
+impl Selected {
+    /// Looks the places up in the modules, and whether there can be points.
+    pub fn find_points(&mut self, spots: &[Spot]) {
+        self.selection.find_points(&self.modules, spots);
+    }
+}
+
+impl Selection {
+    fn find_points(&mut self, modules: &[Module], spots: &[Spot]) {
+        let mut found: BTreeMap<(usize, Svma), Pointed> = BTreeMap::new();
+        for spot in spots {
+            let places = places(modules, spot);
+            if places.is_empty() {
+                self.unmatched.push(unmatched(modules, spot));
+            }
+            for (index, image, bias, function, at) in places {
+                let key = (index, function.range.start);
+                let module = &modules[index];
+                let name = name(&function, at, module);
+                let pointed = found.entry(key).or_insert_with(|| Pointed {
+                    module: index,
+                    image,
+                    bias,
+                    function,
+                    points: Vec::new(),
+                    allowed: self.allowed,
+                    traps: false,
+                });
+                if pointed.points.iter().all(|p| p.at != at) {
+                    pointed.points.push(Point {
+                        at,
+                        name,
+                        standing: 0,
+                        refused: None,
+                        no_room: None,
+                    });
+                }
+            }
+        }
+        self.points = found.into_values().collect();
+        for pointed in &mut self.points {
+            pointed.look(&modules[pointed.module]);
+        }
+    }
+}
+
+type Found = (usize, &'static OpenImage, Bias, Function, Svma);
+
+/// Where a place is: in functions of that name, or else at that address.
+fn places(modules: &[Module], spot: &Spot) -> Vec<Found> {
+    let opened = modules.iter().enumerate().filter_map(|(index, module)| {
+        let image = images::of_module(module).ok()?;
+        Some((index, module, image, module.bias(image.image)?))
+    });
+    let opened: Vec<_> = opened.collect();
+    let mut found = Vec::new();
+    for &(index, module, image, bias) in &opened {
+        let named = spot.in_functions(image.image, module.file_name());
+        let named = named.into_iter();
+        let there = named.filter(|(function, _)| module.maps_function(bias, function));
+        found.extend(there.map(|(function, at)| (index, image, bias, function, at)));
+    }
+    let address = spot.address().filter(|_| found.is_empty());
+    for &(index, module, image, bias) in opened.iter().filter(|_| address.is_some()) {
+        let Some(address) = address.filter(|a| is_meant(a, module.file_name(), Some(module)))
+        else {
+            continue;
+        };
+        let Some(at) = spot.address_in(bias) else {
+            continue;
+        };
+        let functions = image.select(address, module.file_name(), bias).into_iter();
+        let there = functions.filter(|function| module.maps_function(bias, function));
+        found.extend(there.map(|function| (index, image, bias, function, at)));
+    }
+    found
+}
+
+fn unmatched(modules: &[Module], spot: &Spot) -> Unmatched {
+    let images = modules.iter().filter_map(|m| images::of_module(m).ok());
+    let near = spot
+        .function()
+        .map(|pattern| near(pattern, modules, images));
+    Unmatched {
+        pattern: spot.text().to_owned(),
+        near: near.unwrap_or_default(),
+        inlined: 0,
+    }
+}
+
+/// `FUNC+0xOFFSET`; by the module where the function has no name, or begins after it.
+fn name(function: &Function, at: Svma, module: &Module) -> String {
+    let offset = at.0.checked_sub(function.range.start.0);
+    match offset.filter(|_| !function.linkage.is_empty()) {
+        Some(offset) => format!("{}+{offset:#x}", display_name(function, module.file_name())),
+        None => format!("{}+{at}", module.file_name()),
+    }
+}
+
+impl Candidate {
+    /// Takes those points out of its plan that are refused in it.
+    fn drop_refused(&mut self) -> Vec<(Point, RefuseReason)> {
+        let mut kept = Vec::new();
+        let mut refused = Vec::new();
+        let mut numbers = BTreeMap::new();
+        let plans = std::mem::take(&mut self.plan.points);
+        for ((number, point), plan) in (0u32..).zip(self.points.drain(..)).zip(plans) {
+            match plan.outcome {
+                Ok(_) => {
+                    numbers.insert(number, kept.len() as u32);
+                    self.plan.points.push(plan);
+                    kept.push(point);
+                }
+                Err(reason) => refused.push((point, reason)),
+            }
+        }
+        self.points = kept;
+        self.plan
+            .number_points(|number| numbers.get(&number).copied().unwrap_or(number));
+        refused
+    }
+}
+
+impl Locked<'_> {
+    /// Has the candidates carry these points, or adds some that do; the ids of those that have been in the session before
+    /// and are out.
+    pub(super) fn join_points(
+        &mut self,
+        modules: &[Module],
+        candidates: &mut Vec<Candidate>,
+        points: Vec<Pointed>,
+        changed: &mut Changed,
+    ) -> Vec<usize> {
+        let mut known = Vec::new();
+        for mut pointed in points {
+            let module = &modules[pointed.module];
+            for point in std::mem::take(&mut pointed.points) {
+                if let Some(reason) = point.refused {
+                    self.refuse_point(module, &pointed, &point, reason, changed);
+                    continue;
+                }
+                let Some(id) = self.known_point((pointed.bias, point.at)) else {
+                    pointed.points.push(point);
+                    continue;
+                };
+                let names = match self.document.functions[id].active {
+                    true => &mut changed.already,
+                    false => {
+                        known.push(id);
+                        &mut changed.functions
+                    }
+                };
+                names.push(point.name);
+            }
+            if pointed.points.is_empty() {
+                continue;
+            }
+            let refused = self.carry(candidates, &pointed);
+            for (point, reason) in refused {
+                self.refuse_point(module, &pointed, &point, reason, changed);
+            }
+        }
+        known
+    }
+
+    /// Has a candidate for the same function carry the points, or one of their own; those that are refused.
+    fn carry(
+        &self,
+        candidates: &mut Vec<Candidate>,
+        pointed: &Pointed,
+    ) -> Vec<(Point, RefuseReason)> {
+        let place = (pointed.bias, pointed.function.range.start);
+        let with = candidates.iter().position(|c| {
+            let is_same = c.reaper.is_none() && c.place() == place;
+            is_same && self.known(c).is_none() && c.refused().is_none()
+        });
+        if let Some(with) = with {
+            let candidate = &mut candidates[with];
+            let (alone, want) = (candidate.plan.clone(), self.wanted());
+            let allowed = alone.allowed;
+            candidate.plan = plan_with(
+                candidate.image,
+                &alone.function,
+                want,
+                &pointed.points,
+                allowed,
+            );
+            candidate.points = pointed.points.clone();
+            candidate.try_traps();
+            let refused = candidate.drop_refused();
+            if candidate.plan.refused().is_none() {
+                return refused;
+            }
+            candidate.plan = alone;
+            candidate.points = Vec::new();
+        }
+        let mut candidate = pointed.carrier();
+        candidate.try_traps();
+        let refused = candidate.drop_refused();
+        if !candidate.points.is_empty() {
+            candidates.push(candidate);
+        }
+        refused
+    }
+
+    fn refuse_point(
+        &mut self,
+        module: &Module,
+        pointed: &Pointed,
+        point: &Point,
+        reason: RefuseReason,
+        changed: &mut Changed,
+    ) {
+        let refused = (point.name.clone(), reason.to_string());
+        changed.refused.push(refused);
+        let module = self.id_of_module(module, pointed.image, pointed.bias);
+        self.add_refused(RefusedDoc {
+            name: point.name.clone(),
+            module,
+            address: point.at,
+            reason: reason.to_string(),
+            is_point: true,
+        });
+    }
+
+    fn known_point(&self, place: FunctionPlace) -> Option<usize> {
+        let is_it = |f: &FunctionDoc| f.is_point && self.document.place_of(f) == Some(place);
+        self.document.functions.iter().position(is_it)
+    }
+
+    /// The carriers of these functions and points that are out.
+    pub(super) fn carriers_of(&self, ids: &[usize]) -> BTreeSet<usize> {
+        let functions = &self.document.functions;
+        let carriers = ids.iter().filter_map(|&id| functions[id].carrier);
+        carriers.filter(|&id| !functions[id].active).collect()
+    }
+
+    /// Carriers of nothing that stays in once `leaving` is out.
+    pub(super) fn idle_carriers(&self, leaving: &[usize]) -> Vec<usize> {
+        let functions = self.document.functions.iter().enumerate();
+        let staying = functions
+            .clone()
+            .filter(|(id, f)| f.active && !leaving.contains(id));
+        let needed: BTreeSet<usize> = staying.filter_map(|(_, f)| f.carrier).collect();
+        let carriers = functions.filter(|(_, f)| f.active && f.reaper == Some(Reaper::Carrier));
+        let ids = carriers.map(|(id, _)| id);
+        ids.filter(|id| !needed.contains(id)).collect()
+    }
+
+    /// Says in the profile that points have no times.
+    pub(super) fn note_points(&mut self) {
+        let has_points = self.document.functions.iter().any(|f| f.is_point);
+        let has_times = self.document.metrics.len() > 1;
+        let notes = &mut self.document.notes;
+        if has_points && has_times && notes.iter().all(|note| note != NOTE) {
+            notes.push(NOTE.to_owned());
+        }
+    }
+}
+
+impl Pointed {
+    /// A candidate for these points alone.
+    fn carrier(&self) -> Candidate {
+        Candidate {
+            module: self.module,
+            image: self.image,
+            bias: self.bias,
+            plan: self.plan(),
+            name: self.function.name(),
+            elsewhere: Elsewhere::default(),
+            reaper: Some(Reaper::Carrier),
+            forks: None,
+            traps: self.traps,
+            values: 0,
+            unreadable: None,
+            points: self.points.clone(),
+        }
+    }
+}
+
+impl Document {
+    /// These, with the functions and points that are in and are carried by some of them.
+    pub fn with_carried(&self, ids: &[usize]) -> Vec<usize> {
+        let is_carried = |f: &FunctionDoc| f.active && f.carrier.is_some_and(|c| ids.contains(&c));
+        let functions = self.functions.iter().enumerate();
+        let carried = functions.filter(|(id, f)| is_carried(f) && !ids.contains(id));
+        let carried = carried.map(|(id, _)| id);
+        ids.iter().copied().chain(carried).collect()
+    }
+}
+
+impl Session {
+    /// Ids of the points of the session that a place names.
+    pub fn points_at(&self, spots: &[Spot]) -> Result<Vec<usize>, SessionError> {
+        let space = Space::open(&self.process)?;
+        let modules = modules(&self.process, &space.maps()?);
+        let places = spots.iter().flat_map(|spot| places(&modules, spot));
+        let places: BTreeSet<FunctionPlace> =
+            places.map(|(_, _, bias, _, at)| (bias, at)).collect();
+        let functions = self.document.functions.iter().enumerate();
+        let points = functions.filter(|(_, f)| {
+            let place = self.document.place_of(f);
+            f.is_point && place.is_some_and(|place| places.contains(&place))
+        });
+        let ids: Vec<usize> = points.map(|(id, _)| id).collect();
+        if ids.is_empty() {
+            space.check()?;
+        }
+        Ok(ids)
+    }
+}

@@ -1,0 +1,138 @@
+//! What happens when a thread comes through a point: the call is counted whose frame its function has there.
+//!
+//! `low` is where the stub has begun on the stack: the stack pointer without the red zone.
+
+use abi::point::{RED_ZONE, Standing};
+
+use super::busy;
+use super::entry::{begin, record_slowly, remember_walk, verify};
+use crate::os::parameters::{self, is_alive};
+use crate::thread::{self, Thread};
+use crate::walk::Saved;
+
+/// Remembers the walk of the call that has come through the point `number`, so that the stub can record it: what to do
+/// next.
+///
+/// # Safety
+/// Called by the stub of points, on the calling thread's stack from `low` on, with `rbp` as it is at the point.
+/// `has_tried` where this has been called for this call before.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.fast")]
+pub unsafe extern "C" fn ipath_remember_point(
+    number: u64,
+    low: u64,
+    rbp: u64,
+    has_tried: bool,
+) -> *mut Thread {
+    let number = number as u32;
+    // SAFETY: the stub's promise.
+    unsafe {
+        let thread = match begin(number, low) {
+            Ok(thread) => thread,
+            Err(next) => return next,
+        };
+        let standing = Standing::decode(parameters::detail(number));
+        let slot = standing.slot_at(low.wrapping_add(RED_ZONE), rbp);
+        let stack = &(*thread).walker.stack;
+        let is_known = thread::is_same(thread) && stack.holds(low) && stack.holds(slot);
+        if has_tried || !is_known {
+            return thread;
+        }
+        let Some(rbp) = caller_register(standing.rbp, rbp, slot, low) else {
+            return thread;
+        };
+        (*thread).walker.entry_rbp = rbp;
+        remember_walk(thread, number, slot)
+    }
+}
+
+/// Makes the walk again that is remembered for a call, and where it differs ends the program with SIGILL. Then the stub
+/// goes on as ever.
+///
+/// # Safety
+/// As for [`ipath_remember_point`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, rbp: u64) {
+    let number = number as u32;
+    let thread = thread::current();
+    if !is_alive() || thread.is_null() {
+        return;
+    }
+    let standing = Standing::decode(parameters::detail(number));
+    let slot = standing.slot_at(low.wrapping_add(RED_ZONE), rbp);
+    // SAFETY: the stub's promise; `busy` keeps signal handlers on the thread out.
+    unsafe {
+        if busy::begin(thread, low).is_err() {
+            return;
+        }
+        let stack = &(*thread).walker.stack;
+        let is_known = stack.holds(low) && stack.holds(slot);
+        let saved = is_known.then(|| caller_register(standing.rbp, rbp, slot, low));
+        if let Some(rbp) = saved.flatten() {
+            verify(thread, number, slot, rbp);
+        }
+        busy::end(thread);
+    }
+}
+
+/// Records a call that has come through a point whatever it takes. Runs on the private stack, with signals blocked and
+/// the thread's callee-saved registers stored.
+///
+/// # Safety
+/// Called by the stub of points with what [`ipath_remember_point`] returned; the stub ends the thread's being busy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ipath_slow_point(thread: *mut Thread, number: u64, low: u64) {
+    // SAFETY: the stub's promise; the thread is marked busy.
+    unsafe {
+        if !thread::is_same(thread) {
+            thread::renew(thread);
+        }
+        #[cfg(ipath_image)]
+        super::trial::find_out(thread);
+        if record_point(thread, number as u32, low).is_none() {
+            (*thread).ledger.count_missed();
+        }
+    }
+}
+
+unsafe fn record_point(thread: *mut Thread, number: u32, low: u64) -> Option<()> {
+    // SAFETY: the caller's promise; the words read are on the thread's stack.
+    unsafe {
+        let saved = &(*thread).saved;
+        let standing = Standing::decode(parameters::detail(number));
+        let slot = standing.slot_at(low.wrapping_add(RED_ZONE), saved.rbp);
+        if !slot.is_multiple_of(8) || !(*thread).walker.is_on_stack_of(low, slot) {
+            return None;
+        }
+        let register = |words: u8, now: u64| caller_register(words, now, slot, low);
+        let [rbx, r12, r13, r14, r15] = standing.others.unwrap_or_default();
+        let at_entry = Saved {
+            rbx: register(rbx, saved.rbx)?,
+            rbp: register(standing.rbp, saved.rbp)?,
+            r12_15: [
+                register(r12, saved.r12_15[0])?,
+                register(r13, saved.r12_15[1])?,
+                register(r14, saved.r12_15[2])?,
+                register(r15, saved.r12_15[3])?,
+            ],
+        };
+        let is_whole = standing.others.is_some();
+        record_slowly(thread, number, slot, (&at_entry, is_whole), false)
+    }
+}
+
+/// A register that the function's caller has back when it returns: as it is `now`, or so many words down from the slot;
+/// `None` where that is no place on the stack.
+///
+/// # Safety
+/// The stack is one from `low` to `slot`.
+#[inline(always)]
+unsafe fn caller_register(words: u8, now: u64, slot: u64, low: u64) -> Option<u64> {
+    if words == 0 {
+        return Some(now);
+    }
+    let at = slot.wrapping_sub(8 * u64::from(words));
+    let is_inside = low <= at && at < slot && at.is_multiple_of(8);
+    // SAFETY: the caller's promise.
+    is_inside.then(|| unsafe { (at as *const u64).read() })
+}

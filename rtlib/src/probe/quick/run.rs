@@ -1,0 +1,70 @@
+//! A remembered walk, a run of words, that is found by its key.
+
+/// The run whose key is (rdx, r8) into rax, all of whose words are what they were, from label `27` on; to `7` where
+/// there is none. The thread is in rcx.
+macro_rules! find_run {
+    () => {
+        "
+22: mov rax, r8
+    rol rax, 32                        // the halves changed, since what differs is in either
+    xor rax, rdx
+    movabs r9, {hash}
+    imul rax, r9
+    shr rax, {memo_shift}              // the first place it can be in
+    shl eax, {memo_entry_bits}
+    add rax, [rcx + {memo}]
+    lea r9, [rax + {memo_probes}]      // and the end of those
+23: cmp [rax], rdx
+    jne 24f
+    cmp [rax + 8], r8
+    je 25f
+24: add rax, {memo_entry}              // the next place
+    cmp rax, r9
+    jne 23b
+    jmp 7f                             // not remembered
+
+    // Its words, each where the walk has read it: four pairs of address and value at a time.
+25: mov rax, [rax + 16]                // the run
+    mov r9, [rax]                      // where its words end
+    lea r8, [rax + {run}]              // where they begin
+    cmp r8, r9                         // it may have none
+    je 27f
+26: mov rdi, [r8]                      // an address
+    mov rdx, [r8 + 8]                  // what was there
+    cmp [rdi], rdx                     // and is
+    jne 28f
+    mov rdi, [r8 + 16]                 // the second
+    mov rdx, [r8 + 24]
+    cmp [rdi], rdx
+    jne 31f
+    mov rdi, [r8 + 32]                 // the third
+    mov rdx, [r8 + 40]
+    cmp [rdi], rdx
+    jne 32f
+    mov rdi, [r8 + 48]                 // the fourth
+    mov rdx, [r8 + 56]
+    cmp [rdi], rdx
+    jne 33f
+    add r8, 64
+    cmp r8, r9
+    jne 26b
+        "
+    };
+}
+
+/// Where one of its words is another one.
+macro_rules! next_run {
+    () => {
+        "
+    // Another run branches off there: its key is the word's place and what it is now.
+33: add r8, 16
+32: add r8, 16
+31: add r8, 16
+28: mov rdx, r8
+    mov r8, [rdi]
+    jmp 22b
+        "
+    };
+}
+
+pub(crate) use {find_run, next_run};

@@ -1,0 +1,127 @@
+//! The stub that the hooks of points call. They have stepped over the red zone, so that what the slot is for entries is
+//! only where the stub has begun on the stack.
+
+use core::arch::naked_asm;
+use core::mem::{offset_of, size_of};
+
+use abi::image::{ALIVE, Parameters};
+use abi::point::{BY_RBP, RBP_SHIFT, RED_ZONE, SLOT_SHIFT};
+use abi::segment::RecordHead;
+
+use super::{DIRECTION, ID, PUSHED, block_signals, restore_signals};
+use crate::calls::Calls;
+use crate::calls::meter::Meter;
+use crate::code::epoch::ipath_epoch;
+use crate::os::hash;
+use crate::os::parameters::{ipath_alive, ipath_details, ipath_parameters, ipath_probes};
+use crate::probe::next::{FOUND, VECTORS};
+use crate::probe::point::{ipath_remember_point, ipath_slow_point, ipath_verify_point};
+use crate::probe::quick::{self, SLOT};
+use crate::thread::Thread;
+use crate::thread::registry::{self, REGISTRY};
+use crate::walk::memo::{self, Entry, Memo, Run};
+use crate::walk::{Saved, StackRange, Walker};
+
+macro_rules! point_stub {
+    ($(#[$doc:meta])* $name:ident, $before:expr, { $($operand:ident = $kind:ident $value:expr,)* }) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                save!(),
+                $before,
+                "3:",
+                quick::point::point!(),
+                compiled!("mov rdx, rbp"),
+                restore!(),
+                found!("jmp 27b"),
+                slow!(),
+                fast = sym ipath_remember_point,
+                slow = sym ipath_slow_point,
+                pushed = const PUSHED,
+                way_back = const SLOT - 16,
+                direction = const DIRECTION,
+                to_bit_30 = const 30 - DIRECTION.trailing_zeros(),
+                id = const ID,
+                found = const FOUND,
+                run_found = const offset_of!(Thread, walker) + offset_of!(Walker, found),
+                rbx = const offset_of!(Thread, saved) + offset_of!(Saved, rbx),
+                rbp = const offset_of!(Thread, saved) + offset_of!(Saved, rbp),
+                r12 = const offset_of!(Thread, saved) + offset_of!(Saved, r12_15),
+                saved_rsp = const offset_of!(Thread, saved_rsp),
+                vectors = const VECTORS,
+                private_stack = const offset_of!(Thread, private_stack),
+                signal_mask = const offset_of!(Thread, signal_mask),
+                block_signals = sym block_signals,
+                restore_signals = sym restore_signals,
+                slot = const SLOT,
+                // What every call looks at.
+                alive = sym ipath_alive,
+                alive_word = const ALIVE as i32,
+                parameters = sym ipath_parameters,
+                rdfsbase = const offset_of!(Parameters, rdfsbase),
+                registry = sym REGISTRY,
+                registry_shift = const registry::HASH_SHIFT,
+                hash = const hash::MULTIPLIER,
+                busy = const offset_of!(Thread, busy),
+                busy_after = const offset_of!(Thread, busy_after),
+                tid_from_fs = const offset_of!(Thread, tid_from_fs),
+                tid = const offset_of!(Thread, tid),
+                probes = sym ipath_probes,
+                // The frame.
+                details = sym ipath_details,
+                red_zone = const RED_ZONE,
+                by_rbp = const BY_RBP,
+                rbp_shift = const RBP_SHIFT,
+                slot_shift = const SLOT_SHIFT,
+                low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
+                high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
+                quick_calls = const offset_of!(Thread, walker) + offset_of!(Walker, quick_calls),
+                entry_rbp = const offset_of!(Thread, walker) + offset_of!(Walker, entry_rbp),
+                epoch = sym ipath_epoch,
+                // Remembered walks.
+                memo = const offset_of!(Thread, walker) + offset_of!(Walker, memo) + offset_of!(Memo, table),
+                memo_shift = const memo::HASH_SHIFT,
+                memo_entry = const size_of::<Entry>(),
+                memo_entry_bits = const size_of::<Entry>().trailing_zeros(),
+                memo_probes = const memo::PROBES as usize * size_of::<Entry>(),
+                run = const size_of::<Run>(),
+                run_record = const offset_of!(Run, record),
+                run_cost = const offset_of!(Run, cost),
+                overhead = const offset_of!(Thread, calls) + offset_of!(Calls, overhead),
+                since = const offset_of!(Thread, meter) + offset_of!(Meter, since),
+                // The record.
+                entered = const offset_of!(RecordHead, entered),
+                $($operand = $kind $value,)*
+            );
+        }
+    };
+}
+
+point_stub!(
+    /// Called by the hook of a point.
+    ipath_point_stub,
+    "",
+    {}
+);
+point_stub!(
+    /// The same, which makes every walk again that is remembered.
+    ipath_verified_point_stub,
+    "
+    push rsi
+    push r10
+    push r11
+    pushfq
+    cld
+    mov edi, esi
+    lea rsi, [rsp + {pushed} + 16]
+    mov rdx, rbp
+    call {verify}
+    popfq
+    pop r11
+    pop r10
+    pop rsi
+    ",
+    { verify = sym ipath_verify_point, }
+);
