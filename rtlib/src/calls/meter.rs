@@ -37,7 +37,7 @@ pub struct Meter {
 pub struct Values {
     /// The address of its return address.
     pub slot: u64,
-    /// Where the vector registers are, as [`value::read`] is told it.
+    /// Where the vector registers are, as [`crate::sources::value::read`] is told it.
     pub vectors: u64,
 }
 
