@@ -14,9 +14,8 @@ use abi::probe::Kind;
 use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use abi::segment::{Record, RecordHead};
 
-use super::stub::{ipath_entry_stub, ipath_exit_stub};
 use crate::calls::activation::{self, Activation};
-use crate::calls::list::BOTTOM;
+use crate::calls::list::{self, BOTTOM};
 use crate::calls::overhead::{PART, ipath_costs};
 use crate::code::epoch;
 use crate::os::parameters::{ipath_parameters, ipath_probes};
@@ -24,6 +23,12 @@ use crate::os::shared;
 use crate::thread::Thread;
 use crate::walk::StackRange;
 use crate::walk::memo::{Apart, InEpoch};
+
+// The stubs lead here.
+unsafe extern "C" {
+    fn ipath_entry_stub();
+    fn ipath_exit_stub();
+}
 
 /// Calls of a round, and rounds of each kind.
 const CALLS: u64 = 64;
@@ -65,11 +70,14 @@ pub unsafe fn find_out(thread: *mut Thread) {
     epoch::renew();
     // SAFETY: the caller's promise.
     let found = unsafe {
+        // Others go through the list of any thread, as far as its top.
+        list::lock_own(&raw mut (*thread).calls);
         let before = Before::of(thread);
         let taken = |what| best(thread, what);
         let found = taken(What::Plain).zip(taken(What::Counted));
         let found = found.zip(taken(What::Timed(0)).zip(taken(What::Timed(WORDS))));
         before.put_back(thread);
+        list::unlock(&raw mut (*thread).calls);
         found
     };
     let Some(((plain, counted), (short, long))) = found else {
