@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
+use abi::schema::Derived;
 use abi::segment::{AREA_RECORDS, Column, NO_BUCKET, NODE_IS_PATH, ROOT_OVERFLOW};
 
-use crate::segment::{Document, Segment};
+use crate::segment::{ColumnDoc, Document, Segment};
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ pub(super) struct Raw {
     /// One for each metric but the count.
     pub(super) metrics: Vec<RawMetric>,
     /// Which schema it is by.
-    schema: u16,
+    schema: u8,
 }
 
 /// A metric of a record: what is 0 or more, and what is less.
@@ -78,6 +79,21 @@ impl RawColumn {
         for (&k, &n) in &other.histogram {
             let bucket = self.histogram.entry(k).or_default();
             *bucket = bucket.saturating_add(n);
+        }
+    }
+
+    /// Adds the calls during which the thread has not been switched out: their CPU time is their time, and nothing is left
+    /// of the one without the other. There are no more than are `closed`.
+    fn add_steady(&mut self, steady: &Self, rule: &ColumnDoc, closed: u64) {
+        match Derived::decode(rule.derived) {
+            Some(Derived::Rest(..)) => self.add(&Self {
+                histogram: BTreeMap::from([(0, steady.held())]),
+                ..Self::default()
+            }),
+            _ => self.add(steady),
+        }
+        if self.held() > closed {
+            self.hold(closed);
         }
     }
 
@@ -340,10 +356,18 @@ fn read_once(segment: &Segment, document: &Document, index: u64) -> Option<Raw> 
         ..Raw::empty(document.metrics.len().saturating_sub(1))
     };
     let schema = document.schemas.get(usize::from(raw.schema));
+    let mut steady = None;
     for (number, rule) in schema.iter().flat_map(|s| s.columns.iter().enumerate()) {
         let column = segment.column(index, number)?;
-        let is_of_all = rule.is_of_all();
-        let column = read_column(segment, column, is_of_all.then_some(closed), entered);
+        let is_of_all = rule.is_of_all() || steady.is_some();
+        let mut column = read_column(segment, column, is_of_all.then_some(closed), entered);
+        if Derived::decode(rule.derived) == Some(Derived::Steady) {
+            steady = Some(column);
+            continue;
+        }
+        if let Some(steady) = &steady {
+            column.add_steady(steady, rule, closed);
+        }
         let metric = document.metric_of(rule);
         if let Some(metric) = metric.and_then(|at| raw.metrics.get_mut(at)) {
             match rule.is_negative() {

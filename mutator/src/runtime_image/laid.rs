@@ -5,14 +5,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use abi::image::{
     ALIVE, Parameters, RESERVE_PER_THREAD, RESERVE_SHARED, SCALE_SHIFT, SYMBOL_ALIVE,
-    SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
+    SYMBOL_DETAILS, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
     SYMBOL_LEND_STUB, SYMBOL_PARAMETERS, SYMBOL_PROBES, SYMBOL_SCHEMAS, SYMBOL_TAIL_STUB,
 };
 use abi::probe::{Kind, LENDS, Probe};
-use abi::schema::{Derived, MAX_SCHEMAS, SCHEMA_WALL, Schema, source};
+use abi::schema::{Derived, FIRST_SCHEMA, MAX_SCHEMAS, SCHEMA_WALL, Schema, source};
 use abi::segment::{
-    AREA_HISTOGRAMS, AREA_TABLES, AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
+    AREA_COLUMNS, AREA_HISTOGRAMS, AREA_TABLES, AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
 };
+use abi::value::{Place, RETURN};
 
 use super::*;
 use crate::process::{Pid, Process};
@@ -27,6 +28,9 @@ pub(super) const STUBS: [&str; 6] = [
     SYMBOL_ENDER_STUB,
     SYMBOL_ENDER_TAIL_STUB,
 ];
+
+/// The column of the time.
+pub(super) const CLOCK: Derived = Derived::Growth(source::CLOCK as u8);
 
 /// Where the cells are in the page of a function's code.
 const CELLS: usize = PAGE as usize / 2;
@@ -97,7 +101,7 @@ impl Laid {
         }
     }
 
-    /// Has the segment and the parameters as a session of one timer has them, in which no system call may be made.
+    /// Has the segment and the parameters as a session has them, in which no system call may be made.
     pub(super) fn begin(&self, segment: &Segment, max_paths: u64) {
         let parameters: &Parameters = self.at(SYMBOL_PARAMETERS);
         let set = |to: &AtomicU64, value: u64| to.store(value, Relaxed);
@@ -105,13 +109,6 @@ impl Laid {
         set(&parameters.segment, header as u64);
         set(&parameters.max_paths, max_paths);
         set(&parameters.scale, 1 << SCALE_SHIFT);
-        let schemas: &[Schema; MAX_SCHEMAS] = self.at(SYMBOL_SCHEMAS);
-        let schema = &schemas[usize::from(SCHEMA_WALL)];
-        schema.sources.store(1 << source::CLOCK, Relaxed);
-        schema.columns.store(1, Relaxed);
-        let ticks = Derived::Growth(source::CLOCK as u8);
-        set(&schema.column[0].derived, ticks.encode());
-        set(&schema.column[0].scale, 1 << SCALE_SHIFT);
         parameters.tid_offset.store(tid_offset(), Relaxed);
         let reserve = RESERVE_SHARED + RESERVE_PER_THREAD;
         set(&parameters.reserve, map(reserve));
@@ -121,29 +118,53 @@ impl Laid {
         for populated in &parameters.populated[AREA_THREADS..=AREA_HISTOGRAMS] {
             set(populated, 128 << 10);
         }
+        for area in [AREA_HISTOGRAMS, AREA_COLUMNS] {
+            set(&parameters.populated[area], 1 << 20);
+        }
         publish_maps(segment);
         set(self.at(SYMBOL_ALIVE), ALIVE);
     }
 
-    /// Has times be without what calls take, as if it had been found out to be so much: what of it falls into their time, all of
-    /// those that are timed, of those that are counted and of others, and parts of a tick for a word.
-    pub(super) fn correct(&self, costs: [u64; 5]) {
+    /// Has times be without what calls take, as if it had been found out to be so much, in the order of the runtime's `Costs`.
+    pub(super) fn correct(&self, costs: [u64; 11]) {
         let parameters: &Parameters = self.at(SYMBOL_PARAMETERS);
         parameters.corrects.store(u64::MAX, Relaxed);
-        let known: &[AtomicU64; 5] = self.at("ipath_costs");
+        let known: &[AtomicU64; 11] = self.at("ipath_costs");
         for (known, cost) in known.iter().zip(costs) {
             known.store(cost, Relaxed);
         }
     }
 
-    /// Has a function measured, and lend its calls at the tail calls that it may lend them at.
-    pub(super) fn measure(&self, function: u32) {
+    /// Has a function measured, with these columns of each call, and lend its calls at the tail calls that it may lend them at.
+    /// Its values are signed, of odd functions half a register.
+    pub(super) fn measure(&self, function: u32, columns: &[Derived]) {
         /// One for all.
         const NUMBER: u16 = 5;
         let probes: &[Probe; abi::MAX_FUNCTIONS] = self.at(SYMBOL_PROBES);
         let probe = &probes[function as usize];
         probe.kind.store(Kind::Call as u8, Relaxed);
-        probe.schema.store(SCHEMA_WALL, Relaxed);
+        let number = match columns {
+            [_] => SCHEMA_WALL,
+            _ => FIRST_SCHEMA,
+        };
+        let schemas: &[Schema; MAX_SCHEMAS] = self.at(SYMBOL_SCHEMAS);
+        let schema = &schemas[usize::from(number)];
+        schema.sources.store(1 << source::CLOCK, Relaxed);
+        schema.columns.store(columns.len() as u32, Relaxed);
+        for (rule, derived) in schema.column.iter().zip(columns) {
+            rule.derived.store(derived.encode(), Relaxed);
+            rule.scale.store(1 << SCALE_SHIFT, Relaxed);
+        }
+        let place = Place {
+            register: 0,
+            is_vector: false,
+            width: 3 - (function % 2) as u8,
+            is_signed: true,
+        };
+        let details: &[AtomicU64; abi::MAX_FUNCTIONS] = self.at(SYMBOL_DETAILS);
+        let place = u64::from(place.encode());
+        details[function as usize].store(place | place << (8 * RETURN), Relaxed);
+        probe.schema.store(number, Relaxed);
         probe.lending.store(NUMBER | LENDS, Relaxed);
         probe.generation.store(1, Relaxed);
     }
@@ -176,7 +197,7 @@ fn publish_maps(segment: &Segment) {
     used.store(bytes.len() as u64, Relaxed);
 }
 
-/// A segment of the test's own, of one timer, without a name; `number` tells those of one process apart.
+/// A segment of the test's own without a name; `number` tells those of one process apart.
 pub(super) fn segment(number: u64, max_paths: u64) -> Segment {
     let process = Process {
         pid: Pid(std::process::id() as i32),

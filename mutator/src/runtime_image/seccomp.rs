@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use abi::image::{SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB};
 
 use super::PAGE;
-use super::laid::{Laid, hook, map, put, segment};
+use super::laid::{CLOCK, Laid, hook, map, put, segment};
 
 const FUNCTION: u32 = 3;
 const CALLS: u64 = 1000;
@@ -99,7 +99,7 @@ fn no_system_call_is_made_where_none_may_be() {
     let laid = Laid::new();
     let segment = segment(0, MOST_PATHS);
     let function = probed(&laid);
-    laid.measure(FUNCTION);
+    laid.measure(FUNCTION, &[CLOCK]);
     laid.begin(&segment, MOST_PATHS);
     // SAFETY: the child takes no lock of the C library's.
     let pid = match unsafe { libc::fork() } {

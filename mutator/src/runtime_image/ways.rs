@@ -8,11 +8,13 @@ use abi::image::{
     SYMBOL_ALIVE, SYMBOL_ENDER_STUB, SYMBOL_ENDER_TAIL_STUB, SYMBOL_ENTRY_STUB, SYMBOL_EXIT_STUB,
     SYMBOL_LEND_STUB, SYMBOL_TAIL_STUB,
 };
-use abi::segment::{FIRST_NODE, INLINE_BUCKETS};
+use abi::schema::Derived;
+use abi::segment::{Column, FIRST_NODE, INLINE_BUCKETS};
+use abi::value::RETURN;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 
 use super::PAGE;
-use super::laid::{Laid, STUBS, hook, map, put, segment};
+use super::laid::{CLOCK, Laid, STUBS, hook, map, put, segment};
 use crate::segment::Segment;
 
 const MOST_PATHS: u64 = 4000;
@@ -76,8 +78,11 @@ struct Play {
     events: Vec<(Event, u64)>,
     next: Cell<usize>,
     now: Cell<u64>,
-    functions: Vec<extern "C" fn()>,
+    functions: Vec<Called>,
 }
+
+/// Of an argument, which returns something.
+type Called = extern "C" fn(i64) -> i64;
 
 static mut PLAY: *const Play = std::ptr::null();
 
@@ -87,36 +92,46 @@ fn play() -> &'static Play {
 }
 
 /// What each function does: the calls that come up to its end.
-extern "C" fn body() {
+extern "C" fn body(_: i64) -> i64 {
     let play = play();
     loop {
         let Some(&(event, now)) = play.events.get(play.next.get()) else {
-            return;
+            return 0;
         };
         play.next.set(play.next.get() + 1);
         play.now.set(now);
         let Event::Enter { function, site } = event else {
-            return;
+            return value(now);
         };
         let function = play.functions[function];
         match site {
-            0 => first(function),
-            1 => second(function),
-            _ => function(),
+            0 => first(function, value(now)),
+            1 => second(function, value(now)),
+            _ => drop(function(value(now))),
         }
     }
 }
 
+/// A value of any size and sign, small ones as a rule.
+fn value(now: u64) -> i64 {
+    let mixed = now.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let bits = match mixed % 8 {
+        0 => mixed >> 8 & 63,
+        _ => 8,
+    };
+    (mixed as i64) >> (63 - bits)
+}
+
 #[inline(never)]
-fn first(function: extern "C" fn()) {
-    function();
+fn first(function: Called, argument: i64) {
+    function(argument);
     std::hint::black_box(());
 }
 
 #[inline(never)]
-fn second(function: extern "C" fn()) {
+fn second(function: Called, argument: i64) {
     let room = std::hint::black_box([1u64; 20]);
-    function();
+    function(argument);
     std::hint::black_box(room);
 }
 
@@ -186,8 +201,8 @@ fn functions() -> Vec<u64> {
         hook(&mut bytes, id as u32, stub);
         match exit {
             Exit::LendsTo(next) => {
-                // mov rax, NEXT; jmp rax
-                bytes.extend([0x48, 0xb8]);
+                // mov rdi, rax; mov rax, NEXT; jmp rax
+                bytes.extend([0x48, 0x89, 0xc7, 0x48, 0xb8]);
                 bytes.extend(pages[next].to_le_bytes());
                 bytes.extend([0xff, 0xe0]);
             }
@@ -258,7 +273,7 @@ fn act(play: &Play) {
             action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
             libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
             libc::prctl(libc::PR_SET_TSC, libc::PR_TSC_SIGSEGV);
-            body();
+            body(0);
             libc::_exit(0);
         }
         let pid = nix::unistd::Pid::from_raw(pid);
@@ -267,8 +282,31 @@ fn act(play: &Play) {
     }
 }
 
-/// All that the records say, each with its path.
-fn records(segment: &Segment) -> Vec<Vec<u64>> {
+/// All that a column says.
+fn said(segment: &Segment, column: &Column) -> Option<Vec<u64>> {
+    let sums = [
+        &column.sum,
+        &column.min,
+        &column.max,
+        &column.outermost,
+        &column.exclusive,
+    ];
+    let mut buckets = [0u64; 128];
+    let first = column.first_bucket.load(Relaxed) as usize;
+    for (at, count) in (first..first + INLINE_BUCKETS).zip(&column.buckets) {
+        buckets[at] += u64::from(count.load(Relaxed));
+    }
+    if let Some(pool) = column.histogram.load(Relaxed).checked_sub(1) {
+        let pool = segment.histogram(pool)?.buckets.iter();
+        pool.zip(&mut buckets)
+            .for_each(|(n, to)| *to += n.load(Relaxed));
+    }
+    let sums = sums.into_iter().map(|n| n.load(Relaxed));
+    Some(sums.chain(buckets).collect())
+}
+
+/// All that the records say, each of so many columns and with its path.
+fn records(segment: &Segment, columns: usize) -> Vec<Vec<u64>> {
     let used = segment.header().records_used.load(Acquire);
     let path = |mut at: u32| {
         let mut keys = Vec::new();
@@ -282,28 +320,12 @@ fn records(segment: &Segment) -> Vec<Vec<u64>> {
     };
     let record = |index| {
         let head = segment.record(index)?;
-        let timer = segment.column(index, 0)?;
         let counts = [&head.entered, &head.closed, &head.unwound, &head.tail];
-        let sums = [
-            &timer.sum,
-            &timer.min,
-            &timer.max,
-            &timer.outermost,
-            &timer.exclusive,
-        ];
         let mut all = vec![head.schema.load(Relaxed).into()];
-        all.extend(counts.into_iter().chain(sums).map(|n| n.load(Relaxed)));
-        let mut buckets = [0u64; 128];
-        let first = timer.first_bucket.load(Relaxed) as usize;
-        for (at, count) in (first..first + INLINE_BUCKETS).zip(&timer.buckets) {
-            buckets[at] += u64::from(count.load(Relaxed));
+        all.extend(counts.into_iter().map(|n| n.load(Relaxed)));
+        for number in 0..columns {
+            all.extend(said(segment, segment.column(index, number)?)?);
         }
-        if let Some(pool) = timer.histogram.load(Relaxed).checked_sub(1) {
-            let pool = segment.histogram(pool)?.buckets.iter();
-            pool.zip(&mut buckets)
-                .for_each(|(n, to)| *to += n.load(Relaxed));
-        }
-        all.extend(buckets);
         all.extend(path(head.path.load(Relaxed)));
         Some(all)
     };
@@ -318,7 +340,7 @@ fn play_by(
     code: &[u64],
     number: u64,
     compiled: &[&str],
-    costs: [u64; 5],
+    (columns, costs): (&[Derived], [u64; 11]),
 ) -> Vec<Vec<u64>> {
     let laid = Laid::new();
     let segment = segment(number, MOST_PATHS);
@@ -327,13 +349,13 @@ fn play_by(
     }
     for (id, &page) in code.iter().enumerate() {
         laid.fill_cells(page);
-        laid.measure(id as u32);
+        laid.measure(id as u32, columns);
     }
     laid.begin(&segment, MOST_PATHS);
     laid.correct(costs);
     act(play);
     assert_eq!(segment.thread(0).expect("there").missed.load(Relaxed), 0);
-    records(&segment)
+    records(&segment, columns.len())
 }
 
 fn assert_same(quick: &[Vec<u64>], compiled: &[Vec<u64>], what: &str) {
@@ -348,10 +370,13 @@ fn assert_same(quick: &[Vec<u64>], compiled: &[Vec<u64>], what: &str) {
 #[test]
 fn hand_written_and_compiled_ways_leave_the_same_records() {
     let code = functions();
-    // SAFETY: each page begins with a function without arguments.
-    let function = |&at: &u64| unsafe { std::mem::transmute::<u64, extern "C" fn()>(at) };
+    // SAFETY: each page begins with such a function.
+    let function = |&at: &u64| unsafe { std::mem::transmute::<u64, Called>(at) };
     let mut random = Random(0x9e37_79b9);
-    for round in 0..4u64 {
+    let with = |number| vec![CLOCK, Derived::Value(number), Derived::Negative(number)];
+    let measured = [vec![CLOCK], with(0), with(RETURN)];
+    for round in 0..6u64 {
+        let columns = &measured[round as usize % measured.len()];
         let play = Play {
             events: events(&mut random),
             next: Cell::new(0),
@@ -362,9 +387,11 @@ fn hand_written_and_compiled_ways_leave_the_same_records() {
         // All from one call site, which is on the paths.
         let ways = [&stubs[..0], &stubs[..1], &stubs[1..], &stubs[3..4], &stubs];
         // Without and with what calls take, which is more than some.
-        let costs = [[0; 5], [25, 60, 20, 45, 300]][round as usize % 2];
-        let by =
-            |(number, compiled): (u64, &&[&str])| play_by(&play, &code, number, compiled, costs);
+        let costs = [[0; 11], [25, 30, 35, 300, 45, 20, 60, 70, 25, 80, 75]]
+            [round as usize / measured.len()];
+        let by = |(number, compiled): (u64, &&[&str])| {
+            play_by(&play, &code, number, compiled, (columns, costs))
+        };
         let found: Vec<_> = (ways.len() as u64 * round..).zip(&ways).map(by).collect();
         let quick = &found[0];
         assert!(quick.len() > 100, "{} records", quick.len());

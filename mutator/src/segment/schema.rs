@@ -29,7 +29,7 @@ pub struct SchemaDoc {
 /// A column of records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnDoc {
-    /// The name of the metric that it is of.
+    /// The name of the metric that it is of; none of what records have for others or for the runtime's sake.
     pub metric: String,
     /// [`Derived::encode`].
     pub derived: u64,
@@ -66,7 +66,8 @@ impl CounterDoc {
 }
 
 impl ColumnDoc {
-    /// True if each call that has ended has a number in it.
+    /// True if each call that has ended has a number in it, or where records have a column for them in that of the steady
+    /// ones ([`Derived::Steady`]).
     pub fn is_of_all(&self) -> bool {
         self.derived == Derived::Growth(source::CLOCK as u8).encode()
     }
@@ -112,9 +113,36 @@ impl SchemaDoc {
         if schema.sources != 0 {
             schema.sources |= 1 << source::CLOCK;
         }
+        if schema.condition == 0 {
+            schema.suit_ways(Metric::Wall.scale(hz).0);
+        }
         match schema.columns.len() > MAX_COLUMNS {
             true => Err(TooMuch::Columns),
             false => Ok(schema),
+        }
+    }
+
+    /// Has records be such that the hand-written ways can see to their calls ([`abi::schema::way`]), where they could. Times have
+    /// that scale.
+    fn suit_ways(&mut self, scale: u64) {
+        const CLOCKS: u32 = 1 << source::CLOCK | 1 << source::CPU;
+        const CLOCK: Derived = Derived::Growth(source::CLOCK as u8);
+        let is_of_times = self.columns.iter().all(|column| column.scale == scale);
+        let is_clock = |column: &ColumnDoc| column.derived == CLOCK.encode();
+        let returned = Derived::Value(abi::value::RETURN);
+        let is_returned = |column: &ColumnDoc| column.derived == returned.encode();
+        let unnamed = |derived: Derived| ColumnDoc {
+            metric: String::new(),
+            derived: derived.encode(),
+            scale,
+        };
+        if self.sources == CLOCKS && is_of_times {
+            self.columns.insert(0, unnamed(Derived::Steady));
+        } else if self.sources == 0 && self.columns.iter().any(is_returned) {
+            self.sources = 1 << source::CLOCK;
+            self.columns.insert(0, unnamed(CLOCK));
+        } else {
+            self.columns.sort_by_key(|column| !is_clock(column));
         }
     }
 
@@ -156,7 +184,7 @@ fn sources_of(derived: Derived) -> u32 {
     match derived {
         Derived::Growth(number) => 1 << number,
         Derived::Rest(whole, part) => 1 << whole | 1 << part,
-        Derived::Value(_) | Derived::Negative(_) => 0,
+        Derived::Value(_) | Derived::Negative(_) | Derived::Steady => 0,
     }
 }
 

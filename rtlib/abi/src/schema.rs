@@ -38,6 +38,43 @@ pub mod source {
     pub const ALL: usize = COUNTER + COUNTERS;
 }
 
+/// What the hand-written ways do of a call, by its record's schema: [`way::of`].
+pub mod way {
+    use super::{Derived, source};
+    use crate::value::RETURN;
+
+    /// Nothing: compiled code measures the call.
+    pub const COMPILED: u8 = 0;
+    /// They count it.
+    pub const COUNTED: u8 = 1;
+    /// They measure its time.
+    pub const TIMED: u8 = 2;
+    /// They measure its time if the thread has not been switched out meanwhile, in a column of its own ([`Derived::Steady`]).
+    pub const STEADY: u8 = 3;
+    /// They count it and read an argument for the first two columns. Its number is added.
+    pub const ARGUMENT: u8 = 1 << 6;
+    /// They measure its time and read what it returns for the two columns after the first.
+    pub const TIMED_RESULT: u8 = 1 << 7;
+    /// They measure its time and read an argument for those. Its number is added.
+    pub const TIMED_ARGUMENT: u8 = TIMED_RESULT | ARGUMENT;
+
+    /// What they do where records have these columns of all calls.
+    pub fn of(columns: &[Derived]) -> u8 {
+        const CLOCK: Derived = Derived::Growth(source::CLOCK as u8);
+        match *columns {
+            [] => COUNTED,
+            [CLOCK] => TIMED,
+            [Derived::Steady, ..] => STEADY,
+            [CLOCK, Derived::Value(RETURN), Derived::Negative(RETURN)] => TIMED_RESULT,
+            [CLOCK, Derived::Value(a), Derived::Negative(b)] if a == b && a < RETURN => {
+                TIMED_ARGUMENT + a
+            }
+            [Derived::Value(a), Derived::Negative(b)] if a == b && a < RETURN => ARGUMENT + a,
+            _ => COMPILED,
+        }
+    }
+}
+
 /// A schema.
 #[repr(C)]
 pub struct Schema {
@@ -73,6 +110,10 @@ pub enum Derived {
     Value(u8),
     /// The same of a value's opposite where it is negative.
     Negative(u8),
+    /// The time by the time-stamp counter of calls during which the thread has not been switched out. The other columns of
+    /// the schema are then of the other calls, and tell nothing but the time, CPU time, and the one without the other: of
+    /// these calls the first two are this, and the third is 0.
+    Steady,
 }
 
 impl Derived {
@@ -83,6 +124,7 @@ impl Derived {
             Self::Rest(whole, part) => (2, whole, part),
             Self::Value(value) => (3, value, 0),
             Self::Negative(value) => (4, value, 0),
+            Self::Steady => (5, 0, 0),
         };
         kind | (first as u64) << 8 | (second as u64) << 16
     }
@@ -95,6 +137,7 @@ impl Derived {
             2 => Some(Self::Rest(first, second)),
             3 => Some(Self::Value(first)),
             4 => Some(Self::Negative(first)),
+            5 => Some(Self::Steady),
             _ => None,
         }
     }
@@ -103,7 +146,7 @@ impl Derived {
     pub const fn is_at_entry(self) -> bool {
         match self {
             Self::Value(value) | Self::Negative(value) => value != crate::value::RETURN,
-            Self::Growth(_) | Self::Rest(..) => false,
+            Self::Growth(_) | Self::Rest(..) | Self::Steady => false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! records, threads and modules; the command writes the rest.
 
 use core::mem::{offset_of, size_of};
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::counter::Counted;
 use crate::schema::source::COUNTERS;
@@ -298,7 +298,9 @@ pub struct RecordHead {
     /// Index of the thread.
     pub thread: AtomicU16,
     /// Its [`Schema`](crate::schema::Schema), which tells what its columns are.
-    pub schema: AtomicU16,
+    pub schema: AtomicU8,
+    /// What the hand-written ways do of its calls: [`crate::schema::way`].
+    pub way: AtomicU8,
     /// Thread id of the writer when the record was made.
     pub tid: AtomicU32,
     /// Activations entered.

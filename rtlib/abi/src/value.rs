@@ -22,12 +22,22 @@ pub struct Place {
 }
 
 impl Place {
-    /// As a byte: the register, from bit 3 on the class, the width, and whether it is signed.
+    /// The bits of [`Place::encode`] that tell the register. One with no others is of a whole register of integers.
+    pub const REGISTER: u8 = 7;
+    /// The other bits where it is the lower half of one.
+    pub const HALF: u8 = 1 << 4;
+    /// The same, signed.
+    pub const SIGNED_HALF: u8 = Self::HALF | 1 << 6;
+
+    /// As a byte: the register, from bit 3 on the class, how often the width has been halved, and whether it is signed, which
+    /// makes no difference for a whole register of integers.
     pub const fn encode(self) -> u8 {
-        self.register & 7
+        let narrower = 3 - (self.width & 3);
+        let tells_sign = self.is_vector || narrower != 0;
+        self.register & Self::REGISTER
             | (self.is_vector as u8) << 3
-            | (self.width & 3) << 4
-            | (self.is_signed as u8) << 6
+            | narrower << 4
+            | ((self.is_signed && tells_sign) as u8) << 6
     }
 
     /// Of a byte.
@@ -35,8 +45,8 @@ impl Place {
         Self {
             register: byte & 7,
             is_vector: byte & 8 != 0,
-            width: byte >> 4 & 3,
-            is_signed: byte & 0x40 != 0,
+            width: 3 - (byte >> 4 & 3),
+            is_signed: byte & 0x40 != 0 || byte & 0x38 == 0,
         }
     }
 }

@@ -20,6 +20,11 @@ pub struct Activation {
     pub start: u64,
     /// Ticks spent in probed functions called from this one.
     pub nested: u64,
+    /// By how much the time-stamp counter was ahead of the thread's CPU time at the entry, where that is measured;
+    /// [`UNKNOWN`] where it is not known, as of a call that has come to another thread, or to another stack and back.
+    pub ahead: u64,
+    /// The part of `nested` in which the thread was on a processor, of functions of which that is measured.
+    pub nested_cpu: u64,
     /// The record of this thread and path.
     pub record: *const RecordHead,
     /// Function id.
@@ -35,16 +40,17 @@ pub struct Activation {
     pub prev: *mut Activation,
     /// The one to take next; null where more must be made first.
     pub next: *mut Activation,
-    /// Where what it needs of other sources than the clock is kept; null as long as nothing has been. It stays with this
-    /// place in memory, but for [`swap`].
+    /// Where what it needs of other sources than those is kept; null as long as nothing has been. It stays with this place in
+    /// memory, but for [`swap`].
     pub more: *mut More,
 }
 
 /// What sources said at an entry.
 #[repr(C)]
 pub struct More {
-    /// Which of them have been read: bit n for source n. One of a call that has come to another thread, or to another
-    /// stack and back, has none: what has passed meanwhile is not the call's.
+    /// Which of them have been read: bit n for source n; neither the clock nor CPU time, which the activation has. One of a
+    /// call that has come to another thread, or to another stack and back, has none: what has passed meanwhile is not the
+    /// call's.
     pub known: u64,
     /// Of each source what it was, and by how much it has grown in probed functions called from this one.
     pub source: [Growing; source::ALL],
@@ -61,6 +67,9 @@ pub struct Growing {
     /// By how much it has grown in probed functions called from this one.
     pub nested: u64,
 }
+
+/// See [`Activation::ahead`].
+pub const UNKNOWN: u64 = u64::MAX;
 
 /// How many arguments a call can have.
 pub const ARGUMENTS: usize = abi::value::RETURN as usize;
@@ -116,6 +125,7 @@ pub unsafe fn copy(activation: *const Activation, place: *mut Activation) {
         let (prev, next, more) = ((*place).prev, (*place).next, (*place).more);
         ptr::copy(activation, place, 1);
         ((*place).prev, (*place).next, (*place).more) = (prev, next, more);
+        (*place).ahead = UNKNOWN;
         if !more.is_null() {
             (*more).known = 0;
         }

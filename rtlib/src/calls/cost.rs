@@ -1,17 +1,26 @@
 //! What a call has cost, by the schema of its record: what sources and values have come to, from entry to exit.
 
-use abi::schema::{Condition, Derived, MAX_COLUMNS, SCHEMA_WALL, Schema, source};
+use abi::schema::{Condition, Derived, MAX_COLUMNS, Schema, source, way};
 use abi::segment::RecordHead;
 use abi::value::RETURN;
 use core::sync::atomic::Ordering;
 
-use super::activation::{ARGUMENTS, Activation, Growing, More};
+use super::activation::{ARGUMENTS, Activation, Growing, More, UNKNOWN};
 
 use super::meter::{Meter, Values, since};
 use crate::ledger::record::{self, Amount, Amounts};
 use crate::os::parameters;
+use crate::sources::Silent;
 use crate::sources::value;
-use crate::sources::{Said, Silent};
+
+/// The sources that activations have themselves.
+const CLOCKS: u32 = 1 << source::CLOCK | 1 << source::CPU;
+
+/// Which sources a schema has.
+#[inline(always)]
+fn wanted(schema: &Schema) -> u32 {
+    schema.sources.load(Ordering::Relaxed)
+}
 
 /// Whether a call counts only if something holds that is not known before it ends.
 #[inline(always)]
@@ -97,10 +106,14 @@ pub unsafe fn enter<const ALL: bool>(
             }
         }
         if !activation.is_null() {
-            if ALL {
-                meter.make_room(activation);
+            if is_undecided || wanted(schema) & !CLOCKS != 0 {
+                if ALL {
+                    meter.make_room(activation);
+                } else if (*activation).more.is_null() {
+                    return Entered::Later;
+                }
             }
-            if !start::<ALL>(meter, activation, schema) {
+            if !start::<ALL>(meter, activation, wanted(schema)) {
                 return Entered::Later;
             }
             if is_undecided {
@@ -140,7 +153,6 @@ fn count<const GROW: bool>(meter: &Meter, record: &RecordHead) {
 unsafe fn find_arguments(meter: &mut Meter, function: u32, schema: &Schema, values: &Values) {
     let amounts = &mut meter.amounts;
     amounts.known = 0;
-    amounts.is_outermost = 0;
     for (column, derived) in columns(schema) {
         if let Derived::Value(number) | Derived::Negative(number) = derived
             && number != RETURN
@@ -174,38 +186,37 @@ unsafe fn keep_arguments(activation: *mut Activation, function: u32, values: &Va
 unsafe fn start<const ALL: bool>(
     meter: &mut Meter,
     activation: *mut Activation,
-    schema: &Schema,
+    mut wanted: u32,
 ) -> bool {
-    const CLOCK_ALONE: u32 = 1 << source::CLOCK;
-    let mut wanted = schema.sources.load(Ordering::Relaxed);
     // SAFETY: the caller's promise.
     unsafe {
         let more = (*activation).more;
         if more.is_null() {
-            if !ALL && wanted | CLOCK_ALONE != CLOCK_ALONE {
-                return false;
-            }
-            wanted = CLOCK_ALONE;
+            // There is no memory for what else is wanted.
+            wanted &= CLOCKS;
         } else {
             (*more).known = 0;
         }
+        let mut cpu = None;
         let start = meter.sources.at_entry::<ALL>(wanted, |number, start| {
             let number = number % source::ALL;
+            if number == source::CPU {
+                cpu = Some(start.number);
+                return;
+            }
             (*more).known |= 1 << number;
             (*more).source[number] = Growing { start, nested: 0 };
         });
         let Some(start) = start else {
             return false;
         };
+        (*activation).ahead = cpu.map_or(UNKNOWN, |cpu| start.wrapping_sub(cpu));
+        (*activation).nested_cpu = 0;
         if meter.since != 0 {
             meter.pass_until(start);
         }
         let behind = meter.corrected_at_entry();
         (*activation).start = start.wrapping_sub(behind);
-        if !more.is_null() && (*more).known & 1 << source::CPU != 0 {
-            let cpu = &mut (*more).source[source::CPU].start.number;
-            *cpu = cpu.wrapping_sub(behind);
-        }
         true
     }
 }
@@ -216,7 +227,10 @@ fn add_value(amounts: &mut Amounts, column: usize, derived: Derived, value: i64)
     let whole = value.unsigned_abs();
     if (value < 0) == matches!(derived, Derived::Negative(_)) {
         amounts.known |= 1 << column;
-        amounts.of[column % MAX_COLUMNS] = Amount { whole, nested: 0 };
+        amounts.outermost &= !(1 << column);
+        // None of it is a part of what encloses the call.
+        let nested = whole;
+        amounts.of[column % MAX_COLUMNS] = Amount { whole, nested };
     }
 }
 
@@ -239,14 +253,26 @@ unsafe fn growth<const ALL: bool>(
                 nested,
             });
         }
+        if number == source::CPU {
+            if (*top).ahead == UNKNOWN {
+                return Err(Silent::Unknown);
+            }
+            let said = meter.sources.cpu_at_exit::<ALL>()?;
+            let start = (*top).start.wrapping_sub((*top).ahead);
+            let now = said.wrapping_sub(meter.corrected());
+            // The kernel's clock and the processor's differ a little.
+            let whole = since(start, now).min(ticks);
+            meter.cpu = whole;
+            let nested = (*top).nested_cpu;
+            return Ok(Amount { whole, nested });
+        }
         let more = (*top).more;
         if more.is_null() || (*more).known & 1 << number == 0 {
             return Err(Silent::Unknown);
         }
         let Growing { start, nested } = &(*more).source[number];
-        let behind = meter.corrected();
         let said = meter.sources.at_exit::<ALL>(number)?;
-        let whole = grown(behind, number, start, said, ticks).ok_or(Silent::Unknown)?;
+        let whole = said.since(start).ok_or(Silent::Unknown)?;
         Ok(Amount {
             whole,
             nested: *nested,
@@ -254,16 +280,19 @@ unsafe fn growth<const ALL: bool>(
     }
 }
 
-/// By how much a source has grown in so many ticks of a thread whose clock is behind.
+/// The time of a call that ends, where the thread has not been switched out since its entry and all that is nested in it is
+/// CPU time as well.
 #[inline(always)]
-fn grown(behind: u64, number: usize, start: &Said, said: &Said, ticks: u64) -> Option<u64> {
-    match number {
-        // The kernel's clock and the processor's differ a little.
-        source::CPU => {
-            let now = said.number.wrapping_sub(behind);
-            Some(since(start.number, now).min(ticks))
-        }
-        _ => said.since(start),
+unsafe fn steady(meter: &mut Meter, top: *mut Activation) -> Option<Amount> {
+    // SAFETY: the activation is valid.
+    unsafe {
+        let nested = (*top).nested;
+        let is_steady = (*top).nested_cpu == nested && meter.sources.is_steady((*top).ahead);
+        is_steady.then(|| {
+            let whole = meter.ticks(top);
+            meter.cpu = whole;
+            Amount { whole, nested }
+        })
     }
 }
 
@@ -294,7 +323,7 @@ pub unsafe fn end<const ALL: bool>(
     // SAFETY: the caller's promise; records stay valid.
     unsafe {
         let record = &*(*top).record;
-        meter.amounts.is_outermost = (*top).outermost;
+        meter.amounts.outermost = 0u32.wrapping_sub((*top).outermost);
         match of_any::<ALL>(meter, top, record) {
             None => return Ended::Later,
             Some(false) => return Ended::Not,
@@ -344,7 +373,7 @@ pub unsafe fn end_timed(
 #[inline(always)]
 pub unsafe fn is_timed_alone(activation: *mut Activation) -> bool {
     // SAFETY: the caller's promise; records stay valid.
-    unsafe { record::schema(&*(*activation).record) == SCHEMA_WALL }
+    unsafe { record::way(&*(*activation).record) == way::TIMED }
 }
 
 /// [`end`] where there is more room on the stack. It is exported for a test to know where that begins.
@@ -380,8 +409,18 @@ unsafe fn of_any<const ALL: bool>(
             return Some(false);
         }
         meter.amounts.known = 0;
+        meter.cpu = (*top).nested_cpu;
+        if record::way(record) == way::STEADY
+            && let Some(amount) = steady(meter, top)
+        {
+            meter.amounts.known = 1;
+            meter.amounts.of[0] = amount;
+            return Some(true);
+        }
         for (column, derived) in columns(schema) {
             let amount = match derived {
+                // It is none of those.
+                Derived::Steady => continue,
                 Derived::Growth(number) => growth::<ALL>(meter, top, number),
                 Derived::Rest(whole, part) => rest::<ALL>(meter, top, whole, part),
                 Derived::Value(number) | Derived::Negative(number) => {
@@ -428,6 +467,8 @@ unsafe fn holds_at_exit<const ALL: bool>(
             Derived::Rest(whole, part) => {
                 rest::<ALL>(meter, top, whole, part).map(|amount| amount.whole as i64)
             }
+            // No condition is about it.
+            Derived::Steady => Err(Silent::Unknown),
         }
     };
     match said {
@@ -495,8 +536,19 @@ pub unsafe fn pass_on(meter: &Meter, top: *mut Activation, caller: *mut Activati
             true => meter.ticks(top),
             false => (*top).nested,
         };
+        let record = &*(*top).record;
+        if record::way(record) == way::TIMED {
+            return;
+        }
+        let wanted = wanted(schema(record));
+        if wanted & 1 << source::CPU != 0 {
+            (*caller).nested_cpu += match counts {
+                true => meter.cpu,
+                false => (*top).nested_cpu,
+            };
+        }
         let (of, to) = ((*top).more, (*caller).more);
-        if of.is_null() || to.is_null() || (*of).known == 0 {
+        if wanted & !CLOCKS == 0 || of.is_null() || to.is_null() || (*of).known == 0 {
             return;
         }
         pass_on_more(meter, top, to, counts);
@@ -509,14 +561,13 @@ unsafe fn pass_on_more(meter: &Meter, top: *mut Activation, to: *mut More, count
     // SAFETY: the caller's promise.
     unsafe {
         let of = (*top).more;
-        let (ticks, behind) = (meter.ticks(top), meter.corrected());
-        for number in source::CPU..source::ALL {
+        for number in source::CPU + 1..source::ALL {
             if (*of).known & 1 << number == 0 {
                 continue;
             }
             let Growing { start, nested } = &(*of).source[number];
             let said = meter.sources.has_said(number).filter(|_| counts);
-            let grown = said.and_then(|said| grown(behind, number, start, said, ticks));
+            let grown = said.and_then(|said| said.since(start));
             (*to).source[number].nested += grown.unwrap_or(*nested);
         }
     }

@@ -24,9 +24,11 @@ pub struct Meter {
     pub exits: Estimate,
     /// What the columns of a record get of the call that is being seen to.
     pub amounts: Amounts,
+    /// CPU time of that call, in ticks; what of it is nested, where it is not known.
+    pub(super) cpu: u64,
     /// Where the values of that call are, at its exit; with the slot 0 where there is none.
     pub(super) values: Values,
-    /// Room for what activations need of other sources than the clock, how much is left of it.
+    /// Room for what activations need of other sources than the clock and CPU time, how much is left of it.
     room: *mut More,
     rooms: u64,
 }

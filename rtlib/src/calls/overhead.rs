@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
+use abi::schema::way;
 
 use crate::os::parameters::ipath_parameters;
 
@@ -16,14 +16,26 @@ use crate::os::parameters::ipath_parameters;
 pub struct Costs {
     /// Of a call whose time is measured, what falls into that time; nothing where times are not corrected.
     pub inside: AtomicU64,
-    /// All that such a call takes, besides its words.
-    pub timed: AtomicU64,
-    /// The same of one that is counted alone.
-    pub counted: AtomicU64,
-    /// And of one of which more is measured than the time, but what is measured where it is done.
-    pub general: AtomicU64,
+    /// The same of one by [`way::STEADY`].
+    pub inside_steady: AtomicU64,
+    /// The same of one by [`way::TIMED_ARGUMENT`].
+    pub inside_argument: AtomicU64,
     /// For each word that is compared, in parts of a tick ([`PART`]).
     pub word: AtomicU64,
+    /// All that a call by [`way::COMPILED`] takes besides its words and what is measured where it is done.
+    pub general: AtomicU64,
+    /// All that one takes by [`way::COUNTED`] besides its words,
+    pub counted: AtomicU64,
+    /// by [`way::TIMED`],
+    pub timed: AtomicU64,
+    /// by [`way::STEADY`],
+    pub steady: AtomicU64,
+    /// with an argument and without times,
+    pub argument: AtomicU64,
+    /// with an argument,
+    pub with_argument: AtomicU64,
+    /// and with what it returns.
+    pub with_result: AtomicU64,
 }
 
 /// Bits of parts of a tick.
@@ -34,24 +46,38 @@ pub const PART: u32 = 8;
 #[allow(non_upper_case_globals)]
 pub static ipath_costs: Costs = Costs {
     inside: AtomicU64::new(0),
-    timed: AtomicU64::new(0),
-    counted: AtomicU64::new(0),
-    general: AtomicU64::new(0),
+    inside_steady: AtomicU64::new(0),
+    inside_argument: AtomicU64::new(0),
     word: AtomicU64::new(0),
+    general: AtomicU64::new(0),
+    counted: AtomicU64::new(0),
+    timed: AtomicU64::new(0),
+    steady: AtomicU64::new(0),
+    argument: AtomicU64::new(0),
+    with_argument: AtomicU64::new(0),
+    with_result: AtomicU64::new(0),
 };
 
 impl Costs {
     /// What a call takes whose walk has read so many words, by the hand-written ways.
     #[inline(always)]
-    pub fn of(&self, schema: u8, words: u64) -> u64 {
-        let ticks = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        let words = (words * ticks(&self.word)) >> PART;
-        words
-            + match schema {
-                SCHEMA_COUNT => ticks(&self.counted),
-                SCHEMA_WALL => ticks(&self.timed),
-                _ => ticks(&self.general),
-            }
+    pub fn of(&self, way: u8, words: u64) -> u64 {
+        let words = (words * self.word.load(Ordering::Relaxed)) >> PART;
+        words + self.besides(way).load(Ordering::Relaxed)
+    }
+
+    /// What a call takes besides its words.
+    #[inline(always)]
+    pub fn besides(&self, way: u8) -> &AtomicU64 {
+        match way {
+            way::COMPILED => &self.general,
+            way::COUNTED => &self.counted,
+            way::TIMED => &self.timed,
+            way::STEADY => &self.steady,
+            way::TIMED_RESULT => &self.with_result,
+            way::TIMED_ARGUMENT.. => &self.with_argument,
+            _ => &self.argument,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the ledger keeps in the shared segment: nodes of the tree, records, histograms, threads.
 
 use core::mem::size_of;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::segment::{
     AREA_COLUMNS, AREA_HISTOGRAMS, AREA_NODES, AREA_RECORDS, AREA_THREADS, CHUNK, Column,
@@ -42,6 +42,35 @@ pub fn column(record: &RecordHead, number: usize) -> &Column {
     unsafe {
         let columns: *const Column = item::<Column>(AREA_COLUMNS, index, further_columns());
         &*columns.add(further)
+    }
+}
+
+/// Where the second column of a record is that has one: half of its address times `factor`, and `base`. Each has its first
+/// column after its head, of 64 bytes, and the others have 64 bytes each.
+#[repr(C)]
+pub struct SecondColumn {
+    /// How many columns a record has room for, without the first.
+    pub factor: AtomicU64,
+    /// What is to be added.
+    pub base: AtomicU64,
+}
+
+/// See [`SecondColumn`]: known before there is a record that has one.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_second_column: SecondColumn = SecondColumn {
+    factor: AtomicU64::new(0),
+    base: AtomicU64::new(0),
+};
+
+impl SecondColumn {
+    fn find(&self) {
+        const _: () = assert!(RECORD == 128 && size_of::<Column>() == 64);
+        let area = |area: usize| header() as *const _ as u64 + header().areas[area].offset();
+        let factor = further_columns() / size_of::<Column>() as u64;
+        let base = area(AREA_COLUMNS).wrapping_sub(area(AREA_RECORDS) / 2 * factor);
+        self.factor.store(factor, Ordering::Relaxed);
+        self.base.store(base, Ordering::Relaxed);
     }
 }
 
@@ -113,6 +142,7 @@ pub fn take_record(what: For, columns: usize, prepare: impl Fn(u64) -> Option<()
     take(AREA_RECORDS, used, RECORD, what.spare(), |end| {
         let count = end / RECORD;
         if columns > 1 {
+            ipath_second_column.find();
             populate(AREA_COLUMNS, count * further_columns())?;
         }
         prepare(count)

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::image::SCALE_SHIFT;
-use abi::schema::{MAX_COLUMNS, SCHEMA_WALL, Schema};
+use abi::schema::{Derived, MAX_COLUMNS, SCHEMA_WALL, Schema, way};
 use abi::segment::{Column, FIRST_NODE, Histogram, INLINE_BUCKETS, NO_BUCKET, RecordHead};
 
 use super::areas::{self, For};
@@ -27,8 +27,8 @@ pub struct Amount {
 pub struct Amounts {
     /// Which columns get something: bit n for column n. Of the others nothing was measured.
     pub known: u32,
-    /// 1 unless a call of the same function encloses it.
-    pub is_outermost: u32,
+    /// Which of those are of an outermost call: no other one of the same function encloses it. Values are of none.
+    pub outermost: u32,
     /// What each gets.
     pub of: [Amount; MAX_COLUMNS],
 }
@@ -40,7 +40,9 @@ pub fn make(thread: u32, tid: u32, schema: u8, path: u32, what: For) -> Option<u
     let record = areas::record(index);
     // There are fewer: the abi has a check of it.
     record.thread.store(thread as u16, Ordering::Relaxed);
-    record.schema.store(schema.into(), Ordering::Relaxed);
+    record.schema.store(schema, Ordering::Relaxed);
+    let way = way_of(parameters::schema(schema));
+    record.way.store(way, Ordering::Relaxed);
     record.tid.store(tid, Ordering::Relaxed);
     for number in 0..columns {
         areas::column(record, number)
@@ -51,10 +53,36 @@ pub fn make(thread: u32, tid: u32, schema: u8, path: u32, what: For) -> Option<u
     Some(index)
 }
 
+/// A record with so many columns that never gets a path, and so is none of those that are read.
+pub fn make_without_path(columns: usize) -> Option<&'static RecordHead> {
+    let index = areas::take_record(For::Path, columns, |count| TAGS.reserve(count))?;
+    Some(areas::record(index))
+}
+
 /// Which schema a record is by.
 #[inline(always)]
 pub fn schema(record: &RecordHead) -> u8 {
-    record.schema.load(Ordering::Relaxed) as u8
+    record.schema.load(Ordering::Relaxed)
+}
+
+/// What the hand-written ways do of its calls.
+#[inline(always)]
+pub fn way(record: &RecordHead) -> u8 {
+    record.way.load(Ordering::Relaxed)
+}
+
+/// What they do of calls by a schema.
+fn way_of(schema: &Schema) -> u8 {
+    /// That of nothing, which no schema has.
+    const NONE: Derived = Derived::Growth(u8::MAX);
+    if schema.condition.load(Ordering::Relaxed) != 0 {
+        return way::COMPILED;
+    }
+    let columns = schema.column.each_ref().map(|rule| {
+        let derived = rule.derived.load(Ordering::Relaxed);
+        Derived::decode(derived).unwrap_or(NONE)
+    });
+    way::of(&columns[..columns_of(schema)])
 }
 
 /// How many columns a schema has.
@@ -127,7 +155,7 @@ pub fn close(record: &RecordHead, amounts: &Amounts, by_tail_call: bool) {
 #[inline(always)]
 pub fn try_close(record: &RecordHead, amounts: &Amounts, by_tail_call: bool) -> bool {
     let closed = record.closed.load(Ordering::Relaxed);
-    if closed != 0 && is_full(closed) || must_grow(record, amounts) {
+    if is_full(closed) || must_grow(record, amounts) {
         return false;
     }
     begin_closing(record, by_tail_call);
@@ -148,7 +176,7 @@ pub fn try_close_timed(
     let exponent = exponent(schema, 0, amount.whole);
     let column = areas::column(record, 0);
     let closed = record.closed.load(Ordering::Relaxed);
-    if closed != 0 && is_full(closed) || column_must_grow(column, exponent) {
+    if is_full(closed) || column_must_grow(column, exponent) {
         return false;
     }
     begin_closing(record, by_tail_call);
@@ -188,7 +216,7 @@ pub fn must_grow_to_enter(record: &RecordHead, amounts: &Amounts) -> bool {
 /// Whether the inline buckets are to be emptied before the next value.
 #[inline(always)]
 fn is_full(calls: u64) -> bool {
-    calls.is_multiple_of(u64::from(FULL))
+    calls != 0 && calls.is_multiple_of(u64::from(FULL))
 }
 
 /// Whether adding may take histograms of the pool, or change inline buckets.
@@ -217,7 +245,12 @@ fn add_amounts<const GROW: bool>(record: &RecordHead, amounts: &Amounts, is_full
         }
         let amount = amounts.of[number % MAX_COLUMNS];
         let exponent = exponent(schema, number, amount.whole);
-        add_amount::<GROW>(column, amount, exponent, amounts.is_outermost != 0);
+        add_amount::<GROW>(
+            column,
+            amount,
+            exponent,
+            amounts.outermost & 1 << number != 0,
+        );
     }
 }
 

@@ -123,7 +123,7 @@ unsafe fn remember(thread: *mut Thread, known: &'static RecordHead) -> *mut Thre
     // SAFETY: the caller's promise.
     unsafe {
         let words = (*thread).walker.words();
-        let cost = ipath_costs.of(record::schema(known), words);
+        let cost = ipath_costs.of(record::way(known), words);
         (*thread).walker.remember(known, cost);
         (*thread).meter.pass_until(clock::now());
     }

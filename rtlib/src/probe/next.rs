@@ -15,9 +15,9 @@ pub const FOUND: usize = 2;
 /// Bytes below the top of a thread's private stack where the slow path has stored xmm0 and those after it.
 pub const VECTORS: u64 = 256;
 /// Bytes below a call's slot where the stub has stored rdi, the first argument of C's functions.
-pub const FIRST_ARGUMENT: u64 = 48;
+pub const FIRST_ARGUMENT: u64 = 64;
 /// The same of rdx, the third.
-pub const THIRD_ARGUMENT: u64 = 32;
+pub const THIRD_ARGUMENT: u64 = 48;
 /// Bytes below it where the trampoline has stored rax, in which Go's functions have their first argument since
 /// 1.17 (its ABIInternal).
 pub const FIRST_ARGUMENT_OF_GO: u64 = 8;

@@ -13,10 +13,11 @@ use core::mem::{offset_of, size_of};
 
 use abi::image::{ALIVE, Parameters};
 use abi::probe::{Kind, LENDING, LENDS, Probe};
-use abi::schema::SCHEMA_WALL;
+use abi::schema::way;
 use abi::segment::{
     AREA_HISTOGRAMS, Area, Column, Header, Histogram, INLINE_BUCKETS, Record, RecordHead,
 };
+use abi::value::{Place, RETURN};
 
 use super::entry::{ipath_enter, ipath_remember_walk, ipath_slow_entry, ipath_verify_walk};
 use super::exit::{
@@ -32,9 +33,11 @@ use crate::calls::meter::Meter;
 use crate::calls::overhead::{Costs, ipath_costs};
 use crate::code::coroutines::ipath_coroutines;
 use crate::code::epoch::ipath_epoch;
+use crate::ledger::areas::{SecondColumn, ipath_second_column};
 use crate::ledger::record;
 use crate::os::hash;
-use crate::os::parameters::{ipath_alive, ipath_parameters, ipath_probes};
+use crate::os::parameters::{ipath_alive, ipath_details, ipath_parameters, ipath_probes};
+use crate::sources::{Cpu, Sources, cpu, page};
 use crate::thread::Thread;
 use crate::thread::registry::{self, REGISTRY};
 use crate::walk::memo::{self, Entry, Memo, Run};
@@ -43,9 +46,9 @@ use crate::walk::{Saved, StackRange, Walker};
 /// Bytes between the stub's stack pointer after all its pushes and the application's.
 const PUSHED: usize = SLOT + 2 * 8;
 
-// Of the stub's pushes rdx is the second, rdi the fourth.
-const _: () = assert!(THIRD_ARGUMENT as usize == SLOT - 5 * 8);
-const _: () = assert!(FIRST_ARGUMENT as usize == SLOT - 3 * 8);
+// The stub has pushed the argument registers so that the first one is right above the flags.
+const _: () = assert!(THIRD_ARGUMENT as usize == SLOT - quick::ARGUMENTS - 2 * 8);
+const _: () = assert!(FIRST_ARGUMENT as usize == SLOT - quick::ARGUMENTS);
 
 /// The direction flag in rflags.
 const DIRECTION: u32 = 1 << 10;
@@ -53,6 +56,10 @@ const DIRECTION: u32 = 1 << 10;
 /// Bytes from the function id to the way back, which is after the call that came here: it stands in
 /// the four last bytes of the hook's `mov eax, ID`, and the call has six.
 const ID: usize = 10;
+
+/// Offset of a thread's sources, and of its CPU time.
+const SOURCES: usize = offset_of!(Thread, meter) + offset_of!(Meter, sources);
+const CPU: usize = SOURCES + offset_of!(Sources, cpu);
 
 /// Offset of a field of a record's first column.
 macro_rules! timer {
@@ -66,12 +73,12 @@ macro_rules! timer {
 macro_rules! save {
     () => {
         "
+    push r9                            // the argument registers in their order, from below
+    push r8
     push rcx
     push rdx
     push rsi
     push rdi
-    push r8
-    push r9
     mov esi, eax                       // the function id, from the hook
     lahf                               // the flags but overflow into ah
     seto al                            // overflow into al: both are cheaper than pushf and popf
@@ -101,7 +108,7 @@ macro_rules! enter {
     () => {
         concat!(
             "
-37:
+
             ",
             prepare!(),
             "
@@ -164,12 +171,12 @@ macro_rules! restore {
 5:  pop rax                            // the flags
     add al, 0x7f                       // sets overflow again where al is 1
     sahf
-    pop r9
-    pop r8
     pop rdi
     pop rsi
     pop rdx
     pop rcx
+    pop r8
+    pop r9
     ret
         "
     };
@@ -344,8 +351,47 @@ macro_rules! stub {
             outermost = const offset_of!(Activation, outermost),
             start = const offset_of!(Activation, start),
             kind = const offset_of!(Probe, kind),
-            schema = const offset_of!(RecordHead, schema),
-            wall = const SCHEMA_WALL,
+            // What is measured of it.
+            way = const offset_of!(RecordHead, way),
+            timed = const way::TIMED,
+            steady = const way::STEADY,
+            timed_result = const way::TIMED_RESULT,
+            // CPU time.
+            ahead = const offset_of!(Activation, ahead),
+            nested_cpu = const offset_of!(Activation, nested_cpu),
+            page = const SOURCES + offset_of!(Sources, page) + page::AT,
+            lock = const page::LOCK,
+            cpu_lock = const CPU + cpu::LOCK,
+            cpu_offset = const CPU + offset_of!(Cpu, offset),
+            cpu_asked = const CPU + offset_of!(Cpu, asked),
+            fresh = const cpu::FRESH,
+            // A value, and where it is.
+            ret = const RETURN,
+            details = sym ipath_details,
+            register = const Place::REGISTER,
+            not_register = const !(Place::REGISTER as i32),
+            half = const Place::HALF,
+            signed_half = const Place::SIGNED_HALF,
+            // Its columns.
+            segment = const offset_of!(Parameters, segment),
+            second = sym ipath_second_column,
+            base = const offset_of!(SecondColumn, base),
+            column = const size_of::<Column>(),
+            of_sum = const offset_of!(Column, sum),
+            of_min = const offset_of!(Column, min),
+            of_max = const offset_of!(Column, max),
+            of_first_bucket = const offset_of!(Column, first_bucket),
+            of_buckets = const offset_of!(Column, buckets),
+            of_histogram = const offset_of!(Column, histogram),
+            buckets = const INLINE_BUCKETS,
+            histograms = const offset_of!(Header, areas)
+                + AREA_HISTOGRAMS * size_of::<Area>()
+                + offset_of!(Area, offset),
+            histogram_len = const size_of::<Histogram>(),
+            histogram_bits = const size_of::<Histogram>().trailing_zeros(),
+            often = const record::OFTEN - 1,
+            sequence = const offset_of!(RecordHead, sequence),
+            full = const record::FULL - 1,
             coroutines = sym ipath_coroutines,
             corrects = const offset_of!(Parameters, corrects),
             overhead = const offset_of!(Thread, calls) + offset_of!(Calls, overhead),
@@ -363,11 +409,18 @@ macro_rules! entry_stub {
             $before,
             quick::entry::entry!(),
             "mov rdx, rbp",
-            concat!("jmp 27b", enter!()),
+            concat!("jmp 27b", quick::entry::more!(), enter!()),
             ipath_remember_walk,
             ipath_slow_entry,
     {
         enter = sym ipath_enter,
+        counted = const way::COUNTED,
+        argument = const way::ARGUMENT,
+        timed_argument = const way::TIMED_ARGUMENT,
+        first = const offset_of!(Record, first),
+        arguments = const quick::ARGUMENTS,
+        inside_steady = const offset_of!(Costs, inside_steady),
+        inside_argument = const offset_of!(Costs, inside_argument),
         call = const Kind::Call as u8,
         low = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, low),
         high = const offset_of!(Thread, walker) + offset_of!(Walker, quick) + offset_of!(StackRange, high),
@@ -444,9 +497,7 @@ macro_rules! exit_stub {
         lending = const (LENDING as u32) << NUMBER_SHIFT,
         // The record.
         scale = const offset_of!(Parameters, scale),
-        sequence = const offset_of!(RecordHead, sequence),
         closed = const offset_of!(RecordHead, closed),
-        full = const record::FULL - 1,
         sum = const timer!(sum),
         min = const timer!(min),
         max = const timer!(max),
@@ -454,16 +505,11 @@ macro_rules! exit_stub {
         exclusive = const timer!(exclusive),
         first_bucket = const timer!(first_bucket),
         bucket = const timer!(buckets),
-        buckets = const INLINE_BUCKETS,
         // Its histogram in the pool.
         histogram = const timer!(histogram),
-        histogram_len = const size_of::<Histogram>(),
-        histogram_bits = const size_of::<Histogram>().trailing_zeros(),
-        often = const record::OFTEN - 1,
-        segment = const offset_of!(Parameters, segment),
-        histograms = const offset_of!(Header, areas)
-            + AREA_HISTOGRAMS * size_of::<Area>()
-            + offset_of!(Area, offset),
+        cpu_last = const CPU + offset_of!(Cpu, last),
+        scratch = const offset_of!(Thread, scratch),
+        result = const SLOT - 8,
         $($operand = $kind $value,)*
     }
         );
@@ -516,49 +562,13 @@ exit_stub!(
 );
 
 mod point;
+mod signals;
+
+use signals::{block_signals, restore_signals};
 
 /// Called by a hook that has nothing to do.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ipath_idle_stub() {
     naked_asm!("ret");
-}
-
-/// Blocks every signal; rdi is where the mask in force goes. rt_sigprocmask, system call 14: rdi
-/// how, rsi new mask, rdx old mask, r10 bytes of a mask.
-#[unsafe(naked)]
-unsafe extern "C" fn block_signals() {
-    naked_asm!(
-        "cmp dword ptr [rip + {parameters} + {system_calls}], 0",
-        "je 2f", // no call may be made
-        "mov rdx, rdi",
-        "mov edi, 2", // SIG_SETMASK
-        "push -1",    // every signal
-        "mov rsi, rsp",
-        "mov r10d, 8",
-        "mov eax, 14",
-        "syscall",
-        "add rsp, 8",
-        "2: ret",
-        parameters = sym ipath_parameters,
-        system_calls = const offset_of!(Parameters, system_calls),
-    );
-}
-
-/// Puts the mask at rdi in force again.
-#[unsafe(naked)]
-unsafe extern "C" fn restore_signals() {
-    naked_asm!(
-        "cmp dword ptr [rip + {parameters} + {system_calls}], 0",
-        "je 2f",
-        "mov rsi, rdi",
-        "mov edi, 2", // SIG_SETMASK
-        "xor edx, edx",
-        "mov r10d, 8",
-        "mov eax, 14",
-        "syscall",
-        "2: ret",
-        parameters = sym ipath_parameters,
-        system_calls = const offset_of!(Parameters, system_calls),
-    );
 }

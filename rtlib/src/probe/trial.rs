@@ -7,19 +7,22 @@
 use core::arch::naked_asm;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::TRIAL;
 use abi::probe::Kind;
-use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
-use abi::segment::{Record, RecordHead};
+use abi::schema::way;
+use abi::segment::RecordHead;
+use abi::value::Place;
 
 use crate::calls::activation::{self, Activation};
 use crate::calls::list::{self, BOTTOM};
 use crate::calls::overhead::{PART, ipath_costs};
 use crate::code::epoch;
-use crate::os::parameters::{ipath_parameters, ipath_probes};
+use crate::ledger::{areas, record};
+use crate::os::parameters::{ipath_details, ipath_parameters, ipath_probes};
 use crate::os::shared;
+use crate::sources::Clocks;
 use crate::thread::Thread;
 use crate::walk::StackRange;
 use crate::walk::memo::{Apart, InEpoch};
@@ -38,15 +41,73 @@ const WORDS: usize = 32;
 /// Bytes of the stack that the calls are on.
 const STACK: usize = 2048;
 
-/// What is called.
+/// What is called, and how many words its walk has.
+#[derive(Clone, Copy)]
+struct What {
+    hooks: Hooks,
+    way: u8,
+    words: usize,
+}
+
+/// Where the function has probes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
-    /// A function without probes.
-    Plain,
-    /// The same with one at its entry.
-    Counted,
-    /// And one at its exit, with so many words in its walk.
-    Timed(usize),
+enum Hooks {
+    None,
+    Entry,
+    Both,
+}
+
+impl What {
+    /// The function without probes.
+    const PLAIN: Self = Self {
+        hooks: Hooks::None,
+        way: way::COUNTED,
+        words: 0,
+    };
+    const COUNTED: Self = Self {
+        hooks: Hooks::Entry,
+        ..Self::PLAIN
+    };
+    const TIMED: Self = Self {
+        hooks: Hooks::Both,
+        way: way::TIMED,
+        words: 0,
+    };
+    const LONG: Self = Self {
+        words: WORDS,
+        ..Self::TIMED
+    };
+    /// The other ways, with the columns of a record that each needs.
+    const OTHERS: [(Self, usize); 4] = [
+        (
+            Self {
+                way: way::STEADY,
+                ..Self::TIMED
+            },
+            1,
+        ),
+        (
+            Self {
+                way: way::ARGUMENT,
+                ..Self::COUNTED
+            },
+            2,
+        ),
+        (
+            Self {
+                way: way::TIMED_ARGUMENT,
+                ..Self::TIMED
+            },
+            3,
+        ),
+        (
+            Self {
+                way: way::TIMED_RESULT,
+                ..Self::TIMED
+            },
+            3,
+        ),
+    ];
 }
 
 /// What a call of it takes, and what has been measured of that; times [`CALLS`], in ticks.
@@ -66,39 +127,60 @@ pub unsafe fn find_out(thread: *mut Thread) {
     if HAS_BEGUN.load(Ordering::Relaxed) != 0 || !may || HAS_BEGUN.swap(1, Ordering::Relaxed) != 0 {
         return;
     }
+    let columns = shared::header().columns.load(Ordering::Relaxed) as usize;
+    let Some(record) = record::make_without_path(columns) else {
+        return;
+    };
     // Nothing is remembered in an epoch before that.
     epoch::renew();
     // SAFETY: the caller's promise.
-    let found = unsafe {
+    unsafe {
         // Others go through the list of any thread, as far as its top.
         list::lock_own(&raw mut (*thread).calls);
         let before = Before::of(thread);
-        let taken = |what| best(thread, what);
-        let found = taken(What::Plain).zip(taken(What::Counted));
-        let found = found.zip(taken(What::Timed(0)).zip(taken(What::Timed(WORDS))));
+        try_all(thread, record, columns);
         before.put_back(thread);
         list::unlock(&raw mut (*thread).calls);
-        found
-    };
+    }
+}
+
+/// Finds out what each way takes that records with so many columns may be by.
+unsafe fn try_all(thread: *mut Thread, record: &RecordHead, columns: usize) {
+    // SAFETY: the caller's promise.
+    let taken = |what| unsafe { best(thread, record, what) };
+    let found = taken(What::PLAIN).zip(taken(What::COUNTED));
+    let found = found.zip(taken(What::TIMED).zip(taken(What::LONG)));
     let Some(((plain, counted), (short, long))) = found else {
         return;
     };
     let more = |than: u64, this: u64| this.saturating_sub(than);
     let all = |taken: Taken| more(plain.all, taken.all) / CALLS;
-    let words = (more(short.all, long.all) << PART) / (CALLS * WORDS as u64);
-    ipath_costs.word.store(words, Ordering::Relaxed);
-    ipath_costs.counted.store(all(counted), Ordering::Relaxed);
-    ipath_costs.timed.store(all(short), Ordering::Relaxed);
-    let inside = more(plain.all, short.measured) / CALLS;
-    let general = all(counted) + inside;
-    ipath_costs.general.store(general, Ordering::Relaxed);
+    let inside = |taken: Taken| more(plain.all, taken.measured) / CALLS;
     let corrects = ipath_parameters.corrects.load(Ordering::Relaxed);
-    ipath_costs
-        .inside
-        .store(inside & corrects, Ordering::Relaxed);
-    shared::header()
-        .call_cost
-        .store(all(short).max(1), Ordering::Relaxed);
+    let set = |of: &AtomicU64, ticks: u64| of.store(ticks, Ordering::Relaxed);
+    let words = (more(short.all, long.all) << PART) / (CALLS * WORDS as u64);
+    set(&ipath_costs.word, words);
+    set(&ipath_costs.counted, all(counted));
+    set(&ipath_costs.timed, all(short));
+    set(&ipath_costs.general, all(counted) + inside(short));
+    set(&ipath_costs.inside, inside(short) & corrects);
+    set(&ipath_costs.inside_steady, inside(short) & corrects);
+    set(&ipath_costs.inside_argument, inside(short) & corrects);
+    for (what, _) in What::OTHERS.iter().filter(|(_, needs)| *needs <= columns) {
+        let like = match what.hooks {
+            Hooks::Both => short,
+            _ => counted,
+        };
+        let taken = taken(*what).unwrap_or(like);
+        set(ipath_costs.besides(what.way), all(taken));
+        match what.way {
+            way::STEADY => set(&ipath_costs.inside_steady, inside(taken) & corrects),
+            way::TIMED_ARGUMENT => set(&ipath_costs.inside_argument, inside(taken) & corrects),
+            _ => {}
+        }
+    }
+    let cost = &shared::header().call_cost;
+    set(cost, all(short).max(1));
 }
 
 /// What a trial changes of a thread.
@@ -109,6 +191,7 @@ struct Before {
     quick_calls: u64,
     top: *mut Activation,
     now: u64,
+    clocks: Clocks,
 }
 
 impl Before {
@@ -122,6 +205,7 @@ impl Before {
                 quick_calls: (*thread).walker.quick_calls,
                 top: (*thread).calls.top,
                 now: (*thread).now,
+                clocks: (*thread).meter.sources.never_switched(),
             }
         }
     }
@@ -134,17 +218,18 @@ impl Before {
             (*thread).walker.quick_calls = self.quick_calls;
             (*thread).calls.top = self.top;
             (*thread).now = self.now;
+            (*thread).meter.sources.put_back(self.clocks);
             (&raw mut (*thread).busy).write_volatile(self.busy);
         }
     }
 }
 
 /// The shortest round.
-unsafe fn best(thread: *mut Thread, what: What) -> Option<Taken> {
+unsafe fn best(thread: *mut Thread, record: &RecordHead, what: What) -> Option<Taken> {
     let mut best: Option<Taken> = None;
     for _ in 0..ROUNDS {
         // SAFETY: the caller's promise.
-        let taken = unsafe { round(thread, what) };
+        let taken = unsafe { round(thread, record, what) };
         if let Some(taken) = taken
             && best.is_none_or(|best| taken.all < best.all)
         {
@@ -156,26 +241,19 @@ unsafe fn best(thread: *mut Thread, what: What) -> Option<Taken> {
 
 /// A round; `None` where not all of it went the way that it was to go.
 #[inline(never)]
-unsafe fn round(thread: *mut Thread, what: What) -> Option<Taken> {
-    /// The histogram begins with values of some ns.
-    const FIRST_BUCKET: u32 = 3;
+unsafe fn round(thread: *mut Thread, record: &RecordHead, what: What) -> Option<Taken> {
     let mut stack = MaybeUninit::<[u64; STACK / 8]>::uninit();
     let low = stack.as_mut_ptr() as u64;
     let high = low + STACK as u64;
     // Calls push their return address there.
     let slot = high - 8;
-    // SAFETY: records and activations are integers and pointers, of which zeros are some.
-    let (mut record, mut activations): (Record, [Activation; 2]) =
-        unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
-    // One that has counted before has nothing more to do.
-    *record.head.closed.get_mut() = 1;
-    *record.first.min.get_mut() = u64::MAX;
-    *record.first.first_bucket.get_mut() = FIRST_BUCKET;
-    let (kind, schema, words) = match what {
-        What::Plain | What::Counted => (Kind::Entry, SCHEMA_COUNT, 0),
-        What::Timed(words) => (Kind::Call, SCHEMA_WALL, words),
+    // SAFETY: activations are integers and pointers, of which zeros are some.
+    let mut activations: [Activation; 2] = unsafe { core::mem::zeroed() };
+    prepare(record, what.way);
+    let kind = match what.hooks {
+        Hooks::Both => Kind::Call,
+        _ => Kind::Entry,
     };
-    *record.head.schema.get_mut() = schema.into();
     let probe = &ipath_probes[TRIAL as usize];
     let in_epoch = InEpoch::of(TRIAL, epoch::current()?);
     let mut run = Apart::<WORDS>::default();
@@ -184,31 +262,62 @@ unsafe fn round(thread: *mut Thread, what: What) -> Option<Taken> {
         activation::link(activations.as_mut_ptr(), activations.len(), ptr::null_mut());
         activations[0].slot = BOTTOM;
         activations[0].stack = high;
-        run.make(words, high, (&raw const record.head).cast::<RecordHead>());
+        run.make(what.words, high, record);
         let replaced = (*thread).walker.memo.put(slot, in_epoch, run.run());
         (*thread).walker.quick = StackRange { low, high };
         (*thread).calls.top = activations.as_mut_ptr();
         (&raw mut (*thread).busy).write_volatile(0);
         probe.kind.store(kind as u8, Ordering::Relaxed);
-        probe.schema.store(schema, Ordering::Relaxed);
         probe.generation.store(1, Ordering::Relaxed);
-        let all = match what {
-            What::Plain => plain(CALLS, high),
-            What::Counted => counted(CALLS, high),
-            What::Timed(_) => timed(CALLS, high),
+        let all = match what.hooks {
+            Hooks::None => plain(CALLS, high),
+            Hooks::Entry => counted(CALLS, high),
+            Hooks::Both => timed(CALLS, high),
         };
         probe.generation.store(0, Ordering::Relaxed);
         (*thread).walker.memo.put_back(replaced);
-        let head = &raw const record.head;
-        let went_through = match what {
-            What::Plain => true,
-            What::Counted => (*head).entered.load(Ordering::Relaxed) == CALLS,
-            What::Timed(_) => (*head).closed.load(Ordering::Relaxed) == CALLS + 1,
+        let count = match what.hooks {
+            Hooks::None => CALLS + 1,
+            Hooks::Entry => record.entered.load(Ordering::Relaxed),
+            Hooks::Both => record.closed.load(Ordering::Relaxed),
         };
         // A call that the stubs have left open counts in this.
         (*thread).calls.depths.add(TRIAL as usize).write(0);
-        let measured = record.first.sum.load(Ordering::Relaxed);
-        went_through.then_some(Taken { all, measured })
+        let measured = areas::column(record, 0).sum.load(Ordering::Relaxed);
+        (count == CALLS + 1).then_some(Taken { all, measured })
+    }
+}
+
+/// Makes the record one that has counted a call before, so that there is nothing more to do than for others.
+fn prepare(record: &RecordHead, way: u8) {
+    /// Histograms begin with values of some ns.
+    const FIRST_BUCKET: u32 = 3;
+    const VALUE: Place = Place {
+        register: 0,
+        is_vector: false,
+        width: 3,
+        is_signed: true,
+    };
+    /// The same for each value.
+    const VALUES: u64 = VALUE.encode() as u64 * 0x01_0101_0101_0101;
+    let details = &ipath_details[TRIAL as usize];
+    details.store(VALUES, Ordering::Relaxed);
+    record.way.store(way, Ordering::Relaxed);
+    record.entered.store(1, Ordering::Relaxed);
+    record.closed.store(1, Ordering::Relaxed);
+    let columns = match way {
+        ..way::ARGUMENT => 1,
+        ..way::TIMED_RESULT => 2,
+        _ => 3,
+    };
+    for number in 0..columns {
+        let column = areas::column(record, number);
+        column.sum.store(0, Ordering::Relaxed);
+        column.min.store(u64::MAX, Ordering::Relaxed);
+        column.first_bucket.store(FIRST_BUCKET, Ordering::Relaxed);
+        for bucket in &column.buckets {
+            bucket.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -259,13 +368,15 @@ macro_rules! calls {
     };
 }
 
-/// What the function does: something that takes about as long as reading the clock, by what the call before has left.
+/// What the function does: something that takes about as long as reading the clock, by what the call before has left. It returns
+/// a value as small as its argument.
 macro_rules! body {
     () => {
         "
     .rept 16
     imul rcx, rcx, 5
     .endr
+    mov eax, edi
         "
     };
 }

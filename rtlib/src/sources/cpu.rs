@@ -17,9 +17,11 @@ pub struct Cpu {
     /// When the kernel was asked.
     pub asked: u64,
     /// See `offset`.
-    pub lock: u32,
+    lock: u32,
     /// 1 once the kernel has been asked.
-    pub is_known: u32,
+    is_known: u32,
+    /// When an exit was reached last that the hand-written way saw to, which says nothing.
+    pub last: u64,
     /// What it has answered.
     answer: [u64; 2],
     /// What was said last. It is never less after that, also where the kernel has been asked again: so what a call has taken
@@ -27,15 +29,39 @@ pub struct Cpu {
     said: u64,
 }
 
+/// [`Cpu::lock`] and [`Cpu::is_known`] in one word, as the hand-written ways look at them.
+pub const LOCK: usize = core::mem::offset_of!(Cpu, lock);
+const _: () = assert!(core::mem::offset_of!(Cpu, is_known) == LOCK + 4 && LOCK.is_multiple_of(8));
+
 /// Ticks after which the kernel is asked again in any case: what a hypervisor takes from a thread (steal time) is not seen
 /// from inside. Some tens of milliseconds.
 pub const FRESH: u64 = 1 << 26;
 
 impl Cpu {
+    /// That of a thread with this page, which has run for no time.
+    pub fn of(page: &Page, now: u64) -> Self {
+        Self {
+            offset: now,
+            asked: now,
+            lock: page.lock().unwrap_or(0),
+            is_known: 1,
+            last: 0,
+            answer: [0; 2],
+            said: 0,
+        }
+    }
+
     /// Makes it that of another thread.
     pub fn forget(&mut self) {
         self.is_known = 0;
         self.said = 0;
+        self.last = 0;
+    }
+
+    /// The time-stamp counter less the CPU time, as known.
+    #[inline(always)]
+    pub fn is_ahead(&self, ticks: u64) -> bool {
+        self.is_known != 0 && self.offset == ticks
     }
 
     /// The CPU time at `now`, which has just passed, where the kernel need not be asked.
@@ -111,6 +137,9 @@ impl Cpu {
             lock = again;
         }
         let offset = now.wrapping_sub(cpu);
+        if self.last != 0 {
+            self.say(self.last);
+        }
         if self.is_known != 0 && lock == Some(self.lock) && lock.is_some() {
             self.check(page, now, offset);
         }

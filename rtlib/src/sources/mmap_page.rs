@@ -39,6 +39,9 @@ pub struct MmapPage {
     time_mask: AtomicU64,
 }
 
+/// Offset of the number.
+pub const LOCK: usize = offset_of!(MmapPage, lock);
+
 /// Bits of `capabilities`.
 const CAP_USER_RDPMC: u64 = 1 << 2;
 const CAP_USER_TIME: u64 = 1 << 3;
@@ -62,6 +65,29 @@ pub struct Reading {
 }
 
 impl MmapPage {
+    /// One that no event has.
+    pub const fn unused() -> Self {
+        Self {
+            version: 0,
+            compat_version: 0,
+            lock: AtomicU32::new(0),
+            index: AtomicU32::new(0),
+            offset: AtomicU64::new(0),
+            time_enabled: AtomicU64::new(0),
+            time_running: AtomicU64::new(0),
+            capabilities: AtomicU64::new(0),
+            pmc_width: AtomicU16::new(0),
+            time_shift: AtomicU16::new(0),
+            time_mult: AtomicU32::new(0),
+            time_offset: AtomicU64::new(0),
+            time_zero: AtomicU64::new(0),
+            size: 0,
+            reserved: 0,
+            time_cycles: AtomicU64::new(0),
+            time_mask: AtomicU64::new(0),
+        }
+    }
+
     /// Its number.
     #[inline(always)]
     pub fn lock(&self) -> u32 {

@@ -5,19 +5,22 @@
 mod answer;
 mod block_io;
 mod counter;
-mod cpu;
+pub mod cpu;
 mod mmap_page;
-mod page;
+pub mod page;
 mod run_delay;
 mod said;
 mod usage;
 pub mod value;
+
+use core::mem;
 
 use abi::schema::source;
 
 use crate::arch::clock;
 use answer::ANSWER;
 use counter::Counters;
+use mmap_page::MmapPage;
 
 pub use cpu::Cpu;
 pub use page::Page;
@@ -44,7 +47,24 @@ pub struct Sources {
     answer: [u64; ANSWER],
 }
 
+/// What tells CPU time.
+pub struct Clocks(Page, Cpu);
+
 impl Sources {
+    /// Has the thread be one whose CPU time is known and that is never switched out; what it was.
+    pub fn never_switched(&mut self) -> Clocks {
+        static PAGE: MmapPage = MmapPage::unused();
+        let page = mem::replace(&mut self.page, Page::of(&PAGE));
+        let cpu = mem::replace(&mut self.cpu, Cpu::of(&self.page, clock::now()));
+        Clocks(page, cpu)
+    }
+
+    /// Puts that back.
+    pub fn put_back(&mut self, Clocks(page, cpu): Clocks) {
+        self.page = page;
+        self.cpu = cpu;
+    }
+
     /// Makes them those of another thread.
     pub fn renew(&mut self) {
         self.page.close();
@@ -95,6 +115,38 @@ impl Sources {
             0 => Err(Silent::Unknown),
             _ => Ok(&self.at[number]),
         }
+    }
+
+    /// The same of CPU time alone.
+    #[inline(always)]
+    pub fn cpu_at_exit<const ASKS: bool>(&mut self) -> Result<u64, Silent> {
+        const BIT: u32 = 1 << source::CPU;
+        if self.asked & BIT == 0 {
+            let said = match ASKS {
+                true => self.cpu.at(&mut self.page, self.now),
+                false => self.cpu.known(&self.page, self.now),
+            };
+            match said {
+                Some(said) => {
+                    self.known |= BIT;
+                    self.at[source::CPU].number = said;
+                }
+                None if !ASKS => return Err(Silent::Unasked),
+                None => {}
+            }
+            self.asked |= BIT;
+        }
+        match self.known & BIT {
+            0 => Err(Silent::Unknown),
+            _ => Ok(self.at[source::CPU].number),
+        }
+    }
+
+    /// Whether the thread has not been switched out since an entry, at which the time-stamp counter was so far ahead of the
+    /// CPU time, up to the exit.
+    #[inline(always)]
+    pub fn is_steady(&mut self, ahead: u64) -> bool {
+        self.cpu.is_ahead(ahead) && self.cpu.known(&self.page, self.now).is_some()
     }
 
     /// What a source has said at the exit, if it has been asked.

@@ -5,11 +5,12 @@
 //! as long as the page's sequence number stays the same, the thread has not been switched out, and what changes only then
 //! need not be asked for again. The event's descriptor is closed at once; the mapping keeps it.
 
+use core::mem::offset_of;
 use core::ptr;
 
 use abi::counter::{Event, words};
 
-use super::mmap_page::MmapPage;
+use super::mmap_page::{self, MmapPage};
 use crate::arch::clock;
 use crate::os::{memory, sys};
 
@@ -22,6 +23,11 @@ pub struct Page {
     _padding: u32,
 }
 
+/// Offset of where a thread's page is, null where there is none, and in that of its number.
+pub const AT: usize = offset_of!(Page, at);
+/// See [`AT`].
+pub const LOCK: usize = mmap_page::LOCK;
+
 /// In user mode alone, which needs no rights.
 static DUMMY: Event = {
     const SOFTWARE: u32 = 1;
@@ -30,6 +36,15 @@ static DUMMY: Event = {
 };
 
 impl Page {
+    /// One that is mapped already.
+    pub fn of(at: &'static MmapPage) -> Self {
+        Self {
+            at,
+            is_refused: 0,
+            _padding: 0,
+        }
+    }
+
     /// Maps the calling thread's; where that has been tried and refused, nothing.
     pub fn open(&mut self) {
         if !self.at.is_null() || self.is_refused != 0 {

@@ -5,7 +5,7 @@ use abi::value::{Place, RETURN};
 use crate::arch::vector;
 
 /// Bytes below a call's slot where trampoline and stub have stored rdi, rsi, rdx, rcx, r8 and r9.
-const ARGUMENTS: [u64; 6] = [48, 40, 32, 24, 56, 64];
+const ARGUMENTS: [u64; 6] = [64, 56, 48, 40, 32, 24];
 /// The same of rax.
 const RESULT: u64 = 8;
 

@@ -51,6 +51,8 @@ pub struct Thread {
     pub busy_after: u64,
     /// What it measures its calls with.
     pub meter: Meter,
+    /// What the hand-written ways have no register for.
+    pub scratch: u64,
 }
 
 /// What no thread has as its id.

@@ -1,4 +1,4 @@
-//! An entry whose walk is remembered.
+//! An entry whose walk is remembered, of a call that is counted or whose time is measured; and what else there may be to it.
 
 /// An entry.
 macro_rules! entry {
@@ -35,7 +35,7 @@ macro_rules! entry {
     mov rdx, [rax + {run_record}]      // the record of the path
     je 29f
     xor r8d, r8d                       // no activation
-    cmp word ptr [rdx + {schema}], r8w // nothing but a count is wanted?
+    cmp byte ptr [rdx + {way}], {counted} // nothing but a count is wanted?
     jne 37f
     inc qword ptr [rdx + {entered}]
             ",
@@ -67,9 +67,9 @@ macro_rules! entry {
     mov [r8 + {outermost}], eax
     inc dword ptr [r9 + 4*rsi]         // one more is
     mov [rcx + {top}], r8
-    cmp word ptr [rdx + {schema}], {wall} // is there more to read than the clock?
-    jne 37f
-    inc qword ptr [rdx + {entered}]
+    cmp byte ptr [rdx + {way}], {timed} // is there more to read than the clock?
+    jne 38f
+35: inc qword ptr [rdx + {entered}]
     mov rdi, [rcx + {overhead}]
     mov rdi, [rdi]
     and rdi, [rip + {parameters} + {corrects}]
@@ -92,4 +92,108 @@ macro_rules! entry {
     };
 }
 
-pub(crate) use entry;
+/// What a count (label `37`) or a time (label `38`) alone do not need, of a call of the function esi with the record rdx, with
+/// the activation r8 where it is timed. What falls off the end is done in compiled code, with nothing done yet.
+macro_rules! more {
+    () => {
+        concat!(
+            "
+37: movzx edi, byte ptr [rdx + {way}]
+    sub edi, {argument}                // the argument's number
+    cmp edi, {ret}
+    jae 39f
+            ",
+            $crate::probe::quick::entry::argument!(),
+            $crate::probe::quick::value::value!(alone, "39f"),
+            "
+    inc dword ptr [rdx + {sequence}]   // even: whole
+    inc qword ptr [rdx + {entered}]
+            ",
+            $crate::probe::quick::thread::done!(),
+            $crate::probe::quick::value::narrow!("39f"),
+            "
+38: movzx edi, byte ptr [rdx + {way}]
+    sub edi, {timed_argument}
+    jb 72f
+    mov r9d, edi
+    mov rdi, [rcx + {overhead}]
+    mov rdi, [rdi]
+    and rdi, [rip + {parameters} + {corrects}]
+    sub rdi, [rip + {costs} + {inside_argument}]
+    rdtsc                              // first: it would wait for the addresses of the column
+    shl rdx, 32
+    or rax, rdx
+    sub rax, rdi
+    mov [r8 + {start}], rax
+    mov rdx, [r8 + {record}]
+    mov edi, r9d
+            ",
+            $crate::probe::quick::entry::argument!(),
+            $crate::probe::quick::value::value!(timed, "39f"),
+            "
+    inc dword ptr [rdx + {sequence}]
+    inc qword ptr [rdx + {entered}]
+            ",
+            $crate::probe::quick::thread::done!(),
+            $crate::probe::quick::value::narrow!("39f"),
+            "
+72: cmp edi, {timed_result} - {timed_argument}
+    je 35b                             // it is read when the call ends
+    cmp edi, {steady} - {timed_argument}
+    jne 39f
+
+    // The clock, and what the thread's CPU time is behind it, as long as the thread is not switched out.
+    mov r9, [rcx + {page}]
+    test r9, r9
+    jz 39f
+    mov qword ptr [r8 + {nested_cpu}], 0
+    mov rdi, [rcx + {cpu_offset}]
+    mov [r8 + {ahead}], rdi
+    mov rdi, [rcx + {overhead}]
+    mov rdi, [rdi]
+    and rdi, [rip + {parameters} + {corrects}]
+    sub rdi, [rip + {costs} + {inside_steady}]
+    rdtsc
+    shl rdx, 32
+    or rax, rdx
+    mov rdx, rax
+    sub rax, rdi
+    mov [r8 + {start}], rax
+    sub rdx, [rcx + {cpu_asked}]       // has the kernel been asked not so long ago,
+    cmp rdx, {fresh}
+    mov rdx, [r8 + {record}]
+    jae 39f
+    mov eax, [r9 + {lock}]             // and the thread not been switched out since, up to the reading of the clock?
+    bts rax, 32
+    cmp rax, [rcx + {cpu_lock}]
+    jne 39f
+    inc qword ptr [rdx + {entered}]
+            ",
+            $crate::probe::quick::thread::done!(),
+            "
+39:
+            "
+        )
+    };
+}
+
+/// The argument edi of the function esi into rdi, by label `61`; what is not all of a register is narrowed before that.
+macro_rules! argument {
+    () => {
+        "
+    test dword ptr [rdx + {entered}], {full} // now and then, and the first time, there is more to do
+    jz 39f
+    lea r9, [rip + {details}]
+    lea r9, [r9 + 8*rsi]
+    movzx r9d, byte ptr [r9 + rdi]     // where the function has it
+    mov edi, r9d
+    and edi, {register}
+    mov rdi, [rsp + 8*rdi + {arguments}]
+    cmp r9d, {register}
+    ja 60f
+61:
+        "
+    };
+}
+
+pub(crate) use {argument, entry, more};

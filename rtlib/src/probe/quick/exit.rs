@@ -27,7 +27,7 @@ macro_rules! current {
 
 /// An exit; `$tail` is more that it counts in the record r9.
 macro_rules! exit {
-    ($tail:expr) => {
+    ($tail:tt) => {
         concat!(
             $crate::probe::quick::thread::now!(), // the clock first
             $crate::probe::quick::thread::alive!(),
@@ -43,7 +43,7 @@ macro_rules! exit {
 
 /// A return of a function that is not measured, and so ends the activations lent to it; the same with `$tail`.
 macro_rules! ender {
-    ($tail:expr) => {
+    ($tail:tt) => {
         concat!(
             $crate::probe::quick::thread::alive!(),
             $crate::probe::quick::thread::find_thread!(),
@@ -78,7 +78,7 @@ macro_rules! ender {
 
 /// A tail call of a function that ends what is lent to it. Where nothing is lent the activation ends, as `$tail` says.
 macro_rules! lend {
-    ($tail:expr) => {
+    ($tail:tt) => {
         concat!(
             $crate::probe::quick::thread::alive!(),
             $crate::probe::quick::thread::find_thread!(),
@@ -122,7 +122,7 @@ macro_rules! lend {
 /// Ends the innermost activation r8, of the function esi, at rdi, and from label `44` on that which is innermost now. With each
 /// the next one, where it has been lent with the same slot.
 macro_rules! end {
-    ($tail:expr) => {
+    ($tail:tt) => {
         concat!(
             "
 48: mov [rcx + {now}], rdi
@@ -136,9 +136,9 @@ macro_rules! end {
     mov r9, [r8 + {record}]
     test dword ptr [r9 + {closed}], {full} // now and then, and the first time, there is more to do
     jz 8f
-    cmp word ptr [r9 + {schema}], {wall} // is there more to it than the time?
-    jne 8f
-
+    cmp byte ptr [r9 + {way}], {timed} // is there more to it than the time?
+    jne 51f
+52:
     // One of the inline buckets of the histogram: the logarithm of twice the time in the timer's unit.
     lea rax, [rdi + rdi]
     mul qword ptr [rip + {parameters} + {scale}]
@@ -147,7 +147,10 @@ macro_rules! end {
     sub eax, [r9 + {first_bucket}]
     cmp eax, {buckets}
     jae 40f
-    inc dword ptr [r9 + {sequence}]    // odd: readers wait
+    cmp byte ptr [r9 + {way}], {timed}
+    jne 53f
+54: inc dword ptr [r9 + {sequence}]    // odd: readers wait
+55:
     // They are eight counts in two words. An address that came from the clock would hold up the next
     // reading of it: that waits for the addresses of all stores before.
     xor edx, edx
@@ -230,9 +233,54 @@ macro_rules! end {
     inc eax
     test eax, {often}                  // now and then the inline buckets are moved
     jz 8f
-    inc dword ptr [r9 + {sequence}]
+    cmp byte ptr [r9 + {way}], {timed}
+    jne 56f
+57: inc dword ptr [r9 + {sequence}]
     inc qword ptr [rdx]
     jmp 41b
+
+    // More than the time, or not all time alike.
+51: cmp byte ptr [r9 + {way}], {timed_result}
+    jae 52b                            // and what has an argument
+    cmp byte ptr [r9 + {way}], {steady}
+    jne 8f
+    mov rax, [rcx + {cpu_offset}]
+    cmp rax, [r8 + {ahead}]            // is the CPU time behind the clock as it was at the entry,
+    jne 8f
+    mov rax, [rcx + {page}]
+    test rax, rax
+    jz 8f
+    mov eax, [rax + {lock}]            // and has the thread not been switched out since, up to the reading of the clock,
+    bts rax, 32
+    cmp rax, [rcx + {cpu_lock}]
+    jne 8f
+    mov rax, [rcx + {now}]
+    mov rdx, rax
+    sub rdx, [rcx + {cpu_asked}]       // and the kernel been asked not so long ago,
+    cmp rdx, {fresh}
+    jae 8f
+    mov rdx, [r8 + {nested}]           // and is of all that is nested the CPU time known?
+    cmp rdx, [r8 + {nested_cpu}]
+    jne 8f
+    mov [rcx + {cpu_last}], rax        // the CPU time is that of the clock then
+    jmp 52b
+
+53: cmp byte ptr [r9 + {way}], {steady}
+    jne 58f
+    mov rdx, [r8 + {prev}]
+    add [rdx + {nested_cpu}], rdi
+    jmp 54b
+            ",
+            $crate::probe::quick::exit::returned!($tail),
+            "
+56: cmp byte ptr [r9 + {way}], {steady}
+    jne 59f
+    mov rax, [r8 + {prev}]
+    add [rax + {nested_cpu}], rdi
+    jmp 57b
+            ",
+            $crate::probe::quick::exit::returns!($tail),
+            "
 8:  mov rdi, [rcx + {now}]             // the time again
     mov rsi, [rsp + {way_back}]
     mov esi, [rsi - {id}]              // and the function that returns
@@ -242,4 +290,62 @@ macro_rules! end {
     };
 }
 
-pub(crate) use {current, end, ender, exit, lend, own};
+/// What the function of the call that ends returns, added to its record: from label `58` on to `55` with the record odd, or to
+/// `54` where it is not wanted or, at a tail call, there is none.
+macro_rules! returned {
+    ("") => {
+        concat!(
+            "
+58: cmp byte ptr [r9 + {way}], {timed_result}
+    jne 54b                            // an argument has been read at the entry
+    mov [rcx + {scratch}], rax
+    mov rdx, r9
+    mov edi, [r8 + {function}]
+    lea r9, [rip + {details}]
+    movzx r9d, byte ptr [r9 + 8*rdi + {ret}] // where the function has it
+    mov rdi, [rsp + {result}]
+    cmp r9d, {register}
+    ja 60f
+61:
+            ",
+            $crate::probe::quick::value::value!(timed, "8f"),
+            "
+    mov r9, rdx
+    mov rax, [rcx + {overhead}]        // the ticks again
+    mov rax, [rax]
+    and rax, [rip + {parameters} + {corrects}]
+    mov rdi, [rcx + {now}]
+    sub rdi, rax
+    xor eax, eax
+    sub rdi, [r8 + {start}]
+    cmovb rdi, rax
+    mov rax, [rcx + {scratch}]
+    jmp 55b
+            ",
+            $crate::probe::quick::value::narrow!("8f")
+        )
+    };
+    ($tail:tt) => {
+        "
+58: jmp 54b                            // {result} {scratch} {details} {ret} {register} {not_register} {half} {signed_half}
+                                       // {second} {base} {column} {of_first_bucket} {of_buckets} {of_sum} {of_min} {of_max}
+                                       // {of_histogram}
+        "
+    };
+}
+
+/// Where the time is outside the inline buckets: from label `59` on to `8` where a value is wanted that is returned, else to `57`.
+macro_rules! returns {
+    ("") => {
+        "
+59: cmp byte ptr [r9 + {way}], {timed_result}
+    jne 57b
+    jmp 8f
+        "
+    };
+    ($tail:tt) => {
+        "59: jmp 57b"
+    };
+}
+
+pub(crate) use {current, end, ender, exit, lend, own, returned, returns};

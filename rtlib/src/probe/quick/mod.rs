@@ -13,7 +13,10 @@ pub mod exit;
 pub mod point;
 pub mod run;
 pub mod thread;
+pub mod value;
 
 /// Bytes between the stack pointer here and the application's: six registers and the flags, and what
 /// the trampoline has pushed.
 pub const SLOT: usize = 7 * 8 + 16;
+/// Bytes from the stack pointer here up to where the first argument register has been stored; the others follow it.
+pub const ARGUMENTS: usize = 8;
