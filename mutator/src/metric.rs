@@ -158,11 +158,6 @@ impl Metric {
         }
     }
 
-    /// How many columns of a record have it.
-    pub fn width(self) -> usize {
-        self.columns(None).len()
-    }
-
     /// The columns of a record that have it; what the session counts by its name has `counter`.
     pub fn columns(self, counter: Option<usize>) -> Vec<Derived> {
         let growth = |number: usize| vec![Derived::Growth(number as u8)];

@@ -129,8 +129,8 @@ impl SchemaDoc {
         const CLOCK: Derived = Derived::Growth(source::CLOCK as u8);
         let is_of_times = self.columns.iter().all(|column| column.scale == scale);
         let is_clock = |column: &ColumnDoc| column.derived == CLOCK.encode();
-        let returned = Derived::Value(abi::value::RETURN);
-        let is_returned = |column: &ColumnDoc| column.derived == returned.encode();
+        let returned = Derived::Value(abi::value::RETURN).encode();
+        let columns: Vec<u64> = self.columns.iter().map(|c| c.derived).collect();
         let unnamed = |derived: Derived| ColumnDoc {
             metric: String::new(),
             derived: derived.encode(),
@@ -138,7 +138,7 @@ impl SchemaDoc {
         };
         if self.sources == CLOCKS && is_of_times {
             self.columns.insert(0, unnamed(Derived::Steady));
-        } else if self.sources == 0 && self.columns.iter().any(is_returned) {
+        } else if matches!(columns[..], [first, _] if first == returned) {
             self.sources = 1 << source::CLOCK;
             self.columns.insert(0, unnamed(CLOCK));
         } else {
@@ -246,5 +246,58 @@ impl fmt::Display for TooMuch {
                 "the session has had {MAX_SCHEMAS} different lists of metrics, and has no room for another one"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use abi::schema::way;
+
+    use super::*;
+
+    /// The columns of records with these metrics, and what the hand-written ways do of them.
+    fn of(names: &[&str]) -> (Vec<Derived>, u8) {
+        let metrics: Vec<Metric> = names
+            .iter()
+            .filter_map(|name| Metric::named(name))
+            .collect();
+        let schema = SchemaDoc::of(&metrics, None, 2_600_000_000, &[]).expect("room");
+        let columns = schema.columns.iter().map(|c| Derived::decode(c.derived));
+        let columns: Vec<Derived> = columns.map(|column| column.expect("known")).collect();
+        let way = way::of(&columns);
+        (columns, way)
+    }
+
+    #[test]
+    fn common_metrics_are_seen_to_by_the_hand_written_ways() {
+        for (names, expected) in [
+            (&[][..], way::COUNTED),
+            (&["wall"], way::TIMED),
+            (&["cpu"], way::STEADY),
+            (&["blocked", "cpu", "wall"], way::STEADY),
+            (&["arg3"], way::ARGUMENT + 2),
+            (&["arg1", "wall"], way::TIMED_ARGUMENT),
+            (&["ret", "wall"], way::TIMED_RESULT),
+            (&["ret"], way::TIMED_RESULT),
+            (&["arg1", "arg2"], way::COMPILED),
+            (&["arg1", "ret"], way::COMPILED),
+            (&["cpu", "arg1"], way::COMPILED),
+            (&["wall", "cpu", "page-faults"], way::COMPILED),
+        ] {
+            let (columns, way) = of(names);
+            assert_eq!(way, expected, "{names:?}: {columns:?}");
+        }
+    }
+
+    #[test]
+    fn reference_cycles_are_no_times() {
+        let metrics = [Metric::Cycles, Metric::Cpu];
+        let schema = SchemaDoc::of(&metrics, None, 2_600_000_000, &[]).expect("room");
+        assert!(
+            schema
+                .columns
+                .iter()
+                .all(|column| !column.metric.is_empty())
+        );
     }
 }

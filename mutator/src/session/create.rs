@@ -120,12 +120,13 @@ impl Session {
         // Not with the priority that comes next, and not under the lock.
         prepare_all(&modules);
         let _priority = Priority::raise();
-        let shape = Shape {
-            max_paths: options.max_paths,
-            columns: options.metrics.iter().map(|m| m.width()).sum(),
-        };
         let image = RuntimeImage::load().map_err(SessionError::Image)?;
         let mut document = document(process, options, hz)?;
+        let columns = document.schemas.iter().map(|schema| schema.columns.len());
+        let shape = Shape {
+            max_paths: options.max_paths,
+            columns: columns.max().unwrap_or(0),
+        };
         document.runtime = image.document();
         document.quiet = quiet::is_needed(process)? || options.no_system_calls;
         if document.quiet {

@@ -34,7 +34,7 @@ fn segment(start_time: u64, timers: usize, closed: u64) -> (Segment, Document) {
     segment.header().records_used.store(1, Relaxed);
     let head = segment.record(0).expect("there");
     head.path.store(10, Relaxed);
-    head.schema.store(schema.into(), Relaxed);
+    head.schema.store(schema, Relaxed);
     head.entered.store(closed + 2, Relaxed);
     head.closed.store(closed, Relaxed);
     for number in 0..timers {
@@ -101,4 +101,55 @@ fn a_number_left_odd_by_a_jump_does_not_matter() {
     timer(segment, 0).buckets[4].store(1, Relaxed);
     let (closed, _, held) = read(&both);
     assert_eq!(held, [closed]);
+}
+
+#[test]
+fn steady_calls_have_their_time_as_cpu_time_and_are_not_blocked() {
+    let process = Process {
+        pid: Pid(std::process::id() as i32),
+        start_time: 830,
+    };
+    let shape = Shape {
+        max_paths: 10,
+        columns: 4,
+    };
+    let mut document = Document {
+        metrics: vec![MetricDoc::default()],
+        ..Document::default()
+    };
+    let metrics = [Metric::Wall, Metric::Cpu, Metric::Blocked];
+    let schema = document.measure(&metrics, None, 1).expect("room");
+    let (segment, _) = Segment::create(&process, &shape).expect("created");
+    segment.remove_name();
+    segment.header().records_used.store(1, Relaxed);
+    let head = segment.record(0).expect("there");
+    head.path.store(10, Relaxed);
+    head.schema.store(schema, Relaxed);
+    head.entered.store(7, Relaxed);
+    head.closed.store(7, Relaxed);
+    // Five calls of 8, and two of 16 in which the thread had its processor for 4.
+    let columns = [(5, 3, 8), (2, 4, 16), (2, 2, 4), (2, 3, 12)];
+    for (number, (calls, bucket, ticks)) in columns.into_iter().enumerate() {
+        let column = segment.column(0, number).expect("there");
+        column.buckets[bucket].store(calls, Relaxed);
+        column.sum.store(u64::from(calls) * ticks, Relaxed);
+        column.exclusive.store(u64::from(calls) * ticks, Relaxed);
+        column.min.store(ticks, Relaxed);
+        column.max.store(ticks, Relaxed);
+    }
+    let raw = read_all(&segment, &document).pop().expect("one");
+    let said = |number: usize| {
+        let column = &raw.metrics[number].positive;
+        let buckets: Vec<(u8, u64)> = column.histogram.clone().into_iter().collect();
+        (
+            column.sum,
+            column.min,
+            column.max,
+            column.exclusive,
+            buckets,
+        )
+    };
+    assert_eq!(said(0), (72, 8, 16, 72, vec![(3, 5), (4, 2)]));
+    assert_eq!(said(1), (48, 4, 8, 48, vec![(2, 2), (3, 5)]));
+    assert_eq!(said(2), (24, 0, 12, 24, vec![(0, 5), (3, 2)]));
 }
