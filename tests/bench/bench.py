@@ -10,6 +10,7 @@ import json
 import platform
 import tempfile
 
+import corrected
 import metrics
 import peers
 import programs
@@ -25,6 +26,7 @@ SERIES = {
     "chain": series.chain,
     "tails": series.tails,
     "metrics": metrics.metrics,
+    "corrected": corrected.corrected,
     "select": series.select,
     "peers": peers.peers,
     "programs": programs.programs,

@@ -19,6 +19,8 @@ MORE = {
     "a value at exit": 3,
     "a value at entry, without times": 3,
 }
+# Corrected times against those of the same functions without a probe, in parts of them.
+APART = 0.02
 # Two threads against one, in parts of one.
 THREADS_APART = 0.05
 
@@ -57,6 +59,8 @@ def bounds(figures):
     for row in figures.get("metrics", []):
         for what, ns in row["more_ns"].items():
             yield f"{what} adds", ns, MORE[what], " ns"
+    for row in figures.get("corrected", []):
+        yield f"corrected time of {row['name']}", 100 * abs(row["apart"]), 100 * APART, " % apart"
     added = {row["threads"]: row["added_ns"]["count,wall"] for row in figures.get("threads", [])}
     if 2 in added:
         apart = abs(added[2] / added[1] - 1)
