@@ -91,7 +91,6 @@ impl SchemaDoc {
             let name = metric.name();
             let counter = counters.iter().position(|counter| counter.name == name);
             for derived in metric.columns(counter) {
-                schema.sources |= sources_of(derived);
                 schema.columns.push(ColumnDoc {
                     metric: name.clone(),
                     derived: derived.encode(),
@@ -101,7 +100,6 @@ impl SchemaDoc {
         }
         if let Some(condition) = condition {
             let (of, bound) = compared(condition, hz);
-            schema.sources |= sources_of(of);
             schema.condition = abi::schema::Condition {
                 of,
                 relation: relation(condition.relation()),
@@ -109,30 +107,39 @@ impl SchemaDoc {
             .encode();
             schema.bound = bound;
         }
-        if schema.sources != 0 {
-            schema.sources |= 1 << source::CLOCK;
-        }
+        schema.find_sources();
         match schema.columns.len() > MAX_COLUMNS {
             true => Err(TooMuch::Columns),
             false => Ok(schema),
         }
     }
 
+    /// Has it read what its columns and its condition need, and the clock with any of that.
+    pub fn find_sources(&mut self) {
+        let sources = self.derived().map(sources_of);
+        self.sources = match sources.fold(0, |all, one| all | one) {
+            0 => 0,
+            sources => sources | 1 << source::CLOCK,
+        };
+    }
+
+    /// How its columns, and what its condition compares, come from what is read.
+    fn derived(&self) -> impl Iterator<Item = Derived> + '_ {
+        let condition = abi::schema::Condition::decode(self.condition).map(|c| c.of);
+        let columns = self.columns.iter().map(|c| Derived::decode(c.derived));
+        columns.flatten().chain(condition)
+    }
+
     /// The values of a call that it has to do with.
     pub fn items(&self) -> Vec<Item> {
-        let condition = abi::schema::Condition::decode(self.condition).map(|c| c.of);
-        let derived = self.columns.iter().map(|c| Derived::decode(c.derived));
-        let derived: Vec<Derived> = derived.flatten().chain(condition).collect();
+        let derived: Vec<Derived> = self.derived().collect();
         let is_of = |item: &Item| derived.contains(&Derived::Value(number_of(*item)));
         Item::all().filter(is_of).collect()
     }
 
     /// True if some of it is known only when a call ends.
     pub fn needs_exits(&self) -> bool {
-        let derived = self.columns.iter().map(|c| Derived::decode(c.derived));
-        let condition = abi::schema::Condition::decode(self.condition).map(|c| c.of);
-        let mut derived = derived.flatten().chain(condition);
-        derived.any(|derived| !derived.is_at_entry())
+        self.derived().any(|derived| !derived.is_at_entry())
     }
 
     /// As the runtime has it.
@@ -197,6 +204,8 @@ pub enum TooMuch {
     Columns,
     /// Too many different lists of metrics have been asked for.
     Schemas,
+    /// Records of this session have room for so many columns, and a function would need more.
+    Room(usize),
     /// There are too many counters of the processor.
     Counters,
 }
@@ -207,6 +216,10 @@ impl fmt::Display for TooMuch {
             Self::Columns => write!(
                 f,
                 "too many metrics: there is room for {MAX_COLUMNS}, an argument or the return value takes two"
+            ),
+            Self::Room(room) => write!(
+                f,
+                "too many metrics: the session was made with room for {room} of each function, an argument or the return value takes two"
             ),
             Self::Counters => write!(
                 f,

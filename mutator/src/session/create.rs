@@ -122,7 +122,7 @@ impl Session {
         let _priority = Priority::raise();
         let shape = Shape {
             max_paths: options.max_paths,
-            columns: options.metrics.iter().map(|m| m.width()).sum(),
+            columns: Shape::with_spare(options.metrics.iter().map(|m| m.width()).sum()),
         };
         let image = RuntimeImage::load().map_err(SessionError::Image)?;
         let mut document = document(process, options, hz)?;
@@ -202,6 +202,7 @@ impl Locked<'_> {
         }
         writes.push((at(SYMBOL_ALIVE)?, ALIVE.to_le_bytes().to_vec()));
         self.write_own(&writes)?;
+        self.populate_columns()?;
         let header = self.segment.header();
         header.started_tsc.store(clock::tsc(), Relaxed);
         header.started_unix_ns.store(clock::unix_ns(), Relaxed);
@@ -262,6 +263,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     let metrics = vec![MetricDoc {
         name: "count".into(),
         unit: "calls".into(),
+        since_ns: None,
         mult: 1,
         shift: 0,
         is_value: false,

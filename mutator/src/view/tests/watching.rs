@@ -14,6 +14,7 @@ struct Fake {
     fails: bool,
     doubt: Option<String>,
     added: Vec<String>,
+    changed: Vec<(usize, String)>,
     removed: Vec<usize>,
 }
 
@@ -37,6 +38,11 @@ impl Source for Fake {
     fn add(&mut self, pattern: &str) -> Result<String, String> {
         self.added.push(pattern.to_owned());
         Ok(format!("added {pattern}"))
+    }
+
+    fn change(&mut self, function: usize, metrics: &str) -> Result<String, String> {
+        self.changed.push((function, metrics.to_owned()));
+        Ok(format!("measured by {metrics}"))
     }
 
     fn remove(&mut self, function: usize) -> Result<String, String> {
