@@ -6,8 +6,7 @@ use std::fmt;
 use patcher::Avma;
 use patcher::plan::RefuseReason;
 
-use super::in_the_way::InTheWay;
-use super::remeasure::NO_ROOM;
+use super::in_the_way::{InTheWay, NO_ROOM};
 use crate::error::Failure;
 use crate::process::{Presence, Process, ProcessError};
 use crate::segment::{SegmentError, TooMuch};

@@ -6,14 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use patcher::plan::Effects;
 
+use super::in_the_way::NO_ROOM;
 use super::locked::Locked;
 use super::pointed::plan_with;
 use super::{Candidate, Changed, Selection, Session, SessionError};
 use crate::clock;
 use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure};
-
-/// Why a function does not get exits: they would take bytes that its entry has.
-pub(super) const NO_ROOM: &str = "exits-overlap-entry";
 
 /// The exits of a function, and nothing else.
 const EXITS: Effects = Effects {

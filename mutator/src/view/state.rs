@@ -284,14 +284,19 @@ impl State {
         Some((index?, name))
     }
 
-    /// A line with the metrics that a function has in the latest sample.
-    fn metrics_of(&self, node: NodeId) -> Option<EditLine> {
+    /// A line with the metrics that a function has in the latest sample, or why they cannot be others.
+    fn metrics_of(&self, node: NodeId) -> Option<Result<EditLine, String>> {
         let latest = self.held.as_ref().or(self.profile.as_ref())?;
         let index = self.tree.function_index(node, latest)?;
-        let measured = latest.functions.get(index)?.measured.clone();
+        let function = latest.functions.get(index)?;
+        if function.point {
+            let why = "points are counted, and nothing else is measured at them";
+            return Some(Err(why.to_owned()));
+        }
+        let measured = function.measured.clone();
         let all = || latest.metrics.iter().map(|m| m.name.clone()).collect();
         let names: Vec<String> = measured.unwrap_or_else(all);
-        Some(EditLine::of(&names.join(",")))
+        Some(Ok(EditLine::of(&names.join(","))))
     }
 
     fn edit(&mut self, mut line: EditLine, key: Key) -> Option<Action> {
@@ -350,8 +355,10 @@ impl State {
             Command::Change => {
                 let node = self.selected().map(|node| self.tree.function_of(node));
                 let line = node.and_then(|node| Some((node, self.metrics_of(node)?)));
-                if let Some((node, line)) = line {
-                    self.mode = Mode::Change(node, line);
+                match line {
+                    Some((node, Ok(line))) => self.mode = Mode::Change(node, line),
+                    Some((_, Err(why))) => self.say(Err(why)),
+                    None => {}
                 }
             }
             Command::Remove => {

@@ -170,6 +170,17 @@ fn a_function_is_removed_and_a_refusal_is_shown() {
 }
 
 #[test]
+fn metrics_are_changed_and_the_table_is_new() {
+    let mut source = Fake::default();
+    let mut inputs = script(&[Key::Char('c'), Key::Ctrl('u'), Key::Char('x'), Key::Enter]);
+    inputs.inputs.extend([None, Some(Input::Stop)]);
+    let screen = watched(&mut source, inputs, LONG, None);
+    assert_eq!(source.changed, [(1, "x".to_owned())]);
+    assert_eq!(source.samples, 2);
+    assert!(screen.contains("measured by x"), "{screen}");
+}
+
+#[test]
 fn a_sample_that_fails_is_shown_and_tried_again() {
     let mut source = Fake {
         fails: true,
