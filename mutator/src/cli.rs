@@ -83,21 +83,30 @@ pub enum Command {
         #[command(flatten)]
         show: Show,
     },
-    /// Instrument further functions of a session
+    /// Instrument further functions of a session, or have some measure more
+    #[command(after_help = "Example: ipath add 4242 -f MPI_Wait -m cpu,arg2")]
     Add {
         /// Process id
         #[arg(value_parser = pid)]
         pid: i32,
         #[command(flatten)]
         patterns: Patterns,
+        /// Metrics that functions which are in measure as well from now on, and further ones alone, named as for attach.
+        /// Without it further functions measure what the session does
+        #[arg(short, long, value_delimiter = ',')]
+        metric: Vec<String>,
     },
-    /// Take functions out of a session
+    /// Take functions out of a session, or some of what they measure
+    #[command(after_help = "Example: ipath remove 4242 -f MPI_Wait -m cpu")]
     Remove {
         /// Process id
         #[arg(value_parser = pid)]
         pid: i32,
         #[command(flatten)]
         patterns: Patterns,
+        /// Metrics that the functions measure no longer; they stay in, and their calls are counted as before
+        #[arg(short, long, value_delimiter = ',')]
+        metric: Vec<String>,
     },
     /// Write the profile of a session now
     Snapshot {

@@ -264,9 +264,13 @@ pub struct Function {
     pub size: u64,
     /// The tactic by which its entry was patched.
     pub entry: String,
-    /// The tactics by which its exits were patched, in address order; empty where none was.
+    /// The tactics by which its exits are patched, in address order; empty where none is.
     #[serde(default)]
     pub exits: Vec<String>,
+    /// What it measures now, the count first; none where that is all of [`Profile::metrics`] and has been from the
+    /// beginning on. Of calls that were not measured by a metric there are no values in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Vec<String>>,
     /// Linkage names of parts and copies of it that are called by themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clones: Vec<String>,

@@ -74,6 +74,8 @@ pub struct Stop {
 pub struct Metric {
     pub name: String,
     pub unit: String,
+    #[serde(default)]
+    pub since_ns: Option<u64>,
 }
 
 /// A file with code.
@@ -97,6 +99,8 @@ pub struct Function {
     pub size: u64,
     pub entry: Value,
     pub exits: Vec<Value>,
+    #[serde(default)]
+    pub measured: Option<Vec<String>>,
     #[serde(default)]
     pub point: bool,
     #[serde(default)]
@@ -215,7 +219,9 @@ impl Profile {
                 }
             }
         }
-        for path in &self.paths {
+        // What is measured of others is not of the same calls.
+        let is_of_all = |path: &&CallPath| self.functions[path.function].measured.is_none();
+        for path in self.paths.iter().filter(is_of_all) {
             path.check_parts();
         }
         let losses = &self.losses;

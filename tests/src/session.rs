@@ -50,6 +50,22 @@ impl Session {
         self.change("remove", functions)
     }
 
+    /// Has functions measure further metrics, or brings them in with those.
+    pub fn add_metrics(&self, functions: &[&str], metrics: &str) -> Finished {
+        self.remeasure("add", functions, metrics)
+    }
+
+    /// Has functions measure some metrics no longer.
+    pub fn remove_metrics(&self, functions: &[&str], metrics: &str) -> Finished {
+        self.remeasure("remove", functions, metrics)
+    }
+
+    fn remeasure(&self, command: &str, functions: &[&str], metrics: &str) -> Finished {
+        Run::ipath([command, &self.pid, "-m", metrics])
+            .args(functions.iter().flat_map(|f| ["-f", f]))
+            .run()
+    }
+
     fn change(&self, command: &str, functions: &[&str]) -> Finished {
         Run::ipath([command, &self.pid])
             .args(functions.iter().flat_map(|f| ["-f", f]))

@@ -44,6 +44,14 @@ fn option(name: &str) -> &'static str {
     }
 }
 
+/// What names a function or an instruction, or is an option itself.
+fn named<'n>(name: &&'n str) -> Vec<&'n str> {
+    match name.starts_with("--") {
+        true => vec![*name],
+        false => vec![option(name), *name],
+    }
+}
+
 static HERE: Place = Place::Here;
 
 impl Place {
@@ -72,7 +80,7 @@ impl Place {
 
     fn attach(&self, functions: &[&str], pid: u32) -> Finished {
         let mut arguments = vec!["attach", "PID", "--keep", "--no-tui", "--duration", "1ms"];
-        arguments.extend(functions.iter().flat_map(|f| [option(f), f]));
+        arguments.extend(functions.iter().flat_map(named));
         self.ipath(&arguments, pid)
     }
 }
@@ -292,6 +300,47 @@ fn ipath_killed_with_points() {
             arguments,
             before,
             functions: &["mix", "mix+0x0", "busy*!step+0x0"],
+            steps,
+            place: &HERE,
+        };
+        kill_at_every_step(&mut target, &deed);
+    }
+    target.finish("ok calls ");
+}
+
+/// Exits come in and go, and other things are measured, of a function that is in.
+#[test]
+fn ipath_killed_in_changing_metrics() {
+    const COUNTED: &[&str] = &["busy*!step", "down", "--metric=count"];
+    const TIMED: &[&str] = &["busy*!step", "down"];
+    let mut target = busy();
+    let deeds: [(&'static [&'static str], &'static [&'static str], u64); 4] = [
+        (
+            &["add", "PID", "-f", "busy*!step", "-m", "wall,arg1"],
+            COUNTED,
+            30,
+        ),
+        (
+            &["add", "PID", "-f", "busy*!step", "-f", "mix", "-m", "cpu"],
+            TIMED,
+            30,
+        ),
+        (
+            &["remove", "PID", "-f", "busy*!step", "-m", "wall"],
+            TIMED,
+            25,
+        ),
+        (
+            &["add", "PID", "-f", "busy*!step", "-m", "arg1"],
+            COUNTED,
+            10,
+        ),
+    ];
+    for (arguments, before, steps) in deeds {
+        let deed = Deed {
+            arguments,
+            before,
+            functions: &["busy*!step", "mix"],
             steps,
             place: &HERE,
         };

@@ -21,7 +21,7 @@ use crate::profile::{
     Counts, Function, FunctionTotals, Losses, Metric, PathEntry, Profile, Refused, Stop, Target,
     TimerStats,
 };
-use crate::segment::{Document, MetricDoc, ModuleDoc, Segment};
+use crate::segment::{Document, FunctionDoc, MetricDoc, ModuleDoc, Segment};
 use crate::session::Session;
 
 use frames::{Frames, Key};
@@ -112,7 +112,15 @@ impl Collector {
         for (_, function) in document.measured() {
             let key = key(document.modules.get(function.module));
             let module = self.frames.module(profile, key, None);
-            let ends = (!function.exits.is_empty()).then_some(0);
+            let ends = function.has_exits().then_some(0);
+            let exits = match function.has_exits() {
+                true => function.exits.clone(),
+                false => Vec::new(),
+            };
+            let measured = document.measured_of(function);
+            let is_all = measured.iter().eq(profile.metrics.iter().map(|m| &m.name));
+            let is_told = !function.is_point && (function.remeasured || !is_all);
+            let measured = is_told.then(|| measured.into_iter().map(str::to_owned).collect());
             profile.functions.push(Function {
                 name: function.name.clone(),
                 linkage: function.linkage.clone(),
@@ -120,7 +128,8 @@ impl Collector {
                 address: function.address.0,
                 size: function.size,
                 entry: function.entry.clone(),
-                exits: function.exits.clone(),
+                exits,
+                measured,
                 clones: function.clones.clone(),
                 inlined: function.inlined,
                 point: function.is_point,
@@ -138,7 +147,7 @@ impl Collector {
     }
 
     fn add_paths(&mut self, profile: &mut Profile, segment: &Segment, document: &Document) {
-        let merged = records::merged(segment, document);
+        let merged = records::merged(segment, document, &heirs(document));
         // Ids count functions that are not measured too.
         let indexes: BTreeMap<usize, usize> = document
             .measured()
@@ -158,7 +167,8 @@ impl Collector {
             let Some((stack, root)) = stack_of(segment, path) else {
                 continue;
             };
-            let has_exits = !in_document.exits.is_empty();
+            let has_exits =
+                in_document.has_exits() || raw.sees_ends && !in_document.exits.is_empty();
             let entry = PathEntry {
                 function: index,
                 stack: stack
@@ -181,6 +191,20 @@ impl Collector {
             profile.paths.push(entry);
         }
     }
+}
+
+/// The ids of functions that could not stay with the row that they had, with those of the rows that they have now.
+fn heirs(document: &Document) -> BTreeMap<u32, u32> {
+    let is_meant = |f: &FunctionDoc| !f.is_point;
+    let ids = document.functions.iter().enumerate();
+    let retired = ids.filter(|(_, f)| f.retired && f.reaper.is_none() && is_meant(f));
+    let heir = |(id, f): (usize, &FunctionDoc)| {
+        let place = document.place_of(f);
+        let mut now = document.measured().filter(|(_, g)| is_meant(g));
+        let (heir, _) = now.find(|(_, g)| document.place_of(g) == place)?;
+        Some((u32::try_from(id).ok()?, u32::try_from(heir).ok()?))
+    };
+    retired.filter_map(heir).collect()
 }
 
 fn key(module: Option<&ModuleDoc>) -> Key {
@@ -234,7 +258,7 @@ fn head(measured: Measured<'_>) -> Profile {
     let timers = timers(document).map(|(_, m)| Metric {
         name: m.name.clone(),
         unit: m.unit.clone(),
-        since_ns: None,
+        since_ns: m.since_ns,
     });
     Profile::empty(
         target,
@@ -373,10 +397,13 @@ fn add_to_totals(
         });
         totals.counts.timers = sums.collect::<Vec<_>>().into_iter().collect();
     }
-    let sum = |(a, b): (u64, u64)| a.saturating_add(b);
+    let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+        (None, None) => None,
+        (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+    };
     totals.counts.count = totals.counts.count.saturating_add(path.metrics.count);
-    totals.unwound = totals.unwound.zip(path.unwound).map(sum);
-    totals.open = totals.open.zip(path.open).map(sum);
+    totals.unwound = sum(totals.unwound, path.unwound);
+    totals.open = sum(totals.open, path.open);
 }
 
 /// Adds calls on a path that ends in this node.
@@ -425,6 +452,7 @@ mod tests {
         let metric = |name: &str| MetricDoc {
             name: name.to_owned(),
             unit: "ns".to_owned(),
+            since_ns: None,
             mult: u64::MAX,
             shift: 0,
             is_value: false,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use abi::schema::Derived;
 use abi::segment::{AREA_RECORDS, Column, NO_BUCKET, NODE_IS_PATH, ROOT_OVERFLOW};
 
-use crate::segment::{ColumnDoc, Document, Segment};
+use crate::segment::{ColumnDoc, Document, SchemaDoc, Segment};
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +25,10 @@ pub(super) struct Raw {
     pub(super) unwound: u64,
     /// Of those closed.
     pub(super) tail: u64,
+    /// Those that were counted at their entry alone: nothing is known of how they ended.
+    alone: u64,
+    /// True if some of the calls were measured from their entry to their end.
+    pub(super) sees_ends: bool,
     /// One for each metric but the count.
     pub(super) metrics: Vec<RawMetric>,
     /// Which schema it is by.
@@ -144,21 +148,34 @@ impl Raw {
             closed: 0,
             unwound: 0,
             tail: 0,
+            alone: 0,
+            sees_ends: false,
             metrics,
             schema: 0,
         }
     }
 
-    /// Activations that have not ended.
+    /// Activations that have not ended, as far as that would be known.
     pub(super) fn open(&self) -> u64 {
         self.entered
             .saturating_sub(self.closed)
             .saturating_sub(self.unwound)
+            .saturating_sub(self.alone)
     }
 
-    /// Makes all of it tell of the same calls. A writer that stands still in the middle of a call's end has counted
-    /// that call in one place and not yet in another: its thread does not run, or has been killed there.
+    /// Makes all of it tell of the same calls, and finds those of which no end is seen.
     fn settle(&mut self, document: &Document) {
+        self.mend(document);
+        let schema = document.schemas.get(usize::from(self.schema));
+        self.sees_ends = schema.is_none_or(SchemaDoc::needs_exits);
+        if !self.sees_ends {
+            self.alone = self.open();
+        }
+    }
+
+    /// A writer that stands still in the middle of a call's end has counted that call in one place and not yet in
+    /// another: its thread does not run, or has been killed there.
+    fn mend(&mut self, document: &Document) {
         let Some(schema) = document.schemas.get(usize::from(self.schema)) else {
             return;
         };
@@ -192,7 +209,7 @@ impl Raw {
         self.tail = self.tail.min(self.closed);
     }
 
-    /// Adds another thread's record of the same path.
+    /// Adds another record of the same path: another thread's, or by another schema.
     pub(super) fn add(&mut self, other: &Self) {
         for (sum, more) in self.metrics.iter_mut().zip(&other.metrics) {
             sum.add(more);
@@ -201,6 +218,8 @@ impl Raw {
         self.closed = self.closed.saturating_add(other.closed);
         self.unwound = self.unwound.saturating_add(other.unwound);
         self.tail = self.tail.saturating_add(other.tail);
+        self.alone = self.alone.saturating_add(other.alone);
+        self.sees_ends |= other.sees_ends;
     }
 }
 
@@ -210,12 +229,23 @@ pub(super) type Key = (u32, u32, Option<u32>);
 /// Stands for all the paths of a function that there is no room for.
 pub(super) const SHARED: u32 = 0;
 
-/// Every record in use, those of one path added up.
-pub(super) fn merged(segment: &Segment, document: &Document) -> BTreeMap<Key, Raw> {
+/// Every record in use, those of one path added up. `heirs` are functions that count for others of another id.
+pub(super) fn merged(
+    segment: &Segment,
+    document: &Document,
+    heirs: &BTreeMap<u32, u32>,
+) -> BTreeMap<Key, Raw> {
     let mut merged = BTreeMap::new();
-    for raw in read_all(segment, document) {
+    // Where the ends of paths to one function under two ids are the same caller's, the first is the one.
+    let mut ends: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    for mut raw in read_all(segment, document) {
         let parent = segment.node(raw.path).map(|leaf| leaf.parent.load(Relaxed));
         let is_shared = parent == Some(ROOT_OVERFLOW);
+        if !heirs.is_empty() {
+            raw.function = heirs.get(&raw.function).copied().unwrap_or(raw.function);
+            let end = ends.entry((raw.function, parent.unwrap_or_default()));
+            raw.path = *end.or_insert(raw.path);
+        }
         let path = if is_shared { SHARED } else { raw.path };
         add_to(
             &mut merged,

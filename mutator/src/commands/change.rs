@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::measure::{check, patterns, spots};
+use super::measure::{check, metric_names, metrics, patterns, spots};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::remarks::warn;
@@ -16,6 +16,7 @@ use crate::guest::Runner;
 use crate::printable::Page;
 use crate::process::{Pid, Presence, Process};
 use crate::profile::Profile;
+use crate::segment::Remeasure;
 use crate::session::{Ended, Session, SessionError};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.
@@ -35,21 +36,40 @@ fn profile(session: &Session, runner: Option<Runner>) -> Profile {
     profile
 }
 
-/// Instruments further functions.
-pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
+/// Points are counted, and no more.
+fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
+    let of_points = match operation {
+        "add" => given.func.is_empty(),
+        _ => !given.at.is_empty(),
+    };
+    match of_points && !metric.is_empty() {
+        true => {
+            let cause = "points are counted, and nothing else is measured at them";
+            Err(Failure::new(operation, "-m", cause))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Instruments further functions, or has some that are in measure more.
+pub(super) fn add(pid: Pid, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
     const OPERATION: &str = "add";
     let patterns = patterns(OPERATION, &given.func)?;
     let spots = spots(OPERATION, &given.at)?;
+    check_points(OPERATION, given, metric)?;
+    let remeasure = match metric.is_empty() {
+        true => None,
+        false => Some(Remeasure::Add(metrics(OPERATION, metric)?)),
+    };
     let mut session = open_to_change(OPERATION, pid)?;
     let process = session.process().clone();
     let failure = |e: SessionError| e.failure(OPERATION, &process);
     changeable(&process).map_err(failure)?;
-    let mut selected = session.select(&patterns).map_err(failure)?;
+    let mut selected = session.select(&patterns, remeasure).map_err(failure)?;
     selected.find_points(&spots);
     if given.allow_trap {
         selected.selection.allow_traps();
     }
-    selected.find_values(&session.items());
     check(OPERATION, &pid.to_string(), given, &selected.selection)?;
     let signals = hold(OPERATION)?;
     let changed = session.add(OPERATION, selected).map_err(failure)?;
@@ -58,11 +78,13 @@ pub(super) fn add(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     print(&Page::of(&format!("{}\n", added(&changed))))
 }
 
-/// Takes functions out.
-pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
+/// Takes functions out, or some of what they measure.
+pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
     const OPERATION: &str = "remove";
     let patterns = patterns(OPERATION, &given.func)?;
     let spots = spots(OPERATION, &given.at)?;
+    check_points(OPERATION, given, metric)?;
+    let names = metric_names(OPERATION, metric)?;
     let mut session = open_to_change(OPERATION, pid)?;
     let process = session.process().clone();
     let failure = |e: SessionError| e.failure(OPERATION, &process);
@@ -91,6 +113,12 @@ pub(super) fn remove(pid: Pid, given: &Patterns) -> Result<(), Failure> {
     ids.sort_unstable();
     ids.dedup();
     let signals = hold(OPERATION)?;
+    if !names.is_empty() {
+        let changed = session.take_metrics(&ids, names).map_err(failure)?;
+        signals.release();
+        tell_refused(&changed);
+        return print(&Page::of(&format!("{}\n", added(&changed))));
+    }
     let changed = session.remove(&ids).map_err(failure)?;
     signals.release();
     print(&Page::of(&format!(

@@ -32,17 +32,7 @@ pub(super) fn spots(operation: &str, texts: &[String]) -> Result<Vec<Spot>, Fail
 
 /// The options of a session. Where there are points alone, nothing but counts is measured.
 pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Failure> {
-    let mut metrics: Vec<Metric> = Vec::new();
-    for name in whole(&measure.metric) {
-        let name = name.trim();
-        if name == COUNT {
-            continue;
-        }
-        let metric = metric(operation, name)?;
-        if !metrics.iter().any(|known| known.name() == metric.name()) {
-            metrics.push(metric);
-        }
-    }
+    let mut metrics = metrics(operation, &measure.metric)?;
     if measure.patterns.func.is_empty() {
         if measure.when.is_some() {
             let cause = "conditions are not looked at where points are counted";
@@ -65,6 +55,39 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         no_correction: measure.no_correction,
         no_system_calls: measure.no_system_calls,
     })
+}
+
+/// The metrics of these names but the count, each once.
+pub(super) fn metrics(operation: &str, names: &[String]) -> Result<Vec<Metric>, Failure> {
+    let mut metrics: Vec<Metric> = Vec::new();
+    for name in whole(names) {
+        let name = name.trim();
+        if name == COUNT {
+            continue;
+        }
+        let metric = metric(operation, name)?;
+        if !metrics.iter().any(|known| known.name() == metric.name()) {
+            metrics.push(metric);
+        }
+    }
+    Ok(metrics)
+}
+
+/// The names of metrics that are to be measured no longer, as sessions have them: a session may have one that cannot be
+/// measured here by now.
+pub(super) fn metric_names(operation: &str, names: &[String]) -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    for name in whole(names) {
+        let name = name.trim();
+        if name == COUNT {
+            let cause = "calls are counted as long as a function is in";
+            let hint = "without -m the function is taken out";
+            return Err(Failure::new(operation, "-m count", cause).hint(hint));
+        }
+        let named = Metric::named(name).map(Metric::name);
+        found.push(named.unwrap_or_else(|| name.to_owned()));
+    }
+    Ok(found)
 }
 
 /// The metric of a name. What is not quite what was asked for is said.

@@ -53,8 +53,16 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Status { clean: true, .. } => status::clean(),
         Command::Status { pid, .. } => status::status(pid.map(Pid)),
         Command::Top { pid, show } => attach::top(Pid(pid), &show),
-        Command::Add { pid, patterns } => change::add(Pid(pid), &patterns),
-        Command::Remove { pid, patterns } => change::remove(Pid(pid), &patterns),
+        Command::Add {
+            pid,
+            patterns,
+            metric,
+        } => change::add(Pid(pid), &patterns, &metric),
+        Command::Remove {
+            pid,
+            patterns,
+            metric,
+        } => change::remove(Pid(pid), &patterns, &metric),
         Command::Snapshot { pid, output } => change::snapshot(Pid(pid), &output),
         Command::Detach { pid, output } => change::detach(Pid(pid), output.as_deref()),
         Command::Report { file, options } => export::report(&file, options),

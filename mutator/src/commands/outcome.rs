@@ -6,15 +6,26 @@ use crate::printable::printable;
 use crate::report::human;
 use crate::session::{Changed, Elsewhere};
 
-/// What was added, and what had been before.
+/// What was added, what measures something else by now, and what had been before.
 pub(super) fn added(changed: &Changed) -> String {
-    let said = [
-        ("added", &changed.functions),
-        ("in already:", &changed.already),
-    ];
-    let said = said.into_iter().filter(|(_, names)| !names.is_empty());
+    let mut by_metrics: Vec<(&[String], Vec<String>)> = Vec::new();
+    for (name, metrics) in &changed.remeasured {
+        match by_metrics.iter_mut().find(|(known, _)| known == metrics) {
+            Some((_, names)) => names.push(name.clone()),
+            None => by_metrics.push((metrics, vec![name.clone()])),
+        }
+    }
+    let remeasured = by_metrics.into_iter().map(|(metrics, names)| {
+        let metrics: Vec<_> = metrics.iter().map(|n| printable(n)).collect();
+        (format!("measured by {}:", metrics.join(",")), names)
+    });
+    let of = |what: &str, names: &[String]| (what.to_owned(), names.to_vec());
+    let said = std::iter::once(of("added", &changed.functions))
+        .chain(remeasured)
+        .chain([of("in already:", &changed.already)]);
+    let said = said.filter(|(_, names)| !names.is_empty());
     let said: Vec<_> = said
-        .map(|(what, names)| format!("{what} {}", listed(names)))
+        .map(|(what, names)| format!("{what} {}", listed(&names)))
         .collect();
     said.join("; ")
 }
@@ -72,6 +83,26 @@ pub(super) fn unfollowed(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_measures_the_same_is_told_together() {
+        let strings = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+        let measured = |name: &str, metrics: &[&str]| (name.to_owned(), strings(metrics));
+        let changed = Changed {
+            functions: strings(&["new"]),
+            already: strings(&["known"]),
+            remeasured: vec![
+                measured("a", &["count", "cpu"]),
+                measured("b", &["count"]),
+                measured("c", &["count", "cpu"]),
+            ],
+            ..Changed::default()
+        };
+        assert_eq!(
+            added(&changed),
+            "added new; measured by count,cpu: a, c; measured by count: b; in already: known"
+        );
+    }
 
     #[test]
     fn names_beyond_many_are_counted() {

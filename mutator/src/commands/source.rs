@@ -2,7 +2,7 @@
 
 use patcher::select::Pattern;
 
-use super::measure::MANY;
+use super::measure::{self, MANY};
 use super::outcome::{added, partly_counted, unfollowed};
 use super::panics::caught;
 use super::remarks::warn;
@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::guest::Runner;
 use crate::process::Presence;
 use crate::profile::Profile;
-use crate::segment::SegmentError;
+use crate::segment::{Remeasure, SegmentError};
 use crate::session::{Answering, Changed, Session, SessionError};
 use crate::stumble::stumble;
 use crate::view::{Sample, Source};
@@ -171,7 +171,14 @@ impl Live {
         }
     }
 
-    fn change(
+    /// The id of a function by its index in the latest sample.
+    fn function(&self, index: usize) -> Result<usize, String> {
+        let id = self.session.document().measured().nth(index);
+        let id = id.map(|(id, _)| id);
+        id.ok_or_else(|| "the function is not in the session".to_owned())
+    }
+
+    fn apply(
         &mut self,
         change: impl FnOnce(&mut Session) -> Result<Changed, SessionError>,
     ) -> Result<Changed, String> {
@@ -202,7 +209,10 @@ impl Source for Live {
 
     fn add(&mut self, pattern: &str) -> Result<String, String> {
         let patterns = [Pattern::parse(pattern).map_err(|e| e.to_string())?];
-        let selected = self.session.select(&patterns).map_err(|e| e.to_string())?;
+        let selected = self
+            .session
+            .select(&patterns, None)
+            .map_err(|e| e.to_string())?;
         if let Some(unmatched) = selected.selection.unmatched.first() {
             let near = &unmatched.near;
             let hint = if near.is_empty() {
@@ -219,7 +229,7 @@ impl Source for Live {
                 "{count} functions match: `ipath add {pid} -f '{pattern}' --yes` instruments them all"
             ));
         }
-        let changed = self.change(|session| session.add("add", selected))?;
+        let changed = self.apply(|session| session.add("add", selected))?;
         let refused = changed
             .refused
             .first()
@@ -233,15 +243,38 @@ impl Source for Live {
         Ok(added(&changed) + &further.collect::<String>())
     }
 
-    fn remove(&mut self, function: usize) -> Result<String, String> {
-        let id = self
+    fn change(&mut self, function: usize, metrics: &str) -> Result<String, String> {
+        let text = |failure: Failure| {
+            let hint = failure.hint_text().map(|hint| format!(" ({hint})"));
+            format!("{failure}{}", hint.unwrap_or_default())
+        };
+        let names: Vec<String> = metrics.split(',').map(str::to_owned).collect();
+        let names: Vec<String> = names.into_iter().filter(|n| !n.trim().is_empty()).collect();
+        let metrics = measure::metrics("change", &names).map_err(text)?;
+        let id = self.function(function)?;
+        let document = self.session.document();
+        let place = document
+            .functions
+            .get(id)
+            .filter(|f| f.active && !f.is_point);
+        let place = place.and_then(|f| document.place_of(f));
+        let (bias, address) = place.ok_or("it is no function that is in")?;
+        let at = format!("{:#x}", bias.to_avma(address).0);
+        let pattern = Pattern::parse(&at).map_err(|e| e.to_string())?;
+        let process = self.session.process().clone();
+        let failure = |e: SessionError| text(e.failure("change", &process));
+        let remeasure = Some(Remeasure::Set(metrics));
+        let selected = self
             .session
-            .document()
-            .measured()
-            .nth(function)
-            .map(|(id, _)| id);
-        let id = id.ok_or("the function is not in the session")?;
-        let changed = self.change(|session| session.remove(&[id]))?;
+            .select(&[pattern], remeasure)
+            .map_err(failure)?;
+        let changed = self.session.add("add", selected).map_err(failure)?;
+        Ok(added(&changed))
+    }
+
+    fn remove(&mut self, function: usize) -> Result<String, String> {
+        let id = self.function(function)?;
+        let changed = self.apply(|session| session.remove(&[id]))?;
         Ok(format!("removed {}", changed.functions.join(", ")))
     }
 }

@@ -85,8 +85,14 @@ fn describe(session: &Session) -> String {
             .get(function.module)
             .map_or("", |m| &m.path);
         let (name, module) = (printable(&function.name), printable(module));
+        let measured = document.measured_of(function).join(",");
+        // What the first line says is not said again.
+        let measured = match function.is_point || measured == metrics.join(",") {
+            true => String::new(),
+            false => format!("{}  ", printable(&measured)),
+        };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "    {name}  {module}  {state}");
+        let _ = writeln!(text, "    {name}  {module}  {measured}{state}");
     }
     for refused in &document.refused {
         let (name, reason) = (printable(&refused.name), printable(&refused.reason));

@@ -88,7 +88,9 @@ impl Profile {
             for metric in self.timers() {
                 if let Some(stats) = path.metrics.timers.get(&metric.name) {
                     let at = || format!("paths[{i}].metrics.{}", metric.name);
-                    check_values(at, metric, path, closed, stats)?;
+                    let function = self.functions.get(path.function);
+                    let is_of_all = function.is_some_and(|f| f.measured.is_none());
+                    check_values(at, (metric, is_of_all), path, closed, stats)?;
                 }
             }
             if path.tail > closed {
@@ -237,7 +239,7 @@ fn ends(unwound: Option<u64>, open: Option<u64>) -> u64 {
 /// Checks that there is a value of each call that has one, and that they lie where they are said to.
 fn check_values(
     at: impl Fn() -> String,
-    metric: &Metric,
+    (metric, is_of_all): (&Metric, bool),
     path: &PathEntry,
     closed: u64,
     stats: &TimerStats,
@@ -247,8 +249,8 @@ fn check_values(
         false => closed,
     };
     let least = match metric.name.as_str() {
-        // Calls before it was added have none.
-        _ if metric.since_ns.is_some() => 0,
+        // Calls before it was added have none, nor those of functions that do not measure it.
+        _ if metric.since_ns.is_some() || !is_of_all => 0,
         // A call that leaves by a tail call returns nothing itself.
         RETURN => closed.saturating_sub(path.tail),
         // Where calls are judged by how they end, arguments are of those that have ended.

@@ -8,20 +8,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use abi::image::{SYMBOL_COUNTERS, SYMBOL_SCHEMAS};
 use abi::probe::{Children, Kind, LENDS, Probe};
-use abi::schema::{MAX_SCHEMAS, source};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
 use patcher::plan::Effects;
 use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{DOCUMENT, DOCUMENT_SPARE};
-use super::schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
+use super::schema::{CounterDoc, SchemaDoc};
 use super::{Segment, SegmentError, addresses};
-use crate::condition::Condition;
 use crate::faults::step;
-use crate::metric::Metric;
 use crate::process::Extent;
 
 /// Everything about a session but its counters and the journal of patched bytes.
@@ -106,6 +102,9 @@ pub struct RuntimeDoc {
 /// A metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricDoc {
+    /// When it was added, ns from the session's start; none where it was there from then on.
+    #[serde(default)]
+    pub since_ns: Option<u64>,
     /// As in the profile.
     pub name: String,
     /// As in the profile.
@@ -182,6 +181,11 @@ impl Reaper {
         self == Self::Loads || self.forks()
     }
 
+    /// True if it is needed only where the ends of calls are seen.
+    pub fn tells_of_ends(self) -> bool {
+        matches!(self, Self::Frames | Self::Jump | Self::End | Self::Moves)
+    }
+
     /// True if a child may come of it.
     pub fn forks(self) -> bool {
         matches!(self, Self::Forks | Self::Clone | Self::Clone3)
@@ -230,8 +234,17 @@ pub struct FunctionDoc {
     pub size: u64,
     /// Tactic of its entry.
     pub entry: String,
-    /// Tactics of its exits; empty where they are not patched.
+    /// Tactics of its exits; empty where nothing has been laid out for them.
     pub exits: Vec<String>,
+    /// True if its exits are out while it is in: its calls are counted and nothing else is known of them when they end.
+    #[serde(default)]
+    pub counts_alone: bool,
+    /// So many of its sites, from the first on, are in while its exits are out.
+    #[serde(default)]
+    pub first_sites: usize,
+    /// True if what it measures has been changed.
+    #[serde(default)]
+    pub remeasured: bool,
     /// Linkage names of what the compiler has made of it and has others call.
     #[serde(default)]
     pub clones: Vec<String>,
@@ -275,7 +288,7 @@ pub struct FunctionDoc {
     pub carrier: Option<usize>,
     /// The runtime's count of its adds and removes.
     pub generation: u32,
-    /// What is overwritten.
+    /// What is overwritten, those that are out with its exits included.
     pub sites: Vec<SiteDoc>,
 }
 
@@ -404,6 +417,7 @@ impl FunctionDoc {
         let kind = self.reaper.map_or(
             match self.exits.is_empty() {
                 _ if self.is_point => Kind::Point,
+                _ if self.counts_alone => Kind::Entry,
                 true => Kind::Entry,
                 false => Kind::Call,
             },
@@ -419,6 +433,24 @@ impl FunctionDoc {
         row
     }
 
+    /// What is overwritten as long as it is in.
+    pub fn sites_in(&self) -> &[SiteDoc] {
+        match self.counts_alone {
+            true => self.sites.get(..self.first_sites).unwrap_or(&self.sites),
+            false => &self.sites,
+        }
+    }
+
+    /// The rest of its sites, which are out with its exits.
+    pub fn sites_out(&self) -> &[SiteDoc] {
+        &self.sites[self.sites_in().len()..]
+    }
+
+    /// True if exits of it are in while it is.
+    pub fn has_exits(&self) -> bool {
+        !self.exits.is_empty() && !self.counts_alone
+    }
+
     /// What its row has of the calls that it lends and ends.
     pub fn lending_word(&self) -> u16 {
         match self.is_lending {
@@ -429,85 +461,6 @@ impl FunctionDoc {
 }
 
 impl Document {
-    /// The number of the schema of metrics, of the calls that a condition holds for, which the session has from now on.
-    pub fn measure(
-        &mut self,
-        metrics: &[Metric],
-        condition: Option<&Condition>,
-        hz: u64,
-    ) -> Result<u8, TooMuch> {
-        for &metric in metrics {
-            self.count_by(metric)?;
-        }
-        let schema = SchemaDoc::of(metrics, condition, hz, &self.counters)?;
-        let number = self.number_of(schema)?;
-        for &metric in metrics {
-            let name = metric.name();
-            if self.has_metric(&name) {
-                continue;
-            }
-            self.notes.extend(metric.note());
-            let (mult, shift) = metric.scale(hz);
-            self.metrics.push(MetricDoc {
-                name,
-                unit: metric.unit().to_owned(),
-                mult,
-                shift,
-                is_value: metric.is_value(),
-            });
-        }
-        Ok(number)
-    }
-
-    fn has_metric(&self, name: &str) -> bool {
-        self.metrics.iter().any(|known| known.name == name)
-    }
-
-    /// Has a counter for a metric that needs one.
-    fn count_by(&mut self, metric: Metric) -> Result<(), TooMuch> {
-        let Metric::Counter(event) = metric else {
-            return Ok(());
-        };
-        let mut counters = self.counters.iter();
-        if self.has_metric(event.name) || counters.any(|known| known.name == event.name) {
-            return Ok(());
-        }
-        if self.counters.len() >= source::COUNTERS {
-            return Err(TooMuch::Counters);
-        }
-        self.counters.push(CounterDoc::of(event));
-        Ok(())
-    }
-
-    /// What the runtime knows of what is measured, by the symbols of its tables; schemas last, which name counters.
-    pub fn tables_of_schemas(&self) -> [(&'static str, Vec<u8>); 2] {
-        let counters = self.counters.iter().flat_map(CounterDoc::bytes);
-        let schemas = self.schemas.iter().flat_map(SchemaDoc::bytes);
-        [
-            (SYMBOL_COUNTERS, counters.collect()),
-            (SYMBOL_SCHEMAS, schemas.collect()),
-        ]
-    }
-
-    /// The number of a schema, which it gets where it has none yet.
-    pub fn number_of(&mut self, schema: SchemaDoc) -> Result<u8, TooMuch> {
-        let known = self.schemas.iter().position(|known| *known == schema);
-        let number = known.unwrap_or(self.schemas.len());
-        if number >= MAX_SCHEMAS {
-            return Err(TooMuch::Schemas);
-        }
-        if known.is_none() {
-            self.schemas.push(schema);
-        }
-        Ok(number as u8)
-    }
-
-    /// Which of the metrics but the count a column is of.
-    pub fn metric_of(&self, column: &ColumnDoc) -> Option<usize> {
-        let mut metrics = self.metrics.iter().skip(1);
-        metrics.position(|metric| metric.name == column.metric)
-    }
-
     /// Where a function is: no two are at one address of a file that is at one place.
     pub fn place_of(&self, function: &FunctionDoc) -> Option<(Bias, Svma)> {
         let module = self.modules.get(function.module)?;
@@ -519,7 +472,7 @@ impl Document {
         self.functions
             .iter()
             .enumerate()
-            .filter(|(_, f)| f.reaper.is_none())
+            .filter(|(_, f)| f.reaper.is_none() && !f.retired)
     }
 }
 

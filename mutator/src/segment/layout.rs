@@ -100,10 +100,16 @@ impl Shape {
         header.magic.store(MAGIC, Release);
     }
 
-    /// Columns that each record has room for: other metrics may be asked for later.
+    /// Columns that each record has room for.
     fn room(&self) -> usize {
         const LEAST: usize = 8;
         self.columns.max(LEAST)
+    }
+
+    /// With room for some more than these columns, as far as records can have that: other metrics may be asked for later.
+    pub fn with_spare(columns: usize) -> usize {
+        const SPARE: usize = 4;
+        columns.max((columns + SPARE).min(MAX_COLUMNS))
     }
 
     /// Bytes of an item of an area, where records have room for so many columns.

@@ -9,6 +9,7 @@ mod error;
 mod journal;
 mod layout;
 mod lock;
+mod measuring;
 mod schema;
 mod trust;
 
@@ -45,6 +46,7 @@ pub use error::SegmentError;
 pub use journal::Journal;
 pub use layout::Shape;
 pub use lock::Lock;
+pub use measuring::{MadeFor, Remeasure};
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 pub use trust::{Claim, is_segment_name, is_unnamed};
 

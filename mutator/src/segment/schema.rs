@@ -92,7 +92,6 @@ impl SchemaDoc {
             let name = metric.name();
             let counter = counters.iter().position(|counter| counter.name == name);
             for derived in metric.columns(counter) {
-                schema.sources |= sources_of(derived);
                 schema.columns.push(ColumnDoc {
                     metric: name.clone(),
                     derived: derived.encode(),
@@ -102,7 +101,6 @@ impl SchemaDoc {
         }
         if let Some(condition) = condition {
             let (of, bound) = compared(condition, hz);
-            schema.sources |= sources_of(of);
             schema.condition = abi::schema::Condition {
                 of,
                 relation: relation(condition.relation()),
@@ -110,15 +108,24 @@ impl SchemaDoc {
             .encode();
             schema.bound = bound;
         }
-        if schema.sources != 0 {
-            schema.sources |= 1 << source::CLOCK;
-        }
-        if schema.condition == 0 {
-            schema.suit_ways(Metric::Wall.scale(hz).0);
-        }
+        schema.complete(hz);
         match schema.columns.len() > MAX_COLUMNS {
             true => Err(TooMuch::Columns),
             false => Ok(schema),
+        }
+    }
+
+    /// Leaves out what [`SchemaDoc::complete`] has added, so that columns can come and go.
+    pub fn strip(&mut self) {
+        self.columns.retain(|column| !column.metric.is_empty());
+    }
+
+    /// Finds out what it has to read, in a session whose time-stamp counter has `hz`, and has records have columns beside those of
+    /// metrics where the hand-written ways can see to their calls then.
+    pub fn complete(&mut self, hz: u64) {
+        self.find_sources();
+        if self.condition == 0 {
+            self.suit_ways(Metric::Wall.scale(hz).0);
         }
     }
 
@@ -146,21 +153,32 @@ impl SchemaDoc {
         }
     }
 
+    /// Has it read what its columns and its condition need, and the clock with any of that.
+    fn find_sources(&mut self) {
+        let sources = self.derived().map(sources_of);
+        self.sources = match sources.fold(0, |all, one| all | one) {
+            0 => 0,
+            sources => sources | 1 << source::CLOCK,
+        };
+    }
+
+    /// How its columns, and what its condition compares, come from what is read.
+    fn derived(&self) -> impl Iterator<Item = Derived> + '_ {
+        let condition = abi::schema::Condition::decode(self.condition).map(|c| c.of);
+        let columns = self.columns.iter().map(|c| Derived::decode(c.derived));
+        columns.flatten().chain(condition)
+    }
+
     /// The values of a call that it has to do with.
     pub fn items(&self) -> Vec<Item> {
-        let condition = abi::schema::Condition::decode(self.condition).map(|c| c.of);
-        let derived = self.columns.iter().map(|c| Derived::decode(c.derived));
-        let derived: Vec<Derived> = derived.flatten().chain(condition).collect();
+        let derived: Vec<Derived> = self.derived().collect();
         let is_of = |item: &Item| derived.contains(&Derived::Value(number_of(*item)));
         Item::all().filter(is_of).collect()
     }
 
     /// True if some of it is known only when a call ends.
     pub fn needs_exits(&self) -> bool {
-        let derived = self.columns.iter().map(|c| Derived::decode(c.derived));
-        let condition = abi::schema::Condition::decode(self.condition).map(|c| c.of);
-        let mut derived = derived.flatten().chain(condition);
-        derived.any(|derived| !derived.is_at_entry())
+        self.derived().any(|derived| !derived.is_at_entry())
     }
 
     /// As the runtime has it.
@@ -225,6 +243,8 @@ pub enum TooMuch {
     Columns,
     /// Too many different lists of metrics have been asked for.
     Schemas,
+    /// Records of this session have room for so many columns, and a function would need more.
+    Room(usize),
     /// There are too many counters of the processor.
     Counters,
 }
@@ -235,6 +255,10 @@ impl fmt::Display for TooMuch {
             Self::Columns => write!(
                 f,
                 "too many metrics: there is room for {MAX_COLUMNS}, an argument or the return value takes two"
+            ),
+            Self::Room(room) => write!(
+                f,
+                "too many metrics: the session was made with room for {room} of each function, an argument or the return value takes two"
             ),
             Self::Counters => write!(
                 f,

@@ -13,14 +13,15 @@ use super::claims::Claims;
 use super::elsewhere::partly;
 use super::locked::Locked;
 use super::reapers::{put_moves_first, reapers};
+use super::remeasure::Turn;
 use super::stack_scan::Stacks;
+use super::write::Part;
 use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
 use crate::images::{self, OpenImage};
 use crate::process::Space;
 use crate::process::modules::{Module, modules};
-use crate::segment::{ModuleDoc, Reaper, RefusedDoc, SchemaDoc};
+use crate::segment::{ModuleDoc, Reaper, RefusedDoc, Remeasure, SchemaDoc};
 use crate::tracee::{CallCode, Priority, Stopped, tracing};
-use crate::values::Item;
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
 const ATTEMPTS: usize = 200;
@@ -28,24 +29,36 @@ const ATTEMPTS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl Session {
-    /// Which probe points the session's metrics need.
-    pub fn wanted(&self) -> Effects {
-        let schema = self.document.schemas.get(usize::from(self.document.schema));
-        Effects {
+    /// Looks patterns up in the process as it is now, to measure what they name as `remeasure` says, or else as the
+    /// session does. A function with a value among that which cannot be read is refused.
+    pub fn select(
+        &self,
+        patterns: &[Pattern],
+        remeasure: Option<Remeasure>,
+    ) -> Result<Selected, SessionError> {
+        let schema = self.schema_of_new(remeasure.as_ref())?;
+        let wanted = Effects {
             entry: true,
-            exits: schema.is_some_and(SchemaDoc::needs_exits),
-        }
+            exits: schema.needs_exits(),
+        };
+        let mut selected = select_in(&self.process, patterns, wanted)?;
+        selected.find_values(&schema.items());
+        selected.selection.remeasure = remeasure;
+        Ok(selected)
     }
 
-    /// The values of calls that functions which are added are measured by.
-    pub fn items(&self) -> Vec<Item> {
-        let schema = self.document.schemas.get(usize::from(self.document.schema));
-        schema.map(SchemaDoc::items).unwrap_or_default()
-    }
-
-    /// Looks patterns up in the process as it is now.
-    pub fn select(&self, patterns: &[Pattern]) -> Result<Selected, SessionError> {
-        select_in(&self.process, patterns, self.wanted())
+    /// The schema of functions that come in.
+    fn schema_of_new(&self, remeasure: Option<&Remeasure>) -> Result<SchemaDoc, SessionError> {
+        let mut document = self.document.clone();
+        let of = document.schema;
+        let number = match remeasure {
+            Some(change) => {
+                let metrics = Remeasure::Set(change.metrics().to_vec());
+                document.remeasure(of, &metrics, self.made_for())?
+            }
+            None => of,
+        };
+        Ok(document.schema_of(number).cloned().unwrap_or_default())
     }
 
     /// Instruments what was selected.
@@ -122,22 +135,33 @@ impl Locked<'_> {
     ) -> Result<Changed, SessionError> {
         self.publish_tables(modules)?;
         let mut changed = Changed::default();
-        let (candidates, known) = self.in_turn(modules, selection, &mut changed)?;
+        let mut selection = selection;
+        let before = self.measures();
+        let is_other = selection.remeasure.is_some();
+        let mut turns = self.decide(&mut selection)?;
+        let (candidates, known) = self.in_turn(modules, selection, &mut turns, &mut changed)?;
         self.make_way_for(why, &candidates)?;
-        let (mut ids, fresh) = self.admit_all(modules, candidates, &mut changed);
+        let (mut ids, fresh) = self.admit_all(modules, candidates, &turns, &mut changed);
         ids.extend(known);
         ids.extend(self.carriers_of(&ids));
         let mut stopped = stopped;
         let prepared = self.prepare(modules, fresh, &ids, stopped.as_deref_mut(), &mut changed)?;
         ids.extend(prepared);
-        let is_none = changed.functions.is_empty() && changed.already.is_empty();
+        let turns = self.possible(turns);
+        let turns = self.come_in_changed(turns, &ids);
+        let is_none = changed.is_nothing() && turns.is_empty();
         if is_none && !changed.refused.is_empty() {
+            self.put_back(before);
             self.segment.write_document(&self.document)?;
             return Err(SessionError::Refused(changed.refused));
         }
-        if ids.is_empty() {
+        if ids.is_empty() && turns.is_empty() {
             self.segment.write_document(&self.document)?;
             return Ok(changed);
+        }
+        if is_other {
+            self.segment.write_document(&self.document)?;
+            self.write_schemas()?;
         }
         changed.trapped = self.with_traps(&ids);
         self.fill_traps(&ids)?;
@@ -153,6 +177,7 @@ impl Locked<'_> {
             self.segment.write_document(&self.document)?;
             return Err(error);
         }
+        self.turn(why, turns, &mut changed)?;
         self.switch_lending()?;
         self.forget_refusals();
         self.note_enders();
@@ -169,11 +194,13 @@ impl Locked<'_> {
         &mut self,
         modules: &[Module],
         selection: Selection,
+        turns: &mut Vec<Turn>,
         changed: &mut Changed,
     ) -> Result<(Vec<Candidate>, Vec<usize>), SessionError> {
         let mut candidates = selection.candidates;
         let known = self.join_points(modules, &mut candidates, selection.points, changed);
-        let reapers = reapers(modules, self.wanted().exits, selection.allowed);
+        self.plan_exits(&mut candidates, turns, changed);
+        let reapers = reapers(modules, self.sees_ends(&candidates), selection.allowed);
         let reapers = self.but_measured(&mut candidates, reapers);
         candidates.extend(reapers);
         candidates.extend(self.enders(modules, &candidates, selection.allowed));
@@ -196,6 +223,7 @@ impl Locked<'_> {
         &mut self,
         modules: &[Module],
         candidates: Vec<Candidate>,
+        turns: &[Turn],
         changed: &mut Changed,
     ) -> (Vec<usize>, Vec<Candidate>) {
         let (mut ids, mut fresh) = (Vec::new(), Vec::new());
@@ -218,7 +246,8 @@ impl Locked<'_> {
                 continue;
             };
             let is_in = self.document.functions[id].active;
-            if candidate.reaper.is_none() {
+            let is_turned = turns.iter().any(|turn| turn.id == id);
+            if candidate.reaper.is_none() && !(is_in && is_turned) {
                 let names = match is_in {
                     true => &mut changed.already,
                     false => &mut changed.functions,
@@ -273,11 +302,11 @@ impl Locked<'_> {
                     Some(stopped) => {
                         let mut stacks = self.stacks(space.memory())?;
                         self.handle_traps(&code, stopped, &batch)?;
-                        self.write_in(stopped, &mut stacks, &batch)
+                        self.write_in(stopped, &mut stacks, (&batch, Part::Whole))
                     }
                     None => self.in_stop(why, |locked, stopped, stacks| {
                         locked.handle_traps(&code, stopped, &batch)?;
-                        locked.write_in(stopped, stacks, &batch)
+                        locked.write_in(stopped, stacks, (&batch, Part::Whole))
                     }),
                 };
                 match done {
@@ -291,7 +320,7 @@ impl Locked<'_> {
     }
 
     /// How many of these functions are patched in one stop, which lasts some microseconds for each site.
-    fn in_one_stop<'i>(&self, ids: impl Iterator<Item = &'i usize>) -> usize {
+    pub(super) fn in_one_stop<'i>(&self, ids: impl Iterator<Item = &'i usize>) -> usize {
         const SITES: usize = 1000;
         let mut sites = 0;
         let fits = |id: &&usize| {
@@ -326,14 +355,17 @@ impl Locked<'_> {
     }
 
     /// The reapers, where nothing stays in that they serve once `leaving` is out.
-    fn idle_reapers(&self, leaving: &[usize]) -> Vec<usize> {
+    pub(super) fn idle_reapers(&self, leaving: &[usize]) -> Vec<usize> {
         let functions = self.document.functions.iter().enumerate();
         let active = functions.filter(|(id, f)| f.active && !leaving.contains(id));
         let (reapers, others): (Vec<_>, Vec<_>) = active.partition(|(_, f)| f.reaper.is_some());
-        match others.is_empty() {
-            true => reapers.into_iter().map(|(id, _)| id).collect(),
-            false => Vec::new(),
-        }
+        let has_exits = others.iter().any(|(_, f)| f.has_exits());
+        // Where calls are only counted, nobody needs to know that they have ended.
+        let is_idle = |reaper: Reaper| others.is_empty() || !has_exits && reaper.tells_of_ends();
+        let idle = reapers
+            .into_iter()
+            .filter(|(_, f)| f.reaper.is_some_and(is_idle));
+        idle.map(|(id, _)| id).collect()
     }
 
     pub(super) fn take_out(&mut self, why: &str, ids: &[usize]) -> Result<(), SessionError> {
@@ -354,7 +386,7 @@ impl Locked<'_> {
 
     /// Runs `work` with all threads stopped, and again after a while as long as it answers that a
     /// thread is in its way.
-    fn in_stop(
+    pub(super) fn in_stop(
         &mut self,
         why: &str,
         mut work: impl FnMut(&mut Self, &mut Stopped, &mut Stacks) -> Result<(), SessionError>,
@@ -378,6 +410,9 @@ impl Locked<'_> {
     }
 
     pub(super) fn known(&self, candidate: &Candidate) -> Option<usize> {
+        if candidate.exits_of.is_some() {
+            return None;
+        }
         let place = Some(candidate.place());
         self.document.functions.iter().position(|f| {
             let is_same = f.reaper == candidate.reaper && !f.retired && !f.is_point;
@@ -394,6 +429,8 @@ impl Locked<'_> {
         reason: String,
         changed: &mut Changed,
     ) {
+        let known = candidate.exits_of.or_else(|| self.known(candidate));
+        let is_in = known.is_some_and(|id| self.document.functions[id].active);
         let function = candidate.reaper.is_none().then(|| {
             let start = candidate.plan.function.range.start;
             (&candidate.name, start, false)
@@ -401,6 +438,9 @@ impl Locked<'_> {
         let points = candidate.points.iter().map(|p| (&p.name, p.at, true));
         for (name, address, is_point) in function.into_iter().chain(points) {
             changed.refused.push((name.clone(), reason.clone()));
+            if is_in && !is_point {
+                continue;
+            }
             let module = self.module_id(modules, candidate);
             self.add_refused(RefusedDoc {
                 name: name.clone(),

@@ -125,7 +125,7 @@ impl Session {
         let columns = document.schemas.iter().map(|schema| schema.columns.len());
         let shape = Shape {
             max_paths: options.max_paths,
-            columns: columns.max().unwrap_or(0),
+            columns: Shape::with_spare(columns.max().unwrap_or(0)),
         };
         document.runtime = image.document();
         document.quiet = quiet::is_needed(process)? || options.no_system_calls;
@@ -203,6 +203,7 @@ impl Locked<'_> {
         }
         writes.push((at(SYMBOL_ALIVE)?, ALIVE.to_le_bytes().to_vec()));
         self.write_own(&writes)?;
+        self.populate_columns()?;
         let header = self.segment.header();
         header.started_tsc.store(clock::tsc(), Relaxed);
         header.started_unix_ns.store(clock::unix_ns(), Relaxed);
@@ -263,6 +264,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     let metrics = vec![MetricDoc {
         name: "count".into(),
         unit: "calls".into(),
+        since_ns: None,
         mult: 1,
         shift: 0,
         is_value: false,

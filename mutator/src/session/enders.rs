@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
 use patcher::plan::{Allowed, FunctionPlan, plan_allowed};
 use patcher::{Bias, Svma};
@@ -58,12 +59,20 @@ impl Locked<'_> {
         candidates: &[Candidate],
         allowed: Allowed,
     ) -> Vec<Candidate> {
-        if !self.wanted().exits || self.has_goroutines(candidates) {
+        if !self.sees_ends(candidates) || self.has_goroutines(candidates) {
             return Vec::new();
         }
         let measured = candidates.iter().filter(|c| c.ends()).map(Candidate::place);
         let mut seen: BTreeSet<FunctionPlace> = measured.collect();
         seen.extend(self.ending().into_keys());
+        // Of one function there are not two kinds of hooks: one that is only counted ends nothing.
+        seen.extend(self.measured_places());
+        let counted = candidates.iter().filter(|c| c.reaper.is_none());
+        seen.extend(
+            counted
+                .filter(|c| c.refused().is_none())
+                .map(Candidate::place),
+        );
         let of_candidate = |c: &Candidate| {
             let called = c.plan.tail_calls().into_iter();
             let (module, image, bias) = (c.module, c.image, c.bias);
@@ -105,7 +114,8 @@ impl Locked<'_> {
     fn missing(&self, modules: &[Module]) -> Vec<Called> {
         let ending = self.ending();
         let mut found = Vec::new();
-        for function in self.document.functions.iter().filter(|f| f.active) {
+        let lending = self.document.functions.iter();
+        for function in lending.filter(|f| f.active && !f.counts_alone) {
             let Some(doc) = self.document.modules.get(function.module) else {
                 continue;
             };
@@ -136,7 +146,7 @@ impl Locked<'_> {
     /// The functions that are in at whose exits calls end that have been lent to them, with their ids.
     pub(super) fn ending(&self) -> BTreeMap<FunctionPlace, usize> {
         let functions = self.document.functions.iter().enumerate();
-        let ending = functions.filter(|(_, f)| f.active && f.ends);
+        let ending = functions.filter(|(_, f)| f.active && f.ends && !f.counts_alone);
         ending
             .filter_map(|(id, f)| Some((self.document.place_of(f)?, id)))
             .collect()
@@ -180,7 +190,7 @@ impl Locked<'_> {
         }
         let mut ending: BTreeMap<Bias, BTreeSet<Svma>> = BTreeMap::new();
         let known = ids.iter().map(|&id| &self.document.functions[id]);
-        let known = known.filter(|f| f.ends);
+        let known = known.filter(|f| f.ends && !f.counts_alone);
         let known = known.filter_map(|f| self.document.place_of(f));
         let fresh = candidates.iter().filter(|c| c.ends()).map(Candidate::place);
         for (bias, at) in fresh.chain(known).chain(self.ending().into_keys()) {
@@ -199,7 +209,7 @@ impl Locked<'_> {
         let functions = &self.document.functions;
         let stays = |id: &usize| {
             let f = &functions[*id];
-            f.active && f.reaper.is_none() && !leaving.contains(id)
+            f.active && f.reaper.is_none() && !f.counts_alone && !leaving.contains(id)
         };
         let mut work: Vec<usize> = (0..functions.len()).filter(stays).collect();
         let mut needed = BTreeSet::new();
@@ -305,6 +315,7 @@ impl Locked<'_> {
             points: Vec::new(),
             unmatched: Vec::new(),
             unreadable: Vec::new(),
+            remeasure: None,
         };
         self.add("remove", modules, nothing, None).map(drop)
     }
@@ -337,6 +348,8 @@ impl Called {
             values: 0,
             unreadable: None,
             points: Vec::new(),
+            schema: SCHEMA_COUNT,
+            exits_of: None,
         };
         candidate.ends().then_some(candidate)
     }

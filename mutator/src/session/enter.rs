@@ -46,13 +46,14 @@ impl Locked<'_> {
         for mut candidate in fresh {
             // What carries points comes first, then its function, if it is measured, then they.
             let first = self.document.functions.len() as u32;
-            let function = first + u32::from(candidate.carries_itself());
+            let own = first + u32::from(candidate.carries_itself());
+            let function = candidate.exits_of.map_or(own, |id| id as u32);
             candidate.plan.number_points(|number| function + 1 + number);
             match places.emit(&candidate, function) {
                 Ok(emitted) => {
                     self.enter(modules, &candidate, emitted, &mut writes)?;
                     ids.extend(first as usize..self.document.functions.len());
-                    if candidate.reaper.is_none() {
+                    if candidate.reaper.is_none() && candidate.exits_of.is_none() {
                         changed.functions.push(candidate.name);
                     }
                     let points = candidate.points.into_iter();
@@ -172,6 +173,10 @@ impl Locked<'_> {
         writes: &mut Vec<(Avma, Vec<u8>)>,
     ) -> Result<(), SessionError> {
         let sites = self.sites(candidate, emitted, writes)?;
+        if let Some(id) = candidate.exits_of {
+            self.document.functions[id].lay_out(candidate, sites);
+            return Ok(());
+        }
         let module = self.module_id(modules, candidate);
         let function = self.row(candidate, module, sites);
         if candidate.points.is_empty() {
@@ -181,11 +186,13 @@ impl Locked<'_> {
         let carrier = Some(self.document.functions.len());
         let carried = FunctionDoc {
             sites: Vec::new(),
+            first_sites: 0,
             carrier,
             ..function.clone()
         };
         self.document.functions.push(FunctionDoc {
             reaper: Some(Reaper::Carrier),
+            first_sites: function.sites.len(),
             exits: Vec::new(),
             lends: Vec::new(),
             ends: false,
@@ -200,6 +207,7 @@ impl Locked<'_> {
             size: 0,
             entry: tactic(plan),
             exits: Vec::new(),
+            counts_alone: false,
             clones: Vec::new(),
             inlined: 0,
             reaper: None,
@@ -265,13 +273,17 @@ impl Locked<'_> {
         Ok(sites)
     }
 
+    /// True if the session has calls of a function by another row, which it could not stay with.
+    fn was_in_before(&self, candidate: &Candidate) -> bool {
+        let place = Some(candidate.place());
+        let is_it = |f: &FunctionDoc| f.retired && f.reaper.is_none() && !f.is_point;
+        let mut functions = self.document.functions.iter();
+        functions.any(|f| is_it(f) && self.document.place_of(f) == place)
+    }
+
     /// What the document says of a candidate with these sites.
     fn row(&self, candidate: &Candidate, module: usize, sites: Vec<SiteDoc>) -> FunctionDoc {
         let function = &candidate.plan.function;
-        let schema = match candidate.reaper {
-            None => self.document.schema,
-            Some(_) => SCHEMA_COUNT,
-        };
         FunctionDoc {
             name: candidate.name.clone(),
             linkage: function.linkage.clone(),
@@ -281,6 +293,9 @@ impl Locked<'_> {
             size: function.size(),
             entry: tactic(&candidate.plan.entry),
             exits: candidate.plan.exits.iter().map(tactic).collect(),
+            counts_alone: false,
+            first_sites: candidate.plan.first.min(sites.len()),
+            remeasured: self.was_in_before(candidate),
             clones: candidate.elsewhere.clones.clone(),
             inlined: candidate.elsewhere.inlined,
             reaper: candidate.reaper,
@@ -291,13 +306,25 @@ impl Locked<'_> {
             is_lending: false,
             active: false,
             retired: false,
-            schema,
+            schema: candidate.schema,
             values: candidate.values,
             is_point: false,
             carrier: None,
             generation: 0,
             sites,
         }
+    }
+}
+
+impl FunctionDoc {
+    /// Takes in the sites of its exits, which are out for now.
+    fn lay_out(&mut self, candidate: &Candidate, sites: Vec<SiteDoc>) {
+        self.counts_alone = true;
+        self.first_sites = self.sites.len();
+        self.sites.extend(sites);
+        self.exits = candidate.plan.exits.iter().map(tactic).collect();
+        self.lends = candidate.plan.tail_calls().iter().map(|at| at.0).collect();
+        self.ends = candidate.ends();
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use patcher::Avma;
 use patcher::plan::RefuseReason;
 
-use super::in_the_way::InTheWay;
+use super::in_the_way::{InTheWay, NO_ROOM};
 use crate::error::Failure;
 use crate::process::{Presence, Process, ProcessError};
 use crate::segment::{SegmentError, TooMuch};
@@ -37,6 +37,8 @@ pub enum SessionError {
     NeedsSystemCalls(String),
     /// More metrics than that.
     TooMuch(TooMuch),
+    /// None of these functions, each with what it measures, measures the metric.
+    NotMeasured(String, Vec<(String, Vec<String>)>),
     /// The image of the runtime in this program is unusable.
     Image(String),
     /// Something in the target keeps the runtime from being taken out.
@@ -68,6 +70,10 @@ impl fmt::Display for SessionError {
                 "{metric} takes system calls, and ipath makes none in this process, which is or will be under a seccomp filter or has no /proc"
             ),
             Self::TooMuch(what) => what.fmt(f),
+            Self::NotMeasured(metric, functions) => match functions.as_slice() {
+                [(name, _)] => write!(f, "{name} does not measure {metric}"),
+                _ => write!(f, "none of the functions measures {metric}"),
+            },
             Self::Exists => write!(f, "the process has a session already"),
             Self::TooMany => write!(
                 f,
@@ -134,7 +140,12 @@ impl SessionError {
                     "watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"
                 ))
             }
-            Self::Refused(functions) => used_by_ipath(functions),
+            Self::Refused(functions) => {
+                used_by_ipath(functions).or_else(|| no_room(functions, process))
+            }
+            Self::NotMeasured(_, functions) => functions
+                .first()
+                .map(|(name, measured)| format!("{name} measures {}", measured.join(", "))),
             _ => None,
         };
         let failure = match &self {
@@ -174,5 +185,14 @@ fn used_by_ipath(refused: &[(String, String)]) -> Option<String> {
     let (name, _) = refused.iter().find(|(_, why)| *why == reason)?;
     Some(format!(
         "where times are measured ipath follows stacks that move by {name}; a session with `-m count` can count its calls"
+    ))
+}
+
+/// What to do about functions whose entry is patched where their exits would be.
+fn no_room(functions: &[(String, String)], process: &Process) -> Option<String> {
+    let (name, _) = functions.iter().find(|(_, why)| why == NO_ROOM)?;
+    let pid = process.pid;
+    Some(format!(
+        "take it out and add it anew: `ipath remove {pid} -f '{name}'`, then `ipath add {pid} -f '{name}' -m ...`"
     ))
 }

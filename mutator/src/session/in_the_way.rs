@@ -9,6 +9,8 @@ use crate::process::Tid;
 
 /// Why a function is refused that somebody stays in: see `Locked::give_up`.
 const OCCUPIED: &str = "occupied";
+/// Why a function that is in gets no exits: they would take bytes that its entry has.
+pub(super) const NO_ROOM: &str = "exits-overlap-entry";
 /// Why a function is refused whose code something else has changed: a debugger's breakpoint, a uprobe.
 pub(super) const CHANGED: &str = "text-changed";
 

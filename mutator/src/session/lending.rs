@@ -48,6 +48,18 @@ impl Locked<'_> {
         self.tell(&told, &wanted)
     }
 
+    /// Has nothing more lent that some of `leaving` is needed for. What has been lent is ended by their returns all the same.
+    pub(super) fn lend_no_more(&mut self, leaving: &[usize]) -> Result<(), SessionError> {
+        let told = self.told()?;
+        let numbers = leaving.iter().filter_map(|id| told.get(id));
+        let numbers: BTreeSet<u16> = numbers.map(|&(number, _)| number).collect();
+        let state = |(&id, &(number, lends)): (&usize, &State)| {
+            (id, (number, lends && !numbers.contains(&number)))
+        };
+        let wanted = told.iter().map(state).collect();
+        self.tell(&told, &wanted)
+    }
+
     /// Has nothing more lent that some of `leaving` is needed for, nor what has been lent so ended by a return.
     pub(super) fn stop_lending(&mut self, leaving: &[usize]) -> Result<(), SessionError> {
         let told = self.told()?;
@@ -119,7 +131,7 @@ impl Locked<'_> {
         let functions = &self.document.functions;
         let lends = |id: &usize| {
             let f = &functions[*id];
-            f.active && sees_exits(f.reaper) && !f.lends.is_empty()
+            f.active && sees_exits(f.reaper) && !f.counts_alone && !f.lends.is_empty()
         };
         let lending: Vec<usize> = (0..functions.len()).filter(lends).collect();
         let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

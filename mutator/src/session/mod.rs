@@ -27,12 +27,14 @@ mod points;
 mod quiet;
 mod reapers;
 mod recover;
+mod remeasure;
 mod room;
 mod select;
 mod signal_frame;
 mod stack_scan;
 mod tables;
 mod traps;
+mod turn;
 mod unmatched;
 mod values;
 mod windows;
@@ -145,6 +147,8 @@ pub struct Changed {
     pub functions: Vec<String>,
     /// Names of functions to be added that were in already.
     pub already: Vec<String>,
+    /// Names of functions that measure something else than before, each with what.
+    pub remeasured: Vec<(String, Vec<String>)>,
     /// Functions refused, with the reason.
     pub refused: Vec<(String, String)>,
     /// Names of functions with breakpoints.
@@ -154,6 +158,13 @@ pub struct Changed {
     pub partly: Vec<(String, Elsewhere)>,
     /// Files of Go programs whose stacks that move cannot be followed.
     pub unfollowed: Vec<String>,
+}
+
+impl Changed {
+    /// True if nothing has come of it but refusals.
+    fn is_nothing(&self) -> bool {
+        self.functions.is_empty() && self.already.is_empty() && self.remeasured.is_empty()
+    }
 }
 
 impl Session {

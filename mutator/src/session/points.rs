@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
 use patcher::plan::RefuseReason;
 use patcher::select::Spot;
@@ -201,8 +202,8 @@ impl Locked<'_> {
         });
         if let Some(with) = with {
             let candidate = &mut candidates[with];
-            let (alone, want) = (candidate.plan.clone(), self.wanted());
-            let allowed = alone.allowed;
+            let alone = candidate.plan.clone();
+            let (want, allowed) = (alone.want, alone.allowed);
             candidate.plan = plan_with(
                 candidate.image,
                 &alone.function,
@@ -299,6 +300,8 @@ impl Pointed {
             values: 0,
             unreadable: None,
             points: self.points.clone(),
+            schema: SCHEMA_COUNT,
+            exits_of: None,
         }
     }
 }

@@ -6,21 +6,22 @@
 //! and memory for the areas of the segment that it writes. The process's maps are published in the segment whenever
 //! functions are added.
 
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use abi::image::{Parameters, RESERVE_PER_THREAD, RESERVE_SHARED};
+use abi::image::{Parameters, RESERVE_PER_THREAD, RESERVE_SHARED, SYMBOL_PARAMETERS};
 use abi::segment::{
-    AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS,
-    TABLE_OF_MAPS, TableHead, TableRow,
+    AREA_COLUMNS, AREA_HISTOGRAMS, AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES,
+    AREA_THREADS, TABLE_OF_MAPS, TableHead, TableRow,
 };
 
 use super::SessionError;
 use super::locked::Locked;
 use crate::clock;
 use crate::process::{Extent, Process};
-use crate::segment::Segment;
+use crate::segment::{SchemaDoc, Segment};
 
 /// Threads that may come, beside those there are.
 const MORE_THREADS: u64 = 64;
@@ -33,6 +34,9 @@ const POPULATED: [(usize, u64); 5] = [
     (AREA_RECORDS, 8 << 20),
     (AREA_HISTOGRAMS, 4 << 20),
 ];
+
+/// The same of the columns of records but the first, where there are any.
+const COLUMNS: u64 = 16 << 20;
 
 /// True if the runtime is to make no system call in a process; an error where it cannot run there.
 pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
@@ -72,13 +76,7 @@ pub(super) fn reserve(process: &Process) -> u64 {
 /// Has memory for the areas that the runtime writes, and says in the parameters how much.
 pub(super) fn populate(segment: &Segment, parameters: &Parameters) -> Result<(), SessionError> {
     for (index, wanted) in POPULATED {
-        let (offset, len) = segment.area_bytes(index);
-        let len = len.min(wanted);
-        let range = [offset, len].map(|n| n as libc::off_t);
-        // SAFETY: the descriptor is open. Where there is no memory this is an error.
-        if unsafe { libc::fallocate(segment.file().as_raw_fd(), 0, range[0], range[1]) } != 0 {
-            return Err(segment.io(std::io::Error::last_os_error()).into());
-        }
+        let len = populate_area(segment, index, wanted)?;
         if let Some(populated) = parameters.populated.get(index) {
             populated.store(len, Relaxed);
         }
@@ -86,7 +84,31 @@ pub(super) fn populate(segment: &Segment, parameters: &Parameters) -> Result<(),
     Ok(())
 }
 
+/// Has memory for the first bytes of an area; how many those are.
+fn populate_area(segment: &Segment, index: usize, wanted: u64) -> Result<u64, SessionError> {
+    let (offset, len) = segment.area_bytes(index);
+    let len = len.min(wanted);
+    let range = [offset, len].map(|n| n as libc::off_t);
+    // SAFETY: the descriptor is open. Where there is no memory this is an error.
+    if unsafe { libc::fallocate(segment.file().as_raw_fd(), 0, range[0], range[1]) } != 0 {
+        return Err(segment.io(std::io::Error::last_os_error()).into());
+    }
+    Ok(len)
+}
+
 impl Locked<'_> {
+    /// Has memory for the further columns of records once something is measured that has some, and tells the runtime.
+    pub(super) fn populate_columns(&mut self) -> Result<(), SessionError> {
+        let has_further = |schema: &SchemaDoc| schema.columns.len() > 1;
+        if !self.document.quiet || !self.document.schemas.iter().any(has_further) {
+            return Ok(());
+        }
+        let len = populate_area(&self.segment, AREA_COLUMNS, COLUMNS)?;
+        let at = self.symbol(SYMBOL_PARAMETERS)?;
+        let at = at.plus((offset_of!(Parameters, populated) + 8 * AREA_COLUMNS) as u64);
+        self.write_own(&[(at, len.to_le_bytes().to_vec())])
+    }
+
     /// Tells a runtime that may not look what is mapped by now.
     pub(super) fn publish_maps(&self) -> Result<(), SessionError> {
         if !self.document.quiet {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::iter::once;
 
+use abi::schema::SCHEMA_COUNT;
 use patcher::Svma;
 use patcher::function::Function;
 use patcher::image::Image;
@@ -98,6 +99,8 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
                 values: 0,
                 unreadable: None,
                 points: Vec::new(),
+                schema: SCHEMA_COUNT,
+                exits_of: None,
             });
         }
     }
@@ -153,7 +156,7 @@ impl Locked<'_> {
     /// The files of modules with functions that are measured whose stacks Go may move, without a probe that
     /// follows them.
     pub(super) fn unfollowed(&self, modules: &[Module]) -> Vec<String> {
-        if !self.wanted().exits {
+        if !self.sees_ends(&[]) {
             return Vec::new();
         }
         let active = |reaper: Option<Reaper>| {

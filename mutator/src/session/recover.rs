@@ -72,6 +72,7 @@ impl Locked<'_> {
     /// Brings the session to a state that its document describes.
     pub(super) fn recover(&mut self) -> Result<(), SessionError> {
         self.recover_regions()?;
+        self.recover_remeasured()?;
         let mut broken = self.broken()?;
         let disturbed = self.disturbed(self.space.memory())?;
         let disturbed = self.document.with_carried(&disturbed);
@@ -105,7 +106,7 @@ impl Locked<'_> {
             let patches = || function.sites.iter().flat_map(|s| &s.patches);
             let is_whole = if function.active {
                 let mut written = true;
-                for &patch in patches() {
+                for &patch in function.sites_in().iter().flat_map(|s| &s.patches) {
                     written &= journal.state(patch)? == JOURNAL_WRITTEN;
                 }
                 written && generation == function.generation

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use patcher::Avma;
-use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason};
+use patcher::plan::{Allowed, FunctionPlan, RefuseReason};
 
 use super::claims::Claims;
 use super::locked::Locked;
 use super::place::Places;
 use super::pointed::plan_with;
 use super::{Candidate, SessionError};
-use crate::segment::Reaper;
 
 impl Locked<'_> {
     /// Plans candidates again without puns whose punned jumps have nowhere to lead. Those that depend on bytes of
@@ -23,12 +22,11 @@ impl Locked<'_> {
         let places = Places::new(&self.document, self.space.maps_with_heap()?);
         let taken = candidates.iter().filter(|c| c.plan.refused().is_none());
         let taken: BTreeMap<Avma, Avma> = taken.map(|c| (c.range().start, c.range().end)).collect();
-        let wanted = self.wanted();
         for candidate in candidates.iter_mut().filter(|c| c.is_punned()) {
             let in_the_way = candidate.traps && candidate.depends_on(&taken);
             let roomless = in_the_way || !places.have_stones_for(candidate);
             if roomless && self.known(candidate).is_none() {
-                candidate.plan_without_puns(wanted);
+                candidate.plan_without_puns();
             }
         }
         Ok(())
@@ -42,7 +40,7 @@ impl Locked<'_> {
         if !candidate.traps || !candidate.is_punned() {
             return false;
         }
-        candidate.plan_without_puns(self.wanted());
+        candidate.plan_without_puns();
         candidate.plan.refused().is_none() && claims.admit(candidate)
     }
 }
@@ -72,8 +70,8 @@ impl Candidate {
         })
     }
 
-    fn plan_without_puns(&mut self, wanted: Effects) {
-        let want = self.reaper.map_or(wanted, Reaper::effects);
+    fn plan_without_puns(&mut self) {
+        let want = self.plan.want;
         let function = self.plan.function.clone();
         let allowed = Allowed {
             puns: false,

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
+use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
 use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
 use patcher::select::{Pattern, name_of_start};
@@ -13,7 +14,7 @@ use super::pointed::{Point, Pointed};
 use super::unmatched::{Unmatched, copies_of, near};
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
-use crate::segment::Reaper;
+use crate::segment::{Reaper, Remeasure};
 
 /// A function that a pattern names.
 pub struct Candidate {
@@ -41,6 +42,10 @@ pub struct Candidate {
     pub unreadable: Option<String>,
     /// The points that its plan has hooks for, by number.
     pub points: Vec<Point>,
+    /// The schema that it is measured by from now on.
+    pub schema: u8,
+    /// The function of the session whose exits its plan has, and nothing else.
+    pub exits_of: Option<usize>,
 }
 
 /// A function's place: no two have the same.
@@ -75,6 +80,8 @@ pub struct Selection {
     pub unmatched: Vec<Unmatched>,
     /// Modules that could not be read, with the reason.
     pub unreadable: Vec<(String, String)>,
+    /// What is to be measured of them: as the session does where nothing else is said.
+    pub remeasure: Option<Remeasure>,
 }
 
 /// What is looked for.
@@ -124,6 +131,7 @@ pub(super) fn select(
         points: Vec::new(),
         unmatched: missed.unmatched,
         unreadable: missed.unreadable,
+        remeasure: None,
     }
 }
 
@@ -238,6 +246,8 @@ impl<'m> Place<'m> {
                 values: 0,
                 unreadable: None,
                 points: Vec::new(),
+                schema: SCHEMA_COUNT,
+                exits_of: None,
             });
         }
     }

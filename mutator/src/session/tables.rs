@@ -95,7 +95,7 @@ impl Locked<'_> {
     }
 
     /// Has the runtime make walks by the tables that have been published by now.
-    fn begin_epoch(&mut self) -> Result<(), SessionError> {
+    pub(super) fn begin_epoch(&mut self) -> Result<(), SessionError> {
         let at = self.symbol(SYMBOL_EPOCH)?;
         let mut epoch = [0; size_of::<u32>()];
         let read = self.space.memory().read(at, &mut epoch);

@@ -8,9 +8,22 @@ use super::in_the_way::{CHANGED, InTheWay};
 use super::locked::Locked;
 use super::parked::{IN_STOP, saved_inside};
 use super::stack_scan::Stacks;
-use crate::process::{Mapping, Memory, Tid};
+use super::write::Part;
+use crate::process::{Extent, Mapping, Memory, Tid};
 use crate::segment::SiteDoc;
 use crate::tracee::Stopped;
+
+/// What stands on an application's stack where a hook's stub may have its way back, and more.
+fn ways_back(memory: &Memory, sp: Avma) -> impl Iterator<Item = Avma> {
+    /// More than a stub and what it calls take there.
+    const BYTES: usize = 2048;
+    let stack = memory.read_vec(sp, BYTES).unwrap_or_default();
+    let words: Vec<Avma> = stack
+        .chunks_exact(8)
+        .filter_map(|word| Some(Avma(u64::from_le_bytes(word.try_into().ok()?))))
+        .collect();
+    words.into_iter()
+}
 
 impl Locked<'_> {
     /// Moves threads out of the windows; `InTheWay` where one cannot be moved.
@@ -19,10 +32,10 @@ impl Locked<'_> {
         memory: &Memory,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
-        ids: &[usize],
+        (ids, part): (&[usize], Part),
     ) -> Result<(), SessionError> {
         let of_function = |&id: &usize| {
-            let sites = &self.document.functions[id].sites;
+            let sites = part.of(&self.document.functions[id]);
             sites.iter().map(move |site| (id, site))
         };
         let mut sites: Vec<(usize, &SiteDoc)> = ids.iter().flat_map(of_function).collect();
@@ -35,6 +48,7 @@ impl Locked<'_> {
         };
         let mut moves = Vec::new();
         let mut staying: Vec<(usize, Tid)> = Vec::new();
+        let left = self.left_trampolines(ids);
         for thread in stopped.threads() {
             if let Some((id, site)) = inside(thread.pc()) {
                 match site.pcs.iter().find(|p| p.original == thread.pc()) {
@@ -44,6 +58,13 @@ impl Locked<'_> {
             }
             self.renew(memory, stacks, thread)?;
             let saved = stacks.interrupted(memory, thread.sp()).into_iter();
+            if !left.is_empty() {
+                let below = stacks.of_application(memory, thread.sp());
+                let pcs = std::iter::once(thread.pc()).chain(saved.clone());
+                let pcs = pcs.chain(ways_back(memory, below));
+                let is_left = |pc: Avma| left.iter().find(|(_, extent)| extent.contains(pc));
+                staying.extend(pcs.filter_map(|pc| Some((is_left(pc)?.0, thread.tid()))));
+            }
             staying.extend(saved.filter_map(|pc| Some((inside(pc)?.0, thread.tid()))));
         }
         let parked = self.parked(memory, stopped, stacks, |pc| inside(pc).is_some());
@@ -61,6 +82,21 @@ impl Locked<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The trampolines of rows that these functions had before. A thread in one goes on where the old patches end, which may
+    /// be amid the new ones.
+    fn left_trampolines(&self, ids: &[usize]) -> Vec<(usize, Extent)> {
+        let functions = &self.document.functions;
+        let retired = functions.iter().filter(|f| f.retired && f.reaper.is_none());
+        let of_retired = retired.flat_map(|old| {
+            let place = self.document.place_of(old);
+            let is_it = move |id: &&usize| self.document.place_of(&functions[**id]) == place;
+            let now = ids.iter().find(is_it);
+            now.into_iter()
+                .flat_map(|&id| old.sites.iter().map(move |site| (id, site.trampoline)))
+        });
+        of_retired.collect()
     }
 
     /// A program counter that `is_inside` holds for of a context that a signal handler has left, with a thread that

@@ -12,8 +12,26 @@ use super::in_the_way::InTheWay;
 use super::locked::Locked;
 use super::stack_scan::Stacks;
 use crate::process::{Memory, Text};
-use crate::segment::{Journal, KeptDoc, SiteDoc};
+use crate::segment::{FunctionDoc, Journal, KeptDoc, SiteDoc};
 use crate::tracee::Stopped;
+
+/// Which sites of functions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Those that are in as long as the function is.
+    Whole,
+    /// Those of exits that come in while it is, or go.
+    Exits,
+}
+
+impl Part {
+    pub(super) fn of(self, function: &FunctionDoc) -> &[SiteDoc] {
+        match self {
+            Self::Whole => function.sites_in(),
+            Self::Exits => function.sites_out(),
+        }
+    }
+}
 
 impl Locked<'_> {
     /// Tells the runtime that functions are in, or no longer.
@@ -45,14 +63,14 @@ impl Locked<'_> {
         &mut self,
         stopped: &mut Stopped,
         stacks: &mut Stacks,
-        ids: &[usize],
+        (ids, part): (&[usize], Part),
     ) -> Result<(), SessionError> {
         let space = Arc::clone(&self.space);
         let memory = space.memory();
-        self.check_text(memory, ids)?;
-        self.clear_windows(memory, stopped, stacks, ids)?;
+        self.check_text(memory, ids, part)?;
+        self.clear_windows(memory, stopped, stacks, (ids, part))?;
         let text = stopped.text();
-        let patches = self.patches(&self.sites_of(ids))?;
+        let patches = self.patches(&self.sites_of(ids, |f| part.of(f)))?;
         let journal = Journal(&self.segment);
         for &(index, _) in &patches {
             journal.intend(index)?;
@@ -66,7 +84,7 @@ impl Locked<'_> {
 
     /// An error where the text of functions is not what it was analysed as: a debugger or another tool has
     /// changed it, or it is another file's by now.
-    fn check_text(&self, memory: &Memory, ids: &[usize]) -> Result<(), SessionError> {
+    fn check_text(&self, memory: &Memory, ids: &[usize], part: Part) -> Result<(), SessionError> {
         let journal = Journal(&self.segment);
         let is_ours = |site: &SiteDoc| {
             for &index in &site.patches {
@@ -84,7 +102,7 @@ impl Locked<'_> {
         let mut changed = BTreeSet::new();
         let mut example = None;
         for &id in ids {
-            for site in &self.document.functions[id].sites {
+            for site in part.of(&self.document.functions[id]) {
                 if let Some(at) = is_ours(site)? {
                     changed.insert(id);
                     example.get_or_insert(at);
@@ -103,7 +121,7 @@ impl Locked<'_> {
         stopped: &mut Stopped,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        let sites = self.sites_of(ids);
+        let sites = self.sites_of(ids, |f| &f.sites);
         let patches = self.patches(&sites)?;
         self.restore(stopped.text(), &patches)?;
         // Only now: until its bytes stand again, the middle of a window is no place to go on at.
@@ -125,6 +143,17 @@ impl Locked<'_> {
         Ok(())
     }
 
+    /// Puts the original bytes of these functions' exits back while all threads are stopped. A thread that is in a
+    /// trampoline goes on there, and the hook sees its call end.
+    pub(super) fn write_exits_out(
+        &self,
+        stopped: &mut Stopped,
+        ids: &[usize],
+    ) -> Result<(), SessionError> {
+        let patches = self.patches(&self.sites_of(ids, FunctionDoc::sites_out))?;
+        self.restore(stopped.text(), &patches)
+    }
+
     /// Writes original bytes where ours stand, wholly or in part, in the reverse order of their
     /// making; what somebody else has written there since stays. A breakpoint of somebody else's stays in the
     /// midst of them: what it stands for are the original bytes.
@@ -144,9 +173,13 @@ impl Locked<'_> {
         Ok(())
     }
 
-    fn sites_of(&self, ids: &[usize]) -> Vec<&SiteDoc> {
+    fn sites_of<'d>(
+        &'d self,
+        ids: &[usize],
+        of: impl Fn(&'d FunctionDoc) -> &'d [SiteDoc],
+    ) -> Vec<&'d SiteDoc> {
         let functions = ids.iter().map(|&id| &self.document.functions[id]);
-        functions.flat_map(|f| &f.sites).collect()
+        functions.flat_map(of).collect()
     }
 
     fn patches(&self, sites: &[&SiteDoc]) -> Result<Vec<(u32, Patch)>, SessionError> {
@@ -178,7 +211,7 @@ fn original(now: &[u8], patch: &Patch) -> Option<Vec<u8>> {
     original.filter(|original| original != now)
 }
 
-fn write(text: Text<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
+pub(super) fn write(text: Text<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
     text.write(at, bytes)
         .map_err(|e| SessionError::Memory("write", at, e))
 }

@@ -6,6 +6,7 @@ mod table;
 
 use super::State;
 use super::key::{self, BINDINGS, Command};
+use super::line::EditLine;
 use super::state::Mode;
 use crate::printable::is_active;
 use crate::profile::{Profile, printable};
@@ -129,19 +130,12 @@ fn selected(state: &State, frame: &mut Frame<'_>, area: Rect) {
 
 fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
     match &state.mode {
-        Mode::Add(line) => {
-            const PROMPT: &str = "add functions: ";
-            let before = line.before_cursor();
-            // The text moves to the left once the cursor would leave the screen.
-            let room = usize::from(area.width).saturating_sub(PROMPT.width() + 1);
-            let hidden = hidden(&before, room);
-            let shown = &line.text()[hidden..];
-            let line = Line::from(vec![Span::styled(PROMPT, BOLD), Span::raw(shown)]);
-            frame.render_widget(line, area);
-            let column = (PROMPT.width() + before[hidden..].width()) as u16;
-            if !area.is_empty() && column < area.width {
-                frame.set_cursor_position(Position::new(area.x + column, area.y));
-            }
+        Mode::Add(line) => prompt("add functions: ", line, frame, area),
+        Mode::Change(node, line) => {
+            let name = &state.tree.node(*node).label.name;
+            // What is typed keeps two thirds of the line.
+            let name = style::fit(name, usize::from(area.width / 3));
+            prompt(&format!("metrics of {name}: "), line, frame, area);
         }
         Mode::Confirm(node) => {
             let name = &state.tree.node(*node).label.name;
@@ -155,6 +149,21 @@ fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
             }
             None => frame.render_widget(hints(state), area),
         },
+    }
+}
+
+/// What is asked for, and what has been typed.
+fn prompt(prompt: &str, line: &EditLine, frame: &mut Frame<'_>, area: Rect) {
+    let before = line.before_cursor();
+    // The text moves to the left once the cursor would leave the screen.
+    let room = usize::from(area.width).saturating_sub(prompt.width() + 1);
+    let hidden = hidden(&before, room);
+    let text = line.text();
+    let shown = Line::from(vec![Span::styled(prompt, BOLD), Span::raw(&text[hidden..])]);
+    frame.render_widget(shown, area);
+    let column = (prompt.width() + before[hidden..].width()) as u16;
+    if !area.is_empty() && column < area.width {
+        frame.set_cursor_position(Position::new(area.x + column, area.y));
     }
 }
 

@@ -50,6 +50,7 @@ pub(super) enum Command {
     Sort,
     Metric,
     Add,
+    Change,
     Remove,
     Pause,
     Redraw,
@@ -162,6 +163,12 @@ pub(super) const BINDINGS: &[Binding] = &[
         Command::Add,
         "add functions by a pattern",
         "add",
+    ),
+    bind(
+        &[Key::Char('c')],
+        Command::Change,
+        "change what this function measures",
+        "change",
     ),
     bind(
         &[Key::Char('d')],

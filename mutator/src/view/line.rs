@@ -10,6 +10,13 @@ pub(super) struct EditLine {
 }
 
 impl EditLine {
+    /// A line that has a text already, with the cursor at its end.
+    pub(super) fn of(text: &str) -> Self {
+        let text: Vec<char> = text.chars().collect();
+        let cursor = text.len();
+        Self { text, cursor }
+    }
+
     pub(super) fn text(&self) -> String {
         self.text.iter().collect()
     }

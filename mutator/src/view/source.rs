@@ -16,6 +16,13 @@ pub trait Source {
     /// One line that says why nothing was.
     fn add(&mut self, pattern: &str) -> Result<String, String>;
 
+    /// Has a function, by its index in the latest sample's [`Profile::functions`], measure the metrics of a list of names
+    /// with commas, and no others; gives one line that says what was done.
+    ///
+    /// # Errors
+    /// One line that says why it was not.
+    fn change(&mut self, function: usize, metrics: &str) -> Result<String, String>;
+
     /// Takes the probes out of a function, by its index in the latest sample's
     /// [`Profile::functions`]; gives one line that says what was done.
     ///

@@ -36,6 +36,8 @@ pub enum Action {
     Quit,
     /// Instrument the functions that this pattern matches.
     Add(String),
+    /// Have this function of the latest sample measure these metrics.
+    Change(usize, String),
     /// Take the probes out of this function of the latest sample.
     Remove(usize),
     /// Stop this process and its job until it is brought back.
@@ -51,6 +53,8 @@ pub(super) enum Mode {
     Help,
     /// Typing a pattern to add.
     Add(EditLine),
+    /// Typing what this function is to measure.
+    Change(NodeId, EditLine),
     /// Asked whether this function is to be removed.
     Confirm(NodeId),
 }
@@ -246,8 +250,53 @@ impl State {
             // Any key leaves the help.
             Mode::Help => None,
             Mode::Add(line) => self.edit(line, key),
+            Mode::Change(node, line) => self.edit_metrics(node, line, key),
             Mode::Confirm(node) => self.confirm(node, key),
         }
+    }
+
+    fn edit_metrics(&mut self, node: NodeId, mut line: EditLine, key: Key) -> Option<Action> {
+        match key {
+            Key::Esc => None,
+            Key::Enter => {
+                let metrics = line.text().trim().to_owned();
+                let (index, name) = self.still_there(node)?;
+                self.say(Ok(format!("changing {name} ...")));
+                Some(Action::Change(index, metrics))
+            }
+            key => {
+                line.press(key);
+                self.mode = Mode::Change(node, line);
+                None
+            }
+        }
+    }
+
+    /// The index of a function in the latest sample, and its name. The source knows its latest sample, which is not the shown
+    /// one while the display is held.
+    fn still_there(&mut self, node: NodeId) -> Option<(usize, String)> {
+        let latest = self.held.as_ref().or(self.profile.as_ref())?;
+        let name = self.tree.node(node).label.name.clone();
+        let index = self.tree.function_index(node, latest);
+        if index.is_none() {
+            self.say(Err(format!("{name} is no longer instrumented")));
+        }
+        Some((index?, name))
+    }
+
+    /// A line with the metrics that a function has in the latest sample, or why they cannot be others.
+    fn metrics_of(&self, node: NodeId) -> Option<Result<EditLine, String>> {
+        let latest = self.held.as_ref().or(self.profile.as_ref())?;
+        let index = self.tree.function_index(node, latest)?;
+        let function = latest.functions.get(index)?;
+        if function.point {
+            let why = "points are counted, and nothing else is measured at them";
+            return Some(Err(why.to_owned()));
+        }
+        let measured = function.measured.clone();
+        let all = || latest.metrics.iter().map(|m| m.name.clone()).collect();
+        let names: Vec<String> = measured.unwrap_or_else(all);
+        Some(Ok(EditLine::of(&names.join(","))))
     }
 
     fn edit(&mut self, mut line: EditLine, key: Key) -> Option<Action> {
@@ -273,19 +322,9 @@ impl State {
         if !matches!(key, Key::Char('y' | 'Y')) {
             return None;
         }
-        // The source knows its latest sample, which is not the shown one while the display is held.
-        let latest = self.held.as_ref().or(self.profile.as_ref())?;
-        let name = &self.tree.node(node).label.name;
-        match self.tree.function_index(node, latest) {
-            Some(index) => {
-                self.say(Ok(format!("removing {name} ...")));
-                Some(Action::Remove(index))
-            }
-            None => {
-                self.say(Err(format!("{name} is no longer instrumented")));
-                None
-            }
-        }
+        let (index, name) = self.still_there(node)?;
+        self.say(Ok(format!("removing {name} ...")));
+        Some(Action::Remove(index))
     }
 
     fn obey(&mut self, command: Command) -> Option<Action> {
@@ -313,6 +352,15 @@ impl State {
             }
             Command::Metric => self.next_metric(),
             Command::Add => self.mode = Mode::Add(EditLine::default()),
+            Command::Change => {
+                let node = self.selected().map(|node| self.tree.function_of(node));
+                let line = node.and_then(|node| Some((node, self.metrics_of(node)?)));
+                match line {
+                    Some((node, Ok(line))) => self.mode = Mode::Change(node, line),
+                    Some((_, Err(why))) => self.say(Err(why)),
+                    None => {}
+                }
+            }
             Command::Remove => {
                 if let Some(node) = self.selected() {
                     self.mode = Mode::Confirm(self.tree.function_of(node));

@@ -125,6 +125,7 @@ where
             return Ok(Then::GoOn);
         }
         Action::Add(pattern) => source.add(&pattern),
+        Action::Change(function, metrics) => source.change(function, &metrics),
         Action::Remove(function) => source.remove(function),
     };
     let is_changed = answer.is_ok();

@@ -134,6 +134,7 @@ fn plan_with(
         return refuse(RefuseReason::BranchIntoWindow);
     };
     let exits = flow.leaves.iter().map(ProbePoint::of_leave);
+    let first = first(&sites, &flow);
     FunctionPlan {
         function: function.clone(),
         entry: PointPlan {
@@ -146,10 +147,22 @@ fn plan_with(
         exits: planned(&exits.collect::<Vec<_>>(), outcomes.exits),
         points: planned(&points, outcomes.points),
         sites,
+        first,
         returns_to_caller: want.exits && returns_to_caller(image, &flow),
         want,
         allowed,
     }
+}
+
+/// How many of these sites, from the first on, the entry and the points need: those up to the last one that has such a
+/// hook, that leads a jump past the entry's, or that serves another site. Every beginning of them is safe.
+fn first(sites: &[Site], flow: &Flow) -> usize {
+    let is_needed = |site: &Site| {
+        let serves_exits = site.points.iter().all(|p| p.effect.is_exit());
+        let goes_back = |at: &Svma| site.window.contains(at);
+        site.points.is_empty() || !serves_exits || flow.reentries.iter().any(goes_back)
+    };
+    sites.iter().rposition(is_needed).map_or(0, |last| last + 1)
 }
 
 /// Each of `points` with its outcome.

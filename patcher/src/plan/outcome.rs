@@ -33,6 +33,9 @@ pub struct FunctionPlan {
     /// landing. All sites of a plan are applied together in this order, and undone together in the
     /// reverse. Then each step leaves a program that behaves as the original does.
     pub sites: Vec<Site>,
+    /// So many of `sites`, from the first on, are what the entry and the points need. Where they are in alone, the others
+    /// can come and go.
+    pub first: usize,
     /// Does every return use the return address that the function has been called with?
     pub returns_to_caller: bool,
     /// What of the function was wanted.
@@ -57,6 +60,7 @@ impl FunctionPlan {
             exits: Vec::new(),
             points: Vec::new(),
             sites: Vec::new(),
+            first: 0,
             returns_to_caller: false,
             want: Effects {
                 entry: true,

@@ -41,7 +41,12 @@ impl FunctionPlan {
             }
         }
         // None of them depends on another, nor another on one of them.
+        let has_others = |site: &Site| site.points.iter().any(|p| !p.effect.is_exit());
+        let is_first = sites.values().any(has_others);
         self.sites.extend(sites.into_values());
+        if is_first {
+            self.first = self.sites.len();
+        }
     }
 }
 

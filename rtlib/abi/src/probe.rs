@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32};
 /// A row.
 #[repr(C)]
 pub struct Probe {
-    /// 0 while it is out; changes with every add and remove, so that an activation begun before a remove is not
-    /// mistaken for one after it.
+    /// 0 while it is out; changes with every add and remove, and each time that exits come in, so that an activation
+    /// whose return has not been seen is not mistaken for a later one.
     pub generation: AtomicU32,
     /// A [`Kind`], and above it a [`Children`].
     pub kind: AtomicU8,
@@ -51,6 +51,8 @@ pub enum Kind {
     Loads = 8,
     /// A child may come of it: [`Children`] tells where.
     Forks = 9,
+    /// Calls are counted at the entry from now on. The exits are still in, for calls that were measured from their entry.
+    Ending = 10,
 }
 
 /// The bits of a [`Kind`] in [`Probe::kind`].
@@ -88,6 +90,7 @@ impl Kind {
             7 => Self::Moves,
             8 => Self::Loads,
             9 => Self::Forks,
+            10 => Self::Ending,
             _ => return None,
         })
     }
@@ -99,7 +102,12 @@ impl Kind {
 
     /// Whether calls are recorded by it.
     pub const fn is_measured(self) -> bool {
-        matches!(self, Self::Entry | Self::Call | Self::Point)
+        matches!(self, Self::Entry | Self::Call | Self::Point | Self::Ending)
+    }
+
+    /// Whether returns of the calls that it has measured are seen.
+    pub const fn has_exits(self) -> bool {
+        matches!(self, Self::Call | Self::Ending)
     }
 
     /// Whether it tells that calls have ended without a return.

@@ -4,7 +4,7 @@ use super::activation::{Activation, return_address};
 use super::cost;
 use super::list::{BOTTOM, Calls, SEPARATOR, is_current, pop, raise};
 use crate::ledger::record;
-use crate::os::{foreign, sys};
+use crate::os::{foreign, parameters, sys};
 use crate::walk::StackRange;
 
 /// Closes, as unwound, the innermost activations of `stack` whose return address lies at or below
@@ -123,6 +123,15 @@ pub unsafe fn close_all(calls: *mut Calls) {
     }
 }
 
+/// Whether an activation that is left has not returned: where its function has no exits any more, it may have.
+///
+/// # Safety
+/// The activation is valid.
+unsafe fn is_ended(top: *mut Activation) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { is_current(top) && parameters::kind((*top).function).has_exits() }
+}
+
 /// Closes the innermost activation as unwound.
 ///
 /// # Safety
@@ -134,7 +143,7 @@ pub unsafe fn leave(calls: *mut Calls, top: *mut Activation) {
             (*calls).top = (*top).prev;
             return;
         }
-        if is_current(top) && !cost::is_decided_at_exit(&*(*top).record) {
+        if is_ended(top) && !cost::is_decided_at_exit(&*(*top).record) {
             record::unwind(&*(*top).record);
         }
         pop(calls, top);

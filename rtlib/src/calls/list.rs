@@ -429,7 +429,7 @@ pub unsafe fn end<const ALL: bool, const TAIL: bool>(
         if ended == Ended::Later {
             return false;
         }
-        cost::pass_on(meter, top, caller, ended == Ended::Counted);
+        cost::pass_on(meter, top, caller, is_current && ended == Ended::Counted);
         pop(calls, top);
         true
     }

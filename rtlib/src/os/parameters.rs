@@ -143,6 +143,18 @@ pub fn schema_of(id: u32) -> u8 {
     probe(id).schema.load(Ordering::Relaxed)
 }
 
+/// Whether calls of a function are measured from their entry to an exit now; `None` where it is not measured by this
+/// schema. The command may change both meanwhile, at once.
+#[inline(always)]
+pub fn is_call_by(id: u32, schema: u8) -> Option<bool> {
+    let is_by = || schema_of(id) == schema;
+    if !is_by() {
+        return None;
+    }
+    let is_call = kind(id) == Kind::Call;
+    is_by().then_some(is_call)
+}
+
 /// A function's [`abi::probe::LENDING`], with [`abi::probe::LENDS`].
 #[inline(always)]
 pub fn lending(id: u32) -> u16 {

@@ -255,6 +255,10 @@ unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool
         let is_same_stack = !walk.is_whole || walk.stack == stack;
         let known = find_last(thread, function);
         let is_trusted = ipath_parameters.distrust.load(Ordering::Relaxed) == 0;
+        // What the function measures has changed, and the epoch has not yet.
+        if is_trusted && record::schema(&*record) != parameters::schema_of(function) {
+            return false;
+        }
         !(is_trusted && is_same_stack && known.is_some_and(|known| ptr::eq(known, record)))
     }
 }
@@ -331,7 +335,11 @@ pub unsafe extern "C" fn ipath_enter(
             }
         };
         let since = meter.since;
-        let entered = match list::is_at_home(&raw const (*thread).calls) {
+        let is_home = list::is_at_home(&raw const (*thread).calls);
+        // Else a walk that has been remembered before a change of what the function measures has led there.
+        let is_call = parameters::is_call_by(function as u32, record::schema(&*record));
+        let is_of_now = is_call == Some(!activation.is_null());
+        let entered = match is_home && is_of_now {
             true => ipath_enter_at_home(
                 meter,
                 activation,
@@ -404,7 +412,13 @@ pub(super) unsafe fn record_slowly(
         let mut walk = walker.walk_slowly(function, slot, saved, all)?;
         walker.fold(function, &mut walk);
         let path = walker.path(function, &walk);
-        let known = ledger.find_or_make(&path)?;
+        // What the function measures may have changed since the probe was reached.
+        let (known, has_exits) = loop {
+            let known = ledger.find_or_make(&path)?;
+            if let Some(is_call) = parameters::is_call_by(function, record::schema(known)) {
+                break (known, is_call);
+            }
+        };
         let meter = &mut (*thread).meter;
         let values = Values {
             slot,

@@ -144,7 +144,7 @@ fn counts_alone() {
 fn help() {
     let mut state = showing(sample());
     press(&mut state, &[Key::Char('?')]);
-    golden("help", &screen(&mut state, 90, 28));
+    golden("help", &screen(&mut state, 90, 29));
 }
 
 #[test]
@@ -154,6 +154,9 @@ fn typing_a_pattern_and_asking_before_removing() {
     press(&mut state, &typed("libmpi.so*!MPI_*"));
     let mut text = screen(&mut state, 60, 8);
     press(&mut state, &[Key::Esc, Key::Char('d')]);
+    text.push_str(&screen(&mut state, 60, 8));
+    press(&mut state, &[Key::Esc, Key::Char('c')]);
+    press(&mut state, &typed(",arg1"));
     text.push_str(&screen(&mut state, 60, 8));
     golden("questions", &text);
 }

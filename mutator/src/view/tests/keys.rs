@@ -287,6 +287,39 @@ fn d_removes_the_function_of_the_selected_row_only_after_y() {
 }
 
 #[test]
+fn c_edits_the_metrics_of_the_selected_function() {
+    let mut profile = sample();
+    profile.functions[1].measured = Some(vec!["count".to_owned(), "cpu".to_owned()]);
+    let mut state = showing(profile);
+    // What it measures stands there, for a caller's row what its function does.
+    let keys = [Key::Down, Key::Char('c')];
+    press(&mut state, &keys);
+    press(&mut state, &typed(",ret"));
+    assert_eq!(
+        press(&mut state, &[Key::Enter]),
+        Some(Action::Change(1, "count,cpu,ret".to_owned()))
+    );
+    // Without a list of its own it measures all that there is.
+    press(&mut state, &[Key::End, Key::Char('c')]);
+    assert_eq!(
+        press(&mut state, &[Key::Backspace, Key::Enter]),
+        Some(Action::Change(0, "count,wal".to_owned()))
+    );
+    press(&mut state, &[Key::Char('c'), Key::Char('x'), Key::Esc]);
+    assert_eq!(state.mode, crate::view::state::Mode::Browse);
+}
+
+#[test]
+fn c_says_that_points_are_counted() {
+    let mut profile = sample();
+    profile.functions[1].point = true;
+    let mut state = showing(profile);
+    assert_eq!(press(&mut state, &[Key::Char('c')]), None);
+    let text = &state.message.as_ref().unwrap().text;
+    assert!(text.contains("points are counted"), "{text}");
+}
+
+#[test]
 fn d_means_the_latest_sample_even_while_the_display_is_held() {
     let mut state = showing(sample());
     press(&mut state, &[Key::Char('p')]);

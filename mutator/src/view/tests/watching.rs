@@ -14,6 +14,7 @@ struct Fake {
     fails: bool,
     doubt: Option<String>,
     added: Vec<String>,
+    changed: Vec<(usize, String)>,
     removed: Vec<usize>,
 }
 
@@ -37,6 +38,11 @@ impl Source for Fake {
     fn add(&mut self, pattern: &str) -> Result<String, String> {
         self.added.push(pattern.to_owned());
         Ok(format!("added {pattern}"))
+    }
+
+    fn change(&mut self, function: usize, metrics: &str) -> Result<String, String> {
+        self.changed.push((function, metrics.to_owned()));
+        Ok(format!("measured by {metrics}"))
     }
 
     fn remove(&mut self, function: usize) -> Result<String, String> {
@@ -161,6 +167,17 @@ fn a_function_is_removed_and_a_refusal_is_shown() {
     let screen = watched(&mut source, inputs, LONG, None);
     assert_eq!(source.removed, [1]);
     assert!(screen.contains("remove 4242: busy"), "{screen}");
+}
+
+#[test]
+fn metrics_are_changed_and_the_table_is_new() {
+    let mut source = Fake::default();
+    let mut inputs = script(&[Key::Char('c'), Key::Ctrl('u'), Key::Char('x'), Key::Enter]);
+    inputs.inputs.extend([None, Some(Input::Stop)]);
+    let screen = watched(&mut source, inputs, LONG, None);
+    assert_eq!(source.changed, [(1, "x".to_owned())]);
+    assert_eq!(source.samples, 2);
+    assert!(screen.contains("measured by x"), "{screen}");
 }
 
 #[test]

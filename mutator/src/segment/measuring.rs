@@ -1,0 +1,275 @@
+//! What is measured: the session's metrics, and the schemas that functions are measured by.
+
+use abi::image::{SYMBOL_COUNTERS, SYMBOL_SCHEMAS};
+use abi::schema::{MAX_COLUMNS, MAX_SCHEMAS, source};
+
+use super::document::{Document, FunctionDoc, MetricDoc};
+use super::schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
+use crate::condition::Condition;
+use crate::metric::Metric;
+use crate::profile::COUNT;
+
+/// What becomes of what a function measures.
+#[derive(Clone, Debug)]
+pub enum Remeasure {
+    /// These are measured as well.
+    Add(Vec<Metric>),
+    /// Those of these names are measured no longer.
+    Take(Vec<String>),
+    /// These are, and no others.
+    Set(Vec<Metric>),
+}
+
+impl Remeasure {
+    /// The metrics that are measured from now on, be they new or not.
+    pub fn metrics(&self) -> &[Metric] {
+        match self {
+            Self::Add(metrics) | Self::Set(metrics) => metrics,
+            Self::Take(_) => &[],
+        }
+    }
+}
+
+/// The clock and the room that schemas are made for.
+#[derive(Clone, Copy, Debug)]
+pub struct MadeFor {
+    /// Ticks of the time-stamp counter in a second.
+    pub hz: u64,
+    /// Columns that each record has room for.
+    pub room: usize,
+    /// ns since the session's start; none while it is made.
+    pub now_ns: Option<u64>,
+}
+
+impl Document {
+    /// The number of the schema of metrics, of the calls that a condition holds for, which the session has from now on.
+    pub fn measure(
+        &mut self,
+        metrics: &[Metric],
+        condition: Option<&Condition>,
+        hz: u64,
+    ) -> Result<u8, TooMuch> {
+        for &metric in metrics {
+            self.count_by(metric)?;
+        }
+        let schema = SchemaDoc::of(metrics, condition, hz, &self.counters)?;
+        let number = self.number_of(schema)?;
+        for &metric in metrics {
+            self.list(metric, hz, None);
+        }
+        Ok(number)
+    }
+
+    /// The number of the schema that a function measured by the schema `of` has once that has been changed. The calls that
+    /// count stay the same.
+    ///
+    /// # Errors
+    /// The document may have metrics and counters by then that nothing has.
+    pub fn remeasure(&mut self, of: u8, change: &Remeasure, made: MadeFor) -> Result<u8, TooMuch> {
+        let mut schema = self.schema_of(of).cloned().unwrap_or_default();
+        schema.strip();
+        match change {
+            Remeasure::Add(_) => {}
+            Remeasure::Take(names) => schema.columns.retain(|c| !names.contains(&c.metric)),
+            Remeasure::Set(metrics) => {
+                let names: Vec<String> = metrics.iter().map(|m| m.name()).collect();
+                schema.columns.retain(|c| names.contains(&c.metric));
+            }
+        }
+        for &metric in change.metrics() {
+            let name = metric.name();
+            if schema.columns.iter().any(|c| c.metric == name) {
+                continue;
+            }
+            self.count_by(metric)?;
+            let mut of_one = SchemaDoc::of(&[metric], None, made.hz, &self.counters)?;
+            of_one.strip();
+            schema.columns.extend(of_one.columns);
+            self.list(metric, made.hz, made.now_ns);
+        }
+        // In the order of the session's list: the same metrics are the same schema, however they have come.
+        schema.columns.sort_by_key(|c| self.metric_of(c));
+        schema.complete(made.hz);
+        let room = made.room.min(MAX_COLUMNS);
+        if schema.columns.len() > room {
+            return Err(TooMuch::Room(room));
+        }
+        self.number_of(schema)
+    }
+
+    /// A schema, where there is one of that number.
+    pub fn schema_of(&self, number: u8) -> Option<&SchemaDoc> {
+        self.schemas.get(usize::from(number))
+    }
+
+    /// True if some of what is measured by a schema is known only when a call ends.
+    pub fn needs_exits(&self, schema: u8) -> bool {
+        self.schema_of(schema).is_some_and(SchemaDoc::needs_exits)
+    }
+
+    /// The names of what a schema measures, the count first.
+    pub fn metrics_of(&self, schema: u8) -> Vec<&str> {
+        let columns = self.schema_of(schema).into_iter();
+        let columns = columns.flat_map(|schema| &schema.columns);
+        let columns = columns.filter(|column| !column.metric.is_empty());
+        let mut names = vec![COUNT];
+        for column in columns {
+            if !names.contains(&column.metric.as_str()) {
+                names.push(&column.metric);
+            }
+        }
+        names
+    }
+
+    /// The same of a function.
+    pub fn measured_of(&self, function: &FunctionDoc) -> Vec<&str> {
+        self.metrics_of(function.schema)
+    }
+
+    /// Has the session's list have a metric.
+    fn list(&mut self, metric: Metric, hz: u64, since_ns: Option<u64>) {
+        let name = metric.name();
+        if self.has_metric(&name) {
+            return;
+        }
+        self.notes.extend(metric.note());
+        let (mult, shift) = metric.scale(hz);
+        self.metrics.push(MetricDoc {
+            name,
+            unit: metric.unit().to_owned(),
+            since_ns,
+            mult,
+            shift,
+            is_value: metric.is_value(),
+        });
+    }
+
+    fn has_metric(&self, name: &str) -> bool {
+        self.metrics.iter().any(|known| known.name == name)
+    }
+
+    /// Has a counter for a metric that needs one.
+    fn count_by(&mut self, metric: Metric) -> Result<(), TooMuch> {
+        let Metric::Counter(event) = metric else {
+            return Ok(());
+        };
+        let mut counters = self.counters.iter();
+        if self.has_metric(event.name) || counters.any(|known| known.name == event.name) {
+            return Ok(());
+        }
+        if self.counters.len() >= source::COUNTERS {
+            return Err(TooMuch::Counters);
+        }
+        self.counters.push(CounterDoc::of(event));
+        Ok(())
+    }
+
+    /// What the runtime knows of what is measured, by the symbols of its tables; schemas last, which name counters.
+    pub fn tables_of_schemas(&self) -> [(&'static str, Vec<u8>); 2] {
+        let counters = self.counters.iter().flat_map(CounterDoc::bytes);
+        let schemas = self.schemas.iter().flat_map(SchemaDoc::bytes);
+        [
+            (SYMBOL_COUNTERS, counters.collect()),
+            (SYMBOL_SCHEMAS, schemas.collect()),
+        ]
+    }
+
+    /// The number of a schema, which it gets where it has none yet.
+    pub fn number_of(&mut self, schema: SchemaDoc) -> Result<u8, TooMuch> {
+        let known = self.schemas.iter().position(|known| *known == schema);
+        let number = known.unwrap_or(self.schemas.len());
+        if number >= MAX_SCHEMAS {
+            return Err(TooMuch::Schemas);
+        }
+        if known.is_none() {
+            self.schemas.push(schema);
+        }
+        Ok(number as u8)
+    }
+
+    /// Which of the metrics but the count a column is of.
+    pub fn metric_of(&self, column: &ColumnDoc) -> Option<usize> {
+        let mut metrics = self.metrics.iter().skip(1);
+        metrics.position(|metric| metric.name == column.metric)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MADE: MadeFor = MadeFor {
+        hz: 1_000_000_000,
+        room: 8,
+        now_ns: Some(7),
+    };
+
+    fn metric(name: &str) -> Metric {
+        Metric::named(name).expect("a metric")
+    }
+
+    /// A session that measures these metrics, with the schemas that each has.
+    fn document(metrics: &[&str], condition: Option<&str>) -> Document {
+        let mut document = Document {
+            metrics: vec![MetricDoc {
+                name: COUNT.to_owned(),
+                ..MetricDoc::default()
+            }],
+            schemas: vec![SchemaDoc::default()],
+            ..Document::default()
+        };
+        let metrics: Vec<Metric> = metrics.iter().map(|name| metric(name)).collect();
+        let condition = condition.map(|text| text.parse().expect("a condition"));
+        let schema = document.measure(&metrics, condition.as_ref(), MADE.hz);
+        document.schema = schema.expect("room");
+        document
+    }
+
+    #[test]
+    fn the_same_metrics_are_the_same_schema() {
+        let mut document = document(&["wall"], None);
+        let wall = document.schema;
+        let add = Remeasure::Add(vec![metric("cpu"), metric("arg1")]);
+        let all = document.remeasure(wall, &add, MADE).expect("room");
+        assert_eq!(document.metrics_of(all), ["count", "wall", "cpu", "arg1"]);
+        let take = Remeasure::Take(vec!["wall".to_owned(), "cpu".to_owned()]);
+        let one = document.remeasure(all, &take, MADE).expect("room");
+        assert_eq!(document.metrics_of(one), ["count", "arg1"]);
+        assert!(document.needs_exits(all) && !document.needs_exits(one));
+        let set = Remeasure::Set(vec![metric("arg1"), metric("cpu"), metric("wall")]);
+        assert_eq!(document.remeasure(one, &set, MADE), Ok(all));
+        let none = Remeasure::Set(Vec::new());
+        assert_eq!(document.remeasure(all, &none, MADE), Ok(0));
+        let again = Remeasure::Add(vec![metric("wall")]);
+        assert_eq!(document.remeasure(0, &again, MADE), Ok(wall));
+        let since: Vec<_> = document.metrics.iter().map(|m| m.since_ns).collect();
+        assert_eq!(since, [None, None, Some(7), Some(7)]);
+    }
+
+    #[test]
+    fn a_condition_stays() {
+        let mut document = document(&["arg1"], Some("ret < 0"));
+        let first = document.schema;
+        let take = Remeasure::Take(vec!["arg1".to_owned()]);
+        let none = document.remeasure(first, &take, MADE).expect("room");
+        assert_eq!(document.metrics_of(none), ["count"]);
+        assert_ne!(none, 0);
+        assert!(document.needs_exits(none));
+        let back = Remeasure::Add(vec![metric("arg1")]);
+        assert_eq!(document.remeasure(none, &back, MADE), Ok(first));
+    }
+
+    #[test]
+    fn more_columns_than_there_is_room_for_are_refused() {
+        let mut document = document(&["wall"], None);
+        let arguments = ["arg1", "arg2", "arg3", "arg4"].map(metric);
+        let add = Remeasure::Add(arguments.to_vec());
+        let schema = document.schema;
+        assert_eq!(
+            document.remeasure(schema, &add, MADE),
+            Err(TooMuch::Room(8))
+        );
+        let more = MadeFor { room: 9, ..MADE };
+        assert!(document.remeasure(schema, &add, more).is_ok());
+    }
+}

@@ -1,0 +1,320 @@
+//! What functions measure, changed while they are in: what is to become of each is decided here, before anything of the
+//! target changes. Where exits are needed that are not laid out yet, they are planned beside the entry that is in.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use patcher::plan::Effects;
+
+use super::in_the_way::NO_ROOM;
+use super::locked::Locked;
+use super::pointed::plan_with;
+use super::{Candidate, Changed, Selection, Session, SessionError};
+use crate::clock;
+use crate::segment::{Document, FunctionDoc, MadeFor, Remeasure};
+
+/// The exits of a function, and nothing else.
+const EXITS: Effects = Effects {
+    entry: false,
+    exits: true,
+};
+
+/// What becomes of a function of the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// Its id.
+    pub(super) id: usize,
+    /// The schema that it gets.
+    pub(super) schema: u8,
+    /// Where the values are that it has, and is to have.
+    pub(super) values: u64,
+    /// True if it needs exits that have yet to be laid out.
+    pub(super) waits: bool,
+}
+
+impl Session {
+    /// Has functions, by id, measure these metrics no longer.
+    ///
+    /// # Errors
+    /// One of the metrics is measured of none of them; then nothing is changed.
+    pub fn take_metrics(
+        &mut self,
+        ids: &[usize],
+        names: Vec<String>,
+    ) -> Result<Changed, SessionError> {
+        self.change(None, |locked| locked.take_metrics(ids, names))
+    }
+
+    /// What schemas are made for now.
+    pub(super) fn made_for(&self) -> MadeFor {
+        let header = self.segment.header();
+        let hz = header.clock_hz.load(Relaxed).max(1);
+        let ticks = clock::tsc().saturating_sub(header.started_tsc.load(Relaxed));
+        let ns = u128::from(ticks) * 1_000_000_000 / u128::from(hz);
+        MadeFor {
+            hz,
+            room: header.columns.load(Relaxed) as usize,
+            now_ns: Some(u64::try_from(ns).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// What the document says of what is measured, to be put back.
+pub(super) struct Measures(Document);
+
+impl Locked<'_> {
+    /// What is measured by now.
+    pub(super) fn measures(&self) -> Measures {
+        let document = &self.document;
+        Measures(Document {
+            metrics: document.metrics.clone(),
+            schemas: document.schemas.clone(),
+            counters: document.counters.clone(),
+            notes: document.notes.clone(),
+            ..Document::default()
+        })
+    }
+
+    /// Forgets what nothing measures after all.
+    pub(super) fn put_back(&mut self, Measures(before): Measures) {
+        let document = &mut self.document;
+        document.metrics = before.metrics;
+        document.schemas = before.schemas;
+        document.counters = before.counters;
+        document.notes = before.notes;
+    }
+
+    /// The schemas of what was selected, and what becomes of those functions that are known.
+    pub(super) fn decide(&mut self, selection: &mut Selection) -> Result<Vec<Turn>, SessionError> {
+        let before = self.measures();
+        let decided = self.decide_all(selection);
+        if decided.is_err() {
+            self.put_back(before);
+        }
+        decided
+    }
+
+    fn decide_all(&mut self, selection: &mut Selection) -> Result<Vec<Turn>, SessionError> {
+        let made = self.made_for();
+        let mut of_new = self.document.schema;
+        if let Some(change) = &selection.remeasure {
+            self.check_quiet(change)?;
+            let metrics = Remeasure::Set(change.metrics().to_vec());
+            of_new = self.document.remeasure(of_new, &metrics, made)?;
+        }
+        let mut turns = Vec::new();
+        let measured = selection.candidates.iter_mut();
+        for candidate in measured.filter(|c| c.reaper.is_none()) {
+            candidate.schema = of_new;
+            let Some(id) = self.known(candidate) else {
+                continue;
+            };
+            let function = &self.document.functions[id];
+            let (is_in, of, values) = (function.active, function.schema, function.values);
+            candidate.schema = match &selection.remeasure {
+                Some(change) if is_in => self.document.remeasure(of, change, made)?,
+                Some(_) => of_new,
+                None => of,
+            };
+            if candidate.schema != of && candidate.unreadable.is_none() {
+                turns.push(Turn {
+                    id,
+                    schema: candidate.schema,
+                    values: values | candidate.values,
+                    waits: false,
+                });
+            }
+        }
+        Ok(turns)
+    }
+
+    fn check_quiet(&self, change: &Remeasure) -> Result<(), SessionError> {
+        let mut metrics = change.metrics().iter();
+        let asks = metrics.find(|metric| self.document.quiet && metric.needs_system_calls());
+        match asks {
+            Some(metric) => Err(SessionError::NeedsSystemCalls(metric.name())),
+            None => Ok(()),
+        }
+    }
+
+    /// Plans the exits of functions that need some and have none laid out. What cannot have them is refused; where it is
+    /// out, it comes in as if it were new instead.
+    pub(super) fn plan_exits(
+        &mut self,
+        candidates: &mut Vec<Candidate>,
+        turns: &mut Vec<Turn>,
+        changed: &mut Changed,
+    ) {
+        let mut exits = Vec::new();
+        let mut dropped = BTreeSet::new();
+        for turn in turns.iter_mut() {
+            let function = &self.document.functions[turn.id];
+            if !self.document.needs_exits(turn.schema) || !function.exits.is_empty() {
+                continue;
+            }
+            let known = candidates.iter().position(|c| {
+                let is_it = || self.known(c) == Some(turn.id);
+                c.reaper.is_none() && is_it()
+            });
+            let Some(at) = known else {
+                continue;
+            };
+            let candidate = candidates[at].exits(turn.id);
+            let refused = match candidate.plan.refused() {
+                Some((_, reason)) => Some(reason.to_string()),
+                None if self.overlaps_own(&candidate, turn.id) => Some(NO_ROOM.to_owned()),
+                None => None,
+            };
+            match refused {
+                None => {
+                    turn.waits = !candidate.plan.exits.is_empty();
+                    exits.extend(turn.waits.then_some(candidate));
+                }
+                Some(_) if !function.active => {
+                    self.document.functions[turn.id].retired = true;
+                    dropped.insert(turn.id);
+                }
+                Some(reason) => {
+                    let refused = candidates.remove(at);
+                    changed.refused.push((refused.name, reason));
+                    dropped.insert(turn.id);
+                }
+            }
+        }
+        turns.retain(|turn| !dropped.contains(&turn.id));
+        candidates.extend(exits);
+    }
+
+    /// True if these exits need bytes that the function's own sites change or depend on.
+    fn overlaps_own(&self, exits: &Candidate, id: usize) -> bool {
+        let at = |range: &std::ops::Range<patcher::Svma>| {
+            exits.bias.to_avma(range.start)..exits.bias.to_avma(range.end)
+        };
+        let sites = &self.document.functions[id].sites;
+        sites.iter().any(|own| {
+            let kept = own.kept.at..own.kept.at.plus(own.kept.bytes.len() as u64);
+            let changed = [&own.window, &own.landing];
+            let meets = |a: &std::ops::Range<patcher::Avma>, b: &std::ops::Range<patcher::Avma>| {
+                !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
+            };
+            exits.plan.sites.iter().any(|site| {
+                let new = [Some(at(&site.window)), site.landing.as_ref().map(at)];
+                let depends = site.pun.as_ref().map(|pun| at(&pun.depends));
+                let mut new = new.iter().flatten();
+                new.any(|new| changed.iter().any(|own| meets(new, own)) || meets(new, &kept))
+                    || depends.is_some_and(|new| changed.iter().any(|own| meets(&new, own)))
+            })
+        })
+    }
+
+    /// Has functions that come in measure what has been decided; the turns of the others.
+    pub(super) fn come_in_changed(&mut self, turns: Vec<Turn>, coming: &[usize]) -> Vec<Turn> {
+        let (coming, others): (Vec<Turn>, Vec<Turn>) = turns
+            .into_iter()
+            .partition(|turn| coming.contains(&turn.id));
+        for turn in coming {
+            self.note_turn(turn);
+            let needs_exits = self.document.needs_exits(turn.schema);
+            let function = &mut self.document.functions[turn.id];
+            function.counts_alone = !needs_exits && !function.exits.is_empty();
+        }
+        others
+    }
+
+    /// Says in the document what a function measures from now on.
+    pub(super) fn note_turn(&mut self, turn: Turn) {
+        let function = &mut self.document.functions[turn.id];
+        function.schema = turn.schema;
+        function.values = turn.values;
+        function.remeasured = true;
+    }
+
+    /// Those of the turns that can be made: not where exits had to be laid out and were not.
+    pub(super) fn possible(&self, mut turns: Vec<Turn>) -> Vec<Turn> {
+        let has_exits = |turn: &Turn| !self.document.functions[turn.id].exits.is_empty();
+        turns.retain(|turn| !turn.waits || has_exits(turn));
+        turns
+    }
+
+    /// True if it is of use to know how calls end: of functions that are in, or of these.
+    pub(super) fn sees_ends(&self, candidates: &[Candidate]) -> bool {
+        let in_session = |f: &FunctionDoc| f.active && f.reaper.is_none() && f.has_exits();
+        let measured = candidates.iter().filter(|c| c.reaper.is_none());
+        let mut to_come = measured.filter(|c| c.refused().is_none() && c.schema_needs_exits(self));
+        self.document.functions.iter().any(in_session) || to_come.next().is_some()
+    }
+
+    fn take_metrics(&mut self, ids: &[usize], names: Vec<String>) -> Result<Changed, SessionError> {
+        let functions = &self.document.functions;
+        let is_in = |id: &&usize| {
+            let function = functions.get(**id);
+            function.is_some_and(|f| f.active && f.reaper.is_none() && !f.is_point)
+        };
+        let ids: Vec<usize> = ids.iter().filter(is_in).copied().collect();
+        let measures = |id: usize| self.document.measured_of(&functions[id]);
+        for name in &names {
+            if !ids.iter().any(|&id| measures(id).contains(&name.as_str())) {
+                let of = ids.iter().map(|&id| {
+                    let measured = measures(id).into_iter().map(str::to_owned);
+                    (functions[id].name.clone(), measured.collect())
+                });
+                return Err(SessionError::NotMeasured(name.clone(), of.collect()));
+            }
+        }
+        let before = self.measures();
+        let mut turns = Vec::new();
+        let (change, made) = (Remeasure::Take(names), self.made_for());
+        for id in ids {
+            let FunctionDoc { schema, values, .. } = self.document.functions[id];
+            match self.document.remeasure(schema, &change, made) {
+                Ok(new) if new == schema => {}
+                Ok(new) => turns.push(Turn {
+                    id,
+                    schema: new,
+                    values,
+                    waits: false,
+                }),
+                Err(error) => {
+                    self.put_back(before);
+                    return Err(error.into());
+                }
+            }
+        }
+        let mut changed = Changed::default();
+        self.turn("remove", turns, &mut changed)?;
+        self.switch_lending()?;
+        self.note_enders();
+        self.segment.write_document(&self.document)?;
+        Ok(changed)
+    }
+}
+
+impl Candidate {
+    /// The exits of the function alone, which is in the session as `id`.
+    fn exits(&self, id: usize) -> Self {
+        let function = &self.plan.function;
+        let mut exits = Self {
+            module: self.module,
+            image: self.image,
+            bias: self.bias,
+            plan: plan_with(self.image, function, EXITS, &[], self.plan.allowed),
+            name: self.name.clone(),
+            elsewhere: self.elsewhere.clone(),
+            reaper: None,
+            forks: None,
+            traps: self.traps,
+            values: self.values,
+            unreadable: None,
+            points: Vec::new(),
+            schema: self.schema,
+            exits_of: Some(id),
+        };
+        exits.try_traps();
+        exits
+    }
+
+    /// True if it is to have exits, be they laid out already or planned.
+    fn schema_needs_exits(&self, locked: &Locked<'_>) -> bool {
+        locked.document.needs_exits(self.schema)
+    }
+}

@@ -1,0 +1,307 @@
+//! Functions that are in and come to measure something else.
+//!
+//! Their entries stay in, so that no call is missed, and each call is recorded by what was measured when it began. Exits come in
+//! in the stop in which the runtime is told of them. Before they go, calls that were measured from their entry may end; one that
+//! takes longer stays open, as its return is not seen.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use abi::image::{SYMBOL_DETAILS, SYMBOL_PROBES};
+use abi::probe::{Kind, Probe};
+use abi::segment::{AREA_RECORDS, NODE_IS_PATH};
+use patcher::Avma;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::locked::Locked;
+use super::remeasure::Turn;
+use super::write::{Part, read, write};
+use super::{Changed, SessionError};
+use crate::faults::step;
+use crate::process::{Memory, Text};
+use crate::segment::Journal;
+use crate::tracee::CallCode;
+
+/// Bytes of a row of the probe table.
+const ROW: usize = size_of::<Probe>();
+/// How long calls are given to end before their exits go.
+const UNTIL_ENDED: Duration = Duration::from_millis(200);
+/// As long as none has ended in, those that are left take longer.
+const NONE_ENDED: Duration = Duration::from_millis(20);
+
+impl Locked<'_> {
+    /// Has functions that are in measure what has been decided. What could not be changed is refused by name, the rest goes on.
+    ///
+    /// # Errors
+    /// [`SessionError::Refused`] where nothing at all has come of it.
+    pub(super) fn turn(
+        &mut self,
+        why: &str,
+        turns: Vec<Turn>,
+        changed: &mut Changed,
+    ) -> Result<(), SessionError> {
+        if turns.is_empty() {
+            return Ok(());
+        }
+        let needs_exits = |turn: &Turn| self.document.needs_exits(turn.schema);
+        let has_exits = |turn: &Turn| self.document.functions[turn.id].has_exits();
+        let has_sites = |turn: &Turn| !self.document.functions[turn.id].sites_out().is_empty();
+        let (entering, others): (Vec<Turn>, Vec<Turn>) = turns
+            .into_iter()
+            .partition(|turn| needs_exits(turn) && !has_exits(turn) && has_sites(turn));
+        let (leaving, others): (Vec<Turn>, Vec<Turn>) = others
+            .into_iter()
+            .partition(|turn| !needs_exits(turn) && has_exits(turn));
+        let ids = |turns: &[Turn]| turns.iter().map(|turn| turn.id).collect::<Vec<usize>>();
+        let leaving_ids = ids(&leaving);
+        for &turn in others.iter().chain(&leaving) {
+            self.note_turn(turn);
+            let needs_exits = self.document.needs_exits(turn.schema);
+            let function = &mut self.document.functions[turn.id];
+            function.counts_alone = !needs_exits && !function.exits.is_empty();
+        }
+        // Written down before: whoever finds this half done takes out the exits that are to go, and those that have come in part.
+        self.segment.write_document(&self.document)?;
+        self.write_schemas()?;
+        let details = |turns: &[Turn]| turns.iter().map(|t| (t.id, t.values)).collect::<Vec<_>>();
+        for turns in [&entering, &others] {
+            self.write_details(&details(turns))?;
+        }
+        let rows = self.rows(&ids(&others), None)?;
+        self.write_own(&rows)?;
+        self.lend_no_more(&leaving_ids)?;
+        let rows = self.rows(&leaving_ids, Some(Kind::Ending))?;
+        self.write_own(&rows)?;
+        let entered = self.put_exits_in(why, entering, changed)?;
+        // From here on no walk is remembered with a record by what was measured before.
+        self.begin_epoch()?;
+        self.segment.write_document(&self.document)?;
+        self.let_end(&leaving_ids);
+        self.take_exits_out(why, &leaving_ids)?;
+        for turn in others.iter().chain(&leaving).chain(&entered) {
+            let function = &self.document.functions[turn.id];
+            let measured = self.document.measured_of(function);
+            let measured = measured.into_iter().map(str::to_owned).collect();
+            changed.remeasured.push((function.name.clone(), measured));
+        }
+        let idle: Vec<usize> = {
+            let mut idle = self.idle_reapers(&[]);
+            idle.extend(self.idle_enders(&[]));
+            idle.sort_unstable();
+            idle.dedup();
+            idle
+        };
+        self.take_out(why, &idle)?;
+        match changed.is_nothing() && !changed.refused.is_empty() {
+            true => Err(SessionError::Refused(changed.refused.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Has the runtime know all schemas and counters.
+    pub(super) fn write_schemas(&mut self) -> Result<(), SessionError> {
+        self.populate_columns()?;
+        let mut writes = Vec::new();
+        for (symbol, bytes) in self.document.tables_of_schemas() {
+            writes.push((self.symbol(symbol)?, bytes));
+        }
+        self.write_own(&writes)
+    }
+
+    fn write_details(&mut self, values: &[(usize, u64)]) -> Result<(), SessionError> {
+        let details = self.symbol(SYMBOL_DETAILS)?;
+        let writes = values.iter().map(|&(id, values)| {
+            let at = details.plus(8 * id as u64);
+            (at, values.to_le_bytes().to_vec())
+        });
+        self.write_own(&writes.collect::<Vec<_>>())
+    }
+
+    /// The rows of functions as the document has them, or of this kind.
+    fn rows(
+        &self,
+        ids: &[usize],
+        kind: Option<Kind>,
+    ) -> Result<Vec<(Avma, Vec<u8>)>, SessionError> {
+        let table = self.symbol(SYMBOL_PROBES)?;
+        let row = |&id: &usize| {
+            let mut row = self.document.functions[id].row().to_vec();
+            if let Some(kind) = kind {
+                let of = &mut row[offset_of!(Probe, kind)];
+                *of = *of & !abi::probe::KIND | kind as u8;
+            }
+            (table.plus((ROW * id) as u64), row)
+        };
+        Ok(ids.iter().map(row).collect())
+    }
+
+    fn write_rows(&self, text: Text<'_>, ids: &[usize]) -> Result<(), SessionError> {
+        for (at, row) in self.rows(ids, None)? {
+            write(text, at, &row)?;
+            step("row");
+        }
+        Ok(())
+    }
+
+    /// Puts the exits of functions in, in stops of which each is short; those that came in.
+    fn put_exits_in(
+        &mut self,
+        why: &str,
+        mut turns: Vec<Turn>,
+        changed: &mut Changed,
+    ) -> Result<Vec<Turn>, SessionError> {
+        let mut entered = Vec::new();
+        if turns.is_empty() {
+            return Ok(entered);
+        }
+        let all: Vec<usize> = turns.iter().map(|turn| turn.id).collect();
+        self.fill_traps(&all)?;
+        let space = std::sync::Arc::clone(&self.space);
+        let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
+        while !turns.is_empty() {
+            let ids: Vec<usize> = turns.iter().map(|turn| turn.id).collect();
+            let rest = turns.split_off(self.in_one_stop(ids.iter()));
+            let mut batch = std::mem::replace(&mut turns, rest);
+            while !batch.is_empty() {
+                let ids: Vec<usize> = batch.iter().map(|turn| turn.id).collect();
+                let done = self.in_stop(why, |locked, stopped, stacks| {
+                    locked.handle_traps(&code, stopped, &ids)?;
+                    locked.write_in(stopped, stacks, (&ids, Part::Exits))?;
+                    for &turn in &batch {
+                        locked.note_turn(turn);
+                        let function = &mut locked.document.functions[turn.id];
+                        function.counts_alone = false;
+                        // Calls whose returns were not seen are told from those that begin now.
+                        function.generation += 1;
+                    }
+                    locked.write_rows(stopped.text(), &ids)
+                });
+                match done {
+                    Ok(()) => entered.append(&mut batch),
+                    Err(SessionError::InTheWay(what)) => {
+                        batch.retain(|turn| !what.functions().contains(&turn.id));
+                        for &id in what.functions() {
+                            let name = self.document.functions[id].name.clone();
+                            changed.refused.push((name, what.reason().to_owned()));
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(entered)
+    }
+
+    /// Waits until calls of these functions have ended that are measured from their entry, for a while.
+    fn let_end(&self, ids: &[usize]) {
+        const PAUSE: Duration = Duration::from_millis(1);
+        if ids.is_empty() {
+            return;
+        }
+        let begin = Instant::now();
+        let (mut least, mut since) = (self.open(ids), begin);
+        while least > 0 && begin.elapsed() < UNTIL_ENDED && since.elapsed() < NONE_ENDED {
+            sleep(PAUSE);
+            let open = self.open(ids);
+            if open < least {
+                (least, since) = (open, Instant::now());
+            }
+        }
+    }
+
+    /// Calls of these functions whose returns are yet to come, as far as they are measured to those.
+    fn open(&self, ids: &[usize]) -> u64 {
+        let used = self.segment.header().records_used.load(Acquire);
+        let used = self.segment.used(AREA_RECORDS, used);
+        let open = |index: u64| {
+            let head = self.segment.record(index)?;
+            let schema = u8::try_from(head.schema.load(Relaxed)).ok()?;
+            let path = self.segment.node(head.path.load(Acquire))?;
+            let function = path.key.load(Relaxed) & !NODE_IS_PATH;
+            let is_meant = ids.contains(&usize::try_from(function).ok()?);
+            if !is_meant || !self.document.needs_exits(schema) {
+                return None;
+            }
+            let ended = head
+                .closed
+                .load(Acquire)
+                .saturating_add(head.unwound.load(Acquire));
+            let begun = head
+                .entered
+                .load(Acquire)
+                .saturating_add(head.moved_in.load(Acquire));
+            let begun = begun.saturating_sub(head.moved_out.load(Acquire));
+            Some(begun.saturating_sub(ended))
+        };
+        (0..used).filter_map(open).fold(0, u64::saturating_add)
+    }
+
+    /// Takes the exits of functions out that the document says are out.
+    fn take_exits_out(&mut self, why: &str, ids: &[usize]) -> Result<(), SessionError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.stop_lending(ids)?;
+        let mut ids = ids.to_vec();
+        while !ids.is_empty() {
+            let rest = ids.split_off(self.in_one_stop(ids.iter()));
+            let batch = std::mem::replace(&mut ids, rest);
+            self.in_stop(why, |locked, stopped, _| {
+                locked.write_exits_out(stopped, &batch)?;
+                locked.write_rows(stopped.text(), &batch)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Brings functions in order whose change a killed command has left half done: exits that are not wholly in go, and the
+    /// runtime is told what the document says.
+    pub(super) fn recover_remeasured(&mut self) -> Result<(), SessionError> {
+        let half = self.half_turned(self.space.memory())?;
+        if half.is_empty() {
+            return Ok(());
+        }
+        for &(id, generation) in &half {
+            self.document.functions[id].generation = generation;
+        }
+        let ids: Vec<usize> = half.iter().map(|&(id, _)| id).collect();
+        self.segment.write_document(&self.document)?;
+        self.write_schemas()?;
+        let values = |&id: &usize| (id, self.document.functions[id].values);
+        let values: Vec<(usize, u64)> = ids.iter().map(values).collect();
+        self.write_details(&values)?;
+        self.take_exits_out("recover", &ids)?;
+        self.begin_epoch()?;
+        self.switch_lending()?;
+        self.segment.write_document(&self.document)?;
+        Ok(())
+    }
+
+    /// Functions that are in with exits that are neither wholly in nor out, or of which the runtime has been told something
+    /// else than the document says, each with the generation that it has.
+    fn half_turned(&self, memory: &Memory) -> Result<Vec<(usize, u32)>, SessionError> {
+        let functions = &self.document.functions;
+        let table = self.symbol(SYMBOL_PROBES)?;
+        let rows = read(memory, table, ROW * functions.len())?;
+        let standing = Journal(&self.segment).standing()?;
+        let mut half = Vec::new();
+        for ((id, function), row) in functions.iter().enumerate().zip(rows.chunks_exact(ROW)) {
+            let generation = row[..4].try_into().map_or(0, u32::from_le_bytes);
+            let may_be_half = function.reaper.is_none() && function.active && generation != 0;
+            if !may_be_half {
+                continue;
+            }
+            let is_known = generation == function.generation
+                || function.counts_alone && generation == function.generation + 1;
+            let told = ..offset_of!(Probe, lending);
+            let is_told = row[told] == function.row()[told];
+            let mut out = function.sites_out().iter().flat_map(|s| &s.patches);
+            let is_standing = out.any(|patch| standing.binary_search(patch).is_ok());
+            if is_known && (is_standing || !is_told) {
+                half.push((id, generation));
+            }
+        }
+        Ok(half)
+    }
+}
