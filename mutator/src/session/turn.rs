@@ -4,6 +4,9 @@
 //! in the stop in which the runtime is told of them. Before they go, calls that were measured from their entry may end; one that
 //! takes longer stays open, as its return is not seen.
 
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,8 +14,6 @@ use abi::image::{SYMBOL_DETAILS, SYMBOL_PROBES};
 use abi::probe::{Kind, Probe};
 use abi::segment::{AREA_RECORDS, NODE_IS_PATH};
 use patcher::Avma;
-use std::mem::offset_of;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::locked::Locked;
 use super::remeasure::Turn;
@@ -85,13 +86,10 @@ impl Locked<'_> {
             let measured = measured.into_iter().map(str::to_owned).collect();
             changed.remeasured.push((function.name.clone(), measured));
         }
-        let idle: Vec<usize> = {
-            let mut idle = self.idle_reapers(&[]);
-            idle.extend(self.idle_enders(&[]));
-            idle.sort_unstable();
-            idle.dedup();
-            idle
-        };
+        let mut idle = self.idle_reapers(&[]);
+        idle.extend(self.idle_enders(&[]));
+        idle.sort_unstable();
+        idle.dedup();
         self.take_out(why, &idle)?;
         match changed.is_nothing() && !changed.refused.is_empty() {
             true => Err(SessionError::Refused(changed.refused.clone())),
@@ -157,7 +155,7 @@ impl Locked<'_> {
         }
         let all: Vec<usize> = turns.iter().map(|turn| turn.id).collect();
         self.fill_traps(&all)?;
-        let space = std::sync::Arc::clone(&self.space);
+        let space = Arc::clone(&self.space);
         let code = CallCode::find(&self.process, &space.maps()?, space.memory())?;
         while !turns.is_empty() {
             let ids: Vec<usize> = turns.iter().map(|turn| turn.id).collect();
