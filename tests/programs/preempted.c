@@ -1,6 +1,6 @@
 /* User threads that a timer's signal preempts: its handler goes on on another stack, and what it has interrupted
- * stays behind until its turn comes. Each calls `outer`, which calls `work`. `preempted MICROSECONDS` gives each so
- * long. Prints `ready`; ends with `ok SWITCHES` on SIGTERM. */
+ * stays behind until its turn comes. Each calls `outer`, which calls `work`, and rests in between, so that seldom one
+ * of them is left in the few bytes that probes overwrite. `preempted MICROSECONDS` gives each so long. Prints `ready`; ends with `ok SWITCHES` on SIGTERM. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -9,7 +9,7 @@
 #include <sys/time.h>
 #include <ucontext.h>
 
-enum { CONTEXTS = 16, STACK = 262144 };
+enum { CONTEXTS = 16, STACK = 262144, REST = 50 };
 
 static ucontext_t contexts[CONTEXTS];
 static int running;
@@ -47,6 +47,8 @@ static void body(void)
         if (next != x + 1)
             abort();
         x = next;
+        for (volatile int i = 0; i < REST; i++)
+            ;
     }
     printf("ok %ld\n", switches);
     fflush(stdout);

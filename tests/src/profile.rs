@@ -1,7 +1,7 @@
 //! Reading `ipath-profile/1` as a user's script would.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Number, Value};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -212,8 +212,8 @@ impl Profile {
             assert_eq!(calls, count(&function.totals), "calls of {}", function.name);
             for metric in self.metrics.iter().filter(|m| m.name != "count") {
                 for field in ["sum", "outermost", "exclusive"] {
-                    let of = |v: &Value| v[&metric.name][field].as_i64().unwrap_or(0);
-                    let sum: i64 = own().map(|path| of(&path.metrics)).sum();
+                    let of = |v: &Value| whole(&v[&metric.name][field]);
+                    let sum: i128 = own().map(|path| of(&path.metrics)).sum();
                     let name = (&function.name, &metric.name, field);
                     assert_eq!(sum, of(&function.totals), "{name:?}");
                 }
@@ -295,6 +295,16 @@ impl Profile {
             .map(|s| format!("{} {} us", s.why, s.ns / 1000))
             .collect();
         (longest, all.join(", "))
+    }
+}
+
+/// A sum; 0 where there is none.
+fn whole(sum: &Value) -> i128 {
+    // Beyond 64 bits serde_json gives what is nearest in floating point.
+    let number = || sum.as_number().and_then(Number::as_i128);
+    match sum {
+        Value::Null => 0,
+        _ => number().unwrap_or_else(|| panic!("{sum} is no whole number of 64 bits")),
     }
 }
 

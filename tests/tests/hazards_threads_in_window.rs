@@ -261,6 +261,30 @@ fn preempted_amid_recording() {
     }
 }
 
+/// `preempted_at_other_depths`: the same with more of each stack in use while signals come than afterwards. What is left
+/// there of the frames of handlers that have returned is not taken for what is still in use.
+#[test]
+fn preempted_at_other_depths() {
+    for more in ["0", "128", "512", "960"] {
+        let program = program("preempted_at_other_depths.c");
+        let mut target = Target::start(program, [more]).await_output("ready");
+        let before = ProcessState::between(target.pid(), Signal::SIGALRM);
+        for round in 1..=3 {
+            let session = Session::attach(target.pid(), &["outer", "work"]);
+            std::thread::sleep(Duration::from_millis(100));
+            target.signal(Signal::SIGUSR1);
+            let rounds = |t: &Target| t.stdout().lines().filter(|l| *l == "shallow").count();
+            target.until(LIMIT, "left the depths", |t| rounds(t) == round);
+            // Waits for half a minute, and then refuses, where it takes a frame for one that is in use.
+            let profile = session.detach();
+            assert!(profile.calls("work") > 0);
+            before.assert_unchanged(target.pid());
+            target.signal(Signal::SIGUSR1);
+        }
+        target.finish("ok ");
+    }
+}
+
 /// `preempted_small`: the same on stacks so small that one call's stack pointer is near another's. No result is wrong, and
 /// every call is recorded or counted as missed.
 #[test]

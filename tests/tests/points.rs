@@ -332,6 +332,8 @@ fn what_can_be_no_point_is_refused() {
         "{}",
         unknown.report()
     );
+    Session::of(target.pid()).detach();
+    clean.assert_unchanged(target.pid());
     target.signal(Signal::SIGUSR1);
     target.until(PATIENCE, "its end", |t| t.stdout().contains("ok"));
 }

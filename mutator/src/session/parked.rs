@@ -11,7 +11,8 @@ use abi::PAGE;
 use memchr::memmem::Finder;
 use patcher::Avma;
 
-use super::signal_frame::{AT_SEGMENTS, SEGMENTS, SignalFrame, TELLING, word};
+use super::signal_frame::{AT_SEGMENTS, FRAME, SEGMENTS, SignalFrame, word};
+use super::stack_scan::is_restorer;
 use crate::process::{Mapping, Memory, Process};
 
 /// Bytes from the rip to the segments.
@@ -75,7 +76,8 @@ fn saved_in(
             let bytes = read_through(memory, from..run.end);
             let mut found = segments.find_iter(&bytes).filter_map(|index| {
                 let pc = Avma(word(&bytes, index.checked_sub(BEFORE as usize)?)?);
-                let is_it = is_inside(pc) && is_in_use(memory, from.plus(index as u64), range.end);
+                let at = from.plus(index as u64);
+                let is_it = is_inside(pc) && is_in_use(pages, memory, at, &range);
                 is_it.then_some(pc)
             });
             if let Some(pc) = found.next() {
@@ -123,25 +125,30 @@ fn without(range: Range<Avma>, others: &[Range<Avma>]) -> Vec<Range<Avma>> {
     left
 }
 
-/// True if the frame whose segments are at `at`, in memory until `end`, is in use, or may be a copy of one that is.
-fn is_in_use(memory: &Memory, at: Avma, end: Avma) -> bool {
+/// True if the frame whose segments are at `at`, in this memory, is in use, or may be a copy of one that is.
+fn is_in_use(pages: &Pages, memory: &Memory, at: Avma, range: &Range<Avma>) -> bool {
     let start = Avma(at.0.wrapping_sub(AT_SEGMENTS));
-    let len = end.0.wrapping_sub(start.0);
-    let len = len.min(TELLING + AT_SEGMENTS);
-    let bytes = memory.read_vec(start, len as usize);
-    let bytes = bytes.unwrap_or_default();
-    let Some(frame) = SignalFrame::parse(&bytes, start, 0) else {
+    // With all that may lie over it, as far as there are pages.
+    let from = Avma(start.0.saturating_sub(FRAME) / PAGE * PAGE).max(range.start);
+    let near = from..range.end.min(start.plus(2 * FRAME));
+    let runs = pages.runs(near);
+    let Some(run) = runs.into_iter().find(|run| run.contains(&at)) else {
+        return true;
+    };
+    let bytes = read_through(memory, run.clone());
+    let parse = |at: u64| SignalFrame::parse(&bytes, run.start, at as usize);
+    let Some(frame) = start.0.checked_sub(run.start.0).and_then(parse) else {
         return true;
     };
     if frame.returns_on_alternate() {
         return false;
     }
     let segments = Finder::new(&SEGMENTS);
-    let mut others = segments.find_iter(&bytes).filter_map(|at| {
-        let at = at.checked_sub(AT_SEGMENTS as usize)?;
-        SignalFrame::parse(&bytes, start, at)
-    });
-    !others.any(|other| frame.is_overwritten_by(&other))
+    let mut others = segments
+        .find_iter(&bytes)
+        .filter_map(|at| parse((at as u64).checked_sub(AT_SEGMENTS)?));
+    let is_restorer = |at| is_restorer(memory, at);
+    !others.any(|other| frame.is_overwritten_by(&other, is_restorer))
 }
 
 /// Which pages of a process have ever been written to: Documentation/admin-guide/mm/pagemap.rst.

@@ -1,6 +1,7 @@
 //! Signal frames as the kernel lays them down (arch/x86/include/asm/sigframe.h `struct rt_sigframe`,
 //! arch/x86/kernel/signal_64.c), and which of them cannot be in use any more.
 
+use std::arch::x86_64::__cpuid_count;
 use std::ops::Range;
 
 use patcher::Avma;
@@ -28,13 +29,22 @@ const HEAD: u64 = STATE + WORD;
 /// Bytes from the frame's first to the extended state: the frame, and what its alignment takes.
 const TO_STATE: u64 = 440 + 16;
 
-/// FXSAVE's area and XSAVE's header (Intel SDM volume 1, 13.4).
+/// FXSAVE's area, and that with XSAVE's header (Intel SDM volume 1, 13.4).
+const FXSAVE: u64 = 512;
 const LEGACY: u64 = 576;
-/// Bytes from a frame's first to the end of those that tell whether another was laid over it.
-pub(super) const TELLING: u64 = TO_STATE + LEGACY;
+/// Of the former, what the kernel tells of the extended state (arch/x86/include/uapi/asm/sigcontext.h
+/// `struct _fpx_sw_bytes`), and before that what nothing is written to.
+const SOFTWARE: u64 = 464;
+const RESERVED: Range<u64> = 416..SOFTWARE;
+/// What that begins with, and what follows the extended state.
+const MAGIC1: u32 = 0x4650_5853;
+const MAGIC2: u32 = 0x4650_5845;
+const MAGIC2_LEN: u64 = size_of::<u32>() as u64;
 
 /// A frame that is on the stack it has interrupted begins at most so far below: AMX has 11 KiB of state.
 const MOST: u64 = 64 << 10;
+/// Bytes of a frame: more than any has.
+pub(super) const FRAME: u64 = 16 << 10;
 
 /// A signal frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +57,14 @@ pub(super) struct SignalFrame {
     pub(super) rsp: Avma,
     /// The interrupted program counter.
     pub(super) rip: Avma,
-    /// True if the segments are those of 64-bit code.
-    is_64_bit: bool,
+    /// cs, gs, fs and ss.
+    segments: [u8; 8],
     /// The extended state.
     state: Avma,
+    /// What the kernel says of that.
+    extended: Option<Extended>,
+    /// The end of that, where the word that marks it still stands.
+    end: Option<Avma>,
     /// The alternate stack there was.
     alternate: Extent,
     /// True if that is given up while a handler runs on it.
@@ -61,13 +75,21 @@ impl SignalFrame {
     /// What stands `at` bytes from the first of `bytes`, which is at `from`, taken for a frame.
     pub(super) fn parse(bytes: &[u8], from: Avma, at: usize) -> Option<Self> {
         let word = |offset: u64| word(bytes, at + offset as usize);
+        let extended = Extended::parse(word);
+        let end = extended.filter(|extended| {
+            let word = word(TO_STATE + extended.len);
+            word.is_some_and(|w| w as u32 == MAGIC2)
+        });
+        let at = from.plus(at as u64);
         Some(Self {
-            at: from.plus(at as u64),
+            at,
             restorer: Avma(word(0)?),
             rsp: Avma(word(RSP)?),
             rip: Avma(word(RIP)?),
-            is_64_bit: word(AT_SEGMENTS)? == u64::from_le_bytes(SEGMENTS),
+            segments: word(AT_SEGMENTS)?.to_le_bytes(),
             state: Avma(word(STATE)?),
+            extended,
+            end: end.map(|extended| at.plus(TO_STATE + extended.len)),
             alternate: Extent::from((word(ALTERNATE)?, word(ALTERNATE_SIZE)?)),
             is_disarmed: word(ALTERNATE + WORD)? & SS_AUTODISARM != 0,
         })
@@ -100,22 +122,59 @@ impl SignalFrame {
         }
     }
 
+    /// Where 64-bit code goes on when the handler has returned; none where other code does. rt_sigreturn takes the
+    /// code segment from the frame (arch/x86/kernel/signal_64.c `restore_sigcontext`), so this holds of every frame that is
+    /// in use, whoever has changed or copied it.
+    pub(super) fn goes_on_at(&self) -> Option<Avma> {
+        /// `__USER_CS`, and the segment by which Xen returns to a guest's program.
+        const CODE: [u16; 2] = [0x33, 0xe033];
+        /// The kernel sets these.
+        const PRIVILEGE: u16 = 3;
+        let [low, high, ..] = self.segments;
+        let segment = u16::from_le_bytes([low, high]) | PRIVILEGE;
+        CODE.contains(&segment).then_some(self.rip)
+    }
+
     /// Was the other one laid down later, over a part of this one? Then the handler that was called on this one has
-    /// returned. It was where a word of its own still stands, of those that have one value alone, that this one
-    /// would have overwritten.
-    pub(super) fn is_overwritten_by(&self, other: &Self) -> bool {
-        let telling = [AT_SEGMENTS, STATE].map(|offset| other.at.plus(offset));
-        let written = self.written();
-        let is_whole = other.restorer == self.restorer
-            && other.is_64_bit
-            && other.is_on_its_own()
-            && other.has_state();
-        self.at < other.at
-            && other.at < self.rsp
-            && is_whole
-            && telling
-                .iter()
-                .any(|at| written.iter().any(|r| r.contains(at)))
+    /// returned: its frame is part of the stack until then.
+    ///
+    /// This is answered by the marks of both, words that the kernel gives one value in each frame. What both write
+    /// has the value of the later one. So
+    ///
+    /// * while this one is in use, all of its marks stand: where one stands that the other has certainly written to,
+    ///   this one is the later;
+    /// * of the other one a mark stands that this one would have overwritten, and a second one there, or its return
+    ///   address, which `is_restorer` holds for. A frame in use has what registers held there, and these would have to
+    ///   be of code about to copy just that frame, at just that distance.
+    ///
+    /// A copy of a frame elsewhere counts as far as the registers that every copy has.
+    pub(super) fn is_overwritten_by(
+        &self,
+        other: &Self,
+        is_restorer: impl Fn(Avma) -> bool,
+    ) -> bool {
+        if other.at == self.at || !other.is_of_kernel() {
+            return false;
+        }
+        // One process's frames are alike, and either may lack what says it.
+        let extended = other.extended.or(self.extended);
+        let (of_this, of_other) = (self.written(extended), other.written(extended));
+        let is_in = |mark: &Range<Avma>, written: &[Range<Avma>]| {
+            let mut written = written.iter();
+            written.any(|w| w.start <= mark.start && mark.end <= w.end)
+        };
+        let [returns, other_returns] = [self, other].map(|f| is_restorer(f.restorer));
+        if self.marks(returns).any(|mark| is_in(&mark, &of_other)) {
+            return false;
+        }
+        let marks = other.marks(other_returns);
+        let standing = marks.filter(|mark| is_in(mark, &of_this)).count();
+        standing > 0 && standing + usize::from(other_returns) >= 2
+    }
+
+    /// True if it has what the kernel gives one on the stack it has interrupted.
+    fn is_of_kernel(&self) -> bool {
+        self.segments == SEGMENTS && self.is_on_its_own() && self.has_state()
     }
 
     /// The extended state is aligned to 64 bytes, and the frame's first word to 16 but for a return address.
@@ -123,24 +182,92 @@ impl SignalFrame {
         self.state == self.at.plus(TO_STATE) && self.state.0.is_multiple_of(64)
     }
 
-    /// What the kernel certainly writes of one: all but reserved words, gaps, and `struct siginfo`, which not
-    /// every handler is given.
-    fn written(&self) -> [Range<Avma>; 4] {
-        /// Of the legacy area, reserved.
-        const RESERVED: Range<u64> = 416..464;
+    /// True if it is where the kernel lays down a frame that has this extended state on the stack it has interrupted:
+    /// no copy of one.
+    fn is_in_place(&self, extended: Extended) -> bool {
+        /// Bytes below the stack pointer that belong to the function (psABI 3.2.2).
+        const RED_ZONE: u64 = 128;
+        let taken = RED_ZONE + extended.len + MAGIC2_LEN;
+        let state = self.rsp.0.saturating_sub(taken) / 64 * 64;
+        self.is_on_its_own() && state == self.at.plus(TO_STATE).0
+    }
+
+    /// Those of its marks that stand: what it returns to, its segments, where its extended state is, what is said of
+    /// that, and the word after it.
+    fn marks(&self, returns: bool) -> impl Iterator<Item = Range<Avma>> {
+        let of = |stands: bool, at: u64, len: u64| {
+            stands.then(|| self.at.plus(at)..self.at.plus(at).plus(len))
+        };
+        let has_state = self.has_state();
+        let marks = [
+            of(returns, 0, WORD),
+            of(self.segments == SEGMENTS, AT_SEGMENTS, WORD),
+            of(has_state, STATE, WORD),
+            of(self.extended.is_some(), TO_STATE + SOFTWARE, 2 * WORD),
+            self.end.map(|end| end..end.plus(MAGIC2_LEN)),
+        ];
+        marks.into_iter().flatten()
+    }
+
+    /// What the kernel certainly writes of one that has this extended state: all but reserved words, gaps, and
+    /// `struct siginfo`, which not every handler is given. Of what may be a copy the registers.
+    fn written(&self, extended: Option<Extended>) -> Vec<Range<Avma>> {
         /// The mask of signals.
         const MASK: Range<u64> = HEAD + 8 * WORD..HEAD + 9 * WORD;
-        let from = |at: Avma, range: Range<u64>| at.plus(range.start)..at.plus(range.end);
-        let of_state = |range| match self.has_state() {
-            true => from(self.state, range),
-            false => Avma(0)..Avma(0),
-        };
-        [
-            from(self.at, 0..HEAD),
-            from(self.at, MASK),
-            of_state(0..RESERVED.start),
-            of_state(RESERVED.end..LEGACY),
-        ]
+        const COPIED: Range<u64> = REGISTERS..AT_SEGMENTS + WORD;
+        let mut written = vec![COPIED];
+        let is_in_place = extended.is_some_and(|extended| self.is_in_place(extended));
+        if self.has_state() || is_in_place {
+            let extended = extended.into_iter().flat_map(Extended::written);
+            let state = [0..RESERVED.start, RESERVED.end..FXSAVE].into_iter();
+            let state = state.chain(extended);
+            written.extend([0..HEAD, MASK]);
+            written.extend(state.map(|r| r.start + TO_STATE..r.end + TO_STATE));
+        }
+        let written = written.into_iter();
+        written
+            .map(|r| self.at.plus(r.start)..self.at.plus(r.end))
+            .collect()
+    }
+}
+
+/// What the kernel says of the extended state after FXSAVE's area (`struct _fpx_sw_bytes`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extended {
+    /// XSAVE's components.
+    features: u64,
+    /// Bytes up to the word that marks its end.
+    len: u64,
+}
+
+impl Extended {
+    /// By the words of a frame, where the kernel has left it.
+    fn parse(word: impl Fn(u64) -> Option<u64>) -> Option<Self> {
+        let at = |index: u64| word(TO_STATE + SOFTWARE + index * WORD);
+        let (first, features) = (at(0)?, at(1)?);
+        let len = at(2)? & u64::from(u32::MAX);
+        let is_one = first as u32 == MAGIC1 && first >> 32 == len + MAGIC2_LEN;
+        let is_sized = (LEGACY..FRAME - TO_STATE - MAGIC2_LEN).contains(&len);
+        (is_one && is_sized).then_some(Self { features, len })
+    }
+
+    /// What is written of it after FXSAVE's area: XSAVE's header, the vector registers, whatever is in them, by XSAVE
+    /// without compaction (arch/x86/kernel/fpu/xstate.h `xsave_to_user_sigframe`; tiles of AMX only when in use), and
+    /// the mark of its end.
+    fn written(self) -> impl Iterator<Item = Range<u64>> {
+        /// AVX, and the mask registers, upper halves and upper registers of AVX-512.
+        const VECTORS: [u32; 4] = [2, 5, 6, 7];
+        let saved = VECTORS
+            .into_iter()
+            .filter(move |n| self.features & 1 << n != 0);
+        let saved = saved.map(|number| {
+            // CPUID leaf 13: size and offset of a component in the standard form.
+            let leaf = __cpuid_count(0xd, number);
+            u64::from(leaf.ebx)..u64::from(leaf.ebx) + u64::from(leaf.eax)
+        });
+        let end = self.len..self.len + MAGIC2_LEN;
+        let saved = saved.filter(move |r| r.end <= self.len);
+        saved.chain([FXSAVE..LEGACY, end])
     }
 }
 
@@ -151,92 +278,4 @@ pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RESTORER: u64 = 0x7000;
-
-    /// A stack of 4096 bytes from here on, and a frame on it with this state.
-    const FROM: u64 = 0x10_0000;
-
-    fn lay(stack: &mut [u8], at: u64, rsp: u64, rip: u64) {
-        let mut set = |at: u64, to: u64| {
-            let at = (at - FROM) as usize;
-            stack[at..at + 8].copy_from_slice(&to.to_le_bytes());
-        };
-        let state = at + TO_STATE;
-        for offset in (0..HEAD).step_by(8) {
-            set(at + offset, 0);
-        }
-        set(at + HEAD + 64, 0);
-        for offset in (0..576).step_by(8) {
-            set(state + offset, 0);
-        }
-        set(at, RESTORER);
-        set(at + RSP, rsp);
-        set(at + RIP, rip);
-        set(at + AT_SEGMENTS, u64::from_le_bytes(SEGMENTS));
-        set(at + STATE, state);
-    }
-
-    fn frame(stack: &[u8], at: u64) -> SignalFrame {
-        SignalFrame::parse(stack, Avma(FROM), (at - FROM) as usize).expect("on the stack")
-    }
-
-    /// Offsets by offsetof() on the kernel's structures.
-    #[test]
-    fn words_are_where_the_kernel_puts_them() {
-        assert_eq!((RSP, RIP, AT_SEGMENTS, STATE), (168, 176, 192, 232));
-        assert_eq!((ALTERNATE, ALTERNATE_SIZE, HEAD), (24, 40, 240));
-    }
-
-    #[test]
-    fn a_later_frame_over_another_is_told() {
-        // As seen: the second signal came while less was on the stack.
-        for distance in (64..1024).step_by(64) {
-            let mut stack = vec![0xa5; 4096];
-            let (old, new) = (FROM + 0x178, FROM + 0x178 + distance);
-            lay(&mut stack, old, FROM + 0xf00, 1);
-            lay(&mut stack, new, FROM + 0xfd8, 2);
-            let (old, new) = (frame(&stack, old), frame(&stack, new));
-            // Elsewhere both telling words lie in what is not always written.
-            let is_told = (256..=832).contains(&distance);
-            assert_eq!(old.is_overwritten_by(&new), is_told, "{distance}");
-            assert!(!new.is_overwritten_by(&old), "{distance}");
-        }
-    }
-
-    #[test]
-    fn what_is_left_of_an_earlier_frame_tells_nothing() {
-        for distance in (64..1024).step_by(64) {
-            let mut stack = vec![0xa5; 4096];
-            let (new, old) = (FROM + 0x178, FROM + 0x178 + distance);
-            lay(&mut stack, old, FROM + 0xfd8, 2);
-            lay(&mut stack, new, FROM + 0xf00, 1);
-            let (old, new) = (frame(&stack, old), frame(&stack, new));
-            assert!(!new.is_overwritten_by(&old), "{distance}");
-        }
-    }
-
-    #[test]
-    fn handlers_within_handlers_are_told_apart() {
-        let mut stack = vec![0; 4096];
-        let (outer, inner) = (FROM + 0x980, FROM + 0x100);
-        lay(&mut stack, outer, FROM + 0xf00, 1);
-        lay(&mut stack, inner, FROM + 0x900, 2);
-        let (outer, inner) = (frame(&stack, outer), frame(&stack, inner));
-        assert!(!outer.is_overwritten_by(&inner) && !inner.is_overwritten_by(&outer));
-    }
-
-    #[test]
-    fn handlers_that_can_be_under_way() {
-        let mut frame = frame(&[0; 512], FROM);
-        (frame.rsp, frame.alternate) = (Avma(FROM + 0x800), Extent::default());
-        assert!(frame.may_be_left_to(Avma(FROM - 64)));
-        frame.rsp = Avma(FROM - 8);
-        assert!(!frame.may_be_left_to(Avma(FROM - 64)));
-        frame.alternate = Extent::from((FROM - 0x1000, 0x2000));
-        assert!(frame.is_on_alternate() && frame.may_be_left_to(Avma(FROM - 64)));
-        assert!(!frame.may_be_left_to(Avma(FROM - 0x2000)));
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use patcher::Avma;
 
-use super::signal_frame::{SignalFrame, TELLING, word};
+use super::signal_frame::{FRAME, SignalFrame, word};
 use crate::process::{Extent, Mapping, Memory};
 
 /// `mov rax, 15; syscall`: what a signal frame's return address points to (rt_sigreturn, number
@@ -111,7 +111,7 @@ impl Stacks {
         // Where the runtime cannot block signals, handlers run on top of it on its own stack.
         if let Some(own) = self.own_stack(sp) {
             for frame in self.frames(memory, sp..own.end) {
-                found.push(frame.rip);
+                found.extend(frame.goes_on_at());
                 wanted.push(self.of_application(memory, frame.rsp));
             }
         }
@@ -125,7 +125,7 @@ impl Stacks {
             }
             looked_at.push(sp..end);
             for frame in self.frames(memory, sp..end) {
-                found.push(frame.rip);
+                found.extend(frame.goes_on_at());
                 wanted.push(frame.rsp);
             }
         }
@@ -150,11 +150,13 @@ impl Stacks {
             *known.or_insert_with(|| is_restorer(memory, restorer))
         };
         let frames: Vec<_> = frames.into_iter().filter(|f| is_of_signal(f)).collect();
-        // They are in order, and only what begins in a frame can lie over it.
+        // They are in order.
         let is_overwritten = |index: usize, frame: &SignalFrame| {
-            let after = frames[index + 1..].iter();
-            let mut over = after.take_while(|other| other.at.0 - frame.at.0 < TELLING);
-            over.any(|other| frame.is_overwritten_by(other))
+            let is_near = |other: &&SignalFrame| other.at.0.abs_diff(frame.at.0) < FRAME;
+            let before = frames[..index].iter().rev().take_while(is_near);
+            let after = frames[index + 1..].iter().take_while(is_near);
+            let mut others = before.chain(after);
+            others.any(|other| frame.is_overwritten_by(other, |_| true))
         };
         let left = frames
             .iter()
@@ -164,7 +166,8 @@ impl Stacks {
     }
 }
 
-fn is_restorer(memory: &Memory, at: Avma) -> bool {
+/// True if a call of rt_sigreturn is there.
+pub(super) fn is_restorer(memory: &Memory, at: Avma) -> bool {
     let mut code = [0; RESTORER.len()];
     // Ends at the mapping's end at the worst, and then is none.
     memory.read(at, &mut code).is_ok() && (code == RESTORER || code.starts_with(&SHORT_RESTORER))
