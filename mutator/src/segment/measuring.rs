@@ -247,6 +247,28 @@ mod tests {
     }
 
     #[test]
+    fn columns_without_a_metric_come_and_go() {
+        let mut document = document(&["wall"], None);
+        let wall = document.schema;
+        let names = |document: &Document, schema: u8| {
+            let columns = &document.schema_of(schema).expect("there").columns;
+            let names: Vec<String> = columns.iter().map(|c| c.metric.clone()).collect();
+            names
+        };
+        let add = Remeasure::Add(vec![metric("blocked")]);
+        let both = document.remeasure(wall, &add, MADE).expect("room");
+        assert_eq!(names(&document, both), ["", "wall", "blocked"]);
+        let take = Remeasure::Take(vec!["blocked".to_owned()]);
+        assert_eq!(document.remeasure(both, &take, MADE), Ok(wall));
+        let set = Remeasure::Set(vec![metric("ret")]);
+        let returned = document.remeasure(both, &set, MADE).expect("room");
+        assert_eq!(names(&document, returned), ["", "ret", "ret"]);
+        let add = Remeasure::Add(vec![metric("arg2")]);
+        let values = document.remeasure(returned, &add, MADE).expect("room");
+        assert_eq!(names(&document, values), ["ret", "ret", "arg2", "arg2"]);
+    }
+
+    #[test]
     fn a_condition_stays() {
         let mut document = document(&["arg1"], Some("ret < 0"));
         let first = document.schema;
