@@ -12,4 +12,5 @@ pub mod modules;
 pub mod published;
 pub mod range;
 pub mod return_address;
+pub mod rows;
 pub mod rules;

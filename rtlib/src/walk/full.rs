@@ -19,6 +19,7 @@ use crate::code::return_address::{
     forget_if_old, is_after_call, is_after_system_call, is_context_start, is_entry_code,
     is_restorer, why_none,
 };
+use crate::code::rows::{self, STAYS, SimpleRow};
 use crate::code::rules::RULES;
 use crate::os::foreign::Window;
 use crate::os::hash;
@@ -191,6 +192,11 @@ fn by_tables(
     high: u64,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<Next> {
+    let epoch = epoch::number();
+    if let Some(row) = rows::find(pc, is_return, epoch) {
+        let caller = by_simple_row(registers, &row, load);
+        return Some(caller.unwrap_or(Next::Stop(Cause::OffStack)));
+    }
     let look_up = if is_return { pc.wrapping_sub(1) } else { pc };
     let range = MODULES.find_code(look_up)?;
     if is_return && is_context_start(&range, pc) {
@@ -217,6 +223,11 @@ fn by_tables(
         return None;
     }
     let row = cfi::row_at(&fde, look_up)?;
+    if !fde.signal_frame
+        && let Some(simple) = SimpleRow::of(&row)
+    {
+        rows::keep(pc, is_return, epoch, &simple);
+    }
     let caller = by_row(registers, &row, fde.signal_frame, load);
     Some(caller.unwrap_or(Next::Stop(Cause::OffStack)))
 }
@@ -255,6 +266,25 @@ fn by_row(
     Some(Next::Caller {
         pc: registers[cfi::RA],
         signal_frame,
+    })
+}
+
+/// The same by a row of which nothing else needs to be looked at.
+fn by_simple_row(
+    registers: &mut Registers,
+    row: &SimpleRow,
+    load: &dyn Fn(u64) -> Option<u64>,
+) -> Option<Next> {
+    let cfa = registers[row.register].wrapping_add(i64::from(row.offset) as u64);
+    registers[RSP] = cfa;
+    for (register, &place) in registers.iter_mut().zip(&row.places) {
+        if place != STAYS {
+            *register = load(cfa.wrapping_add(i64::from(place) as u64))?;
+        }
+    }
+    Some(Next::Caller {
+        pc: registers[cfi::RA],
+        signal_frame: false,
     })
 }
 

@@ -1,0 +1,203 @@
+//! The rows of unwind tables that full walks have looked at lately: all registers at once, where each stays or is at a place
+//! of its frame, so that nothing of the tables is read again. A full walk is made at each call that comes from a signal handler.
+//!
+//! One cache for the process, read without a lock. A row holds in the epoch that it was found in ([`super::epoch`]).
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+
+use super::cfi::{self, Cfa, RegisterRule};
+use crate::arch::register::COLUMNS;
+use crate::os::hash;
+
+/// A row: `cfa = register + offset`, and each register is at `cfa + places[register]`, or stays where that is [`STAYS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimpleRow {
+    /// The register that the canonical frame address is counted from.
+    pub register: usize,
+    /// See `register`.
+    pub offset: i32,
+    /// Bytes from the canonical frame address.
+    pub places: [i16; COLUMNS],
+}
+
+/// See [`SimpleRow`]. No place is so far away that is kept.
+pub const STAYS: i16 = i16::MIN;
+
+impl SimpleRow {
+    /// Of a row, where it is such a one.
+    pub fn of(row: &cfi::Row) -> Option<Self> {
+        let Cfa::Register(register, offset) = row.cfa else {
+            return None;
+        };
+        let mut places = [STAYS; COLUMNS];
+        for (place, rule) in places.iter_mut().zip(&row.registers) {
+            *place = match *rule {
+                RegisterRule::Undefined | RegisterRule::Same => STAYS,
+                RegisterRule::Offset(offset) => {
+                    i16::try_from(offset).ok().filter(|&at| at != STAYS)?
+                }
+                _ => return None,
+            };
+        }
+        // Where that is undefined the frame is a root, and where it stays it is in a register.
+        if places[cfi::RA] == STAYS {
+            return None;
+        }
+        Some(Self {
+            register,
+            offset: i32::try_from(offset).ok()?,
+            places,
+        })
+    }
+
+    fn encode(&self) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        words[0] = self.register as u64 | u64::from(self.offset as u32) << 32;
+        for (number, &place) in self.places.iter().enumerate() {
+            words[1 + number / 4] |= u64::from(place as u16) << (16 * (number % 4));
+        }
+        words
+    }
+
+    fn decode(words: &[u64; WORDS]) -> Self {
+        let place = |number: usize| (words[1 + number / 4] >> (16 * (number % 4))) as i16;
+        Self {
+            register: words[0] as u32 as usize % COLUMNS,
+            offset: (words[0] >> 32) as i32,
+            places: core::array::from_fn(place),
+        }
+    }
+}
+
+/// Words of a row: four places in one.
+const WORDS: usize = 1 + COLUMNS.div_ceil(4);
+const BUCKETS: usize = 1 << BITS;
+const BITS: u32 = 10;
+
+/// A bucket: one that is found has been written whole, as its number is even and the same before and after.
+struct Bucket {
+    sequence: AtomicU64,
+    key: AtomicU64,
+    epoch: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+static ROWS: [Bucket; BUCKETS] = [const {
+    Bucket {
+        sequence: AtomicU64::new(0),
+        key: AtomicU64::new(0),
+        epoch: AtomicU64::new(0),
+        words: [const { AtomicU64::new(0) }; WORDS],
+    }
+}; BUCKETS];
+
+/// A return address and one that a signal has interrupted may be the same, and have other rows. Addresses have 47 bits.
+fn key(pc: u64, is_return: bool) -> u64 {
+    pc << 1 | u64::from(is_return)
+}
+
+/// The row at an address, where it has been found in this epoch.
+pub fn find(pc: u64, is_return: bool, epoch: u64) -> Option<SimpleRow> {
+    let key = key(pc, is_return);
+    let bucket = &ROWS[hash::bucket(key, BITS)];
+    let before = bucket.sequence.load(Acquire);
+    let is_it = bucket.key.load(Relaxed) == key && bucket.epoch.load(Relaxed) == epoch;
+    if before % 2 != 0 || before == 0 || !is_it {
+        return None;
+    }
+    let words = bucket.words.each_ref().map(|word| word.load(Relaxed));
+    fence(Acquire);
+    let is_whole = bucket.sequence.load(Relaxed) == before;
+    is_whole.then(|| SimpleRow::decode(&words))
+}
+
+/// Keeps a row, in the place of another one; not where another thread is about to. Signals are blocked, or no handler may come
+/// here.
+pub fn keep(pc: u64, is_return: bool, epoch: u64, row: &SimpleRow) {
+    let key = key(pc, is_return);
+    let bucket = &ROWS[hash::bucket(key, BITS)];
+    let before = bucket.sequence.load(Relaxed);
+    let is_free = before.is_multiple_of(2)
+        && bucket
+            .sequence
+            .compare_exchange(before, before + 1, Acquire, Relaxed)
+            .is_ok();
+    if !is_free {
+        return;
+    }
+    fence(Release);
+    bucket.key.store(key, Relaxed);
+    bucket.epoch.store(epoch, Relaxed);
+    for (word, to) in row.encode().into_iter().zip(&bucket.words) {
+        to.store(word, Relaxed);
+    }
+    bucket.sequence.store(before + 2, Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn row(seed: u64) -> SimpleRow {
+        let place = |number: usize| match (seed as usize + number).is_multiple_of(3) {
+            true => STAYS,
+            false => {
+                (seed as i16)
+                    .wrapping_mul(31)
+                    .wrapping_sub(8 * number as i16)
+                    | 1
+            }
+        };
+        SimpleRow {
+            register: seed as usize % 16,
+            offset: (seed as i32).wrapping_mul(-0x0101_0101),
+            places: core::array::from_fn(place),
+        }
+    }
+
+    #[test]
+    fn rows_are_found_as_they_were_kept() {
+        let kept: Vec<u64> = (0x40_0000..).step_by(0x35).take(3000).collect();
+        for &pc in &kept {
+            for is_return in [false, true] {
+                keep(pc, is_return, 7, &row(pc + u64::from(is_return)));
+            }
+        }
+        let mut found = 0;
+        for &pc in &kept {
+            for is_return in [false, true] {
+                assert_eq!(find(pc, is_return, 8), None);
+                assert_eq!(find(pc + 1, is_return, 7), None);
+                let expected = row(pc + u64::from(is_return));
+                if let Some(row) = find(pc, is_return, 7) {
+                    found += 1;
+                    assert_eq!(row, expected);
+                }
+            }
+        }
+        assert!(found > BUCKETS / 2, "{found}");
+    }
+
+    #[test]
+    fn a_row_that_is_being_written_is_not_found() {
+        std::thread::scope(|scope| {
+            for seed in 0..2u64 {
+                scope.spawn(move || {
+                    for round in 0..200_000 {
+                        keep(0x7f00_1234, true, 3, &row(seed + 2 * (round % 5)));
+                    }
+                });
+            }
+            for _ in 0..200_000 {
+                if let Some(found) = find(0x7f00_1234, true, 3) {
+                    assert!((0..10).any(|seed| row(seed) == found), "{found:?}");
+                }
+            }
+        });
+    }
+}
