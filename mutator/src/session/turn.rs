@@ -214,7 +214,7 @@ impl Locked<'_> {
         let used = self.segment.used(AREA_RECORDS, used);
         let open = |index: u64| {
             let head = self.segment.record(index)?;
-            let schema = u8::try_from(head.schema.load(Relaxed)).ok()?;
+            let schema = head.schema.load(Relaxed);
             let path = self.segment.node(head.path.load(Acquire))?;
             let function = path.key.load(Relaxed) & !NODE_IS_PATH;
             let is_meant = ids.contains(&usize::try_from(function).ok()?);
