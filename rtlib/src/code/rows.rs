@@ -106,7 +106,7 @@ pub fn find(pc: u64, is_return: bool, epoch: u64) -> Option<SimpleRow> {
     let bucket = &ROWS[hash::bucket(key, BITS)];
     let before = bucket.sequence.load(Acquire);
     let is_it = bucket.key.load(Relaxed) == key && bucket.epoch.load(Relaxed) == epoch;
-    if before % 2 != 0 || before == 0 || !is_it {
+    if !before.is_multiple_of(2) || before == 0 || !is_it {
         return None;
     }
     let words = bucket.words.each_ref().map(|word| word.load(Relaxed));

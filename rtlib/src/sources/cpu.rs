@@ -29,7 +29,7 @@ pub struct Cpu {
     said: u64,
 }
 
-/// [`Cpu::lock`] and [`Cpu::is_known`] in one word, as the hand-written ways look at them.
+/// The number of the page and whether that is known, in one word, as the hand-written ways look at them.
 pub const LOCK: usize = core::mem::offset_of!(Cpu, lock);
 const _: () = assert!(core::mem::offset_of!(Cpu, is_known) == LOCK + 4 && LOCK.is_multiple_of(8));
 
