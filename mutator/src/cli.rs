@@ -195,7 +195,7 @@ pub struct Measure {
     #[command(flatten)]
     pub patterns: Patterns,
     /// Metrics: count (always included); wall, cpu, blocked (wall without cpu), run-delay and block-io, in ns;
-    /// page-faults, context-switches; arg1 to arg6 and ret, the values of a call; cycles, instructions, cache-misses,
+    /// page-faults, major-faults, context-switches; arg1 to arg6 and ret, the values of a call; cycles, instructions, cache-misses,
     /// branch-misses, stalled-cycles and what else the processor counts, by perf's names (L1-dcache-load-misses, r01c2,
     /// cpu/event=0x3c,umask=0x1/)
     #[arg(short, long, value_delimiter = ',', default_value = "count,wall")]

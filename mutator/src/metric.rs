@@ -25,6 +25,8 @@ pub enum Metric {
     Cycles,
     /// Page faults.
     PageFaults,
+    /// Those for which a device was read.
+    MajorFaults,
     /// Context switches.
     ContextSwitches,
     /// What a counter of the processor counts.
@@ -37,7 +39,7 @@ pub enum Metric {
 const CYCLES: &str = "cycles";
 
 /// All but values and counters.
-const NAMED: [(&str, Metric); 8] = [
+const NAMED: [(&str, Metric); 9] = [
     ("wall", Metric::Wall),
     ("cpu", Metric::Cpu),
     ("blocked", Metric::Blocked),
@@ -45,6 +47,7 @@ const NAMED: [(&str, Metric); 8] = [
     ("block-io", Metric::BlockIo),
     (CYCLES, Metric::Cycles),
     ("page-faults", Metric::PageFaults),
+    ("major-faults", Metric::MajorFaults),
     ("context-switches", Metric::ContextSwitches),
 ];
 
@@ -142,7 +145,7 @@ impl Metric {
         match self {
             Self::Wall | Self::Cpu | Self::Blocked | Self::RunDelay | Self::BlockIo => "ns",
             Self::Cycles => "cycles",
-            Self::PageFaults => "faults",
+            Self::PageFaults | Self::MajorFaults => "faults",
             Self::ContextSwitches => "switches",
             Self::Counter(Event { name: CYCLES, .. }) => "cycles",
             Self::Counter(_) => "events",
@@ -174,6 +177,7 @@ impl Metric {
             Self::RunDelay => growth(source::RUN_DELAY),
             Self::BlockIo => growth(source::BLOCK_IO),
             Self::PageFaults => growth(source::PAGE_FAULTS),
+            Self::MajorFaults => growth(source::MAJOR_FAULTS),
             Self::ContextSwitches => growth(source::CONTEXT_SWITCHES),
             Self::Value(item) => value(number_of(item)),
         }

@@ -26,6 +26,7 @@ enum {
     READ_SIZE = 1 << 20,
     READS = 4,
     PAGES = 2048,
+    FILE_PAGES = 8,
     PAGE = 4096,
 };
 
@@ -34,9 +35,11 @@ static const char *const callers[KINDS] = {
     "path_busy", "path_sleep", "path_pipe", "path_mutex", "path_disk", "path_touch", "path_mixed"};
 
 /* Readings, or differences of them; times in ns. A call counts when it ends. */
-enum metric { COUNT, WALL, CPU, BLOCKED, RUN_DELAY, BLOCK_IO, PAGE_FAULTS, CONTEXT_SWITCHES, METRICS };
+enum metric {
+    COUNT, WALL, CPU, BLOCKED, RUN_DELAY, BLOCK_IO, PAGE_FAULTS, MAJOR_FAULTS, CONTEXT_SWITCHES, METRICS
+};
 static const char *const metrics[METRICS] = {
-    "count", "wall", "cpu", "blocked", "run-delay", "block-io", "page-faults", "context-switches"};
+    "count", "wall", "cpu", "blocked", "run-delay", "block-io", "page-faults", "major-faults", "context-switches"};
 
 struct reading {
     int64_t of[METRICS];
@@ -93,6 +96,7 @@ static void read_usage(struct reading *reading)
     struct rusage usage;
     getrusage(RUSAGE_THREAD, &usage);
     reading->of[PAGE_FAULTS] = usage.ru_minflt + usage.ru_majflt;
+    reading->of[MAJOR_FAULTS] = usage.ru_majflt;
     reading->of[CONTEXT_SWITCHES] = usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
@@ -178,7 +182,21 @@ static void reads_disk(struct worker *worker)
     }
 }
 
-static void touches(void)
+/* Pages of the file, which are not in memory before. */
+static void touches_file(struct worker *worker)
+{
+    static _Atomic int next;
+    size_t length = (size_t)FILE_PAGES * PAGE;
+    off_t offset = (off_t)next++ % (file_size / (off_t)length) * (off_t)length;
+    char *memory = mmap(NULL, length, PROT_READ, MAP_PRIVATE, worker->disk, offset);
+    if (memory == MAP_FAILED || madvise(memory, length, MADV_RANDOM) != 0)
+        fail("mmap");
+    for (int i = 0; i < FILE_PAGES; i++)
+        sink += (uint64_t)((volatile char *)memory)[(size_t)i * PAGE];
+    munmap(memory, length);
+}
+
+static void touches(struct worker *worker)
 {
     char *memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED || madvise(memory, (size_t)PAGES * PAGE, MADV_NOHUGEPAGE) != 0)
@@ -186,6 +204,7 @@ static void touches(void)
     for (int i = 0; i < PAGES; i++)
         ((volatile char *)memory)[(size_t)i * PAGE] = 1;
     munmap(memory, (size_t)PAGES * PAGE);
+    touches_file(worker);
 }
 
 NOINLINE void probed(enum kind kind, struct worker *worker)
@@ -197,7 +216,7 @@ NOINLINE void probed(enum kind kind, struct worker *worker)
     case PIPE: waits_pipe(worker); break;
     case MUTEX: waits_mutex(worker); break;
     case DISK: reads_disk(worker); break;
-    case TOUCH: touches(); break;
+    case TOUCH: touches(worker); break;
     default: mixed(); break;
     }
     end(worker, &before, &worker->within[kind]);
@@ -312,6 +331,9 @@ int main(int argc, char **argv)
     file_size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
     if (file_size < READ_SIZE)
         return 2;
+    /* Out of memory with it: all at once, as what is kept in large pieces does not go in part. */
+    if (posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
+        fail(file);
     pthread_t handles[MOST_THREADS];
     for (int i = 0; i < threads; i++) {
         workers[i].number = i;

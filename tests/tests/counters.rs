@@ -51,7 +51,7 @@ fn a_counter_that_is_not_there_is_refused_in_one_line() {
             "{line}"
         );
         assert!(line.contains("no such file or directory"), "{line}");
-        let here = "what can be measured here: count, wall, cpu, blocked, run-delay, block-io, cycles, page-faults,";
+        let here = "what can be measured here: count, wall, cpu, blocked, run-delay, block-io, cycles, page-faults, major-faults,";
         assert!(line.contains(here), "{line}");
         // None that is not there.
         assert!(!line.contains(", instructions"), "{line}");

@@ -18,6 +18,7 @@ const METRICS: &[&str] = &[
     "blocked",
     "run-delay",
     "page-faults",
+    "major-faults",
     "context-switches",
 ];
 /// 1 where the kernel accounts for what the threads made from then on wait for disks.
@@ -55,7 +56,7 @@ fn path_from<'a>(profile: &'a Profile, caller: &str) -> &'a CallPath {
 /// By how much a figure may be outside of the program's two.
 fn slack(metric: &str, around: u64, calls: u64) -> u64 {
     match metric {
-        "page-faults" | "context-switches" => 0,
+        "page-faults" | "major-faults" | "context-switches" => 0,
         // Two clocks with the same time: one's rate, and both read one after the other.
         "wall" => around / 1000 + calls * 2000,
         // A file of ticks says so much less than all, once and not for each call.
@@ -133,6 +134,9 @@ fn check(threads: u32, calls: u32, metrics: &[&str]) {
         let expected = u64::from(threads * calls);
         assert_eq!(around[&format!("{caller}.count")], expected, "{caller}");
         assert_eq!(count(&path.metrics), expected, "{caller}");
+        if caller == "path_touch" && metrics.contains(&"major-faults") {
+            assert!(within["path_touch.major-faults"] > 0, "none from the disk");
+        }
         for metric in metrics {
             let of = |bracket: &BTreeMap<String, u64>| bracket[&format!("{caller}.{metric}")];
             let (least, most) = (of(&within), of(&around));

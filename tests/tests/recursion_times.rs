@@ -18,6 +18,7 @@ const TIMERS: &[&str] = &[
     "blocked",
     "run-delay",
     "page-faults",
+    "major-faults",
     "context-switches",
 ];
 

@@ -30,8 +30,10 @@ pub mod source {
     pub const PAGE_FAULTS: usize = 4;
     /// Context switches.
     pub const CONTEXT_SWITCHES: usize = 5;
+    /// Those of the page faults for which a device was read.
+    pub const MAJOR_FAULTS: usize = 6;
     /// The first of the counters, [`COUNTERS`].
-    pub const COUNTER: usize = 6;
+    pub const COUNTER: usize = 7;
     /// How many counters there can be in a session.
     pub const COUNTERS: usize = 6;
     /// How many sources there are.

@@ -262,6 +262,7 @@ impl Sources {
             source::RUN_DELAY => self.run_delay.read(page, || run_delay::read(answer)),
             source::BLOCK_IO => self.block_io.read(page, || block_io::read(answer)),
             source::PAGE_FAULTS => usage::page_faults(answer),
+            source::MAJOR_FAULTS => usage::major_faults(answer),
             source::CONTEXT_SWITCHES => {
                 let read = || usage::context_switches(answer);
                 self.context_switches.read(page, read)

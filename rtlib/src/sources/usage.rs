@@ -9,6 +9,12 @@ const MAJOR_FAULTS: usize = 9;
 const VOLUNTARY_SWITCHES: usize = 16;
 const INVOLUNTARY_SWITCHES: usize = 17;
 
+/// Page faults for which a device was read.
+pub fn major_faults(answer: &mut [u64; ANSWER]) -> Option<u64> {
+    sys::thread_usage(answer.first_chunk_mut()?)?;
+    Some(answer[MAJOR_FAULTS])
+}
+
 /// Page faults, with and without reading from a device.
 pub fn page_faults(answer: &mut [u64; ANSWER]) -> Option<u64> {
     sum(answer, MINOR_FAULTS, MAJOR_FAULTS)
