@@ -86,9 +86,9 @@ fn end(mut target: Target, command: Running, arguments: &[&str], when: &str) {
         _ => panic!("{what}"),
     }
     target.wait(Duration::from_secs(20));
-    Run::ipath(["detach", &target.pid().to_string()]).run();
+    let taken_out = Run::ipath(["detach", &target.pid().to_string()]).run();
     let left = ProcessState::shared_of(target.pid());
-    assert!(left.is_empty(), "{what}: {left:?}");
+    assert!(left.is_empty(), "{what}: {left:?}\n{}", taken_out.report());
 }
 
 /// Kills a target when the command has come to a step; whether it did.

@@ -79,9 +79,11 @@ impl StoppedThread {
     }
 
     /// True if it sleeps in a call that the kernel would go on with for the rest of its time, and
-    /// could not if it came back another way.
+    /// could not if it came back another way: rt_sigreturn(2) has it end with EINTR. Or has not come to that yet
+    /// since the stop before: then it is about to make restart_syscall(2).
     pub(super) fn is_in_timed_call(&self) -> bool {
-        self.is_in_call() && self.registers.rax as i64 == -ERESTART_RESTARTBLOCK
+        let rax = self.registers.rax as i64;
+        rax == libc::SYS_restart_syscall || self.is_in_call() && rax == -ERESTART_RESTARTBLOCK
     }
 
     /// The registers with which it would go on by itself: a system call it was taken out of is
@@ -232,5 +234,35 @@ impl Drop for StoppedThread {
             // Nothing can be done for a thread that cannot be resumed; it is gone.
             let _ = self.release();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_go_on_with_the_rest_of_their_time() {
+        let is_timed = |orig_rax: i64, rax: i64| {
+            // SAFETY: plain integers, for which zero is a value.
+            let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+            (registers.orig_rax, registers.rax) = (orig_rax as u64, rax as u64);
+            let thread = StoppedThread {
+                tid: Tid(1),
+                registers,
+                borrowed: false,
+                signal: 0,
+                kept: Vec::new(),
+                held: false,
+            };
+            thread.is_in_timed_call()
+        };
+        let [nap, again] = [libc::SYS_nanosleep, libc::SYS_restart_syscall];
+        assert!(is_timed(nap, -ERESTART_RESTARTBLOCK));
+        assert!(is_timed(again, -ERESTART_RESTARTBLOCK));
+        // As some stops find it that come soon after another.
+        assert!(is_timed(nap, again) && is_timed(again, again) && is_timed(-1, again));
+        assert!(!is_timed(libc::SYS_read, -ERESTARTSYS));
+        assert!(!is_timed(-1, -ERESTART_RESTARTBLOCK));
     }
 }
