@@ -1,7 +1,8 @@
 /* One function, `probed`, whose calls behave in another way on each path: they compute, sleep, wait for a
- * pipe or a mutex, read a disk, touch fresh memory. usage: metrics THREADS CALLS FILE
+ * pipe or a mutex, read a disk, touch fresh memory. usage: metrics THREADS CALLS FILE [faults]
  *   THREADS  each calls from every caller, CALLS times, beginning with another one
  *   FILE     is read without the page cache; READ_SIZE bytes or more
+ *   faults   pages of it are touched, too
  *
  * The program measures each call twice: around the call, and within it around all that it does. What is
  * measured of the function from outside lies between the two, whatever comes between their readings.
@@ -60,6 +61,7 @@ struct worker {
 static struct worker workers[MOST_THREADS];
 static int taskstats_family;
 static long calls;
+static int faults;
 static const char *file;
 static off_t file_size;
 static volatile uint64_t sink;
@@ -204,7 +206,8 @@ static void touches(struct worker *worker)
     for (int i = 0; i < PAGES; i++)
         ((volatile char *)memory)[(size_t)i * PAGE] = 1;
     munmap(memory, (size_t)PAGES * PAGE);
-    touches_file(worker);
+    if (faults)
+        touches_file(worker);
 }
 
 NOINLINE void probed(enum kind kind, struct worker *worker)
@@ -322,8 +325,9 @@ static void say(const char *bracket, enum kind kind, const struct reading *sums,
 
 int main(int argc, char **argv)
 {
-    int threads = argc == 4 ? atoi(argv[1]) : 0;
-    calls = argc == 4 ? atol(argv[2]) : 0;
+    int threads = argc > 3 ? atoi(argv[1]) : 0;
+    calls = argc > 3 ? atol(argv[2]) : 0;
+    faults = argc > 4;
     if (threads < 1 || threads > MOST_THREADS || calls < 1)
         return 2;
     file = argv[3];
