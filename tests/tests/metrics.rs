@@ -165,6 +165,19 @@ fn metrics_of_32_threads() {
     check(32, 4, METRICS);
 }
 
+/// What the hand-written ways see to, as long as no call is switched out.
+const CLOCKS: &[&str] = &["wall", "cpu", "blocked"];
+
+#[test]
+fn clocks_of_one_thread() {
+    check(1, 32, CLOCKS);
+}
+
+#[test]
+fn clocks_of_four_threads() {
+    check(4, 8, CLOCKS);
+}
+
 /// Of one thread: where several wait, the kernel adds times that nobody has waited, the time since the machine's
 /// start even (Linux 6.18, with threads that it takes off the run queue later than they sleep).
 #[test]

@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::rule;
 use abi::segment::{AREA_MODULES, MODULE_PATH, ModuleEntry, TABLE_OF_RULES, TableHead, TableRow};
 
-use super::epoch;
 use super::range::{self, NEW, Range, Ranges, Tables};
 use super::rules::{Age, RULES};
+use super::{epoch, rows};
 use crate::arch::clock;
 use crate::os::hash;
 use crate::os::lock::Lock;
@@ -289,6 +289,7 @@ impl List {
                 _ => Age::Old,
             }
         };
+        rows::forget();
         if RULES.forget(age) != 0 {
             epoch::begin();
         }

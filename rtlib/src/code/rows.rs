@@ -1,7 +1,8 @@
 //! The rows of unwind tables that full walks have looked at lately: all registers at once, where each stays or is at a place
 //! of its frame, so that nothing of the tables is read again. A full walk is made at each call that comes from a signal handler.
 //!
-//! One cache for the process, read without a lock. A row holds in the epoch that it was found in ([`super::epoch`]).
+//! One cache for the process, read without a lock. A row holds in the epoch that it was found in ([`super::epoch`]), and as long
+//! as no code comes or goes.
 
 use core::sync::atomic::{
     AtomicU64,
@@ -10,6 +11,7 @@ use core::sync::atomic::{
 };
 
 use super::cfi::{self, Cfa, RegisterRule};
+use super::epoch;
 use crate::arch::register::COLUMNS;
 use crate::os::hash;
 
@@ -73,6 +75,31 @@ impl SimpleRow {
     }
 }
 
+/// When a row has been found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age {
+    epoch: u64,
+    generation: u64,
+}
+
+/// How often code has come or gone.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+impl Age {
+    /// Now.
+    pub fn now() -> Self {
+        Self {
+            epoch: epoch::number(),
+            generation: GENERATION.load(Acquire),
+        }
+    }
+}
+
+/// Has no row of before count any more: code has come or gone.
+pub fn forget() {
+    GENERATION.fetch_add(1, Release);
+}
+
 /// Words of a row: four places in one.
 const WORDS: usize = 1 + COLUMNS.div_ceil(4);
 const BUCKETS: usize = 1 << BITS;
@@ -83,6 +110,7 @@ struct Bucket {
     sequence: AtomicU64,
     key: AtomicU64,
     epoch: AtomicU64,
+    generation: AtomicU64,
     words: [AtomicU64; WORDS],
 }
 
@@ -91,6 +119,7 @@ static ROWS: [Bucket; BUCKETS] = [const {
         sequence: AtomicU64::new(0),
         key: AtomicU64::new(0),
         epoch: AtomicU64::new(0),
+        generation: AtomicU64::new(0),
         words: [const { AtomicU64::new(0) }; WORDS],
     }
 }; BUCKETS];
@@ -100,12 +129,14 @@ fn key(pc: u64, is_return: bool) -> u64 {
     pc << 1 | u64::from(is_return)
 }
 
-/// The row at an address, where it has been found in this epoch.
-pub fn find(pc: u64, is_return: bool, epoch: u64) -> Option<SimpleRow> {
+/// The row at an address, where it has been found at this age.
+pub fn find(pc: u64, is_return: bool, age: Age) -> Option<SimpleRow> {
     let key = key(pc, is_return);
     let bucket = &ROWS[hash::bucket(key, BITS)];
     let before = bucket.sequence.load(Acquire);
-    let is_it = bucket.key.load(Relaxed) == key && bucket.epoch.load(Relaxed) == epoch;
+    let is_it = bucket.key.load(Relaxed) == key
+        && bucket.epoch.load(Relaxed) == age.epoch
+        && bucket.generation.load(Relaxed) == age.generation;
     if !before.is_multiple_of(2) || before == 0 || !is_it {
         return None;
     }
@@ -117,7 +148,7 @@ pub fn find(pc: u64, is_return: bool, epoch: u64) -> Option<SimpleRow> {
 
 /// Keeps a row, in the place of another one; not where another thread is about to. Signals are blocked, or no handler may come
 /// here.
-pub fn keep(pc: u64, is_return: bool, epoch: u64, row: &SimpleRow) {
+pub fn keep(pc: u64, is_return: bool, age: Age, row: &SimpleRow) {
     let key = key(pc, is_return);
     let bucket = &ROWS[hash::bucket(key, BITS)];
     let before = bucket.sequence.load(Relaxed);
@@ -131,7 +162,8 @@ pub fn keep(pc: u64, is_return: bool, epoch: u64, row: &SimpleRow) {
     }
     fence(Release);
     bucket.key.store(key, Relaxed);
-    bucket.epoch.store(epoch, Relaxed);
+    bucket.epoch.store(age.epoch, Relaxed);
+    bucket.generation.store(age.generation, Relaxed);
     for (word, to) in row.encode().into_iter().zip(&bucket.words) {
         to.store(word, Relaxed);
     }
@@ -160,21 +192,35 @@ mod tests {
         }
     }
 
+    const THEN: Age = Age {
+        epoch: 7,
+        generation: 3,
+    };
+
     #[test]
     fn rows_are_found_as_they_were_kept() {
+        let others = [
+            Age { epoch: 8, ..THEN },
+            Age {
+                generation: 4,
+                ..THEN
+            },
+        ];
         let kept: Vec<u64> = (0x40_0000..).step_by(0x35).take(3000).collect();
         for &pc in &kept {
             for is_return in [false, true] {
-                keep(pc, is_return, 7, &row(pc + u64::from(is_return)));
+                keep(pc, is_return, THEN, &row(pc + u64::from(is_return)));
             }
         }
         let mut found = 0;
         for &pc in &kept {
             for is_return in [false, true] {
-                assert_eq!(find(pc, is_return, 8), None);
-                assert_eq!(find(pc + 1, is_return, 7), None);
+                for other in others {
+                    assert_eq!(find(pc, is_return, other), None);
+                }
+                assert_eq!(find(pc + 1, is_return, THEN), None);
                 let expected = row(pc + u64::from(is_return));
-                if let Some(row) = find(pc, is_return, 7) {
+                if let Some(row) = find(pc, is_return, THEN) {
                     found += 1;
                     assert_eq!(row, expected);
                 }
@@ -189,12 +235,12 @@ mod tests {
             for seed in 0..2u64 {
                 scope.spawn(move || {
                     for round in 0..200_000 {
-                        keep(0x7f00_1234, true, 3, &row(seed + 2 * (round % 5)));
+                        keep(0x7f00_1234, true, THEN, &row(seed + 2 * (round % 5)));
                     }
                 });
             }
             for _ in 0..200_000 {
-                if let Some(found) = find(0x7f00_1234, true, 3) {
+                if let Some(found) = find(0x7f00_1234, true, THEN) {
                     assert!((0..10).any(|seed| row(seed) == found), "{found:?}");
                 }
             }

@@ -10,7 +10,7 @@ use abi::segment::RecordHead;
 use super::next::{AGAIN, DONE, FOUND, VECTORS};
 use super::{busy, ending, forks, moves};
 use crate::arch::clock;
-use crate::calls::activation::Activation;
+use crate::calls::activation::{Activation, lent};
 use crate::calls::cost::Entered;
 use crate::calls::meter::{Meter, Values};
 use crate::calls::overhead::ipath_costs;
@@ -50,13 +50,29 @@ pub unsafe extern "C" fn ipath_remember_walk(
             Ok(thread) => thread,
             Err(next) => return next,
         };
-        let is_special = !parameters::kind(function).is_measured() || has_children(function);
+        let kind = parameters::kind(function);
+        let is_special = !kind.is_measured()
+            || has_children(function)
+            || kind == Kind::Ending && leaves(thread, slot);
         let is_known = thread::is_same(thread) && (*thread).walker.stack.holds(slot);
         if has_tried || is_special || !is_known {
             return thread;
         }
         (*thread).walker.entry_rbp = rbp;
         remember_walk(thread, function, slot)
+    }
+}
+
+/// Whether calls may have been left behind that stand where one begins that gets no activation: its return would end them.
+///
+/// # Safety
+/// The thread is the caller's own.
+#[inline(always)]
+unsafe fn leaves(thread: *mut Thread, slot: u64) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let top = (*thread).calls.top;
+        (*top).slot <= lent(slot)
     }
 }
 
@@ -325,6 +341,14 @@ pub unsafe extern "C" fn ipath_enter(
     };
     // SAFETY: the stub's promise; the thread is marked busy.
     unsafe {
+        if function as u32 == TRIAL {
+            // On the private stack already. The round does not count.
+            if !activation.is_null() {
+                list::pop(&raw mut (*thread).calls, activation);
+            }
+            busy::end(thread);
+            return DONE;
+        }
         let meter = &mut (*thread).meter;
         let is_due = meter.entries.is_due();
         meter.since = match is_due {
@@ -425,6 +449,11 @@ pub(super) unsafe fn record_slowly(
             vectors: (*thread).private_stack - VECTORS,
         };
         if !has_exits {
+            if parameters::kind(function) == Kind::Ending {
+                list::lock_own(calls);
+                closing::close_left_behind(calls, walk.stack, slot);
+                list::unlock(calls);
+            }
             cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
             return Some(());
         }

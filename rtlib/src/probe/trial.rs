@@ -129,6 +129,8 @@ pub unsafe fn find_out(thread: *mut Thread) {
     }
     let columns = shared::header().columns.load(Ordering::Relaxed) as usize;
     let Some(record) = record::make_without_path(columns) else {
+        // There may be room later.
+        HAS_BEGUN.store(0, Ordering::Relaxed);
         return;
     };
     // Nothing is remembered in an epoch before that.
@@ -266,6 +268,7 @@ unsafe fn round(thread: *mut Thread, record: &RecordHead, what: What) -> Option<
         let replaced = (*thread).walker.memo.put(slot, in_epoch, run.run());
         (*thread).walker.quick = StackRange { low, high };
         (*thread).calls.top = activations.as_mut_ptr();
+        (*thread).meter.sources.run_from_now();
         (&raw mut (*thread).busy).write_volatile(0);
         probe.kind.store(kind as u8, Ordering::Relaxed);
         probe.generation.store(1, Ordering::Relaxed);

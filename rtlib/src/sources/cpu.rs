@@ -138,7 +138,9 @@ impl Cpu {
         }
         let offset = now.wrapping_sub(cpu);
         if self.last != 0 {
+            // By what has been known until now, and once: it is no time after the next switch.
             self.say(self.last);
+            self.last = 0;
         }
         if self.is_known != 0 && lock == Some(self.lock) && lock.is_some() {
             self.check(page, now, offset);
@@ -166,4 +168,28 @@ impl Cpu {
 fn ticks(ns: u64) -> u64 {
     let ticks_per_ns = ipath_parameters.ticks_per_ns.load(Ordering::Relaxed);
     ((u128::from(ns) * u128::from(ticks_per_ns)) >> TICKS_SHIFT) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// What an exit that the hand-written way saw to has left behind is of the time before the thread was switched out.
+    #[test]
+    fn an_exit_long_ago_says_nothing_of_now() {
+        crate::os::parameters::allow_system_calls();
+        let per_ns = &ipath_parameters.ticks_per_ns;
+        per_ns.store(1 << TICKS_SHIFT, Ordering::Relaxed);
+        let mut page = Page::none();
+        let mut cpu = Cpu::of(&page, clock::now());
+        cpu.forget();
+        let first = cpu.at(&mut page, clock::now()).expect("known");
+        cpu.last = clock::now();
+        for _ in 0..4 {
+            std::thread::sleep(Duration::from_millis(40));
+            let now = cpu.at(&mut page, clock::now()).expect("known");
+            assert!(now.wrapping_sub(first) < 1 << 40, "{now} after {first}");
+        }
+    }
 }

@@ -59,6 +59,11 @@ impl Sources {
         Clocks(page, cpu)
     }
 
+    /// Has its CPU time be that of a thread that runs from now on.
+    pub fn run_from_now(&mut self) {
+        self.cpu = Cpu::of(&self.page, clock::now());
+    }
+
     /// Puts that back.
     pub fn put_back(&mut self, Clocks(page, cpu): Clocks) {
         self.page = page;
@@ -90,7 +95,7 @@ impl Sources {
         self.now
     }
 
-    /// What a source says at the exit, the same however often it is asked. Where it says nothing it is an error, with
+    /// What a source but CPU time says at the exit, the same however often it is asked. Where it says nothing it is an error, with
     /// `ASKS` never [`Silent::Unasked`].
     #[inline(always)]
     pub fn at_exit<const ASKS: bool>(&mut self, number: usize) -> Result<&Said, Silent> {
@@ -117,7 +122,7 @@ impl Sources {
         }
     }
 
-    /// The same of CPU time alone.
+    /// The same of CPU time.
     #[inline(always)]
     pub fn cpu_at_exit<const ASKS: bool>(&mut self) -> Result<u64, Silent> {
         const BIT: u32 = 1 << source::CPU;
@@ -174,10 +179,6 @@ impl Sources {
     fn ask(&mut self, number: usize) -> Result<Said, Silent> {
         match number {
             source::CLOCK => Ok(Said::number(self.now)),
-            source::CPU => {
-                let said = self.cpu.at(&mut self.page, self.now);
-                said.map(Said::number).ok_or(Silent::Unknown)
-            }
             other => {
                 self.open(1 << other);
                 self.read(other)

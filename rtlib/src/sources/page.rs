@@ -36,6 +36,16 @@ static DUMMY: Event = {
 };
 
 impl Page {
+    /// None, for a test.
+    #[cfg(test)]
+    pub fn none() -> Self {
+        Self {
+            at: ptr::null(),
+            is_refused: 1,
+            _padding: 0,
+        }
+    }
+
     /// One that is mapped already.
     pub fn of(at: &'static MmapPage) -> Self {
         Self {

@@ -19,7 +19,7 @@ use crate::code::return_address::{
     forget_if_old, is_after_call, is_after_system_call, is_context_start, is_entry_code,
     is_restorer, why_none,
 };
-use crate::code::rows::{self, STAYS, SimpleRow};
+use crate::code::rows::{self, Age, STAYS, SimpleRow};
 use crate::code::rules::RULES;
 use crate::os::foreign::Window;
 use crate::os::hash;
@@ -192,8 +192,8 @@ fn by_tables(
     high: u64,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<Next> {
-    let epoch = epoch::number();
-    if let Some(row) = rows::find(pc, is_return, epoch) {
+    let age = Age::now();
+    if let Some(row) = rows::find(pc, is_return, age) {
         let caller = by_simple_row(registers, &row, load);
         return Some(caller.unwrap_or(Next::Stop(Cause::OffStack)));
     }
@@ -226,7 +226,7 @@ fn by_tables(
     if !fde.signal_frame
         && let Some(simple) = SimpleRow::of(&row)
     {
-        rows::keep(pc, is_return, epoch, &simple);
+        rows::keep(pc, is_return, age, &simple);
     }
     let caller = by_row(registers, &row, fde.signal_frame, load);
     Some(caller.unwrap_or(Next::Stop(Cause::OffStack)))

@@ -109,7 +109,7 @@ macro_rules! more {
     inc dword ptr [rdx + {sequence}]   // even: whole
     inc qword ptr [rdx + {entered}]
             ",
-            $crate::probe::quick::thread::done!(),
+            $crate::probe::quick::thread::done_behind!(),
             $crate::probe::quick::value::narrow!("39f"),
             "
 38: movzx edi, byte ptr [rdx + {way}]
@@ -134,7 +134,7 @@ macro_rules! more {
     inc dword ptr [rdx + {sequence}]
     inc qword ptr [rdx + {entered}]
             ",
-            $crate::probe::quick::thread::done!(),
+            $crate::probe::quick::thread::done_behind!(),
             $crate::probe::quick::value::narrow!("39f"),
             "
 72: cmp edi, {timed_result} - {timed_argument}
@@ -169,7 +169,7 @@ macro_rules! more {
     jne 39f
     inc qword ptr [rdx + {entered}]
             ",
-            $crate::probe::quick::thread::done!(),
+            $crate::probe::quick::thread::done_behind!(),
             "
 39:
             "

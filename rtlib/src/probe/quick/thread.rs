@@ -59,6 +59,16 @@ macro_rules! done {
     };
 }
 
+/// The same, behind the end of the stub.
+macro_rules! done_behind {
+    () => {
+        "
+    mov qword ptr [rcx + {busy}], 0
+    jmp 5b
+        "
+    };
+}
+
 /// Out of the way: the FS base where no word tells it, and back out with nothing done.
 macro_rules! out_of_line {
     () => {
@@ -84,4 +94,4 @@ macro_rules! now {
     };
 }
 
-pub(crate) use {alive, done, find_thread, mark, now, out_of_line};
+pub(crate) use {alive, done, done_behind, find_thread, mark, now, out_of_line};
