@@ -48,6 +48,7 @@ impl ProcessState {
             let path = format!("/proc/{pid}/{file}");
             fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {path}: {e}"))
         };
+        let threads = threads_made(pid);
         let maps: Vec<String> = read("maps").lines().map(str::to_owned).collect();
         let memory = File::open(format!("/proc/{pid}/mem"))
             .unwrap_or_else(|e| panic!("open /proc/{pid}/mem: {e}"));
@@ -61,14 +62,6 @@ impl ProcessState {
             .filter_map(|fd| {
                 let to = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?;
                 Some((fd, to.to_string_lossy().into_owned()))
-            })
-            .collect();
-        let threads = list(&format!("/proc/{pid}/task"))
-            .into_iter()
-            .filter_map(|tid| {
-                // One that has ended since it was listed is none.
-                let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-                Some((tid, lines(&status, OF_THREAD)))
             })
             .collect();
         let shared = Self::shared_of(pid);
@@ -243,4 +236,29 @@ fn hash(memory: &File, line: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     hasher.finish()
+}
+
+/// What is said of each thread, once all have been made: the C library makes threads with all signals blocked, and they let
+/// those in when they begin.
+fn threads_made(pid: u32) -> BTreeMap<String, BTreeMap<String, String>> {
+    /// All but SIGKILL and SIGSTOP.
+    const ALL: &str = "fffffffffffbfeff";
+    /// Some programs have them blocked for good.
+    const LIMIT: Duration = Duration::from_secs(3);
+    let end = Instant::now() + LIMIT;
+    loop {
+        let of = |tid: String| {
+            // One that has ended since it was listed is none.
+            let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+            Some((tid, lines(&status, OF_THREAD)))
+        };
+        let listed = list(&format!("/proc/{pid}/task")).into_iter();
+        let threads: BTreeMap<_, _> = listed.filter_map(of).collect();
+        let is_being_made =
+            |said: &BTreeMap<String, String>| said.get("SigBlk").is_some_and(|b| b == ALL);
+        if !threads.values().any(is_being_made) || Instant::now() > end {
+            return threads;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
