@@ -1,4 +1,5 @@
-/* `all` calls `outer`, and that `inner`, each a little work. usage: corrected CALLS INNER
+/* `all` calls `outer`, and that `inner`, each some work: more than what is taken off too much for the calls within, as what is
+ * less than nothing is shown as nothing. usage: corrected CALLS INNER
  * Prints `all N ns`: what `all` has taken. */
 #include <stdint.h>
 #include <stdio.h>
@@ -23,13 +24,13 @@ NOINLINE uint64_t outer(uint64_t x, int calls)
 {
     for (int i = 0; i < calls; i++)
         x = inner(x);
-    return x + 1;
+    return work(x, 150);
 }
 
 NOINLINE uint64_t all(uint64_t x, int calls, int each)
 {
     for (int i = 0; i < calls; i++)
-        x = outer(x, each);
+        x = work(outer(x, each), 60);
     return x + 1;
 }
 

@@ -124,14 +124,22 @@ impl Cpu {
     fn ask(&mut self, page: &mut Page) -> Option<()> {
         /// As above.
         const TRIES: usize = 4;
+        /// Some microseconds. What takes longer has been interrupted, by a hypervisor for instance, and when the kernel has
+        /// looked is not known so well.
+        const NEAR: u64 = 1 << 14;
+        /// No number that a page has between two changes: they are even.
+        const NEVER: u32 = 1;
         let (mut lock, mut now, mut cpu) = (page.lock(), 0, 0);
+        let mut is_whole = false;
         for _ in 0..TRIES {
             let before = clock::now();
             cpu = ticks(sys::thread_cpu_time(&mut self.answer)?);
+            let after = clock::now();
             // The kernel has looked about halfway.
-            now = before.midpoint(clock::now());
+            now = before.midpoint(after);
             let again = page.lock();
-            if again == lock {
+            is_whole = again == lock;
+            if is_whole && after.wrapping_sub(before) < NEAR {
                 break;
             }
             lock = again;
@@ -147,7 +155,11 @@ impl Cpu {
         }
         self.offset = offset;
         self.asked = now;
-        self.lock = lock.unwrap_or(0);
+        // Where the thread has been switched out since, this is not of now.
+        self.lock = match is_whole {
+            true => lock.unwrap_or(0),
+            false => NEVER,
+        };
         self.is_known = 1;
         Some(())
     }
