@@ -12,6 +12,17 @@ const TRIES: u32 = 1000;
 /// How long between.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
+/// How far a thread is with its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// As far as can be told.
+    NotBegun,
+    /// SIGKILL is under way to it, or it has begun (PF_EXITING, include/linux/sched.h).
+    Begun,
+    /// It may wait to be collected.
+    Over,
+}
+
 impl Process {
     /// `Here` where the process still runs, under the same start time; a zombie does not.
     pub fn life(&self) -> Presence {
@@ -123,23 +134,38 @@ impl Process {
     /// True if a thread has ended; it may wait to be collected.
     fn is_dead(&self, tid: Tid) -> bool {
         match self.thread_stat(tid) {
-            Ok(stat) => parse_stat(&stat).is_none_or(|(state, _)| matches!(state, 'Z' | 'X')),
+            Ok(stat) => is_over(&stat),
             Err(error) => is_no_process(&error),
         }
     }
 
-    /// True if a thread is on its way to its end: SIGKILL is under way to it, or it has begun
-    /// (PF_EXITING, include/linux/sched.h).
-    fn is_dying(&self, tid: Tid) -> bool {
+    /// How far a thread is with its end.
+    fn end_of(&self, tid: Tid) -> End {
         const PF_EXITING: u64 = 0x4;
-        const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
+        const SIGKILL: u64 = libc::SIGKILL as u64;
+        /// What the process ends with, once that is known, or which stop it is in; 0 where it is hidden
+        /// (`exit_code` of proc(5), fs/proc/array.c).
+        const EXIT_CODE: usize = 52;
+        let stat = match self.thread_stat(tid) {
+            Ok(stat) => stat,
+            Err(error) if is_no_process(&error) => return End::Over,
+            Err(_) => return End::NotBegun,
+        };
+        if is_over(&stat) {
+            return End::Over;
+        }
+        let is_exiting = stat_field(&stat, 9).is_some_and(|flags| flags & PF_EXITING != 0);
+        let is_killed = stat_field(&stat, EXIT_CODE).is_some_and(|code| code & 0x7f == SIGKILL);
+        if is_exiting || is_killed {
+            return End::Begun;
+        }
         let path = format!("/proc/{}/task/{tid}/status", self.pid);
         let pending = status_field(&path, "SigPnd");
-        let pending = pending.and_then(|mask| u64::from_str_radix(&mask, 16).ok());
-        let flags = || stat_field(&self.thread_stat(tid).ok()?, 9);
-        let is_dying = pending.is_some_and(|mask| mask & SIGKILL != 0)
-            || flags().is_some_and(|flags| flags & PF_EXITING != 0);
-        is_dying && !self.is_dead(tid)
+        match pending.map(|mask| u64::from_str_radix(&mask, 16)) {
+            Some(Ok(mask)) if mask & 1 << (SIGKILL - 1) == 0 => End::NotBegun,
+            // Or it has just gone.
+            _ => End::Begun,
+        }
     }
 
     /// Its mappings ([`Process::maps`]), never none; or why there are none. A process that is about to end has no memory for a
@@ -174,11 +200,54 @@ impl Process {
                 return presence;
             }
             let tids = self.tids().unwrap_or_default();
-            if !tids.into_iter().any(|tid| self.is_dying(tid)) {
+            let ends: Vec<End> = tids.into_iter().map(|tid| self.end_of(tid)).collect();
+            // Where all have ended since it was looked at, it has.
+            if !ends.contains(&End::Begun) && ends.contains(&End::NotBegun) {
                 return Presence::Here;
             }
             std::thread::sleep(A_MOMENT);
         }
         Presence::Here
+    }
+}
+
+/// True if the stat file of a thread is of one that has ended.
+fn is_over(stat: &str) -> bool {
+    parse_stat(stat).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::signal::{Signal, kill};
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    /// A program whose threads sleep.
+    const PROGRAM: &str = "
+import threading, time
+for i in range(8): threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
+print('ready', flush=True)
+time.sleep(100)
+";
+
+    #[test]
+    fn what_has_been_killed_settles_as_ended() {
+        for round in 0..40 {
+            let mut command = Command::new("python3");
+            command.args(["-c", PROGRAM]).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut line = String::new();
+            let output = child.stdout.take().unwrap();
+            BufReader::new(output).read_line(&mut line).unwrap();
+            assert_eq!(line, "ready\n");
+            let pid = Pid(child.id() as i32);
+            let process = Process::find(pid).unwrap();
+            assert_eq!(process.settled(), Presence::Here);
+            kill(nix::unistd::Pid::from_raw(pid.0), Signal::SIGKILL).unwrap();
+            let settled = process.settled();
+            child.wait().unwrap();
+            assert_eq!(settled, Presence::Ended, "round {round}");
+        }
     }
 }
