@@ -70,13 +70,9 @@ macro_rules! entry {
     cmp byte ptr [rdx + {way}], {timed} // is there more to read than the clock?
     jne 38f
 35: inc qword ptr [rdx + {entered}]
-    mov rdi, [rcx + {overhead}]
-    mov rdi, [rdi]
-    and rdi, [rip + {parameters} + {corrects}]
-    sub rdi, [rip + {costs} + {inside}] // what falls into the call's own time is not the call's
-    rdtsc                              // the clock last
-    shl rdx, 32
-    or rax, rdx
+            ",
+            $crate::probe::quick::entry::own_clock!("inside"), // the clock last
+            "
     sub rax, rdi
     mov [r8 + {start}], rax
             ",
@@ -116,13 +112,10 @@ macro_rules! more {
     sub edi, {timed_argument}
     jb 72f
     mov r9d, edi
-    mov rdi, [rcx + {overhead}]
-    mov rdi, [rdi]
-    and rdi, [rip + {parameters} + {corrects}]
-    sub rdi, [rip + {costs} + {inside_argument}]
-    rdtsc                              // first: it would wait for the addresses of the column
-    shl rdx, 32
-    or rax, rdx
+            ",
+            // First: it would wait for the addresses of the column.
+            $crate::probe::quick::entry::own_clock!("inside_argument"),
+            "
     sub rax, rdi
     mov [r8 + {start}], rax
     mov rdx, [r8 + {record}]
@@ -149,13 +142,9 @@ macro_rules! more {
     mov qword ptr [r8 + {nested_cpu}], 0
     mov rdi, [rcx + {cpu_offset}]
     mov [r8 + {ahead}], rdi
-    mov rdi, [rcx + {overhead}]
-    mov rdi, [rdi]
-    and rdi, [rip + {parameters} + {corrects}]
-    sub rdi, [rip + {costs} + {inside_steady}]
-    rdtsc
-    shl rdx, 32
-    or rax, rdx
+            ",
+            $crate::probe::quick::entry::own_clock!("inside_steady"),
+            "
     mov rdx, rax
     sub rax, rdi
     mov [r8 + {start}], rax
@@ -172,6 +161,26 @@ macro_rules! more {
             $crate::probe::quick::thread::done_behind!(),
             "
 39:
+            "
+        )
+    };
+}
+
+/// The clock into rax, and into rdi by how much the start by the thread's own clock is before that: what measuring has
+/// taken until now, without the cost `$inside`, which falls into the call's own time and is not the call's. rdx is lost.
+macro_rules! own_clock {
+    ($inside:literal) => {
+        concat!(
+            "
+    mov rdi, [rcx + {overhead}]
+    mov rdi, [rdi]
+    and rdi, [rip + {parameters} + {corrects}]
+    sub rdi, [rip + {costs} + {",
+            $inside,
+            "}]
+    rdtsc
+    shl rdx, 32
+    or rax, rdx
             "
         )
     };
@@ -196,4 +205,4 @@ macro_rules! argument {
     };
 }
 
-pub(crate) use {argument, entry, more};
+pub(crate) use {argument, entry, more, own_clock};

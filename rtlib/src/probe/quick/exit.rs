@@ -126,13 +126,9 @@ macro_rules! end {
         concat!(
             "
 48: mov [rcx + {now}], rdi
-    mov rax, [rcx + {overhead}]
-    mov rax, [rax]
-    and rax, [rip + {parameters} + {corrects}]
-    sub rdi, rax                       // by the thread's own clock
-    xor eax, eax
-    sub rdi, [r8 + {start}]            // ticks
-    cmovb rdi, rax                     // less than none: too short to be told from what measuring takes
+            ",
+            $crate::probe::quick::exit::ticks!(),
+            "
     mov r9, [r8 + {record}]
     test dword ptr [r9 + {closed}], {full} // now and then, and the first time, there is more to do
     jz 8f
@@ -290,6 +286,21 @@ macro_rules! end {
     };
 }
 
+/// The ticks of the activation r8 by the thread's own clock, at rdi, into rdi. rax is lost.
+macro_rules! ticks {
+    () => {
+        "
+    mov rax, [rcx + {overhead}]
+    mov rax, [rax]
+    and rax, [rip + {parameters} + {corrects}]
+    sub rdi, rax
+    xor eax, eax
+    sub rdi, [r8 + {start}]
+    cmovb rdi, rax                     // less than none: too short to be told from what measuring takes
+        "
+    };
+}
+
 /// What the function of the call that ends returns, added to its record: from label `58` on to `55` with the record odd, or to
 /// `54` where it is not wanted or, at a tail call, there is none.
 macro_rules! returned {
@@ -311,14 +322,10 @@ macro_rules! returned {
             $crate::probe::quick::value::value!(timed, "8f"),
             "
     mov r9, rdx
-    mov rax, [rcx + {overhead}]        // the ticks again
-    mov rax, [rax]
-    and rax, [rip + {parameters} + {corrects}]
     mov rdi, [rcx + {now}]
-    sub rdi, rax
-    xor eax, eax
-    sub rdi, [r8 + {start}]
-    cmovb rdi, rax
+            ",
+            $crate::probe::quick::exit::ticks!(), // again
+            "
     mov rax, [rcx + {scratch}]
     jmp 55b
             ",
@@ -348,4 +355,4 @@ macro_rules! returns {
     };
 }
 
-pub(crate) use {current, end, ender, exit, lend, own, returned, returns};
+pub(crate) use {current, end, ender, exit, lend, own, returned, returns, ticks};
