@@ -132,7 +132,6 @@ impl SchemaDoc {
     /// Has records be such that the hand-written ways can see to their calls ([`abi::schema::way`]), where they could. Times have
     /// that scale.
     fn suit_ways(&mut self, scale: u64) {
-        const CLOCKS: u32 = 1 << source::CLOCK | 1 << source::CPU;
         const CLOCK: Derived = Derived::Growth(source::CLOCK as u8);
         let is_of_times = self.columns.iter().all(|column| column.scale == scale);
         let is_clock = |column: &ColumnDoc| column.derived == CLOCK.encode();
@@ -143,7 +142,7 @@ impl SchemaDoc {
             derived: derived.encode(),
             scale,
         };
-        if self.sources == CLOCKS && is_of_times {
+        if self.sources == source::CLOCKS && is_of_times {
             self.columns.insert(0, unnamed(Derived::Steady));
         } else if matches!(columns[..], [first, _] if first == returned) {
             self.sources = 1 << source::CLOCK;

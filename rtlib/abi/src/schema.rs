@@ -38,6 +38,8 @@ pub mod source {
     pub const COUNTERS: usize = 6;
     /// How many sources there are.
     pub const ALL: usize = COUNTER + COUNTERS;
+    /// Those that activations have a place of their own for: a bit each.
+    pub const CLOCKS: u32 = 1 << CLOCK | 1 << CPU;
 }
 
 /// What the hand-written ways do of a call, by its record's schema: [`way::of`].

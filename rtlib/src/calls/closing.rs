@@ -123,11 +123,11 @@ pub unsafe fn close_all(calls: *mut Calls) {
     }
 }
 
-/// Whether an activation that is left has not returned: where its function has no exits any more, it may have.
+/// Whether an activation that is left cannot have returned: where its function has no exits any more, it may have.
 ///
 /// # Safety
 /// The activation is valid.
-unsafe fn is_ended(top: *mut Activation) -> bool {
+unsafe fn has_not_returned(top: *mut Activation) -> bool {
     // SAFETY: the caller's promise.
     unsafe { is_current(top) && parameters::kind((*top).function).has_exits() }
 }
@@ -143,7 +143,7 @@ pub unsafe fn leave(calls: *mut Calls, top: *mut Activation) {
             (*calls).top = (*top).prev;
             return;
         }
-        if is_ended(top) && !cost::is_decided_at_exit(&*(*top).record) {
+        if has_not_returned(top) && !cost::is_decided_at_exit(&*(*top).record) {
             record::unwind(&*(*top).record);
         }
         pop(calls, top);

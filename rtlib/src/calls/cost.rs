@@ -13,9 +13,6 @@ use crate::os::parameters;
 use crate::sources::Silent;
 use crate::sources::value;
 
-/// The sources that activations have themselves.
-const CLOCKS: u32 = 1 << source::CLOCK | 1 << source::CPU;
-
 /// Which sources a schema has.
 #[inline(always)]
 fn wanted(schema: &Schema) -> u32 {
@@ -106,7 +103,7 @@ pub unsafe fn enter<const ALL: bool>(
             }
         }
         if !activation.is_null() {
-            if is_undecided || wanted(schema) & !CLOCKS != 0 {
+            if is_undecided || wanted(schema) & !source::CLOCKS != 0 {
                 if ALL {
                     meter.make_room(activation);
                 } else if (*activation).more.is_null() {
@@ -193,7 +190,7 @@ unsafe fn start<const ALL: bool>(
         let more = (*activation).more;
         if more.is_null() {
             // There is no memory for what else is wanted.
-            wanted &= CLOCKS;
+            wanted &= source::CLOCKS;
         } else {
             (*more).known = 0;
         }
@@ -548,7 +545,7 @@ pub unsafe fn pass_on(meter: &Meter, top: *mut Activation, caller: *mut Activati
             };
         }
         let (of, to) = ((*top).more, (*caller).more);
-        if wanted & !CLOCKS == 0 || of.is_null() || to.is_null() || (*of).known == 0 {
+        if wanted & !source::CLOCKS == 0 || of.is_null() || to.is_null() || (*of).known == 0 {
             return;
         }
         pass_on_more(meter, top, to, counts);

@@ -223,7 +223,6 @@ impl Sources {
     fn ask_at_entry(&mut self, wanted: u32, mut keep: impl FnMut(usize, Said)) -> u64 {
         /// Threads are not switched out each time that they read something.
         const TRIES: usize = 4;
-        const CLOCKS: u32 = 1 << source::CLOCK | 1 << source::CPU;
         let mut tries = 0;
         self.open(wanted);
         loop {
@@ -247,7 +246,7 @@ impl Sources {
                 }
             };
             // What was read before the thread was switched out is of another time than what was read after that.
-            let is_whole = wanted | CLOCKS == CLOCKS || before == self.page.lock();
+            let is_whole = wanted | source::CLOCKS == source::CLOCKS || before == self.page.lock();
             if is_whole || tries == TRIES {
                 return now;
             }
