@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, OnceLock};
 
-use patcher::flow::{Recipe, unnamed_function};
+use patcher::flow::{Recipe, frames, unnamed_function};
 use patcher::function::Function;
 use patcher::image::{Image, ImageError};
 use patcher::plan::ModuleContext;
@@ -24,7 +24,7 @@ pub struct OpenImage {
     /// What planning needs to know of the module as a whole, found out at first use: it reads all of the code.
     pub context: LazyContext,
     /// How the frames of calls are left that no loaded unwind entry covers, once they have been asked for.
-    pub frames: OnceLock<Vec<(Svma, Recipe)>>,
+    frames: OnceLock<Vec<(Svma, Recipe)>>,
 }
 
 /// See [`OpenImage::context`].
@@ -41,6 +41,16 @@ impl OpenImage {
             context,
             frames,
         }))
+    }
+
+    /// How the frames of calls that no loaded unwind entry covers are left, by return address, ascending.
+    pub fn frames(&self) -> &[(Svma, Recipe)] {
+        const DEBUG_FRAME: &str = ".debug_frame";
+        self.frames.get_or_init(|| {
+            let described = lines::section(self.image.data(), DEBUG_FRAME);
+            let found = frames(self.image, &self.context, described.as_deref());
+            found.into_iter().collect()
+        })
     }
 
     /// The functions that a pattern names in the file, whose name is `module`. An address in a process is one at

@@ -25,6 +25,7 @@ pub mod profile;
 pub(crate) mod random;
 pub mod report;
 pub mod runtime_image;
+pub mod sampling;
 pub mod segment;
 pub mod session;
 pub mod signals;

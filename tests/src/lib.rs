@@ -16,6 +16,7 @@ pub mod epoch;
 pub mod exact;
 pub mod faulty;
 pub mod fold;
+pub mod halo;
 pub mod headers;
 pub mod instrument;
 pub mod oracle;

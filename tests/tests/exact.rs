@@ -2,10 +2,11 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compare::assert_equal;
-use ipath_tests::compile::{build, program, program_with};
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::exact::{assert_output_kept, check};
+use ipath_tests::halo::{halo, mpirun};
 use ipath_tests::oracle::Job;
-use ipath_tests::place::{Scratch, ipath, workspace};
+use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::{Profile, count};
 use ipath_tests::program::{Program, ipath_arguments};
 use ipath_tests::redis;
@@ -13,9 +14,8 @@ use ipath_tests::session::own_counts;
 use ipath_tests::symbols::sites;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 #[test]
 fn exact_c() {
@@ -256,38 +256,6 @@ fn exact_redis() {
     let profile = Profile::read(&file);
     assert_equal(&profile, &oracle);
     profile.assert_lossless();
-}
-
-/// The MPI example, compiled as its Makefile does.
-fn halo() -> PathBuf {
-    let flags = |what| {
-        let finished = Run::new("mpicc").arg(what).run().expect(0);
-        finished
-            .stdout
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let mut all = flags("--showme:compile");
-    all.extend(flags("--showme:link"));
-    all.push("-g".into());
-    let flags: Vec<_> = all.iter().map(String::as_str).collect();
-    build(&workspace().join("examples/halo/halo.c"), &flags)
-}
-
-/// mpirun with two ranks of a shell command, which knows its rank as `$R`.
-fn mpirun(command: &str) -> Run {
-    Run::new("mpirun")
-        .args([
-            "--allow-run-as-root",
-            "--oversubscribe",
-            "-n",
-            "2",
-            "sh",
-            "-c",
-        ])
-        .arg(format!("R=$OMPI_COMM_WORLD_RANK; {command}"))
-        .limit(Duration::from_secs(180))
 }
 
 fn quoted(words: &[String]) -> String {

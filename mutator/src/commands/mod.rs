@@ -14,6 +14,7 @@ mod remarks;
 mod run;
 mod source;
 mod status;
+mod suggest;
 mod target;
 mod watch;
 
@@ -52,6 +53,12 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         } => list::list(&target, &patterns, json, all_modules),
         Command::Status { clean: true, .. } => status::clean(),
         Command::Status { pid, .. } => status::status(pid.map(Pid)),
+        Command::Suggest {
+            pid,
+            duration,
+            limit,
+            json,
+        } => suggest::suggest(Pid(pid), duration, limit, json),
         Command::Top { pid, show } => attach::top(Pid(pid), &show),
         Command::Add {
             pid,

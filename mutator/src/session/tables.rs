@@ -12,7 +12,7 @@ use abi::image::{EPOCH_OF_TABLES, SYMBOL_EPOCH};
 use abi::rule::Rule;
 use abi::segment::{AREA_TABLES, TABLE_OF_ENTRIES, TABLE_OF_RULES};
 use patcher::flow::{
-    Recipe, callees_of, callees_seen, frame_seen, frames, frames_around, frames_called, frames_of,
+    Recipe, callees_of, callees_seen, frame_seen, frames_around, frames_called, frames_of,
     frames_seen,
 };
 use patcher::image::Image;
@@ -22,11 +22,8 @@ use super::SessionError;
 use super::locked::Locked;
 use crate::clock;
 use crate::images::{self, OpenImage};
-use crate::lines;
 use crate::process::identity::FileId;
 use crate::process::modules::Module;
-
-const DEBUG_FRAME: &str = ".debug_frame";
 
 impl Locked<'_> {
     /// Publishes tables for those of these modules that need them and have none yet.
@@ -227,7 +224,7 @@ fn index(module: &Module, image: &Image<'_>, bias: Bias) -> Option<Table> {
 /// Finds out what [`Locked::publish_tables`] needs to know of the instructions of a module.
 pub(super) fn prepare(module: &Module) {
     if let Ok(opened) = images::of_module(module) {
-        frames_in(opened);
+        opened.frames();
     }
 }
 
@@ -249,17 +246,9 @@ pub(super) fn prepare_all(modules: &[Module]) {
     });
 }
 
-fn frames_in(opened: &OpenImage) -> &[(Svma, Recipe)] {
-    opened.frames.get_or_init(|| {
-        let described = lines::section(opened.image.data(), DEBUG_FRAME);
-        let found = frames(opened.image, &opened.context, described.as_deref());
-        found.into_iter().collect()
-    })
-}
-
 /// How the frames of calls that no loaded unwind entry covers are left.
 fn rules(opened: &OpenImage, bias: Bias) -> Vec<(Avma, u64)> {
-    let found = frames_in(opened).iter();
+    let found = opened.frames().iter();
     let rows = found.map(|&(after, recipe)| (bias.to_avma(after), rule(recipe).encode()));
     rows.collect()
 }

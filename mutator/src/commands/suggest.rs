@@ -1,0 +1,310 @@
+//! `suggest`: samples of a process, and the functions worth naming.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use patcher::Avma;
+use patcher::plan::Effects;
+use patcher::select::Pattern;
+use serde::Serialize;
+
+use super::output::{print, print_data};
+use super::remarks::warn;
+use super::target::find;
+use super::watch::hold;
+use crate::error::{Failure, io_text};
+use crate::printable::{Page, printable};
+use crate::process::modules::Module;
+use crate::process::{Pid, Presence, Process};
+use crate::sampling::{Function, NotSampled, Sampler, Shares};
+use crate::session::{Query, allowed, select_in_modules};
+
+const OPERATION: &str = "suggest";
+
+/// Time between two looks at what has been sampled: the rings have room for more.
+const A_LOOK: Duration = Duration::from_millis(25);
+
+#[derive(Serialize)]
+struct Suggestion {
+    samples: u64,
+    candidates: Vec<Candidate>,
+    observed_ns: u64,
+    cpu_ns: u64,
+    waited_ns: u64,
+    waits: u64,
+    lost: u64,
+    idle_threads: usize,
+}
+
+#[derive(Serialize)]
+struct Candidate {
+    name: String,
+    linkage: String,
+    module: String,
+    address: u64,
+    #[serde(rename = "self")]
+    own: f64,
+    self_error: f64,
+    total: f64,
+    total_error: f64,
+    waiting: f64,
+    waiting_error: f64,
+    waits_per_second: f64,
+    patchable: bool,
+    reason: Option<String>,
+    stack: Vec<String>,
+}
+
+/// Samples a process and prints what is worth naming; all of it where `limit` is 0.
+pub(super) fn suggest(
+    pid: Pid,
+    duration: Duration,
+    limit: usize,
+    json: bool,
+) -> Result<(), Failure> {
+    let process = find(OPERATION, pid)?;
+    let signals = hold(OPERATION)?;
+    signals.watch(&process);
+    let mut sampler = Sampler::begin(&process).map_err(|e| failure(&process, &e))?;
+    if sampler.is_of_user_mode() {
+        warn(&format!(
+            "{OPERATION} {pid}: the kernel lets user mode alone be sampled (kernel.perf_event_paranoid): waiting is not seen"
+        ));
+    }
+    let end = Instant::now() + duration;
+    while !signals.ended() {
+        let Some(left) = end.checked_duration_since(Instant::now()) else {
+            break;
+        };
+        std::thread::sleep(left.min(A_LOOK));
+        sampler.look();
+        if process.life() == Presence::Ended {
+            break;
+        }
+    }
+    signals.release();
+    let modules = sampler.modules();
+    let shares = sampler.end();
+    if shares.on + shares.off == 0 {
+        return Err(nothing_seen(&process, &shares));
+    }
+    let most = if limit == 0 { usize::MAX } else { limit };
+    let suggestion = suggestion(&process, &modules, &shares, most);
+    if json {
+        let text = serde_json::to_string(&suggestion).unwrap_or_default();
+        return print_data((text + "\n").as_bytes());
+    }
+    print(&Page::of(&as_text(pid, &shares, &suggestion)))
+}
+
+fn failure(process: &Process, NotSampled(error): &NotSampled) -> Failure {
+    let failure = Failure::new(
+        OPERATION,
+        process.pid,
+        format!("it cannot be sampled: {}", io_text(error)),
+    );
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => failure.hint(
+            "the kernel does not allow it: run ipath as root, or lower kernel.perf_event_paranoid to 1",
+        ),
+        Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit of open files (ulimit -n)"),
+        _ => failure,
+    }
+}
+
+fn nothing_seen(process: &Process, shares: &Shares) -> Failure {
+    let pid = process.pid;
+    if process.life() != Presence::Here {
+        return Failure::new(OPERATION, pid, "the process has ended");
+    }
+    let cause = format!(
+        "none of its {} ran within {:.1} s",
+        match shares.idle {
+            1 => "threads (1)".to_owned(),
+            n => format!("{n} threads"),
+        },
+        shares.observed.as_secs_f64()
+    );
+    Failure::new(OPERATION, pid, cause)
+        .hint("give it something to do, or look longer: --duration 10s")
+}
+
+/// Why each of these functions cannot be patched; those that can are not in it.
+fn refused(
+    process: &Process,
+    modules: &[Module],
+    functions: &[&Function],
+) -> HashMap<Avma, String> {
+    const WANT: Effects = Effects {
+        entry: true,
+        exits: true,
+    };
+    let in_file = |f: &&&Function| f.module.is_some();
+    let pattern = |f: &&Function| Pattern::parse(&format!("{:#x}", f.start.0)).ok();
+    let patterns: Vec<Pattern> = functions
+        .iter()
+        .filter(in_file)
+        .filter_map(pattern)
+        .collect();
+    let mut reasons: HashMap<Avma, String> = functions
+        .iter()
+        .map(|f| {
+            let reason = match f.module {
+                Some(_) => "no function is known there",
+                None => "code that is in no file",
+            };
+            (f.start, reason.to_owned())
+        })
+        .collect();
+    if patterns.is_empty() {
+        return reasons;
+    }
+    let query = Query {
+        patterns: &patterns,
+        want: WANT,
+        allowed: allowed(process, modules, false),
+        in_full: false,
+    };
+    select_in_modules(modules, &query, |candidate| {
+        let start = candidate.bias.to_avma(candidate.plan.function.range.start);
+        match candidate.refused() {
+            Some(reason) => reasons.insert(start, reason),
+            None => reasons.remove(&start),
+        };
+    });
+    reasons
+}
+
+fn suggestion(process: &Process, modules: &[Module], shares: &Shares, most: usize) -> Suggestion {
+    let worth = shares.functions.iter().filter(|f| f.weight > 0.0);
+    let functions: Vec<&Function> = worth.take(most).collect();
+    let refused = refused(process, modules, &functions);
+    let candidate = |f: &&Function| {
+        let reason = refused.get(&f.start).cloned();
+        let module = f.module.map(|index| modules[index].path.clone());
+        Candidate {
+            name: f.name.clone(),
+            linkage: f.linkage.clone(),
+            module: module.unwrap_or_default(),
+            address: f.address.0,
+            own: f.own.value,
+            self_error: f.own.error,
+            total: f.total.value,
+            total_error: f.total.error,
+            waiting: f.waiting.value,
+            waiting_error: f.waiting.error,
+            waits_per_second: f.waits_per_second,
+            patchable: reason.is_none(),
+            reason,
+            stack: f.callers.clone(),
+        }
+    };
+    Suggestion {
+        samples: shares.on + shares.off,
+        candidates: functions.iter().map(candidate).collect(),
+        observed_ns: shares.observed.as_nanos() as u64,
+        cpu_ns: shares.cpu.as_nanos() as u64,
+        waited_ns: shares.waited.as_nanos() as u64,
+        waits: shares.off,
+        lost: shares.lost,
+        idle_threads: shares.idle,
+    }
+}
+
+fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
+    let mut text = String::new();
+    let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "{pid}: {} on a processor ({} samples) and {} waiting ({} waits sampled) in {}; estimates ± what they may be off by",
+        seconds(shares.cpu),
+        shares.on,
+        seconds(shares.waited),
+        shares.off,
+        seconds(shares.observed),
+    );
+    let _ = writeln!(
+        text,
+        "{:>12} {:>12} {:>12} {:>9}  function",
+        "self", "with callees", "waiting", "waits/s"
+    );
+    for candidate in &suggestion.candidates {
+        let _ = writeln!(text, "{}", row(candidate));
+        if !candidate.stack.is_empty() {
+            const SHOWN: usize = 4;
+            let more = if candidate.stack.len() > SHOWN {
+                " < …"
+            } else {
+                ""
+            };
+            let shown: Vec<_> = candidate
+                .stack
+                .iter()
+                .take(SHOWN)
+                .map(|n| printable(n))
+                .collect();
+            let _ = writeln!(text, "{:>50}< {}{more}", "", shown.join(" < "));
+        }
+    }
+    let mut remarks = Vec::new();
+    if shares.idle > 0 {
+        remarks.push(format!("{} threads did not run", shares.idle));
+    }
+    if shares.unseen > 0 {
+        remarks.push(format!("{} threads could not be sampled", shares.unseen));
+    }
+    if shares.lost > 0 {
+        remarks.push(format!("{} records found no room", shares.lost));
+    }
+    if shares.whole < 0.9 {
+        remarks.push(format!(
+            "{:.0} % of the stacks could be walked to their root",
+            100.0 * shares.whole
+        ));
+    }
+    if !remarks.is_empty() {
+        let _ = writeln!(text, "{}", remarks.join("; "));
+    }
+    if let Some(first) = suggestion.candidates.iter().find(|c| c.patchable) {
+        let _ = writeln!(
+            text,
+            "exactly, with all call paths: ipath attach {pid} -f '{}'",
+            printable(&pattern_of(first))
+        );
+    }
+    text
+}
+
+/// What names a candidate and nothing else, as far as a name can.
+fn pattern_of(candidate: &Candidate) -> String {
+    let file = candidate.module.rsplit('/').next().unwrap_or_default();
+    match candidate.linkage.as_str() {
+        "" => candidate.name.clone(),
+        linkage => format!("{file}!{linkage}"),
+    }
+}
+
+fn row(candidate: &Candidate) -> String {
+    let share = |value: f64, error: f64| match value > 0.0 {
+        false => String::new(),
+        true => format!("{:.1}±{:.1} %", 100.0 * value, 100.0 * error),
+    };
+    let waits = match candidate.waits_per_second {
+        n if n < 0.05 => String::new(),
+        n if n < 10.0 => format!("{n:.1}"),
+        n => format!("{n:.0}"),
+    };
+    let file = candidate.module.rsplit('/').next().unwrap_or_default();
+    let reason = candidate.reason.as_ref();
+    format!(
+        "{:>12} {:>12} {:>12} {waits:>9}  {}  {}{}",
+        share(candidate.own, candidate.self_error),
+        share(candidate.total, candidate.total_error),
+        share(candidate.waiting, candidate.waiting_error),
+        printable(&candidate.name),
+        printable(file),
+        reason.map_or_else(String::new, |r| format!("  refused: {}", printable(r))),
+    )
+}

@@ -1,0 +1,341 @@
+//! The code of a process: which function an address is in, and how the stack is walked from there.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder};
+use patcher::flow::{Base, Recipe, frames_around, frames_before};
+use patcher::{Avma, Bias, Svma};
+
+use super::registers::Registers;
+use crate::images::{self, OpenImage};
+use crate::process::modules::{Module, modules};
+use crate::process::{Mapping, Process};
+
+/// A function that has been seen, by number.
+pub(super) type FunctionId = u32;
+
+/// A function that has been seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Index of its module; `None` for code that no file has.
+    pub(super) module: Option<usize>,
+    /// First address in the process.
+    pub(super) start: Avma,
+    /// The same in its file, or in the process where it is in none.
+    pub(super) address: Svma,
+    /// Its name as the linker knows it; empty where it has none.
+    pub(super) linkage: String,
+}
+
+/// A module and what is known of it.
+struct Loaded {
+    module: Module,
+    image: Option<(&'static OpenImage, Bias)>,
+    /// How frames are left that nothing else tells of, once they have been looked at: after calls, and before other
+    /// instructions.
+    after: HashMap<Svma, Option<Recipe>>,
+    before: HashMap<Svma, Option<Recipe>>,
+}
+
+/// The code that a process has mapped.
+pub(super) struct Code {
+    process: Process,
+    loaded: Vec<Loaded>,
+    /// Executable mappings, by address, with the module of each.
+    mapped: Vec<(Range<Avma>, Option<usize>)>,
+    unwinder: UnwinderX86_64<&'static [u8]>,
+    cache: CacheX86_64,
+    functions: Vec<Seen>,
+    /// Function by an address in it.
+    known: HashMap<u64, FunctionId>,
+    ids: HashMap<(Option<usize>, Avma), FunctionId>,
+    looked: Instant,
+}
+
+/// What a walk has come to: the function of each frame, the innermost first, and whether it came to the root.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Path {
+    pub(super) functions: Vec<FunctionId>,
+    pub(super) is_whole: bool,
+}
+
+/// Time between two looks at what is mapped, where code is met that is not.
+const UNTIL_NEXT_LOOK: Duration = Duration::from_millis(200);
+
+/// Deeper stacks are cut off.
+const MOST_FRAMES: usize = 512;
+
+impl Code {
+    /// The code of a process as it is now.
+    pub(super) fn of(process: &Process) -> Self {
+        let mut code = Self {
+            process: process.clone(),
+            loaded: Vec::new(),
+            mapped: Vec::new(),
+            unwinder: UnwinderX86_64::new(),
+            cache: CacheX86_64::new(),
+            functions: Vec::new(),
+            known: HashMap::new(),
+            ids: HashMap::new(),
+            looked: Instant::now(),
+        };
+        code.look();
+        code
+    }
+
+    /// The modules, as functions name them by index.
+    pub(super) fn modules(&self) -> Vec<Module> {
+        self.loaded.iter().map(|l| l.module.clone()).collect()
+    }
+
+    /// All functions that have been seen, by number.
+    pub(super) fn functions(&self) -> impl Iterator<Item = &Seen> {
+        self.functions.iter()
+    }
+
+    pub(super) fn function(&self, id: FunctionId) -> &Seen {
+        &self.functions[id as usize]
+    }
+
+    /// Takes in what is mapped now.
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        let Ok(maps) = self.process.maps() else {
+            return;
+        };
+        let is_known = |module: &Module| {
+            let same = |l: &Loaded| l.module.path == module.path && l.module.code == module.code;
+            self.loaded.iter().position(same)
+        };
+        let found = modules(&self.process, &maps);
+        let places: Vec<Option<usize>> = found.iter().map(is_known).collect();
+        let mut mapped = Vec::new();
+        for (module, place) in found.into_iter().zip(places) {
+            let index = place.unwrap_or_else(|| self.load(module));
+            let code = &self.loaded[index].module.code;
+            mapped.extend(code.iter().map(|m| (m.range.clone(), Some(index))));
+        }
+        let is_listed = |m: &&Mapping| m.execute && !mapped.iter().any(|(r, _)| *r == m.range);
+        let others: Vec<_> = maps.iter().filter(is_listed).collect();
+        mapped.extend(others.into_iter().map(|m| (m.range.clone(), None)));
+        mapped.sort_by_key(|(range, _)| range.start);
+        if mapped != self.mapped {
+            self.mapped = mapped;
+            self.known.clear();
+        }
+    }
+
+    fn load(&mut self, module: Module) -> usize {
+        let opened = images::of_module(&module).ok();
+        let image = opened.and_then(|opened| Some((opened, module.bias(opened.image)?)));
+        // Where another file was before, its tables say nothing any more.
+        let Range { start, end } = module.range.clone();
+        let was_there = |l: &&Loaded| l.module.range.start < end && start < l.module.range.end;
+        for before in self.loaded.iter().filter(was_there) {
+            self.unwinder.remove_module(before.module.range.start.0);
+        }
+        if let Some((opened, bias)) = image {
+            if opened.image.section(".eh_frame").is_none() {
+                // It takes a while, in which nothing should have to be taken in.
+                let _ = (opened.frames(), &*opened.context);
+            }
+            self.unwinder.add_module(unwound(&module, opened, bias));
+        }
+        self.loaded.push(Loaded {
+            module,
+            image,
+            after: HashMap::new(),
+            before: HashMap::new(),
+        });
+        self.loaded.len() - 1
+    }
+
+    /// The executable mapping at an address, with its module.
+    fn mapped_at(&mut self, at: Avma) -> Option<Option<usize>> {
+        let find = |mapped: &[(Range<Avma>, Option<usize>)]| {
+            let after = mapped.partition_point(|(range, _)| range.start <= at);
+            let (range, module) = mapped.get(after.checked_sub(1)?)?;
+            range.contains(&at).then_some(*module)
+        };
+        if find(&self.mapped).is_none() && self.looked.elapsed() > UNTIL_NEXT_LOOK {
+            self.look();
+        }
+        find(&self.mapped)
+    }
+
+    /// The function that an address is in.
+    fn function_at(&mut self, at: Avma) -> FunctionId {
+        if let Some(&id) = self.known.get(&at.0) {
+            return id;
+        }
+        let module = self.mapped_at(at).flatten();
+        let seen = self.seen_at(module, at);
+        let next = self.functions.len() as FunctionId;
+        let id = *self.ids.entry((module, seen.start)).or_insert(next);
+        if id == next {
+            self.functions.push(seen);
+        }
+        self.known.insert(at.0, id);
+        id
+    }
+
+    fn seen_at(&self, module: Option<usize>, at: Avma) -> Seen {
+        let unnamed = |start: Avma, address: Svma| Seen {
+            module,
+            start,
+            address,
+            linkage: String::new(),
+        };
+        let Some(loaded) = module.map(|index| &self.loaded[index]) else {
+            return unnamed(at, Svma(at.0));
+        };
+        let Some((opened, bias)) = loaded.image else {
+            return unnamed(at, Svma(at.0));
+        };
+        let address = bias.to_svma(at);
+        // A part that was split off is its function's.
+        match opened.image.functions().function_at(address) {
+            Some(function) => Seen {
+                module,
+                start: bias.to_avma(function.range.start),
+                address: function.range.start,
+                linkage: function.linkage,
+            },
+            None => unnamed(at, address),
+        }
+    }
+
+    /// Walks the stack of a thread with these registers, of which `stack` is what lies at the stack pointer and above.
+    pub(super) fn walk(&mut self, registers: &Registers, stack: &[u8]) -> Path {
+        let bottom = registers.sp();
+        let mut read = |at: u64| {
+            let from = at.checked_sub(bottom).ok_or(())? as usize;
+            let word = stack.get(from..from.checked_add(8).ok_or(())?).ok_or(())?;
+            word.try_into().map(u64::from_le_bytes).map_err(drop)
+        };
+        let mut all = registers.0;
+        let mut at = FrameAddress::InstructionPointer(registers.ip());
+        let mut path = Path::default();
+        while path.functions.len() < MOST_FRAMES {
+            let inside = Avma(at.address_for_lookup());
+            let Some(module) = self.mapped_at(inside) else {
+                break;
+            };
+            path.functions.push(self.function_at(inside));
+            let next = match self.recipe(module, at) {
+                Some(Recipe::Outermost) => None,
+                Some(Recipe::FromStackPointer(frame)) => {
+                    let cfa = all.sp().wrapping_add(i64::from(frame.cfa) as u64);
+                    left(&mut all, cfa, frame.caller_frame_pointer, &mut read)
+                }
+                Some(Recipe::FromFramePointer(frame)) => {
+                    let cfa = all.bp().wrapping_add(i64::from(frame.cfa) as u64);
+                    left(&mut all, cfa, frame.caller_frame_pointer, &mut read)
+                }
+                None => {
+                    let unwinder = &self.unwinder;
+                    match unwinder.unwind_frame(at, &mut all, &mut self.cache, &mut read) {
+                        Ok(Some(after)) => Some(after),
+                        Ok(None) => None,
+                        Err(_) => return path,
+                    }
+                }
+            };
+            match next.and_then(FrameAddress::from_return_address) {
+                Some(next) => at = next,
+                None => {
+                    path.is_whole = true;
+                    break;
+                }
+            }
+        }
+        path
+    }
+
+    /// How the frame at an address is left, where its unwind tables do not say so.
+    fn recipe(&mut self, module: Option<usize>, at: FrameAddress) -> Option<Recipe> {
+        let loaded = &mut self.loaded[module?];
+        let (opened, bias) = loaded.image?;
+        let inside = bias.to_svma(Avma(at.address_for_lookup()));
+        let is_return = matches!(at, FrameAddress::ReturnAddress(_));
+        if opened.image.fde(inside).is_some() {
+            let is_outermost = is_return && opened.image.is_outermost(inside);
+            return is_outermost.then_some(Recipe::Outermost);
+        }
+        let after = bias.to_svma(Avma(at.address()));
+        let recipes = opened.frames();
+        if let Ok(index) = recipes.binary_search_by_key(&after, |(after, _)| *after) {
+            return Some(recipes[index].1);
+        }
+        let known = match is_return {
+            true => &mut loaded.after,
+            false => &mut loaded.before,
+        };
+        *known.entry(after).or_insert_with(|| match is_return {
+            true => {
+                let found = frames_around(opened.image, after);
+                found.iter().find(|(at, _)| *at == after).map(|(_, r)| *r)
+            }
+            false => before(opened, after),
+        })
+    }
+}
+
+/// How the frame of a function is left that is about to run an instruction.
+fn before(opened: &OpenImage, at: Svma) -> Option<Recipe> {
+    let function = opened.image.functions().function_at(at)?;
+    let found = frames_before(opened.image, &opened.context, &function, &[at]);
+    let frame = found.into_iter().next()??;
+    Some(match frame.base {
+        Base::StackPointer => Recipe::FromStackPointer(frame.frame),
+        Base::FramePointer => Recipe::FromFramePointer(frame.frame),
+    })
+}
+
+/// Leaves a frame by its canonical frame address; the return address.
+fn left(
+    registers: &mut UnwindRegsX86_64,
+    cfa: u64,
+    caller_frame_pointer: i16,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Option<u64> {
+    let after = read(cfa.wrapping_sub(8)).ok()?;
+    if caller_frame_pointer != 0 {
+        let at = cfa.wrapping_add((8 * i64::from(caller_frame_pointer)) as u64);
+        registers.set_bp(read(at).ok()?);
+    }
+    registers.set_sp(cfa);
+    Some(after)
+}
+
+/// A module as the unwinder knows it.
+fn unwound(
+    module: &Module,
+    opened: &'static OpenImage,
+    bias: Bias,
+) -> framehop::Module<&'static [u8]> {
+    let image = opened.image;
+    let section = |name: &str| {
+        let (start, data) = image.section(name)?;
+        Some((start.0..start.0 + data.len() as u64, data))
+    };
+    let range = |found: &Option<(Range<u64>, &'static [u8])>| found.as_ref().map(|f| f.0.clone());
+    let data = |found: &Option<(Range<u64>, &'static [u8])>| found.as_ref().map(|f| f.1);
+    let (text, got) = (section(".text"), section(".got"));
+    let (frames, index) = (section(".eh_frame"), section(".eh_frame_hdr"));
+    let info = ExplicitModuleSectionInfo {
+        text_svma: range(&text),
+        text: data(&text),
+        got_svma: range(&got),
+        eh_frame_svma: range(&frames),
+        eh_frame: data(&frames),
+        eh_frame_hdr_svma: range(&index),
+        eh_frame_hdr: data(&index),
+        ..Default::default()
+    };
+    let Range { start, end } = module.range.clone();
+    framehop::Module::new(module.path.clone(), start.0..end.0, bias.0, info)
+}

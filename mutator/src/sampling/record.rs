@@ -1,0 +1,186 @@
+//! Records of a perf event's ring, as include/uapi/linux/perf_event.h lays them out.
+
+use perf_event_open_sys::bindings as perf;
+
+use super::registers::{REGISTERS, Registers};
+
+/// What every sample holds, and, as far as it is not of the stack, every other record at its end.
+pub(super) const SAMPLE_TYPE: u64 = perf::PERF_SAMPLE_IDENTIFIER as u64
+    | perf::PERF_SAMPLE_TID as u64
+    | perf::PERF_SAMPLE_TIME as u64
+    | perf::PERF_SAMPLE_PERIOD as u64
+    | perf::PERF_SAMPLE_REGS_USER as u64
+    | perf::PERF_SAMPLE_STACK_USER as u64;
+
+/// Bytes at the end of a record that is no sample: thread, time and event.
+const TRAILER: usize = 24;
+/// Bytes before the registers of a sample.
+const BEFORE_REGISTERS: usize = 32;
+
+/// A record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Record<'r> {
+    /// What a thread did when an event came.
+    Sample(Sample<'r>),
+    /// The thread has left its processor, or come back to one.
+    Switch {
+        /// CLOCK_MONOTONIC, ns.
+        time: u64,
+        /// Which.
+        way: Way,
+    },
+    /// So many records found no room.
+    Lost(u64),
+    /// Nothing that is of use here.
+    Other,
+}
+
+/// Which way a thread is switched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Back to a processor.
+    In,
+    /// Off its processor, to wait.
+    Waits,
+    /// Off its processor, though it could go on.
+    Preempted,
+}
+
+/// A sample.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Sample<'r> {
+    /// Of which event.
+    pub(super) event: u64,
+    /// CLOCK_MONOTONIC, ns.
+    pub(super) time: u64,
+    /// How many of the event it stands for.
+    pub(super) period: u64,
+    /// The registers in user mode; `None` where the thread has none.
+    pub(super) registers: Option<Registers>,
+    /// What lies at the stack pointer and above.
+    pub(super) stack: &'r [u8],
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(8)?)?;
+    bytes.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// The record that begins with `header`, of which `body` is what follows; `None` where it is not whole.
+pub(super) fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<Record<'_>> {
+    match kind {
+        perf::PERF_RECORD_SAMPLE => sample(body).map(Record::Sample),
+        perf::PERF_RECORD_LOST => Some(Record::Lost(word(body, 8)?)),
+        perf::PERF_RECORD_SWITCH => {
+            let trailer = body.len().checked_sub(TRAILER)?;
+            let time = word(body, trailer + 8)?;
+            let is = |flag: u32| u32::from(misc) & flag != 0;
+            let way = match (
+                is(perf::PERF_RECORD_MISC_SWITCH_OUT),
+                is(perf::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT),
+            ) {
+                (false, _) => Way::In,
+                (true, false) => Way::Waits,
+                (true, true) => Way::Preempted,
+            };
+            Some(Record::Switch { time, way })
+        }
+        _ => Some(Record::Other),
+    }
+}
+
+fn sample(body: &[u8]) -> Option<Sample<'_>> {
+    let (event, time, period) = (word(body, 0)?, word(body, 16)?, word(body, 24)?);
+    let mut at = BEFORE_REGISTERS;
+    let abi = word(body, at)?;
+    at += 8;
+    let mut registers = None;
+    if abi != u64::from(perf::PERF_SAMPLE_REGS_ABI_NONE) {
+        let mut words = [0; REGISTERS];
+        for (index, place) in words.iter_mut().enumerate() {
+            *place = word(body, at + 8 * index)?;
+        }
+        at += 8 * REGISTERS;
+        registers =
+            (abi == u64::from(perf::PERF_SAMPLE_REGS_ABI_64)).then(|| Registers::of(&words));
+    }
+    let room = word(body, at)? as usize;
+    at += 8;
+    let stack = match room {
+        0 => &[][..],
+        _ => {
+            let all = body.get(at..at.checked_add(room)?)?;
+            let filled = word(body, at + room)? as usize;
+            all.get(..filled)?
+        }
+    };
+    Some(Sample {
+        event,
+        time,
+        period,
+        registers,
+        stack,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_sample_has_registers_and_as_much_of_the_stack_as_was_filled() {
+        let mut all = vec![7, 42 << 32 | 41, 1000, 3, 2];
+        all.extend((0..REGISTERS as u64).map(|n| 100 + n));
+        all.extend([16, 0xaaaa, 0xbbbb, 8]);
+        let bytes = words(&all);
+        let Some(Record::Sample(sample)) = parse(perf::PERF_RECORD_SAMPLE, 0, &bytes) else {
+            panic!("no sample");
+        };
+        assert_eq!((sample.event, sample.time, sample.period), (7, 1000, 3));
+        assert_eq!(sample.stack, 0xaaaa_u64.to_le_bytes());
+        let registers = sample.registers.unwrap();
+        // By number of linux/perf_regs.h: bp 6, sp 7, ip 8.
+        assert_eq!(
+            (registers.bp(), registers.sp(), registers.ip()),
+            (106, 107, 108)
+        );
+        for len in 0..bytes.len() {
+            assert_eq!(
+                parse(perf::PERF_RECORD_SAMPLE, 0, &bytes[..len]),
+                None,
+                "{len}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_thread_without_user_mode_has_no_registers() {
+        let bytes = words(&[7, 0, 1000, 3, 0, 0]);
+        let Some(Record::Sample(sample)) = parse(perf::PERF_RECORD_SAMPLE, 0, &bytes) else {
+            panic!("no sample");
+        };
+        assert_eq!((sample.registers, sample.stack), (None, &[][..]));
+    }
+
+    #[test]
+    fn switches_are_told_apart() {
+        let bytes = words(&[42 << 32 | 41, 5000, 7]);
+        let (out, preempted) = (
+            perf::PERF_RECORD_MISC_SWITCH_OUT as u16,
+            perf::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT as u16,
+        );
+        for (misc, way) in [
+            (0, Way::In),
+            (out, Way::Waits),
+            (out | preempted, Way::Preempted),
+        ] {
+            let expected = Some(Record::Switch { time: 5000, way });
+            assert_eq!(parse(perf::PERF_RECORD_SWITCH, misc, &bytes), expected);
+        }
+        assert_eq!(parse(perf::PERF_RECORD_SWITCH, 0, &bytes[..23]), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! Code that serves the program: what it calls there is worth a name, and what the service does inside mostly is not.
+
+/// Beginnings of file names of libraries that serve: the C and C++ libraries, the loader, and what runs threads and passes
+/// messages.
+const LIBRARIES: [&str; 33] = [
+    "[vdso]",
+    "ld-linux",
+    "ld-musl",
+    "libc.",
+    "libc-",
+    "libpthread",
+    "librt.",
+    "libm.",
+    "libmvec",
+    "libdl.",
+    "libstdc++",
+    "libc++",
+    "libgcc_s",
+    "libgomp",
+    "libomp",
+    "libiomp",
+    "libtbb",
+    "libjemalloc",
+    "libtcmalloc",
+    "libmimalloc",
+    "libmpi",
+    "libopen-",
+    "libopal",
+    "libpmix",
+    "libprrte",
+    "libevent",
+    "libhwloc",
+    "libuc",
+    "libfabric",
+    "libibverbs",
+    "librdmacm",
+    "libpsm",
+    "mca_",
+];
+
+/// Beginnings of the names of functions that serve, where they are in the program's own file: the runtimes of Go and Rust,
+/// and the C and C++ libraries in static programs.
+const NAMES: [&str; 14] = [
+    "runtime.",
+    "runtime/",
+    "internal/",
+    "syscall.",
+    "sync.",
+    "std::",
+    "core::",
+    "alloc::",
+    "<std::",
+    "<core::",
+    "<alloc::",
+    "__gnu_cxx::",
+    "__libc_",
+    "__pthread",
+];
+
+/// True for a function, by its name and the file that it is in, that serves.
+pub(super) fn is_service(name: &str, file: Option<&str>) -> bool {
+    let is_library = |file: &str| LIBRARIES.iter().any(|l| file.starts_with(l));
+    file.is_none_or(is_library) || NAMES.iter().any(|n| name.starts_with(n))
+}
+
+/// What a program calls to wait for somebody to want something from it: time there is nobody's loss.
+const IDLE: [&str; 22] = [
+    "accept",
+    "accept4",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "io_getevents",
+    "io_uring_enter",
+    "pause",
+    "poll",
+    "ppoll",
+    "pselect",
+    "rt_sigtimedwait",
+    "select",
+    "sigsuspend",
+    "sigtimedwait",
+    "sigwait",
+    "sigwaitinfo",
+    "runtime.findRunnable",
+    "runtime.netpoll",
+    "runtime.stopm",
+    "runtime.sysmon",
+    "runtime.timerproc",
+];
+
+/// True where waiting in this function is being idle.
+pub(super) fn is_idle(name: &str) -> bool {
+    let bare = name.trim_start_matches('_');
+    let bare = bare.strip_prefix("libc_").unwrap_or(bare);
+    IDLE.contains(&bare) || IDLE.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_told_by_file_or_name() {
+        for (name, file, expected) in [
+            ("malloc", Some("libc.so.6"), true),
+            ("MPI_Wait", Some("libmpi.so.40"), true),
+            ("work", Some("app"), false),
+            (
+                "PyEval_EvalFrameDefault",
+                Some("libpython3.11.so.1.0"),
+                false,
+            ),
+            ("runtime.mallocgc", Some("server"), true),
+            ("std::thread::sleep", Some("app"), true),
+            ("", None, true),
+        ] {
+            assert_eq!(is_service(name, file), expected, "{name} in {file:?}");
+        }
+    }
+
+    #[test]
+    fn idle_is_told_by_what_is_called() {
+        for name in ["epoll_wait", "__poll", "__libc_accept", "runtime.stopm"] {
+            assert!(is_idle(name), "{name}");
+        }
+        assert!(!is_idle("pthread_mutex_lock") && !is_idle("read"));
+    }
+}

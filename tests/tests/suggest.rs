@@ -1,0 +1,328 @@
+//! `ipath suggest`: the culprit of a program that is known by construction is among the first that are named, and sampled
+//! shares are the exact ones, as far as they say.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::{program, program_with};
+use ipath_tests::halo::{halo, mpirun};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::redis;
+use ipath_tests::target::Target;
+use serde_json::Value;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What `suggest` says of a process.
+fn suggestion(pid: u32, duration: &str) -> Value {
+    let pid = pid.to_string();
+    let arguments = [
+        "suggest",
+        &pid,
+        "--json",
+        "--limit",
+        "0",
+        "--duration",
+        duration,
+    ];
+    Run::ipath(arguments).run().expect(0).json()
+}
+
+fn candidates(suggestion: &Value) -> &[Value] {
+    suggestion["candidates"].as_array().expect("candidates")
+}
+
+/// The names of the first three.
+fn first_names(suggestion: &Value) -> Vec<&str> {
+    let first = candidates(suggestion).iter().take(3);
+    first.map(|c| c["name"].as_str().expect("a name")).collect()
+}
+
+fn named<'s>(suggestion: &'s Value, name: &str) -> &'s Value {
+    let found = candidates(suggestion).iter().find(|c| c["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {suggestion:#}"))
+}
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+/// The share of one in it and another by two estimates, and what that may be off by. Estimates are off by more than they say
+/// in 1 of 20 cases: twice as much is allowed.
+fn share_of_two(one: (f64, f64), other: (f64, f64)) -> (f64, f64) {
+    let both = one.0 + other.0;
+    (one.0 / both, 2.0 * (one.1 + other.1) / both)
+}
+
+/// The sum of a metric of a function in an exact profile.
+fn sum(profile: &Profile, name: &str, metric: &str) -> f64 {
+    let function = profile.function(name).expect("measured");
+    number(&function.totals[metric], "sum")
+}
+
+/// What `suggest` says of a process, and the exact profile of some of its functions in that time.
+fn both(pid: u32, functions: &[&str], metric: &str) -> (Value, Profile) {
+    let scratch = Scratch::new("suggest");
+    let file = scratch.file("p.json").display().to_string();
+    let shown = pid.to_string();
+    let mut begin = vec![
+        "attach",
+        &shown,
+        "-m",
+        metric,
+        "--keep",
+        "--no-tui",
+        "--duration",
+        "1ms",
+    ];
+    begin.extend(functions.iter().flat_map(|f| ["-f", f]));
+    Run::ipath(begin).run().expect(0);
+    let found = suggestion(pid, "3s");
+    Run::ipath(["detach", &shown, "-o", &file]).run().expect(0);
+    (found, Profile::read(Path::new(&file)))
+}
+
+/// Checks that the time is found in `hot` of this program, called by `mixed`; what is said of it.
+fn assert_hot_is_found(target: &Target, hot: &str, warm: &str, mixed: &str) -> Value {
+    let found = suggestion(target.pid(), "2s");
+    assert_eq!(first_names(&found)[0], hot, "{found:#}");
+    let (hot, warm) = (named(&found, hot), named(&found, warm));
+    assert_eq!(hot["patchable"], true, "{hot:#}");
+    assert_eq!(hot["stack"][0], mixed, "{hot:#}");
+    let own = |c: &Value| (number(c, "self"), number(c, "self_error"));
+    let (share, error) = share_of_two(own(hot), own(warm));
+    assert!(
+        (share - 0.75).abs() <= error + 0.02,
+        "{share} ± {error}: {found:#}"
+    );
+    found
+}
+
+#[test]
+fn suggest_finds_what_is_on_a_processor() {
+    let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");
+    let found = assert_hot_is_found(&target, "hot", "warm", "mixed");
+    let (own, total) = (
+        number(named(&found, "hot"), "self"),
+        number(named(&found, "hot"), "total"),
+    );
+    assert!(own > 0.0 && total >= own, "{found:#}");
+    target.finish("ok");
+}
+
+#[test]
+fn suggest_agrees_with_what_is_exact() {
+    let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");
+    let (found, profile) = both(target.pid(), &["hot", "warm"], "cpu");
+    let own = |name| {
+        (
+            number(named(&found, name), "self"),
+            number(named(&found, name), "self_error"),
+        )
+    };
+    let (sampled, error) = share_of_two(own("hot"), own("warm"));
+    let (hot, warm) = (sum(&profile, "hot", "cpu"), sum(&profile, "warm", "cpu"));
+    let exact = hot / (hot + warm);
+    assert!(
+        (sampled - exact).abs() <= error,
+        "{sampled} ± {error}, exactly {exact}"
+    );
+    target.finish("ok");
+}
+
+#[test]
+fn suggest_agrees_with_how_long_is_waited() {
+    let target = Target::start(program("suggested.c"), ["lock"]).await_output("ready");
+    let (found, profile) = both(target.pid(), &["update_shared", "rest"], "wall");
+    let off = |name| {
+        let candidate = named(&found, name);
+        (
+            number(candidate, "waiting"),
+            number(candidate, "waiting_error"),
+        )
+    };
+    let (sampled, error) = share_of_two(off("update_shared"), off("rest"));
+    let (shared, rest) = (
+        sum(&profile, "update_shared", "wall"),
+        sum(&profile, "rest", "wall"),
+    );
+    let exact = shared / (shared + rest);
+    assert!(
+        (sampled - exact).abs() <= error + 0.05,
+        "{sampled} ± {error}, exactly {exact}"
+    );
+    target.finish("ok");
+}
+
+#[test]
+fn suggest_finds_who_waits_for_a_lock() {
+    let target = Target::start(program("suggested.c"), ["lock"]).await_output("ready");
+    let found = suggestion(target.pid(), "2s");
+    assert!(first_names(&found).contains(&"update_shared"), "{found:#}");
+    let lock = named(&found, "pthread_mutex_lock");
+    assert_eq!(lock["stack"][0], "update_shared", "{found:#}");
+    assert!(number(lock, "waits_per_second") > 0.0, "{found:#}");
+    target.finish("ok");
+}
+
+/// A copy without symbols.
+fn stripped(program: &Path, scratch: &Scratch) -> PathBuf {
+    let copy = scratch.file("stripped");
+    let strip = Run::new("strip").arg("-o").arg(&copy).arg(program);
+    strip.run().expect(0);
+    copy
+}
+
+#[test]
+fn suggest_finds_functions_without_a_name() {
+    let scratch = Scratch::new("suggest");
+    let whole = program("suggested.c");
+    let symbols = Run::new("nm").arg(&whole).run().expect(0).stdout;
+    let line = symbols.lines().find(|l| l.ends_with(" T hot"));
+    let address = line.and_then(|l| u64::from_str_radix(l.split(' ').next()?, 16).ok());
+    let target = Target::start(stripped(&whole, &scratch), ["cpu"]).await_output("ready");
+    let found = suggestion(target.pid(), "2s");
+    let first = &candidates(&found)[0];
+    assert_eq!(first["address"].as_u64(), address, "{found:#}");
+    assert_eq!(first["linkage"], "", "{found:#}");
+    assert_eq!(first["patchable"], true, "{found:#}");
+    target.finish("ok");
+}
+
+#[test]
+fn suggest_finds_its_way_without_unwind_tables() {
+    let flags = [
+        "-fomit-frame-pointer",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+    ];
+    let target = Target::start(program_with("suggested.c", &flags), ["cpu"]).await_output("ready");
+    let found = assert_hot_is_found(&target, "hot", "warm", "mixed");
+    let stack = named(&found, "hot")["stack"].as_array().expect("callers");
+    assert_eq!(stack[1], "main", "{found:#}");
+    target.finish("ok");
+}
+
+#[test]
+fn suggest_finds_its_way_in_go() {
+    let scratch = Scratch::new("suggest");
+    let go = program("suggested.go");
+    for program in [stripped(&go, &scratch), go] {
+        let target = Target::start(program, [""; 0]).await_output("ready");
+        let found = assert_hot_is_found(&target, "main.hot", "main.warm", "main.mixed");
+        assert_eq!(
+            named(&found, "main.hot")["stack"][1],
+            "main.main",
+            "{found:#}"
+        );
+    }
+}
+
+#[test]
+fn suggest_finds_what_redis_does_for_keys() {
+    let scratch = Scratch::new("suggest");
+    let mut command = Command::new(redis::SERVER);
+    command.args(redis::arguments(&scratch));
+    let mut server = Target::spawn(command);
+    let socket = scratch.file("socket");
+    server.until(Duration::from_secs(30), "opened its socket", |_| {
+        UnixStream::connect(&socket).is_ok()
+    });
+    let shown = socket.display().to_string();
+    let fill = "for i = 1, 20000 do redis.call('set', 'key:' .. i, i) end";
+    let filled = Run::new("redis-cli").args(["-s", &shown, "eval", fill, "0"]);
+    filled.run().expect(0);
+    let mut load = Command::new("redis-benchmark");
+    load.args([
+        "-s",
+        &shown,
+        "-q",
+        "-c",
+        "3",
+        "-n",
+        "100000000",
+        "keys",
+        "key:*999",
+    ]);
+    let load = Target::spawn(load);
+    let found = suggestion(server.pid(), "2s");
+    let first = first_names(&found);
+    // What compares keys is static in one build and not in another.
+    assert!(
+        first
+            .iter()
+            .any(|n| ["keysCommand", "stringmatchlen"].contains(n)),
+        "{found:#}"
+    );
+    drop((load, server));
+}
+
+#[test]
+fn suggest_finds_where_mpi_waits() {
+    let shown = halo().display().to_string();
+    let scratch = Scratch::new("suggest");
+    let file = scratch.file("found.json").display().to_string();
+    let ipath = ipath_tests::place::ipath().display().to_string();
+    let rank_1 =
+        format!("{shown} 4000 & P=$!; sleep 2; {ipath} suggest $P --json > {file}; wait $P");
+    mpirun(&format!("[ $R = 0 ] && exec {shown} 4000; {rank_1}"))
+        .run()
+        .expect(0);
+    let text = std::fs::read_to_string(&file).expect("written");
+    let found: Value = serde_json::from_str(&text).expect("JSON");
+    let first = first_names(&found);
+    assert!(
+        first
+            .iter()
+            .any(|n| ["MPI_Wait", "PMPI_Wait", "complete"].contains(n)),
+        "{found:#}"
+    );
+}
+
+#[test]
+fn suggest_says_where_nothing_runs() {
+    let target = Target::start(program("suggested.c"), ["idle"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let arguments = ["suggest", &pid, "--duration", "300ms"];
+    let finished = Run::ipath(arguments).run().expect(1);
+    let error = finished.expect_error();
+    assert!(error.contains("none of its threads"), "{error}");
+    assert!(
+        finished.hints().contains("--duration"),
+        "{}",
+        finished.hints()
+    );
+    target.finish("ok");
+    let gone = Run::ipath(arguments).run().expect(1).expect_error();
+    assert!(gone.contains("no such process"), "{gone}");
+}
+
+#[test]
+fn suggest_leaves_the_process_as_it_is() {
+    use ipath_tests::snapshot::ProcessState;
+    let target = Target::start(program("suggested.c"), ["lock"]).await_output("ready");
+    let before = ProcessState::of(target.pid());
+    suggestion(target.pid(), "1s");
+    before.assert_unchanged(target.pid());
+    target.finish("ok");
+}
+
+#[test]
+fn suggest_prints_rows_with_errors_and_what_to_do_next() {
+    let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let finished = Run::ipath(["suggest", &pid, "--duration", "1s"])
+        .run()
+        .expect(0);
+    let text = &finished.stdout;
+    let row = text.lines().find(|l| l.contains("  hot  ")).expect("a row");
+    assert!(row.contains('±') && row.contains('%'), "{text}");
+    let file = program("suggested.c");
+    let file = file.file_name().expect("a file").to_string_lossy();
+    let next = format!("ipath attach {pid} -f '{file}!hot'");
+    assert!(text.contains(&next), "{text}");
+    target.finish("ok");
+}
