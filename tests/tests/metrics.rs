@@ -8,9 +8,14 @@ use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::program::Program;
 use ipath_tests::session::counts_of;
+use ipath_tests::target::Target;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
 const METRICS: &[&str] = &[
     "wall",
@@ -226,4 +231,94 @@ fn each_call_has_its_cpu_time() {
         );
     }
     assert_eq!(profile.calls("tiny"), THREADS * CALLS);
+}
+
+/// A program, on the first processor alone.
+fn pinned(program: &Path) -> Target {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(program);
+    Target::spawn(command)
+}
+
+/// What measuring takes is no more than that where the thread is preempted meanwhile: the CPU time of what encloses the measured
+/// calls stays its own.
+#[test]
+fn preempted_while_measuring() {
+    let measured = program("preempted_measuring.c");
+    let mut hog = Command::new("taskset");
+    hog.args(["-c", "0", "sh", "-c", "while :; do :; done"]);
+    let hog = Target::spawn(hog);
+    let alone = pinned(&measured).await_output("ready");
+    sleep(Duration::from_secs(1));
+    let line = alone.finish("own ");
+    let own: f64 = line
+        .rsplit(' ')
+        .next()
+        .and_then(|n| n.trim().parse().ok())
+        .expect("a number");
+    let target = pinned(&measured).await_output("ready");
+    let scratch = Scratch::new("preempted_while_measuring");
+    let file = scratch.file("p.json").display().to_string();
+    let pid = target.pid().to_string();
+    Run::ipath([
+        "attach",
+        &pid,
+        "-f",
+        "mid",
+        "-f",
+        "leaf",
+        "-m",
+        "cpu,page-faults",
+        "--no-tui",
+    ])
+    .args(["--duration", "3s", "-o", &file])
+    .run()
+    .expect(0);
+    let profile = Profile::read(Path::new(&file));
+    let from = |path: &&CallPath| profile.functions[path.function].name == "mid";
+    let mid = profile.paths.iter().filter(from);
+    let mid: Vec<&Value> = mid.map(|path| &path.metrics["cpu"]["hist"]).collect();
+    // No call of a path that it was attached on has ended.
+    let buckets: Vec<&Value> = mid.iter().filter_map(|h| h.as_array()).flatten().collect();
+    let count = |bucket: &Value| bucket[1].as_u64().expect("calls");
+    let is_too_short = |bucket: &&Value| {
+        let power = bucket[0].as_u64().expect("a power of two");
+        (1_u64 << (power + 1)) as f64 <= own / 2.0
+    };
+    let all: u64 = buckets.iter().copied().map(count).sum();
+    let too_short = buckets.iter().copied().filter(is_too_short);
+    let too_short: u64 = too_short.map(count).sum();
+    assert!(
+        all > 2 && too_short <= 1 + all / 20,
+        "{too_short} of {all} calls of {own} ns: {mid:?}"
+    );
+    drop(hog);
+    target.finish("own ");
+}
+
+/// A call has all of its thread's CPU time that was used in it also where it is the first one, and others begin meanwhile.
+#[test]
+fn first_call_has_its_cpu_time() {
+    let target = Target::start(program("first_calls.c"), ["4"]).await_output("ready");
+    let scratch = Scratch::new("first_call");
+    let file = scratch.file("p.json").display().to_string();
+    let pid = target.pid().to_string();
+    let mut calls = 0;
+    for round in 0..8 {
+        Run::ipath(["attach", &pid, "-f", "nap", "-m", "cpu", "--no-tui"])
+            .args(["--duration", "100ms", "-o", &file])
+            .run()
+            .expect(0);
+        let profile = Profile::read(Path::new(&file));
+        let cpu = &profile.function("nap").expect("measured").totals["cpu"];
+        if cpu["max"].as_u64() == Some(0) && cpu["sum"].as_u64() == Some(0) {
+            // None has ended in that time.
+            continue;
+        }
+        calls += 1;
+        // A system call, and two switches.
+        assert!(cpu["min"].as_u64() > Some(500), "round {round}: {cpu}");
+    }
+    assert!(calls > 0, "no call in any round");
+    target.finish("ok");
 }

@@ -18,6 +18,10 @@ pub struct Meter {
     pub overhead: *const AtomicU64,
     /// Since when what passes is what measuring takes; 0 where that is not being found out.
     pub since: u64,
+    /// The number of the thread's page then, and one more bit; 0 where there is none.
+    pub lock: u64,
+    /// What has passed as a rule at a time.
+    usual: u64,
     /// What entries and exits take that are not hand-written.
     pub entries: Estimate,
     /// See `entries`.
@@ -67,13 +71,34 @@ impl Meter {
         overhead.store(passed, Ordering::Relaxed);
     }
 
-    /// Adds what has passed since that was last done, until `now`.
+    /// What passes from now on is what measuring takes.
     #[inline(always)]
-    pub fn pass_until(&mut self, now: u64) -> u64 {
-        let ticks = now.wrapping_sub(self.since);
-        self.pass(ticks);
+    pub fn pass_from(&mut self, now: u64) {
         self.since = now;
-        ticks
+        self.lock = self.lock_now();
+    }
+
+    #[inline(always)]
+    fn lock_now(&self) -> u64 {
+        let known = |lock| 1 << 32 | u64::from(lock);
+        self.sources.page.lock().map_or(0, known)
+    }
+
+    /// Adds what has passed since that was last done, until `now`. Where the thread has been switched out meanwhile, that is
+    /// as much as it is as a rule: the rest is none of what measuring takes.
+    #[inline(always)]
+    pub fn pass_until(&mut self, now: u64) {
+        /// Of so many times the last one counts as one.
+        const LAST: u64 = 8;
+        let ticks = now.wrapping_sub(self.since);
+        let lock = self.lock;
+        self.pass_from(now);
+        if lock != 0 && lock != self.lock {
+            self.pass(ticks.min(self.usual));
+        } else {
+            self.usual = self.usual - self.usual / LAST + ticks / LAST;
+            self.pass(ticks);
+        }
     }
 
     /// What of that times are to be without.

@@ -116,16 +116,20 @@ impl Estimate {
         self.times % Self::EVERY == 1
     }
 
-    /// What it took this time.
+    /// What it took this time, to be learnt; what of that is to be taken for measuring.
     #[inline(always)]
-    pub fn learn(&mut self, ticks: u64) {
-        /// What takes longer has been interrupted.
+    pub fn learn(&mut self, ticks: u64) -> u64 {
+        /// What takes longer has been interrupted,
         const MOST: u64 = 1 << 10;
+        /// and with that for sure the thread was switched out.
+        const MOST_PASSED: u64 = 1 << 14;
+        let passed = ticks.min(MOST_PASSED);
         let ticks = ticks.min(MOST);
         match self.ticks {
             0 => self.ticks = ticks,
             known => self.ticks = known - known / Self::LAST + ticks / Self::LAST,
         }
+        passed
     }
 
     /// What it takes.

@@ -86,7 +86,7 @@ unsafe fn leaves(thread: *mut Thread, slot: u64) -> bool {
 pub(super) unsafe fn remember_walk(thread: *mut Thread, function: u32, slot: u64) -> *mut Thread {
     // SAFETY: the caller's promise; the thread is marked busy.
     unsafe {
-        (*thread).meter.since = clock::now();
+        (*thread).meter.pass_from(clock::now());
         // The thread's place among all is one that the stub does not look at, or it is something
         // else that the stub's code could not do; then it comes here again.
         let Some(epoch) = epoch::current() else {
@@ -312,6 +312,7 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
             }
             _ => {}
         }
+        (*thread).meter.pass_until(clock::now());
     }
 }
 
@@ -351,13 +352,13 @@ pub unsafe extern "C" fn ipath_enter(
         }
         let meter = &mut (*thread).meter;
         let is_due = meter.entries.is_due();
-        meter.since = match is_due {
-            true => clock::now(),
+        match is_due {
+            true => meter.pass_from(clock::now()),
             false => {
                 meter.pass(meter.entries.ticks());
-                0
+                meter.since = 0;
             }
-        };
+        }
         let since = meter.since;
         let is_home = list::is_at_home(&raw const (*thread).calls);
         // Else a walk that has been remembered before a change of what the function measures has led there.

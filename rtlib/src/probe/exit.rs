@@ -90,7 +90,10 @@ macro_rules! ways {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $slow(thread: *mut Thread, function: u64, slot: u64) {
             // SAFETY: the caller's promise.
-            unsafe { slow::<$leaving>(thread, function, slot) }
+            unsafe {
+                slow::<$leaving>(thread, function, slot);
+                (*thread).meter.pass_until(clock::now());
+            }
         }
     };
 }
@@ -164,11 +167,7 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
         }
         let meter = &mut (*thread).meter;
         let ticks = match meter.exits.is_due() {
-            true => {
-                let ticks = clock::now().wrapping_sub(now);
-                meter.exits.learn(ticks);
-                ticks
-            }
+            true => meter.exits.learn(clock::now().wrapping_sub(now)),
             false => meter.exits.ticks(),
         };
         meter.pass(ticks);

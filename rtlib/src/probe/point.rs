@@ -6,6 +6,7 @@ use abi::point::{RED_ZONE, Standing};
 
 use super::busy;
 use super::entry::{begin, record_slowly, remember_walk, verify};
+use crate::arch::clock;
 use crate::os::parameters::{self, is_alive};
 use crate::thread::{self, Thread};
 use crate::walk::Saved;
@@ -92,6 +93,7 @@ pub unsafe extern "C" fn ipath_slow_point(thread: *mut Thread, number: u64, low:
         if record_point(thread, number as u32, low).is_none() {
             (*thread).ledger.count_missed();
         }
+        (*thread).meter.pass_until(clock::now());
     }
 }
 

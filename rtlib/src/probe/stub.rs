@@ -60,6 +60,7 @@ const ID: usize = 10;
 /// Offset of a thread's sources, and of its CPU time.
 const SOURCES: usize = offset_of!(Thread, meter) + offset_of!(Meter, sources);
 const CPU: usize = SOURCES + offset_of!(Sources, cpu);
+const PAGE: usize = SOURCES + offset_of!(Sources, page) + page::AT;
 
 /// Offset of a field of a record's first column.
 macro_rules! timer {
@@ -216,6 +217,12 @@ macro_rules! slow {
     mov [rax + {saved_rsp}], rsp
     mov rbx, rax                       // the thread, kept over the calls
     lea r12, [rsp + {pushed}]          // the slot
+    mov rcx, [rbx + {page}]            // whether the thread is switched out shows there
+    test rcx, rcx
+    jz 81f
+    mov ecx, [rcx + {lock}]
+    bts rcx, 32
+81: mov [rbx + {since_lock}], rcx
     rdtsc                              // all from here on is what measuring takes
     shl rdx, 32
     or rax, rdx
@@ -323,6 +330,7 @@ macro_rules! stub {
             vectors = const VECTORS,
             private_stack = const offset_of!(Thread, private_stack),
             since = const offset_of!(Thread, meter) + offset_of!(Meter, since),
+            since_lock = const offset_of!(Thread, meter) + offset_of!(Meter, lock),
             signal_mask = const offset_of!(Thread, signal_mask),
             block_signals = sym block_signals,
             restore_signals = sym restore_signals,
@@ -359,7 +367,7 @@ macro_rules! stub {
             // CPU time.
             ahead = const offset_of!(Activation, ahead),
             nested_cpu = const offset_of!(Activation, nested_cpu),
-            page = const SOURCES + offset_of!(Sources, page) + page::AT,
+            page = const PAGE,
             lock = const page::LOCK,
             cpu_lock = const CPU + cpu::LOCK,
             cpu_offset = const CPU + offset_of!(Cpu, offset),

@@ -77,12 +77,11 @@ impl Cpu {
         self.said
     }
 
-    /// The CPU time at `now`, which has just passed.
-    pub fn at(&mut self, page: &mut Page, now: u64) -> Option<u64> {
+    /// The CPU time at `now`, which has just passed; the page had this number soon after.
+    pub fn at(&mut self, page: &mut Page, now: u64, lock: Option<u32>) -> Option<u64> {
         if let Some(known) = self.known(page, now) {
             return Some(known);
         }
-        let lock = page.lock();
         self.ask(page)?;
         // Where the thread has been switched out since, it has done nothing but come here.
         let then = match lock == page.lock() && lock.is_none_or(|lock| lock == self.lock) {
@@ -196,11 +195,11 @@ mod tests {
         let mut page = Page::none();
         let mut cpu = Cpu::of(&page, clock::now());
         cpu.forget();
-        let first = cpu.at(&mut page, clock::now()).expect("known");
+        let first = cpu.at(&mut page, clock::now(), None).expect("known");
         cpu.last = clock::now();
         for _ in 0..4 {
             std::thread::sleep(Duration::from_millis(40));
-            let now = cpu.at(&mut page, clock::now()).expect("known");
+            let now = cpu.at(&mut page, clock::now(), None).expect("known");
             assert!(now.wrapping_sub(first) < 1 << 40, "{now} after {first}");
         }
     }

@@ -39,6 +39,8 @@ pub struct Sources {
     counters: Counters,
     /// When the exit was reached that is being seen to.
     now: u64,
+    /// The page's number soon after that.
+    lock: Option<u32>,
     /// Which sources have been asked at it, and which of those had an answer.
     asked: u32,
     known: u32,
@@ -85,6 +87,7 @@ impl Sources {
             return;
         }
         self.now = now;
+        self.lock = self.page.lock();
         self.asked = 0;
         self.known = 0;
     }
@@ -128,7 +131,7 @@ impl Sources {
         const BIT: u32 = 1 << source::CPU;
         if self.asked & BIT == 0 {
             let said = match ASKS {
-                true => self.cpu.at(&mut self.page, self.now),
+                true => self.cpu.at(&mut self.page, self.now, self.lock),
                 false => self.cpu.known(&self.page, self.now),
             };
             match said {
@@ -224,6 +227,10 @@ impl Sources {
         /// Threads are not switched out each time that they read something.
         const TRIES: usize = 4;
         let mut tries = 0;
+        if wanted & !(1 << source::CLOCK) != 0 {
+            // It also tells whether what measuring takes is all the thread's own.
+            self.page.open();
+        }
         self.open(wanted);
         loop {
             tries += 1;

@@ -8,7 +8,7 @@ use abi::image::{ALIVE, Parameters};
 use abi::point::{BY_RBP, RBP_SHIFT, RED_ZONE, SLOT_SHIFT};
 use abi::segment::RecordHead;
 
-use super::{DIRECTION, ID, PUSHED, block_signals, restore_signals};
+use super::{DIRECTION, ID, PAGE, PUSHED, block_signals, restore_signals};
 use crate::calls::Calls;
 use crate::calls::meter::Meter;
 use crate::code::epoch::ipath_epoch;
@@ -17,6 +17,7 @@ use crate::os::parameters::{ipath_alive, ipath_details, ipath_parameters, ipath_
 use crate::probe::next::{FOUND, VECTORS};
 use crate::probe::point::{ipath_remember_point, ipath_slow_point, ipath_verify_point};
 use crate::probe::quick::{self, SLOT};
+use crate::sources::page;
 use crate::thread::Thread;
 use crate::thread::registry::{self, REGISTRY};
 use crate::walk::memo::{self, Entry, Memo, Run};
@@ -91,6 +92,9 @@ macro_rules! point_stub {
                 run_cost = const offset_of!(Run, cost),
                 overhead = const offset_of!(Thread, calls) + offset_of!(Calls, overhead),
                 since = const offset_of!(Thread, meter) + offset_of!(Meter, since),
+                since_lock = const offset_of!(Thread, meter) + offset_of!(Meter, lock),
+                page = const PAGE,
+                lock = const page::LOCK,
                 // The record.
                 entered = const offset_of!(RecordHead, entered),
                 $($operand = $kind $value,)*
