@@ -183,13 +183,14 @@ impl Distribution {
     /// The smallest value that at least `per_mille` thousandths of the values do not exceed; none without
     /// values, and where the buckets do not hold all.
     ///
-    /// It lies in the bucket of the true one, at the place that it has where the logarithms of the bucket's
-    /// values are spread evenly.
+    /// It lies in the bucket of the true one, at the place that it has where the values of each bucket are spread alike, and so
+    /// that the sum of all comes out.
     pub fn quantile(&self, per_mille: u32) -> Option<i128> {
         if !self.is_known() {
             return None;
         }
         let all = self.held();
+        let place = self.above()?.place();
         let rank = (all * u128::from(per_mille))
             .div_ceil(1000)
             .clamp(1, all.max(1));
@@ -202,7 +203,7 @@ impl Distribution {
                     1 if all == 1 => self.sum,
                     1 => low,
                     _ if rank == all => high,
-                    _ => between(low, high, ((rank - before) as f64 - 0.5) / n as f64),
+                    _ => between(low, high, ((rank - before) as f64 - 0.5) / n as f64, place),
                 };
                 return Some(value.clamp(low, high));
             }
@@ -221,43 +222,43 @@ impl Distribution {
             return None;
         }
         let n = self.held();
-        let (&(first, _), &(last, _)) = (self.buckets.first()?, self.buckets.last()?);
-        let min = self.bounds(first).0;
-        let range = (self.bounds(last).1 - min) as f64;
+        let above = self.above()?;
         if n == 1 {
             return Some(0.0);
         }
-        // From the smallest on, so that large values keep their digits.
-        let sum = i128::try_from(n)
-            .ok()
-            .and_then(|n| self.sum.checked_sub(n.checked_mul(min)?))
-            .map_or_else(|| self.sum as f64 - n as f64 * min as f64, |s| s as f64);
-        let mean = sum / n as f64;
-        let others: Vec<(f64, f64, f64)> = self
-            .buckets
-            .iter()
-            .map(|&(bucket, held)| {
-                let ends = u64::from(bucket == first) + u64::from(bucket == last);
-                let (low, high) = self.bounds(bucket);
-                let held = held.saturating_sub(ends) as f64;
-                ((low - min) as f64, (high - low) as f64, held)
-            })
-            .collect();
-        let total = |of: fn(&(f64, f64, f64)) -> f64| others.iter().map(of).sum::<f64>();
-        let (lows, widths) = (total(|b| b.0 * b.2), total(|b| b.1 * b.2));
-        // How far above the lower ends of their buckets they are, the same in each.
-        let place = match widths > 0.0 {
-            true => ((sum - range - lows) / widths).clamp(0.0, 1.0),
-            false => 0.0,
-        };
-        let squares = others.iter().map(|&(low, width, held)| {
+        let mean = above.sum / n as f64;
+        let place = above.place();
+        let squares = above.others.iter().map(|&(low, width, held)| {
             let away = low + place * width - mean;
             // As of values spread evenly, where they are in the middle of the bucket.
             let spread = width * width * place * (1.0 - place) / 3.0;
             held * (away * away + spread)
         });
+        let range = above.range;
         let ends = mean * mean + (range - mean) * (range - mean);
         Some(((ends + squares.sum::<f64>()) / n as f64).sqrt())
+    }
+
+    /// The values as they are above the smallest; none without values.
+    fn above(&self) -> Option<Above> {
+        let n = self.held();
+        let (&(first, _), &(last, _)) = (self.buckets.first()?, self.buckets.last()?);
+        let min = self.bounds(first).0;
+        let sum = i128::try_from(n)
+            .ok()
+            .and_then(|n| self.sum.checked_sub(n.checked_mul(min)?))
+            .map_or_else(|| self.sum as f64 - n as f64 * min as f64, |s| s as f64);
+        let others = self.buckets.iter().map(|&(bucket, held)| {
+            let ends = u64::from(bucket == first) + u64::from(bucket == last);
+            let (low, high) = self.bounds(bucket);
+            let held = held.saturating_sub(ends) as f64;
+            ((low - min) as f64, (high - low) as f64, held)
+        });
+        Some(Above {
+            sum,
+            range: (self.bounds(last).1 - min) as f64,
+            others: others.collect(),
+        })
     }
 
     /// The smallest and the largest value that a bucket can hold here.
@@ -273,12 +274,34 @@ impl Distribution {
     }
 }
 
-/// What is so far, from 0 to 1, on the way from `low` to `high`, by their logarithms.
-fn between(low: i128, high: i128, part: f64) -> i128 {
-    let (a, b) = (low as f64, high as f64);
-    let value = match low > 0 || high < 0 {
-        true => a * (b / a).powf(part),
-        false => a + (b - a) * part,
-    };
-    value.round() as i128
+/// Values from the smallest on, so that large ones keep their digits.
+struct Above {
+    sum: f64,
+    /// From the smallest to the largest.
+    range: f64,
+    /// All but those two, by bucket: where it begins, its width, and how many.
+    others: Vec<(f64, f64, f64)>,
+}
+
+impl Above {
+    /// How far above the lower ends of their buckets values are on average, from 0 to 1 and the same in each, for the sum
+    /// to come out.
+    fn place(&self) -> f64 {
+        let total = |of: fn(&(f64, f64, f64)) -> f64| self.others.iter().map(of).sum::<f64>();
+        let (lows, widths) = (total(|b| b.0 * b.2), total(|b| b.1 * b.2));
+        match widths > 0.0 {
+            true => ((self.sum - self.range - lows) / widths).clamp(0.0, 1.0),
+            false => 0.0,
+        }
+    }
+}
+
+/// Of values from `low` to `high` that are at `place` on average, the one that so large a part of them does not exceed.
+fn between(low: i128, high: i128, part: f64, place: f64) -> i128 {
+    /// Where all are at an end, the others are next to it.
+    const LEAST: f64 = 1e-3;
+    // Those at part x are at x to this power, of which 1 / (1 + power) is the mean.
+    let power = 1.0 / place.clamp(LEAST, 1.0 - LEAST) - 1.0;
+    let width = (high - low) as f64;
+    low + (width * part.powf(power)).round() as i128
 }
