@@ -125,6 +125,28 @@ fn calls_count_where_their_time_says_so() {
 }
 
 #[test]
+fn what_is_read_without_knowing_the_types_is_said_to_be() {
+    let scratch = Scratch::new("values");
+    let file = scratch.file("profile.json");
+    let program = program_with("values.c", &["-g0"]);
+    let of = |function: &str| {
+        let name = file.display().to_string();
+        Run::ipath(["run", "-f", function, "-m", "arg1", "-o", &name, "--"])
+            .arg(&program)
+            .run()
+            .expect(0)
+    };
+    let finished = of("narrow");
+    let line = "narrow: no debug information: values are whole registers";
+    assert!(finished.stderr.contains(line), "{}", finished.stderr);
+    let notes = Profile::read(&file).session.notes;
+    assert!(notes.iter().any(|note| note.contains(line)), "{notes:?}");
+    let (finished, profile) = measured("narrow", &["-m", "arg1"]);
+    assert!(!finished.stderr.contains("no debug"), "{}", finished.stderr);
+    assert!(profile.is_some_and(|p| p.session.notes.is_empty()));
+}
+
+#[test]
 fn what_cannot_be_read_is_refused() {
     let refused = |function: &str, more: &[&str], says: &str| {
         let (finished, profile) = measured(function, more);

@@ -4,7 +4,7 @@ use super::measure::MANY;
 use super::remarks::warn;
 use crate::printable::printable;
 use crate::report::human;
-use crate::session::{Changed, Elsewhere};
+use crate::session::{Changed, Elsewhere, bare};
 
 /// What was added, what measures something else by now, and what had been before.
 pub(super) fn added(changed: &Changed) -> String {
@@ -49,6 +49,9 @@ pub(super) fn tell_refused(changed: &Changed) {
         warn(&format!(
             "{name}: instrumented by breakpoints, a microsecond or more each"
         ));
+    }
+    for name in changed.bare.iter().take(MANY) {
+        warn(&bare(name));
     }
     for path in &changed.unfollowed {
         warn(&unfollowed(path));

@@ -9,6 +9,7 @@ use patcher::Bias;
 use patcher::plan::{Effects, RefuseReason};
 use patcher::select::Pattern;
 
+use super::bare;
 use super::claims::Claims;
 use super::elsewhere::partly;
 use super::locked::Locked;
@@ -136,6 +137,9 @@ impl Locked<'_> {
         self.publish_tables(modules)?;
         let mut changed = Changed::default();
         let mut selection = selection;
+        let is_bare = |c: &&Candidate| c.is_bare && c.refused().is_none();
+        let bare = selection.candidates.iter().filter(is_bare);
+        changed.bare = bare.map(|c| c.name.clone()).collect();
         let before = self.measures();
         let is_other = selection.remeasure.is_some();
         let mut turns = self.decide(&mut selection)?;
@@ -183,9 +187,20 @@ impl Locked<'_> {
         self.note_enders();
         self.note_points();
         changed.unfollowed = self.unfollowed(modules);
+        self.note_bare(&changed.bare);
         changed.partly = partly(&self.document, &ids);
         self.segment.write_document(&self.document)?;
         Ok(changed)
+    }
+
+    /// Notes of whose values nothing is known.
+    fn note_bare(&mut self, names: &[String]) {
+        let notes = &mut self.document.notes;
+        for note in names.iter().map(|name| bare(name)) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
     }
 
     /// What was selected and the reapers it needs, in the order in which they are put in, and the ids of points that have been

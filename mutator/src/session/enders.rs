@@ -347,6 +347,7 @@ impl Called {
             traps: false,
             values: 0,
             unreadable: None,
+            is_bare: false,
             points: Vec::new(),
             schema: SCHEMA_COUNT,
             exits_of: None,

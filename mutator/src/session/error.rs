@@ -166,6 +166,13 @@ impl SessionError {
     }
 }
 
+/// Says what the values of a function are of which nothing is known.
+pub fn bare(name: &str) -> String {
+    format!(
+        "{name}: no debug information: values are whole registers, signed; one with a fraction, or in memory, is not among them"
+    )
+}
+
 /// Says that nothing can be instrumented, with one function for each reason.
 pub fn none_patched(refused: &[(String, String)]) -> String {
     let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();

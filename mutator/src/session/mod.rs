@@ -64,7 +64,7 @@ pub use answers::Answering;
 pub use create::{Options, Where};
 pub use elsewhere::Elsewhere;
 pub use end::Ended;
-pub use error::{SessionError, none_patched};
+pub use error::{SessionError, bare, none_patched};
 pub use in_the_way::InTheWay;
 pub use pointed::{Point, Pointed};
 pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
@@ -158,6 +158,8 @@ pub struct Changed {
     pub partly: Vec<(String, Elsewhere)>,
     /// Files of Go programs whose stacks that move cannot be followed.
     pub unfollowed: Vec<String>,
+    /// Names of functions of whose values nothing is known, so that registers are read as they are.
+    pub bare: Vec<String>,
 }
 
 impl Changed {

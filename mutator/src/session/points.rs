@@ -299,6 +299,7 @@ impl Pointed {
             traps: self.traps,
             values: 0,
             unreadable: None,
+            is_bare: false,
             points: self.points.clone(),
             schema: SCHEMA_COUNT,
             exits_of: None,

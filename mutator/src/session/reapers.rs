@@ -98,6 +98,7 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
                 traps: false,
                 values: 0,
                 unreadable: None,
+                is_bare: false,
                 points: Vec::new(),
                 schema: SCHEMA_COUNT,
                 exits_of: None,

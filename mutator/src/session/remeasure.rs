@@ -305,6 +305,7 @@ impl Candidate {
             traps: self.traps,
             values: self.values,
             unreadable: None,
+            is_bare: false,
             points: Vec::new(),
             schema: self.schema,
             exits_of: Some(id),

@@ -40,6 +40,8 @@ pub struct Candidate {
     pub values: u64,
     /// Why one of them that is asked for cannot be read.
     pub unreadable: Option<String>,
+    /// True where nothing is known of them, and registers are read as they are.
+    pub is_bare: bool,
     /// The points that its plan has hooks for, by number.
     pub points: Vec<Point>,
     /// The schema that it is measured by from now on.
@@ -245,6 +247,7 @@ impl<'m> Place<'m> {
                 traps: false,
                 values: 0,
                 unreadable: None,
+                is_bare: false,
                 points: Vec::new(),
                 schema: SCHEMA_COUNT,
                 exits_of: None,

@@ -36,6 +36,7 @@ impl Selection {
                 let candidate = &mut self.candidates[index];
                 let signature = values.of(&candidate.plan.function);
                 candidate.values = 0;
+                candidate.is_bare = signature.is_bare();
                 for &item in items {
                     let read = signature.read(item).map_err(|e| e.to_string());
                     match read.and_then(|value| place(item, &value)) {

@@ -15,6 +15,11 @@ pub struct Signature {
 }
 
 impl Signature {
+    /// True where nothing is known of the function, and registers are read as they are.
+    pub fn is_bare(&self) -> bool {
+        matches!(self.known, Ok(None))
+    }
+
     pub(super) fn new(function: String, known: Result<Option<Described>, Reason>) -> Self {
         Self { function, known }
     }
