@@ -84,11 +84,10 @@ struct Paths {
 impl Paths {
     fn id(&mut self, path: Path) -> PathId {
         let next = self.all.len() as PathId;
-        let id = *self.ids.entry(path).or_insert_with_key(|path| {
+        *self.ids.entry(path).or_insert_with_key(|path| {
             self.all.push(path.clone());
             next
-        });
-        id
+        })
     }
 }
 
