@@ -89,6 +89,9 @@ pub enum Command {
         /// Process id
         #[arg(value_parser = pid)]
         pid: Option<i32>,
+        /// Name each function of every session; of one process that is done in any case
+        #[arg(short, long)]
+        verbose: bool,
         /// Remove what sessions of processes that have ended have left
         #[arg(long, conflicts_with = "pid")]
         clean: bool,

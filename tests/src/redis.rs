@@ -40,6 +40,21 @@ pub fn arguments(dir: &Scratch) -> Vec<String> {
         .collect()
 }
 
+/// A server that has opened its socket in `dir`.
+///
+/// # Panics
+/// When it does not in time.
+pub fn serving(dir: &Scratch) -> Target {
+    let mut command = Command::new(SERVER);
+    command.args(arguments(dir));
+    let mut server = Target::spawn(command);
+    let socket = dir.file("socket");
+    server.until(Duration::from_secs(30), "opened its socket", |_| {
+        UnixStream::connect(&socket).is_ok()
+    });
+    server
+}
+
 /// Starts a server by this command, plays `tests/programs/script.redis`, and shuts it down.
 ///
 /// # Panics

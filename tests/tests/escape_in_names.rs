@@ -116,7 +116,7 @@ fn escape_in_names() {
         0,
         shown,
     );
-    run(&["status"], &[], 0, shown);
+    run(&["status", "-v"], &[], 0, shown);
     run(&["status", &pid], &[], 0, shown);
     run(&["add", &pid], &of("*!*two"), 0, shown);
     run(&["remove", &pid], &of("*two"), 0, shown);

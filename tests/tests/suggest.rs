@@ -9,10 +9,8 @@ use ipath_tests::profile::Profile;
 use ipath_tests::redis;
 use ipath_tests::target::Target;
 use serde_json::Value;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// What `suggest` says of a process.
 fn suggestion(pid: u32, duration: &str) -> Value {
@@ -224,13 +222,8 @@ fn suggest_finds_its_way_in_go() {
 #[test]
 fn suggest_finds_what_redis_does_for_keys() {
     let scratch = Scratch::new("suggest");
-    let mut command = Command::new(redis::SERVER);
-    command.args(redis::arguments(&scratch));
-    let mut server = Target::spawn(command);
+    let server = redis::serving(&scratch);
     let socket = scratch.file("socket");
-    server.until(Duration::from_secs(30), "opened its socket", |_| {
-        UnixStream::connect(&socket).is_ok()
-    });
     let shown = socket.display().to_string();
     let fill = "for i = 1, 20000 do redis.call('set', 'key:' .. i, i) end";
     let filled = Run::new("redis-cli").args(["-s", &shown, "eval", fill, "0"]);

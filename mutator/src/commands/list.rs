@@ -67,18 +67,28 @@ pub(super) fn list(
 ) -> Result<(), Failure> {
     let patterns = patterns(OPERATION, texts)?;
     let text = target.to_string_lossy();
-    let listing = match text.parse::<i32>() {
+    let (listing, failure) = match text.parse::<i32>() {
         Ok(pid) if pid > 0 => of_process(Pid(pid), &patterns, all_modules)?,
         _ => of_file(Path::new(target), &patterns)?,
     };
-    if json {
-        let text = serde_json::to_string(&listing).unwrap_or_default();
-        return print_data((text + "\n").as_bytes());
+    // What some patterns match is shown, whatever others do not.
+    if let Some(failure) = failure.as_ref().filter(|_| listing.functions.is_empty()) {
+        return Err(failure.clone());
     }
-    print(&Page::of(&as_text(&listing)))
+    match json {
+        true => {
+            let text = serde_json::to_string(&listing).unwrap_or_default();
+            print_data((text + "\n").as_bytes())?;
+        }
+        false => print(&Page::of(&as_text(&listing)))?,
+    }
+    failure.map_or(Ok(()), Err)
 }
 
-fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listing, Failure> {
+/// What patterns match, and what to say of the first one that matches nothing.
+type Found = (Listing, Option<Failure>);
+
+fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Found, Failure> {
     let process = find(OPERATION, pid)?;
     let failure = |e: crate::process::ProcessError| {
         let hint = e.hint();
@@ -105,13 +115,12 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Listi
     for (path, cause) in &missed.unreadable {
         warn(&format!("list {path}: {cause}"));
     }
-    match missed.unmatched.first() {
-        Some(unmatched) => Err(unmatched.failure(OPERATION, &pid.to_string())),
-        None => Ok(listing),
-    }
+    let unmatched = missed.unmatched.first();
+    let failure = unmatched.map(|unmatched| unmatched.failure(OPERATION, &pid.to_string()));
+    Ok((listing, failure))
 }
 
-fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
+fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Found, Failure> {
     let failure = |cause: String| Failure::new(OPERATION, path.display(), cause);
     let bytes = FileBytes::open(path).map_err(|e| failure(io_text(&e)))?;
     let image = images::open(&bytes, path).map_err(|e| failure(e.to_string()))?;
@@ -124,10 +133,9 @@ fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Listing, Failure> {
             "the file was cut short while it was read".to_owned(),
         ));
     }
-    match unmatched.first() {
-        Some(unmatched) => Err(unmatched.failure(OPERATION, &name)),
-        None => Ok(listing),
-    }
+    let failure = unmatched.first();
+    let failure = failure.map(|unmatched| unmatched.failure(OPERATION, &name));
+    Ok((listing, failure))
 }
 
 fn query(patterns: &[Pattern], allowed: Allowed) -> Query<'_> {

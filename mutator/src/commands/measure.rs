@@ -147,6 +147,14 @@ pub(super) fn check(
     }
     let points = || selection.points.iter().flat_map(Pointed::points);
     let count = selection.candidates.len() + points().count();
+    if count > abi::MOST_FUNCTIONS {
+        let cause = format!(
+            "{count} functions match, and a session has room for {}",
+            abi::MOST_FUNCTIONS
+        );
+        return Err(Failure::new(operation, subject, cause)
+            .hint("name fewer, by a module or a narrower pattern"));
+    }
     if count > MANY && !patterns.yes {
         return Err(
             Failure::new(operation, subject, format!("{count} functions match"))

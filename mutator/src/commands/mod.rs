@@ -52,7 +52,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             all_modules,
         } => list::list(&target, &patterns, json, all_modules),
         Command::Status { clean: true, .. } => status::clean(),
-        Command::Status { pid, .. } => status::status(pid.map(Pid)),
+        Command::Status { pid, verbose, .. } => status::status(pid.map(Pid), verbose),
         Command::Suggest {
             pid,
             duration,

@@ -13,8 +13,8 @@ use crate::process::Pid;
 use crate::segment::{self, Cleaned, SegmentError, named};
 use crate::session::{Session, SessionError};
 
-/// Prints one session, or all.
-pub(super) fn status(pid: Option<Pid>) -> Result<(), Failure> {
+/// Prints one session, or all: with a line each, or where it is wanted in full.
+pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> {
     if let Some(pid) = pid {
         if !named().iter().any(|(_, p)| p.pid == pid) {
             find("status", pid)?;
@@ -31,7 +31,10 @@ pub(super) fn status(pid: Option<Pid>) -> Result<(), Failure> {
     let mut text = String::new();
     for (process, name) in all {
         match Session::open(process) {
-            Ok(session) => text.push_str(&describe(&session)),
+            Ok(session) => text.push_str(&match is_verbose {
+                true => describe(&session),
+                false => format!("{}\n", in_short(&session)),
+            }),
             // It has ended since, or a process has begun one just now.
             Err(SessionError::Segment(SegmentError::Missing)) => {}
             Err(error) => warn(&format!("status {name}: {error}")),
@@ -61,7 +64,30 @@ pub(super) fn clean() -> Result<(), Failure> {
     print(&Page::of(&text))
 }
 
-fn describe(session: &Session) -> String {
+/// The session in a line.
+fn in_short(session: &Session) -> String {
+    let document = session.document();
+    let count = |is_in: bool| {
+        let measured = document.measured();
+        measured.filter(|(_, f)| f.active == is_in).count()
+    };
+    let functions = |n: usize, state: &str| match n {
+        0 => String::new(),
+        1 => format!("  1 function {state}"),
+        n => format!("  {n} functions {state}"),
+    };
+    let refused = document.refused.len();
+    format!(
+        "{}{}{}{}",
+        head(session),
+        functions(count(true), "in"),
+        functions(count(false), "removed"),
+        functions(refused, "refused")
+    )
+}
+
+/// What a session is of, what it measures, and for how long.
+fn head(session: &Session) -> String {
     let (process, document) = (session.process(), session.document());
     let header = session.segment().header();
     let ticks = clock::tsc().saturating_sub(header.started_tsc.load(Relaxed));
@@ -72,12 +98,18 @@ fn describe(session: &Session) -> String {
     } else {
         ""
     };
-    let mut text = format!(
-        "{}  {}  {}  {seconds} s{state}\n",
+    format!(
+        "{}  {}  {}  {seconds} s{state}",
         process.pid,
         printable(&document.exe),
-        metrics.join(",")
-    );
+        printable(&metrics.join(","))
+    )
+}
+
+fn describe(session: &Session) -> String {
+    let document = session.document();
+    let metrics: Vec<&str> = document.metrics.iter().map(|m| m.name.as_str()).collect();
+    let mut text = format!("{}\n", head(session));
     for (_, function) in document.measured() {
         let state = if function.active { "in" } else { "removed" };
         let module = document

@@ -42,10 +42,10 @@ fn open_by(
     open(&process).map_err(|error| {
         let is_missing = matches!(error, SessionError::Segment(SegmentError::Missing));
         let failure = error.failure(operation, &process);
-        if is_missing {
-            failure.hint(format!("begin one with `ipath attach {pid} -f FUNC`"))
-        } else {
-            failure
+        match operation {
+            _ if !is_missing => failure,
+            "detach" | "remove" => failure.hint("`ipath status` lists the sessions there are"),
+            _ => failure.hint(format!("begin one with `ipath attach {pid} -f FUNC`")),
         }
     })
 }

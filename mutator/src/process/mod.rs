@@ -99,6 +99,12 @@ impl ProcessError {
             Self::Denied(..) => {
                 Some("run ipath as that user or as root (CAP_SYS_PTRACE)".to_owned())
             }
+            Self::NotElf64(..) => {
+                Some("ipath measures 64-bit programs of x86-64, and no others".to_owned())
+            }
+            Self::Zombie(_) => Some("there is nothing left to look at".to_owned()),
+            Self::Own(_) => Some("name the process that is to be looked at".to_owned()),
+            Self::KernelThread(_) => Some("perf and bpftrace look into the kernel".to_owned()),
             Self::Traced(.., by, name) => Some(format!("detach {name} (process {by}) first")),
             _ => None,
         }

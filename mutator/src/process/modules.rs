@@ -44,6 +44,49 @@ impl Module {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
+    /// True if one of its names is looked for: that of its file, the one in it (DT_SONAME), or for the program that by which
+    /// it was started.
+    pub fn is_called(&self, is_it: impl Fn(&str) -> bool) -> bool {
+        is_it(self.file_name())
+            || self.started_as().is_some_and(|name| is_it(&name))
+            || self.own_name().is_some_and(|name| is_it(&name))
+    }
+
+    /// The name of the link by which the program was started: `redis-server` leads to another file in Debian.
+    pub fn started_as(&self) -> Option<String> {
+        let exe = self.process.exe()?;
+        if exe.as_os_str() != self.path.as_str() {
+            return None;
+        }
+        // Some programs write more of what they do there.
+        let args = self.process.args();
+        let first = args.first()?.split_whitespace().next()?;
+        let name = first.rsplit('/').next().filter(|n| !n.is_empty())?;
+        let root = PathBuf::from(format!("/proc/{}/root", self.process.entry()));
+        let folders = match first.strip_prefix('/').and_then(|f| f.strip_suffix(name)) {
+            Some(folder) => vec![folder],
+            None => vec![
+                "usr/local/sbin",
+                "usr/local/bin",
+                "usr/sbin",
+                "usr/bin",
+                "sbin",
+                "bin",
+            ],
+        };
+        let leads_here = |folder: &str| {
+            let same = |path: PathBuf| std::fs::metadata(path).map(|m| identity::file_id(&m)).ok();
+            same(root.join(folder).join(name)) == Some(self.file())
+        };
+        folders.into_iter().any(leads_here).then(|| name.to_owned())
+    }
+
+    fn own_name(&self) -> Option<String> {
+        let bytes = self.open().ok()?;
+        let elf = Elf::parse(bytes.bytes()).ok()?;
+        elf.soname.map(str::to_owned)
+    }
+
     /// The file as the kernel has it mapped.
     pub fn file(&self) -> FileId {
         let first = self.code.first();

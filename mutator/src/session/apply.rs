@@ -110,7 +110,7 @@ impl Session {
             let names = |pattern: &Pattern| {
                 let name = module.file_name();
                 let selected = || image.select(pattern, name, doc.bias).into_iter();
-                pattern.module_matches(name)
+                module.is_called(|name| pattern.module_matches(name))
                     && selected().any(|f| f.range.start == function.address)
             };
             if patterns.iter().any(names) {

@@ -11,7 +11,7 @@ use patcher::{Bias, Svma};
 
 use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in};
 use super::pointed::{Point, Pointed};
-use super::unmatched::{Unmatched, copies_of, near};
+use super::unmatched::{Unmatched, copies_of, near, other_modules};
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
 use crate::segment::{Reaper, Remeasure};
@@ -303,6 +303,9 @@ impl<'m> Place<'m> {
 pub(super) fn is_meant(pattern: &Pattern, file_name: &str, module: Option<&Module>) -> bool {
     match (module, pattern.absolute_address()) {
         (Some(module), Some(at)) => module.code.iter().any(|m| m.contains(at)),
+        (Some(module), None) if pattern.has_module() => {
+            module.is_called(|name| pattern.module_matches(name))
+        }
         _ => pattern.module_matches(file_name),
     }
 }
@@ -321,6 +324,7 @@ fn unmatched(
             pattern: pattern.text().to_owned(),
             near: near(pattern, modules, places.iter().map(|place| place.image)),
             inlined: copies.sum(),
+            modules: other_modules(pattern, modules),
         }
     };
     let patterns = query.patterns.iter().zip(matched);

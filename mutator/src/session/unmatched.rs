@@ -21,12 +21,17 @@ pub struct Unmatched {
     pub near: Vec<String>,
     /// Copies of functions it names that the compiler has put into others.
     pub inlined: u64,
+    /// The names of all modules, where it names none of them.
+    pub modules: Option<Vec<String>>,
 }
 
 impl Unmatched {
     /// As a user meets it.
     pub fn failure(&self, operation: &str, subject: &str) -> Failure {
         let failure = Failure::new(operation, subject, self);
+        if let Some(modules) = &self.modules {
+            return failure.hint(loaded(modules));
+        }
         // What is inlined is spelled as it was meant.
         if self.near.is_empty() || self.inlined > 0 {
             return failure;
@@ -37,6 +42,9 @@ impl Unmatched {
 
 impl fmt::Display for Unmatched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.modules.is_some() {
+            return write!(f, "no module of that name for '{}'", self.pattern);
+        }
         write!(f, "no function matches '{}'", self.pattern)?;
         match self.inlined {
             0 => Ok(()),
@@ -44,6 +52,40 @@ impl fmt::Display for Unmatched {
             copies => write!(f, ": it exists only as {copies} inlined copies"),
         }
     }
+}
+
+/// Says which modules there are.
+fn loaded(modules: &[String]) -> String {
+    const SHOWN: usize = 12;
+    let (shown, more) = modules.split_at(modules.len().min(SHOWN));
+    let more = match more.len() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    format!(
+        "loaded are {}{more}; a library that is loaded later is known after that",
+        shown.join(", ")
+    )
+}
+
+/// The names of these modules of a process, where a pattern names a module and none of these.
+pub(super) fn other_modules(pattern: &Pattern, modules: &[Module]) -> Option<Vec<String>> {
+    let is_called = |m: &Module| m.is_called(|name| pattern.module_matches(name));
+    if !pattern.has_module() || modules.is_empty() || modules.iter().any(is_called) {
+        return None;
+    }
+    let mut names: Vec<String> = Vec::new();
+    for module in modules.iter().filter(|m| m.path != VDSO) {
+        let name = module.file_name().to_owned();
+        let name = match module.started_as().filter(|other| *other != name) {
+            Some(other) => format!("{name} (started as {other})"),
+            None => name,
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Some(names)
 }
 
 /// How many of these inlined copies, by linkage name, are of functions that a pattern names.
@@ -79,7 +121,7 @@ fn definitions(pattern: &Pattern, modules: &[Module]) -> Vec<String> {
         return Vec::new();
     };
     let imports = |module: &&Module| {
-        pattern.module_matches(module.file_name())
+        module.is_called(|name| pattern.module_matches(name))
             && images::of_module(module).is_ok_and(|i| imports(i.image, name))
     };
     if !modules.iter().any(|m| imports(&m)) {

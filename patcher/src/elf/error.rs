@@ -27,11 +27,33 @@ impl fmt::Display for ImageError {
             Self::NotElf => write!(f, "not an ELF file"),
             Self::NotX86_64 { class, machine } => {
                 let bits = if *class == 2 { 64 } else { 32 };
-                write!(f, "not an x86-64 ELF file (ELF{bits}, machine {machine})")
+                match machine_name(*machine) {
+                    Some(name) => write!(f, "not an x86-64 ELF file: {name}, {bits} bits"),
+                    None => write!(f, "not an x86-64 ELF file (ELF{bits}, machine {machine})"),
+                }
             }
             Self::Malformed { what } => write!(f, "malformed ELF file: {what}"),
         }
     }
+}
+
+/// What a machine is called: `e_machine`, include/uapi/linux/elf-em.h.
+fn machine_name(machine: u16) -> Option<&'static str> {
+    Some(match machine {
+        2 | 43 => "SPARC",
+        3 => "x86 (i386)",
+        8 => "MIPS",
+        20 | 21 => "PowerPC",
+        22 => "S/390",
+        40 => "ARM",
+        50 => "Itanium",
+        62 => "x86-64",
+        183 => "ARM (AArch64)",
+        243 => "RISC-V",
+        247 => "BPF",
+        258 => "LoongArch",
+        _ => return None,
+    })
 }
 
 impl std::error::Error for ImageError {}

@@ -1,0 +1,165 @@
+//! What is asked for wrongly is answered with what there is: modules by any of their names, what was found beside what was
+//! not, files of other machines, sessions in a line each.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::place::Scratch;
+use ipath_tests::redis;
+use ipath_tests::target::Target;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+fn busy() -> Target {
+    Target::start(program("busy.c"), ["1", "600"]).await_output("ready")
+}
+
+/// A file that is mapped executable and whose own name, DT_SONAME, is another than that of the file.
+fn with_other_name(pid: u32) -> (String, String) {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its maps");
+    let code = maps.lines().filter(|l| l.contains(" r-xp "));
+    let files: BTreeSet<&str> = code.filter_map(|l| Some(&l[l.find('/')?..])).collect();
+    let own_name = |file: &str| {
+        let text = Run::new("readelf").args(["-d", "-W", file]).run().stdout;
+        let line = text.lines().find(|l| l.contains("(SONAME)"))?;
+        Some(line.split_once('[')?.1.trim_end_matches(']').to_owned())
+    };
+    let is_other = |file: &str, name: &str| Path::new(file).file_name() != Some(name.as_ref());
+    let found = files.iter().find_map(|file| {
+        let name = own_name(file).filter(|name| is_other(file, name))?;
+        Some(((*file).to_owned(), name))
+    });
+    found.expect("a library whose file is called by its version")
+}
+
+#[test]
+fn modules_are_known_by_all_their_names() {
+    let scratch = Scratch::new("messages");
+    let server = redis::serving(&scratch);
+    let pid = server.pid().to_string();
+    let list = |pattern: &str| Run::ipath(["list", &pid, pattern]).run();
+    // Debian's is a link to another file.
+    for name in ["redis-server", "redis-*"] {
+        let listed = list(&format!("{name}!keysCommand")).expect(0).stdout;
+        assert!(listed.contains("keysCommand  "), "{listed}");
+    }
+    let (file, own) = with_other_name(server.pid());
+    let listed = list(&format!("{own}!*")).expect(0).stdout;
+    assert!(
+        listed
+            .lines()
+            .all(|l| l.contains(&file) || l.contains(" functions: ")),
+        "{own}: {listed}"
+    );
+}
+
+#[test]
+fn modules_that_are_not_there_are_answered_with_those_that_are() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    for operation in ["list", "attach"] {
+        let mut arguments = vec![operation, &pid];
+        arguments.extend(match operation {
+            "list" => &["libnone.so*!step"][..],
+            _ => &["-f", "libnone.so*!step"],
+        });
+        let finished = Run::ipath(arguments).run().expect(1);
+        let error = finished.expect_error();
+        assert!(
+            error.contains("no module of that name for 'libnone.so*!step'"),
+            "{error}"
+        );
+        assert!(
+            finished.hints().contains("libc.so.6"),
+            "{}",
+            finished.hints()
+        );
+    }
+    target.finish("ok calls ");
+}
+
+#[test]
+fn what_is_found_is_shown_beside_what_is_not() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let finished = Run::ipath(["list", &pid, "step", "nothing_is_called_so"])
+        .run()
+        .expect(1);
+    assert!(finished.stdout.starts_with("step  "), "{}", finished.stdout);
+    let error = finished.expect_error();
+    assert!(error.contains("'nothing_is_called_so'"), "{error}");
+    target.finish("ok calls ");
+}
+
+#[test]
+fn files_of_other_machines_are_named() {
+    let scratch = Scratch::new("messages");
+    let file = scratch.file("other");
+    let mut bytes = fs::read(program("busy.c")).expect("an ELF file");
+    for (machine, name) in [
+        (183_u16, "AArch64"),
+        (243, "RISC-V"),
+        (9999, "machine 9999"),
+    ] {
+        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
+        fs::write(&file, &bytes).expect("an own file");
+        let shown = file.display().to_string();
+        let error = Run::ipath(["list", &shown]).run().expect(1).expect_error();
+        assert!(
+            error.contains("not an x86-64 ELF file") && error.contains(name),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn who_ends_what_is_not_there_is_not_told_to_begin() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let hints = |arguments: &[&str]| Run::ipath(arguments).run().expect(1).hints();
+    assert!(hints(&["detach", &pid]).contains("ipath status"));
+    assert!(hints(&["remove", &pid, "-f", "step"]).contains("ipath status"));
+    assert!(hints(&["add", &pid, "-f", "step"]).contains("ipath attach"));
+    target.finish("ok calls ");
+}
+
+#[test]
+fn more_than_there_is_room_for_is_said_at_once() {
+    let scratch = Scratch::new("messages");
+    let server = redis::serving(&scratch);
+    let pid = server.pid().to_string();
+    let finished = Run::ipath(["attach", &pid, "-f", "*"]).run().expect(1);
+    let error = finished.expect_error();
+    assert!(
+        error.contains("functions match, and a session has room for"),
+        "{error}"
+    );
+    assert!(!finished.hints().contains("--yes"), "{}", finished.hints());
+}
+
+#[test]
+fn sessions_take_a_line_each() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let functions = ["-f", "busy*!step", "-f", "busy*!main"];
+    let begin = ["attach", &pid, "--keep", "--no-tui", "--duration", "1ms"];
+    Run::ipath(begin).args(functions).run().expect(0);
+    let of = |arguments: &[&str]| {
+        let text = Run::ipath(arguments).run().expect(0).stdout;
+        let begins = text
+            .lines()
+            .skip_while(|l| !l.starts_with(&format!("{pid}  ")));
+        let own = begins
+            .enumerate()
+            .take_while(|(n, l)| *n == 0 || l.starts_with(' '));
+        own.map(|(_, line)| line.to_owned()).collect::<Vec<_>>()
+    };
+    let short = of(&["status"]);
+    assert_eq!(short.len(), 1, "{short:?}");
+    assert!(short[0].contains("function"), "{short:?}");
+    for full in [of(&["status", "-v"]), of(&["status", &pid])] {
+        assert!(full.iter().any(|l| l.contains("    step  ")), "{full:?}");
+    }
+    Run::ipath(["detach", &pid]).run().expect(0);
+    target.finish("ok calls ");
+}
