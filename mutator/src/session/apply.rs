@@ -85,9 +85,14 @@ impl Session {
         space: Option<Arc<Space>>,
         change: impl FnOnce(&mut Locked<'_>) -> Result<R, SessionError> + Send,
     ) -> Result<R, SessionError> {
-        tracing(|| {
+        let seen = space.clone();
+        let changed = tracing(|| {
             let _priority = Priority::raise();
             self.locked(space, change)
+        });
+        changed.map_err(|error| match &seen {
+            Some(space) => error.unless_gone(space),
+            None => error,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Making a session: the runtime and the segment are mapped into the target by the target's own
 //! system calls, made on a stopped thread, and filled from outside.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS, TICKS_SHIFT};
@@ -99,10 +100,12 @@ impl Session {
         selected: Selected,
         state: Where<'_>,
     ) -> Result<(Self, Changed), SessionError> {
-        match state {
+        let space = Arc::clone(&selected.space);
+        let made = match state {
             Where::Running => tracing(|| Self::make(process, options, selected, None)),
             Where::Stopped(stopped) => Self::make(process, options, selected, Some(stopped)),
-        }
+        };
+        made.map_err(|error| error.unless_gone(&space))
     }
 
     fn make(

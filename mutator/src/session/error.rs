@@ -8,7 +8,7 @@ use patcher::plan::RefuseReason;
 
 use super::in_the_way::{InTheWay, NO_ROOM};
 use crate::error::Failure;
-use crate::process::{Presence, Process, ProcessError};
+use crate::process::{Presence, Process, ProcessError, Space};
 use crate::segment::{SegmentError, TooMuch};
 use crate::tracee::TraceeError;
 
@@ -125,6 +125,17 @@ impl SessionError {
             self,
             Process(_) | Tracee(_) | Memory(..) | InTheWay(_) | NoSpace(_) | Held(_) | Unknown(_)
         )
+    }
+
+    /// The same, or that the program has ended or become another one since, where that can be what it comes of.
+    pub(super) fn unless_gone(self, space: &Space) -> Self {
+        if !self.may_come_of_an_end() {
+            return self;
+        }
+        match space.check() {
+            Err(gone @ (ProcessError::Gone(_) | ProcessError::OtherProgram(_))) => gone.into(),
+            _ => self,
+        }
     }
 
     /// As a user meets it, in the course of `operation` on the process `pid`.
