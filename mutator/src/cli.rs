@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// What a function costs, split by the call path that reached it: live and exact, in a running
 /// program.
@@ -24,10 +25,32 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Cli {
+    /// What is said, where all that is needed is.
+    ///
+    /// # Errors
+    /// No function is named where one has to be.
+    pub fn checked(self) -> Result<Self, clap::Error> {
+        let patterns = match &self.command {
+            Command::Add { patterns, .. } | Command::Remove { patterns, .. } => patterns,
+            Command::Run { measure, .. } => &measure.patterns,
+            _ => return Ok(self),
+        };
+        match patterns.func.is_empty() && patterns.at.is_empty() {
+            false => Ok(self),
+            true => Err(Self::command().error(
+                ErrorKind::MissingRequiredArgument,
+                "the following required arguments were not provided:\n  --func <PATTERN>",
+            )),
+        }
+    }
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Instrument functions of a running process and show live what each call path costs
+    /// Instrument functions of a running process and show live what each call path costs. Without a function it begins with
+    /// what is worth naming (see suggest), to choose from
     #[command(after_help = "Example: ipath attach 4242 -f MPI_Wait -f 'libc.so*!malloc'")]
     Attach {
         /// Process id
@@ -192,12 +215,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Patterns {
     /// Function: name, Class::method, glob, /regex/, module!pattern, 0xADDR or module+0xOFFSET
-    #[arg(
-        short,
-        long = "func",
-        value_name = "PATTERN",
-        required_unless_present = "at"
-    )]
+    #[arg(short, long = "func", value_name = "PATTERN")]
     pub func: Vec<String>,
     /// Instruction whose passes are counted: FUNC+0xOFFSET, module+0xOFFSET or 0xADDR
     #[arg(long, value_name = "PLACE")]
@@ -326,7 +344,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {

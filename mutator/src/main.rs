@@ -5,5 +5,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    ipath::commands::run(ipath::cli::Cli::parse())
+    let cli = ipath::cli::Cli::parse().checked();
+    ipath::commands::run(cli.unwrap_or_else(|error| error.exit()))
 }

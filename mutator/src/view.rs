@@ -3,6 +3,7 @@
 //! [`State`] decides everything and knows no terminal; `draw` reads it; [`View`] joins both to a
 //! terminal and to a [`Source`].
 
+mod choice;
 mod decode;
 mod draw;
 mod key;
@@ -17,6 +18,7 @@ mod tests;
 mod tree;
 mod watch;
 
+pub use choice::{Choices, Choosable, Chosen, Finder};
 pub use key::Key;
 pub use source::{Sample, Source};
 pub use state::{Action, Event, State};
@@ -99,6 +101,18 @@ impl<'s> View<'s> {
 }
 
 impl View<'_> {
+    /// Lets the user choose functions to measure.
+    ///
+    /// # Errors
+    /// The terminal is there and cannot be used.
+    pub fn choose(&mut self, finder: &mut dyn Finder) -> Result<Chosen, ViewError> {
+        let mut keyboard = keyboard::Keyboard::of(self.tty.clone());
+        match choice::choose(&mut self.terminal, &mut keyboard, finder) {
+            Err(_) if self.tty.outlet().is_shut() => Ok(Chosen::Nothing),
+            chosen => Ok(chosen?),
+        }
+    }
+
     /// True if the terminal is gone, or shows nothing any more.
     pub fn is_deserted(&self) -> bool {
         let outlet = self.tty.outlet();

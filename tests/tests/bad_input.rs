@@ -442,7 +442,8 @@ fn usage_errors() {
     let usage: &[&[&str]] = &[
         &["attach", "nonsense", "-f", "step"],
         &["attach", "-5", "-f", "step"],
-        &["attach", "1"],
+        &["add", "1"],
+        &["remove", "1", "-m", "cpu"],
         &["attach", "1", "-f", "step", "--duration", "long"],
         &["run", "-f", "step"],
         &["run", "--", "true"],

@@ -1,5 +1,6 @@
 //! `attach` and `top`.
 
+use super::find;
 use super::measure::{check, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::remarks::warn;
@@ -22,6 +23,22 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let process = find(OPERATION, pid)?;
     let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
     process.check().map_err(|e| failure(e.into()))?;
+    let patterns = match patterns.is_empty() && spots.is_empty() {
+        false => patterns,
+        true if watch_output.is_view() => {
+            let chosen = find::choose(OPERATION, &process)?;
+            if chosen.is_empty() {
+                return Ok(());
+            }
+            chosen
+        }
+        true => {
+            let cause = "no function is named, and there is no terminal to choose one in";
+            return Err(Failure::new(OPERATION, pid, cause).hint(format!(
+                "`ipath suggest {pid}` lists those worth naming with -f"
+            )));
+        }
+    };
     let mut selected = select_in(&process, &patterns, options.wanted()).map_err(failure)?;
     selected.find_points(&spots);
     if measure.patterns.allow_trap {

@@ -33,7 +33,7 @@ pub(super) fn spots(operation: &str, texts: &[String]) -> Result<Vec<Spot>, Fail
 /// The options of a session. Where there are points alone, nothing but counts is measured.
 pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Failure> {
     let mut metrics = metrics(operation, &measure.metric)?;
-    if measure.patterns.func.is_empty() {
+    if !measure.patterns.at.is_empty() && measure.patterns.func.is_empty() {
         if measure.when.is_some() {
             let cause = "conditions are not looked at where points are counted";
             return Err(Failure::new(operation, "--when", cause));

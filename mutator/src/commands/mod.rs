@@ -5,6 +5,7 @@ mod change;
 mod demo;
 mod doctor;
 mod export;
+mod find;
 mod list;
 mod measure;
 mod outcome;

@@ -37,9 +37,10 @@ struct Suggestion {
     idle_threads: usize,
 }
 
+/// A function worth naming.
 #[derive(Serialize)]
-struct Candidate {
-    name: String,
+pub(super) struct Candidate {
+    pub(super) name: String,
     linkage: String,
     module: String,
     address: u64,
@@ -52,8 +53,14 @@ struct Candidate {
     waiting_error: f64,
     waits_per_second: f64,
     patchable: bool,
-    reason: Option<String>,
-    stack: Vec<String>,
+    pub(super) reason: Option<String>,
+    pub(super) stack: Vec<String>,
+    /// What a user calls the module.
+    #[serde(skip)]
+    pub(super) file: String,
+    /// First address in the process.
+    #[serde(skip)]
+    pub(super) start: Avma,
 }
 
 /// Samples a process and prints what is worth naming; all of it where `limit` is 0.
@@ -66,7 +73,7 @@ pub(super) fn suggest(
     let process = find(OPERATION, pid)?;
     let signals = hold(OPERATION)?;
     signals.watch(&process);
-    let mut sampler = Sampler::begin(&process).map_err(|e| failure(&process, &e))?;
+    let mut sampler = Sampler::begin(&process).map_err(|e| failure(OPERATION, &process, &e))?;
     if sampler.is_of_user_mode() {
         warn(&format!(
             "{OPERATION} {pid}: the kernel lets user mode alone be sampled (kernel.perf_event_paranoid): waiting is not seen"
@@ -84,8 +91,8 @@ pub(super) fn suggest(
         }
     }
     signals.release();
+    let shares = sampler.shares();
     let modules = sampler.modules();
-    let shares = sampler.end();
     if shares.on + shares.off == 0 {
         return Err(nothing_seen(&process, &shares));
     }
@@ -98,9 +105,13 @@ pub(super) fn suggest(
     print(&Page::of(&as_text(pid, &shares, &suggestion)))
 }
 
-fn failure(process: &Process, NotSampled(error): &NotSampled) -> Failure {
+pub(super) fn failure(
+    operation: &str,
+    process: &Process,
+    NotSampled(error): &NotSampled,
+) -> Failure {
     let failure = Failure::new(
-        OPERATION,
+        operation,
         process.pid,
         format!("it cannot be sampled: {}", io_text(error)),
     );
@@ -176,12 +187,43 @@ fn refused(
     reasons
 }
 
-fn suggestion(process: &Process, modules: &[Module], shares: &Shares, most: usize) -> Suggestion {
+/// Finds out why functions cannot be patched, each once.
+#[derive(Default)]
+pub(super) struct Refusals(HashMap<Avma, Option<String>>);
+
+impl Refusals {
+    fn find(&mut self, process: &Process, modules: &[Module], functions: &[&Function]) {
+        let is_new = |f: &&&Function| !self.0.contains_key(&f.start);
+        let new: Vec<&Function> = functions.iter().filter(is_new).copied().collect();
+        if new.is_empty() {
+            return;
+        }
+        let mut refused = refused(process, modules, &new);
+        for function in new {
+            self.0
+                .insert(function.start, refused.remove(&function.start));
+        }
+    }
+}
+
+/// The functions of these that are worth naming, `most` at most.
+pub(super) fn candidates(
+    process: &Process,
+    modules: &[Module],
+    shares: &Shares,
+    most: usize,
+    refusals: &mut Refusals,
+) -> Vec<Candidate> {
     let worth = shares.functions.iter().filter(|f| f.weight > 0.0);
     let functions: Vec<&Function> = worth.take(most).collect();
-    let refused = refused(process, modules, &functions);
+    refusals.find(process, modules, &functions);
+    let mut files: HashMap<usize, String> = HashMap::new();
+    let mut shown = |index: usize| {
+        let file = files.entry(index);
+        file.or_insert_with(|| modules[index].shown_name()).clone()
+    };
     let candidate = |f: &&Function| {
-        let reason = refused.get(&f.start).cloned();
+        let reason = refusals.0.get(&f.start).cloned().flatten();
         let module = f.module.map(|index| modules[index].path.clone());
         Candidate {
             name: f.name.clone(),
@@ -198,11 +240,17 @@ fn suggestion(process: &Process, modules: &[Module], shares: &Shares, most: usiz
             patchable: reason.is_none(),
             reason,
             stack: f.callers.clone(),
+            file: f.module.map(&mut shown).unwrap_or_default(),
+            start: f.start,
         }
     };
+    functions.iter().map(candidate).collect()
+}
+
+fn suggestion(process: &Process, modules: &[Module], shares: &Shares, most: usize) -> Suggestion {
     Suggestion {
         samples: shares.on + shares.off,
-        candidates: functions.iter().map(candidate).collect(),
+        candidates: candidates(process, modules, shares, most, &mut Refusals::default()),
         observed_ns: shares.observed.as_nanos() as u64,
         cpu_ns: shares.cpu.as_nanos() as u64,
         waited_ns: shares.waited.as_nanos() as u64,
@@ -212,40 +260,69 @@ fn suggestion(process: &Process, modules: &[Module], shares: &Shares, most: usiz
     }
 }
 
-fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
-    let mut text = String::new();
+/// What stands above [`figures`].
+pub(super) fn head() -> [String; 4] {
+    in_columns(["self", "with callees", "waiting", "waits/s"].map(String::from))
+}
+
+fn in_columns([own, total, waiting, waits]: [String; 4]) -> [String; 4] {
+    [
+        format!("{own:>12}"),
+        format!("{total:>12}"),
+        format!("{waiting:>12}"),
+        format!("{waits:>9}"),
+    ]
+}
+
+/// What has been looked at, and for how long.
+pub(super) fn about(pid: Pid, shares: &Shares) -> String {
     let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        text,
+    format!(
         "{pid}: {} on a processor ({} samples) and {} waiting ({} waits sampled) in {}; estimates ± what they may be off by",
         seconds(shares.cpu),
         shares.on,
         seconds(shares.waited),
         shares.off,
         seconds(shares.observed),
-    );
+    )
+}
+
+/// The nearest callers of a candidate.
+pub(super) fn callers(candidate: &Candidate) -> String {
+    const SHOWN: usize = 4;
+    let more = match candidate.stack.len() > SHOWN {
+        true => " < …",
+        false => "",
+    };
+    let shown = candidate.stack.iter().take(SHOWN);
+    let shown: Vec<_> = shown.map(|n| printable(n)).collect();
+    match shown.is_empty() {
+        true => String::new(),
+        false => format!("< {}{more}", shown.join(" < ")),
+    }
+}
+
+fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "{:>12} {:>12} {:>12} {:>9}  function",
-        "self", "with callees", "waiting", "waits/s"
+        "{}\n{}  function",
+        about(pid, shares),
+        head().join(" ")
     );
     for candidate in &suggestion.candidates {
-        let _ = writeln!(text, "{}", row(candidate));
+        let reason = candidate.reason.as_ref();
+        let _ = writeln!(
+            text,
+            "{}  {}  {}{}",
+            figures(candidate).join(" "),
+            printable(&candidate.name),
+            printable(&candidate.file),
+            reason.map_or_else(String::new, |r| format!("  refused: {}", printable(r))),
+        );
         if !candidate.stack.is_empty() {
-            const SHOWN: usize = 4;
-            let more = if candidate.stack.len() > SHOWN {
-                " < …"
-            } else {
-                ""
-            };
-            let shown: Vec<_> = candidate
-                .stack
-                .iter()
-                .take(SHOWN)
-                .map(|n| printable(n))
-                .collect();
-            let _ = writeln!(text, "{:>50}< {}{more}", "", shown.join(" < "));
+            let _ = writeln!(text, "{:>50}{}", "", callers(candidate));
         }
     }
     let mut remarks = Vec::new();
@@ -279,14 +356,14 @@ fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
 
 /// What names a candidate and nothing else, as far as a name can.
 fn pattern_of(candidate: &Candidate) -> String {
-    let file = candidate.module.rsplit('/').next().unwrap_or_default();
     match candidate.linkage.as_str() {
         "" => candidate.name.clone(),
-        linkage => format!("{file}!{linkage}"),
+        linkage => format!("{}!{linkage}", candidate.file),
     }
 }
 
-fn row(candidate: &Candidate) -> String {
+/// Shares, with what they may be off by, and waits, as wide as [`head`].
+pub(super) fn figures(candidate: &Candidate) -> [String; 4] {
     let share = |value: f64, error: f64| match value > 0.0 {
         false => String::new(),
         true => format!("{:.1}±{:.1} %", 100.0 * value, 100.0 * error),
@@ -296,15 +373,10 @@ fn row(candidate: &Candidate) -> String {
         n if n < 10.0 => format!("{n:.1}"),
         n => format!("{n:.0}"),
     };
-    let file = candidate.module.rsplit('/').next().unwrap_or_default();
-    let reason = candidate.reason.as_ref();
-    format!(
-        "{:>12} {:>12} {:>12} {waits:>9}  {}  {}{}",
+    in_columns([
         share(candidate.own, candidate.self_error),
         share(candidate.total, candidate.total_error),
         share(candidate.waiting, candidate.waiting_error),
-        printable(&candidate.name),
-        printable(file),
-        reason.map_or_else(String::new, |r| format!("  refused: {}", printable(r))),
-    )
+        waits,
+    ])
 }

@@ -81,6 +81,12 @@ impl Module {
         folders.into_iter().any(leads_here).then(|| name.to_owned())
     }
 
+    /// What a user calls it: by what it was started, or by its file.
+    pub fn shown_name(&self) -> String {
+        let started = self.started_as();
+        started.unwrap_or_else(|| self.file_name().to_owned())
+    }
+
     fn own_name(&self) -> Option<String> {
         let bytes = self.open().ok()?;
         let elf = Elf::parse(bytes.bytes()).ok()?;

@@ -301,23 +301,24 @@ impl Sampler {
             .find_map(|size| memory.read_vec(sp, size).ok())
     }
 
-    /// Ends, and says where the time went.
-    pub fn end(mut self) -> Shares {
+    /// Where the time went until now.
+    pub fn shares(&mut self) -> Shares {
         for tid in self.tids() {
             self.drain(tid);
         }
         let now = now();
-        let mut idle = 0;
-        for mut watched in std::mem::take(&mut self.threads).into_values() {
-            match watched.time.end(now) {
-                true => self.ended.push(watched.time),
-                false => idle += 1,
+        let mut ended = self.ended.clone();
+        for watched in self.threads.values() {
+            let mut time = watched.time.clone();
+            if time.end(now) {
+                ended.push(time);
             }
         }
+        let idle = self.ended.len() + self.threads.len() - ended.len();
         let observed = Duration::from_nanos(now.saturating_sub(self.begun));
-        let unseen = self.unseen.len();
-        let mut shares = shares::of(&self.code, &self.paths.all, &self.ended, observed);
-        (shares.lost, shares.idle, shares.unseen) = (self.lost, idle, unseen);
+        let mut shares = shares::of(&self.code, &self.paths.all, &ended, observed);
+        (shares.lost, shares.idle) = (self.lost, idle);
+        shares.unseen = self.unseen.len();
         shares
     }
 

@@ -10,6 +10,7 @@ use patcher::{Avma, Svma};
 use super::code::{Code, FunctionId, Path};
 use super::services::{is_idle, is_service};
 use super::thread::{Seen, ThreadTime};
+use crate::process::modules::Module;
 
 /// An estimated share, of 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -243,10 +244,12 @@ struct Charged {
 impl Names {
     fn of(code: &Code) -> Self {
         let modules = code.modules();
+        let shown: Vec<String> = modules.iter().map(Module::shown_name).collect();
         let named = code.functions().map(|seen| {
             let file = seen.module.map(|index| modules[index].file_name());
+            let of = seen.module.map_or("generated code", |index| &shown[index]);
             let name = match seen.linkage.as_str() {
-                "" => name_of_start(file.unwrap_or("generated code"), seen.address),
+                "" => name_of_start(of, seen.address),
                 linkage => demangle(linkage),
             };
             let is_service = is_service(&name, file);

@@ -46,7 +46,7 @@ pub(super) enum Met {
 }
 
 /// The time of a thread.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ThreadTime {
     met: Met,
     begun: u64,

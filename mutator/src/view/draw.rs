@@ -15,7 +15,8 @@ use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
-use style::{BOLD, DIM, ERROR, WARN};
+use style::ERROR;
+pub(super) use style::{BOLD, DIM, WARN, fit};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Draws the whole screen.
@@ -56,7 +57,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
 }
 
 /// Whatever came onto the screen unescaped does nothing to the terminal.
-fn disarm(buffer: &mut Buffer) {
+pub(super) fn disarm(buffer: &mut Buffer) {
     for cell in &mut buffer.content {
         if cell.symbol().contains(is_active) {
             cell.set_symbol("\u{fffd}");
@@ -134,7 +135,7 @@ fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
         Mode::Change(node, line) => {
             let name = &state.tree.node(*node).label.name;
             // What is typed keeps two thirds of the line.
-            let name = style::fit(name, usize::from(area.width / 3));
+            let name = fit(name, usize::from(area.width / 3));
             prompt(&format!("metrics of {name}: "), line, frame, area);
         }
         Mode::Confirm(node) => {

@@ -2,6 +2,7 @@
 //!
 //! Frames are compared with `view/goldens/NAME.txt`; `UPDATE_GOLDENS=1 cargo test` writes them anew.
 
+mod choosing;
 mod frames;
 mod keys;
 mod watching;

@@ -138,7 +138,7 @@ where
 
 /// Clears the screen and has everything drawn again. `Terminal::clear` asks the terminal where its
 /// cursor is, and reads the keys in search of the answer.
-fn wipe<B: Backend>(terminal: &mut Terminal<B>) -> io::Result<()>
+pub(super) fn wipe<B: Backend>(terminal: &mut Terminal<B>) -> io::Result<()>
 where
     B::Error: Send + Sync + 'static,
 {

@@ -3,13 +3,13 @@
 use ratatui::style::{Color, Modifier, Style};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
+pub(in crate::view) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+pub(in crate::view) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+pub(in crate::view) const WARN: Style = Style::new().fg(Color::Yellow);
 pub(super) const ERROR: Style = Style::new().fg(Color::Red);
 
 /// `text` in at most `room` columns; what is cut off is replaced by an ellipsis.
-pub(super) fn fit(text: &str, room: usize) -> String {
+pub(in crate::view) fn fit(text: &str, room: usize) -> String {
     if text.width() <= room {
         return text.to_owned();
     }

@@ -1,0 +1,89 @@
+//! Finding what is to be measured before it is: samples of the process, from which the user chooses.
+
+use std::time::{Duration, Instant};
+
+use patcher::select::Pattern;
+
+use super::suggest::{self, Candidate, Refusals, about, callers, figures, head};
+use super::watch::hold;
+use crate::error::Failure;
+use crate::printable::printable;
+use crate::process::{Presence, Process};
+use crate::sampling::Sampler;
+use crate::view::{Choices, Choosable, Chosen, Finder, View};
+
+/// Functions to choose from, at most.
+const MOST: usize = 100;
+
+/// Has the user choose functions of a process, in the terminal; none where he does not want any.
+pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>, Failure> {
+    let signals = hold(operation)?;
+    signals.watch(process);
+    let failure = |e| Failure::new("show", "terminal", e);
+    let sampler = Sampler::begin(process);
+    let mut finding = Finding {
+        process: process.clone(),
+        sampler: sampler.map_err(|e| suggest::failure(operation, process, &e))?,
+        refusals: Refusals::default(),
+        alive: Instant::now(),
+    };
+    let chosen = {
+        let mut view = View::open(&signals).map_err(failure)?;
+        view.choose(&mut finding).map_err(failure)?
+    };
+    signals.release();
+    let pattern = |start: &u64| Pattern::parse(&format!("{start:#x}"));
+    match chosen {
+        Chosen::Functions(starts) => {
+            let patterns: Result<Vec<Pattern>, _> = starts.iter().map(pattern).collect();
+            patterns.map_err(|e| Failure::new(operation, process.pid, e))
+        }
+        Chosen::Nothing => Ok(Vec::new()),
+        Chosen::Over(why) => Err(Failure::new(operation, process.pid, why)),
+    }
+}
+
+/// A process that is being sampled.
+struct Finding {
+    process: Process,
+    sampler: Sampler,
+    refusals: Refusals,
+    /// When it was last seen to run.
+    alive: Instant,
+}
+
+impl Finder for Finding {
+    fn look(&mut self) -> Option<String> {
+        const UNTIL_NEXT_LOOK: Duration = Duration::from_millis(250);
+        self.sampler.look();
+        if self.alive.elapsed() < UNTIL_NEXT_LOOK {
+            return None;
+        }
+        self.alive = Instant::now();
+        let is_over = self.process.life() == Presence::Ended;
+        is_over.then(|| "the process has ended".to_owned())
+    }
+
+    fn choices(&mut self) -> Choices {
+        let shares = self.sampler.shares();
+        let modules = self.sampler.modules();
+        let refusals = &mut self.refusals;
+        let found = suggest::candidates(&self.process, &modules, &shares, MOST, refusals);
+        let row = |candidate: &Candidate| Choosable {
+            key: candidate.start.0,
+            figures: figures(candidate).to_vec(),
+            name: format!(
+                "{}  {}",
+                printable(&candidate.name),
+                printable(&candidate.file)
+            ),
+            callers: callers(candidate),
+            refused: candidate.reason.clone(),
+        };
+        Choices {
+            about: about(self.process.pid, &shares),
+            head: head().to_vec(),
+            rows: found.iter().map(row).collect(),
+        }
+    }
+}

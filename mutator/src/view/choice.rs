@@ -1,0 +1,291 @@
+//! Choosing the functions that are to be measured, from estimates that change meanwhile.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::{Duration, Instant};
+
+use ratatui::backend::Backend;
+use ratatui::layout::Rect;
+use ratatui::style::Modifier;
+use ratatui::text::Line;
+use ratatui::{Frame, Terminal};
+use unicode_width::UnicodeWidthStr;
+
+use super::Key;
+use super::draw::{BOLD, DIM, WARN, disarm, fit};
+use super::watch::{Input, Inputs, wipe};
+
+/// A function to choose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choosable {
+    /// What it is known by from one look to the next.
+    pub key: u64,
+    /// Its figures, in columns as wide as those of the head.
+    pub figures: Vec<String>,
+    /// Its name, and the module's.
+    pub name: String,
+    /// Its callers, for the line below the table.
+    pub callers: String,
+    /// Why it cannot be chosen.
+    pub refused: Option<String>,
+}
+
+/// What there is to choose from by now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// What has been looked at, in one line.
+    pub about: String,
+    /// What stands above the figures, the columns from the left.
+    pub head: Vec<String>,
+    /// The costliest first.
+    pub rows: Vec<Choosable>,
+}
+
+/// Where the choices come from.
+pub trait Finder {
+    /// Takes in what there is, often and soon done; why there is nothing more to come.
+    fn look(&mut self) -> Option<String>;
+
+    /// What there is to choose from now.
+    fn choices(&mut self) -> Choices;
+}
+
+/// What comes of choosing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    /// These.
+    Functions(Vec<u64>),
+    /// The user does not want any.
+    Nothing,
+    /// There is nothing to measure any more.
+    Over(String),
+}
+
+/// Time between two looks.
+const A_LOOK: Duration = Duration::from_millis(30);
+/// Time between two pictures without a key.
+const A_PICTURE: Duration = Duration::from_millis(500);
+
+/// What the keys have come to.
+#[derive(Default)]
+pub(super) struct Choice {
+    choices: Choices,
+    /// The row that the cursor is on, and where that stands.
+    at: Option<u64>,
+    index: usize,
+    chosen: BTreeSet<u64>,
+    top: usize,
+    message: String,
+}
+
+impl Choice {
+    /// Takes new figures; the cursor stays on its function.
+    pub(super) fn update(&mut self, choices: Choices) {
+        self.choices = choices;
+        let rows = &self.choices.rows;
+        let same = self.at.and_then(|at| rows.iter().position(|r| r.key == at));
+        self.index = same.unwrap_or(self.index).min(rows.len().saturating_sub(1));
+        // Until it is moved it stays on the first.
+        if self.at.is_none() {
+            self.index = 0;
+        }
+    }
+
+    fn go(&mut self, to: usize) {
+        self.index = to.min(self.choices.rows.len().saturating_sub(1));
+        self.at = self.choices.rows.get(self.index).map(|r| r.key);
+    }
+
+    /// What comes of a key, if that ends it; `page` rows are on the screen.
+    pub(super) fn press(&mut self, key: Key, page: usize) -> Option<Chosen> {
+        self.message.clear();
+        match key {
+            Key::Char('q') | Key::Ctrl('c') => return Some(Chosen::Nothing),
+            Key::Up | Key::Char('k') => self.go(self.index.saturating_sub(1)),
+            Key::Down | Key::Char('j') => self.go(self.index + 1),
+            Key::PageUp | Key::Ctrl('b') => self.go(self.index.saturating_sub(page)),
+            Key::PageDown | Key::Ctrl('f') => self.go(self.index + page),
+            Key::Home | Key::Char('g') => self.go(0),
+            Key::End | Key::Char('G') => self.go(usize::MAX),
+            Key::Esc => self.chosen.clear(),
+            Key::Char(' ') => self.toggle(),
+            Key::Enter => return self.take(),
+            _ => {}
+        }
+        None
+    }
+
+    fn toggle(&mut self) {
+        let Some(row) = self.choices.rows.get(self.index) else {
+            return;
+        };
+        let key = row.key;
+        if let Some(reason) = &row.refused {
+            self.message = format!("cannot be measured: {reason}");
+        } else if !self.chosen.remove(&key) {
+            self.chosen.insert(key);
+            self.go(self.index + 1);
+        } else {
+            self.go(self.index);
+        }
+    }
+
+    /// Those that are chosen, or where none is the one at the cursor.
+    fn take(&mut self) -> Option<Chosen> {
+        if !self.chosen.is_empty() {
+            return Some(Chosen::Functions(self.chosen.iter().copied().collect()));
+        }
+        let row = self.choices.rows.get(self.index)?;
+        match &row.refused {
+            None => Some(Chosen::Functions(vec![row.key])),
+            Some(reason) => {
+                self.message = format!("cannot be measured: {reason}");
+                None
+            }
+        }
+    }
+
+    /// Draws all of it; how many rows there is room for.
+    pub(super) fn draw(&mut self, frame: &mut Frame<'_>) -> usize {
+        let screen = frame.area();
+        let line = |y: u16| {
+            let area = Rect {
+                y: screen.y.saturating_add(y),
+                height: 1,
+                ..screen
+            };
+            area.intersection(screen)
+        };
+        // Head, titles, callers and hints.
+        let page = usize::from(screen.height.saturating_sub(4)).max(1);
+        self.top = self.top.min(self.index);
+        self.top = self.top.max((self.index + 1).saturating_sub(page));
+        frame.render_widget(Line::styled(self.choices.about.as_str(), BOLD), line(0));
+        let columns = columns(&self.choices.head, screen.width.into());
+        let joined = |all: &[String]| {
+            let shown = all.iter().zip(&columns).filter(|(_, is_shown)| **is_shown);
+            shown
+                .map(|(text, _)| text.as_str().to_owned() + " ")
+                .collect::<String>()
+        };
+        if screen.height > 1 {
+            let head = format!("    {} FUNCTION", joined(&self.choices.head));
+            frame.render_widget(Line::styled(head, BOLD), line(1));
+        }
+        let rows = self.choices.rows.iter().enumerate();
+        for (place, (index, row)) in rows.skip(self.top).take(page).enumerate() {
+            let mark = if self.chosen.contains(&row.key) {
+                "[x]"
+            } else {
+                "[ ]"
+            };
+            let mark = if row.refused.is_some() { " - " } else { mark };
+            let text = format!("{mark} {} {}", joined(&row.figures), row.name);
+            let text = fit(&text, usize::from(screen.width));
+            let mut style = if row.refused.is_some() {
+                DIM
+            } else {
+                Default::default()
+            };
+            if index == self.index {
+                style = style.add_modifier(Modifier::REVERSED);
+            }
+            frame.render_widget(Line::styled(text, style), line(2 + place as u16));
+        }
+        if screen.height > 3 {
+            let at = self.choices.rows.get(self.index);
+            let callers = at.map_or("", |row| &row.callers);
+            let callers = fit(callers, usize::from(screen.width));
+            frame.render_widget(Line::styled(callers, DIM), line(screen.height - 2));
+        }
+        if screen.height > 2 {
+            let hints = "Enter measure exactly  Space choose  Esc choose none  q quit";
+            let last = match self.message.is_empty() {
+                true => Line::styled(hints, DIM),
+                false => Line::styled(self.message.as_str(), WARN),
+            };
+            let counted = match self.chosen.len() {
+                0 => String::new(),
+                n => format!("  {n} chosen"),
+            };
+            let room = usize::from(screen.width).saturating_sub(last.width());
+            frame.render_widget(last, line(screen.height - 1));
+            if counted.width() <= room && !counted.is_empty() {
+                let at = line(screen.height - 1);
+                let area = Rect {
+                    x: at.x + (screen.width - counted.width() as u16),
+                    width: counted.width() as u16,
+                    ..at
+                };
+                frame.render_widget(Line::styled(counted, BOLD), area);
+            }
+        }
+        disarm(frame.buffer_mut());
+        page
+    }
+}
+
+/// Which of the columns there is room for beside the names: the first ones and the third go last.
+fn columns(head: &[String], width: usize) -> Vec<bool> {
+    /// The mark, and what names get at least.
+    const BESIDE: usize = 5 + 24;
+    const LEAST_NEEDED: [usize; 4] = [3, 1, 2, 0];
+    let mut shown = vec![true; head.len()];
+    let needed = |shown: &[bool]| {
+        let widths = head.iter().zip(shown).filter(|(_, is_shown)| **is_shown);
+        BESIDE + widths.map(|(text, _)| text.width() + 1).sum::<usize>()
+    };
+    for place in LEAST_NEEDED {
+        if place < shown.len() && needed(&shown) > width {
+            shown[place] = false;
+        }
+    }
+    shown
+}
+
+/// Lets the user choose.
+pub(super) fn choose<B: Backend>(
+    terminal: &mut Terminal<B>,
+    inputs: &mut dyn Inputs,
+    finder: &mut dyn Finder,
+) -> io::Result<Chosen>
+where
+    B::Error: Send + Sync + 'static,
+{
+    let mut choice = Choice::default();
+    let mut due = Instant::now();
+    let mut page = 1;
+    let mut is_drawn = false;
+    loop {
+        if let Some(why) = finder.look() {
+            return Ok(Chosen::Over(why));
+        }
+        if Instant::now() >= due {
+            choice.update(finder.choices());
+            due = Instant::now() + A_PICTURE;
+            is_drawn = false;
+        }
+        if !is_drawn {
+            terminal
+                .draw(|frame| page = choice.draw(frame))
+                .map_err(io::Error::other)?;
+            is_drawn = true;
+        }
+        let mut timeout = A_LOOK;
+        while let Some(input) = inputs.next(timeout)? {
+            timeout = Duration::ZERO;
+            is_drawn = false;
+            match input {
+                Input::Key(Key::Ctrl('z')) => inputs.suspend(),
+                Input::Key(Key::Ctrl('l')) | Input::Continued => wipe(terminal)?,
+                Input::Key(key) => {
+                    if let Some(chosen) = choice.press(key, page) {
+                        return Ok(chosen);
+                    }
+                }
+                Input::Resize(..) | Input::Child => {}
+                Input::Stop => return Ok(Chosen::Nothing),
+            }
+        }
+    }
+}

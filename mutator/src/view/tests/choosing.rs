@@ -1,0 +1,157 @@
+//! Choosing functions: what keys do, and the screen.
+
+use super::*;
+use crate::view::choice::{Choice, Choices, Choosable, Chosen};
+
+fn rows(names: &[&str]) -> Choices {
+    let row = |(number, name): (usize, &&str)| Choosable {
+        key: 100 + name.len() as u64,
+        figures: vec![
+            format!("{:>12}", format!("{}.0±1.0 %", 50 - number)),
+            format!("{:>6}", 7),
+            format!("{:>8}", number),
+            format!("{:>4}", 1),
+        ],
+        name: format!("{name}  app"),
+        callers: format!("< main of {name}"),
+        refused: name.starts_with('-').then(|| "too-short".to_owned()),
+    };
+    Choices {
+        about: "ipath: 42  1.0 s".to_owned(),
+        head: ["        self", "callee", " waiting", " w/s"]
+            .map(String::from)
+            .to_vec(),
+        rows: names.iter().enumerate().map(row).collect(),
+    }
+}
+
+fn shown(choice: &mut Choice, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let mut page = 0;
+    terminal.draw(|frame| page = choice.draw(frame)).unwrap();
+    assert!(page > 0);
+    let buffer = terminal.backend().buffer();
+    let line = |y| {
+        let cells = (0..width).filter_map(|x| buffer.cell((x, y)));
+        cells.map(|cell| cell.symbol()).collect::<String>()
+    };
+    (0..height)
+        .map(|y| line(y).trim_end().to_owned() + "\n")
+        .collect()
+}
+
+fn choosing(names: &[&str]) -> Choice {
+    let mut choice = Choice::default();
+    choice.update(rows(names));
+    choice
+}
+
+#[test]
+fn enter_takes_the_function_at_the_cursor() {
+    let mut choice = choosing(&["a", "bb", "-no"]);
+    assert_eq!(choice.press(Key::Down, 5), None);
+    let chosen = choice.press(Key::Enter, 5);
+    assert_eq!(chosen, Some(Chosen::Functions(vec![102])));
+}
+
+#[test]
+fn space_chooses_several_and_escape_none() {
+    let mut choice = choosing(&["a", "bb", "-no", "dddd"]);
+    for key in [
+        Key::Char(' '),
+        Key::Char(' '),
+        Key::Char(' '),
+        Key::End,
+        Key::Char(' '),
+    ] {
+        assert_eq!(choice.press(key, 5), None);
+    }
+    let both = Some(Chosen::Functions(vec![101, 102, 104]));
+    assert_eq!(choice.press(Key::Enter, 5), both);
+    assert_eq!(choice.press(Key::Esc, 5), None);
+    assert_eq!(choice.press(Key::Home, 5), None);
+    assert_eq!(
+        choice.press(Key::Enter, 5),
+        Some(Chosen::Functions(vec![101]))
+    );
+}
+
+#[test]
+fn what_cannot_be_patched_is_not_taken_and_says_why() {
+    let mut choice = choosing(&["-no"]);
+    assert_eq!(choice.press(Key::Enter, 5), None);
+    assert!(shown(&mut choice, 60, 8).contains("cannot be measured: too-short"));
+}
+
+#[test]
+fn the_cursor_stays_on_its_function_when_the_order_changes() {
+    let mut choice = choosing(&["a", "bb", "ccc"]);
+    choice.press(Key::Down, 5);
+    choice.update(rows(&["bb", "ccc", "a"]));
+    assert_eq!(
+        choice.press(Key::Enter, 5),
+        Some(Chosen::Functions(vec![102]))
+    );
+    // One that has not been moved stays on the first.
+    let mut choice = choosing(&["a", "bb"]);
+    choice.update(rows(&["bb", "a"]));
+    assert_eq!(
+        choice.press(Key::Enter, 5),
+        Some(Chosen::Functions(vec![102]))
+    );
+}
+
+#[test]
+fn nothing_is_chosen_by_who_quits() {
+    for key in [Key::Char('q'), Key::Ctrl('c')] {
+        assert_eq!(choosing(&["a"]).press(key, 5), Some(Chosen::Nothing));
+    }
+    assert_eq!(choosing(&[]).press(Key::Enter, 5), None);
+}
+
+#[test]
+fn all_rows_can_be_come_to_on_any_screen() {
+    let names: Vec<String> = (0..40).map(|n| "x".repeat(n + 1)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (width, height) in [(20, 5), (80, 24), (200, 60), (1, 1), (40, 3)] {
+        let mut choice = choosing(&names);
+        shown(&mut choice, width, height);
+        choice.press(Key::End, 3);
+        shown(&mut choice, width, height);
+        assert_eq!(
+            choice.press(Key::Enter, 3),
+            Some(Chosen::Functions(vec![140]))
+        );
+    }
+    let lines = |width| shown(&mut choice_of_three(), width, 9);
+    let expected = "\
+ipath: 42  1.0 s
+            self callee  waiting  w/s  FUNCTION
+[x]   50.0±1.0 %      7        0    1  a  app
+[ ]   49.0±1.0 %      7        1    1  bb  app
+ -    48.0±1.0 %      7        2    1  -no  app
+
+
+< main of bb
+Enter measure exactly  Space choose  Esc choose none  q quit            1 chosen
+";
+    assert_eq!(lines(80), expected);
+    // What is needed least goes first.
+    let head = |width| lines(width).lines().nth(1).map(str::to_owned);
+    assert_eq!(
+        head(60).as_deref(),
+        Some("            self callee  waiting  FUNCTION")
+    );
+    assert_eq!(
+        head(52).as_deref(),
+        Some("            self  waiting  FUNCTION")
+    );
+    assert_eq!(head(43).as_deref(), Some("            self  FUNCTION"));
+    assert_eq!(head(30).as_deref(), Some("     FUNCTION"));
+}
+
+fn choice_of_three() -> Choice {
+    let mut choice = choosing(&["a", "bb", "-no"]);
+    choice.press(Key::Char(' '), 5);
+    choice
+}
