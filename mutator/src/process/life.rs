@@ -199,10 +199,17 @@ impl Process {
             if let Err(presence) = self.living_maps() {
                 return presence;
             }
-            let tids = self.tids().unwrap_or_default();
-            let ends: Vec<End> = tids.into_iter().map(|tid| self.end_of(tid)).collect();
+            let Some(tids) = self.tids() else {
+                return Presence::Here;
+            };
             // Where all have ended since it was looked at, it has.
-            if !ends.contains(&End::Begun) && ends.contains(&End::NotBegun) {
+            let mut lives = false;
+            let mut ends = tids.into_iter().map(|tid| self.end_of(tid));
+            let is_dying = ends.any(|end| {
+                lives |= end == End::NotBegun;
+                end == End::Begun
+            });
+            if lives && !is_dying {
                 return Presence::Here;
             }
             std::thread::sleep(A_MOMENT);
