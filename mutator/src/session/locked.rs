@@ -85,17 +85,26 @@ impl Session {
         };
         // All of it is taken out at that length in the end.
         if mapping.range.end != self.document.segment.end() {
-            return Err(SegmentError::Corrupt("mappings").into());
+            return self.corrupt_or_gone(lock);
         }
         let mut locked = Locked::new(self, space, lock);
         let (image, regions) = (locked.document.image, locked.document.regions.clone());
         let ready = regions.iter().filter(|r| r.ready).map(RegionDoc::extent);
         for extent in std::iter::once(image).chain(ready) {
             if !locked.own.admit(&maps, extent) {
-                return Err(SegmentError::Corrupt("mappings").into());
+                let Locked { session, lock, .. } = locked;
+                return session.corrupt_or_gone(lock);
             }
         }
         Ok(Found::Here(locked))
+    }
+
+    /// What it means that the target's mappings are not as they were: they go one by one where it ends.
+    fn corrupt_or_gone(&self, lock: Lock) -> Result<Found<'_>, SessionError> {
+        match self.process.settled() {
+            gone @ (Presence::Ended | Presence::OtherProgram) => Ok(Found::Gone(gone, lock)),
+            _ => Err(SegmentError::Corrupt("mappings").into()),
+        }
     }
 
     /// Publishes something under the lock, for the runtime to read. What another command has left half done stays so:
