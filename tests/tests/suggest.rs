@@ -319,3 +319,33 @@ fn suggest_prints_rows_with_errors_and_what_to_do_next() {
     assert!(text.contains(&next), "{text}");
     target.finish("ok");
 }
+
+/// Threads that hand something to and fro all the time are switched very often: not each time is sampled, and it is known all
+/// the same how often they wait.
+#[test]
+fn suggest_samples_some_of_many_waits() {
+    let target = Target::start(program("handing.c"), [""; 0]).await_output("ready");
+    let before = switches(target.pid());
+    let found = suggestion(target.pid(), "2s");
+    let all = switches(target.pid()) - before;
+    let sampled = found["waits"].as_u64().expect("a number");
+    assert!(
+        sampled > 0 && (all < 5000 || sampled * 4 < all),
+        "{sampled} of {all}"
+    );
+    assert!(first_names(&found).contains(&"hand_over"), "{found:#}");
+    target.finish("ok");
+}
+
+/// How often the threads of a process have waited.
+fn switches(pid: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    let of = |thread: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        let line = status
+            .lines()
+            .find(|l| l.starts_with("voluntary_ctxt_switches"))?;
+        line.rsplit('\t').next()?.parse::<u64>().ok()
+    };
+    threads.filter_map(of).sum()
+}

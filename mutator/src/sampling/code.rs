@@ -226,7 +226,7 @@ impl Code {
             };
             path.functions.push(self.function_at(inside));
             let next = match self.recipe(module, at) {
-                Some(Recipe::Outermost) => None,
+                Some(Recipe::Outermost) => Ok(None),
                 Some(Recipe::FromStackPointer(frame)) => {
                     let cfa = all.sp().wrapping_add(i64::from(frame.cfa) as u64);
                     left(&mut all, cfa, frame.caller_frame_pointer, &mut read)
@@ -237,12 +237,13 @@ impl Code {
                 }
                 None => {
                     let unwinder = &self.unwinder;
-                    match unwinder.unwind_frame(at, &mut all, &mut self.cache, &mut read) {
-                        Ok(Some(after)) => Some(after),
-                        Ok(None) => None,
-                        Err(_) => return path,
-                    }
+                    unwinder
+                        .unwind_frame(at, &mut all, &mut self.cache, &mut read)
+                        .map_err(drop)
                 }
+            };
+            let Ok(next) = next else {
+                break;
             };
             match next.and_then(FrameAddress::from_return_address) {
                 Some(next) => at = next,
@@ -266,7 +267,10 @@ impl Code {
             return is_outermost.then_some(Recipe::Outermost);
         }
         let after = bias.to_svma(Avma(at.address()));
-        let recipes = opened.frames();
+        let recipes = match is_looked_through(opened) {
+            true => opened.frames(),
+            false => &[],
+        };
         if let Ok(index) = recipes.binary_search_by_key(&after, |(after, _)| *after) {
             return Some(recipes[index].1);
         }
@@ -282,6 +286,14 @@ impl Code {
             false => before(opened, after),
         })
     }
+}
+
+/// Whether all of a file's code is looked through for how frames are left: what is large takes seconds, and is done for
+/// files alone that have no tables, before anything is sampled.
+fn is_looked_through(opened: &OpenImage) -> bool {
+    const MOST: usize = 4 << 20;
+    let section = |name: &str| opened.image.section(name).map(|(_, data)| data.len());
+    section(".eh_frame").is_none() || section(".text").is_some_and(|len| len <= MOST)
 }
 
 /// How the frame of a function is left that is about to run an instruction.
@@ -301,14 +313,18 @@ fn left(
     cfa: u64,
     caller_frame_pointer: i16,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
-) -> Option<u64> {
-    let after = read(cfa.wrapping_sub(8)).ok()?;
+) -> Result<Option<u64>, ()> {
+    // A frame has its return address at least.
+    if cfa <= registers.sp() {
+        return Err(());
+    }
+    let after = read(cfa.wrapping_sub(8))?;
     if caller_frame_pointer != 0 {
         let at = cfa.wrapping_add((8 * i64::from(caller_frame_pointer)) as u64);
-        registers.set_bp(read(at).ok()?);
+        registers.set_bp(read(at)?);
     }
     registers.set_sp(cfa);
-    Some(after)
+    Ok(Some(after))
 }
 
 /// A module as the unwinder knows it.

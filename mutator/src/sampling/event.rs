@@ -10,7 +10,7 @@ use perf_event_open_sys::bindings::{
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
 
-use super::record::SAMPLE_TYPE;
+use super::record::{OF_CLOCK, OF_SWITCHES};
 use super::registers::MASK;
 use super::ring::Ring;
 use crate::process::Tid;
@@ -49,7 +49,7 @@ pub(super) struct Events {
 impl Events {
     /// Opens the events of a thread. Every `waits`-th of the moments at which it is switched out is sampled.
     pub(super) fn open(tid: Tid, manner: Manner, waits: u64) -> io::Result<Self> {
-        let mut attributes = attributes(u64::from(PERF_COUNT_SW_TASK_CLOCK), manner);
+        let mut attributes = attributes(PERF_COUNT_SW_TASK_CLOCK, OF_CLOCK, manner);
         attributes.__bindgen_anon_1.sample_period = manner.period;
         attributes.set_context_switch(u64::from(manner.sight == Sight::Whole));
         let clock = open(&mut attributes, tid)?;
@@ -80,7 +80,7 @@ impl Events {
 }
 
 fn open_switches(tid: Tid, manner: Manner, waits: u64, clock: &File) -> io::Result<File> {
-    let mut attributes = attributes(u64::from(PERF_COUNT_SW_CONTEXT_SWITCHES), manner);
+    let mut attributes = attributes(PERF_COUNT_SW_CONTEXT_SWITCHES, OF_SWITCHES, manner);
     attributes.__bindgen_anon_1.sample_period = waits.max(1);
     let switches = open(&mut attributes, tid)?;
     // SAFETY: takes two descriptors.
@@ -90,12 +90,12 @@ fn open_switches(tid: Tid, manner: Manner, waits: u64, clock: &File) -> io::Resu
     }
 }
 
-fn attributes(config: u64, manner: Manner) -> perf_event_attr {
+fn attributes(config: u32, sample_type: u64, manner: Manner) -> perf_event_attr {
     let mut attributes = perf_event_attr {
         type_: PERF_TYPE_SOFTWARE,
         size: size_of::<perf_event_attr>() as u32,
-        config,
-        sample_type: SAMPLE_TYPE,
+        config: config.into(),
+        sample_type,
         sample_regs_user: MASK,
         sample_stack_user: manner.stack,
         clockid: libc::CLOCK_MONOTONIC,

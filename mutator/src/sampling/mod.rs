@@ -62,16 +62,19 @@ pub struct Sampler {
     lost: u64,
     /// How often threads were switched out in a second, before they were looked at.
     rates: HashMap<i32, u64>,
-    /// What those have left that have ended.
-    ended: Vec<ThreadTime>,
+    /// What those have left that have ended, and how many of them have run.
+    ended: ThreadTime,
+    have_ended: usize,
 }
 
 /// A thread that is sampled.
 struct Watched {
     events: Events,
     time: ThreadTime,
-    /// How often it has been switched out by itself, at the last look.
+    /// How often it has been switched out, at the last look.
     switches: u64,
+    /// How many switches there had been at the last sample of one.
+    counted: u64,
 }
 
 /// Paths by number.
@@ -121,7 +124,8 @@ impl Sampler {
             looked: Instant::now(),
             lost: 0,
             rates: HashMap::new(),
-            ended: Vec::new(),
+            ended: ThreadTime::met(Met::Running, 0),
+            have_ended: 0,
         };
         raise_limit_of_files();
         sampler.count_switches(&tids);
@@ -184,6 +188,7 @@ impl Sampler {
             return;
         };
         let (time, clock_id) = (&mut watched.time, watched.events.clock_id);
+        let counted = &mut watched.counted;
         let (code, paths, lost) = (&mut self.code, &mut self.paths, &mut self.lost);
         let is_sound = watched.events.ring.drain(|record| match record {
             Record::Sample(sample) => {
@@ -193,8 +198,12 @@ impl Sampler {
                 };
                 let path = paths.id(path);
                 match sample.event == clock_id {
-                    true => time.on_processor(path, sample.period),
-                    false => time.about_to_leave(path, sample.period),
+                    true => time.on_processor(path, sample.number),
+                    false => {
+                        let since = sample.number.saturating_sub(*counted).max(1);
+                        *counted = sample.number;
+                        time.about_to_leave(path, since);
+                    }
                 }
             }
             Record::Switch { time: at, way } => time.switched(at, way),
@@ -233,7 +242,8 @@ impl Sampler {
             if let Some(mut watched) = self.threads.remove(&tid)
                 && watched.time.end(now())
             {
-                self.ended.push(watched.time);
+                self.ended.absorb(&watched.time);
+                self.have_ended += 1;
             }
         }
         self.unseen.retain(|tid| living.contains(tid));
@@ -255,6 +265,7 @@ impl Sampler {
                     events,
                     time,
                     switches,
+                    counted: 0,
                 };
                 self.threads.insert(tid.0, watched);
             }
@@ -301,22 +312,23 @@ impl Sampler {
             .find_map(|size| memory.read_vec(sp, size).ok())
     }
 
-    /// Where the time went until now.
-    pub fn shares(&mut self) -> Shares {
+    /// Where the time went until now, with the callers of so many functions.
+    pub fn shares(&mut self, with_callers: usize) -> Shares {
         for tid in self.tids() {
             self.drain(tid);
         }
         let now = now();
-        let mut ended = self.ended.clone();
+        let mut all = self.ended.clone();
+        let mut idle = 0;
         for watched in self.threads.values() {
             let mut time = watched.time.clone();
-            if time.end(now) {
-                ended.push(time);
+            match time.end(now) {
+                true => all.absorb(&time),
+                false => idle += 1,
             }
         }
-        let idle = self.ended.len() + self.threads.len() - ended.len();
         let observed = Duration::from_nanos(now.saturating_sub(self.begun));
-        let mut shares = shares::of(&self.code, &self.paths.all, &ended, observed);
+        let mut shares = shares::of(&self.code, &self.paths.all, &all, observed, with_callers);
         (shares.lost, shares.idle) = (self.lost, idle);
         shares.unseen = self.unseen.len();
         shares

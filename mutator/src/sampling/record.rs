@@ -4,13 +4,19 @@ use perf_event_open_sys::bindings as perf;
 
 use super::registers::{REGISTERS, Registers};
 
-/// What every sample holds, and, as far as it is not of the stack, every other record at its end.
-pub(super) const SAMPLE_TYPE: u64 = perf::PERF_SAMPLE_IDENTIFIER as u64
+/// What every sample holds beside its number, and, as far as it is not of the stack, every other record at its end.
+const EACH: u64 = perf::PERF_SAMPLE_IDENTIFIER as u64
     | perf::PERF_SAMPLE_TID as u64
     | perf::PERF_SAMPLE_TIME as u64
-    | perf::PERF_SAMPLE_PERIOD as u64
     | perf::PERF_SAMPLE_REGS_USER as u64
     | perf::PERF_SAMPLE_STACK_USER as u64;
+
+/// Of the clock: the number is what the sample stands for.
+pub(super) const OF_CLOCK: u64 = EACH | perf::PERF_SAMPLE_PERIOD as u64;
+
+/// Of switches: the number is how many there have been. With that of the clock the kernel would sample each of them,
+/// whatever the period is (kernel/events/core.c, perf_swevent_event).
+pub(super) const OF_SWITCHES: u64 = EACH | perf::PERF_SAMPLE_READ as u64;
 
 /// Bytes at the end of a record that is no sample: thread, time and event.
 const TRAILER: usize = 24;
@@ -53,8 +59,8 @@ pub(super) struct Sample<'r> {
     pub(super) event: u64,
     /// CLOCK_MONOTONIC, ns.
     pub(super) time: u64,
-    /// How many of the event it stands for.
-    pub(super) period: u64,
+    /// See [`OF_CLOCK`] and [`OF_SWITCHES`].
+    pub(super) number: u64,
     /// The registers in user mode; `None` where the thread has none.
     pub(super) registers: Option<Registers>,
     /// What lies at the stack pointer and above.
@@ -90,7 +96,7 @@ pub(super) fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<Record<'_>> {
 }
 
 fn sample(body: &[u8]) -> Option<Sample<'_>> {
-    let (event, time, period) = (word(body, 0)?, word(body, 16)?, word(body, 24)?);
+    let (event, time, number) = (word(body, 0)?, word(body, 16)?, word(body, 24)?);
     let mut at = BEFORE_REGISTERS;
     let abi = word(body, at)?;
     at += 8;
@@ -117,7 +123,7 @@ fn sample(body: &[u8]) -> Option<Sample<'_>> {
     Some(Sample {
         event,
         time,
-        period,
+        number,
         registers,
         stack,
     })
@@ -140,7 +146,7 @@ mod tests {
         let Some(Record::Sample(sample)) = parse(perf::PERF_RECORD_SAMPLE, 0, &bytes) else {
             panic!("no sample");
         };
-        assert_eq!((sample.event, sample.time, sample.period), (7, 1000, 3));
+        assert_eq!((sample.event, sample.time, sample.number), (7, 1000, 3));
         assert_eq!(sample.stack, 0xaaaa_u64.to_le_bytes());
         let registers = sample.registers.unwrap();
         // By number of linux/perf_regs.h: bp 6, sp 7, ip 8.

@@ -112,25 +112,27 @@ impl Sum {
         }
         let value = self.all / whole.all;
         let squares = (1.0 - 2.0 * value) * self.squares + value * value * whole.squares;
+        let error = CONFIDENCE * squares.max(0.0).sqrt() / whole.all;
+        // Where all samples agree it may still be another one in 3 of so many as there are (rule of three).
+        let least = 3.0 * whole.squares / (whole.all * whole.all);
         Share {
             value,
-            error: CONFIDENCE * squares.max(0.0).sqrt() / whole.all,
+            error: error.max(least).min(1.0),
         }
     }
 }
 
-/// The share of time of each function.
+/// The share of the time of all threads together that each function has.
 pub(super) fn of(
     code: &Code,
     paths: &[Path],
-    threads: &[ThreadTime],
+    thread: &ThreadTime,
     observed: Duration,
+    with_callers: usize,
 ) -> Shares {
     let mut seen: Vec<Seen> = vec![Seen::default(); paths.len()];
-    for thread in threads {
-        for (&path, of_thread) in &thread.paths {
-            seen[path as usize].add(of_thread);
-        }
+    for (&path, of_path) in &thread.paths {
+        seen[path as usize].add(of_path);
     }
     let names = Names::of(code);
     let (mut on, mut off, mut weighed) = (Sum::default(), Sum::default(), 0.0);
@@ -173,7 +175,7 @@ pub(super) fn of(
     let samples: (u64, u64) = seen
         .iter()
         .fold((0, 0), |(on, off), s| (on + s.on, off + s.off));
-    let waited: u64 = threads.iter().map(|t| t.waited).sum();
+    let waited = thread.waited;
     // Of the waits that were sampled each stands for as many as there were.
     let scale = if off.all > 0.0 {
         waited as f64 / off.all
@@ -207,7 +209,7 @@ pub(super) fn of(
         let (a, b) = (by_weight(a), by_weight(b));
         b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
     });
-    for (id, function) in functions.iter_mut().take(MOST_WITH_CALLERS) {
+    for (id, function) in functions.iter_mut().take(with_callers) {
         function.callers = names.callers(*id, paths, &seen);
     }
     Shares {
@@ -225,8 +227,6 @@ pub(super) fn of(
     }
 }
 
-/// Functions whose callers are looked for.
-const MOST_WITH_CALLERS: usize = 200;
 /// Callers that are named of each.
 const MOST_CALLERS: usize = 12;
 

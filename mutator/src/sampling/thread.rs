@@ -131,6 +131,15 @@ impl ThreadTime {
         }
     }
 
+    /// Takes in what has been seen of a thread whose observation has ended.
+    pub(super) fn absorb(&mut self, other: &Self) {
+        for (&path, seen) in &other.paths {
+            self.paths.entry(path).or_default().add(seen);
+        }
+        self.waited += other.waited;
+        self.waits += other.waits;
+    }
+
     /// The observation ends. Whether it has run at all: who has not is none of those whose time was looked at.
     pub(super) fn end(&mut self, now: u64) -> bool {
         self.back(now);
