@@ -156,7 +156,7 @@ fn sessions_take_a_line_each() {
     };
     let short = of(&["status"]);
     assert_eq!(short.len(), 1, "{short:?}");
-    assert!(short[0].contains("function"), "{short:?}");
+    assert!(short[0].contains("step"), "{short:?}");
     for full in [of(&["status", "-v"]), of(&["status", &pid])] {
         assert!(full.iter().any(|l| l.contains("    step  ")), "{full:?}");
     }

@@ -66,23 +66,31 @@ pub(super) fn clean() -> Result<(), Failure> {
 
 /// The session in a line.
 fn in_short(session: &Session) -> String {
+    const NAMED: usize = 3;
     let document = session.document();
-    let count = |is_in: bool| {
-        let measured = document.measured();
-        measured.filter(|(_, f)| f.active == is_in).count()
-    };
-    let functions = |n: usize, state: &str| match n {
+    let (active, removed): (Vec<_>, Vec<_>) = document.measured().partition(|(_, f)| f.active);
+    let names: Vec<_> = active
+        .iter()
+        .take(NAMED)
+        .map(|(_, f)| printable(&f.name))
+        .collect();
+    let more = match active.len().saturating_sub(NAMED) {
         0 => String::new(),
-        1 => format!("  1 function {state}"),
-        n => format!("  {n} functions {state}"),
+        n => format!(" and {n} more"),
     };
-    let refused = document.refused.len();
+    let active = match names.is_empty() {
+        true => String::new(),
+        false => format!("  in: {}{more}", names.join(", ")),
+    };
+    let counted = |n: usize, what: &str| match n {
+        0 => String::new(),
+        n => format!("  {what}: {n}"),
+    };
     format!(
-        "{}{}{}{}",
+        "{}{active}{}{}",
         head(session),
-        functions(count(true), "in"),
-        functions(count(false), "removed"),
-        functions(refused, "refused")
+        counted(removed.len(), "removed"),
+        counted(document.refused.len(), "refused")
     )
 }
 

@@ -63,7 +63,11 @@ impl Module {
         let first = args.first()?.split_whitespace().next()?;
         let name = first.rsplit('/').next().filter(|n| !n.is_empty())?;
         let root = PathBuf::from(format!("/proc/{}/root", self.process.entry()));
-        let folders = match first.strip_prefix('/').and_then(|f| f.strip_suffix(name)) {
+        // Below its root, whatever it says.
+        let absolute = first
+            .starts_with('/')
+            .then(|| first.trim_start_matches('/'));
+        let folders = match absolute.and_then(|f| f.strip_suffix(name)) {
             Some(folder) => vec![folder],
             None => vec![
                 "usr/local/sbin",
