@@ -8,24 +8,30 @@ use super::suggest::{self, Candidate, Refusals, about, callers, figures, head};
 use super::watch::hold;
 use crate::error::Failure;
 use crate::printable::printable;
-use crate::process::{Presence, Process};
+use crate::process::{Presence, Process, ProcessError, Space};
 use crate::sampling::Sampler;
 use crate::view::{Choices, Choosable, Chosen, Finder, View};
 
 /// Functions to choose from, at most.
-const MOST: usize = 100;
+const MOST: usize = 50;
 
 /// Has the user choose functions of a process, in the terminal; none where he does not want any.
 pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>, Failure> {
     let signals = hold(operation)?;
     signals.watch(process);
     let failure = |e| Failure::new("show", "terminal", e);
+    let gone = |e: ProcessError| {
+        let hint = e.hint();
+        Failure::of(operation, e).maybe_hint(hint)
+    };
+    let space = Space::open(process).map_err(gone)?;
     let sampler = Sampler::begin(process);
     let mut finding = Finding {
         process: process.clone(),
         sampler: sampler.map_err(|e| suggest::failure(operation, process, &e))?,
         refusals: Refusals::default(),
         alive: Instant::now(),
+        space,
     };
     let chosen = {
         let mut view = View::open(&signals).map_err(failure)?;
@@ -35,6 +41,8 @@ pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>,
     let pattern = |start: &u64| Pattern::parse(&format!("{start:#x}"));
     match chosen {
         Chosen::Functions(starts) => {
+            // Addresses mean what they meant.
+            finding.space.check().map_err(gone)?;
             let patterns: Result<Vec<Pattern>, _> = starts.iter().map(pattern).collect();
             patterns.map_err(|e| Failure::new(operation, process.pid, e))
         }
@@ -50,6 +58,7 @@ struct Finding {
     refusals: Refusals,
     /// When it was last seen to run.
     alive: Instant,
+    space: Space,
 }
 
 impl Finder for Finding {
@@ -60,12 +69,15 @@ impl Finder for Finding {
             return None;
         }
         self.alive = Instant::now();
-        let is_over = self.process.life() == Presence::Ended;
-        is_over.then(|| "the process has ended".to_owned())
+        match self.space.is_current() {
+            Presence::Ended => Some("the process has ended".to_owned()),
+            Presence::OtherProgram => Some("it has become another program (exec)".to_owned()),
+            _ => None,
+        }
     }
 
     fn choices(&mut self) -> Choices {
-        let shares = self.sampler.shares();
+        let shares = self.sampler.shares(MOST);
         let modules = self.sampler.modules();
         let refusals = &mut self.refusals;
         let found = suggest::candidates(&self.process, &modules, &shares, MOST, refusals);

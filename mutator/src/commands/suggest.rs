@@ -91,12 +91,12 @@ pub(super) fn suggest(
         }
     }
     signals.release();
-    let shares = sampler.shares();
+    let most = if limit == 0 { usize::MAX } else { limit };
+    let shares = sampler.shares(most);
     let modules = sampler.modules();
     if shares.on + shares.off == 0 {
         return Err(nothing_seen(&process, &shares));
     }
-    let most = if limit == 0 { usize::MAX } else { limit };
     let suggestion = suggestion(&process, &modules, &shares, most);
     if json {
         let text = serde_json::to_string(&suggestion).unwrap_or_default();
@@ -354,12 +354,17 @@ fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
     text
 }
 
-/// What names a candidate and nothing else, as far as a name can.
+/// What names a candidate and nothing else, as far as a name can, in a shell too.
 fn pattern_of(candidate: &Candidate) -> String {
+    let has_meaning = |c: char| "*?'/!\\".contains(c) || c.is_whitespace();
     match candidate.linkage.as_str() {
         "" => candidate.name.clone(),
+        linkage if linkage.contains(has_meaning) => {
+            format!("{}+{:#x}", candidate.file, candidate.address)
+        }
         linkage => format!("{}!{linkage}", candidate.file),
     }
+    .replace('\'', "'\\''")
 }
 
 /// Shares, with what they may be off by, and waits, as wide as [`head`].

@@ -63,6 +63,8 @@ pub enum Chosen {
 
 /// Time between two looks.
 const A_LOOK: Duration = Duration::from_millis(30);
+/// Keys that are obeyed before that.
+const MOST_INPUTS: usize = 64;
 /// Time between two pictures without a key.
 const A_PICTURE: Duration = Duration::from_millis(500);
 
@@ -272,7 +274,11 @@ where
             is_drawn = true;
         }
         let mut timeout = A_LOOK;
-        while let Some(input) = inputs.next(timeout)? {
+        // Not more at a time, so that what is sampled finds room meanwhile.
+        for _ in 0..MOST_INPUTS {
+            let Some(input) = inputs.next(timeout)? else {
+                break;
+            };
             timeout = Duration::ZERO;
             is_drawn = false;
             match input {
