@@ -137,7 +137,7 @@ pub fn assert_attach_refused(target: &mut Target, function: &str, why: &str) {
 /// # Panics
 /// When the command fails, or complains of that process.
 pub fn listed(pid: u32) -> Option<String> {
-    listed_in(&Run::ipath(["status"]).run().expect(0), pid)
+    listed_in(&Run::ipath(["status", "-v"]).run().expect(0), pid)
 }
 
 /// The same of a command that has run: the process's line and those of its functions. Of others, a test knows
