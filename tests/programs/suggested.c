@@ -2,8 +2,9 @@
  * `suggested lock` with two threads that contend for a lock in `update_shared` while its holder sleeps, and one that
  * sleeps in `rest`, a little; `suggested idle` nowhere. Prints `ready`, ends on SIGTERM. */
 #define _GNU_SOURCE
+#include "work.h"
+
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -13,13 +14,6 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static volatile long sink;
-static volatile sig_atomic_t ends;
-
-static void end(int signal)
-{
-    (void)signal;
-    ends = 1;
-}
 
 NOINLINE void hot(long n)
 {
@@ -80,15 +74,15 @@ int main(int argc, char **argv)
     const char *kind = argc > 1 ? argv[1] : "cpu";
     struct sigaction ending = {.sa_handler = end};
     sigaction(SIGTERM, &ending, NULL);
+    /* Made before it is ready: who looks at the process then finds it as it stays. */
+    int count = strcmp(kind, "lock") == 0 ? 3 : 0;
+    pthread_t threads[3];
+    for (int i = 0; i < count; i++)
+        pthread_create(&threads[i], NULL, i < 2 ? contend : sometimes, NULL);
     puts("ready");
     fflush(stdout);
-    if (strcmp(kind, "lock") == 0) {
-        pthread_t threads[3];
-        for (int i = 0; i < 3; i++)
-            pthread_create(&threads[i], NULL, i < 2 ? contend : sometimes, NULL);
-        for (int i = 0; i < 3; i++)
-            pthread_join(threads[i], NULL);
-    }
+    for (int i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
     while (!ends)
         if (strcmp(kind, "cpu") == 0)
             mixed();
