@@ -47,6 +47,11 @@ pub fn arguments(dir: &Scratch) -> Vec<String> {
 pub fn serving(dir: &Scratch) -> Target {
     let mut command = Command::new(SERVER);
     command.args(arguments(dir));
+    serving_by(command, dir)
+}
+
+/// The same, begun by a command.
+fn serving_by(command: Command, dir: &Scratch) -> Target {
     let mut server = Target::spawn(command);
     let socket = dir.file("socket");
     server.until(Duration::from_secs(30), "opened its socket", |_| {
@@ -60,11 +65,8 @@ pub fn serving(dir: &Scratch) -> Target {
 /// # Panics
 /// When the server does not answer or does not end in time.
 pub fn play(command: Command, dir: &Scratch) -> Session {
-    let mut server = Target::spawn(command);
+    let mut server = serving_by(command, dir);
     let socket = dir.file("socket");
-    server.until(Duration::from_secs(30), "opened its socket", |_| {
-        UnixStream::connect(&socket).is_ok()
-    });
     let client = |run: Run| {
         run.args(["-s".as_ref(), socket.as_os_str()])
             .limit(Duration::from_secs(120))
