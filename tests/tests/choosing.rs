@@ -11,12 +11,18 @@ fn target() -> Target {
     Target::start(program("suggested.c"), ["cpu"]).await_output("ready")
 }
 
-#[test]
-fn a_function_is_chosen_and_measured() {
+/// A target, its process id, and who has been shown what is to choose there.
+fn choosing() -> (Target, String, Pty) {
     let target = target();
     let pid = target.pid().to_string();
     let mut seated = Pty::start(ipath(), ["attach", &pid]);
     seated.shows("hot");
+    (target, pid, seated)
+}
+
+#[test]
+fn a_function_is_chosen_and_measured() {
+    let (target, _, mut seated) = choosing();
     seated.shows("Enter measure exactly");
     seated.shows("samples");
     seated.forget();
@@ -35,10 +41,7 @@ fn a_function_is_chosen_and_measured() {
 
 #[test]
 fn who_chooses_nothing_leaves_nothing() {
-    let target = target();
-    let pid = target.pid().to_string();
-    let mut seated = Pty::start(ipath(), ["attach", &pid]);
-    seated.shows("hot");
+    let (target, pid, mut seated) = choosing();
     // It takes back what is chosen, and no more.
     seated.send(b"\x1b");
     seated.forget();
@@ -52,10 +55,7 @@ fn who_chooses_nothing_leaves_nothing() {
 
 #[test]
 fn a_target_that_ends_ends_the_choice() {
-    let target = target();
-    let pid = target.pid().to_string();
-    let mut seated = Pty::start(ipath(), ["attach", &pid]);
-    seated.shows("hot");
+    let (target, _, mut seated) = choosing();
     target.signal(Signal::SIGKILL);
     assert_eq!(seated.wait(), 1, "{}", seated.report());
     assert!(
