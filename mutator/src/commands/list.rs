@@ -11,15 +11,15 @@ use patcher::select::Pattern;
 use serde::Serialize;
 
 use super::measure::patterns;
-use super::output::{print, print_data};
+use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
 use crate::error::{Failure, io_text};
 use crate::files::FileBytes;
 use crate::images;
 use crate::printable::{Page, printable};
-use crate::process::Pid;
 use crate::process::modules::{Module, VDSO, modules};
+use crate::process::{Pid, ProcessError};
 use crate::session::{Candidate, Query, allowed, select_in_file, select_in_modules};
 
 const OPERATION: &str = "list";
@@ -76,10 +76,7 @@ pub(super) fn list(
         return Err(failure.clone());
     }
     match json {
-        true => {
-            let text = serde_json::to_string(&listing).unwrap_or_default();
-            print_data((text + "\n").as_bytes())?;
-        }
+        true => print_json(&listing)?,
         false => print(&Page::of(&as_text(&listing)))?,
     }
     failure.map_or(Ok(()), Err)
@@ -90,13 +87,10 @@ type Found = (Listing, Option<Failure>);
 
 fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Found, Failure> {
     let process = find(OPERATION, pid)?;
-    let failure = |e: crate::process::ProcessError| {
-        let hint = e.hint();
-        Failure::of(OPERATION, e).maybe_hint(hint)
-    };
+    let failure = |e: ProcessError| e.failure(OPERATION);
     // Reading needs the same rights as tracing, but a traced process can be listed.
     match process.check() {
-        Ok(()) | Err(crate::process::ProcessError::Traced(..)) => {}
+        Ok(()) | Err(ProcessError::Traced(..)) => {}
         Err(error) => return Err(failure(error)),
     }
     let maps = process.maps().map_err(failure)?;

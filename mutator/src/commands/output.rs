@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
+use serde::Serialize;
+
 use crate::error::{Failure, io_text};
 use crate::outlet::is_nobody;
 use crate::printable::Page;
@@ -21,6 +23,12 @@ pub(super) fn print_data(data: &[u8]) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes a value for other programs to standard output, as JSON on a line.
+pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    print_data((text + "\n").as_bytes())
 }
 
 fn is_lost_terminal(error: &io::Error) -> bool {

@@ -1,17 +1,13 @@
 //! The process or session that a command is about.
 
 use crate::error::Failure;
-use crate::process::{Pid, Process, ProcessError};
+use crate::process::{Pid, Process};
 use crate::segment::{SegmentError, named};
 use crate::session::{Session, SessionError};
 
 /// Finds a process that can be worked on.
 pub(super) fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {
-    let failure = |e: ProcessError| {
-        let hint = e.hint();
-        Failure::of(operation, e).maybe_hint(hint)
-    };
-    Process::find(pid).map_err(failure)
+    Process::find(pid).map_err(|e| e.failure(operation))
 }
 
 /// The session of a process; of one that has ended too, as long as its segment is there.

@@ -22,6 +22,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::error::Failure;
+
 pub use extent::Extent;
 pub use ids::{Pid, Tid};
 pub use maps::Mapping;
@@ -86,6 +88,12 @@ impl ProcessError {
             Self::OtherProgram(_) => Some(Presence::OtherProgram),
             _ => None,
         }
+    }
+
+    /// As a user meets it, in the course of `operation`.
+    pub fn failure(self, operation: &str) -> Failure {
+        let hint = self.hint();
+        Failure::of(operation, self).maybe_hint(hint)
     }
 
     /// What a user can do about it.
