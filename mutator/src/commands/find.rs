@@ -20,14 +20,10 @@ pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>,
     let signals = hold(operation)?;
     signals.watch(process);
     let failure = |e| Failure::new("show", "terminal", e);
-    let gone = |e: ProcessError| {
-        let hint = e.hint();
-        Failure::of(operation, e).maybe_hint(hint)
-    };
+    let gone = |e: ProcessError| e.failure(operation);
     let space = Space::open(process).map_err(gone)?;
     let sampler = Sampler::begin(process);
     let mut finding = Finding {
-        process: process.clone(),
         sampler: sampler.map_err(|e| suggest::failure(operation, process, &e))?,
         refusals: Refusals::default(),
         alive: Instant::now(),
@@ -53,7 +49,6 @@ pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>,
 
 /// A process that is being sampled.
 struct Finding {
-    process: Process,
     sampler: Sampler,
     refusals: Refusals,
     /// When it was last seen to run.
@@ -80,7 +75,7 @@ impl Finder for Finding {
         let shares = self.sampler.shares(MOST);
         let modules = self.sampler.modules();
         let refusals = &mut self.refusals;
-        let found = suggest::candidates(&self.process, &modules, &shares, MOST, refusals);
+        let found = suggest::candidates(self.space.process(), &modules, &shares, MOST, refusals);
         let row = |candidate: &Candidate| Choosable {
             key: candidate.start.0,
             figures: figures(candidate).to_vec(),
@@ -93,7 +88,7 @@ impl Finder for Finding {
             refused: candidate.reason.clone(),
         };
         Choices {
-            about: about(self.process.pid, &shares),
+            about: about(self.space.process().pid, &shares),
             head: head().to_vec(),
             rows: found.iter().map(row).collect(),
         }

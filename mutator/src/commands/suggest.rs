@@ -9,7 +9,7 @@ use patcher::plan::Effects;
 use patcher::select::Pattern;
 use serde::Serialize;
 
-use super::output::{print, print_data};
+use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
 use super::watch::hold;
@@ -99,8 +99,7 @@ pub(super) fn suggest(
     }
     let suggestion = suggestion(&process, &modules, &shares, most);
     if json {
-        let text = serde_json::to_string(&suggestion).unwrap_or_default();
-        return print_data((text + "\n").as_bytes());
+        return print_json(&suggestion);
     }
     print(&Page::of(&as_text(pid, &shares, &suggestion)))
 }
@@ -217,11 +216,6 @@ pub(super) fn candidates(
     let worth = shares.functions.iter().filter(|f| f.weight > 0.0);
     let functions: Vec<&Function> = worth.take(most).collect();
     refusals.find(process, modules, &functions);
-    let mut files: HashMap<usize, String> = HashMap::new();
-    let mut shown = |index: usize| {
-        let file = files.entry(index);
-        file.or_insert_with(|| modules[index].shown_name()).clone()
-    };
     let candidate = |f: &&Function| {
         let reason = refusals.0.get(&f.start).cloned().flatten();
         let module = f.module.map(|index| modules[index].path.clone());
@@ -240,7 +234,7 @@ pub(super) fn candidates(
             patchable: reason.is_none(),
             reason,
             stack: f.callers.clone(),
-            file: f.module.map(&mut shown).unwrap_or_default(),
+            file: f.file.clone(),
             start: f.start,
         }
     };

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder};
 use patcher::flow::{Base, Recipe, frames_around, frames_before};
+use patcher::function::demangle;
+use patcher::select::name_of_start;
 use patcher::{Avma, Bias, Svma};
 
 use super::registers::Registers;
+use super::services::is_service;
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Process};
@@ -28,12 +31,21 @@ pub(super) struct Seen {
     pub(super) address: Svma,
     /// Its name as the linker knows it; empty where it has none.
     pub(super) linkage: String,
+    /// Demangled; where it stands in its module where it has none.
+    pub(super) name: String,
+    /// See [`is_service`].
+    pub(super) serves: bool,
 }
 
 /// A module and what is known of it.
 struct Loaded {
     module: Module,
+    /// What a user calls it.
+    shown: String,
     image: Option<(&'static OpenImage, Bias)>,
+    /// Whether all of its code is looked through for how frames are left: what is large takes seconds, and is done for
+    /// files alone that have no tables, before anything is sampled.
+    is_looked_through: bool,
     /// How frames are left that nothing else tells of, once they have been looked at: after calls, and before other
     /// instructions.
     after: HashMap<Svma, Option<Recipe>>,
@@ -91,9 +103,9 @@ impl Code {
         self.loaded.iter().map(|l| l.module.clone()).collect()
     }
 
-    /// All functions that have been seen, by number.
-    pub(super) fn functions(&self) -> impl Iterator<Item = &Seen> {
-        self.functions.iter()
+    /// What a user calls a module; nothing where there is none.
+    pub(super) fn shown(&self, module: Option<usize>) -> &str {
+        module.map_or("", |index| &self.loaded[index].shown)
     }
 
     pub(super) fn function(&self, id: FunctionId) -> &Seen {
@@ -137,16 +149,23 @@ impl Code {
         for before in self.loaded.iter().filter(was_there) {
             self.unwinder.remove_module(before.module.range.start.0);
         }
+        let mut is_looked_through = false;
         if let Some((opened, bias)) = image {
-            if opened.image.section(".eh_frame").is_none() {
+            const MOST: usize = 4 << 20;
+            let len = |name: &str| opened.image.section(name).map(|(_, data)| data.len());
+            let has_tables = len(".eh_frame").is_some();
+            is_looked_through = !has_tables || len(".text").is_some_and(|len| len <= MOST);
+            if !has_tables {
                 // It takes a while, in which nothing should have to be taken in.
                 let _ = (opened.frames(), &*opened.context);
             }
             self.unwinder.add_module(unwound(&module, opened, bias));
         }
         self.loaded.push(Loaded {
+            shown: module.shown_name(),
             module,
             image,
+            is_looked_through,
             after: HashMap::new(),
             before: HashMap::new(),
         });
@@ -183,28 +202,27 @@ impl Code {
     }
 
     fn seen_at(&self, module: Option<usize>, at: Avma) -> Seen {
-        let unnamed = |start: Avma, address: Svma| Seen {
+        let loaded = module.map(|index| &self.loaded[index]);
+        let image = loaded.and_then(|loaded| loaded.image);
+        let address = image.map_or(Svma(at.0), |(_, bias)| bias.to_svma(at));
+        // A part that was split off is its function's.
+        let function = image.and_then(|(opened, _)| opened.image.functions().function_at(address));
+        let back = |to: Svma| image.map_or(at, |(_, bias)| bias.to_avma(to));
+        let (start, address, linkage) = match function {
+            Some(f) => (back(f.range.start), f.range.start, f.linkage),
+            None => (at, address, String::new()),
+        };
+        let name = match linkage.as_str() {
+            "" => name_of_start(loaded.map_or("generated code", |l| &l.shown), address),
+            linkage => demangle(linkage),
+        };
+        Seen {
             module,
             start,
             address,
-            linkage: String::new(),
-        };
-        let Some(loaded) = module.map(|index| &self.loaded[index]) else {
-            return unnamed(at, Svma(at.0));
-        };
-        let Some((opened, bias)) = loaded.image else {
-            return unnamed(at, Svma(at.0));
-        };
-        let address = bias.to_svma(at);
-        // A part that was split off is its function's.
-        match opened.image.functions().function_at(address) {
-            Some(function) => Seen {
-                module,
-                start: bias.to_avma(function.range.start),
-                address: function.range.start,
-                linkage: function.linkage,
-            },
-            None => unnamed(at, address),
+            serves: is_service(&name, loaded.map(|l| l.module.file_name())),
+            linkage,
+            name,
         }
     }
 
@@ -267,7 +285,7 @@ impl Code {
             return is_outermost.then_some(Recipe::Outermost);
         }
         let after = bias.to_svma(Avma(at.address()));
-        let recipes = match is_looked_through(opened) {
+        let recipes = match loaded.is_looked_through {
             true => opened.frames(),
             false => &[],
         };
@@ -286,14 +304,6 @@ impl Code {
             false => before(opened, after),
         })
     }
-}
-
-/// Whether all of a file's code is looked through for how frames are left: what is large takes seconds, and is done for
-/// files alone that have no tables, before anything is sampled.
-fn is_looked_through(opened: &OpenImage) -> bool {
-    const MOST: usize = 4 << 20;
-    let section = |name: &str| opened.image.section(name).map(|(_, data)| data.len());
-    section(".eh_frame").is_none() || section(".text").is_some_and(|len| len <= MOST)
 }
 
 /// How the frame of a function is left that is about to run an instruction.

@@ -62,9 +62,8 @@ pub struct Sampler {
     lost: u64,
     /// How often threads were switched out in a second, before they were looked at.
     rates: HashMap<i32, u64>,
-    /// What those have left that have ended, and how many of them have run.
+    /// What those have left that have ended.
     ended: ThreadTime,
-    have_ended: usize,
 }
 
 /// A thread that is sampled.
@@ -125,7 +124,6 @@ impl Sampler {
             lost: 0,
             rates: HashMap::new(),
             ended: ThreadTime::met(Met::Running, 0),
-            have_ended: 0,
         };
         raise_limit_of_files();
         sampler.count_switches(&tids);
@@ -243,7 +241,6 @@ impl Sampler {
                 && watched.time.end(now())
             {
                 self.ended.absorb(&watched.time);
-                self.have_ended += 1;
             }
         }
         self.unseen.retain(|tid| living.contains(tid));

@@ -3,14 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use patcher::function::demangle;
-use patcher::select::name_of_start;
 use patcher::{Avma, Svma};
 
 use super::code::{Code, FunctionId, Path};
-use super::services::{is_idle, is_service};
+use super::services::is_idle;
 use super::thread::{Seen, ThreadTime};
-use crate::process::modules::Module;
 
 /// An estimated share, of 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,6 +27,8 @@ pub struct Function {
     pub linkage: String,
     /// Index of its module; `None` for code that is in no file.
     pub module: Option<usize>,
+    /// What a user calls the module; empty where there is none.
+    pub file: String,
     /// First address in the process.
     pub start: Avma,
     /// The same in its file.
@@ -134,7 +133,6 @@ pub(super) fn of(
     for (&path, of_path) in &thread.paths {
         seen[path as usize].add(of_path);
     }
-    let names = Names::of(code);
     let (mut on, mut off, mut weighed) = (Sum::default(), Sum::default(), 0.0);
     let mut parts: BTreeMap<FunctionId, Part> = BTreeMap::new();
     let mut whole = 0;
@@ -144,7 +142,7 @@ pub(super) fn of(
         on.add(seen.cpu, squares);
         off.add(seen.waited, seen.squares);
         whole += if path.is_whole { seen.on + seen.off } else { 0 };
-        let charged = names.charged(path);
+        let charged = code.charged(path);
         let loss = match charged.is_idle {
             true => IDLENESS,
             false => 1.0,
@@ -189,9 +187,10 @@ pub(super) fn of(
             let seen = code.function(id);
             let weight = part.on.max(part.off * scale) / all_time.max(1.0);
             let function = Function {
-                name: names.name(id).to_owned(),
+                name: seen.name.clone(),
                 linkage: seen.linkage.clone(),
                 module: seen.module,
+                file: code.shown(seen.module).to_owned(),
                 start: seen.start,
                 address: seen.address,
                 own: part.own.of(on),
@@ -210,7 +209,7 @@ pub(super) fn of(
         b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
     });
     for (id, function) in functions.iter_mut().take(with_callers) {
-        function.callers = names.callers(*id, paths, &seen);
+        function.callers = code.callers(*id, paths, &seen);
     }
     Shares {
         observed,
@@ -230,9 +229,6 @@ pub(super) fn of(
 /// Callers that are named of each.
 const MOST_CALLERS: usize = 12;
 
-/// Functions by name, and which of them serve.
-struct Names(Vec<(String, bool)>);
-
 /// To what the time of a path is put down.
 #[derive(Default)]
 struct Charged {
@@ -241,38 +237,14 @@ struct Charged {
     is_idle: bool,
 }
 
-impl Names {
-    fn of(code: &Code) -> Self {
-        let modules = code.modules();
-        let shown: Vec<String> = modules.iter().map(Module::shown_name).collect();
-        let named = code.functions().map(|seen| {
-            let file = seen.module.map(|index| modules[index].file_name());
-            let of = seen.module.map_or("generated code", |index| &shown[index]);
-            let name = match seen.linkage.as_str() {
-                "" => name_of_start(of, seen.address),
-                linkage => demangle(linkage),
-            };
-            let is_service = is_service(&name, file);
-            (name, is_service)
-        });
-        Self(named.collect())
-    }
-
-    fn name(&self, id: FunctionId) -> &str {
-        &self.0[id as usize].0
-    }
-
-    fn serves(&self, id: FunctionId) -> bool {
-        self.0[id as usize].1
-    }
-
+impl Code {
     /// The innermost function; where that serves, the one through which the service was called, and who called it.
     fn charged(&self, path: &Path) -> Charged {
         let all = &path.functions;
         let Some(&innermost) = all.first() else {
             return Charged::default();
         };
-        let called = all.iter().position(|&f| !self.serves(f));
+        let called = all.iter().position(|&f| !self.function(f).serves);
         let (on, off) = match called {
             Some(0) => (vec![innermost], vec![innermost]),
             // Serves from the innermost to the root: what a thread does that is the service's own.
@@ -285,7 +257,7 @@ impl Names {
             }
         };
         let inside = &all[..called.unwrap_or(all.len())];
-        let is_idle = inside.iter().any(|&f| is_idle(self.name(f)));
+        let is_idle = inside.iter().any(|&f| is_idle(&self.function(f).name));
         Charged { on, off, is_idle }
     }
 
@@ -317,7 +289,7 @@ impl Names {
                 break;
             };
             ways.retain(|(way, _)| way.get(depth) == Some(&next));
-            callers.push(self.name(next).to_owned());
+            callers.push(self.function(next).name.clone());
         }
         callers
     }
