@@ -493,7 +493,7 @@ impl Segment {
     pub fn write_document(&self, document: &Document) -> Result<(), SegmentError> {
         self.check_whole()?;
         let text = serde_json::to_vec(document).map_err(|_| SegmentError::Corrupt("document"))?;
-        let turn = self.header().document_turn.load(Acquire).wrapping_add(1);
+        let turn = self.document_turn().wrapping_add(1);
         let (area, room) = self.document_area(turn & 1);
         if text.len() as u64 > room {
             return Err(self.full());
@@ -513,11 +513,16 @@ impl Segment {
         Ok(())
     }
 
+    /// How often the document has been written: a number that changes with it.
+    pub fn document_turn(&self) -> u64 {
+        self.header().document_turn.load(Acquire)
+    }
+
     /// The document, read again where a writer came between.
     pub fn read_document(&self) -> Result<Document, SegmentError> {
         const TRIES: usize = 100;
         for _ in 0..TRIES {
-            let turn = self.header().document_turn.load(Acquire);
+            let turn = self.document_turn();
             let (area, room) = self.document_area(turn & 1);
             let len = self.header().document_len[(turn & 1) as usize].load(Relaxed);
             // The target can change what its header says of the room.

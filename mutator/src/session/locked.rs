@@ -9,6 +9,7 @@ use std::time::Duration;
 use abi::segment::{STATE_ACTIVE, STATE_ENDED, STATE_LEAVING, STATE_SETUP};
 use patcher::Avma;
 
+use super::reading::Reading;
 use super::{Session, SessionError};
 use crate::clock;
 use crate::process::memory::is_refusal;
@@ -149,6 +150,8 @@ impl Session {
 impl<'s> Locked<'s> {
     /// A session that is known to be under this lock. Nothing of the target's memory is its own yet.
     pub(super) fn new(session: &'s mut Session, space: Arc<Space>, lock: Lock) -> Self {
+        // Whoever has it may change the document.
+        session.reading = Reading::default();
         Self {
             session,
             space,
@@ -265,11 +268,7 @@ pub(super) fn make_way(process: &Process, space: &Arc<Space>) -> Result<(), Sess
         match state_of(&segment) {
             STATE_SETUP | STATE_LEAVING => {
                 let document = segment.read_document()?;
-                let mut session = Session {
-                    process: process.clone(),
-                    segment,
-                    document,
-                };
+                let mut session = Session::begun(process, segment, document);
                 Locked::new(&mut session, Arc::clone(space), lock).clear_half()?;
             }
             STATE_ACTIVE if is_mapped(&segment) => return Err(SessionError::Exists),
@@ -294,7 +293,13 @@ impl Session {
 
     /// Reads again what other commands may have changed.
     pub fn refresh(&mut self) -> Result<(), SessionError> {
+        // Before the document: what is written meanwhile is read the next time.
+        let turn = self.segment.document_turn();
+        if self.reading.is_of(turn) {
+            return Ok(self.segment.check_whole()?);
+        }
         self.document = self.segment.read_document()?;
+        self.reading = Reading::at(turn);
         Ok(())
     }
 
@@ -304,6 +309,7 @@ impl Session {
             process: process.clone(),
             segment,
             document,
+            reading: Reading::default(),
         }
     }
 }

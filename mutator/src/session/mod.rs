@@ -25,6 +25,7 @@ mod place;
 mod pointed;
 mod points;
 mod quiet;
+mod reading;
 mod reapers;
 mod recover;
 mod remeasure;
@@ -60,6 +61,8 @@ use crate::segment::{Document, Segment, SegmentError};
 use crate::tracee::Stopped;
 use select::select;
 
+use reading::Reading;
+
 pub use answers::Answering;
 pub use create::{Options, Where};
 pub use elsewhere::Elsewhere;
@@ -79,6 +82,7 @@ pub struct Session {
     process: Process,
     segment: Segment,
     document: Document,
+    reading: Reading,
 }
 
 /// Functions selected in a process, with the address space they were found in: a change is made in no other.
@@ -186,7 +190,13 @@ impl Session {
             process: process.clone(),
             segment,
             document,
+            reading: Reading::default(),
         })
+    }
+
+    /// A number that is another one whenever the document may be another one.
+    pub fn reading(&self) -> u64 {
+        self.reading.number()
     }
 
     /// The process.

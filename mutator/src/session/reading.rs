@@ -1,0 +1,43 @@
+//! Whether a session's document is as it was.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// One reading of a document.
+pub(super) struct Reading {
+    number: u64,
+    /// The turn that it was read at; none where it may have been changed since, and not been written.
+    turn: Option<u64>,
+}
+
+impl Default for Reading {
+    /// That of a document which may be any.
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl Reading {
+    /// A reading at this turn.
+    pub(super) fn at(turn: u64) -> Self {
+        Self::new(Some(turn))
+    }
+
+    fn new(turn: Option<u64>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            number: NEXT.fetch_add(1, Relaxed),
+            turn,
+        }
+    }
+
+    /// Tells it from all others of this process.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// True if the document is the one of this turn.
+    pub(super) fn is_of(&self, turn: u64) -> bool {
+        self.turn == Some(turn)
+    }
+}
