@@ -4,6 +4,7 @@
 //! Indexes (`module`, `function`, `stack`) point into the lists of the same profile;
 //! [`Profile::check`] says whether all of it fits together.
 
+mod changed;
 mod check;
 mod counts;
 mod delta;
@@ -16,6 +17,7 @@ pub(crate) mod tests;
 mod total;
 
 pub use crate::printable::printable;
+pub use changed::Changed;
 pub use check::Inconsistent;
 pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers};
 pub use delta::Delta;

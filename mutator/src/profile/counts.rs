@@ -6,6 +6,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::sync::Arc;
 
 /// The name of the metric that is always there.
 pub const COUNT: &str = "count";
@@ -21,7 +22,7 @@ pub struct Counts {
 
 /// Metrics by name, in the order of `Profile::metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Timers(Vec<(String, TimerStats)>);
+pub struct Timers(Vec<(Arc<str>, TimerStats)>);
 
 impl Timers {
     /// What was measured of `metric`.
@@ -33,7 +34,7 @@ impl Timers {
 
     /// What stands under `metric`, put there where nothing does.
     pub(super) fn entry(&mut self, metric: &str) -> &mut TimerStats {
-        let at = self.0.iter().position(|(name, _)| name == metric);
+        let at = self.0.iter().position(|(name, _)| **name == *metric);
         let at = at.unwrap_or_else(|| {
             self.insert(metric, TimerStats::default());
             self.0.len() - 1
@@ -42,24 +43,36 @@ impl Timers {
     }
 
     /// Puts `stats` under `metric`, in place of what stands there or at the end.
-    pub fn insert(&mut self, metric: &str, stats: TimerStats) {
-        match self.0.iter_mut().find(|(name, _)| name == metric) {
+    pub fn insert(&mut self, metric: impl Into<Arc<str>>, stats: TimerStats) {
+        let metric = metric.into();
+        match self.0.iter_mut().find(|(name, _)| *name == metric) {
             Some(entry) => entry.1 = stats,
-            None => self.0.push((metric.to_owned(), stats)),
+            None => self.0.push((metric, stats)),
         }
     }
 
     /// All of them, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &TimerStats)> {
-        self.0.iter().map(|(name, stats)| (name.as_str(), stats))
+        self.0.iter().map(|(name, stats)| (&**name, stats))
+    }
+
+    /// The same without their names.
+    pub(crate) fn stats(&self) -> impl Iterator<Item = &TimerStats> {
+        self.0.iter().map(|(_, stats)| stats)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn stats_mut(&mut self) -> impl Iterator<Item = &mut TimerStats> {
+        self.0.iter_mut().map(|(_, stats)| stats)
     }
 }
 
-impl FromIterator<(String, TimerStats)> for Timers {
-    fn from_iter<I: IntoIterator<Item = (String, TimerStats)>>(entries: I) -> Self {
-        let mut timers = Self::default();
+impl<N: Into<Arc<str>>> FromIterator<(N, TimerStats)> for Timers {
+    fn from_iter<I: IntoIterator<Item = (N, TimerStats)>>(entries: I) -> Self {
+        let entries = entries.into_iter();
+        let mut timers = Self(Vec::with_capacity(entries.size_hint().0));
         for (name, stats) in entries {
-            timers.insert(&name, stats);
+            timers.insert(name, stats);
         }
         timers
     }
@@ -98,6 +111,13 @@ impl TimerStats {
     /// Adds the activations of `other`; `first` says that nothing has been added so far, so that
     /// the extremes of an empty `self` do not count. Histograms are added only where both have one.
     pub(crate) fn absorb(&mut self, other: &Self, first: bool) {
+        self.absorb_sums(other, first);
+        add_buckets(&mut self.hist, &other.hist);
+        add_buckets(&mut self.hist_negative, &other.hist_negative);
+    }
+
+    /// The same of all but the histograms.
+    pub(crate) fn absorb_sums(&mut self, other: &Self, first: bool) {
         self.sum = self.sum.saturating_add(other.sum);
         self.min = if first {
             other.min
@@ -111,8 +131,6 @@ impl TimerStats {
         };
         self.outermost = sum_of(self.outermost, other.outermost);
         self.exclusive = sum_of(self.exclusive, other.exclusive);
-        add_buckets(&mut self.hist, &other.hist);
-        add_buckets(&mut self.hist_negative, &other.hist_negative);
     }
 
     /// How many values the histograms hold.
@@ -244,7 +262,7 @@ impl<'de> Visitor<'de> for Object {
                         "metric `{key}` stands twice"
                     )));
                 }
-                _ => timers.insert(&key, map.next_value()?),
+                _ => timers.insert(key, map.next_value()?),
             }
         }
         let count = count.ok_or_else(|| A::Error::missing_field(COUNT))?;
