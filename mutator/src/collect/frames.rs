@@ -27,6 +27,8 @@ pub(super) struct Frames {
     used: HashMap<Avma, usize>,
     /// Of the profile being made: the index of each module.
     modules: HashMap<Key, usize>,
+    /// Of the profile being made: which of its modules cannot be read.
+    notes: Vec<String>,
     /// The functions of the session that have no name, by path and first address, with the address after them: the
     /// file alone may not tell where they start.
     nameless: BTreeMap<(String, Svma), Svma>,
@@ -35,11 +37,17 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Takes in what the process has mapped now.
-    pub(super) fn learn_maps(&mut self, process: &Process) {
+    /// Takes in what the process has mapped now; true where frames that are known may have other names by that.
+    pub(super) fn learn_maps(&mut self, process: &Process) -> bool {
+        let known = self.known.len();
+        let mut is_renamed = false;
         for new in self.places.learn_maps(process) {
             self.known.retain(|&ra, _| ra <= new.start || ra > new.end);
+            let file = self.places.file(new.start);
+            is_renamed |=
+                file.is_some_and(|file| self.modules.keys().any(|(path, _)| path == file));
         }
+        is_renamed || self.known.len() != known
     }
 
     /// Takes in what the runtime has seen: the only witness of what a target that has ended had
@@ -52,6 +60,13 @@ impl Frames {
     ) {
         self.places
             .learn_published(segment, &document.modules, process);
+    }
+
+    /// Begins another profile, of a session with this document.
+    pub(super) fn begin(&mut self, document: &Document) {
+        self.used.clear();
+        self.modules.clear();
+        self.notes.clear();
         for (_, function) in document.measured().filter(|(_, f)| f.linkage.is_empty()) {
             if let Some(module) = document.modules.get(function.module) {
                 let start = function.address;
@@ -59,6 +74,11 @@ impl Frames {
                 self.nameless.insert((module.path.clone(), start), end);
             }
         }
+    }
+
+    /// What is to be said of the modules of the profile being made.
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The index of a module in the profile being made.
@@ -74,7 +94,7 @@ impl Frames {
         let (path, base) = key.clone();
         if let Some(cause) = self.unread.get(&key) {
             let note = format!("the functions of {path} are not named: {cause}");
-            profile.session.notes.push(note);
+            self.notes.push(note);
         }
         let build_id = build_id.map(str::to_owned).or_else(|| self.build_id(&path));
         profile.modules.push(profile::Module {
@@ -148,12 +168,6 @@ impl Frames {
             lines.describe(svma, &mut frame);
         }
         (frame, Some((path, Some(bias.0))))
-    }
-
-    /// Ends the profile being made.
-    pub(super) fn end(&mut self, _profile: &mut Profile) {
-        self.used.clear();
-        self.modules.clear();
     }
 }
 

@@ -18,8 +18,7 @@ pub(super) fn of(profile: &Profile, segment: &Segment, document: &Document) -> O
     let ticks: u128 = threads.map(|t| u128::from(t.overhead.load(Relaxed))).sum();
     let (scale, _) = clock::scale_to_ns(profile.session.clock_hz);
     let total = u64::try_from((ticks * u128::from(scale)) >> SCALE_SHIFT).ok()?;
-    let paths = profile.paths.iter();
-    let calls = paths.fold(0u64, |sum, path| sum.saturating_add(path.metrics.count));
+    let calls = profile.calls();
     if calls == 0 || header.call_cost.load(Relaxed) == 0 {
         return None;
     }

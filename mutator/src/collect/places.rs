@@ -63,6 +63,12 @@ impl Places {
         })
     }
 
+    /// The path of the file that is mapped there, if it is one.
+    pub(super) fn file(&self, start: Avma) -> Option<&str> {
+        let place = self.known.get(&start)?;
+        (!matches!(place.code, Code::NoImage)).then_some(&place.path)
+    }
+
     /// Takes in what the process has mapped now; the mappings that are new.
     pub(super) fn learn_maps(&mut self, process: &Process) -> Vec<Range<Avma>> {
         let Ok(maps) = process.maps() else {
@@ -136,12 +142,13 @@ impl Places {
             let Some(entry) = segment.module(index) else {
                 break;
             };
+            // Looked at before, as a rule.
+            if self.known.contains_key(&Published::start(entry)) {
+                continue;
+            }
             let Some(published) = Published::read(entry) else {
                 continue;
             };
-            if self.known.contains_key(&published.start) {
-                continue;
-            }
             let live = live.get_or_insert_with(|| Live::of(process));
             let code = published.code(header, documented, live);
             let Published {
@@ -216,6 +223,10 @@ struct Published {
 }
 
 impl Published {
+    fn start(entry: &ModuleEntry) -> Avma {
+        Avma(entry.start.load(Relaxed))
+    }
+
     fn read(entry: &ModuleEntry) -> Option<Self> {
         let len = entry.path_len.load(Acquire) as usize;
         if len == 0 || len > abi::segment::MODULE_PATH {
@@ -227,7 +238,7 @@ impl Published {
         let (major, minor) = device_numbers(entry.device.load(Relaxed));
         let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
         Some(Self {
-            start: Avma(entry.start.load(Relaxed)),
+            start: Self::start(entry),
             end: Avma(entry.end.load(Relaxed)),
             offset: FileOffset(entry.offset.load(Relaxed)),
             path: path.to_owned(),

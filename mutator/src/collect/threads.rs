@@ -1,6 +1,6 @@
 //! The names of threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::process::Process;
@@ -28,14 +28,11 @@ impl Names {
     }
 
     /// Of these threads, those whose names are known.
-    pub(super) fn of(&self, tids: impl Iterator<Item = u32>) -> Vec<Thread> {
-        let mut tids: Vec<u32> = tids.collect();
-        tids.sort_unstable();
-        tids.dedup();
-        let known = |tid: u32| {
+    pub(super) fn of(&self, tids: &BTreeSet<u32>) -> Vec<Thread> {
+        let known = |&tid: &u32| {
             let name = self.0.get(&tid)?.clone();
             Some(Thread { tid, name })
         };
-        tids.into_iter().filter_map(known).collect()
+        tids.iter().filter_map(known).collect()
     }
 }

@@ -31,9 +31,9 @@ fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure>
 }
 
 fn profile(session: &Session, runner: Option<Runner>) -> Profile {
-    let mut profile = Collector::default().profile(session);
-    profile.session.notes.extend(runner.map(Runner::note));
-    profile
+    let mut collector = Collector::default();
+    collector.set_remark(runner.map(Runner::note));
+    collector.profile(session)
 }
 
 /// Points are counted, and no more.

@@ -63,9 +63,11 @@ impl Live {
     pub(super) fn new(session: Session, at_end: AtEnd) -> Self {
         let runner = Runner::of_process(session.process());
         let answering = Some(Answering::begin(session.process()));
+        let mut collector = Collector::default();
+        collector.set_remark(runner.map(Runner::note));
         Self {
             session,
-            collector: Collector::default(),
+            collector,
             at_end,
             runner,
             over: None,
@@ -79,7 +81,7 @@ impl Live {
     }
 
     /// The profile now, and whether there is anything left to watch.
-    pub(super) fn look(&mut self) -> Result<Sample, SessionError> {
+    pub(super) fn look(&mut self) -> Result<Sample<'_>, SessionError> {
         stumble("look");
         self.session.refresh()?;
         let mut doubt = None;
@@ -102,18 +104,14 @@ impl Live {
                 warn(&format!("{name}: taken out: something else has patched it"));
             }
         }
+        stumble("collect");
+        let (profile, changed) = self.collector.look(&self.session);
         Ok(Sample {
-            profile: self.profile(),
+            profile,
+            changed,
             ended: self.over.map(|over| over.text().to_owned()),
             doubt,
         })
-    }
-
-    fn profile(&mut self) -> Profile {
-        stumble("collect");
-        let mut profile = self.collector.profile(&self.session);
-        profile.session.notes.extend(self.runner.map(Runner::note));
-        profile
     }
 
     /// Why there is nothing more to come; or why that cannot be seen.
@@ -136,11 +134,13 @@ impl Live {
         let process = self.session.process().clone();
         // What runs the code may have been loaded since.
         self.runner = self.runner.or_else(|| Runner::of_process(&process));
+        self.collector.set_remark(self.runner.map(Runner::note));
         let ended = self.end();
         let profile = caught("collect", || {
             let failure = |e: SessionError| e.failure("collect", &process);
             self.session.refresh().map_err(failure)?;
-            Ok(self.profile())
+            stumble("collect");
+            Ok(self.collector.profile(&self.session))
         });
         (ended, profile)
     }
@@ -203,7 +203,7 @@ impl Drop for Live {
 }
 
 impl Source for Live {
-    fn sample(&mut self) -> Result<Sample, String> {
+    fn sample(&mut self) -> Result<Sample<'_>, String> {
         self.look().map_err(|e| e.to_string())
     }
 

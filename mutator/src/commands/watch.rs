@@ -214,10 +214,12 @@ fn print_until_end(
         next = Instant::now() + interval;
         stumble("summary");
         let text = match format {
-            Output::Text => Page::of(&summary(&sample.profile, last.as_ref()))
-                .as_str()
-                .to_owned(),
-            Output::Jsonl => json_line(&sample.profile),
+            Output::Text => {
+                let text = summary(sample.profile, last.as_ref());
+                last = Some(sample.profile.clone());
+                Page::of(&text).as_str().to_owned()
+            }
+            Output::Jsonl => json_line(sample.profile),
             Output::Json => String::new(),
         };
         match out.write_all(text.as_bytes()) {
@@ -225,7 +227,6 @@ fn print_until_end(
             Err(error) if is_nobody(&error) => return Ok(Shown { is_deserted: true }),
             Err(error) => return Err(failure(error)),
         }
-        last = Some(sample.profile);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where the view has its numbers from.
 
-use crate::profile::Profile;
+use crate::profile::{Changed, Profile};
 
 /// What the view shows and changes.
 pub trait Source {
@@ -8,7 +8,7 @@ pub trait Source {
     ///
     /// # Errors
     /// One line; it is shown, and the next interval tries again.
-    fn sample(&mut self) -> Result<Sample, String>;
+    fn sample(&mut self) -> Result<Sample<'_>, String>;
 
     /// Instruments the functions that `pattern` matches; gives one line that says what was done.
     ///
@@ -33,9 +33,11 @@ pub trait Source {
 
 /// One look at a session.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct Sample<'s> {
     /// All that is measured so far.
-    pub profile: Profile,
+    pub profile: &'s Profile,
+    /// What of it is not as it was in the sample before.
+    pub changed: Changed,
     /// Why there is nothing more to come, when the target has ended.
     pub ended: Option<String>,
     /// Why it cannot be seen whether there is more to come.

@@ -152,7 +152,7 @@ where
 fn take_sample(state: &mut State, source: &mut dyn Source) -> bool {
     match source.sample() {
         Ok(sample) => {
-            state.update(Event::Sample(Box::new(sample.profile)));
+            state.update(Event::Sample(Box::new(sample.profile.clone())));
             if let Some(doubt) = sample.doubt {
                 state.update(Event::Failed(doubt));
             }

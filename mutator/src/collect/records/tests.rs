@@ -3,10 +3,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use abi::schema::{Derived, source};
 use abi::segment::{Column, INLINE_BUCKETS};
 
+use super::super::raw::RawMetric;
 use super::*;
 use crate::metric::Metric;
 use crate::process::{Pid, Process};
-use crate::segment::{MetricDoc, Shape};
+use crate::segment::{Document, MetricDoc, Shape};
 
 /// Timers, which each call is made to have.
 const TIMERS: [Metric; 2] = [Metric::Wall, Metric::Cpu];
@@ -49,11 +50,19 @@ fn timer(segment: &Segment, number: usize) -> &Column {
     segment.column(0, number).expect("there")
 }
 
+/// What the record says.
+fn raw(segment: &Segment, document: &Document) -> Raw {
+    let schemas = Schemas::of(document);
+    let mut raw = Raw::empty(document.metrics.len() - 1);
+    Reader::new(segment, &schemas).read(0, false, &mut raw);
+    raw
+}
+
 /// The record as it is read: closed, open, and what each histogram holds.
 fn read((segment, document): &(Segment, Document)) -> (u64, u64, Vec<u64>) {
-    let mut all = read_all(segment, document);
-    let raw = all.pop().expect("one");
-    let held = raw.metrics.iter().map(|m| m.positive.held()).collect();
+    let raw = raw(segment, document);
+    let held = |m: &RawMetric| m.positive.histogram.held();
+    let held = raw.metrics.iter().map(held).collect();
     (raw.closed, raw.open(), held)
 }
 
@@ -137,10 +146,10 @@ fn steady_calls_have_their_time_as_cpu_time_and_are_not_blocked() {
         column.min.store(ticks, Relaxed);
         column.max.store(ticks, Relaxed);
     }
-    let raw = read_all(&segment, &document).pop().expect("one");
+    let raw = raw(&segment, &document);
     let said = |number: usize| {
         let column = &raw.metrics[number].positive;
-        let buckets: Vec<(u8, u64)> = column.histogram.clone().into_iter().collect();
+        let buckets: Vec<(u8, u64)> = column.histogram.iter().collect();
         (
             column.sum,
             column.min,

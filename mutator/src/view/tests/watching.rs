@@ -1,6 +1,7 @@
 //! The loop over a source and inputs that are both made up.
 
 use super::*;
+use crate::profile::Changed;
 use crate::view::watch::{Input, Inputs, watch};
 use crate::view::{Sample, Source};
 use std::collections::VecDeque;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 struct Fake {
     samples: u64,
+    profile: Option<Profile>,
     ends_after: Option<u64>,
     fails: bool,
     doubt: Option<String>,
@@ -19,7 +21,7 @@ struct Fake {
 }
 
 impl Source for Fake {
-    fn sample(&mut self) -> Result<Sample, String> {
+    fn sample(&mut self) -> Result<Sample<'_>, String> {
         self.samples += 1;
         if self.fails {
             return Err("the segment is gone".to_owned());
@@ -29,7 +31,8 @@ impl Source for Fake {
             .filter(|&n| self.samples >= n)
             .map(|_| "exit status 0".to_owned());
         Ok(Sample {
-            profile: later(&sample(), 0, self.samples),
+            profile: self.profile.insert(later(&sample(), 0, self.samples)),
+            changed: Changed::All,
             ended,
             doubt: self.doubt.clone(),
         })

@@ -1,0 +1,151 @@
+//! A profile that follows the counters.
+
+use std::collections::BTreeSet;
+
+use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
+
+use super::frames::Frames;
+use super::heads::Heads;
+use super::paths::{New, Paths};
+use super::raw::Raw;
+use super::records::Reader;
+use super::rules::Schemas;
+use super::stats::Measures;
+use super::totals::Totals;
+use super::{Measured, functions, head};
+use crate::profile::{Counts, PathEntry, Profile};
+use crate::segment::{FunctionDoc, Segment};
+
+/// A profile as it was at the last look, with what is needed to bring it up to date. It is of one reading of the document, which
+/// says what there is.
+pub(super) struct Build {
+    pub(super) profile: Profile,
+    /// Threads that have paths, where they are kept apart.
+    pub(super) threads: BTreeSet<u32>,
+    exits: Vec<Exits>,
+    schemas: Schemas,
+    measures: Measures,
+    heads: Heads,
+    paths: Paths,
+    totals: Totals,
+    /// What the records of a path say, and the one of them that is being read.
+    raw: Raw,
+    one: Raw,
+}
+
+/// What is known of the ends of a function's calls.
+struct Exits {
+    /// They are seen.
+    are_in: bool,
+    /// They have been seen at times.
+    have_been: bool,
+}
+
+impl Build {
+    /// The profile of this moment.
+    pub(super) fn new(measured: Measured<'_>, frames: &mut Frames) -> Self {
+        let document = measured.document;
+        frames.begin(document);
+        let measures = Measures::of(document);
+        let mut profile = head::begin(measured);
+        functions::add(&mut profile, frames, &measures, document);
+        let exits = |(_, function): (usize, &FunctionDoc)| Exits {
+            are_in: function.has_exits(),
+            have_been: !function.exits.is_empty(),
+        };
+        let exits: Vec<Exits> = document.measured().map(exits).collect();
+        let ends = exits.iter().map(|exits| exits.are_in).collect();
+        let raw = Raw::empty(document.metrics.len().saturating_sub(1));
+        let mut build = Self {
+            profile,
+            threads: BTreeSet::new(),
+            exits,
+            schemas: Schemas::of(document),
+            totals: Totals::new(measures.zeroes().iter().len(), ends),
+            measures,
+            heads: Heads::default(),
+            paths: Paths::of(document),
+            one: raw.clone(),
+            raw,
+        };
+        build.heads.look(measured.segment);
+        build.take_in(measured.segment, frames);
+        build
+    }
+
+    /// Brings the paths up to date: which have changed. `None` where the records have become others, so that all has to be begun
+    /// anew.
+    pub(super) fn look(&mut self, segment: &Segment, frames: &mut Frames) -> Option<Vec<u32>> {
+        let is_same = self.heads.look(segment);
+        is_same.then(|| self.take_in(segment, frames))
+    }
+
+    fn take_in(&mut self, segment: &Segment, frames: &mut Frames) -> Vec<u32> {
+        let Self {
+            profile,
+            measures,
+            threads,
+            ..
+        } = self;
+        let former = profile.paths.len();
+        self.paths.look(segment, &self.heads, |new| {
+            threads.extend(new.thread);
+            let path = path(profile, frames, measures, new);
+            profile.paths.push(path);
+        });
+        let changed = self.paths.take_changed();
+        let mut reader = Reader::new(segment, &self.schemas);
+        for &index in &changed {
+            let root = self.paths.root(index as usize);
+            let path = &mut profile.paths[index as usize];
+            let (functions, losses) = (&mut profile.functions, &mut profile.losses);
+            if (index as usize) < former {
+                self.totals.take(functions, losses, path, root);
+            }
+            self.raw.clear();
+            for (nth, record) in self.paths.records(index).enumerate() {
+                let is_still = self.heads.is_still(record);
+                if nth == 0 {
+                    reader.read(record, is_still, &mut self.raw);
+                } else {
+                    reader.read(record, is_still, &mut self.one);
+                    self.raw.add(&self.one);
+                }
+            }
+            let raw = &self.raw;
+            let Exits { are_in, have_been } = self.exits[path.function];
+            let has_exits = are_in || raw.sees_ends && have_been;
+            path.unwound = has_exits.then_some(raw.unwound);
+            path.open = has_exits.then(|| raw.open());
+            path.tail = raw.tail;
+            path.metrics.count = raw.entered;
+            measures.write(raw, &mut path.metrics.timers);
+            self.totals.put(functions, losses, path, root);
+        }
+        self.totals.end(profile, &self.paths);
+        changed
+    }
+}
+
+/// A path that nothing has been counted on yet.
+fn path(
+    profile: &mut Profile,
+    frames: &mut Frames,
+    measures: &Measures,
+    new: New<'_>,
+) -> PathEntry {
+    let stack = new.stack.iter().map(|&ra| frames.frame(profile, ra));
+    PathEntry {
+        function: new.function,
+        stack: stack.collect(),
+        complete: new.root == ROOT_COMPLETE || new.root == ROOT_CUT,
+        thread: new.thread,
+        unwound: None,
+        open: None,
+        tail: 0,
+        metrics: Counts {
+            count: 0,
+            timers: measures.zeroes(),
+        },
+    }
+}

@@ -1,0 +1,71 @@
+//! The functions of a profile, and the modules they are in.
+
+use super::frames::{Frames, Key};
+use super::stats::Measures;
+use crate::profile::{Counts, Function, FunctionTotals, Profile, Refused};
+use crate::segment::{Document, FunctionDoc, ModuleDoc};
+
+/// Adds what the document says; of no function a call has been counted yet.
+pub(super) fn add(
+    profile: &mut Profile,
+    frames: &mut Frames,
+    measures: &Measures,
+    document: &Document,
+) {
+    for module in &document.modules {
+        frames.module(profile, key(Some(module)), module.build_id.as_deref());
+    }
+    for refused in &document.refused {
+        let key = key(document.modules.get(refused.module));
+        let module = frames.module(profile, key, None);
+        profile.refused.push(Refused {
+            name: refused.name.clone(),
+            module,
+            address: refused.address.0,
+            reason: refused.reason.clone(),
+        });
+    }
+    for (_, function) in document.measured() {
+        let key = key(document.modules.get(function.module));
+        let module = frames.module(profile, key, None);
+        let measured = measured(profile, document, function);
+        let ends = function.has_exits().then_some(0);
+        profile.functions.push(Function {
+            name: function.name.clone(),
+            linkage: function.linkage.clone(),
+            module,
+            address: function.address.0,
+            size: function.size,
+            entry: function.entry.clone(),
+            exits: match function.has_exits() {
+                true => function.exits.clone(),
+                false => Vec::new(),
+            },
+            measured,
+            clones: function.clones.clone(),
+            inlined: function.inlined,
+            point: function.is_point,
+            tail: 0,
+            totals: FunctionTotals {
+                counts: Counts {
+                    count: 0,
+                    timers: measures.zeroes(),
+                },
+                unwound: ends,
+                open: ends,
+            },
+        });
+    }
+}
+
+/// What a function measures, where that is to be told.
+fn measured(profile: &Profile, document: &Document, function: &FunctionDoc) -> Option<Vec<String>> {
+    let measured = document.measured_of(function);
+    let is_all = measured.iter().eq(profile.metrics.iter().map(|m| &m.name));
+    let is_told = !function.is_point && (function.remeasured || !is_all);
+    is_told.then(|| measured.into_iter().map(str::to_owned).collect())
+}
+
+fn key(module: Option<&ModuleDoc>) -> Key {
+    module.map_or_else(Key::default, |m| (m.path.clone(), Some(m.bias.0)))
+}

@@ -1,0 +1,115 @@
+//! What a profile says of the target and of the session.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use abi::segment::Header;
+
+use super::{Measured, counters, overhead, stats};
+use crate::clock;
+use crate::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target};
+
+/// A profile in which nothing stands yet but what its session's document says.
+pub(super) fn begin(measured: Measured<'_>) -> Profile {
+    let document = measured.document;
+    let target = Target {
+        pid: measured.process.pid.0 as u32,
+        exe: document.exe.clone(),
+        args: document.args.clone(),
+        host: document.host.clone(),
+        labels: labels(),
+        state: None,
+    };
+    let stops = document.stops.iter().map(|stop| Stop {
+        why: stop.why.clone(),
+        ns: stop.ns,
+    });
+    let during = profile::Session {
+        stops: stops.collect(),
+        collapsed: document.collapsed,
+        ..profile::Session::default()
+    };
+    let count = Metric {
+        name: COUNT.to_owned(),
+        unit: "calls".to_owned(),
+        since_ns: None,
+    };
+    let timers = stats::timers(document).map(|(_, m)| Metric {
+        name: m.name.clone(),
+        unit: m.unit.clone(),
+        since_ns: m.since_ns,
+    });
+    let metrics = std::iter::once(count).chain(timers).collect();
+    Profile::empty(target, during, metrics)
+}
+
+/// Brings that up to date which changes from one moment to the next; the totals of the functions are those of the moment.
+/// `remarks` are the notes that do not come of the session.
+pub(super) fn refresh<'n>(
+    profile: &mut Profile,
+    measured: Measured<'_>,
+    remarks: impl Iterator<Item = &'n String>,
+) {
+    let Measured {
+        segment,
+        document,
+        process,
+        is_in_target,
+    } = measured;
+    let header = segment.header();
+    let hz = header.clock_hz.load(Relaxed).max(1);
+    let until = match is_in_target {
+        true => process.cpu_time(),
+        false => document.cpu_ended_ns,
+    };
+    let times = until.zip(document.cpu_begun_ns);
+    let session = &mut profile.session;
+    session.started_unix_ns = header.started_unix_ns.load(Relaxed);
+    session.clock_hz = hz;
+    session.elapsed_ns = elapsed_ns(header, hz);
+    session.cpu_ns = times.map(|(until, from)| until.saturating_sub(from));
+    session.notes.clear();
+    session.notes.extend(document.notes.iter().cloned());
+    session.notes.extend(counters::notes(segment, document));
+    session.notes.extend(remarks.cloned());
+
+    let threads = header
+        .threads_used
+        .load(Relaxed)
+        .min(abi::MAX_THREADS as u64) as u32;
+    let on_threads = (0..threads).filter_map(|i| segment.thread(i));
+    let on_threads = on_threads.map(|thread| thread.missed.load(Relaxed));
+    let missed = on_threads.fold(header.missed.load(Relaxed), u64::saturating_add);
+    let totals = || profile.functions.iter().map(|f| &f.totals);
+    let sum = |of: fn(&FunctionTotals) -> Option<u64>| {
+        totals().filter_map(of).reduce(u64::saturating_add)
+    };
+    let losses = &mut profile.losses;
+    losses.missed = missed;
+    losses.unwound = sum(|totals| totals.unwound);
+    losses.open = sum(|totals| totals.open);
+    profile.session.overhead = overhead::of(profile, segment, document);
+}
+
+/// From the session's start to its end, or to now.
+fn elapsed_ns(header: &Header, hz: u64) -> u64 {
+    let ended = header.ended_tsc.load(Relaxed);
+    let now = if ended == 0 { clock::tsc() } else { ended };
+    let ticks = now.saturating_sub(header.started_tsc.load(Relaxed));
+    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(hz);
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// What a launcher of parallel programs says of this process.
+fn labels() -> BTreeMap<String, String> {
+    const RANKS: [&str; 4] = [
+        "OMPI_COMM_WORLD_RANK",
+        "PMI_RANK",
+        "PMIX_RANK",
+        "SLURM_PROCID",
+    ];
+    let rank = RANKS.iter().find_map(|name| std::env::var(name).ok());
+    rank.into_iter()
+        .map(|rank| ("rank".to_owned(), rank))
+        .collect()
+}

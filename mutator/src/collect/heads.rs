@@ -1,0 +1,114 @@
+//! Which records have changed since the look before.
+//!
+//! Whatever is done to a record's columns is done between two changes of its sequence number, and each of its counts is in its
+//! head. So a record whose head is as it was before its columns were read last has nothing new.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use abi::segment::{AREA_RECORDS, RecordHead};
+
+use crate::segment::Segment;
+
+/// The head of a record, as it was read before its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    sequence: u32,
+    pub(super) path: u32,
+    thread: u16,
+    schema: u8,
+    pub(super) tid: u32,
+    entered: u64,
+    closed: u64,
+    unwound: u64,
+    tail: u64,
+    moved_in: u64,
+    moved_out: u64,
+}
+
+impl Head {
+    fn read(head: &RecordHead) -> Self {
+        Self {
+            sequence: head.sequence.load(Acquire),
+            path: head.path.load(Acquire),
+            thread: head.thread.load(Relaxed),
+            schema: head.schema.load(Relaxed),
+            tid: head.tid.load(Relaxed),
+            entered: head.entered.load(Relaxed),
+            closed: head.closed.load(Relaxed),
+            unwound: head.unwound.load(Relaxed),
+            tail: head.tail.load(Relaxed),
+            moved_in: head.moved_in.load(Relaxed),
+            // Acquired: the columns are read after it.
+            moved_out: head.moved_out.load(Acquire),
+        }
+    }
+
+    /// True if its writer has stopped in the middle, or has once left it without an end.
+    fn is_odd(&self) -> bool {
+        self.sequence % 2 == 1
+    }
+
+    /// True if it is of the same path, thread and schema: a record that is in use stays so.
+    fn is_of_same(&self, other: &Self) -> bool {
+        let of = |head: &Self| (head.path, head.thread, head.schema, head.tid);
+        of(self) == of(other)
+    }
+}
+
+/// The heads of all records.
+#[derive(Default)]
+pub(super) struct Heads {
+    all: Vec<Head>,
+    /// Records in use that have changed, or may have, ascending.
+    changed: Vec<u32>,
+    /// Those of them whose writers have stood still since the look before, ascending.
+    still: Vec<u32>,
+}
+
+impl Heads {
+    /// Reads all heads. False where records have become others, which none does that the runtime writes.
+    pub(super) fn look(&mut self, segment: &Segment) -> bool {
+        let header = segment.header();
+        let used = header.records_used.load(Acquire);
+        // The target can write to the header at any time: no more is read than there is memory for.
+        let used = segment.used(AREA_RECORDS, used);
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
+        self.changed.clear();
+        self.still.clear();
+        let known = self.all.len();
+        for index in 0..used {
+            let Some(head) = segment.record(index.into()).map(Head::read) else {
+                return index as usize >= known;
+            };
+            match self.all.get_mut(index as usize) {
+                None => self.all.push(head),
+                Some(before) if *before == head => match head.is_odd() {
+                    true => self.still.push(index),
+                    false => continue,
+                },
+                Some(before) if before.path != 0 && !before.is_of_same(&head) => return false,
+                Some(before) => *before = head,
+            }
+            // It is not in use before it has a path.
+            if head.path != 0 {
+                self.changed.push(index);
+            }
+        }
+        used as usize >= known
+    }
+
+    /// Records in use that have changed, or may have, ascending.
+    pub(super) fn changed(&self) -> &[u32] {
+        &self.changed
+    }
+
+    /// The head of a record that has been read.
+    pub(super) fn of(&self, record: u32) -> Option<&Head> {
+        self.all.get(record as usize)
+    }
+
+    /// True if its writer has stopped in the middle before the look before, and not gone on.
+    pub(super) fn is_still(&self, record: u32) -> bool {
+        self.still.binary_search(&record).is_ok()
+    }
+}

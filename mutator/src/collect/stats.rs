@@ -1,0 +1,149 @@
+//! From what records say to the numbers of a profile.
+
+use std::sync::Arc;
+
+use super::raw::{Raw, RawColumn, RawMetric};
+use crate::profile::{COUNT, TimerStats, Timers};
+use crate::segment::{Document, MetricDoc};
+
+/// What is measured beside the count.
+pub(super) struct Measures(Vec<Measure>);
+
+struct Measure {
+    name: Arc<str>,
+    /// Where it is in what records say.
+    at: usize,
+    mult: u64,
+    shift: u64,
+    is_value: bool,
+}
+
+/// The metrics that have timers, with the number of each one's. The first metric is the count, whatever a
+/// document calls it, and there is no other.
+pub(super) fn timers(document: &Document) -> impl Iterator<Item = (usize, &MetricDoc)> {
+    let timers = document.metrics.iter().skip(1).enumerate();
+    timers.filter(|(_, metric)| metric.name != COUNT)
+}
+
+impl Measures {
+    /// Those of a document.
+    pub(super) fn of(document: &Document) -> Self {
+        let mut all: Vec<Measure> = Vec::new();
+        for (at, metric) in timers(document) {
+            let measure = Measure {
+                name: metric.name.as_str().into(),
+                at,
+                mult: metric.mult,
+                shift: metric.shift,
+                is_value: metric.is_value,
+            };
+            // A name stands for one thing.
+            match all.iter_mut().find(|m| m.name == measure.name) {
+                Some(same) => *same = measure,
+                None => all.push(measure),
+            }
+        }
+        Self(all)
+    }
+
+    /// The numbers of a path without a call.
+    pub(super) fn zeroes(&self) -> Timers {
+        let zero = |measure: &Measure| {
+            let part = (!measure.is_value).then_some(0);
+            let stats = TimerStats {
+                outermost: part,
+                exclusive: part,
+                ..TimerStats::default()
+            };
+            (Arc::clone(&measure.name), stats)
+        };
+        self.0.iter().map(zero).collect()
+    }
+
+    /// Makes the numbers that [`Self::zeroes`] gave those of `raw`.
+    pub(super) fn write(&self, raw: &Raw, timers: &mut Timers) {
+        for (measure, stats) in self.0.iter().zip(timers.stats_mut()) {
+            // Document and records may disagree: every metric has its numbers, be they zeroes.
+            if let Some(numbers) = raw.metrics.get(measure.at) {
+                match measure.is_value {
+                    true => write_value(numbers, stats),
+                    false => measure.write(&numbers.positive, stats),
+                }
+            }
+        }
+    }
+}
+
+impl Measure {
+    fn write(&self, timer: &RawColumn, stats: &mut TimerStats) {
+        let scale = |ticks: u64| {
+            let scaled = (u128::from(ticks) * u128::from(self.mult)) >> (self.shift & 127);
+            i128::try_from(scaled).unwrap_or(i128::MAX)
+        };
+        stats.sum = scale(timer.sum);
+        stats.min = i64::try_from(scale(timer.min)).unwrap_or(i64::MAX);
+        stats.max = i64::try_from(scale(timer.max)).unwrap_or(i64::MAX);
+        stats.outermost = Some(scale(timer.outermost));
+        stats.exclusive = Some(scale(timer.exclusive.max(0) as u64));
+        write_buckets(timer, &mut stats.hist);
+    }
+}
+
+/// Of a value: what is 0 or more and what is less, together.
+fn write_value(numbers: &RawMetric, stats: &mut TimerStats) {
+    let RawMetric { positive, negative } = numbers;
+    let some = |column: &RawColumn| {
+        let is_used = !column.histogram.is_empty();
+        is_used.then_some((column.min, column.max))
+    };
+    let number = |magnitude: u64| i64::try_from(magnitude).unwrap_or(i64::MAX);
+    let opposite = |magnitude: u64| i64::try_from(-i128::from(magnitude)).unwrap_or(i64::MIN);
+    let (above, below) = (some(positive), some(negative));
+    let least = below.map(|(_, max)| opposite(max));
+    let most = above.map(|(_, max)| number(max));
+    stats.sum = i128::from(positive.sum) - i128::from(negative.sum);
+    stats.min = least
+        .or_else(|| above.map(|(min, _)| number(min)))
+        .unwrap_or(0);
+    stats.max = most
+        .or_else(|| below.map(|(min, _)| opposite(min)))
+        .unwrap_or(0);
+    write_buckets(positive, &mut stats.hist);
+    write_buckets(negative, &mut stats.hist_negative);
+}
+
+/// Most paths have few buckets, and there are many paths: no more memory is taken than is needed.
+fn write_buckets(column: &RawColumn, hist: &mut Vec<(u8, u64)>) {
+    hist.clear();
+    hist.reserve_exact(column.histogram.len());
+    hist.extend(column.histogram.iter());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_of_an_absurd_unit_stay_at_the_limit() {
+        let metric = |name: &str| MetricDoc {
+            name: name.to_owned(),
+            unit: "ns".to_owned(),
+            since_ns: None,
+            mult: u64::MAX,
+            shift: 0,
+            is_value: false,
+        };
+        let document = Document {
+            metrics: vec![metric(COUNT), metric("wall")],
+            ..Document::default()
+        };
+        let mut raw = Raw::empty(1);
+        raw.metrics[0].positive.sum = u64::MAX;
+        raw.metrics[0].positive.max = u64::MAX;
+        let measures = Measures::of(&document);
+        let mut timers = measures.zeroes();
+        measures.write(&raw, &mut timers);
+        let wall = timers.get("wall").expect("measured");
+        assert_eq!((wall.sum, wall.max), (i128::MAX, i64::MAX));
+    }
+}

@@ -1,0 +1,194 @@
+//! The totals of functions, and what is not exact, as paths change.
+//!
+//! What a path had is taken from them and what it has is added. Where that does not give what all paths together do, which is as
+//! rare as that a smallest value is no longer one, all are added up again.
+
+use abi::cause::Cause;
+use abi::segment::ROOT_OVERFLOW;
+
+use super::paths::Paths;
+use crate::profile::{Function, FunctionTotals, Losses, PathEntry, Profile, TimerStats};
+
+/// Keeps the totals of a profile those of its paths.
+pub(super) struct Totals {
+    /// How many timers there are.
+    timers: usize,
+    /// Of each function whether the ends of its calls are seen.
+    ends: Vec<bool>,
+    /// Of each function and timer, how many paths have values.
+    valued: Vec<u64>,
+    /// Of each timer the smallest and the largest value of the path that has been taken out.
+    left: Vec<Option<(i64, i64)>>,
+    /// True if all have to be added up again.
+    is_stale: bool,
+}
+
+impl Totals {
+    /// Those of a profile without paths, of whose functions `ends` says whether the ends of their calls are seen.
+    pub(super) fn new(timers: usize, ends: Vec<bool>) -> Self {
+        Self {
+            timers,
+            valued: vec![0; timers * ends.len()],
+            ends,
+            left: vec![None; timers],
+            is_stale: false,
+        }
+    }
+
+    /// Takes out a path that is about to change and to be put back; it ends in the node `root`.
+    pub(super) fn take(
+        &mut self,
+        functions: &mut [Function],
+        losses: &mut Losses,
+        path: &PathEntry,
+        root: u32,
+    ) {
+        let Function { totals, tail, .. } = &mut functions[path.function];
+        let calls = path.metrics.count;
+        let mut less = |sum: &mut u64, part: u64| {
+            // A sum at its limit may be of more.
+            self.is_stale |= *sum == u64::MAX;
+            *sum = sum.saturating_sub(part);
+        };
+        less(&mut totals.counts.count, calls);
+        less(tail, path.tail);
+        for (sum, part) in [
+            (&mut totals.unwound, path.unwound),
+            (&mut totals.open, path.open),
+        ] {
+            if let (Some(sum), Some(part)) = (sum, part) {
+                less(sum, part);
+            }
+        }
+        if !path.complete {
+            lost(losses, root, |sum| less(sum, calls));
+        }
+        let valued = &mut self.valued[self.timers * path.function..][..self.timers];
+        let sums = totals.counts.timers.stats_mut();
+        for (((sum, part), valued), left) in sums
+            .zip(path.metrics.timers.stats())
+            .zip(valued)
+            .zip(&mut self.left)
+        {
+            *left = None;
+            if part.values() > 0 {
+                *valued -= 1;
+                *left = Some((part.min, part.max));
+                self.is_stale |= !subtract(sum, part);
+            }
+        }
+    }
+
+    /// Adds a path, which ends in the node `root`.
+    pub(super) fn put(
+        &mut self,
+        functions: &mut [Function],
+        losses: &mut Losses,
+        path: &PathEntry,
+        root: u32,
+    ) {
+        let Function { totals, tail, .. } = &mut functions[path.function];
+        let calls = path.metrics.count;
+        let more = |sum: &mut u64, part: u64| *sum = sum.saturating_add(part);
+        more(&mut totals.counts.count, calls);
+        more(tail, path.tail);
+        for (sum, part) in [
+            (&mut totals.unwound, path.unwound),
+            (&mut totals.open, path.open),
+        ] {
+            *sum = part.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
+        }
+        if !path.complete {
+            lost(losses, root, |sum| more(sum, calls));
+        }
+        let valued = &mut self.valued[self.timers * path.function..][..self.timers];
+        let sums = totals.counts.timers.stats_mut();
+        for (((sum, part), valued), left) in sums
+            .zip(path.metrics.timers.stats())
+            .zip(valued)
+            .zip(&mut self.left)
+        {
+            let has_values = part.values() > 0;
+            if let Some((min, max)) = left.take() {
+                let is_less = sum.min >= min && part.min > min || sum.max <= max && part.max < max;
+                self.is_stale |= is_less || !has_values;
+            }
+            if has_values {
+                sum.absorb_sums(part, *valued == 0);
+                *valued += 1;
+            }
+        }
+    }
+
+    /// Ends a round of changes.
+    pub(super) fn end(&mut self, profile: &mut Profile, paths: &Paths) {
+        if !std::mem::take(&mut self.is_stale) {
+            return;
+        }
+        let Profile {
+            functions,
+            losses,
+            paths: entries,
+            ..
+        } = profile;
+        self.valued.fill(0);
+        for (function, &sees_ends) in functions.iter_mut().zip(&self.ends) {
+            clear(function, sees_ends);
+        }
+        *losses = Losses::default();
+        for (index, path) in entries.iter().enumerate() {
+            self.put(functions, losses, path, paths.root(index));
+        }
+    }
+}
+
+fn clear(function: &mut Function, sees_ends: bool) {
+    function.tail = 0;
+    let FunctionTotals {
+        counts,
+        unwound,
+        open,
+    } = &mut function.totals;
+    counts.count = 0;
+    *unwound = sees_ends.then_some(0);
+    *open = *unwound;
+    for stats in counts.timers.stats_mut() {
+        *stats = TimerStats {
+            outermost: stats.outermost.map(|_| 0),
+            exclusive: stats.exclusive.map(|_| 0),
+            ..TimerStats::default()
+        };
+    }
+}
+
+/// Changes the numbers of calls on incomplete paths that those on paths to the node `root` are part of.
+fn lost(losses: &mut Losses, root: u32, mut change: impl FnMut(&mut u64)) {
+    if root == ROOT_OVERFLOW {
+        return change(&mut losses.overflow);
+    }
+    change(&mut losses.incomplete);
+    let cause = Cause::of_node(root).map_or("unknown", Cause::name);
+    match losses.causes.get_mut(cause) {
+        Some(sum) => change(sum),
+        None => change(losses.causes.entry(cause.to_owned()).or_default()),
+    }
+}
+
+/// Takes the sums of `part` out of those of all; false where they are at their limits and may be of more.
+fn subtract(sum: &mut TimerStats, part: &TimerStats) -> bool {
+    let mut is_exact = true;
+    let mut less = |sum: &mut i128, part: i128| {
+        is_exact &= *sum != i128::MAX && *sum != i128::MIN;
+        *sum = sum.saturating_sub(part);
+    };
+    less(&mut sum.sum, part.sum);
+    for (sum, part) in [
+        (&mut sum.outermost, part.outermost),
+        (&mut sum.exclusive, part.exclusive),
+    ] {
+        if let (Some(sum), Some(part)) = (sum, part) {
+            less(sum, part);
+        }
+    }
+    is_exact
+}
