@@ -6,13 +6,14 @@ use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
 
 use super::frames::Frames;
 use super::heads::Heads;
+use super::measured::Measured;
 use super::paths::{New, Paths};
 use super::raw::Raw;
 use super::records::Reader;
 use super::rules::Schemas;
 use super::stats::Measures;
 use super::totals::Totals;
-use super::{Measured, functions, head};
+use super::{functions, head};
 use crate::profile::{Counts, PathEntry, Profile};
 use crate::segment::{FunctionDoc, Segment};
 

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use abi::segment::Header;
 
-use super::{Measured, counters, overhead, stats};
+use super::measured::Measured;
+use super::{counters, overhead, stats};
 use crate::clock;
 use crate::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target};
 

@@ -7,6 +7,7 @@ mod functions;
 mod head;
 mod heads;
 mod histogram;
+mod measured;
 mod overhead;
 mod paths;
 mod places;
@@ -20,38 +21,14 @@ mod totals;
 #[cfg(test)]
 mod tests;
 
-use crate::process::{Presence, Process};
 use crate::profile::{Changed, Profile};
-use crate::segment::{Document, Segment};
 use crate::session::Session;
 
 use build::Build;
 use frames::Frames;
 use threads::Names;
 
-/// What a profile is made of.
-#[derive(Clone, Copy)]
-pub struct Measured<'s> {
-    /// The counters.
-    pub segment: &'s Segment,
-    /// What they are about.
-    pub document: &'s Document,
-    /// The target; it may have ended.
-    pub process: &'s Process,
-    /// True if the target still is the program that the session was made in.
-    pub is_in_target: bool,
-}
-
-impl<'s> Measured<'s> {
-    fn by(session: &'s Session) -> Self {
-        Self {
-            segment: session.segment(),
-            document: session.document(),
-            process: session.process(),
-            is_in_target: session.presence() == Presence::Here,
-        }
-    }
-}
+pub use measured::Measured;
 
 /// Turns a session's counters into profiles; keeps what it has found out about addresses from one
 /// to the next, and the profile that it has been asked to look at.

@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::metric::Metric;
-use crate::process::Pid;
+use crate::process::{Pid, Process};
 use crate::profile::PathEntry;
-use crate::segment::{FunctionDoc, MetricDoc, ModuleDoc, Shape};
+use crate::segment::{Document, FunctionDoc, MetricDoc, ModuleDoc, Segment, Shape};
 
 const FUNCTIONS: usize = 3;
 const NAMES: [&str; 4] = ["wall", "cpu", "blocked", "arg1"];
