@@ -3,13 +3,16 @@
 //! [`State`] decides everything and knows no terminal; `draw` reads it; [`View`] joins both to a
 //! terminal and to a [`Source`].
 
+mod around;
 mod choice;
+mod columns;
 mod decode;
 mod draw;
 mod key;
 mod keyboard;
 mod layout;
 mod line;
+mod names;
 mod source;
 mod state;
 mod terminal;
@@ -20,8 +23,9 @@ mod watch;
 
 pub use choice::{Choices, Choosable, Chosen, Finder};
 pub use key::Key;
+pub use names::Names;
 pub use source::{Sample, Source};
-pub use state::{Action, Event, State};
+pub use state::{Action, Event, Mouse, State};
 
 use crate::error::io_text;
 use crate::outlet::Outlet;

@@ -21,14 +21,7 @@ pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>,
     signals.watch(process);
     let failure = |e| Failure::new("show", "terminal", e);
     let gone = |e: ProcessError| e.failure(operation);
-    let space = Space::open(process).map_err(gone)?;
-    let sampler = Sampler::begin(process);
-    let mut finding = Finding {
-        sampler: sampler.map_err(|e| suggest::failure(operation, process, &e))?,
-        refusals: Refusals::default(),
-        alive: Instant::now(),
-        space,
-    };
+    let mut finding = Finding::begin(operation, process)?;
     let chosen = {
         let mut view = View::open(&signals).map_err(failure)?;
         view.choose(&mut finding).map_err(failure)?
@@ -48,12 +41,27 @@ pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>,
 }
 
 /// A process that is being sampled.
-struct Finding {
+pub(super) struct Finding {
     sampler: Sampler,
     refusals: Refusals,
     /// When it was last seen to run.
     alive: Instant,
     space: Space,
+}
+
+impl Finding {
+    /// Begins to sample.
+    pub(super) fn begin(operation: &str, process: &Process) -> Result<Self, Failure> {
+        let gone = |e: ProcessError| e.failure(operation);
+        let space = Space::open(process).map_err(gone)?;
+        let sampler = Sampler::begin(process);
+        Ok(Self {
+            sampler: sampler.map_err(|e| suggest::failure(operation, process, &e))?,
+            refusals: Refusals::default(),
+            alive: Instant::now(),
+            space,
+        })
+    }
 }
 
 impl Finder for Finding {

@@ -1,9 +1,9 @@
 //! A session as something that is watched.
 
-use patcher::select::Pattern;
+mod shown;
 
-use super::measure::{self, MANY};
-use super::outcome::{added, partly_counted, unfollowed};
+use std::thread::JoinHandle;
+
 use super::panics::caught;
 use super::remarks::warn;
 use crate::collect::Collector;
@@ -11,10 +11,10 @@ use crate::error::Failure;
 use crate::guest::Runner;
 use crate::process::Presence;
 use crate::profile::Profile;
-use crate::segment::{Remeasure, SegmentError};
-use crate::session::{Answering, Changed, Session, SessionError};
+use crate::segment::SegmentError;
+use crate::session::{Answering, Session, SessionError};
 use crate::stumble::stumble;
-use crate::view::{Sample, Source};
+use crate::view::{Names, Sample};
 
 /// What becomes of the session when the watching ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub(super) struct Live {
     is_finished: bool,
     /// Finds rules for the runtime meanwhile.
     answering: Option<Answering>,
+    /// Reads the names of all functions.
+    names: Option<JoinHandle<Names>>,
 }
 
 impl Live {
@@ -73,6 +75,7 @@ impl Live {
             over: None,
             is_finished: false,
             answering,
+            names: None,
         }
     }
 
@@ -104,11 +107,13 @@ impl Live {
                 warn(&format!("{name}: taken out: something else has patched it"));
             }
         }
+        let stands = self.session.process().stands();
         stumble("collect");
         let (profile, changed) = self.collector.look(&self.session);
         Ok(Sample {
             profile,
             changed,
+            stands,
             ended: self.over.map(|over| over.text().to_owned()),
             doubt,
         })
@@ -170,21 +175,6 @@ impl Live {
             }),
         }
     }
-
-    /// The id of a function by its index in the latest sample.
-    fn function(&self, index: usize) -> Result<usize, String> {
-        let id = self.session.document().measured().nth(index);
-        let id = id.map(|(id, _)| id);
-        id.ok_or_else(|| "the function is not in the session".to_owned())
-    }
-
-    fn apply(
-        &mut self,
-        change: impl FnOnce(&mut Session) -> Result<Changed, SessionError>,
-    ) -> Result<Changed, String> {
-        let result = change(&mut self.session);
-        result.map_err(|e| e.failure("change", self.session.process()).to_string())
-    }
 }
 
 /// A session that another command has taken out needs nothing more.
@@ -199,82 +189,5 @@ impl Drop for Live {
     fn drop(&mut self) {
         // Only where nothing has come to its regular end: there is nobody to tell of an error.
         let _ = self.end();
-    }
-}
-
-impl Source for Live {
-    fn sample(&mut self) -> Result<Sample<'_>, String> {
-        self.look().map_err(|e| e.to_string())
-    }
-
-    fn add(&mut self, pattern: &str) -> Result<String, String> {
-        let patterns = [Pattern::parse(pattern).map_err(|e| e.to_string())?];
-        let selected = self
-            .session
-            .select(&patterns, None)
-            .map_err(|e| e.to_string())?;
-        if let Some(unmatched) = selected.selection.unmatched.first() {
-            let near = &unmatched.near;
-            let hint = if near.is_empty() {
-                String::new()
-            } else {
-                format!(" (did you mean {}?)", near.join(", "))
-            };
-            return Err(format!("{unmatched}{hint}"));
-        }
-        let count = selected.selection.candidates.len();
-        if count > MANY {
-            let pid = self.session.process().pid;
-            return Err(format!(
-                "{count} functions match: `ipath add {pid} -f '{pattern}' --yes` instruments them all"
-            ));
-        }
-        let changed = self.apply(|session| session.add("add", selected))?;
-        let refused = changed
-            .refused
-            .first()
-            .map(|(name, reason)| format!("; refused {name}: {reason}"));
-        let moving = changed.unfollowed.first();
-        let moving = moving.map(|path| format!("; {}", unfollowed(path)));
-        let partly = changed.partly.first();
-        let partly = partly.and_then(partly_counted);
-        let partly = partly.map(|line| format!("; {line}"));
-        let further = [refused, moving, partly].into_iter().flatten();
-        Ok(added(&changed) + &further.collect::<String>())
-    }
-
-    fn change(&mut self, function: usize, metrics: &str) -> Result<String, String> {
-        let text = |failure: Failure| {
-            let hint = failure.hint_text().map(|hint| format!(" ({hint})"));
-            format!("{failure}{}", hint.unwrap_or_default())
-        };
-        let names: Vec<String> = metrics.split(',').map(str::to_owned).collect();
-        let names: Vec<String> = names.into_iter().filter(|n| !n.trim().is_empty()).collect();
-        let metrics = measure::metrics("change", &names).map_err(text)?;
-        let id = self.function(function)?;
-        let document = self.session.document();
-        let place = document
-            .functions
-            .get(id)
-            .filter(|f| f.active && !f.is_point);
-        let place = place.and_then(|f| document.place_of(f));
-        let (bias, address) = place.ok_or("it is no function that is in")?;
-        let at = format!("{:#x}", bias.to_avma(address).0);
-        let pattern = Pattern::parse(&at).map_err(|e| e.to_string())?;
-        let process = self.session.process().clone();
-        let failure = |e: SessionError| text(e.failure("change", &process));
-        let remeasure = Some(Remeasure::Set(metrics));
-        let selected = self
-            .session
-            .select(&[pattern], remeasure)
-            .map_err(failure)?;
-        let changed = self.session.add("add", selected).map_err(failure)?;
-        Ok(added(&changed))
-    }
-
-    fn remove(&mut self, function: usize) -> Result<String, String> {
-        let id = self.function(function)?;
-        let changed = self.apply(|session| session.remove(&[id]))?;
-        Ok(format!("removed {}", changed.functions.join(", ")))
     }
 }

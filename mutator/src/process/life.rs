@@ -75,6 +75,23 @@ impl Process {
         Ok((start_time == self.start_time).then_some((state, threads)))
     }
 
+    /// How it stands, in words, where it is stopped.
+    pub fn stands(&self) -> Option<String> {
+        let (state, _) = self.state().ok()??;
+        match state {
+            'T' => Some("stopped by a signal".to_owned()),
+            't' => {
+                let by = self.tracer().map(|(_, by)| by);
+                let name = by.and_then(|by| {
+                    let name = fs::read_to_string(format!("/proc/{by}/comm")).ok()?;
+                    Some(format!("stopped by {by} ({})", name.trim()))
+                });
+                Some(name.unwrap_or_else(|| "stopped by its tracer".to_owned()))
+            }
+            _ => None,
+        }
+    }
+
     /// Where /proc hides the processes of others (hidepid of proc(5)), a signal still finds them.
     pub(super) fn unseen(&self) -> Presence {
         match nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid.0), None) {

@@ -135,6 +135,12 @@ impl Distribution {
             *n = n.saturating_sub(was.map_or(0, |at| before.buckets[at].1));
         }
         new.buckets.retain(|&(_, n)| n != 0);
+        // The extremes are of all time: those of the new ones are known as far as their buckets tell.
+        if let (Some(first), Some(last)) = (new.buckets.first(), new.buckets.last()) {
+            let number = |n: i128| i64::try_from(n).ok();
+            new.min = number(first.0.least()).map_or(self.min, |least| least.max(self.min));
+            new.max = number(last.0.most()).map_or(self.max, |most| most.min(self.max));
+        }
         new
     }
 
@@ -157,6 +163,11 @@ impl Distribution {
     /// The sum of the values.
     pub fn sum(&self) -> i128 {
         self.sum
+    }
+
+    /// The smallest and the largest value; none without values.
+    pub fn ends(&self) -> Option<(i64, i64)> {
+        (self.held() > 0).then_some((self.min, self.max))
     }
 
     /// True if one of the values is negative.

@@ -11,9 +11,9 @@ use ratatui::text::Line;
 use ratatui::{Frame, Terminal};
 use unicode_width::UnicodeWidthStr;
 
-use super::Key;
 use super::draw::{BOLD, DIM, WARN, disarm, fit};
 use super::watch::{Input, Inputs, wipe};
+use super::{Key, Mouse};
 
 /// A function to choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,6 +115,26 @@ impl Choice {
             _ => {}
         }
         None
+    }
+
+    /// What the mouse does: a press goes to a row, one on that chooses it.
+    pub(super) fn point(&mut self, mouse: Mouse) {
+        const HEAD: usize = 2;
+        const A_TURN: usize = 3;
+        match mouse {
+            Mouse::WheelUp => self.go(self.index.saturating_sub(A_TURN)),
+            Mouse::WheelDown => self.go(self.index + A_TURN),
+            Mouse::Press(_, line) => {
+                let place = usize::from(line)
+                    .checked_sub(HEAD)
+                    .map(|row| self.top + row);
+                match place.filter(|&place| place < self.choices.rows.len()) {
+                    Some(place) if place == self.index => self.toggle(),
+                    Some(place) => self.go(place),
+                    None => {}
+                }
+            }
+        }
     }
 
     fn toggle(&mut self) {
@@ -289,6 +309,7 @@ where
                         return Ok(chosen);
                     }
                 }
+                Input::Mouse(mouse) => choice.point(mouse),
                 Input::Resize(..) | Input::Child => {}
                 Input::Stop => return Ok(Chosen::Nothing),
             }

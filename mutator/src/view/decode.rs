@@ -1,13 +1,15 @@
 //! Keys from the bytes that a terminal sends for them: xterm's control sequences, which tmux, the
 //! Linux console and all others of today share (ctlseqs, "PC-Style Function Keys").
 
-use super::Key;
+use super::{Key, Mouse};
 
 /// What a beginning of the input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
     /// A key, in so many bytes.
     Key(Key, usize),
+    /// Something was done with the mouse.
+    Mouse(Mouse, usize),
     /// So many bytes that stand for no key known here.
     Nothing(usize),
     /// The beginning of a sequence, or of a character.
@@ -28,7 +30,9 @@ pub(super) fn decode(bytes: &[u8]) -> Decoded {
         // Alt and a key.
         [ESC, ESC, ..] => Decoded::Key(Key::Esc, 1),
         [ESC, rest @ ..] => match character(rest) {
-            Decoded::Key(_, n) | Decoded::Nothing(n) => Decoded::Nothing(n + 1),
+            Decoded::Key(_, n) | Decoded::Mouse(_, n) | Decoded::Nothing(n) => {
+                Decoded::Nothing(n + 1)
+            }
             Decoded::Part => Decoded::Part,
         },
         _ => character(bytes),
@@ -39,7 +43,7 @@ pub(super) fn decode(bytes: &[u8]) -> Decoded {
 pub(super) fn decode_last(bytes: &[u8]) -> (Option<Key>, usize) {
     match decode(bytes) {
         Decoded::Key(key, n) => (Some(key), n),
-        Decoded::Nothing(n) => (None, n),
+        Decoded::Mouse(_, n) | Decoded::Nothing(n) => (None, n),
         Decoded::Part if bytes.first() == Some(&ESC) && bytes.len() == 1 => (Some(Key::Esc), 1),
         Decoded::Part => (None, bytes.len()),
     }
@@ -57,6 +61,12 @@ fn sequence(rest: &[u8]) -> Decoded {
             false => Decoded::Nothing(rest.len() + 2),
         };
     };
+    if let [b'<', report @ ..] = &rest[..end] {
+        return match mouse(report, rest[end]) {
+            Some(mouse) => Decoded::Mouse(mouse, end + 3),
+            None => Decoded::Nothing(end + 3),
+        };
+    }
     let key = match rest[end] {
         b'~' => match rest[..end].split(|&b| b == b';').next().unwrap_or_default() {
             b"1" | b"7" => Some(Key::Home),
@@ -71,6 +81,21 @@ fn sequence(rest: &[u8]) -> Decoded {
         last => letter(last),
     };
     named(key, end + 3)
+}
+
+/// What a report of the mouse says: button, column and line from 1 (ctlseqs, "SGR (1006)").
+fn mouse(report: &[u8], last: u8) -> Option<Mouse> {
+    /// Shift, Alt and Ctrl.
+    const MODIFIERS: u16 = 4 | 8 | 16;
+    let text = std::str::from_utf8(report).ok()?;
+    let mut numbers = text.split(';').map(|number| number.parse::<u16>().ok());
+    let (button, column, line) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    match (button & !MODIFIERS, last) {
+        (0, b'M') => Some(Mouse::Press(column.checked_sub(1)?, line.checked_sub(1)?)),
+        (64, b'M') => Some(Mouse::WheelUp),
+        (65, b'M') => Some(Mouse::WheelDown),
+        _ => None,
+    }
 }
 
 fn letter(last: u8) -> Option<Key> {
@@ -157,6 +182,24 @@ mod tests {
     }
 
     #[test]
+    fn the_mouse_tells_where_it_is() {
+        for (bytes, expected) in [
+            (&b"\x1b[<0;3;4M"[..], Decoded::Mouse(Mouse::Press(2, 3), 9)),
+            (b"\x1b[<4;3;4M", Decoded::Mouse(Mouse::Press(2, 3), 9)),
+            (b"\x1b[<64;1;1M", Decoded::Mouse(Mouse::WheelUp, 10)),
+            (b"\x1b[<65;1;1M", Decoded::Mouse(Mouse::WheelDown, 10)),
+            // A button let go, another one, nowhere, no number.
+            (b"\x1b[<0;3;4m", Decoded::Nothing(9)),
+            (b"\x1b[<2;3;4M", Decoded::Nothing(9)),
+            (b"\x1b[<0;0;4M", Decoded::Nothing(9)),
+            (b"\x1b[<0;999999;4M", Decoded::Nothing(14)),
+            (b"\x1b[<0;3", Decoded::Part),
+        ] {
+            assert_eq!(decode(bytes), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
     fn a_beginning_waits_for_its_rest() {
         for bytes in [
             &b"\x1b"[..],
@@ -176,7 +219,7 @@ mod tests {
             let mut rest = &bytes[..];
             while !rest.is_empty() {
                 let n = match decode(rest) {
-                    Decoded::Key(_, n) | Decoded::Nothing(n) => n,
+                    Decoded::Key(_, n) | Decoded::Mouse(_, n) | Decoded::Nothing(n) => n,
                     Decoded::Part => decode_last(rest).1,
                 };
                 prop_assert!(0 < n && n <= rest.len());

@@ -1,11 +1,13 @@
 //! The state as characters on a screen.
 
 mod bars;
+mod detail;
+mod lists;
 mod style;
 mod table;
 
 use super::State;
-use super::key::{self, BINDINGS, Command};
+use super::key::{BINDINGS, Command};
 use super::line::EditLine;
 use super::state::Mode;
 use crate::printable::is_active;
@@ -42,15 +44,19 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
     );
     let (detail, status) = (take(layout.detail), take(layout.status));
 
-    match &state.profile {
+    match state.profile() {
         Some(profile) => header(state, profile, frame, head),
         None => frame.render_widget("ipath: waiting for the first sample", head),
     }
-    if state.mode == Mode::Help {
-        help(frame, table_head.union(rows).union(detail));
-    } else {
-        table::draw(state, frame, table_head, rows);
-        selected(state, frame, detail);
+    let whole = table_head.union(rows).union(detail);
+    match &state.mode {
+        Mode::Help(top) => lists::help(*top, frame, whole),
+        Mode::Add(finder) => lists::finder(state, finder, frame, whole),
+        Mode::Columns(at) => lists::columns(state, *at, frame, whole),
+        _ => {
+            table::draw(state, frame, table_head, rows);
+            detail::draw(state, frame, detail);
+        }
     }
     bottom(state, frame, status);
     disarm(frame.buffer_mut());
@@ -78,8 +84,16 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
             human::time(session.elapsed_ns.into())
         )),
     ];
+    if let Some(stands) = &state.stands {
+        first.push(Span::styled(format!("  {}", printable(stands)), WARN));
+    }
     if state.paused {
         first.push(Span::styled("  display held", WARN));
+    }
+    let span = state.tree.span();
+    if span != super::tree::Span::Total {
+        let lasted = human::time(state.tree.lasted().into());
+        first.push(Span::styled(format!("  {}: {lasted}", span.name()), BOLD));
     }
     let metrics: Vec<_> = profile.metrics.iter().map(|m| printable(&m.name)).collect();
     let mut second = vec![Span::raw(metrics.join(", "))];
@@ -101,48 +115,42 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
             WARN,
         ));
     }
+    let mut lines = vec![Line::from(first), Line::from(second)];
+    let filters = state.tree.filters();
+    if !filters.is_empty() {
+        let filters: Vec<String> = filters.iter().map(|f| state.tree.describe(f)).collect();
+        let text = format!("only {}", filters.join(", "));
+        lines.push(Line::styled(printable(&text).into_owned(), BOLD));
+    }
     let notes: Vec<_> = session.notes.iter().map(|note| printable(note)).collect();
-    let lines = [
-        Line::from(first),
-        Line::from(second),
-        Line::styled(notes.join("; "), WARN),
-    ];
+    lines.push(Line::styled(notes.join("; "), WARN));
     for (line, row) in lines.into_iter().zip(area.rows()) {
         frame.render_widget(line, row);
     }
 }
 
-/// The whole name of the selected row, which may not fit into its line, and where there is room how its values
-/// are distributed.
-fn selected(state: &State, frame: &mut Frame<'_>, area: Rect) {
-    let Some(node) = state.selected() else { return };
-    let node = state.tree.node(node);
-    let text = match node.label.inlined {
-        true => format!("{} (inlined)  {}", node.label.name, node.label.place),
-        false => format!("{}  {}", node.label.name, node.label.place),
-    };
-    let room = usize::from(area.width).saturating_sub(text.width());
-    let bars = bars::of(&node.now.values, state.metric().1);
-    let bars = bars.filter(|bars| bars.width() <= room);
-    let gap = room.saturating_sub(bars.as_ref().map_or(0, |bars| bars.width()));
-    let line = format!("{text}{}{}", " ".repeat(gap), bars.unwrap_or_default());
-    frame.render_widget(Line::styled(line, DIM), area);
-}
-
 fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
+    let name = |site| state.tree.site(site).lines[0].name.clone();
     match &state.mode {
-        Mode::Add(line) => prompt("add functions: ", line, frame, area),
-        Mode::Change(node, line) => {
-            let name = &state.tree.node(*node).label.name;
+        Mode::Add(finder) => prompt("add functions: ", &finder.line, frame, area),
+        Mode::Search(line) => prompt("look for: ", line, frame, area),
+        Mode::Filter(line) => prompt("show only: ", line, frame, area),
+        Mode::Write(line) => prompt("write the profile to: ", line, frame, area),
+        Mode::Change(site, line) => {
             // What is typed keeps two thirds of the line.
-            let name = fit(name, usize::from(area.width / 3));
+            let name = fit(&name(*site), usize::from(area.width / 3));
             prompt(&format!("metrics of {name}: "), line, frame, area);
         }
-        Mode::Confirm(node) => {
-            let name = &state.tree.node(*node).label.name;
-            frame.render_widget(Line::styled(format!("remove {name}? (y/n)"), BOLD), area);
+        Mode::Confirm(site) => {
+            let text = format!("remove {}? (y/n)", name(*site));
+            frame.render_widget(Line::styled(text, BOLD), area);
         }
-        Mode::Help => frame.render_widget(Line::styled("any key goes back", DIM), area),
+        Mode::Help(_) => frame.render_widget(Line::styled("any key goes back", DIM), area),
+        Mode::Columns(_) => {
+            let text =
+                "Space shows or hides  Left Right move it  a as there is room  Enter goes back";
+            frame.render_widget(Line::styled(text, DIM), area);
+        }
         Mode::Browse => match &state.message {
             Some(message) => {
                 let style = if message.is_error { ERROR } else { BOLD };
@@ -183,42 +191,33 @@ fn hidden(text: &str, room: usize) -> usize {
 }
 
 fn hints(state: &State) -> Line<'static> {
+    // What one needs first stands first: there is not always room for all.
+    use Command::{Add, Filter, Help, NextView, Quit, Search, Sort, Span as Time, Toggle};
+    const FIRST: [Command; 9] = [
+        Help, Quit, Toggle, NextView, Time, Sort, Add, Search, Filter,
+    ];
+    let place = |command| {
+        FIRST
+            .iter()
+            .position(|&c| c == command)
+            .unwrap_or(FIRST.len())
+    };
+    let mut bindings: Vec<_> = BINDINGS.iter().filter(|b| !b.hint.is_empty()).collect();
+    bindings.sort_by_key(|b| place(b.command));
     let mut spans = Vec::new();
-    for binding in BINDINGS.iter().filter(|b| !b.hint.is_empty()) {
+    for binding in bindings {
         let Some(key) = binding.keys.first() else {
             continue;
         };
         let now = match binding.command {
-            Command::Sort => format!(": {}", state.sort().name()),
+            Command::Sort => format!(": {}", state.sort_name()),
             Command::Metric => format!(": {}", state.metric().0),
+            Command::NextView => format!(": {}", state.tree.shape().name()),
+            Command::Span => format!(": {}", state.tree.span().name()),
             _ => String::new(),
         };
         spans.push(Span::styled(key.to_string(), BOLD));
         spans.push(Span::styled(format!(" {}{now}  ", binding.hint), DIM));
     }
     Line::from(spans)
-}
-
-fn help(frame: &mut Frame<'_>, area: Rect) {
-    let mut lines = vec![Line::default()];
-    lines.extend(key::help().map(|(keys, does)| {
-        Line::from(vec![
-            Span::styled(format!("  {keys:<18}"), BOLD),
-            Span::raw(does),
-        ])
-    }));
-    lines.push(Line::default());
-    lines.extend(
-        [
-            "Below each function stand its callers, below these theirs, and so on to the root.",
-            "SHARE: of a function, its part of the time that passed (all threads together, so it",
-            "can exceed 100 %); of a caller, its part of the function's total. P50 and P99 are",
-            "percentiles. The line below the table shows how the selected line's values are",
-            "distributed: a bar for each power of two.",
-        ]
-        .map(|text| Line::from(format!("  {text}"))),
-    );
-    for (line, row) in lines.into_iter().zip(area.rows()) {
-        frame.render_widget(line, row);
-    }
 }

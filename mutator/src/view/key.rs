@@ -47,20 +47,46 @@ pub(super) enum Command {
     Toggle,
     Expand,
     Collapse,
-    Sort,
+    Fold,
+    HotPath,
+    ExpandAll,
+    CollapseAll,
+    NextView,
+    Span,
+    Mark,
     Metric,
+    Sort,
+    Reverse,
+    Columns,
+    Detail,
+    Pause,
+    Search,
+    SearchNext,
+    SearchPrevious,
+    Filter,
+    Zoom,
+    Unfilter,
+    Compare,
     Add,
+    AddCaller,
+    AddCallees,
     Change,
     Remove,
-    Pause,
+    Estimate,
+    Copy,
+    Write,
+    Edit,
     Redraw,
     Suspend,
     Help,
+    Cancel,
     Quit,
 }
 
 /// One line of the table.
 pub(super) struct Binding {
+    /// Where it stands on the help screen.
+    pub(super) section: &'static str,
     pub(super) keys: &'static [Key],
     pub(super) command: Command,
     /// For the help screen.
@@ -69,131 +95,52 @@ pub(super) struct Binding {
     pub(super) hint: &'static str,
 }
 
-const fn bind(
-    keys: &'static [Key],
-    command: Command,
-    does: &'static str,
-    hint: &'static str,
-) -> Binding {
-    Binding {
-        keys,
-        command,
-        does,
-        hint,
-    }
-}
-
 /// All keys, in the order of the help screen.
+#[rustfmt::skip]
 pub(super) const BINDINGS: &[Binding] = &[
-    bind(
-        &[Key::Char('q'), Key::Esc, Key::Ctrl('c')],
-        Command::Quit,
-        "quit",
-        "quit",
-    ),
-    bind(
-        &[Key::Char('?'), Key::Char('h')],
-        Command::Help,
-        "this help",
-        "help",
-    ),
-    bind(&[Key::Up, Key::Char('k')], Command::Up, "one line up", ""),
-    bind(
-        &[Key::Down, Key::Char('j')],
-        Command::Down,
-        "one line down",
-        "",
-    ),
-    bind(
-        &[Key::PageUp, Key::Ctrl('b')],
-        Command::PageUp,
-        "one page up",
-        "",
-    ),
-    bind(
-        &[Key::PageDown, Key::Ctrl('f')],
-        Command::PageDown,
-        "one page down",
-        "",
-    ),
-    bind(
-        &[Key::Home, Key::Char('g')],
-        Command::First,
-        "to the first line",
-        "",
-    ),
-    bind(
-        &[Key::End, Key::Char('G')],
-        Command::Last,
-        "to the last line",
-        "",
-    ),
-    bind(
-        &[Key::Enter, Key::Char(' ')],
-        Command::Toggle,
-        "show or hide the callers of this line",
-        "callers",
-    ),
-    bind(
-        &[Key::Right, Key::Char('l')],
-        Command::Expand,
-        "show the callers",
-        "",
-    ),
-    bind(
-        &[Key::Left],
-        Command::Collapse,
-        "hide the callers, or go back to the called",
-        "",
-    ),
-    bind(
-        &[Key::Char('s')],
-        Command::Sort,
-        "sort by the next column",
-        "sort",
-    ),
-    bind(
-        &[Key::Char('m')],
-        Command::Metric,
-        "show the next metric",
-        "metric",
-    ),
-    bind(
-        &[Key::Char('a')],
-        Command::Add,
-        "add functions by a pattern",
-        "add",
-    ),
-    bind(
-        &[Key::Char('c')],
-        Command::Change,
-        "change what this function measures",
-        "change",
-    ),
-    bind(
-        &[Key::Char('d')],
-        Command::Remove,
-        "remove this function's probes",
-        "remove",
-    ),
-    bind(
-        &[Key::Char('p')],
-        Command::Pause,
-        "hold the display; the measuring goes on",
-        "pause",
-    ),
-    bind(
-        &[Key::Ctrl('l')],
-        Command::Redraw,
-        "draw the whole screen again",
-        "",
-    ),
-    bind(
-        &[Key::Ctrl('z')],
-        Command::Suspend,
-        "stop; the measuring goes on, fg comes back",
-        "",
-    ),
+    Binding { section: "moving", keys: &[Key::Up, Key::Char('k')], command: Command::Up, does: "one line up", hint: "" },
+    Binding { section: "moving", keys: &[Key::Down, Key::Char('j')], command: Command::Down, does: "one line down", hint: "" },
+    Binding { section: "moving", keys: &[Key::PageUp, Key::Ctrl('b')], command: Command::PageUp, does: "one page up", hint: "" },
+    Binding { section: "moving", keys: &[Key::PageDown, Key::Ctrl('f')], command: Command::PageDown, does: "one page down", hint: "" },
+    Binding { section: "moving", keys: &[Key::Home, Key::Char('g')], command: Command::First, does: "to the first line", hint: "" },
+    Binding { section: "moving", keys: &[Key::End, Key::Char('G')], command: Command::Last, does: "to the last line", hint: "" },
+    Binding { section: "tree", keys: &[Key::Enter, Key::Char(' ')], command: Command::Toggle, does: "show or hide what is below this line", hint: "open" },
+    Binding { section: "tree", keys: &[Key::Right, Key::Char('l')], command: Command::Expand, does: "show it, then the single calls of a chain", hint: "" },
+    Binding { section: "tree", keys: &[Key::Left], command: Command::Collapse, does: "hide it, or go to the line that this one is below", hint: "" },
+    Binding { section: "tree", keys: &[Key::Char('o')], command: Command::Fold, does: "a line for each call of a chain, or one for all", hint: "" },
+    Binding { section: "tree", keys: &[Key::Char('x')], command: Command::HotPath, does: "open the costliest path below this line", hint: "hot path" },
+    Binding { section: "tree", keys: &[Key::Char('+')], command: Command::ExpandAll, does: "show all lines", hint: "" },
+    Binding { section: "tree", keys: &[Key::Char('-')], command: Command::CollapseAll, does: "hide all but the first ones", hint: "" },
+    Binding { section: "what is shown", keys: &[Key::Char('v')], command: Command::NextView, does: "callers, from the root, flat, threads", hint: "view" },
+    Binding { section: "what is shown", keys: &[Key::Char('t')], command: Command::Span, does: "total, interval, since the mark", hint: "time" },
+    Binding { section: "what is shown", keys: &[Key::Char('b')], command: Command::Mark, does: "set the mark: count anew from here on", hint: "" },
+    Binding { section: "what is shown", keys: &[Key::Char('m')], command: Command::Metric, does: "the next metric", hint: "metric" },
+    Binding { section: "what is shown", keys: &[Key::Char('s')], command: Command::Sort, does: "sort by the next column", hint: "sort" },
+    Binding { section: "what is shown", keys: &[Key::Char('r')], command: Command::Reverse, does: "the other way round", hint: "" },
+    Binding { section: "what is shown", keys: &[Key::Char('C')], command: Command::Columns, does: "choose columns", hint: "" },
+    Binding { section: "what is shown", keys: &[Key::Char('D')], command: Command::Detail, does: "more or less about this line", hint: "" },
+    Binding { section: "what is shown", keys: &[Key::Char('p')], command: Command::Pause, does: "hold the display; the measuring goes on", hint: "pause" },
+    Binding { section: "finding", keys: &[Key::Char('/')], command: Command::Search, does: "look for a name (regular expression)", hint: "search" },
+    Binding { section: "finding", keys: &[Key::Char('n')], command: Command::SearchNext, does: "the next one", hint: "" },
+    Binding { section: "finding", keys: &[Key::Char('N')], command: Command::SearchPrevious, does: "the one before", hint: "" },
+    Binding { section: "finding", keys: &[Key::Char('f')], command: Command::Filter, does: "show less: NAME, module:NAME, thread:NAME, share:1%", hint: "filter" },
+    Binding { section: "finding", keys: &[Key::Char('z')], command: Command::Zoom, does: "show nothing but what is below this line", hint: "" },
+    Binding { section: "finding", keys: &[Key::Backspace], command: Command::Unfilter, does: "take the last filter away", hint: "" },
+    Binding { section: "finding", keys: &[Key::Char('=')], command: Command::Compare, does: "compare other lines with this one", hint: "" },
+    Binding { section: "measuring", keys: &[Key::Char('a')], command: Command::Add, does: "add functions: type part of a name, or a pattern", hint: "add" },
+    Binding { section: "measuring", keys: &[Key::Char('u')], command: Command::AddCaller, does: "add the function of this call site", hint: "" },
+    Binding { section: "measuring", keys: &[Key::Char('i')], command: Command::AddCallees, does: "add the functions that this one calls", hint: "" },
+    Binding { section: "measuring", keys: &[Key::Char('c')], command: Command::Change, does: "change what this function measures", hint: "" },
+    Binding { section: "measuring", keys: &[Key::Char('d')], command: Command::Remove, does: "remove this function's probes", hint: "remove" },
+    Binding { section: "measuring", keys: &[Key::Char('S')], command: Command::Estimate, does: "where the time goes by sampling, to choose more functions", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Char('y')], command: Command::Copy, does: "copy this path to the clipboard", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Char('w')], command: Command::Write, does: "write the profile to a file", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Char('e')], command: Command::Edit, does: "open $EDITOR at this call", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Ctrl('l')], command: Command::Redraw, does: "draw the whole screen again", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Ctrl('z')], command: Command::Suspend, does: "stop; the measuring goes on, fg comes back", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Char('?'), Key::Char('h')], command: Command::Help, does: "this help", hint: "help" },
+    Binding { section: "the rest", keys: &[Key::Esc], command: Command::Cancel, does: "leave a question, or forget what was looked for", hint: "" },
+    Binding { section: "the rest", keys: &[Key::Char('q'), Key::Ctrl('c')], command: Command::Quit, does: "quit", hint: "quit" },
 ];
 
 /// The command of a key.
@@ -204,12 +151,27 @@ pub(super) fn command(key: Key) -> Option<Command> {
         .map(|b| b.command)
 }
 
-/// The help screen's lines: the keys, and what they do.
-pub(super) fn help() -> impl Iterator<Item = (String, &'static str)> {
-    BINDINGS.iter().map(|b| {
-        let keys: Vec<_> = b.keys.iter().map(Key::to_string).collect();
-        (keys.join(" "), b.does)
-    })
+/// A line of the help screen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HelpLine {
+    Section(&'static str),
+    /// Keys, and what they do.
+    Keys(String, &'static str),
+}
+
+/// The help screen's lines.
+pub(super) fn help() -> Vec<HelpLine> {
+    let mut lines = Vec::new();
+    let mut section = "";
+    for binding in BINDINGS {
+        if binding.section != section {
+            section = binding.section;
+            lines.push(HelpLine::Section(section));
+        }
+        let keys: Vec<_> = binding.keys.iter().map(Key::to_string).collect();
+        lines.push(HelpLine::Keys(keys.join(" "), binding.does));
+    }
+    lines
 }
 
 #[cfg(test)]

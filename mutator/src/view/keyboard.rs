@@ -4,17 +4,21 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ratatui::crossterm::clipboard::CopyToClipboard;
+use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::size;
 
-use super::Key;
 use super::decode::{Decoded, decode, decode_last};
 use super::terminal::Tty;
 use super::watch::{Input, Inputs};
+use super::{Key, Mouse};
 use crate::signals::{Asked, Signals};
 
 /// How long to wait for the rest of an escape sequence that has come in part.
@@ -58,11 +62,39 @@ impl Inputs for Keyboard<'_> {
             let left = until.saturating_duration_since(Instant::now());
             match self.bytes.next(self.tty.outlet().file(), signals, left)? {
                 Next::Key(key) => return Ok(Some(Input::Key(key))),
+                Next::Mouse(mouse) => return Ok(Some(Input::Mouse(mouse))),
                 Next::Gone => return Ok(Some(Input::Stop)),
                 Next::Nothing if left.is_zero() => return Ok(None),
                 Next::Nothing => {}
             }
         }
+    }
+
+    fn copy(&mut self, text: &str) -> io::Result<()> {
+        execute!(
+            self.tty.outlet().clone(),
+            CopyToClipboard::to_clipboard_from(text)
+        )
+    }
+
+    fn edit(&mut self, file: &str, line: u32) -> io::Result<()> {
+        self.tty.lend(|| {
+            let editor = ["VISUAL", "EDITOR"].iter().find_map(std::env::var_os);
+            let editor = editor.unwrap_or_else(|| "vi".into());
+            // As git does: what the variable has may be a command with options.
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", "exec $IPATH_EDITOR \"$@\"", "sh"]);
+            command.arg(format!("+{line}")).arg(file);
+            command.env("IPATH_EDITOR", editor);
+            let mask = self.tty.signals().before();
+            // SAFETY: between fork and exec only system calls are made.
+            unsafe { command.pre_exec(move || Ok(mask.thread_set_mask()?)) };
+            let ended = command.status()?;
+            match ended.success() {
+                true => Ok(()),
+                false => Err(io::Error::other(format!("the editor ended with {ended}"))),
+            }
+        })
     }
 
     fn suspend(&mut self) {
@@ -79,6 +111,7 @@ struct Bytes(VecDeque<u8>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Key(Key),
+    Mouse(Mouse),
     /// The terminal is gone.
     Gone,
     /// A signal, or the time is over.
@@ -95,6 +128,10 @@ impl Bytes {
                 Decoded::Key(key, n) => {
                     self.0.drain(..n);
                     return Ok(Next::Key(key));
+                }
+                Decoded::Mouse(mouse, n) => {
+                    self.0.drain(..n);
+                    return Ok(Next::Mouse(mouse));
                 }
                 Decoded::Nothing(n) => {
                     self.0.drain(..n);

@@ -12,8 +12,10 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Gives the lines to what matters most: first rows, then the status, the table's head, the
-    /// header, and the detail of the selected row.
-    pub(super) fn of(height: u16, header: u16) -> Self {
+    /// header, and the detail of the selected row, which has more than a line where it `is_detailed`.
+    pub(super) fn of(height: u16, header: u16, is_detailed: bool) -> Self {
+        /// Lines of all that is known of a row, the source around it included.
+        const DETAIL: u16 = 12;
         let mut left = height.saturating_sub(1);
         let mut take = |most: u16| {
             let taken = most.min(left);
@@ -24,7 +26,10 @@ impl Layout {
         // Three rows are kept for the table before the rest is spent on what frames it.
         let spare = take(2);
         let header = take(header);
-        let detail = take(1);
+        let detail = match is_detailed {
+            true => take(DETAIL.min(1 + height / 3)),
+            false => take(1),
+        };
         let rows = height.min(1) + spare + left;
         Self {
             header,
@@ -49,7 +54,7 @@ mod tests {
                 rows,
                 detail,
                 status,
-            } = Layout::of(height, 3);
+            } = Layout::of(height, 3, height % 2 == 0);
             assert_eq!(header + table_head + rows + detail + status, height);
             assert!(height == 0 || rows > 0);
         }
@@ -60,6 +65,6 @@ mod tests {
             detail: 1,
             status: 1,
         };
-        assert_eq!(Layout::of(24, 3), all);
+        assert_eq!(Layout::of(24, 3, false), all);
     }
 }

@@ -1,5 +1,9 @@
 //! Where the view has its numbers from.
 
+use std::sync::Arc;
+
+use super::choice::Finder;
+use super::names::Names;
 use crate::profile::{Changed, Profile};
 
 /// What the view shows and changes.
@@ -16,6 +20,13 @@ pub trait Source {
     /// One line that says why nothing was.
     fn add(&mut self, pattern: &str) -> Result<String, String>;
 
+    /// Instruments the functions that a function, by its index in the latest sample's [`Profile::functions`], calls; gives
+    /// one line that says what was done.
+    ///
+    /// # Errors
+    /// One line that says why nothing was.
+    fn add_callees(&mut self, function: usize) -> Result<String, String>;
+
     /// Has a function, by its index in the latest sample's [`Profile::functions`], measure the metrics of a list of names
     /// with commas, and no others; gives one line that says what was done.
     ///
@@ -29,15 +40,38 @@ pub trait Source {
     /// # Errors
     /// One line that says why it was not.
     fn remove(&mut self, function: usize) -> Result<String, String>;
+
+    /// The functions of the process, which are found out meanwhile: none as long as that takes. To be asked again.
+    fn names(&mut self) -> Option<Arc<Names>>;
+
+    /// Begins to sample the process, for choosing functions from where its time goes.
+    ///
+    /// # Errors
+    /// One line that says why that cannot be done.
+    fn finder(&mut self) -> Result<Box<dyn Finder>, String>;
+
+    /// Instruments functions that were chosen so, by their keys; gives one line that says what was done.
+    ///
+    /// # Errors
+    /// One line that says why nothing was.
+    fn add_found(&mut self, keys: &[u64]) -> Result<String, String>;
+
+    /// Writes the profile of this moment to a file; gives one line that says so.
+    ///
+    /// # Errors
+    /// One line that says why it was not.
+    fn write(&mut self, file: &str) -> Result<String, String>;
 }
 
 /// One look at a session.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Sample<'s> {
     /// All that is measured so far.
     pub profile: &'s Profile,
-    /// What of it is not as it was in the sample before.
+    /// What of it differs from the sample before.
     pub changed: Changed,
+    /// How the target stands, where it does not run (`stopped by SIGSTOP`).
+    pub stands: Option<String>,
     /// Why there is nothing more to come, when the target has ended.
     pub ended: Option<String>,
     /// Why it cannot be seen whether there is more to come.

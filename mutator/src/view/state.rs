@@ -1,17 +1,28 @@
 //! What the view shows and what the keys do to it, without any terminal.
 
+mod obey;
+mod question;
+
+use regex::Regex;
+
 use super::Key;
-use super::key::{self, Command};
+use super::columns::Columns;
+use super::key;
 use super::layout::Layout;
 use super::line::EditLine;
-use super::tree::{NodeId, Row, Sort, Tree};
-use crate::profile::{COUNT, Metric, PerCycle, Profile, printable};
+use super::names::{Finder, Names};
+use super::tree::{self, NodeId, Row, SiteId, Tree};
+use crate::profile::{COUNT, Changed, Metric, PerCycle, Profile, printable};
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// What happens to the view.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A key was pressed.
     Key(Key),
+    /// Something was done with the mouse.
+    Mouse(Mouse),
     /// The terminal has this size now.
     Resize {
         /// In columns.
@@ -19,8 +30,6 @@ pub enum Event {
         /// In lines.
         height: u16,
     },
-    /// A new sample.
-    Sample(Box<Profile>),
     /// There is no new sample, or it may be the last, for this reason.
     Failed(String),
     /// This process was stopped for a while.
@@ -29,17 +38,40 @@ pub enum Event {
     Answer(Result<String, String>),
 }
 
+/// What was done with the mouse, and where: column and line of the screen from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mouse {
+    /// The first button was pressed.
+    Press(u16, u16),
+    /// The wheel was turned away from the user.
+    WheelUp,
+    /// The wheel was turned towards the user.
+    WheelDown,
+}
+
 /// What the view wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// End the view.
     Quit,
+    /// Take a sample at once.
+    Look,
     /// Instrument the functions that this pattern matches.
     Add(String),
+    /// Instrument the functions that this function of the latest sample calls.
+    AddCallees(usize),
     /// Have this function of the latest sample measure these metrics.
     Change(usize, String),
     /// Take the probes out of this function of the latest sample.
     Remove(usize),
+    /// Let the user choose functions from where the time goes by sampling.
+    Estimate,
+    /// Have the terminal keep this text in its clipboard.
+    Copy(String),
+    /// Write the profile to this file.
+    Write(String),
+    /// Show this line of a file in the user's editor.
+    Edit(String, u32),
     /// Stop this process and its job until it is brought back.
     Suspend,
     /// Draw everything again: something else may have written to the terminal.
@@ -47,16 +79,25 @@ pub enum Action {
 }
 
 /// Who gets the keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Mode {
     Browse,
-    Help,
-    /// Typing a pattern to add.
-    Add(EditLine),
+    /// The first line of the help that is shown.
+    Help(usize),
+    /// Looking for a function to add.
+    Add(Finder),
     /// Typing what this function is to measure.
-    Change(NodeId, EditLine),
+    Change(SiteId, EditLine),
     /// Asked whether this function is to be removed.
-    Confirm(NodeId),
+    Confirm(SiteId),
+    /// Typing what to look for.
+    Search(EditLine),
+    /// Typing what is to be shown.
+    Filter(EditLine),
+    /// Typing the name of a file for the profile.
+    Write(EditLine),
+    /// Choosing columns, at this one.
+    Columns(usize),
 }
 
 /// One line for the user, until the next key.
@@ -66,42 +107,74 @@ pub(super) struct Message {
     pub(super) is_error: bool,
 }
 
+/// A piece of a source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) file: Rc<str>,
+    /// Its lines; none where it cannot be read.
+    pub(super) lines: Option<Vec<String>>,
+}
+
 /// Everything that the view shows.
 pub struct State {
     pub(super) tree: Tree,
-    /// The sample that is shown.
-    pub(super) profile: Option<Profile>,
-    /// While the display is held: the latest sample, once there is one.
+    /// The sample that is shown, without its paths.
+    head: Option<Profile>,
+    /// While the display is held: the same of the latest sample, once there is one.
     held: Option<Profile>,
     pub(super) paused: bool,
-    /// Which of the profile's timers is shown.
+    /// The profile's metrics but the count.
+    pub(super) metrics: Vec<Metric>,
+    /// Which of them is shown.
     timer: usize,
-    sort: Sort,
+    pub(super) columns: Columns,
     pub(super) mode: Mode,
     pub(super) message: Option<Message>,
+    /// How the target stands, where it does not run.
+    pub(super) stands: Option<String>,
     pub(super) rows: Vec<Row>,
     /// The selected row.
     pub(super) cursor: usize,
     /// The first row on the screen.
     pub(super) top: usize,
-    size: (u16, u16),
+    pub(super) size: (u16, u16),
+    /// What is looked for.
+    pub(super) sought: Option<Regex>,
+    /// What other rows are compared with.
+    pub(super) compared: Option<tree::Key>,
+    /// True if there is to be more about the selected row; none where that depends on the screen.
+    is_detailed: Option<bool>,
+    /// The source that was shown last.
+    pub(super) source: Option<Source>,
+    /// The functions of the process, once they have been asked for.
+    pub(super) names: Option<Arc<Names>>,
+    /// True if functions have come or gone because of a key here.
+    has_changed: bool,
 }
 
 impl Default for State {
     fn default() -> Self {
         Self {
             tree: Tree::default(),
-            profile: None,
+            head: None,
             held: None,
             paused: false,
+            metrics: Vec::new(),
             timer: 0,
-            sort: Sort::Total,
+            columns: Columns::default(),
             mode: Mode::Browse,
             message: None,
+            stands: None,
             rows: Vec::new(),
             cursor: 0,
             top: 0,
             size: (80, 24),
+            sought: None,
+            compared: None,
+            is_detailed: None,
+            source: None,
+            names: None,
+            has_changed: false,
         }
     }
 }
@@ -111,16 +184,12 @@ impl State {
     pub fn update(&mut self, event: Event) -> Option<Action> {
         let action = match event {
             Event::Key(key) => self.press(key),
-            Event::Resize { width, height } => {
-                self.size = (width, height);
+            Event::Mouse(mouse) => {
+                self.point(mouse);
                 None
             }
-            Event::Sample(profile) => {
-                if self.paused {
-                    self.held = Some(*profile);
-                } else {
-                    self.show(*profile);
-                }
+            Event::Resize { width, height } => {
+                self.size = (width, height);
                 None
             }
             Event::Failed(text) => {
@@ -134,13 +203,95 @@ impl State {
             }
         };
         self.keep_cursor_visible();
+        self.watch_trends();
         action
+    }
+
+    /// Takes in a sample, or where the display is held what is needed of it.
+    pub fn sample(&mut self, profile: &Profile, changed: &Changed) {
+        self.tell_of_others(profile);
+        if self.paused {
+            self.held = Some(head_of(profile, self.held.take(), changed));
+            return;
+        }
+        self.head = Some(head_of(profile, self.head.take(), changed));
+        self.metrics = profile.timers().cloned().collect();
+        self.tree.sample(profile, changed);
+        self.arrange();
+        self.keep_cursor_visible();
+        self.watch_trends();
+    }
+
+    /// True if the display is held.
+    pub(super) fn is_held(&self) -> bool {
+        self.paused
+    }
+
+    /// Says how the target stands, where it does not run.
+    pub fn stand(&mut self, stands: Option<String>) {
+        self.stands = stands;
+    }
+
+    /// Says which functions another command has added or removed.
+    fn tell_of_others(&mut self, profile: &Profile) {
+        let is_own = std::mem::take(&mut self.has_changed);
+        let Some(before) = self.latest() else { return };
+        if is_own || before.functions.len() == profile.functions.len() {
+            return;
+        }
+        let new = |of: &Profile, than: &Profile| {
+            let is_in = |f: &&crate::profile::Function| {
+                !than
+                    .functions
+                    .iter()
+                    .any(|g| g.name == f.name && g.address == f.address)
+            };
+            let names: Vec<String> = of
+                .functions
+                .iter()
+                .filter(is_in)
+                .map(|f| f.name.clone())
+                .collect();
+            names
+        };
+        let (added, removed) = (new(profile, before), new(before, profile));
+        let told = [("added", added), ("removed", removed)]
+            .iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(what, names)| format!("{what} {}", names.join(", ")))
+            .collect::<Vec<_>>();
+        if !told.is_empty() {
+            self.say(Ok(format!("another command has {}", told.join(" and "))));
+        }
+    }
+
+    /// The sample that is shown, without its paths.
+    pub(super) fn profile(&self) -> Option<&Profile> {
+        self.head.as_ref()
+    }
+
+    /// The same of the latest one.
+    fn latest(&self) -> Option<&Profile> {
+        self.held.as_ref().or(self.head.as_ref())
     }
 
     /// The metric that is shown beside the calls.
     pub(super) fn shown(&self) -> Option<&Metric> {
-        let metrics = || self.profile.iter().flat_map(|p| p.timers());
-        metrics().nth(self.timer).or_else(|| metrics().next())
+        self.metrics.get(self.metric_place()?)
+    }
+
+    /// Its place among the profile's metrics.
+    pub(super) fn metric_place(&self) -> Option<usize> {
+        match self.metrics.len() {
+            0 => None,
+            n if self.timer < n => Some(self.timer),
+            _ => Some(0),
+        }
+    }
+
+    /// Its place among the tree's.
+    pub(super) fn metric_index(&self) -> Option<usize> {
+        self.tree.metric(&self.shown()?.name)
     }
 
     /// Its name and unit; `count` where there is none.
@@ -156,34 +307,68 @@ impl State {
 
     /// True if a metric is shown that has to do with instructions per cycle, and both were counted.
     pub(super) fn has_per_cycle(&self) -> bool {
-        let metrics = self.profile.iter().flat_map(|p| p.timers());
-        let both = metrics
-            .filter(|m| PerCycle::has_to_do_with(&m.name))
-            .count()
-            == 2;
+        let has_to_do = |m: &&Metric| PerCycle::has_to_do_with(&m.name);
+        let both = self.metrics.iter().filter(has_to_do).count() == 2;
         both && PerCycle::has_to_do_with(self.metric().0)
-    }
-
-    /// The column that rows are sorted by: without a timer calls take the place of totals.
-    pub(super) fn sort(&self) -> Sort {
-        match self.sort {
-            Sort::Total | Sort::Mean | Sort::P99 if !self.is_timed() => Sort::Calls,
-            sort => sort,
-        }
     }
 
     /// How the screen is divided.
     pub(super) fn layout(&self) -> Layout {
         let notes = self
-            .profile
+            .head
             .as_ref()
             .is_some_and(|p| !p.session.notes.is_empty());
-        Layout::of(self.size.1, 2 + u16::from(notes))
+        let height = self.size.1;
+        let lines = 2 + u16::from(notes) + u16::from(!self.tree.filters().is_empty());
+        Layout::of(height, lines, self.is_detailed())
+    }
+
+    /// True if there is more about the selected row than its name.
+    pub(super) fn is_detailed(&self) -> bool {
+        /// Where the rows are more than half of the screen all the same.
+        const ENOUGH: u16 = 36;
+        self.is_detailed.unwrap_or(self.size.1 >= ENOUGH)
+    }
+
+    /// The selected row.
+    pub(super) fn selected_row(&self) -> Option<&Row> {
+        self.rows.get(self.cursor)
     }
 
     /// The selected node.
     pub(super) fn selected(&self) -> Option<NodeId> {
-        self.rows.get(self.cursor).map(|row| row.node)
+        self.selected_row().map(|row| row.key.node)
+    }
+
+    /// The site that the selected row is about: the last one that it names of those that the user asks for.
+    pub(super) fn selected_line(&self) -> Option<&tree::Line> {
+        self.tree.line(self.selected_row()?.key)
+    }
+
+    /// The source position that is to be shown, where it is not there yet.
+    pub(super) fn wanted_source(&self) -> Option<Rc<str>> {
+        if !self.is_detailed() {
+            return None;
+        }
+        let (file, _) = self.selected_line()?.source.clone()?;
+        let is_there = self
+            .source
+            .as_ref()
+            .is_some_and(|source| source.file == file);
+        (!is_there).then_some(file)
+    }
+
+    /// True if the functions of the process are waited for.
+    pub(super) fn wants_names(&self) -> bool {
+        matches!(self.mode, Mode::Add(_)) && self.names.is_none()
+    }
+
+    /// Takes the functions of the process.
+    pub(super) fn give_names(&mut self, names: Arc<Names>) {
+        if let Mode::Add(finder) = &mut self.mode {
+            finder.find(&names);
+        }
+        self.names = Some(names);
     }
 
     fn say(&mut self, result: Result<String, String>) {
@@ -195,37 +380,21 @@ impl State {
         });
     }
 
-    fn show(&mut self, profile: Profile) {
-        let span = self.profile.as_ref().map(|old| {
-            profile
-                .session
-                .elapsed_ns
-                .saturating_sub(old.session.elapsed_ns)
-        });
-        self.profile = Some(profile);
-        self.measure(Some(span));
-    }
-
-    /// Reads the numbers of the shown profile; `new` says since when where it is a new sample.
-    fn measure(&mut self, new: Option<Option<u64>>) {
-        let metric = self.metric().0.to_owned();
-        if let Some(profile) = &self.profile {
-            match new {
-                Some(span) => self.tree.sample(profile, &metric, span),
-                None => self.tree.measure(profile, &metric),
-            }
-        }
-        self.arrange();
-    }
-
-    /// Lists the rows anew; the cursor stays on its node, or where it is.
+    /// Lists the rows anew; the cursor stays on its row, or where it is.
     fn arrange(&mut self) {
-        let selected = self.selected();
-        self.rows = self.tree.rows(self.sort());
-        let same = self.rows.iter().position(|row| Some(row.node) == selected);
-        self.cursor = same
-            .unwrap_or(self.cursor)
-            .min(self.rows.len().saturating_sub(1));
+        let mut selected = self.selected_row().map(|row| row.key);
+        for split in self.tree.take_splits() {
+            selected = selected.map(|key| key.after(split));
+            self.compared = self.compared.map(|key| key.after(split));
+        }
+        self.rows = self.tree.rows(|a, b| self.compare(a, b));
+        let place = |key: tree::Key| {
+            let same = self.rows.iter().position(|row| row.key == key);
+            // What was in a row of its own may be in that of its node now.
+            same.or_else(|| self.rows.iter().position(|row| row.key.node == key.node))
+        };
+        let cursor = selected.and_then(place).unwrap_or(self.cursor);
+        self.cursor = cursor.min(self.rows.len().saturating_sub(1));
     }
 
     fn keep_cursor_visible(&mut self) {
@@ -238,6 +407,14 @@ impl State {
             .min(last_top.max(lowest));
     }
 
+    /// Has the rates of what is on the screen remembered.
+    fn watch_trends(&mut self) {
+        let height = usize::from(self.layout().rows);
+        let shown = self.rows.iter().skip(self.top).take(height);
+        let nodes: Vec<NodeId> = shown.map(|row| row.key.node).collect();
+        self.tree.look_at(nodes.into_iter());
+    }
+
     fn press(&mut self, key: Key) -> Option<Action> {
         self.message = None;
         match key {
@@ -247,175 +424,46 @@ impl State {
         }
         match std::mem::replace(&mut self.mode, Mode::Browse) {
             Mode::Browse => self.obey(key::command(key)?),
-            // Any key leaves the help.
-            Mode::Help => None,
-            Mode::Add(line) => self.edit(line, key),
-            Mode::Change(node, line) => self.edit_metrics(node, line, key),
-            Mode::Confirm(node) => self.confirm(node, key),
+            question => self.answer(question, key),
         }
     }
+}
 
-    fn edit_metrics(&mut self, node: NodeId, mut line: EditLine, key: Key) -> Option<Action> {
-        match key {
-            Key::Esc => None,
-            Key::Enter => {
-                let metrics = line.text().trim().to_owned();
-                let (index, name) = self.still_there(node)?;
-                self.say(Ok(format!("changing {name} ...")));
-                Some(Action::Change(index, metrics))
-            }
-            key => {
-                line.press(key);
-                self.mode = Mode::Change(node, line);
-                None
-            }
+/// A profile without its paths. Where functions, frames and modules have kept their places, what is known of them is taken
+/// over.
+fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Profile {
+    let Profile {
+        schema,
+        ipath,
+        target,
+        session,
+        metrics,
+        losses,
+        threads,
+        ..
+    } = profile;
+    let (functions, modules, refused) = match (before, changed) {
+        (Some(before), Changed::Paths(_)) if before.modules.len() == profile.modules.len() => {
+            (before.functions, before.modules, before.refused)
         }
-    }
-
-    /// The index of a function in the latest sample, and its name. The source knows its latest sample, which is not the shown
-    /// one while the display is held.
-    fn still_there(&mut self, node: NodeId) -> Option<(usize, String)> {
-        let latest = self.held.as_ref().or(self.profile.as_ref())?;
-        let name = self.tree.node(node).label.name.clone();
-        let index = self.tree.function_index(node, latest);
-        if index.is_none() {
-            self.say(Err(format!("{name} is no longer instrumented")));
-        }
-        Some((index?, name))
-    }
-
-    /// A line with the metrics that a function has in the latest sample, or why they cannot be others.
-    fn metrics_of(&self, node: NodeId) -> Option<Result<EditLine, String>> {
-        let latest = self.held.as_ref().or(self.profile.as_ref())?;
-        let index = self.tree.function_index(node, latest)?;
-        let function = latest.functions.get(index)?;
-        if function.point {
-            let why = "points are counted, and nothing else is measured at them";
-            return Some(Err(why.to_owned()));
-        }
-        let measured = function.measured.clone();
-        let all = || latest.metrics.iter().map(|m| m.name.clone()).collect();
-        let names: Vec<String> = measured.unwrap_or_else(all);
-        Some(Ok(EditLine::of(&names.join(","))))
-    }
-
-    fn edit(&mut self, mut line: EditLine, key: Key) -> Option<Action> {
-        match key {
-            Key::Esc => None,
-            Key::Enter => {
-                let pattern = line.text().trim().to_owned();
-                if pattern.is_empty() {
-                    return None;
-                }
-                self.say(Ok(format!("adding {pattern} ...")));
-                Some(Action::Add(pattern))
-            }
-            key => {
-                line.press(key);
-                self.mode = Mode::Add(line);
-                None
-            }
-        }
-    }
-
-    fn confirm(&mut self, node: NodeId, key: Key) -> Option<Action> {
-        if !matches!(key, Key::Char('y' | 'Y')) {
-            return None;
-        }
-        let (index, name) = self.still_there(node)?;
-        self.say(Ok(format!("removing {name} ...")));
-        Some(Action::Remove(index))
-    }
-
-    fn obey(&mut self, command: Command) -> Option<Action> {
-        let page = usize::from(self.layout().rows).saturating_sub(1).max(1);
-        match command {
-            Command::Quit => return Some(Action::Quit),
-            Command::Suspend => return Some(Action::Suspend),
-            Command::Redraw => return Some(Action::Redraw),
-            Command::Up => self.go_to(self.cursor.saturating_sub(1)),
-            Command::Down => self.go_to(self.cursor + 1),
-            Command::PageUp => self.go_to(self.cursor.saturating_sub(page)),
-            Command::PageDown => self.go_to(self.cursor + page),
-            Command::First => self.go_to(0),
-            Command::Last => self.go_to(usize::MAX),
-            Command::Toggle => self.toggle(),
-            Command::Expand => self.expand(),
-            Command::Collapse => self.collapse(),
-            Command::Sort => {
-                self.sort = self.sort().next();
-                // Columns that are not there without a timer are passed over.
-                while self.sort != self.sort() {
-                    self.sort = self.sort.next();
-                }
-                self.arrange();
-            }
-            Command::Metric => self.next_metric(),
-            Command::Add => self.mode = Mode::Add(EditLine::default()),
-            Command::Change => {
-                let node = self.selected().map(|node| self.tree.function_of(node));
-                let line = node.and_then(|node| Some((node, self.metrics_of(node)?)));
-                match line {
-                    Some((node, Ok(line))) => self.mode = Mode::Change(node, line),
-                    Some((_, Err(why))) => self.say(Err(why)),
-                    None => {}
-                }
-            }
-            Command::Remove => {
-                if let Some(node) = self.selected() {
-                    self.mode = Mode::Confirm(self.tree.function_of(node));
-                }
-            }
-            Command::Pause => {
-                self.paused = !self.paused;
-                if let Some(latest) = self.held.take() {
-                    self.show(latest);
-                }
-            }
-            Command::Help => self.mode = Mode::Help,
-        }
-        None
-    }
-
-    fn go_to(&mut self, row: usize) {
-        self.cursor = row.min(self.rows.len().saturating_sub(1));
-    }
-
-    fn toggle(&mut self) {
-        match self.selected() {
-            Some(node) if self.tree.is_expanded(node) => {
-                self.tree.collapse(node);
-                self.arrange();
-            }
-            _ => self.expand(),
-        }
-    }
-
-    fn expand(&mut self) {
-        if let Some(node) = self.selected() {
-            self.tree.expand(node);
-            self.arrange();
-        }
-    }
-
-    fn collapse(&mut self) {
-        let Some(node) = self.selected() else { return };
-        if self.tree.is_expanded(node) {
-            self.tree.collapse(node);
-            self.arrange();
-        } else if let Some(parent) = self.tree.node(node).parent {
-            let row = self.rows.iter().position(|row| row.node == parent);
-            self.go_to(row.unwrap_or(self.cursor));
-        }
-    }
-
-    fn next_metric(&mut self) {
-        let timers = self.profile.as_ref().map_or(0, |p| p.timers().count());
-        if timers < 2 {
-            self.say(Ok(format!("{} is the only metric", self.metric().0)));
-            return;
-        }
-        self.timer = (self.timer + 1) % timers;
-        self.measure(None);
+        _ => (
+            profile.functions.clone(),
+            profile.modules.clone(),
+            profile.refused.clone(),
+        ),
+    };
+    Profile {
+        schema: schema.clone(),
+        ipath: ipath.clone(),
+        target: target.clone(),
+        session: session.clone(),
+        metrics: metrics.clone(),
+        modules,
+        functions,
+        refused,
+        frames: Vec::new(),
+        paths: Vec::new(),
+        threads: threads.clone(),
+        losses: losses.clone(),
     }
 }

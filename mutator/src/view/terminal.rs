@@ -1,14 +1,33 @@
 //! Taking the terminal over, and giving it back.
 
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
-use ratatui::crossterm::{cursor, execute};
+use ratatui::crossterm::{Command, cursor, execute};
 
 use crate::outlet::Outlet;
 use crate::signals::Signals;
+
+/// Has the terminal tell of buttons and of the wheel, in decimal numbers, and of nothing else (ctlseqs, "Mouse Tracking").
+struct MouseOn;
+
+impl Command for MouseOn {
+    fn write_ansi(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        f.write_str("\x1b[?1000h\x1b[?1006h")
+    }
+}
+
+/// Has it tell no more.
+struct MouseOff;
+
+impl Command for MouseOff {
+    fn write_ansi(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        f.write_str("\x1b[?1006l\x1b[?1000l")
+    }
+}
 
 /// The terminal that controls this process. It is as it was when the last copy is dropped, if it is
 /// still there.
@@ -53,6 +72,14 @@ impl<'s> Tty<'s> {
         self.enter_again()
     }
 
+    /// Gives the terminal back for as long as something else is done with it.
+    pub(super) fn lend<R>(&self, what: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        self.0.leave();
+        let done = what();
+        self.enter_again()?;
+        done
+    }
+
     /// Gives the terminal back.
     pub(super) fn leave(&self) {
         self.0.leave();
@@ -67,7 +94,12 @@ impl<'s> Tty<'s> {
             .signals
             .in_turn(|| tcsetattr(taken.outlet.file(), SetArg::TCSANOW, &raw))?;
         taken.is_entered.set(true);
-        execute!(taken.outlet.clone(), EnterAlternateScreen, cursor::Hide)
+        execute!(
+            taken.outlet.clone(),
+            EnterAlternateScreen,
+            cursor::Hide,
+            MouseOn
+        )
     }
 }
 
@@ -76,7 +108,13 @@ impl Taken<'_> {
     /// printed since. Errors have nowhere to go, and a terminal that is gone needs nothing.
     fn leave(&self) {
         if self.is_entered.replace(false) {
-            let _ = execute!(self.outlet.clone(), LeaveAlternateScreen, cursor::Show);
+            let left = execute!(
+                self.outlet.clone(),
+                MouseOff,
+                LeaveAlternateScreen,
+                cursor::Show
+            );
+            drop(left);
             let _ = tcsetattr(self.outlet.file(), SetArg::TCSANOW, &self.before);
         }
     }

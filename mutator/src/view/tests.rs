@@ -8,9 +8,10 @@ mod keys;
 mod watching;
 
 use super::draw::draw;
+use super::tree::{Key as TreeKey, NodeId, Row};
 use super::{Action, Event, Key, State};
 use crate::profile::tests::{largest, sample};
-use crate::profile::{Profile, TimerStats};
+use crate::profile::{Changed, Profile, TimerStats};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Modifier;
@@ -18,8 +19,12 @@ use ratatui::style::Modifier;
 /// A state that shows `profile` in a terminal of 80 by 24.
 fn showing(profile: Profile) -> State {
     let mut state = State::default();
-    assert_eq!(state.update(Event::Sample(Box::new(profile))), None);
+    give(&mut state, profile);
     state
+}
+
+fn give(state: &mut State, profile: Profile) {
+    state.sample(&profile, &Changed::All);
 }
 
 fn press(state: &mut State, keys: &[Key]) -> Option<Action> {
@@ -55,14 +60,33 @@ fn screen(state: &mut State, width: u16, height: u16) -> String {
 
 /// The names of the visible rows, indented as they are.
 fn names(state: &State) -> Vec<String> {
-    let name = |row: &super::tree::Row| {
+    let name = |row: &Row| {
+        let lines = match row.is_whole {
+            true => state.tree.lines_of(row.key.node),
+            false => vec![(row.key.site, row.key.level)],
+        };
+        let line = |&(site, level): &(usize, usize)| {
+            let line = state.tree.line(TreeKey {
+                site,
+                level,
+                ..row.key
+            });
+            line.unwrap().name.clone()
+        };
+        let lines: Vec<String> = lines.iter().map(line).collect();
         format!(
             "{}{}",
             "  ".repeat(row.indent),
-            state.tree.node(row.node).label.name
+            lines.join(state.tree.shape().arrow())
         )
     };
     state.rows.iter().map(name).collect()
+}
+
+/// The node of the first visible row of this name.
+fn node(state: &State, name: &str) -> NodeId {
+    let place = names(state).iter().position(|shown| shown.trim() == name);
+    state.rows[place.unwrap()].key.node
 }
 
 /// `profile` a second later, after `calls` more of 1 ms each on its path `path`.

@@ -1,7 +1,9 @@
 //! The loop that joins the state to its source, a screen and keys.
 
+use super::choice::{Chosen, choose};
 use super::draw::draw;
-use super::{Action, Event, Key, Source, State};
+use super::{Action, Event, Key, Mouse, Source, State};
+use crate::profile::Changed;
 use crate::stumble::stumble;
 use ratatui::Terminal;
 use ratatui::backend::{Backend, ClearType};
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 /// What comes from the terminal.
 pub(super) enum Input {
     Key(Key),
+    Mouse(Mouse),
     Resize(u16, u16),
     /// This process was stopped, and others have written to the terminal meanwhile.
     Continued,
@@ -27,6 +30,12 @@ pub(super) trait Inputs {
 
     /// Asks for this process and all of its job to be stopped, as Ctrl-Z does elsewhere.
     fn suspend(&mut self);
+
+    /// Gives a text to the terminal's clipboard, if it has one.
+    fn copy(&mut self, text: &str) -> io::Result<()>;
+
+    /// Shows a line of a file in the user's editor until that ends.
+    fn edit(&mut self, file: &str, line: u32) -> io::Result<()>;
 }
 
 /// Shows `source` until the user, the time, a signal or the source ends it.
@@ -40,12 +49,15 @@ pub(super) fn watch<B: Backend>(
 where
     B::Error: Send + Sync + 'static,
 {
+    /// Time between two looks for what is found out meanwhile.
+    const A_MOMENT: Duration = Duration::from_millis(30);
     let mut state = State::default();
     let size = terminal.size().map_err(io::Error::other)?;
     state.update(Event::Resize {
         width: size.width,
         height: size.height,
     });
+    let mut samples = Samples { are_missed: true };
     let mut due = Instant::now();
     loop {
         let now = Instant::now();
@@ -53,13 +65,19 @@ where
             return Ok(());
         }
         if now >= due {
-            if take_sample(&mut state, source) {
+            if samples.take(&mut state, source) {
                 return Ok(());
             }
             // From now, not from when it was due: a source slower than the interval must leave
             // time for the keys.
             due = Instant::now() + interval;
         }
+        if state.wants_names()
+            && let Some(names) = source.names()
+        {
+            state.give_names(names);
+        }
+        state.read_source();
         stumble("draw");
         terminal
             .draw(|frame| draw(&state, frame))
@@ -67,10 +85,13 @@ where
 
         let wake = deadline.map_or(due, |deadline| deadline.min(due));
         let mut timeout = wake.saturating_duration_since(Instant::now());
+        if state.wants_names() {
+            timeout = timeout.min(A_MOMENT);
+        }
         // All keys that are there are obeyed before the screen is drawn again.
         while let Some(input) = inputs.next(timeout)? {
             timeout = Duration::ZERO;
-            match obey(input, &mut state, terminal, inputs, source)? {
+            match obey(input, &mut state, terminal, inputs, source, &mut samples)? {
                 Then::GoOn => {}
                 Then::Sample => due = Instant::now(),
                 Then::End => return Ok(()),
@@ -93,12 +114,14 @@ fn obey<B: Backend>(
     terminal: &mut Terminal<B>,
     inputs: &mut dyn Inputs,
     source: &mut dyn Source,
+    samples: &mut Samples,
 ) -> io::Result<Then>
 where
     B::Error: Send + Sync + 'static,
 {
     let event = match input {
         Input::Key(key) => Event::Key(key),
+        Input::Mouse(mouse) => Event::Mouse(mouse),
         Input::Resize(width, height) => Event::Resize { width, height },
         Input::Continued => {
             wipe(terminal)?;
@@ -124,16 +147,60 @@ where
             wipe(terminal)?;
             return Ok(Then::GoOn);
         }
+        Action::Look => return Ok(Then::Sample),
+        Action::Copy(text) => {
+            inputs.copy(&text)?;
+            return Ok(Then::GoOn);
+        }
+        Action::Edit(file, line) => {
+            let edited = inputs.edit(&file, line);
+            wipe(terminal)?;
+            if let Err(error) = edited {
+                state.update(Event::Answer(Err(crate::error::io_text(&error))));
+            }
+            return Ok(Then::GoOn);
+        }
+        Action::Write(file) => {
+            let written = source.write(&file);
+            state.update(Event::Answer(written));
+            return Ok(Then::GoOn);
+        }
+        Action::Estimate => match estimate(terminal, inputs, source)? {
+            Some(answer) => answer,
+            None => return Ok(Then::Sample),
+        },
         Action::Add(pattern) => source.add(&pattern),
+        Action::AddCallees(function) => source.add_callees(function),
         Action::Change(function, metrics) => source.change(function, &metrics),
         Action::Remove(function) => source.remove(function),
     };
     let is_changed = answer.is_ok();
     state.update(Event::Answer(answer));
-    match is_changed && take_sample(state, source) {
+    match is_changed && samples.take(state, source) {
         true => Ok(Then::End),
         false => Ok(Then::GoOn),
     }
+}
+
+/// Has the user choose further functions from where the time goes; what came of adding them, if any were chosen.
+fn estimate<B: Backend>(
+    terminal: &mut Terminal<B>,
+    inputs: &mut dyn Inputs,
+    source: &mut dyn Source,
+) -> io::Result<Option<Result<String, String>>>
+where
+    B::Error: Send + Sync + 'static,
+{
+    let mut finder = match source.finder() {
+        Ok(finder) => finder,
+        Err(cause) => return Ok(Some(Err(cause))),
+    };
+    let chosen = choose(terminal, inputs, finder.as_mut());
+    wipe(terminal)?;
+    Ok(match chosen? {
+        Chosen::Functions(keys) => Some(source.add_found(&keys)),
+        Chosen::Nothing | Chosen::Over(_) => None,
+    })
 }
 
 /// Clears the screen and has everything drawn again. `Terminal::clear` asks the terminal where its
@@ -148,19 +215,33 @@ where
     Ok(())
 }
 
-/// True if the source has ended.
-fn take_sample(state: &mut State, source: &mut dyn Source) -> bool {
-    match source.sample() {
-        Ok(sample) => {
-            state.update(Event::Sample(Box::new(sample.profile.clone())));
-            if let Some(doubt) = sample.doubt {
-                state.update(Event::Failed(doubt));
+/// Takes samples.
+struct Samples {
+    /// True if the state has not seen what has changed in the ones before.
+    are_missed: bool,
+}
+
+impl Samples {
+    /// True if the source has ended.
+    fn take(&mut self, state: &mut State, source: &mut dyn Source) -> bool {
+        match source.sample() {
+            Ok(sample) => {
+                let changed = match self.are_missed {
+                    true => Changed::All,
+                    false => sample.changed,
+                };
+                self.are_missed = state.is_held();
+                state.stand(sample.stands);
+                state.sample(sample.profile, &changed);
+                if let Some(doubt) = sample.doubt {
+                    state.update(Event::Failed(doubt));
+                }
+                sample.ended.is_some()
             }
-            sample.ended.is_some()
-        }
-        Err(cause) => {
-            state.update(Event::Failed(cause));
-            false
+            Err(cause) => {
+                state.update(Event::Failed(cause));
+                false
+            }
         }
     }
 }

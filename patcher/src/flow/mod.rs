@@ -5,6 +5,7 @@ mod asked;
 mod before;
 mod bounds;
 mod branch;
+mod callees;
 mod continued;
 mod described;
 mod epilogue;
@@ -42,6 +43,7 @@ pub use asked::{
 pub use before::{Base, FrameBefore, frames_before};
 pub use bounds::{unnamed_function, unnamed_recipes};
 pub use branch::Branch;
+pub use callees::{Callees, callees};
 pub use exit::{Leave, LeaveKind};
 pub(crate) use foreign::foreign_short_branch;
 pub use frames::frames;

@@ -103,6 +103,12 @@ impl<'d> Image<'d> {
         plt.name(&self.file, at)
     }
 
+    /// The symbol of another module that the entry of the global offset table at `entry` leads to.
+    pub fn imported_at(&self, entry: Svma) -> Option<&'d str> {
+        let plt = self.plt.get_or_init(|| Plt::new(&self.file));
+        plt.imported(entry)
+    }
+
     /// What Go's runtime knows of the functions; `None` in what is not written in Go.
     pub(crate) fn pclntab(&self) -> Option<&Pclntab<'d>> {
         let table = self.pclntab.get_or_init(|| Pclntab::of(&self.file));

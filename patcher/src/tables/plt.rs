@@ -47,6 +47,11 @@ impl<'d> Plt<'d> {
             jump.is_ip_rel_memory_operand()
                 .then(|| jump.memory_displacement64())?,
         );
+        self.imported(entry)
+    }
+
+    /// What the entry of the global offset table at `entry` leads to.
+    pub(crate) fn imported(&self, entry: Svma) -> Option<&'d str> {
         let index = self.entries.binary_search_by_key(&entry, |e| e.0).ok()?;
         Some(self.entries[index].1)
     }

@@ -27,3 +27,18 @@ pub(in crate::view) fn fit(text: &str, room: usize) -> String {
     }
     out
 }
+
+/// The look of a share of the whole: the larger, the warmer. The terminal's own colours, which are readable on light and
+/// on dark.
+pub(super) fn heat(share: f64) -> Style {
+    const LEVELS: [(f64, Style); 3] = [
+        (
+            0.5,
+            Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        ),
+        (0.2, Style::new().fg(Color::Yellow)),
+        (0.01, Style::new()),
+    ];
+    let level = LEVELS.iter().find(|(least, _)| share >= *least);
+    level.map_or(DIM, |(_, style)| *style)
+}

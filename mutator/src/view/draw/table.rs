@@ -1,89 +1,45 @@
-//! The functions and their callers: columns of numbers, then the names as a tree.
+//! The rows: columns of numbers, then the names as a tree.
 
-use super::style::{BOLD, DIM, fit};
+use super::style::{BOLD, DIM, fit, heat};
 use crate::report::human;
 use crate::view::State;
-use crate::view::tree::{Marker, NodeId, Row, Sort};
+use crate::view::columns::{Column, Sort, WIDTH};
+use crate::view::tree::{Key, Marker, Row};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Column {
-    Calls,
-    Rate,
-    Total,
-    Mean,
-    P50,
-    P99,
-    Ipc,
-    Share,
-}
-
-/// The width of a column with the gap before it.
-const WIDTH: usize = 9;
-/// Names get at least as much room before a column is given up for them, and more before there are percentiles.
-const NAMES: usize = 24;
-const NAMES_BESIDE_ALL: usize = 36;
-
-impl Column {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Calls => "CALLS",
-            Self::Rate => "CALLS/S",
-            Self::Total => "TOTAL",
-            Self::Mean => "MEAN",
-            Self::P50 => "P50",
-            Self::P99 => "P99",
-            Self::Ipc => "IPC",
-            Self::Share => "SHARE",
-        }
-    }
-
-    fn is_sorted_by(self, sort: Sort) -> bool {
-        matches!(
-            (self, sort),
-            (Self::Calls, Sort::Calls)
-                | (Self::Rate, Sort::Rate)
-                | (Self::Total, Sort::Total)
-                | (Self::Mean, Sort::Mean)
-                | (Self::P99, Sort::P99)
-        )
-    }
-}
-
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect) {
-    let columns = columns(state, head.width.max(body.width).into());
+    let columns = state.columns_in(head.width.max(body.width).into());
     let mut titles: Vec<Span<'_>> = columns
         .iter()
-        .map(|column| {
-            let style = if column.is_sorted_by(state.sort()) {
-                BOLD.underlined()
-            } else {
-                BOLD
-            };
-            let title = column.title();
-            let gap = " ".repeat(WIDTH - title.width());
+        .map(|&column| {
+            let is_sorted = state.sort() == Sort::By(column);
+            let style = if is_sorted { BOLD.underlined() } else { BOLD };
+            let title = column.title(state);
+            let gap = " ".repeat(WIDTH.saturating_sub(title.width()));
             [Span::raw(gap), Span::styled(title, style)]
         })
         .collect::<Vec<_>>()
         .concat();
-    let style = if state.sort() == Sort::Name {
-        BOLD.underlined()
-    } else {
-        BOLD
+    let style = match state.sort() {
+        Sort::Name => BOLD.underlined(),
+        Sort::By(_) => BOLD,
     };
     titles.extend([
         Span::raw("  "),
-        Span::styled("FUNCTION", style),
-        Span::styled(" AND CALLERS", BOLD),
+        Span::styled(state.tree.shape().title(), style),
     ]);
     frame.render_widget(Line::from(titles), head);
 
-    if state.rows.is_empty() && state.profile.is_some() {
-        frame.render_widget(Line::styled("  no function is instrumented", DIM), body);
+    if state.rows.is_empty() && state.profile().is_some() {
+        let text = match state.tree.filters().is_empty() {
+            true => "  no function is instrumented",
+            false => "  nothing is left; Backspace takes the last filter away",
+        };
+        frame.render_widget(Line::styled(text, DIM), body);
     }
     let visible = state.rows.iter().enumerate().skip(state.top);
     for ((i, row), area) in visible.zip(body.rows()) {
@@ -96,77 +52,65 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
     }
 }
 
-/// The columns there is room for; the least needed are given up first.
-fn columns(state: &State, width: usize) -> Vec<Column> {
-    let mut columns = vec![
-        Column::Calls,
-        Column::Rate,
-        Column::Total,
-        Column::Mean,
-        Column::P50,
-        Column::P99,
-        Column::Ipc,
-        Column::Share,
-    ];
-    if !state.is_timed() {
-        columns.retain(|c| matches!(c, Column::Calls | Column::Rate | Column::Share));
-    }
-    if !state.has_per_cycle() {
-        columns.retain(|c| *c != Column::Ipc);
-    }
-    for (least, names) in [
-        (Column::P50, NAMES_BESIDE_ALL),
-        (Column::P99, NAMES_BESIDE_ALL),
-        (Column::Rate, NAMES),
-        (Column::Ipc, NAMES),
-        (Column::Mean, NAMES),
-        (Column::Share, NAMES),
-        (Column::Calls, NAMES),
-        (Column::Total, NAMES),
-    ] {
-        if columns.len() * WIDTH + names > width {
-            columns.retain(|c| *c != least);
-        }
-    }
-    columns
-}
-
 fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'static> {
-    let node = state.tree.node(row.node);
-    let mut numbers = String::new();
+    let node = row.key.node;
+    let share = Column::OfFunction.value(state, node);
+    let is_top = row.indent == 0;
+    let style = match (is_top, row.is_repeated) {
+        (true, _) => BOLD,
+        (false, true) => Style::new(),
+        (false, false) => heat(share.unwrap_or(0.0)),
+    };
+    let mut spans = Vec::new();
+    let mut numbers = 0;
     for &column in columns {
-        let cell = cell(state, row.node, column);
-        numbers.push_str(&" ".repeat(WIDTH.saturating_sub(cell.width())));
-        numbers.push_str(&cell);
+        let cell = match row.is_repeated {
+            true => String::new(),
+            false => column.cell(state, node),
+        };
+        let gap = " ".repeat(WIDTH.saturating_sub(cell.width()));
+        numbers += gap.width() + cell.width();
+        let style = match column {
+            Column::Bar => heat(share.unwrap_or(0.0)),
+            Column::OfFunction | Column::Total => style,
+            _ => Style::new(),
+        };
+        spans.push(Span::raw(gap));
+        spans.push(Span::styled(cell, style));
     }
     let marker = match row.marker {
         Marker::Closed => "▸ ",
         Marker::Open => "▾ ",
         Marker::None => "  ",
     };
-    // A branch too deep for the screen goes on at its middle: its names matter more.
-    let room = width.saturating_sub(numbers.width() + 2);
-    let indent = "  ".repeat(row.indent.min(room / 4));
-    let room = room.saturating_sub(indent.width() + marker.width());
+    let room = width.saturating_sub(numbers + 2);
+    let tree = rails(row, room / 3);
+    let room = room.saturating_sub(tree.width() + marker.width());
+    spans.push(Span::raw("  "));
+    spans.push(Span::styled(tree, DIM));
+    spans.push(Span::raw(marker));
 
-    let inlined = if node.label.inlined { " (inlined)" } else { "" };
-    let name = fit(&format!("{}{inlined}", node.label.name), room);
+    let (names, place) = text(state, row);
+    let is_found = state.sought.as_ref().is_some_and(|sought| {
+        let all = state.tree.sites(node).iter();
+        let mut lines = all.flat_map(|&site| state.tree.site(site).lines.iter());
+        match row.is_whole {
+            true => lines.any(|line| sought.is_match(&line.name)),
+            false => state
+                .tree
+                .line(row.key)
+                .is_some_and(|l| sought.is_match(&l.name)),
+        }
+    });
+    let style = if is_found { style.underlined() } else { style };
+    let name = fit(&names, room);
     let mut left = room.saturating_sub(name.width() + 2);
-    let style = if node.parent.is_none() {
-        BOLD
-    } else {
-        Style::new()
+    spans.push(Span::styled(name, style));
+    let counted = state.tree.counted(node);
+    let incomplete = match is_top {
+        true => human::incomplete(counted.incomplete, counted.calls),
+        false => None,
     };
-    let mut spans = vec![
-        Span::raw(numbers),
-        Span::raw(format!("  {indent}{marker}")),
-        Span::styled(name, style),
-    ];
-    let incomplete = match node.parent {
-        None => human::incomplete(node.now.incomplete, node.now.calls),
-        Some(_) => None,
-    };
-    let place = Some(node.label.place.clone());
     for remark in [incomplete, place].into_iter().flatten() {
         if remark.width() <= left {
             left = left.saturating_sub(remark.width() + 2);
@@ -176,64 +120,73 @@ fn line(state: &State, row: &Row, columns: &[Column], width: usize) -> Line<'sta
     Line::from(spans)
 }
 
-fn cell(state: &State, id: NodeId, column: Column) -> String {
-    let node = state.tree.node(id);
-    let values = &node.now.values;
-    let (_, unit) = state.metric();
-    let quantile = |per_mille| {
-        let value = values.quantile(per_mille);
-        value.map_or_else(|| "-".to_owned(), |value| quantity(value, unit))
+/// The lines of the tree before a row, in so much room: of a branch too deep for it the innermost part.
+fn rails(row: &Row, room: usize) -> String {
+    let Some(levels) = row.indent.checked_sub(1) else {
+        return String::new();
     };
-    match column {
-        Column::Calls => human::number(node.now.calls as f64),
-        Column::Rate => node.rate.map_or_else(|| "-".to_owned(), human::number),
-        Column::Total if values.count() == 0 => "-".to_owned(),
-        Column::Total => quantity(values.sum(), unit),
-        Column::Mean => match values.mean() {
-            Some(mean) => fitting(human::average(Some(mean), unit), mean),
-            None => "-".to_owned(),
+    let mut text: Vec<&str> = (0..levels)
+        .map(|level| match level < 64 && row.rails >> level & 1 == 1 {
+            true => "│ ",
+            false => "  ",
+        })
+        .collect();
+    text.push(
+        match (
+            row.is_last,
+            row.key.site + row.key.level > 0 && !row.is_whole,
+        ) {
+            (_, true) => "  ",
+            (true, _) => "└─",
+            (false, _) => "├─",
         },
-        Column::P50 => quantile(500),
-        Column::P99 => quantile(990),
-        Column::Ipc => {
-            let ratio = node.now.per_cycle.ratio();
-            ratio.map_or_else(|| "-".to_owned(), human::ratio)
-        }
-        Column::Share => share(state, id),
-    }
+    );
+    let hidden = text.len().saturating_sub(room / 2);
+    text[hidden..].concat()
 }
 
-fn quantity(value: i128, unit: &str) -> String {
-    fitting(human::quantity(value, unit), value as f64)
-}
-
-/// All digits of a value where the column has room for them.
-fn fitting(text: String, value: f64) -> String {
-    match text.width() < WIDTH {
-        true => text,
-        false => human::number(value),
-    }
-}
-
-fn share(state: &State, id: NodeId) -> String {
-    let now = &state.tree.node(id).now;
-    let function = state.tree.function_of(id);
-    let whole = &state.tree.node(function).now;
-    let Some(metric) = state.shown() else {
-        let whole = match function == id {
-            true => state.tree.all_calls(),
-            false => whole.calls,
-        };
-        return human::share(now.calls.into(), whole.into());
+/// What a row names, and the place of what stands last or alone there.
+fn text(state: &State, row: &Row) -> (String, Option<String>) {
+    let tree = &state.tree;
+    let named = |name: &str, inlined: bool| match inlined {
+        true => format!("{name} (inlined)"),
+        false => name.to_owned(),
     };
-    if function != id {
-        // Parts of a sum whose terms cancel out say nothing.
-        return match whole.values.has_negative() {
-            true => String::new(),
-            false => human::share(now.values.sum(), whole.values.sum()),
+    if !row.is_whole {
+        let Some(line) = tree.line(row.key) else {
+            return Default::default();
         };
+        return (named(&line.name, line.inlined), Some(line.place.clone()));
     }
-    // There is no whole of cycles or of an argument that a function could have a share of.
-    let run = state.profile.as_ref().and_then(|p| p.run_of(metric));
-    run.map_or_else(String::new, |run| human::share(now.outermost, run.into()))
+    let lines = tree.lines_of(row.key.node);
+    let at = |&(site, level): &(usize, usize)| {
+        let key = Key {
+            site,
+            level,
+            ..row.key
+        };
+        tree.line(key)
+    };
+    let lines: Vec<_> = lines.iter().filter_map(at).collect();
+    let mut parts: Vec<String> = Vec::new();
+    let mut runtime = 0;
+    for line in &lines {
+        if line.is_runtime && lines.len() > 1 {
+            runtime += 1;
+            continue;
+        }
+        push_runtime(&mut parts, &mut runtime);
+        parts.push(named(&line.name, line.inlined));
+    }
+    push_runtime(&mut parts, &mut runtime);
+    // Of a chain the first call tells most.
+    let place = lines.first().map(|line| line.place.clone());
+    (parts.join(tree.shape().arrow()), place)
+}
+
+fn push_runtime(parts: &mut Vec<String>, runtime: &mut usize) {
+    if *runtime > 0 {
+        parts.push(format!("[{runtime} of runtime]"));
+    }
+    *runtime = 0;
 }

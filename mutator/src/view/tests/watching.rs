@@ -1,11 +1,11 @@
 //! The loop over a source and inputs that are both made up.
 
 use super::*;
-use crate::profile::Changed;
 use crate::view::watch::{Input, Inputs, watch};
-use crate::view::{Sample, Source};
+use crate::view::{Finder, Names, Sample, Source};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
@@ -18,6 +18,7 @@ struct Fake {
     added: Vec<String>,
     changed: Vec<(usize, String)>,
     removed: Vec<usize>,
+    written: Vec<String>,
 }
 
 impl Source for Fake {
@@ -30,9 +31,12 @@ impl Source for Fake {
             .ends_after
             .filter(|&n| self.samples >= n)
             .map(|_| "exit status 0".to_owned());
+        self.profile = Some(later(&sample(), 0, self.samples));
+        let profile = self.profile.as_ref().ok_or_else(String::new)?;
         Ok(Sample {
-            profile: self.profile.insert(later(&sample(), 0, self.samples)),
-            changed: Changed::All,
+            profile,
+            changed: Changed::Paths(vec![0]),
+            stands: None,
             ended,
             doubt: self.doubt.clone(),
         })
@@ -41,6 +45,30 @@ impl Source for Fake {
     fn add(&mut self, pattern: &str) -> Result<String, String> {
         self.added.push(pattern.to_owned());
         Ok(format!("added {pattern}"))
+    }
+
+    fn add_callees(&mut self, function: usize) -> Result<String, String> {
+        Err(format!("{function} calls nothing"))
+    }
+
+    fn names(&mut self) -> Option<Arc<Names>> {
+        let mut names = Names::default();
+        let module = names.module("app");
+        names.push("work".to_owned(), module, 0x1000);
+        Some(Arc::new(names))
+    }
+
+    fn finder(&mut self) -> Result<Box<dyn Finder>, String> {
+        Err("it cannot be sampled".to_owned())
+    }
+
+    fn add_found(&mut self, _: &[u64]) -> Result<String, String> {
+        Ok("added".to_owned())
+    }
+
+    fn write(&mut self, file: &str) -> Result<String, String> {
+        self.written.push(file.to_owned());
+        Ok(format!("written to {file}"))
     }
 
     fn change(&mut self, function: usize, metrics: &str) -> Result<String, String> {
@@ -59,6 +87,8 @@ impl Source for Fake {
 struct Script {
     inputs: VecDeque<Option<Input>>,
     suspended: usize,
+    copied: Vec<String>,
+    edited: Vec<(String, u32)>,
 }
 
 impl Inputs for Script {
@@ -74,6 +104,16 @@ impl Inputs for Script {
         }
     }
 
+    fn copy(&mut self, text: &str) -> io::Result<()> {
+        self.copied.push(text.to_owned());
+        Ok(())
+    }
+
+    fn edit(&mut self, file: &str, line: u32) -> io::Result<()> {
+        self.edited.push((file.to_owned(), line));
+        Err(io::Error::other("no editor"))
+    }
+
     fn suspend(&mut self) {
         self.suspended += 1;
         self.inputs.push_front(Some(Input::Continued));
@@ -83,14 +123,14 @@ impl Inputs for Script {
 fn script(keys: &[Key]) -> Script {
     Script {
         inputs: keys.iter().map(|&key| Some(Input::Key(key))).collect(),
-        suspended: 0,
+        ..Script::default()
     }
 }
 
 fn stop() -> Script {
     Script {
         inputs: [Some(Input::Stop)].into(),
-        suspended: 0,
+        ..Script::default()
     }
 }
 
@@ -226,6 +266,6 @@ fn ctrl_z_stops_from_everywhere_and_the_screen_is_drawn_anew() {
         )
         .unwrap();
         assert_eq!(inputs.suspended, 1);
-        assert!(screen_of(&terminal).contains("Store::load(int)"));
+        assert!(screen_of(&terminal).contains("pid 4242"));
     }
 }

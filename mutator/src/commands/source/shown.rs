@@ -1,0 +1,227 @@
+//! A session as the live view shows and changes it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use patcher::Svma;
+use patcher::flow::callees;
+use patcher::select::Pattern;
+
+use super::Live;
+use crate::commands::find::Finding;
+use crate::commands::measure::{self, MANY};
+use crate::commands::outcome::{added, partly_counted, unfollowed};
+use crate::commands::watch::destination;
+use crate::error::{Failure, io_text};
+use crate::images;
+use crate::process::modules::{Module, modules};
+use crate::segment::Remeasure;
+use crate::session::{Changed, Session, SessionError};
+use crate::view::{Finder, Names, Sample, Source};
+
+impl Live {
+    /// The id of a function by its index in the latest sample.
+    fn function(&self, index: usize) -> Result<usize, String> {
+        let id = self.session.document().measured().nth(index);
+        let id = id.map(|(id, _)| id);
+        id.ok_or_else(|| "the function is not in the session".to_owned())
+    }
+
+    fn apply(
+        &mut self,
+        change: impl FnOnce(&mut Session) -> Result<Changed, SessionError>,
+    ) -> Result<Changed, String> {
+        let result = change(&mut self.session);
+        result.map_err(|e| e.failure("change", self.session.process()).to_string())
+    }
+
+    /// Instruments what patterns match; those without a match are passed over where they `may_fail`.
+    fn add_all(&mut self, patterns: &[Pattern], may_fail: bool) -> Result<String, String> {
+        let failure = |e: SessionError| e.to_string();
+        let selected = self.session.select(patterns, None).map_err(failure)?;
+        let unmatched = selected.selection.unmatched.first();
+        if let Some(unmatched) = unmatched.filter(|_| !may_fail) {
+            let near = &unmatched.near;
+            let hint = match near.is_empty() {
+                true => String::new(),
+                false => format!(" (did you mean {}?)", near.join(", ")),
+            };
+            return Err(format!("{unmatched}{hint}"));
+        }
+        let count = selected.selection.candidates.len();
+        if count > MANY {
+            let pid = self.session.process().pid;
+            return Err(match patterns {
+                [one] => format!(
+                    "{count} functions match: `ipath add {pid} -f '{}' --yes` instruments them all",
+                    one.text()
+                ),
+                _ => format!("{count} functions are too many at once: add some of them by name"),
+            });
+        }
+        let changed = self.apply(|session| session.add("add", selected))?;
+        let refused = changed
+            .refused
+            .first()
+            .map(|(name, reason)| format!("; refused {name}: {reason}"));
+        let moving = changed.unfollowed.first();
+        let moving = moving.map(|path| format!("; {}", unfollowed(path)));
+        let partly = changed.partly.first();
+        let partly = partly.and_then(partly_counted);
+        let partly = partly.map(|line| format!("; {line}"));
+        let further = [refused, moving, partly].into_iter().flatten();
+        Ok(added(&changed) + &further.collect::<String>())
+    }
+
+    /// The module of a function of the session among those loaded, and where the function is in its file.
+    fn place(&self, id: usize) -> Result<(Module, Svma, u64), String> {
+        let gone = || "its module is not loaded any more".to_owned();
+        let document = self.session.document();
+        let function = document.functions.get(id).ok_or_else(gone)?;
+        let (bias, address) = document.place_of(function).ok_or_else(gone)?;
+        let process = self.session.process();
+        let maps = process.maps().map_err(|e| e.to_string())?;
+        let start = bias.to_avma(address);
+        let modules = modules(process, &maps);
+        let module = modules.into_iter().find(|m| m.range.contains(&start));
+        Ok((module.ok_or_else(gone)?, address, function.size))
+    }
+}
+
+fn text(failure: Failure) -> String {
+    let hint = failure.hint_text().map(|hint| format!(" ({hint})"));
+    format!("{failure}{}", hint.unwrap_or_default())
+}
+
+impl Source for Live {
+    fn sample(&mut self) -> Result<Sample<'_>, String> {
+        self.look().map_err(|e| e.to_string())
+    }
+
+    fn add(&mut self, pattern: &str) -> Result<String, String> {
+        let patterns = [Pattern::parse(pattern).map_err(|e| e.to_string())?];
+        self.add_all(&patterns, false)
+    }
+
+    fn add_callees(&mut self, function: usize) -> Result<String, String> {
+        let id = self.function(function)?;
+        let (module, address, size) = self.place(id)?;
+        let opened = images::of_module(&module).map_err(|e| e.to_string())?;
+        let bias = module
+            .bias(opened.image)
+            .ok_or("its module is not where it was")?;
+        let called = callees(opened.image, address..Svma(address.0.saturating_add(size)));
+        let mut patterns = BTreeSet::new();
+        patterns.extend(
+            called
+                .functions
+                .iter()
+                .map(|&at| format!("{:#x}", bias.to_avma(at).0)),
+        );
+        patterns.extend(called.imported.iter().map(|name| (*name).to_owned()));
+        if patterns.is_empty() {
+            return Err(match called.indirect {
+                0 => "it calls nothing".to_owned(),
+                n => format!("it calls nothing by name, and {n} times what only its run tells"),
+            });
+        }
+        let parse = |text: &String| Pattern::parse(text).ok();
+        let patterns: Vec<Pattern> = patterns.iter().filter_map(parse).collect();
+        let told = self.add_all(&patterns, true)?;
+        Ok(match called.indirect {
+            0 => told,
+            n => format!("{told}; {n} calls of what only its run tells"),
+        })
+    }
+
+    fn change(&mut self, function: usize, metrics: &str) -> Result<String, String> {
+        let names: Vec<String> = metrics.split(',').map(str::to_owned).collect();
+        let names: Vec<String> = names.into_iter().filter(|n| !n.trim().is_empty()).collect();
+        let metrics = measure::metrics("change", &names).map_err(text)?;
+        let id = self.function(function)?;
+        let document = self.session.document();
+        let place = document
+            .functions
+            .get(id)
+            .filter(|f| f.active && !f.is_point);
+        let place = place.and_then(|f| document.place_of(f));
+        let (bias, address) = place.ok_or("it is no function that is in")?;
+        let at = format!("{:#x}", bias.to_avma(address).0);
+        let pattern = Pattern::parse(&at).map_err(|e| e.to_string())?;
+        let process = self.session.process().clone();
+        let failure = |e: SessionError| text(e.failure("change", &process));
+        let remeasure = Some(Remeasure::Set(metrics));
+        let selected = self
+            .session
+            .select(&[pattern], remeasure)
+            .map_err(failure)?;
+        let changed = self.session.add("add", selected).map_err(failure)?;
+        Ok(added(&changed))
+    }
+
+    fn remove(&mut self, function: usize) -> Result<String, String> {
+        let id = self.function(function)?;
+        let changed = self.apply(|session| session.remove(&[id]))?;
+        Ok(format!("removed {}", changed.functions.join(", ")))
+    }
+
+    fn names(&mut self) -> Option<Arc<Names>> {
+        if self
+            .names
+            .as_ref()
+            .is_some_and(|names| !names.is_finished())
+        {
+            return None;
+        }
+        match self.names.take() {
+            Some(read) => Some(Arc::new(read.join().unwrap_or_default())),
+            None => {
+                let process = self.session.process().clone();
+                self.names = Some(std::thread::spawn(move || names_of(&process)));
+                None
+            }
+        }
+    }
+
+    fn finder(&mut self) -> Result<Box<dyn Finder>, String> {
+        let finding = Finding::begin("sample", self.session.process()).map_err(text)?;
+        Ok(Box::new(finding))
+    }
+
+    fn add_found(&mut self, keys: &[u64]) -> Result<String, String> {
+        let pattern = |key: &u64| Pattern::parse(&format!("{key:#x}")).map_err(|e| e.to_string());
+        let patterns: Result<Vec<Pattern>, String> = keys.iter().map(pattern).collect();
+        self.add_all(&patterns?, false)
+    }
+
+    fn write(&mut self, file: &str) -> Result<String, String> {
+        let path = Path::new(file);
+        let to = destination(path).map_err(text)?;
+        let profile = self.collector.profile(&self.session);
+        let saved = profile.save_to(&to).map_err(|e| io_text(&e));
+        saved.map_err(|cause| format!("write {}: {cause}", path.display()))?;
+        Ok(format!("written to {}", path.display()))
+    }
+}
+
+/// All functions of a process that have a name.
+fn names_of(process: &crate::process::Process) -> Names {
+    let mut names = Names::default();
+    let Ok(maps) = process.maps() else {
+        return names;
+    };
+    for module in modules(process, &maps) {
+        let Ok(opened) = images::of_module(&module) else {
+            continue;
+        };
+        let number = names.module(&module.shown_name());
+        for function in opened.image.functions().iter() {
+            if !function.linkage.is_empty() {
+                let name = patcher::function::demangle(&function.linkage);
+                names.push(name, number, function.range.start.0);
+            }
+        }
+    }
+    names
+}

@@ -1,0 +1,498 @@
+//! The columns: what stands in them, which of them are shown, and how rows are sorted by them.
+
+use std::cmp::Ordering;
+
+use super::state::State;
+use super::tree::{NodeId, ROOT, Shape, Total};
+use crate::report::human;
+
+/// What a column shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Calls,
+    Rate,
+    /// The calls a second of the last minute.
+    Trend,
+    Total,
+    /// What was not spent in other measured calls.
+    Own,
+    Mean,
+    Min,
+    P50,
+    P90,
+    P99,
+    P999,
+    Max,
+    /// The total of another metric, by its place among those of the profile.
+    Other(usize),
+    Ipc,
+    OfRun,
+    OfFunction,
+    OfParent,
+    /// The share of the function as a bar.
+    Bar,
+}
+
+/// Of the shown metric, in the order in which they stand at first.
+const ALL: [Column; 17] = [
+    Column::Calls,
+    Column::Rate,
+    Column::Trend,
+    Column::Total,
+    Column::Own,
+    Column::Mean,
+    Column::Min,
+    Column::P50,
+    Column::P90,
+    Column::P99,
+    Column::P999,
+    Column::Max,
+    Column::Ipc,
+    Column::OfRun,
+    Column::OfFunction,
+    Column::OfParent,
+    Column::Bar,
+];
+
+/// What is left out first where there is no room for all.
+const LEAST_NEEDED: [Column; 17] = [
+    Column::OfParent,
+    Column::Min,
+    Column::P90,
+    Column::P999,
+    Column::Max,
+    Column::Bar,
+    Column::Trend,
+    Column::Own,
+    Column::P50,
+    Column::P99,
+    Column::OfRun,
+    Column::Rate,
+    Column::Ipc,
+    Column::Mean,
+    Column::OfFunction,
+    Column::Calls,
+    Column::Total,
+];
+
+/// The width of a column with the gap before it.
+pub(super) const WIDTH: usize = 9;
+/// Names get at least as much room before a column that is needed less is shown, and before one that is needed more.
+const NAMES_BESIDE_ALL: usize = 48;
+const NAMES: usize = 32;
+/// On the smallest screens one column is kept as long as names have this.
+const NAMES_AT_LEAST: usize = 10;
+
+impl Column {
+    pub(super) fn title(self, state: &State) -> String {
+        let all = || match state.tree.shape() {
+            Shape::Callers | Shape::Threads => "OF FUNC",
+            Shape::FromRoot | Shape::Flat => "OF ALL",
+        };
+        match self {
+            Self::Calls => "CALLS",
+            Self::Rate => "CALLS/S",
+            Self::Trend => "TREND",
+            Self::Total => "TOTAL",
+            Self::Own => "SELF",
+            Self::Mean => "MEAN",
+            Self::Min => "MIN",
+            Self::P50 => "P50",
+            Self::P90 => "P90",
+            Self::P99 => "P99",
+            Self::P999 => "P99.9",
+            Self::Max => "MAX",
+            Self::Ipc => "IPC",
+            Self::OfRun => "OF RUN",
+            Self::OfFunction => all(),
+            Self::OfParent => "OF ABOVE",
+            Self::Bar => "",
+            Self::Other(metric) => {
+                let name = state.metrics.get(metric).map_or("", |m| &m.name);
+                let short = name.chars().take(WIDTH - 1).collect::<String>();
+                return short.to_uppercase();
+            }
+        }
+        .to_owned()
+    }
+
+    /// For the list of columns.
+    pub(super) fn describe(self, state: &State) -> String {
+        let metric = state.metric().0;
+        match self {
+            Self::Calls => "calls".to_owned(),
+            Self::Rate => "calls a second".to_owned(),
+            Self::Trend => {
+                "calls a second of the last minute, as long as the row is shown".to_owned()
+            }
+            Self::Total => format!("total {metric}"),
+            Self::Own => format!("{metric} without that of measured calls within"),
+            Self::Mean => format!("mean {metric} of a call"),
+            Self::Min => format!("smallest {metric}"),
+            Self::Max => format!("largest {metric}"),
+            Self::P50 => format!("median {metric}"),
+            Self::P90 => format!("90 of 100 calls have no more {metric}"),
+            Self::P99 => format!("99 of 100 calls have no more {metric}"),
+            Self::P999 => format!("999 of 1000 calls have no more {metric}"),
+            Self::Ipc => "instructions a cycle".to_owned(),
+            Self::OfRun => "share of the time that passed, of all threads together".to_owned(),
+            Self::OfFunction => "share of its function, or of all".to_owned(),
+            Self::OfParent => "share of the row it is below".to_owned(),
+            Self::Bar => "share of its function, or of all, as a bar".to_owned(),
+            Self::Other(n) => format!("total {}", state.metrics.get(n).map_or("", |m| &m.name)),
+        }
+    }
+
+    /// True if it shows values of the metric that is shown.
+    fn needs_metric(self) -> bool {
+        use Column::*;
+        matches!(
+            self,
+            Total | Own | Mean | Min | P50 | P90 | P99 | P999 | Max | OfRun
+        )
+    }
+
+    fn per_mille(self) -> Option<u32> {
+        match self {
+            Self::P50 => Some(500),
+            Self::P90 => Some(900),
+            Self::P99 => Some(990),
+            Self::P999 => Some(999),
+            _ => None,
+        }
+    }
+
+    /// What rows are sorted by; none where there is no number.
+    pub(super) fn value(self, state: &State, node: NodeId) -> Option<f64> {
+        let tree = &state.tree;
+        let total = || state.total(node);
+        match self {
+            Self::Calls => Some(tree.counted(node).calls as f64),
+            Self::Rate | Self::Trend => tree.rate(node),
+            Self::Total => Some(total().sum as f64),
+            Self::Own => total().exclusive.map(|own| own as f64),
+            Self::Mean => total().mean(),
+            Self::Min => total().ends.map(|ends| ends.0 as f64),
+            Self::Max => total().ends.map(|ends| ends.1 as f64),
+            Self::P50 | Self::P90 | Self::P99 | Self::P999 => {
+                let metric = state.metric_index()?;
+                let values = tree.distribution(node, metric);
+                values.quantile(self.per_mille()?).map(|q| q as f64)
+            }
+            Self::Other(metric) => {
+                let metric = tree.metric(&state.metrics.get(metric)?.name)?;
+                let total = tree.total(node, metric);
+                (total.values > 0).then_some(total.sum as f64)
+            }
+            Self::Ipc => per_cycle(state, node),
+            Self::OfRun => of_run(state, node),
+            Self::OfFunction | Self::Bar => of(state, node, whole(state, node)),
+            Self::OfParent => of(state, node, tree.parent(node).unwrap_or(ROOT)),
+        }
+    }
+
+    /// What stands in the column.
+    pub(super) fn cell(self, state: &State, node: NodeId) -> String {
+        let none = || "-".to_owned();
+        let (_, unit) = state.metric();
+        let share = |share: Option<f64>| share.map_or_else(String::new, percent);
+        let values = || state.total(node).values;
+        let value = self.value(state, node);
+        let as_quantity =
+            |value: f64, unit: &str| fitting(human::quantity(value as i128, unit), value);
+        match self {
+            Self::Calls => human::number(value.unwrap_or(0.0)),
+            Self::Rate => value.map_or_else(none, human::number),
+            Self::Trend => spark(state.tree.trend(node)),
+            Self::Total | Self::Own if values() == 0 => none(),
+            Self::Total => fitting(
+                human::quantity(state.total(node).sum, unit),
+                value.unwrap_or(0.0),
+            ),
+            Self::Mean => match value {
+                Some(mean) => fitting(human::average(Some(mean), unit), mean),
+                None => none(),
+            },
+            Self::Own | Self::Min | Self::Max | Self::P50 | Self::P90 | Self::P99 | Self::P999 => {
+                value.map_or_else(none, |value| as_quantity(value, unit))
+            }
+            Self::Other(metric) => {
+                let unit = state.metrics.get(metric).map_or("", |m| &m.unit);
+                value.map_or_else(none, |value| as_quantity(value, unit))
+            }
+            Self::Ipc => value.map_or_else(none, human::ratio),
+            // Of itself it is all.
+            Self::OfFunction if whole(state, node) == node => String::new(),
+            Self::OfRun | Self::OfFunction | Self::OfParent => share(value),
+            Self::Bar => bar(value.unwrap_or(0.0)),
+        }
+    }
+}
+
+/// The columns of a view.
+#[derive(Clone, Debug)]
+pub(super) struct Columns {
+    /// Those that the user wants, in this order; none where that is left to the view.
+    pub(super) chosen: Option<Vec<Column>>,
+    pub(super) sort: Sort,
+    pub(super) is_reversed: bool,
+}
+
+/// What rows are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    By(Column),
+    Name,
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        Self {
+            chosen: None,
+            sort: Sort::By(Column::Total),
+            is_reversed: false,
+        }
+    }
+}
+
+impl State {
+    /// The columns that there could be, the wanted ones first.
+    pub(super) fn all_columns(&self) -> Vec<Column> {
+        let others = (0..self.metrics.len()).filter(|&n| Some(n) != self.metric_place());
+        let others = others.map(Column::Other);
+        let mut all: Vec<Column> = self.columns.chosen.clone().unwrap_or_default();
+        let share = ALL.len() - 4;
+        for column in ALL[..share]
+            .iter()
+            .copied()
+            .chain(others)
+            .chain(ALL[share..].iter().copied())
+        {
+            if !all.contains(&column) {
+                all.push(column);
+            }
+        }
+        all.retain(|&column| self.makes_sense(column));
+        all
+    }
+
+    fn makes_sense(&self, column: Column) -> bool {
+        match column {
+            Column::Ipc => self.has_per_cycle(),
+            Column::Other(metric) => {
+                metric < self.metrics.len() && Some(metric) != self.metric_place()
+            }
+            column => !column.needs_metric() || self.is_timed(),
+        }
+    }
+
+    /// The columns that there is room for in so many columns of the screen.
+    pub(super) fn columns_in(&self, width: usize) -> Vec<Column> {
+        let mut shown = match &self.columns.chosen {
+            Some(chosen) => {
+                let mut chosen = chosen.clone();
+                chosen.retain(|&column| self.makes_sense(column));
+                chosen
+            }
+            None => self.all_columns(),
+        };
+        if self.columns.chosen.is_none() {
+            let is_first = LEAST_NEEDED.iter().take(10);
+            let mut least = is_first.copied();
+            while shown.len() * WIDTH + NAMES_BESIDE_ALL > width {
+                match least.next() {
+                    Some(least) => shown.retain(|&c| c != least),
+                    None => break,
+                }
+            }
+        }
+        // Other metrics go before those of the shown one, the last ones first.
+        while shown.len() * WIDTH + NAMES > width {
+            let other = shown.iter().rposition(|c| matches!(c, Column::Other(_)));
+            let Some(other) = other else { break };
+            shown.remove(other);
+        }
+        for least in LEAST_NEEDED {
+            if shown.len() > 1 && shown.len() * WIDTH + NAMES > width {
+                shown.retain(|&c| c != least);
+            }
+        }
+        if shown.len() * WIDTH + NAMES_AT_LEAST > width {
+            shown.clear();
+        }
+        shown
+    }
+
+    /// What rows are sorted by: without a metric calls take the place of totals.
+    pub(super) fn sort(&self) -> Sort {
+        match self.columns.sort {
+            Sort::By(column) if !self.makes_sense(column) => Sort::By(Column::Calls),
+            sort => sort,
+        }
+    }
+
+    pub(super) fn sort_name(&self) -> String {
+        let name = match self.sort() {
+            Sort::By(Column::Bar) => "share".to_owned(),
+            Sort::By(column) => column.title(self).to_lowercase(),
+            Sort::Name => "name".to_owned(),
+        };
+        match self.columns.is_reversed {
+            true => format!("{name}, reversed"),
+            false => name,
+        }
+    }
+
+    /// What can be sorted by, in the order of the key that goes through it.
+    pub(super) fn sorts(&self) -> Vec<Sort> {
+        let shown = self.columns_in(self.size.0.into()).into_iter();
+        let is_number = |c: &Column| !matches!(c, Column::Trend | Column::Bar);
+        let sorts = shown.filter(is_number).map(Sort::By);
+        sorts.chain([Sort::Name]).collect()
+    }
+
+    /// Which of two nodes stands before the other.
+    pub(super) fn compare(&self, a: NodeId, b: NodeId) -> Ordering {
+        let tree = &self.tree;
+        let key = |node: NodeId| super::tree::Key::of(node);
+        let name = |node: NodeId| tree.line(key(node)).map(|line| (&line.name, &line.place));
+        let by_name = || name(a).cmp(&name(b));
+        let order = match self.sort() {
+            Sort::Name => by_name(),
+            Sort::By(column) => {
+                let value = |node| column.value(self, node).unwrap_or(f64::NEG_INFINITY);
+                let order = value(b).total_cmp(&value(a));
+                order.then_with(|| tree.counted(b).calls.cmp(&tree.counted(a).calls))
+            }
+        };
+        let order = match self.columns.is_reversed {
+            true => order.reverse(),
+            false => order,
+        };
+        // Equal rows must not change places from sample to sample.
+        order.then_with(by_name).then(a.cmp(&b))
+    }
+
+    pub(super) fn total(&self, node: NodeId) -> Total {
+        let metric = self.metric_index();
+        metric.map_or_else(Total::default, |metric| self.tree.total(node, metric))
+    }
+}
+
+/// The node whose part another one is: its function, or all there is.
+pub(super) fn whole(state: &State, node: NodeId) -> NodeId {
+    let tree = &state.tree;
+    match tree.shape() {
+        Shape::Callers => tree.top_of(node),
+        Shape::FromRoot | Shape::Flat => ROOT,
+        Shape::Threads => {
+            let up = |&node: &NodeId| tree.parent(node);
+            let branch: Vec<NodeId> = std::iter::successors(Some(node), up).collect();
+            // Below a thread is its function.
+            let below = branch.len().checked_sub(2).and_then(|n| branch.get(n));
+            below.copied().unwrap_or(ROOT)
+        }
+    }
+}
+
+fn of(state: &State, node: NodeId, whole: NodeId) -> Option<f64> {
+    let tree = &state.tree;
+    if state.metric_index().is_none() {
+        let (part, whole) = (tree.counted(node).calls, tree.counted(whole).calls);
+        return (whole > 0).then(|| part as f64 / whole as f64);
+    }
+    let (part, whole) = (state.total(node), state.total(whole));
+    // Parts of a sum whose terms cancel out say nothing.
+    let is_signed = whole.ends.is_some_and(|(min, _)| min < 0);
+    (whole.sum > 0 && !is_signed).then(|| part.sum as f64 / whole.sum as f64)
+}
+
+/// There is no whole of cycles or of an argument that a function could have a share of.
+fn of_run(state: &State, node: NodeId) -> Option<f64> {
+    let run = match state.tree.span() {
+        super::tree::Span::Total => state.profile()?.run_of(state.shown()?)?,
+        _ if state.metric() == ("cpu", "ns") => return None,
+        _ if state.metric().1 != "ns" => return None,
+        _ => state.tree.lasted(),
+    };
+    (run > 0).then(|| state.total(node).outermost as f64 / run as f64)
+}
+
+fn per_cycle(state: &State, node: NodeId) -> Option<f64> {
+    let total = |name: &str| Some(state.tree.total(node, state.tree.metric(name)?));
+    let (cycles, instructions) = (total("cycles")?, total("instructions")?);
+    let is_of_same = cycles.sum > 0 && cycles.values == instructions.values;
+    is_of_same.then(|| instructions.sum as f64 / cycles.sum as f64)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// All digits of a value where the column has room for them.
+fn fitting(text: String, value: f64) -> String {
+    match text.chars().count() < WIDTH {
+        true => text,
+        false => human::number(value),
+    }
+}
+
+/// A share as a bar of a column's width.
+fn bar(share: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * (8 * (WIDTH - 1)) as f64).round() as usize;
+    let mut bar = "█".repeat(eighths / 8);
+    bar.push_str(EIGHTHS[eighths % 8]);
+    let width = bar.chars().count();
+    bar + &" ".repeat(WIDTH - 1 - width)
+}
+
+/// Rates as a row of bars, the last one on the right: each the largest of its part of the time.
+fn spark(rates: &[f32]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = rates.iter().copied().fold(0.0, f32::max);
+    if most <= 0.0 {
+        return String::new();
+    }
+    let part = rates.len().div_ceil(WIDTH - 1).max(1);
+    let parts = rates
+        .rchunks(part)
+        .map(|part| part.iter().copied().fold(0.0, f32::max));
+    let height = |rate: f32| match rate > 0.0 {
+        true => BARS[((rate / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
+        false => ' ',
+    };
+    let bars: Vec<char> = parts.map(height).collect();
+    bars.into_iter().rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_can_be_left_out() {
+        for column in ALL {
+            assert_eq!(LEAST_NEEDED.iter().filter(|&&c| c == column).count(), 1);
+        }
+    }
+
+    #[test]
+    fn bars_are_as_long_as_shares_are_large() {
+        assert_eq!(bar(0.0), "        ");
+        assert_eq!(bar(0.5), "████    ");
+        assert_eq!(bar(1.0), "████████");
+        assert_eq!(bar(7.0), "████████");
+        assert_eq!(bar(0.07), "▌       ");
+    }
+
+    #[test]
+    fn trends_have_the_last_rate_on_the_right() {
+        assert_eq!(spark(&[]), "");
+        assert_eq!(spark(&[0.0, 0.0]), "");
+        assert_eq!(spark(&[1.0, 2.0, 0.0, 8.0]), "▁▂ █");
+        let minute: Vec<f32> = (0..60).map(|n| n as f32).collect();
+        assert_eq!(spark(&minute).chars().count(), 8);
+        assert!(spark(&minute).ends_with('█'));
+    }
+}

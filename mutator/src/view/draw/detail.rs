@@ -1,0 +1,148 @@
+//! More about the selected row: its whole name, its numbers, how its values are distributed, how it compares, and the source
+//! around the call.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr;
+
+use super::bars;
+use super::style::{BOLD, DIM};
+use crate::profile::printable;
+use crate::report::human;
+use crate::view::State;
+use crate::view::columns::Column;
+use crate::view::tree::{self, NodeId};
+
+pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
+    let Some(row) = state.selected_row() else {
+        return;
+    };
+    let mut lines = vec![title(state, row.key, area.width.into())];
+    if area.height > 1 {
+        lines.push(Line::raw(figures(state, row.key.node)));
+        lines.extend(comparison(state, row.key.node));
+        lines.extend(inlined(state, row.key));
+        let room = usize::from(area.height).saturating_sub(lines.len());
+        lines.extend(source(state, room));
+    }
+    for (line, row) in lines.into_iter().zip(area.rows()) {
+        frame.render_widget(line, row);
+    }
+}
+
+/// The whole name, which may not fit into its row, and where there is room how the values are distributed.
+fn title(state: &State, key: tree::Key, width: usize) -> Line<'static> {
+    let line = state.tree.line(key);
+    let text = line.map_or_else(String::new, |line| match line.inlined {
+        true => format!("{} (inlined)  {}", line.name, line.place),
+        false => format!("{}  {}", line.name, line.place),
+    });
+    let room = width.saturating_sub(text.width());
+    let metric = state.metric_index();
+    let values = metric.map(|metric| state.tree.distribution(key.node, metric));
+    let bars = values.and_then(|values| bars::of(&values, state.metric().1));
+    let bars = bars.filter(|bars| bars.width() <= room);
+    let gap = room.saturating_sub(bars.as_ref().map_or(0, |bars| bars.width()));
+    let line = format!("{text}{}{}", " ".repeat(gap), bars.unwrap_or_default());
+    Line::styled(line, DIM)
+}
+
+/// All numbers of the shown metric in one line.
+fn figures(state: &State, node: NodeId) -> String {
+    let (_, unit) = state.metric();
+    let of = |column: Column, name: &str| {
+        let cell = column.cell(state, node);
+        (!matches!(cell.trim(), "" | "-")).then(|| format!("{name} {}", cell.trim()))
+    };
+    let mut parts = vec![of(Column::Calls, "calls"), of(Column::Rate, "calls/s")];
+    if let Some(metric) = state.metric_index() {
+        let values = state.tree.distribution(node, metric);
+        let deviation = values
+            .deviation()
+            .map(|d| format!("± {}", human::average(Some(d), unit)));
+        parts.extend([
+            of(Column::Total, "total"),
+            of(Column::Own, "self"),
+            of(Column::Mean, "mean"),
+            deviation,
+            of(Column::Min, "min"),
+            of(Column::P50, "p50"),
+            of(Column::P90, "p90"),
+            of(Column::P99, "p99"),
+            of(Column::P999, "p99.9"),
+            of(Column::Max, "max"),
+        ]);
+    }
+    parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
+}
+
+/// What the marked row has beside the selected one.
+fn comparison(state: &State, node: NodeId) -> Option<Line<'static>> {
+    let key = state.compared?;
+    if key.node == node {
+        return Some(Line::styled("other lines are compared with this one", DIM));
+    }
+    let name = state.tree.line(key).map_or("", |line| line.name.as_str());
+    let mut parts = Vec::new();
+    for (column, what) in [
+        (Column::Calls, "calls"),
+        (Column::Total, "total"),
+        (Column::Mean, "mean"),
+        (Column::P50, "p50"),
+        (Column::P99, "p99"),
+    ] {
+        let value = |node| column.value(state, node).filter(|&value| value > 0.0);
+        if let (Some(here), Some(there)) = (value(node), value(key.node)) {
+            parts.push(format!("{what} {:.2} times", here / there));
+        }
+    }
+    Some(Line::from(vec![
+        Span::styled(format!("against {name}: "), BOLD),
+        Span::raw(parts.join("  ")),
+    ]))
+}
+
+/// The inlined scopes at the call, outwards.
+fn inlined(state: &State, key: tree::Key) -> Option<Line<'static>> {
+    let site = *state.tree.sites(key.node).get(key.site)?;
+    let lines = &state.tree.site(site).lines;
+    if lines.len() < 2 {
+        return None;
+    }
+    let scopes: Vec<String> = lines
+        .iter()
+        .map(|line| format!("{} {}", line.name, line.place))
+        .collect();
+    Some(Line::styled(
+        format!("inlined: {}", scopes.join(" in ")),
+        DIM,
+    ))
+}
+
+/// The lines around the call.
+fn source(state: &State, room: usize) -> Vec<Line<'static>> {
+    let position = state.selected_line().and_then(|line| line.source.clone());
+    let Some((file, number)) = position else {
+        return Vec::new();
+    };
+    let text = state.source.as_ref().filter(|source| source.file == file);
+    let Some(text) = text.and_then(|source| source.lines.as_ref()) else {
+        let name = printable(&file).into_owned();
+        return vec![Line::styled(
+            format!("{name}:{number} cannot be read here"),
+            DIM,
+        )];
+    };
+    let at = number.saturating_sub(1) as usize;
+    let first = at
+        .saturating_sub(room / 2)
+        .min(text.len().saturating_sub(room));
+    let lines = text.iter().enumerate().skip(first).take(room);
+    lines
+        .map(|(n, text)| {
+            let text = format!("{:>6}  {text}", n + 1);
+            Line::styled(text, if n == at { BOLD } else { DIM })
+        })
+        .collect()
+}

@@ -1,0 +1,125 @@
+//! What is shown in the place of the table: the help, functions to add, columns.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use super::style::{BOLD, DIM, fit};
+use crate::profile::printable;
+use crate::view::State;
+use crate::view::key::{self, HelpLine};
+use crate::view::names::Finder;
+
+/// What the numbers mean, below the keys.
+const MEANING: [&str; 12] = [
+    "Callers: below each function the calls that reach it, below these theirs, to the root.",
+    "A chain of calls without a fork is one line, and [N of runtime] what a language's runtime",
+    "does before the program begins. A line without numbers has those of the line above.",
+    "OF RUN: part of the time that passed, of all threads together, so that it can exceed",
+    "100 %. OF FUNC: part of the function's total; in the views from the root and flat OF ALL,",
+    "of all functions together. OF ABOVE: part of the line that it is below. SELF: without the",
+    "measured calls within. P50 to P99.9 are percentiles, from a histogram by powers of two.",
+    "MIN and MAX are known of the whole session, not of an interval. Where something is looked",
+    "for or filtered, text is a regular expression, and small letters mean large ones too.",
+    "With the mouse: a line selects it, the selected one opens, a title sorts. Shift keeps the",
+    "terminal's own selection. The session of `attach --keep` stays in the program after q;",
+    "`ipath detach PID` takes it out.",
+];
+
+/// The help from its line `top` on.
+pub(super) fn help(top: usize, frame: &mut Frame<'_>, area: Rect) {
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for line in key::help() {
+        lines.push(match line {
+            HelpLine::Section(name) => Line::styled(format!(" {name}"), DIM),
+            HelpLine::Keys(keys, does) => Line::from(vec![
+                Span::styled(format!("  {keys:<14}"), BOLD),
+                Span::raw(does),
+            ]),
+        });
+    }
+    lines.push(Line::default());
+    lines.extend(MEANING.map(|text| Line::from(format!("  {text}"))));
+    // Side by side where there is room.
+    const WIDE: u16 = 70;
+    let height = usize::from(area.height);
+    let pages = usize::from((area.width / WIDE).max(1));
+    let most = lines.len().saturating_sub(height * pages);
+    let mut rest = lines.into_iter().skip(top.min(most));
+    for page in 0..pages {
+        let width = area.width / pages as u16;
+        let column = Rect {
+            x: area.x + page as u16 * width,
+            width,
+            ..area
+        };
+        for row in column.rows() {
+            if let Some(line) = rest.next() {
+                frame.render_widget(line, row);
+            }
+        }
+    }
+}
+
+/// The functions whose names what was typed is part of.
+pub(super) fn finder(state: &State, finder: &Finder, frame: &mut Frame<'_>, area: Rect) {
+    let head = match &state.names {
+        None => "reading the names of all functions ...".to_owned(),
+        Some(_) if finder.is_pattern() => {
+            "Enter adds all functions that match this pattern".to_owned()
+        }
+        Some(names) => format!(
+            "{} functions; Up and Down choose, Enter adds, Esc goes back",
+            names.len()
+        ),
+    };
+    let mut rows = area.rows();
+    if let Some(row) = rows.next() {
+        frame.render_widget(Line::styled(head, DIM), row);
+    }
+    let Some(names) = &state.names else { return };
+    let room = usize::from(area.height.saturating_sub(1)).max(1);
+    let top = (finder.at + 1).saturating_sub(room);
+    let found = finder.found.iter().enumerate().skip(top);
+    for ((place, &index), row) in found.zip(rows) {
+        let (name, module) = names.get(index);
+        let (name, module) = (printable(name), printable(module));
+        let width = usize::from(row.width);
+        let module = fit(&module, width / 3);
+        let name = fit(&name, width.saturating_sub(module.chars().count() + 4));
+        let line = Line::from(vec![
+            Span::raw(format!("  {name}")),
+            Span::styled(format!("  {module}"), DIM),
+        ]);
+        frame.render_widget(line, row);
+        mark(frame, row, place == finder.at);
+    }
+}
+
+/// All columns, with those that are shown marked.
+pub(super) fn columns(state: &State, at: usize, frame: &mut Frame<'_>, area: Rect) {
+    let all = state.all_columns();
+    let shown = state.columns_in(state.size.0.into());
+    let chosen = state.columns.chosen.as_ref().unwrap_or(&shown);
+    let room = usize::from(area.height).max(1);
+    let top = (at + 1).saturating_sub(room);
+    for ((place, &column), row) in all.iter().enumerate().skip(top).zip(area.rows()) {
+        let is_shown = if chosen.contains(&column) {
+            "[x]"
+        } else {
+            "[ ]"
+        };
+        let title = column.title(state);
+        let text = format!(" {is_shown} {title:<9} {}", column.describe(state));
+        frame.render_widget(Line::raw(text), row);
+        mark(frame, row, place == at);
+    }
+}
+
+fn mark(frame: &mut Frame<'_>, row: Rect, is_selected: bool) {
+    if is_selected {
+        let style = Style::new().add_modifier(Modifier::REVERSED);
+        frame.buffer_mut().set_style(row, style);
+    }
+}

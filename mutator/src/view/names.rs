@@ -1,0 +1,189 @@
+//! Looking for a function by part of its name among all of a process.
+
+use frizbee::{Config, Matcher};
+
+use super::Key;
+use super::line::EditLine;
+
+/// The functions of a process that can be looked for.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// As they are shown: the demangled name.
+    names: Vec<String>,
+    /// Of each: the module's number, and where in its file.
+    places: Vec<(u32, u64)>,
+    modules: Vec<String>,
+}
+
+impl Names {
+    /// Takes in a module by its name; gives its number.
+    pub fn module(&mut self, name: &str) -> u32 {
+        self.modules.push(name.to_owned());
+        self.modules.len() as u32 - 1
+    }
+
+    /// Takes in a function: its name before people, its module's number and its address in that.
+    pub fn push(&mut self, name: String, module: u32, address: u64) {
+        self.names.push(name);
+        self.places.push((module, address));
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The name of one of them, and its module's.
+    pub(super) fn get(&self, index: u32) -> (&str, &str) {
+        let index = index as usize;
+        let module = self
+            .places
+            .get(index)
+            .and_then(|&(m, _)| self.modules.get(m as usize));
+        let name = self.names.get(index).map_or("", String::as_str);
+        (name, module.map_or("", String::as_str))
+    }
+
+    /// A pattern that means one of them and nothing else.
+    fn pattern(&self, index: u32) -> Option<String> {
+        let &(module, address) = self.places.get(index as usize)?;
+        let module = self.modules.get(module as usize)?;
+        Some(format!("{module}+{address:#x}"))
+    }
+
+    /// Those that a text is part of, in order and perhaps with gaps, the best first.
+    fn matching(&self, text: &str, most: usize) -> Vec<u32> {
+        if text.is_empty() {
+            return (0..self.names.len().min(most) as u32).collect();
+        }
+        let mut matcher = Matcher::from_query(text, &Config::default());
+        let found = matcher.match_list(&self.names);
+        found.iter().take(most).map(|found| found.index).collect()
+    }
+}
+
+/// What has been typed to find a function, and what there is of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Finder {
+    pub(super) line: EditLine,
+    /// The best first.
+    pub(super) found: Vec<u32>,
+    /// Which of those is chosen.
+    pub(super) at: usize,
+}
+
+impl Finder {
+    pub(super) fn of(names: Option<&Names>) -> Self {
+        let mut finder = Self::default();
+        if let Some(names) = names {
+            finder.find(names);
+        }
+        finder
+    }
+
+    /// Looks again.
+    pub(super) fn find(&mut self, names: &Names) {
+        /// As many as anybody looks at.
+        const MOST: usize = 500;
+        self.at = 0;
+        self.found = match self.is_pattern() {
+            true => Vec::new(),
+            false => names.matching(self.line.text().trim(), MOST),
+        };
+    }
+
+    /// True if what was typed means something as a pattern that no name does.
+    pub(super) fn is_pattern(&self) -> bool {
+        let text = self.line.text();
+        let text = text.trim();
+        text.contains(['*', '?', '/', '!']) || text.starts_with("0x") || text.contains("+0x")
+    }
+
+    pub(super) fn press(&mut self, key: Key, names: Option<&Names>) {
+        /// Rows that a page key passes by.
+        const PAGE: usize = 10;
+        let last = self.found.len().saturating_sub(1);
+        match key {
+            Key::Up => self.at = self.at.saturating_sub(1),
+            Key::Down => self.at = (self.at + 1).min(last),
+            Key::PageUp => self.at = self.at.saturating_sub(PAGE),
+            Key::PageDown => self.at = (self.at + PAGE).min(last),
+            key => {
+                self.line.press(key);
+                if let Some(names) = names {
+                    self.find(names);
+                }
+            }
+        }
+    }
+
+    /// The pattern to add: of the chosen function, or what was typed where that is a pattern or no function has it.
+    pub(super) fn pattern(&self, names: Option<&Names>) -> Option<String> {
+        let text = self.line.text().trim().to_owned();
+        let chosen = names.and_then(|names| names.pattern(*self.found.get(self.at)?));
+        match (chosen, text.is_empty()) {
+            // Nothing typed and nothing gone to means nothing.
+            (Some(_), true) if self.at == 0 => None,
+            (Some(pattern), _) => Some(pattern),
+            (None, true) => None,
+            (None, false) => Some(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        let mut names = Names::default();
+        let (app, lib) = (names.module("app"), names.module("libc.so.6"));
+        for (n, name) in ["main", "Store::load(int)", "Store::save(int)", "lookup"]
+            .iter()
+            .enumerate()
+        {
+            names.push((*name).to_owned(), app, 0x1000 + n as u64);
+        }
+        names.push("malloc".to_owned(), lib, 0x2000);
+        names
+    }
+
+    fn typed(text: &str) -> Finder {
+        let mut finder = Finder::default();
+        for c in text.chars() {
+            finder.press(Key::Char(c), Some(&names()));
+        }
+        finder
+    }
+
+    #[test]
+    fn part_of_a_name_finds_it() {
+        for (text, expected) in [
+            ("load", Some("app+0x1001")),
+            ("stsave", Some("app+0x1002")),
+            ("mloc", Some("libc.so.6+0x2000")),
+            ("libc.so*!mal*", Some("libc.so*!mal*")),
+            ("0x4711", Some("0x4711")),
+            ("nosuch", Some("nosuch")),
+            ("", None),
+        ] {
+            let pattern = typed(text).pattern(Some(&names()));
+            assert_eq!(pattern.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn arrows_choose_among_what_is_found() {
+        let mut finder = typed("store");
+        assert_eq!(finder.found.len(), 2);
+        finder.press(Key::Down, Some(&names()));
+        finder.press(Key::Down, Some(&names()));
+        let pattern = finder.pattern(Some(&names()));
+        assert_eq!(pattern.as_deref(), Some("app+0x1002"));
+    }
+}

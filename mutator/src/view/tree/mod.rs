@@ -1,0 +1,474 @@
+//! All call paths of the samples, as the tree that is shown, with the numbers at its nodes.
+
+mod filter;
+mod numbers;
+mod rows;
+mod shape;
+mod sites;
+mod trie;
+
+use std::cell::RefCell;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub(super) use filter::{Filter, expression, typed};
+pub(super) use numbers::{Counted, Span, Total};
+pub(super) use rows::{Key, Marker, Row};
+pub(super) use shape::Shape;
+pub(super) use sites::{Line, Site, SiteId};
+pub(super) use trie::{NodeId, ROOT, Split};
+
+use crate::profile::{Changed, Distribution, Profile};
+use numbers::Paths;
+use sites::Sites;
+use trie::Trie;
+
+const NONE: u32 = u32::MAX;
+
+/// The paths as one shape has them.
+#[derive(Default)]
+struct Shaped {
+    trie: Trie,
+    /// The node that each path ends at.
+    leaves: Vec<NodeId>,
+    /// The first path that ends at a node, and the next one that ends where a path does.
+    first: Vec<u32>,
+    next: Vec<u32>,
+}
+
+impl Shaped {
+    /// Puts in the next path.
+    fn push(&mut self, leaf: NodeId) {
+        let path = self.leaves.len() as u32;
+        self.leaves.push(leaf);
+        self.first.resize(self.trie.len(), NONE);
+        self.next
+            .push(std::mem::replace(&mut self.first[leaf as usize], path));
+    }
+
+    fn forget_paths(&mut self) {
+        self.leaves.clear();
+        self.first.clear();
+        self.next.clear();
+    }
+
+    fn paths_at(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
+        let some = |path: u32| (path != NONE).then_some(path);
+        let first = self.first.get(node as usize).copied().unwrap_or(NONE);
+        std::iter::successors(some(first), move |&path| some(self.next[path as usize]))
+            .map(|path| path as usize)
+    }
+}
+
+/// The tree.
+#[derive(Default)]
+pub(super) struct Tree {
+    sites: Sites,
+    paths: Paths,
+    /// As from the function outwards: what tells one path from another.
+    callers: Shaped,
+    /// The same as the shape has it that is shown, where that is another.
+    other: Shaped,
+    shape: Shape,
+    filters: Vec<Filter>,
+    /// The paths that are not filtered out.
+    kept: Vec<bool>,
+    /// Of each node.
+    counted: Vec<Counted>,
+    /// Of each node, one for each metric.
+    totals: Vec<Total>,
+    /// How values are distributed at nodes, as far as that has been asked for.
+    distributions: RefCell<FxHashMap<(NodeId, usize), Distribution>>,
+    /// Calls a second at the last samples, of the nodes that are looked at.
+    trends: FxHashMap<NodeId, Vec<f32>>,
+    /// Time between the last two samples, in ns.
+    interval: Option<u64>,
+    /// The first nodes that have had calls: then what is open below them is the user's choice.
+    begun: FxHashSet<(Shape, NodeId)>,
+}
+
+impl Tree {
+    fn shown(&self) -> &Shaped {
+        match self.shape {
+            Shape::Callers => &self.callers,
+            _ => &self.other,
+        }
+    }
+
+    fn shown_mut(&mut self) -> &mut Shaped {
+        match self.shape {
+            Shape::Callers => &mut self.callers,
+            _ => &mut self.other,
+        }
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.paths.span()
+    }
+
+    pub(super) fn site(&self, site: SiteId) -> &Site {
+        self.sites.get(site)
+    }
+
+    /// Takes in a sample.
+    pub(super) fn sample(&mut self, profile: &Profile, changed: &Changed) {
+        let is_new = matches!(changed, Changed::All);
+        let before = self.paths.at();
+        let elapsed = profile.session.elapsed_ns;
+        self.interval = before.map(|before| elapsed.saturating_sub(before));
+        self.sites.learn(profile, is_new);
+        let known = match is_new {
+            true => self.arrange_anew(profile),
+            false => {
+                self.add_paths(profile, self.callers.leaves.len());
+                Vec::new()
+            }
+        };
+        self.paths.update(profile, changed, &known);
+        self.settle();
+        self.follow_trends();
+        self.open_first();
+    }
+
+    /// Puts in the paths of another profile; where each of them stood before.
+    fn arrange_anew(&mut self, profile: &Profile) -> Vec<Option<u32>> {
+        let mut old: FxHashMap<NodeId, Vec<u32>> = FxHashMap::default();
+        for (path, &leaf) in self.callers.leaves.iter().enumerate().rev() {
+            old.entry(leaf).or_default().push(path as u32);
+        }
+        // Splits change no leaf.
+        self.callers.forget_paths();
+        self.other.forget_paths();
+        if self.shape == Shape::Flat {
+            self.other = Shaped::default();
+        }
+        self.kept.clear();
+        self.add_paths(profile, 0);
+        let leaves = self.callers.leaves.iter();
+        leaves.map(|leaf| old.get_mut(leaf)?.pop()).collect()
+    }
+
+    fn add_paths(&mut self, profile: &Profile, from: usize) {
+        let threads = profile.thread_names();
+        let mut path = Vec::new();
+        for entry in &profile.paths[from..] {
+            path.clear();
+            path.push(self.sites.of_function(entry.function));
+            if let Some(tid) = entry.thread {
+                let name = threads.get(&tid).copied();
+                path.push(self.sites.thread(tid, name));
+            }
+            let frames = entry.stack.iter().map(|&frame| self.sites.of_frame(frame));
+            path.extend(frames);
+            if !entry.complete {
+                path.push(self.sites.unknown());
+            }
+            let is_alone = |site| self.sites.get(site).is_alone;
+            let leaf = self.callers.trie.insert(&path, is_alone);
+            self.callers.push(leaf);
+            self.put(&path);
+        }
+        // A thread can have changed its name.
+        for thread in &profile.threads {
+            self.sites.thread(thread.tid, Some(&thread.name));
+        }
+    }
+
+    /// Puts a path into the shape that is shown, and finds out whether it is filtered out.
+    fn put(&mut self, path: &[SiteId]) {
+        if self.shape != Shape::Callers {
+            let shaped = self.shape.of(path, &self.sites);
+            let is_alone = |site| self.sites.get(site).is_alone;
+            let leaf = match self.shape {
+                Shape::Flat => self.other.trie.push(ROOT, &shaped),
+                _ => self.other.trie.insert(&shaped, is_alone),
+            };
+            self.other.push(leaf);
+        }
+        let kept = self.keeps(path);
+        self.kept.push(kept);
+    }
+
+    fn keeps(&self, path: &[SiteId]) -> bool {
+        let shaped = |shape: Shape| shape.of(path, &self.sites);
+        let mut filters = self.filters.iter();
+        filters.all(|filter| filter.keeps(&self.sites, path, shaped))
+    }
+
+    /// A path from its function outwards.
+    fn path(&self, path: usize) -> Vec<SiteId> {
+        let leaf = self.callers.leaves[path];
+        path_to(&self.callers.trie, leaf)
+    }
+
+    /// Shows the paths in another shape.
+    pub(super) fn set_shape(&mut self, shape: Shape) {
+        self.shape = shape;
+        self.other = Shaped::default();
+        self.trends.clear();
+        self.rearrange();
+        // What is open in other shapes is forgotten with them.
+        self.begun.retain(|&(of, _)| of == Shape::Callers);
+        self.open_first();
+    }
+
+    /// Puts all paths in again.
+    fn rearrange(&mut self) {
+        self.other.forget_paths();
+        if self.shape == Shape::Flat {
+            self.other = Shaped::default();
+        }
+        self.kept.clear();
+        for path in 0..self.callers.leaves.len() {
+            let sites = self.path(path);
+            self.put(&sites);
+        }
+        self.settle();
+    }
+
+    pub(super) fn filters(&self) -> &[Filter] {
+        &self.filters
+    }
+
+    pub(super) fn describe(&self, filter: &Filter) -> String {
+        filter.describe(&self.sites)
+    }
+
+    pub(super) fn add_filter(&mut self, filter: Filter) {
+        self.filters.push(filter);
+        self.rearrange();
+    }
+
+    /// Takes the last filter away; false where there is none.
+    pub(super) fn drop_filter(&mut self) -> bool {
+        let dropped = self.filters.pop().is_some();
+        if dropped {
+            self.rearrange();
+        }
+        dropped
+    }
+
+    /// What shows nothing but what is below a node.
+    pub(super) fn zoom(&self, node: NodeId) -> Filter {
+        Filter::Zoom(self.shape, path_to(&self.shown().trie, node))
+    }
+
+    /// The rows with less of their function than this are left out.
+    fn least_share(&self) -> f64 {
+        let shares = self.filters.iter().map(|filter| match filter {
+            Filter::Share(share) => *share,
+            _ => 0.0,
+        });
+        shares.fold(0.0, f64::max)
+    }
+
+    /// Shows another part of the time.
+    pub(super) fn show_span(&mut self, span: Span) {
+        self.paths.show(span);
+        self.settle();
+    }
+
+    pub(super) fn mark(&mut self) {
+        self.paths.mark();
+        self.settle();
+    }
+
+    pub(super) fn has_mark(&self) -> bool {
+        self.paths.has_mark()
+    }
+
+    /// How long the time has been that is shown, in ns.
+    pub(super) fn lasted(&self) -> u64 {
+        self.paths.lasted()
+    }
+
+    /// Sums the numbers of the paths up at the nodes.
+    fn settle(&mut self) {
+        let metrics = self.paths.metrics().len();
+        let shaped = match self.shape {
+            Shape::Callers => &mut self.callers,
+            _ => &mut self.other,
+        };
+        let nodes = shaped.trie.len();
+        self.counted.clear();
+        self.counted.resize(nodes, Counted::default());
+        self.totals.clear();
+        self.totals.resize(nodes * metrics, Total::default());
+        for (path, &leaf) in shaped.leaves.iter().enumerate() {
+            if !self.kept[path] {
+                continue;
+            }
+            let leaf = leaf as usize;
+            self.counted[leaf].add(&self.paths.counted(path));
+            for metric in 0..metrics {
+                self.totals[leaf * metrics + metric].add(&self.paths.total(path, metric));
+            }
+        }
+        shaped.trie.order();
+        for &node in shaped.trie.ordered().iter().rev() {
+            let Some(parent) = shaped.trie.above(node) else {
+                continue;
+            };
+            let (node, parent) = (node as usize, parent as usize);
+            let counted = self.counted[node];
+            if counted.paths == 0 {
+                continue;
+            }
+            self.counted[parent].add(&counted);
+            for metric in 0..metrics {
+                let total = self.totals[node * metrics + metric];
+                self.totals[parent * metrics + metric].add(&total);
+            }
+        }
+        self.distributions.borrow_mut().clear();
+    }
+
+    pub(super) fn counted(&self, node: NodeId) -> Counted {
+        self.counted.get(node as usize).copied().unwrap_or_default()
+    }
+
+    pub(super) fn total(&self, node: NodeId, metric: usize) -> Total {
+        let metrics = self.paths.metrics().len();
+        let at = (metric < metrics).then_some(node as usize * metrics + metric);
+        let total = at.and_then(|at| self.totals.get(at));
+        total.copied().unwrap_or_default()
+    }
+
+    /// Which metric has this name.
+    pub(super) fn metric(&self, name: &str) -> Option<usize> {
+        self.paths
+            .metrics()
+            .iter()
+            .position(|metric| metric == name)
+    }
+
+    /// How the values at a node are distributed.
+    pub(super) fn distribution(&self, node: NodeId, metric: usize) -> Distribution {
+        let mut all = self.distributions.borrow_mut();
+        if let Some(known) = all.get(&(node, metric)) {
+            return known.clone();
+        }
+        let shaped = self.shown();
+        let mut sum = Distribution::default();
+        let mut stack = vec![node];
+        while let Some(at) = stack.pop() {
+            if self.counted(at).paths == 0 {
+                continue;
+            }
+            if let Some(known) = all.get(&(at, metric)) {
+                sum.merge(known);
+                continue;
+            }
+            for path in shaped.paths_at(at).filter(|&path| self.kept[path]) {
+                self.paths.add_values(path, metric, &mut sum);
+            }
+            stack.extend(shaped.trie.children(at));
+        }
+        all.insert((node, metric), sum.clone());
+        sum
+    }
+
+    /// Calls a second between the last two samples; none with only one.
+    pub(super) fn rate(&self, node: NodeId) -> Option<f64> {
+        let ns = self.interval.filter(|&ns| ns > 0)?;
+        Some(self.counted(node).new as f64 * 1e9 / ns as f64)
+    }
+
+    /// Has the rates of these nodes remembered from now on, and of no others.
+    pub(super) fn look_at(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        let wanted: FxHashMap<NodeId, Vec<f32>> = nodes
+            .map(|node| (node, self.trends.remove(&node).unwrap_or_default()))
+            .collect();
+        self.trends = wanted;
+    }
+
+    fn follow_trends(&mut self) {
+        /// Samples that are remembered: a minute of seconds.
+        const SAMPLES: usize = 60;
+        let mut trends = std::mem::take(&mut self.trends);
+        for (&node, trend) in &mut trends {
+            let Some(rate) = self.rate(node) else {
+                continue;
+            };
+            if trend.len() == SAMPLES {
+                trend.remove(0);
+            }
+            trend.push(rate as f32);
+        }
+        self.trends = trends;
+    }
+
+    /// Calls a second at the last samples, as long as they have been looked at.
+    pub(super) fn trend(&self, node: NodeId) -> &[f32] {
+        self.trends.get(&node).map_or(&[], Vec::as_slice)
+    }
+
+    /// The first node of the branch that a node is in: a function, a root, a thread.
+    pub(super) fn top_of(&self, node: NodeId) -> NodeId {
+        let up = |&node: &NodeId| self.shown().trie.parent(node);
+        std::iter::successors(Some(node), up).last().unwrap_or(node)
+    }
+
+    pub(super) fn parent(&self, node: NodeId) -> Option<NodeId> {
+        self.shown().trie.parent(node)
+    }
+
+    pub(super) fn sites(&self, node: NodeId) -> &[SiteId] {
+        self.shown().trie.sites(node)
+    }
+
+    /// The sites from a node to the beginning of its branch, that first.
+    pub(super) fn sites_to(&self, node: NodeId) -> Vec<SiteId> {
+        path_to(&self.shown().trie, node)
+    }
+
+    /// The function that the calls at a node are of; none where there are several.
+    pub(super) fn function_at(&self, node: NodeId) -> Option<SiteId> {
+        let above = self.sites_to(node);
+        let is_function = |&&site: &&SiteId| self.sites.get(site).is_function;
+        if let Some(&function) = above.iter().find(is_function) {
+            return Some(function);
+        }
+        // From the root: what is below has to be of one.
+        let mut found = None;
+        let mut stack = vec![node];
+        while let Some(at) = stack.pop().filter(|_| self.shape == Shape::FromRoot) {
+            if self.counted(at).paths == 0 {
+                continue;
+            }
+            let sites = self.shown().trie.sites(at);
+            match (sites.iter().find(is_function), found) {
+                (Some(&site), None) => found = Some(site),
+                (Some(&site), Some(other)) if site != other => return None,
+                _ => {}
+            }
+            stack.extend(self.shown().trie.children(at));
+        }
+        found
+    }
+
+    /// The index in the latest sample of a function.
+    pub(super) fn function_index(&self, site: SiteId) -> Option<usize> {
+        self.sites.function_index(site)
+    }
+
+    pub(super) fn take_splits(&mut self) -> Vec<Split> {
+        let of_others = self.callers.trie.take_splits();
+        match self.shape {
+            Shape::Callers => of_others,
+            _ => self.other.trie.take_splits(),
+        }
+    }
+}
+
+/// The sites from the beginning of a path to a node.
+fn path_to(trie: &Trie, node: NodeId) -> Vec<SiteId> {
+    let up = |&node: &NodeId| trie.parent(node);
+    let nodes: Vec<NodeId> = std::iter::successors(Some(node), up).collect();
+    let sites = nodes.iter().rev().flat_map(|&node| trie.sites(node));
+    sites.copied().collect()
+}

@@ -1,0 +1,320 @@
+//! What was measured on paths, as of now, since the sample before, or since a mark; and what that comes to at nodes.
+
+use crate::profile::{Changed, Distribution, PathEntry, Profile, TimerStats};
+
+/// What was measured on one path.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Numbers {
+    calls: u64,
+    incomplete: u64,
+    /// One for each metric but the count.
+    timers: Vec<Timer>,
+}
+
+/// One metric of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Timer {
+    values: Distribution,
+    outermost: i128,
+    exclusive: Option<i128>,
+}
+
+impl Numbers {
+    fn set(&mut self, path: &PathEntry, metrics: &[String]) {
+        self.calls = path.metrics.count;
+        self.incomplete = path.incomplete();
+        self.timers.resize_with(metrics.len(), Timer::default);
+        for (timer, metric) in self.timers.iter_mut().zip(metrics) {
+            timer.set(path.metrics.timers.get(metric));
+        }
+    }
+}
+
+impl Timer {
+    fn set(&mut self, stats: Option<&TimerStats>) {
+        self.values.clear();
+        let Some(stats) = stats else {
+            (self.outermost, self.exclusive) = (0, None);
+            return;
+        };
+        self.values.add(stats);
+        self.outermost = stats.outermost.unwrap_or(stats.sum);
+        self.exclusive = stats.exclusive;
+    }
+}
+
+/// What is counted at a node, the callers beyond it included.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::view) struct Counted {
+    pub(in crate::view) calls: u64,
+    /// Since the sample before, whatever is shown.
+    pub(in crate::view) new: u64,
+    /// The calls whose paths come to no root.
+    pub(in crate::view) incomplete: u64,
+    /// How many paths there are that are not filtered out.
+    pub(in crate::view) paths: u32,
+}
+
+/// A metric at a node, the callers beyond it included.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::view) struct Total {
+    pub(in crate::view) sum: i128,
+    /// The share of it of outermost activations.
+    pub(in crate::view) outermost: i128,
+    /// The share of it that was not spent in other measured calls.
+    pub(in crate::view) exclusive: Option<i128>,
+    /// How many values there are.
+    pub(in crate::view) values: u64,
+    /// The smallest and the largest, where they are known: of all time alone.
+    pub(in crate::view) ends: Option<(i64, i64)>,
+}
+
+impl Counted {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.new = self.new.saturating_add(other.new);
+        self.incomplete = self.incomplete.saturating_add(other.incomplete);
+        self.paths = self.paths.saturating_add(other.paths);
+    }
+}
+
+impl Total {
+    pub(super) fn add(&mut self, other: &Self) {
+        if other.values == 0 {
+            return;
+        }
+        self.ends = match (self.values, self.ends, other.ends) {
+            (0, _, ends) => ends,
+            (_, Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            _ => None,
+        };
+        self.exclusive = match (self.values, self.exclusive, other.exclusive) {
+            (0, _, exclusive) => exclusive,
+            (_, Some(a), Some(b)) => Some(a.saturating_add(b)),
+            _ => None,
+        };
+        self.sum = self.sum.saturating_add(other.sum);
+        self.outermost = self.outermost.saturating_add(other.outermost);
+        self.values = self.values.saturating_add(other.values);
+    }
+
+    pub(in crate::view) fn mean(&self) -> Option<f64> {
+        (self.values > 0).then(|| self.sum as f64 / self.values as f64)
+    }
+}
+
+/// Which part of the time is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::view) enum Span {
+    /// From the beginning of the session on.
+    #[default]
+    Total,
+    /// Since the sample before.
+    Interval,
+    /// Since the mark.
+    Mark,
+}
+
+impl Span {
+    pub(in crate::view) fn name(self) -> &'static str {
+        match self {
+            Self::Total => "total",
+            Self::Interval => "interval",
+            Self::Mark => "since mark",
+        }
+    }
+}
+
+/// The numbers at another moment.
+#[derive(Default)]
+struct Moment {
+    /// When, in ns from the session's start.
+    at: u64,
+    /// Of each path; of those that were not there yet there are none.
+    paths: Vec<Numbers>,
+}
+
+/// The numbers of all paths.
+#[derive(Default)]
+pub(super) struct Paths {
+    metrics: Vec<String>,
+    now: Vec<Numbers>,
+    /// The calls at the sample before.
+    before: Vec<u64>,
+    /// When the sample was taken; none where there is none yet.
+    sampled: Option<u64>,
+    span: Span,
+    /// The sample before, while intervals are shown.
+    last: Option<Moment>,
+    /// Those whose numbers differ from it.
+    differ: Vec<u32>,
+    mark: Option<Moment>,
+}
+
+impl Paths {
+    /// Takes the numbers of a sample. Where all has changed, `known` is where each path of it stood before.
+    pub(super) fn update(&mut self, profile: &Profile, changed: &Changed, known: &[Option<u32>]) {
+        let metrics = profile.timers().map(|metric| metric.name.clone());
+        let at = profile.session.elapsed_ns;
+        let all: Vec<u32>;
+        let changed = match changed {
+            Changed::Paths(paths) => paths,
+            Changed::All => {
+                let metrics: Vec<String> = metrics.collect();
+                self.rearrange(metrics, known);
+                all = (0..profile.paths.len() as u32).collect();
+                &all
+            }
+        };
+        if let Some(last) = &mut self.last {
+            last.at = self.sampled.unwrap_or(0);
+            last.paths.resize_with(self.now.len(), Numbers::default);
+            for &path in self.differ.iter().chain(changed) {
+                if let Some(now) = self.now.get(path as usize) {
+                    last.paths[path as usize].clone_from(now);
+                }
+            }
+        }
+        for &path in &self.differ {
+            if let Some(now) = self.now.get(path as usize) {
+                self.before[path as usize] = now.calls;
+            }
+        }
+        self.now.resize_with(profile.paths.len(), Numbers::default);
+        self.before.resize(profile.paths.len(), 0);
+        for &path in changed {
+            let now = &mut self.now[path as usize];
+            self.before[path as usize] = now.calls;
+            now.set(&profile.paths[path as usize], &self.metrics);
+        }
+        self.differ.clone_from(changed);
+        self.sampled = Some(at);
+    }
+
+    /// Puts what is known of each path where the path stands now.
+    fn rearrange(&mut self, metrics: Vec<String>, known: &[Option<u32>]) {
+        let places: Vec<Option<usize>> = metrics
+            .iter()
+            .map(|metric| self.metrics.iter().position(|m| m == metric))
+            .collect();
+        let moved = |old: &mut Vec<Numbers>| {
+            let taken = |known: &Option<u32>| {
+                let numbers = known.and_then(|at| old.get(at as usize));
+                let Some(numbers) = numbers else {
+                    return Numbers::default();
+                };
+                let timer = |at: &Option<usize>| {
+                    let timer = at.and_then(|at| numbers.timers.get(at));
+                    timer.cloned().unwrap_or_default()
+                };
+                Numbers {
+                    timers: places.iter().map(timer).collect(),
+                    ..*numbers
+                }
+            };
+            *old = known.iter().map(taken).collect();
+        };
+        moved(&mut self.now);
+        for moment in [&mut self.last, &mut self.mark].into_iter().flatten() {
+            moved(&mut moment.paths);
+        }
+        self.before = self.now.iter().map(|now| now.calls).collect();
+        self.differ.clear();
+        self.metrics = metrics;
+    }
+
+    /// When the sample was taken, in ns from the session's start.
+    pub(super) fn at(&self) -> Option<u64> {
+        self.sampled
+    }
+
+    pub(super) fn metrics(&self) -> &[String] {
+        &self.metrics
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Shows another part of the time.
+    pub(super) fn show(&mut self, span: Span) {
+        self.span = span;
+        self.last = (span == Span::Interval).then(|| Moment {
+            at: self.sampled.unwrap_or(0),
+            paths: self.now.clone(),
+        });
+    }
+
+    /// Begins a new part of the time.
+    pub(super) fn mark(&mut self) {
+        self.mark = Some(Moment {
+            at: self.sampled.unwrap_or(0),
+            paths: self.now.clone(),
+        });
+        self.show(Span::Mark);
+    }
+
+    pub(super) fn has_mark(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    fn base(&self) -> Option<&Moment> {
+        match self.span {
+            Span::Total => None,
+            Span::Interval => self.last.as_ref(),
+            Span::Mark => self.mark.as_ref(),
+        }
+    }
+
+    /// How long what is shown has lasted, in ns.
+    pub(super) fn lasted(&self) -> u64 {
+        let now = self.sampled.unwrap_or(0);
+        now.saturating_sub(self.base().map_or(0, |base| base.at))
+    }
+
+    fn base_of(&self, path: usize) -> Option<&Numbers> {
+        self.base()?.paths.get(path)
+    }
+
+    pub(super) fn counted(&self, path: usize) -> Counted {
+        let now = &self.now[path];
+        let base = self.base_of(path);
+        let since = |now: u64, base: Option<u64>| now.saturating_sub(base.unwrap_or(0));
+        Counted {
+            calls: since(now.calls, base.map(|b| b.calls)),
+            new: now.calls.saturating_sub(self.before[path]),
+            incomplete: since(now.incomplete, base.map(|b| b.incomplete)),
+            paths: 1,
+        }
+    }
+
+    pub(super) fn total(&self, path: usize, metric: usize) -> Total {
+        let Some(now) = self.now[path].timers.get(metric) else {
+            return Total::default();
+        };
+        let base = self.base_of(path).and_then(|base| base.timers.get(metric));
+        let is_new = base.is_none_or(|base| base.values.count() == 0);
+        let since = |now: i128, base: Option<i128>| now.saturating_sub(base.unwrap_or(0));
+        Total {
+            sum: since(now.values.sum(), base.map(|b| b.values.sum())),
+            outermost: since(now.outermost, base.map(|b| b.outermost)),
+            exclusive: now
+                .exclusive
+                .map(|e| since(e, base.and_then(|b| b.exclusive))),
+            values: now.values.count()
+                - base.map_or(0, |b| b.values.count()).min(now.values.count()),
+            ends: is_new.then(|| now.values.ends()).flatten(),
+        }
+    }
+
+    /// Adds the values of a path to others.
+    pub(super) fn add_values(&self, path: usize, metric: usize, to: &mut Distribution) {
+        let Some(now) = self.now[path].timers.get(metric) else {
+            return;
+        };
+        match self.base_of(path).and_then(|base| base.timers.get(metric)) {
+            Some(base) if base.values.count() > 0 => to.merge(&now.values.since(&base.values)),
+            _ => to.merge(&now.values),
+        }
+    }
+}

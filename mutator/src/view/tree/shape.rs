@@ -1,0 +1,80 @@
+//! The ways in which paths are put together as a tree.
+
+use super::sites::{SiteId, Sites};
+
+/// What stands at the root, and what below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(in crate::view) enum Shape {
+    /// Functions; below each its callers, and theirs.
+    #[default]
+    Callers,
+    /// The roots of the stacks; below each what they call, down to the functions.
+    FromRoot,
+    /// Each path in one row.
+    Flat,
+    /// Threads, their functions, and the callers of those.
+    Threads,
+}
+
+impl Shape {
+    pub(in crate::view) const ALL: [Self; 4] =
+        [Self::Callers, Self::FromRoot, Self::Flat, Self::Threads];
+
+    pub(in crate::view) fn name(self) -> &'static str {
+        match self {
+            Self::Callers => "callers",
+            Self::FromRoot => "from the root",
+            Self::Flat => "flat",
+            Self::Threads => "threads",
+        }
+    }
+
+    /// What stands between a name and the next one of a row.
+    pub(in crate::view) fn arrow(self) -> &'static str {
+        match self {
+            Self::FromRoot => " > ",
+            _ => " < ",
+        }
+    }
+
+    pub(in crate::view) fn title(self) -> &'static str {
+        match self {
+            Self::Callers => "FUNCTION < CALLERS",
+            Self::FromRoot => "ROOT > CALLED",
+            Self::Flat => "CALL PATH",
+            Self::Threads => "THREAD, FUNCTION < CALLERS",
+        }
+    }
+
+    /// A path, which is there from the function outwards with its thread after that, as this shape has it.
+    pub(super) fn of(self, path: &[SiteId], sites: &Sites) -> Vec<SiteId> {
+        let is_thread = |&&site: &&SiteId| {
+            let site = sites.get(site);
+            site.is_alone && !site.is_function
+        };
+        let Some((&function, rest)) = path.split_first() else {
+            return Vec::new();
+        };
+        let thread = rest.first().filter(is_thread).copied();
+        let callers = &rest[usize::from(thread.is_some())..];
+        match self {
+            Self::Callers | Self::Flat => path.to_vec(),
+            Self::FromRoot => {
+                let callers = callers.iter().rev().copied();
+                thread
+                    .into_iter()
+                    .chain(callers)
+                    .chain([function])
+                    .collect()
+            }
+            Self::Threads => {
+                let callers = callers.iter().copied();
+                thread
+                    .into_iter()
+                    .chain([function])
+                    .chain(callers)
+                    .collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! What paths are made of, by number, the same from sample to sample: functions, threads and call sites.
+
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::profile::{Frame, Function, Label, Module, Profile, printable};
+
+/// A function, thread or call site, for as long as the view lives.
+pub(in crate::view) type SiteId = u32;
+
+/// What tells a site from others. Modules are numbered over all samples.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Function {
+        module: u32,
+        address: u64,
+        /// True of an instruction, which may be a function's first one.
+        is_point: bool,
+    },
+    Thread(u32),
+    Caller {
+        module: u32,
+        address: u64,
+    },
+    Unknown,
+}
+
+/// One line that shows a site, or an inlined scope at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::view) struct Line {
+    pub(in crate::view) name: String,
+    /// The source position, or the module where there is none.
+    pub(in crate::view) place: String,
+    /// True of an inlined copy inside the next line's function.
+    pub(in crate::view) inlined: bool,
+    /// The source file as the debug information names it, and the line.
+    pub(in crate::view) source: Option<(Rc<str>, u32)>,
+    /// True of what a language's runtime does before the program's own code.
+    pub(in crate::view) is_runtime: bool,
+}
+
+/// What is known of a site.
+pub(in crate::view) struct Site {
+    /// At least one: the functions inlined there, innermost first, then the function itself.
+    pub(in crate::view) lines: Rc<[Line]>,
+    /// Measured functions and threads have a row of their own, whoever calls them.
+    pub(in crate::view) is_alone: bool,
+    /// True of a measured function.
+    pub(in crate::view) is_function: bool,
+    /// A pattern that means the function there, where it can be named.
+    pub(in crate::view) pattern: Option<String>,
+    /// The file name of its module.
+    pub(in crate::view) module: Rc<str>,
+}
+
+/// All sites that have been met.
+#[derive(Default)]
+pub(in crate::view) struct Sites {
+    all: Vec<Site>,
+    ids: FxHashMap<Key, SiteId>,
+    modules: FxHashMap<(String, Option<u64>), u32>,
+    /// Of the sample: each module's number and file name, each function's, frame's site.
+    numbers: Vec<(u32, Rc<str>)>,
+    functions: Vec<SiteId>,
+    frames: Vec<SiteId>,
+}
+
+impl Sites {
+    pub(in crate::view) fn get(&self, id: SiteId) -> &Site {
+        &self.all[id as usize]
+    }
+
+    /// Takes in the functions and frames of a sample; those of the one before keep their places in it where not `anew`.
+    pub(super) fn learn(&mut self, profile: &Profile, anew: bool) {
+        if anew {
+            self.numbers.clear();
+            self.functions.clear();
+            self.frames.clear();
+        }
+        for index in self.numbers.len()..profile.modules.len() {
+            let number = self.module(&profile.modules[index]);
+            let name = profile.module_name(Some(index)).into_owned().into();
+            self.numbers.push((number, name));
+        }
+        for index in self.functions.len()..profile.functions.len() {
+            let site = self.function(profile, &profile.functions[index]);
+            self.functions.push(site);
+        }
+        for index in self.frames.len()..profile.frames.len() {
+            let site = self.caller(profile, &profile.frames[index]);
+            self.frames.push(site);
+        }
+    }
+
+    /// The site of a function of the sample.
+    pub(super) fn of_function(&self, index: usize) -> SiteId {
+        self.functions[index]
+    }
+
+    /// The site of a frame of the sample.
+    pub(super) fn of_frame(&self, index: usize) -> SiteId {
+        self.frames[index]
+    }
+
+    /// The index in the sample of the function that a site is.
+    pub(super) fn function_index(&self, site: SiteId) -> Option<usize> {
+        self.functions.iter().position(|&of| of == site)
+    }
+
+    fn module(&mut self, module: &Module) -> u32 {
+        let new = self.modules.len() as u32;
+        let key = (module.path.clone(), module.base);
+        *self.modules.entry(key).or_insert(new)
+    }
+
+    fn id(&mut self, key: Key, site: impl FnOnce() -> Site) -> SiteId {
+        let new = self.all.len() as SiteId;
+        let id = *self.ids.entry(key).or_insert(new);
+        if id == new {
+            self.all.push(site());
+        }
+        id
+    }
+
+    fn function(&mut self, profile: &Profile, function: &Function) -> SiteId {
+        let (number, module) = self.numbers[function.module].clone();
+        let key = Key::Function {
+            module: number,
+            address: function.address,
+            is_point: function.point,
+        };
+        self.id(key, || {
+            let line = Line {
+                name: printable(&function.name).into_owned(),
+                place: profile.module_name(Some(function.module)).into_owned(),
+                inlined: false,
+                source: None,
+                is_runtime: false,
+            };
+            Site {
+                lines: [line].into(),
+                is_alone: true,
+                is_function: true,
+                pattern: pattern(&module, &function.linkage),
+                module,
+            }
+        })
+    }
+
+    fn caller(&mut self, profile: &Profile, frame: &Frame) -> SiteId {
+        let found = frame.module.map(|index| self.numbers[index].clone());
+        let (number, module) = found.unwrap_or((u32::MAX, "".into()));
+        let key = Key::Caller {
+            module: number,
+            address: frame.address,
+        };
+        self.id(key, || {
+            let source = |file: &Option<String>, line: Option<u32>| {
+                Some((Rc::from(file.as_deref()?), line?))
+            };
+            let inlined = frame.inlined.iter().map(|i| source(&i.file, i.line));
+            let sources = inlined.chain([source(&frame.file, frame.line)]);
+            let labels = profile.labels(frame).into_iter();
+            let lines = labels
+                .zip(sources)
+                .map(|(label, source)| line(label, source));
+            let linkage = frame.function.as_deref().unwrap_or_default();
+            Site {
+                lines: lines.collect(),
+                is_alone: false,
+                is_function: false,
+                pattern: pattern(&module, linkage),
+                module,
+            }
+        })
+    }
+
+    /// A thread, which can change its name.
+    pub(super) fn thread(&mut self, tid: u32, name: Option<&str>) -> SiteId {
+        let by_number = format!("thread {tid}");
+        let (name, place) = match name {
+            Some(name) => (printable(name).into_owned(), by_number),
+            None => (by_number, String::new()),
+        };
+        let lines: Rc<[Line]> = [line(
+            Label {
+                name,
+                place,
+                inlined: false,
+            },
+            None,
+        )]
+        .into();
+        let id = self.id(Key::Thread(tid), || Site {
+            lines: Rc::clone(&lines),
+            is_alone: true,
+            is_function: false,
+            pattern: None,
+            module: "".into(),
+        });
+        if self.all[id as usize].lines != lines {
+            self.all[id as usize].lines = lines;
+        }
+        id
+    }
+
+    /// What stands for the callers that are not known.
+    pub(super) fn unknown(&mut self) -> SiteId {
+        self.id(Key::Unknown, || {
+            let label = Label {
+                name: "[callers unknown]".to_owned(),
+                place: String::new(),
+                inlined: false,
+            };
+            Site {
+                lines: [line(label, None)].into(),
+                is_alone: false,
+                is_function: false,
+                pattern: None,
+                module: "".into(),
+            }
+        })
+    }
+}
+
+fn line(label: Label, source: Option<(Rc<str>, u32)>) -> Line {
+    Line {
+        is_runtime: is_runtime(&label.name),
+        name: label.name,
+        place: label.place,
+        inlined: label.inlined,
+        source,
+    }
+}
+
+/// What means a function and nothing else, as far as a name can.
+fn pattern(module: &str, linkage: &str) -> Option<String> {
+    let has_meaning = |c: char| "*?/!".contains(c) || c.is_whitespace() || c.is_control();
+    let is_plain = !linkage.is_empty() && !module.is_empty();
+    (is_plain && !linkage.contains(has_meaning) && !module.contains(has_meaning))
+        .then(|| format!("{module}!{linkage}"))
+}
+
+/// True of a function that a language's runtime enters a program or a thread by.
+fn is_runtime(name: &str) -> bool {
+    const NAMES: [&str; 12] = [
+        "_start",
+        "__libc_start_main",
+        "__libc_start_main_impl",
+        "__libc_start_call_main",
+        "start_thread",
+        "clone3",
+        "__clone3",
+        "clone",
+        "__clone",
+        "runtime.goexit",
+        "runtime.goexit.abi0",
+        "runtime.main",
+    ];
+    const BEGINNINGS: [&str; 9] = [
+        "std::rt::lang_start",
+        "std::sys::backtrace::__rust_begin_short_backtrace",
+        "std::sys_common::backtrace::__rust_begin_short_backtrace",
+        "std::panicking::",
+        "std::panic::catch_unwind",
+        "core::ops::function::FnOnce::call_once",
+        "core::ops::function::impls::",
+        "std::sys::thread::unix::Thread::new",
+        "std::thread::lifecycle::",
+    ];
+    NAMES.contains(&name) || BEGINNINGS.iter().any(|begin| name.starts_with(begin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_has_no_second_meaning() {
+        for (module, linkage, expected) in [
+            ("app", "_ZN5Store4loadEi", Some("app!_ZN5Store4loadEi")),
+            ("app", "", None),
+            ("", "work", None),
+            ("app", "main.(*T).run", None),
+            ("my app", "work", None),
+        ] {
+            assert_eq!(pattern(module, linkage).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn what_the_runtime_does_is_told_from_the_program() {
+        for name in [
+            "_start",
+            "runtime.goexit.abi0",
+            "std::rt::lang_start::{{closure}}",
+        ] {
+            assert!(is_runtime(name), "{name}");
+        }
+        for name in ["main", "start", "runtime.mallocgc", "clone_list"] {
+            assert!(!is_runtime(name), "{name}");
+        }
+    }
+}

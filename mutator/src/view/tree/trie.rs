@@ -1,0 +1,317 @@
+//! Paths that share their beginnings, as a tree whose nodes are stretches of sites without a fork (a radix tree).
+//!
+//! Nodes are never forgotten and keep their identity, so that what the user has opened or selected stays so. Where a
+//! new path leaves a stretch in its middle, that is split: the part up to there is a new node.
+
+use rustc_hash::FxHashMap;
+
+use super::sites::SiteId;
+
+/// One node, for as long as the tree lives.
+pub(in crate::view) type NodeId = u32;
+
+/// What all paths begin at; no row is shown for it.
+pub(in crate::view) const ROOT: NodeId = 0;
+const NONE: NodeId = u32::MAX;
+
+struct Node {
+    parent: NodeId,
+    /// The first of its children, and its neighbours among those of its parent.
+    first: NodeId,
+    next: NodeId,
+    previous: NodeId,
+    sites: Box<[SiteId]>,
+    is_open: bool,
+    is_unfolded: bool,
+}
+
+/// A node has been split: its first `sites` are those of another one now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::view) struct Split {
+    pub(in crate::view) node: NodeId,
+    pub(in crate::view) upper: NodeId,
+    pub(in crate::view) sites: usize,
+}
+
+pub(in crate::view) struct Trie {
+    nodes: Vec<Node>,
+    by_site: FxHashMap<(NodeId, SiteId), NodeId>,
+    splits: Vec<Split>,
+    /// All nodes, each after its parent; empty where that is to be found out anew.
+    order: Vec<NodeId>,
+}
+
+impl Default for Trie {
+    fn default() -> Self {
+        let root = Node {
+            parent: NONE,
+            first: NONE,
+            next: NONE,
+            previous: NONE,
+            sites: Box::default(),
+            is_open: true,
+            is_unfolded: false,
+        };
+        Self {
+            nodes: vec![root],
+            by_site: FxHashMap::default(),
+            splits: Vec::new(),
+            order: Vec::new(),
+        }
+    }
+}
+
+impl Trie {
+    /// How many nodes there are.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id as usize]
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id as usize]
+    }
+
+    pub(in crate::view) fn sites(&self, id: NodeId) -> &[SiteId] {
+        &self.node(id).sites
+    }
+
+    /// `None` of what begins a path.
+    pub(in crate::view) fn parent(&self, id: NodeId) -> Option<NodeId> {
+        let parent = self.node(id).parent;
+        (parent != ROOT && parent != NONE).then_some(parent)
+    }
+
+    pub(in crate::view) fn children(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let some = |id: NodeId| (id != NONE).then_some(id);
+        std::iter::successors(some(self.node(id).first), move |&id| {
+            some(self.node(id).next)
+        })
+    }
+
+    pub(in crate::view) fn is_open(&self, id: NodeId) -> bool {
+        self.node(id).is_open
+    }
+
+    pub(in crate::view) fn set_open(&mut self, id: NodeId, is_open: bool) {
+        self.node_mut(id).is_open = is_open;
+    }
+
+    /// True if each site of a node has a row of its own.
+    pub(in crate::view) fn is_unfolded(&self, id: NodeId) -> bool {
+        self.node(id).is_unfolded
+    }
+
+    pub(in crate::view) fn set_unfolded(&mut self, id: NodeId, is_unfolded: bool) {
+        self.node_mut(id).is_unfolded = is_unfolded;
+    }
+
+    /// What has been split since the last time this was asked for.
+    pub(super) fn take_splits(&mut self) -> Vec<Split> {
+        std::mem::take(&mut self.splits)
+    }
+
+    /// The node at which a path ends. The sites that are `alone` have nodes of their own.
+    pub(super) fn insert(&mut self, path: &[SiteId], is_alone: impl Fn(SiteId) -> bool) -> NodeId {
+        let mut at = ROOT;
+        let mut rest = path;
+        while let Some(&next) = rest.first() {
+            let taken = match self.by_site.get(&(at, next)) {
+                Some(&child) => {
+                    let sites = &self.node(child).sites;
+                    let common = sites.iter().zip(rest).take_while(|(a, b)| a == b).count();
+                    at = match common < sites.len() {
+                        true => self.split(child, common),
+                        false => child,
+                    };
+                    common
+                }
+                None => {
+                    let further = rest[1..].iter().position(|&site| is_alone(site));
+                    let stretch = match is_alone(next) {
+                        true => 1,
+                        false => further.map_or(rest.len(), |n| n + 1),
+                    };
+                    at = self.push(at, &rest[..stretch]);
+                    stretch
+                }
+            };
+            rest = &rest[taken..];
+        }
+        at
+    }
+
+    /// A new child of a node, whatever others it has.
+    pub(super) fn push(&mut self, parent: NodeId, sites: &[SiteId]) -> NodeId {
+        let id = self.nodes.len() as NodeId;
+        let next = std::mem::replace(&mut self.node_mut(parent).first, id);
+        if next != NONE {
+            self.node_mut(next).previous = id;
+        }
+        self.nodes.push(Node {
+            parent,
+            first: NONE,
+            next,
+            previous: NONE,
+            sites: sites.into(),
+            is_open: false,
+            is_unfolded: false,
+        });
+        if let Some(&site) = sites.first() {
+            self.by_site.insert((parent, site), id);
+        }
+        self.order.clear();
+        id
+    }
+
+    /// Gives the first sites of a node to a new one in its place.
+    fn split(&mut self, id: NodeId, at: usize) -> NodeId {
+        let upper = self.nodes.len() as NodeId;
+        let node = self.node_mut(id);
+        let (sites, rest) = (Box::from(&node.sites[..at]), Box::from(&node.sites[at..]));
+        node.sites = rest;
+        let Node {
+            parent,
+            next,
+            previous,
+            is_open,
+            is_unfolded,
+            ..
+        } = *node;
+        (node.parent, node.next, node.previous) = (upper, NONE, NONE);
+        for (neighbour, is_before) in [(previous, true), (next, false)] {
+            if neighbour != NONE {
+                let neighbour = self.node_mut(neighbour);
+                match is_before {
+                    true => neighbour.next = upper,
+                    false => neighbour.previous = upper,
+                }
+            }
+        }
+        if self.node(parent).first == id {
+            self.node_mut(parent).first = upper;
+        }
+        let (first, below) = (
+            self.first_site(&sites),
+            self.first_site(&self.node(id).sites),
+        );
+        self.by_site.insert((parent, first), upper);
+        self.by_site.insert((upper, below), id);
+        self.nodes.push(Node {
+            parent,
+            first: id,
+            next,
+            previous,
+            sites,
+            is_open,
+            is_unfolded,
+        });
+        self.splits.push(Split {
+            node: id,
+            upper,
+            sites: at,
+        });
+        self.order.clear();
+        upper
+    }
+
+    /// No node but the root is without sites.
+    fn first_site(&self, sites: &[SiteId]) -> SiteId {
+        sites.first().copied().unwrap_or(SiteId::MAX)
+    }
+
+    /// All nodes, each after its parent, as they were when they were last put in order.
+    pub(super) fn ordered(&self) -> &[NodeId] {
+        &self.order
+    }
+
+    /// `None` of the root alone.
+    pub(super) fn above(&self, id: NodeId) -> Option<NodeId> {
+        let parent = self.node(id).parent;
+        (parent != NONE).then_some(parent)
+    }
+
+    /// Puts all nodes in order, each after its parent.
+    pub(super) fn order(&mut self) -> &[NodeId] {
+        if self.order.is_empty() {
+            let mut order = Vec::with_capacity(self.nodes.len());
+            let mut stack = vec![ROOT];
+            while let Some(id) = stack.pop() {
+                order.push(id);
+                stack.extend(self.children(id));
+            }
+            self.order = order;
+        }
+        &self.order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path_to(trie: &Trie, leaf: NodeId) -> Vec<SiteId> {
+        let chain = std::iter::successors(Some(leaf), |&id| trie.parent(id));
+        let mut nodes: Vec<NodeId> = chain.collect();
+        nodes.reverse();
+        nodes
+            .iter()
+            .flat_map(|&id| trie.sites(id))
+            .copied()
+            .collect()
+    }
+
+    #[test]
+    fn a_stretch_is_split_where_a_path_leaves_it() {
+        let mut trie = Trie::default();
+        let alone = |site| site == 1;
+        let long = trie.insert(&[1, 2, 3, 4], alone);
+        trie.set_open(long, true);
+        assert_eq!((trie.len(), trie.sites(long)), (3, &[2, 3, 4][..]));
+        let other = trie.insert(&[1, 2, 5], alone);
+        assert_eq!(trie.sites(long), [3, 4]);
+        assert_eq!(trie.sites(other), [5]);
+        let upper = trie.parent(long).unwrap();
+        assert_eq!(trie.sites(upper), [2]);
+        assert!(trie.is_open(upper), "what was to be seen still is");
+        assert_eq!(
+            trie.take_splits(),
+            [Split {
+                node: long,
+                upper,
+                sites: 1
+            }]
+        );
+        // One that ends where others go on.
+        assert_eq!(trie.insert(&[1, 2], alone), upper);
+        assert_eq!(trie.insert(&[1, 2, 3, 4], alone), long);
+    }
+
+    proptest! {
+        #[test]
+        fn every_path_leads_to_its_own_node(
+            paths in prop::collection::vec(prop::collection::vec(0u32..4, 1..8), 1..60),
+        ) {
+            let mut trie = Trie::default();
+            let leaves: Vec<NodeId> = paths.iter().map(|p| trie.insert(p, |site| site == 0)).collect();
+            for (path, &leaf) in paths.iter().zip(&leaves) {
+                prop_assert_eq!(&path_to(&trie, leaf), path);
+                prop_assert_eq!(trie.insert(path, |site| site == 0), leaf);
+            }
+            let order = trie.order().to_vec();
+            prop_assert_eq!(order.len(), trie.len());
+            let place = |id: NodeId| order.iter().position(|&o| o == id);
+            for id in 1..trie.len() as NodeId {
+                let parent = trie.parent(id).unwrap_or(ROOT);
+                prop_assert!(place(parent) < place(id));
+                prop_assert!(trie.children(parent).any(|child| child == id));
+                let sites = trie.sites(id);
+                prop_assert!(!sites.is_empty() && (sites.len() == 1 || !sites.contains(&0)));
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a function calls, as far as its code says so.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use iced_x86::FlowControl;
+
+use super::sweep::linear;
+use crate::addr::Svma;
+use crate::image::Image;
+
+/// What is called from a stretch of code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Callees<'d> {
+    /// The functions of the same file, by where they start.
+    pub functions: BTreeSet<Svma>,
+    /// Those of other files, by the names that the file's linkage stubs have for them.
+    pub imported: BTreeSet<&'d str>,
+    /// How many calls there are whose target only the run tells: by pointers, of virtual functions.
+    pub indirect: usize,
+}
+
+/// What the code at `range` calls, jumps out of it included: a tail call is one. Nothing where the file has no bytes there.
+pub fn callees<'d>(image: &Image<'d>, range: Range<Svma>) -> Callees<'d> {
+    let mut found = Callees::default();
+    let Some(swept) = linear(image, std::slice::from_ref(&range)) else {
+        return found;
+    };
+    for insn in &swept.insns {
+        let target = Svma(insn.near_branch_target());
+        match insn.flow_control() {
+            FlowControl::Call => {}
+            FlowControl::UnconditionalBranch if !range.contains(&target) => {}
+            FlowControl::IndirectCall => {
+                // `call *name@GOT(%rip)`, as of code that has no linkage stubs.
+                let slot = insn.is_ip_rel_memory_operand();
+                let slot = slot.then(|| Svma(insn.ip_rel_memory_address()));
+                match slot.and_then(|slot| image.imported_at(slot)) {
+                    Some(name) => drop(found.imported.insert(name)),
+                    None => found.indirect += 1,
+                }
+                continue;
+            }
+            _ => continue,
+        }
+        if let Some(name) = image.plt_name(target) {
+            found.imported.insert(name);
+        } else if let Some(function) = image.functions().function_at(target)
+            && function.range.start != range.start
+        {
+            found.functions.insert(function.range.start);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::Folder;
+
+    const PROGRAM: &str = r#"
+        #include <stdlib.h>
+        __attribute__((noinline)) int leaf(int n) { __asm__ volatile(""); return n + 1; }
+        __attribute__((noinline)) int other(int n) { __asm__ volatile(""); return n * 3; }
+        int (*volatile pointer)(int) = other;
+        __attribute__((noinline)) int caller(int n) {
+            int sum = leaf(n) + abs(atoi("7")) + pointer(n);
+            if (n > 3)
+                sum += caller(n - 2) * leaf(sum);
+            return other(sum);
+        }
+        int main(int argc, char **argv) { (void)argv; return caller(argc); }
+    "#;
+
+    #[test]
+    fn what_is_called_by_name_is_found_and_the_rest_is_counted() {
+        for flags in [&["-O2"][..], &["-O0"], &["-O2", "-fno-plt"]] {
+            let data = Folder::new().build("cc", flags, &[("calls.c", PROGRAM)]);
+            let image = Image::parse(&data).unwrap();
+            let named = |name: &str| image.functions().with_name(|n| n == name)[0].clone();
+            let found = callees(&image, named("caller").range);
+            let names: Vec<String> = found
+                .functions
+                .iter()
+                .map(|&at| image.functions().function_at(at).unwrap().linkage)
+                .collect();
+            for name in ["leaf", "other"] {
+                assert!(names.contains(&name.to_owned()), "{flags:?} {names:?}");
+            }
+            assert!(!names.contains(&"caller".to_owned()), "{names:?}");
+            assert!(
+                found
+                    .imported
+                    .iter()
+                    .any(|name| name.starts_with("atoi") || *name == "strtol"),
+                "{found:?}"
+            );
+            assert_eq!(found.indirect, 1, "{flags:?}");
+        }
+    }
+}
