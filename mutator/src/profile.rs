@@ -21,7 +21,7 @@ pub use changed::Changed;
 pub use check::Inconsistent;
 pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers};
 pub use delta::Delta;
-pub use distribution::{Bucket, Distribution};
+pub use distribution::{Bucket, Distribution, Gathered};
 pub use file::ProfileError;
 pub use label::Label;
 pub use per_cycle::PerCycle;

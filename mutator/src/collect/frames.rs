@@ -34,11 +34,19 @@ pub(super) struct Frames {
     nameless: BTreeMap<(String, Svma), Svma>,
     /// Source positions, by path; `None` where a file has none.
     lines: HashMap<String, Option<Lines<'static>>>,
+    /// How often has been looked at the process since one was asked for.
+    looks_without: u32,
 }
 
 impl Frames {
     /// Takes in what the process has mapped now; true where frames that are known may have other names by that.
     pub(super) fn learn_maps(&mut self, process: &Process) -> bool {
+        /// After so many looks without a new address no memory is spent on source positions.
+        const ENOUGH: u32 = 10;
+        self.looks_without = self.looks_without.saturating_add(1);
+        if self.looks_without == ENOUGH {
+            self.lines.clear();
+        }
         let known = self.known.len();
         let mut is_renamed = false;
         for new in self.places.learn_maps(process) {
@@ -131,6 +139,7 @@ impl Frames {
     }
 
     fn look_up(&mut self, ra: Avma) -> (Frame, Option<Key>) {
+        self.looks_without = 0;
         let at = Avma(ra.0.wrapping_sub(1));
         let unnamed = |address: u64| Frame {
             address,

@@ -60,6 +60,59 @@ impl Bucket {
     }
 }
 
+/// The values of many distributions, added up: each costs no more than it has buckets.
+#[derive(Debug)]
+pub struct Gathered {
+    /// From that of -2^63 to that of 2^63.
+    counts: [u64; Gathered::BUCKETS],
+    rest: Distribution,
+    is_empty: bool,
+}
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Self {
+            counts: [0; Self::BUCKETS],
+            rest: Distribution::default(),
+            is_empty: true,
+        }
+    }
+}
+
+impl Gathered {
+    const LOWEST: i16 = -64;
+    const BUCKETS: usize = 128;
+
+    /// Adds the values of another distribution.
+    pub fn add(&mut self, other: &Distribution) {
+        if other.elsewhere == 0 && other.buckets.is_empty() {
+            return;
+        }
+        let rest = &mut self.rest;
+        (rest.min, rest.max) = match std::mem::replace(&mut self.is_empty, false) {
+            true => (other.min, other.max),
+            false => (rest.min.min(other.min), rest.max.max(other.max)),
+        };
+        rest.sum = rest.sum.saturating_add(other.sum);
+        rest.elsewhere = rest.elsewhere.saturating_add(other.elsewhere);
+        for &(bucket, n) in &other.buckets {
+            let place = usize::try_from(bucket.0 - Self::LOWEST).ok();
+            match place.and_then(|place| self.counts.get_mut(place)) {
+                Some(count) => *count = count.saturating_add(n),
+                None => rest.elsewhere = rest.elsewhere.saturating_add(n),
+            }
+        }
+    }
+
+    /// All of them.
+    pub fn all(mut self) -> Distribution {
+        let counts = self.counts.iter().zip(Self::LOWEST..);
+        let held = counts.filter(|&(&n, _)| n != 0);
+        self.rest.buckets = held.map(|(&n, k)| (Bucket(k), n)).collect();
+        self.rest
+    }
+}
+
 fn power(k: i16) -> i128 {
     // No value of 64 bits comes to this limit.
     1 << k.clamp(0, 100)
@@ -106,6 +159,10 @@ impl Distribution {
         if elsewhere == 0 && buckets.clone().next().is_none() {
             return;
         }
+        self.buckets.reserve_exact(match self.buckets.is_empty() {
+            true => buckets.clone().count(),
+            false => 0,
+        });
         (self.min, self.max) = match self.held() {
             0 => (min, max),
             _ => (self.min.min(min), self.max.max(max)),
@@ -113,6 +170,14 @@ impl Distribution {
         self.sum = self.sum.saturating_add(sum);
         self.elsewhere = self.elsewhere.saturating_add(elsewhere);
         for (bucket, n) in buckets {
+            // There is one of these for each path: no more room than is needed.
+            if self.buckets.len() == self.buckets.capacity() {
+                self.buckets.reserve_exact(1);
+            }
+            if self.buckets.last().is_none_or(|&(last, _)| last < bucket) {
+                self.buckets.push((bucket, n));
+                continue;
+            }
             match self.buckets.binary_search_by_key(&bucket, |&(b, _)| b) {
                 Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(n),
                 Err(at) => self.buckets.insert(at, (bucket, n)),

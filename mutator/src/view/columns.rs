@@ -152,6 +152,10 @@ impl Column {
         )
     }
 
+    pub(super) fn is_percentile(self) -> bool {
+        self.per_mille().is_some()
+    }
+
     fn per_mille(self) -> Option<u32> {
         match self {
             Self::P50 => Some(500),
@@ -170,10 +174,10 @@ impl Column {
             Self::Calls => Some(tree.counted(node).calls as f64),
             Self::Rate | Self::Trend => tree.rate(node),
             Self::Total => Some(total().sum as f64),
-            Self::Own => total().exclusive.map(|own| own as f64),
+            Self::Own => total().exclusive().map(|own| own as f64),
             Self::Mean => total().mean(),
-            Self::Min => total().ends.map(|ends| ends.0 as f64),
-            Self::Max => total().ends.map(|ends| ends.1 as f64),
+            Self::Min => total().ends().map(|ends| ends.0 as f64),
+            Self::Max => total().ends().map(|ends| ends.1 as f64),
             Self::P50 | Self::P90 | Self::P99 | Self::P999 => {
                 let metric = state.metric_index()?;
                 let values = tree.distribution(node, metric);
@@ -403,7 +407,7 @@ fn of(state: &State, node: NodeId, whole: NodeId) -> Option<f64> {
     }
     let (part, whole) = (state.total(node), state.total(whole));
     // Parts of a sum whose terms cancel out say nothing.
-    let is_signed = whole.ends.is_some_and(|(min, _)| min < 0);
+    let is_signed = whole.ends().is_some_and(|(min, _)| min < 0);
     (whole.sum > 0 && !is_signed).then(|| part.sum as f64 / whole.sum as f64)
 }
 
@@ -415,7 +419,7 @@ fn of_run(state: &State, node: NodeId) -> Option<f64> {
         _ if state.metric().1 != "ns" => return None,
         _ => state.tree.lasted(),
     };
-    (run > 0).then(|| state.total(node).outermost as f64 / run as f64)
+    (run > 0).then(|| state.total(node).outermost() as f64 / run as f64)
 }
 
 fn per_cycle(state: &State, node: NodeId) -> Option<f64> {

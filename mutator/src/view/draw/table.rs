@@ -42,6 +42,18 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
         frame.render_widget(Line::styled(text, DIM), body);
     }
     let visible = state.rows.iter().enumerate().skip(state.top);
+    // What is further down first: how values are distributed there is part of what is above.
+    let height = usize::from(body.height);
+    if let Some(metric) = state.metric_index()
+        && columns.iter().any(|column| column.is_percentile())
+    {
+        let last = state.rows.len().min(state.top + height);
+        for row in state.rows[state.top.min(last)..last].iter().rev() {
+            if !row.is_repeated {
+                state.tree.distribution(row.key.node, metric);
+            }
+        }
+    }
     for ((i, row), area) in visible.zip(body.rows()) {
         frame.render_widget(line(state, row, &columns, area.width.into()), area);
         if i == state.cursor {

@@ -238,7 +238,7 @@ fn t_goes_from_the_total_to_the_interval_and_to_the_mark() {
     state.sample(&second, &Changed::Paths(vec![0]));
     assert_eq!(work(&state), (37, 37, 37_000_000));
     assert_eq!(state.tree.lasted(), 2_000_000_000);
-    let ends = state.total(node(&state, "work")).ends;
+    let ends = state.total(node(&state, "work")).ends();
     assert_eq!(ends, None, "of an interval the extremes are not known");
     press(&mut state, &[Key::Char('t')]);
     assert_eq!(work(&state).0, 1041);

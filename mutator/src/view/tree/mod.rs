@@ -18,7 +18,7 @@ pub(super) use shape::Shape;
 pub(super) use sites::{Line, Site, SiteId};
 pub(super) use trie::{NodeId, ROOT, Split};
 
-use crate::profile::{Changed, Distribution, Profile};
+use crate::profile::{Changed, Distribution, Gathered, Profile};
 use numbers::Paths;
 use sites::Sites;
 use trie::Trie;
@@ -294,9 +294,12 @@ impl Tree {
             _ => &mut self.other,
         };
         let nodes = shaped.trie.len();
+        // As much as is needed and no more: there are many.
         self.counted.clear();
+        self.counted.reserve_exact(nodes);
         self.counted.resize(nodes, Counted::default());
         self.totals.clear();
+        self.totals.reserve_exact(nodes * metrics);
         self.totals.resize(nodes * metrics, Total::default());
         for (path, &leaf) in shaped.leaves.iter().enumerate() {
             if !self.kept[path] {
@@ -353,14 +356,14 @@ impl Tree {
             return known.clone();
         }
         let shaped = self.shown();
-        let mut sum = Distribution::default();
+        let mut sum = Gathered::default();
         let mut stack = vec![node];
         while let Some(at) = stack.pop() {
             if self.counted(at).paths == 0 {
                 continue;
             }
             if let Some(known) = all.get(&(at, metric)) {
-                sum.merge(known);
+                sum.add(known);
                 continue;
             }
             for path in shaped.paths_at(at).filter(|&path| self.kept[path]) {
@@ -368,6 +371,7 @@ impl Tree {
             }
             stack.extend(shaped.trie.children(at));
         }
+        let sum = sum.all();
         all.insert((node, metric), sum.clone());
         sum
     }

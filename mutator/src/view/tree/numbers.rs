@@ -1,6 +1,6 @@
 //! What was measured on paths, as of now, since the sample before, or since a mark; and what that comes to at nodes.
 
-use crate::profile::{Changed, Distribution, PathEntry, Profile, TimerStats};
+use crate::profile::{Changed, Distribution, Gathered, PathEntry, Profile, TimerStats};
 
 /// What was measured on one path.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -8,22 +8,38 @@ pub(super) struct Numbers {
     calls: u64,
     incomplete: u64,
     /// One for each metric but the count.
-    timers: Vec<Timer>,
+    timers: Box<[Timer]>,
 }
 
 /// One metric of it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Timer {
     values: Distribution,
-    outermost: i128,
-    exclusive: Option<i128>,
+    /// How many those are.
+    held: u64,
+    outermost: i64,
+    /// [`Total::NONE`] where it is not known.
+    exclusive: i64,
+}
+
+impl Default for Timer {
+    fn default() -> Self {
+        Self {
+            values: Distribution::default(),
+            held: 0,
+            outermost: 0,
+            exclusive: Total::NONE,
+        }
+    }
 }
 
 impl Numbers {
     fn set(&mut self, path: &PathEntry, metrics: &[String]) {
         self.calls = path.metrics.count;
         self.incomplete = path.incomplete();
-        self.timers.resize_with(metrics.len(), Timer::default);
+        if self.timers.len() != metrics.len() {
+            self.timers = metrics.iter().map(|_| Timer::default()).collect();
+        }
         for (timer, metric) in self.timers.iter_mut().zip(metrics) {
             timer.set(path.metrics.timers.get(metric));
         }
@@ -33,14 +49,19 @@ impl Numbers {
 impl Timer {
     fn set(&mut self, stats: Option<&TimerStats>) {
         self.values.clear();
-        let Some(stats) = stats else {
-            (self.outermost, self.exclusive) = (0, None);
-            return;
-        };
+        (self.held, self.outermost, self.exclusive) = (0, 0, Total::NONE);
+        let Some(stats) = stats else { return };
         self.values.add(stats);
-        self.outermost = stats.outermost.unwrap_or(stats.sum);
-        self.exclusive = stats.exclusive;
+        self.held = self.values.count();
+        self.outermost = clipped(stats.outermost.unwrap_or(stats.sum));
+        self.exclusive = stats.exclusive.map_or(Total::NONE, clipped);
     }
+}
+
+/// No time comes to the limit of these numbers.
+fn clipped(number: i128) -> i64 {
+    let limit = if number < 0 { i64::MIN + 1 } else { i64::MAX };
+    i64::try_from(number).unwrap_or(limit)
 }
 
 /// What is counted at a node, the callers beyond it included.
@@ -56,18 +77,33 @@ pub(in crate::view) struct Counted {
 }
 
 /// A metric at a node, the callers beyond it included.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::view) struct Total {
     pub(in crate::view) sum: i128,
-    /// The share of it of outermost activations.
-    pub(in crate::view) outermost: i128,
-    /// The share of it that was not spent in other measured calls.
-    pub(in crate::view) exclusive: Option<i128>,
     /// How many values there are.
     pub(in crate::view) values: u64,
-    /// The smallest and the largest, where they are known: of all time alone.
-    pub(in crate::view) ends: Option<(i64, i64)>,
+    /// The share of the sum of outermost activations.
+    outermost: i64,
+    /// The share of it that was not spent in other measured calls; [`Total::NONE`] where that is not known.
+    exclusive: i64,
+    /// The smallest and the largest, of all time; the smaller one first, where they are known.
+    ends: (i64, i64),
 }
+
+impl Default for Total {
+    fn default() -> Self {
+        Self {
+            sum: 0,
+            values: 0,
+            outermost: 0,
+            exclusive: Self::NONE,
+            ends: Self::UNKNOWN,
+        }
+    }
+}
+
+// There is one for each node and metric.
+const _: () = assert!(size_of::<Total>() <= 64);
 
 impl Counted {
     pub(super) fn add(&mut self, other: &Self) {
@@ -79,19 +115,37 @@ impl Counted {
 }
 
 impl Total {
+    const NONE: i64 = i64::MIN;
+    const UNKNOWN: (i64, i64) = (i64::MAX, i64::MIN);
+
+    /// The share of the sum of outermost activations.
+    pub(in crate::view) fn outermost(&self) -> i64 {
+        self.outermost
+    }
+
+    /// The share of the sum that was not spent in other measured calls.
+    pub(in crate::view) fn exclusive(&self) -> Option<i64> {
+        (self.exclusive != Self::NONE).then_some(self.exclusive)
+    }
+
+    /// The smallest and the largest, where they are known: of all time alone.
+    pub(in crate::view) fn ends(&self) -> Option<(i64, i64)> {
+        (self.ends != Self::UNKNOWN && self.values > 0).then_some(self.ends)
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         if other.values == 0 {
             return;
         }
         self.ends = match (self.values, self.ends, other.ends) {
             (0, _, ends) => ends,
-            (_, Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            _ => None,
+            (_, Self::UNKNOWN, _) | (_, _, Self::UNKNOWN) => Self::UNKNOWN,
+            (_, a, b) => (a.0.min(b.0), a.1.max(b.1)),
         };
         self.exclusive = match (self.values, self.exclusive, other.exclusive) {
             (0, _, exclusive) => exclusive,
-            (_, Some(a), Some(b)) => Some(a.saturating_add(b)),
-            _ => None,
+            (_, Self::NONE, _) | (_, _, Self::NONE) => Self::NONE,
+            (_, a, b) => a.saturating_add(b),
         };
         self.sum = self.sum.saturating_add(other.sum);
         self.outermost = self.outermost.saturating_add(other.outermost);
@@ -293,28 +347,34 @@ impl Paths {
             return Total::default();
         };
         let base = self.base_of(path).and_then(|base| base.timers.get(metric));
-        let is_new = base.is_none_or(|base| base.values.count() == 0);
+        let is_new = base.is_none_or(|base| base.held == 0);
         let since = |now: i128, base: Option<i128>| now.saturating_sub(base.unwrap_or(0));
         Total {
             sum: since(now.values.sum(), base.map(|b| b.values.sum())),
-            outermost: since(now.outermost, base.map(|b| b.outermost)),
-            exclusive: now
-                .exclusive
-                .map(|e| since(e, base.and_then(|b| b.exclusive))),
-            values: now.values.count()
-                - base.map_or(0, |b| b.values.count()).min(now.values.count()),
-            ends: is_new.then(|| now.values.ends()).flatten(),
+            values: now.held.saturating_sub(base.map_or(0, |b| b.held)),
+            outermost: now
+                .outermost
+                .saturating_sub(base.map_or(0, |b| b.outermost)),
+            exclusive: match (now.exclusive, base) {
+                (Total::NONE, _) | (_, None) => now.exclusive,
+                (own, Some(base)) if base.exclusive == Total::NONE => own,
+                (own, Some(base)) => own.saturating_sub(base.exclusive),
+            },
+            ends: match is_new {
+                true => now.values.ends().unwrap_or(Total::UNKNOWN),
+                false => Total::UNKNOWN,
+            },
         }
     }
 
     /// Adds the values of a path to others.
-    pub(super) fn add_values(&self, path: usize, metric: usize, to: &mut Distribution) {
+    pub(super) fn add_values(&self, path: usize, metric: usize, to: &mut Gathered) {
         let Some(now) = self.now[path].timers.get(metric) else {
             return;
         };
         match self.base_of(path).and_then(|base| base.timers.get(metric)) {
-            Some(base) if base.values.count() > 0 => to.merge(&now.values.since(&base.values)),
-            _ => to.merge(&now.values),
+            Some(base) if base.held > 0 => to.add(&now.values.since(&base.values)),
+            _ => to.add(&now.values),
         }
     }
 }

@@ -20,7 +20,9 @@ struct Node {
     first: NodeId,
     next: NodeId,
     previous: NodeId,
-    sites: Box<[SiteId]>,
+    /// Where its sites are in [`Trie::sites`], and how many.
+    from: u32,
+    len: u32,
     is_open: bool,
     is_unfolded: bool,
 }
@@ -35,6 +37,7 @@ pub(in crate::view) struct Split {
 
 pub(in crate::view) struct Trie {
     nodes: Vec<Node>,
+    sites: Vec<SiteId>,
     by_site: FxHashMap<(NodeId, SiteId), NodeId>,
     splits: Vec<Split>,
     /// All nodes, each after its parent; empty where that is to be found out anew.
@@ -48,12 +51,14 @@ impl Default for Trie {
             first: NONE,
             next: NONE,
             previous: NONE,
-            sites: Box::default(),
+            from: 0,
+            len: 0,
             is_open: true,
             is_unfolded: false,
         };
         Self {
             nodes: vec![root],
+            sites: Vec::new(),
             by_site: FxHashMap::default(),
             splits: Vec::new(),
             order: Vec::new(),
@@ -76,7 +81,8 @@ impl Trie {
     }
 
     pub(in crate::view) fn sites(&self, id: NodeId) -> &[SiteId] {
-        &self.node(id).sites
+        let Node { from, len, .. } = *self.node(id);
+        &self.sites[from as usize..][..len as usize]
     }
 
     /// `None` of what begins a path.
@@ -121,7 +127,7 @@ impl Trie {
         while let Some(&next) = rest.first() {
             let taken = match self.by_site.get(&(at, next)) {
                 Some(&child) => {
-                    let sites = &self.node(child).sites;
+                    let sites = self.sites(child);
                     let common = sites.iter().zip(rest).take_while(|(a, b)| a == b).count();
                     at = match common < sites.len() {
                         true => self.split(child, common),
@@ -151,15 +157,19 @@ impl Trie {
         if next != NONE {
             self.node_mut(next).previous = id;
         }
+        make_room(&mut self.nodes, 1);
         self.nodes.push(Node {
             parent,
             first: NONE,
             next,
             previous: NONE,
-            sites: sites.into(),
+            from: self.sites.len() as u32,
+            len: sites.len() as u32,
             is_open: false,
             is_unfolded: false,
         });
+        make_room(&mut self.sites, sites.len());
+        self.sites.extend_from_slice(sites);
         if let Some(&site) = sites.first() {
             self.by_site.insert((parent, site), id);
         }
@@ -170,9 +180,12 @@ impl Trie {
     /// Gives the first sites of a node to a new one in its place.
     fn split(&mut self, id: NodeId, at: usize) -> NodeId {
         let upper = self.nodes.len() as NodeId;
+        let sites = self.sites(id);
+        let (first, below) = (sites.first().copied(), sites.get(at).copied());
         let node = self.node_mut(id);
-        let (sites, rest) = (Box::from(&node.sites[..at]), Box::from(&node.sites[at..]));
-        node.sites = rest;
+        let from = node.from;
+        node.from += at as u32;
+        node.len -= at as u32;
         let Node {
             parent,
             next,
@@ -194,18 +207,19 @@ impl Trie {
         if self.node(parent).first == id {
             self.node_mut(parent).first = upper;
         }
-        let (first, below) = (
-            self.first_site(&sites),
-            self.first_site(&self.node(id).sites),
-        );
-        self.by_site.insert((parent, first), upper);
-        self.by_site.insert((upper, below), id);
+        // No node but the root is without sites.
+        if let (Some(first), Some(below)) = (first, below) {
+            self.by_site.insert((parent, first), upper);
+            self.by_site.insert((upper, below), id);
+        }
+        make_room(&mut self.nodes, 1);
         self.nodes.push(Node {
             parent,
             first: id,
             next,
             previous,
-            sites,
+            from,
+            len: at as u32,
             is_open,
             is_unfolded,
         });
@@ -216,11 +230,6 @@ impl Trie {
         });
         self.order.clear();
         upper
-    }
-
-    /// No node but the root is without sites.
-    fn first_site(&self, sites: &[SiteId]) -> SiteId {
-        sites.first().copied().unwrap_or(SiteId::MAX)
     }
 
     /// All nodes, each after its parent, as they were when they were last put in order.
@@ -246,6 +255,13 @@ impl Trie {
             self.order = order;
         }
         &self.order
+    }
+}
+
+/// Makes room for more, but not for twice as much as there is: there are many.
+fn make_room<T>(all: &mut Vec<T>, more: usize) {
+    if all.len() + more > all.capacity() {
+        all.reserve_exact(all.len() / 4 + more.max(16));
     }
 }
 
