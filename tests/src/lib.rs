@@ -35,4 +35,5 @@ pub mod stands;
 pub mod survive;
 pub mod symbols;
 pub mod target;
+pub mod terminal;
 pub mod trace;

@@ -27,7 +27,7 @@ fn a_function_is_chosen_and_measured() {
     seated.shows("samples");
     seated.forget();
     seated.send(b"\r");
-    seated.shows("FUNCTION AND CALLERS");
+    seated.shows("FUNCTION < CALLERS");
     seated.shows("hot");
     seated.send(b"q");
     assert_eq!(seated.wait(), 0, "{}", seated.report());

@@ -8,11 +8,12 @@ use ipath_tests::program::Program;
 use ipath_tests::session::listed;
 use ipath_tests::symbols::sites;
 use ipath_tests::target::Target;
+use ipath_tests::terminal::Terminal;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const COMMANDS: &[&str] = &[
     "attach", "run", "list", "status", "top", "add", "remove", "snapshot", "detach", "report",
@@ -448,49 +449,6 @@ fn closed_stdout() {
     target.finish("ok calls ");
 }
 
-/// A terminal of its own for one command line, which ends with it.
-struct Terminal {
-    server: String,
-}
-
-impl Terminal {
-    fn start(name: u32, command: &str) -> Self {
-        let terminal = Self {
-            server: format!("ipath-tests-{name}"),
-        };
-        let size = ["-x", "120", "-y", "40"];
-        let session = ["new-session", "-d", "-s", "view"];
-        terminal.tmux(&[&session[..], &size, &[command]].concat());
-        terminal
-    }
-
-    fn tmux(&self, args: &[&str]) -> String {
-        let output = Command::new("tmux")
-            .args(["-L", &self.server, "-f", "/dev/null"])
-            .args(args)
-            .output();
-        String::from_utf8_lossy(&output.expect("start tmux").stdout).into_owned()
-    }
-
-    /// The screen, as soon as it shows all the words, or after some seconds.
-    fn shows(&self, words: &[&str]) -> String {
-        let end = Instant::now() + Duration::from_secs(15);
-        loop {
-            let text = self.tmux(&["capture-pane", "-p", "-t", "view"]);
-            if words.iter().all(|word| text.contains(word)) || Instant::now() > end {
-                return text;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        self.tmux(&["kill-server"]);
-    }
-}
-
 #[test]
 fn terminal_resize() {
     let target = Target::start(program("busy.c"), ["1", "120"]).await_output("ready");
@@ -499,17 +457,17 @@ fn terminal_resize() {
         ipath().display(),
         target.pid()
     );
-    let terminal = Terminal::start(target.pid(), &command);
+    let terminal = Terminal::start(&command);
     // Which caller is heaviest, and so expanded, is a matter of nanoseconds.
     let words = ["step", "down", "q quit"];
     let live = terminal.shows(&words);
     // Smaller than anything fits in, then as it was, then wider.
-    for (width, height) in [("20", "4"), ("120", "40"), ("200", "50")] {
-        terminal.tmux(&["resize-window", "-t", "view", "-x", width, "-y", height]);
+    for (width, height) in [(20, 4), (120, 40), (200, 50)] {
+        terminal.resize(width, height);
         std::thread::sleep(Duration::from_millis(300));
     }
     let resized = terminal.shows(&words);
-    terminal.tmux(&["send-keys", "-t", "view", "q"]);
+    terminal.keys(&["q"]);
     let left = terminal.shows(&["left=0"]);
     for word in words {
         assert!(live.contains(word), "{word} is not on the screen:\n{live}");
@@ -532,7 +490,7 @@ fn a_job_in_the_background_prints() {
         ipath().display(),
         program("busy.c").display()
     );
-    let terminal = Terminal::start(std::process::id(), &command);
+    let terminal = Terminal::start(&command);
     let left = terminal.shows(&["left="]);
     assert!(left.contains("left=0"), "{left}");
 }

@@ -9,7 +9,7 @@ use super::remarks::warn;
 use crate::collect::Collector;
 use crate::error::Failure;
 use crate::guest::Runner;
-use crate::process::Presence;
+use crate::process::{Pid, Presence};
 use crate::profile::Profile;
 use crate::segment::SegmentError;
 use crate::session::{Answering, Session, SessionError};
@@ -148,6 +148,12 @@ impl Live {
             Ok(self.collector.profile(&self.session))
         });
         (ended, profile)
+    }
+
+    /// The process that the session stays in, where it was to.
+    pub(super) fn kept_in(&self) -> Option<Pid> {
+        let is_kept = self.at_end == AtEnd::Keep && self.over.is_none();
+        is_kept.then(|| self.session.process().pid)
     }
 
     fn end(&mut self) -> Result<(), Failure> {

@@ -114,6 +114,7 @@ pub(super) fn watch(
         }
     });
     let (ended, profile) = live.finish();
+    let stays_in = live.kept_in().filter(|_| output.is_view());
     drop(view);
     let save = |profile: &Profile| match (&output.file, &show.output) {
         (Some(to), Some(path)) => profile
@@ -137,7 +138,13 @@ pub(super) fn watch(
         if shown.is_deserted {
             return Ok(());
         }
-        tell(output.mode, &profile)
+        tell(output.mode, &profile)?;
+        if let Some(pid) = stays_in {
+            warn(&format!(
+                "the session stays in {pid}: `ipath detach {pid}` takes it out"
+            ));
+        }
+        Ok(())
     };
     let told = told();
     // The first error is the one to report.

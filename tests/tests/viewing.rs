@@ -1,0 +1,229 @@
+//! The live view in a real terminal.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::Profile;
+use ipath_tests::session::listed;
+use ipath_tests::target::Target;
+use ipath_tests::terminal::Terminal;
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+/// A program that calls `leaf` on 2^`levels` paths.
+fn many(levels: u32) -> Target {
+    let levels = levels.to_string();
+    Target::start(program("many_paths.c"), [&levels, "0", "500"]).await_output("ready")
+}
+
+/// A view of `leaf` in the program, that ends with the line `left=STATUS`.
+fn view(target: &Target, more: &str) -> Terminal {
+    let (own, pid) = (ipath(), target.pid());
+    let command = format!(
+        "cd /tmp; EDITOR=true {} attach {pid} -f leaf {more}; echo left=$?; sleep 600",
+        own.display()
+    );
+    let terminal = Terminal::start(&command);
+    terminal.shows(&["leaf", "CALLS"]);
+    terminal
+}
+
+fn left(terminal: &Terminal) -> String {
+    terminal.keys(&["q"]);
+    terminal.shows(&["left=0"])
+}
+
+/// Ends the program; the calls that it has counted itself.
+fn own_calls(target: Target) -> u64 {
+    let line = target.finish("ok calls ");
+    line.trim()
+        .rsplit(' ')
+        .next()
+        .expect("a number")
+        .parse()
+        .expect("a number")
+}
+
+/// Every key, with 65,536 paths below one function: nothing is lost by it, neither of the screen nor of the counts.
+#[test]
+fn every_key_on_many_paths() {
+    let target = many(16);
+    let scratch = Scratch::new("viewing");
+    let file = scratch.file("profile.json");
+    let terminal = view(&target, &format!("--interval 200ms -o {}", file.display()));
+    for keys in [
+        &["Down", "Down", "Right", "Left", "Enter", "Space"][..],
+        &["NPage", "PPage", "End", "Home", "g", "G", "j", "k"],
+        &["o", "x", "s", "s", "r", "s", "m", "D", "D"],
+        &["t", "t", "b", "t", "t"],
+        &[
+            "C", "Down", "Space", "Space", "Right", "Left", "a", "Escape",
+        ],
+        &["v", "NPage", "v", "NPage", "v"],
+        &["/"],
+        &["w", "a", "l", "k", "Enter", "n", "N"],
+        &["f"],
+        &["s", "h", "a", "r", "e", ":", "5", "%", "Enter"],
+        &["BSpace", "z", "BSpace", "BSpace"],
+        &["=", "Down", "=", "Escape"],
+        &["y", "p", "p", "C-l"],
+        &["?", "Down", "Up", "Escape"],
+        &["w", "Escape"],
+        &["a"],
+        &["o", "t", "h", "Escape"],
+        &["c", "Escape", "d", "n"],
+        &["Home", "e"],
+    ] {
+        terminal.keys(keys);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    terminal.keys(&["Escape", "Home"]);
+    terminal.until("the view", |text| {
+        text.contains("CALLS") && text.contains("leaf")
+    });
+    // All lines, to the last one, at the smallest and the largest size.
+    terminal.keys(&["-", "+", "End"]);
+    for (width, height) in [(20, 5), (200, 60), (120, 40)] {
+        terminal.resize(width, height);
+        terminal.keys(&["PPage", "PPage", "NPage", "Home", "End"]);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    terminal.shows(&["walk", "CALLS"]);
+    left(&terminal);
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    assert_eq!(profile.paths.len(), 1 << 16);
+    assert!(profile.calls("leaf") <= own_calls(target));
+}
+
+/// What the user looks for is found as he types, and added; another terminal's changes are told.
+#[test]
+fn functions_are_found_and_added() {
+    let target = many(4);
+    let pid = target.pid();
+    let terminal = view(&target, "--interval 200ms");
+    terminal.keys(&["a"]);
+    terminal.shows(&["functions; Up and Down choose"]);
+    terminal.keys(&["o", "t", "h", "e", "r"]);
+    terminal.until("other in the list", |text| {
+        let mut lines = text.lines();
+        lines.any(|line| line.trim().starts_with("other") && line.contains("many_paths"))
+    });
+    terminal.keys(&["Enter"]);
+    terminal.shows(&["added other"]);
+    Run::ipath(["remove", &pid.to_string(), "-f", "other"])
+        .run()
+        .expect(0);
+    terminal.shows(&["another command has removed other"]);
+    // From the selected frame: what calls it, and what that calls.
+    terminal.keys(&["Home", "Down", "u"]);
+    terminal.shows(&["added walk"]);
+    terminal.keys(&["s", "/"]);
+    terminal.keys(&["^leaf", "Enter"]);
+    left(&terminal);
+    assert_eq!(listed(pid), None);
+    own_calls(target);
+}
+
+#[test]
+fn callees_are_added() {
+    let target = Target::start(program("many_paths.c"), ["4", "0", "500"]).await_output("ready");
+    let (own, pid) = (ipath(), target.pid());
+    let command = format!(
+        "{} attach {pid} -f walk --interval 200ms; echo left=$?; sleep 600",
+        own.display()
+    );
+    let terminal = Terminal::start(&command);
+    terminal.shows(&["walk", "CALLS"]);
+    terminal.keys(&["Home", "i"]);
+    terminal.shows(&["added leaf"]);
+    left(&terminal);
+    own_calls(target);
+}
+
+/// Where the time goes is looked at beside what is measured, and what is chosen there is measured as well.
+#[test]
+fn estimates_are_looked_at_beside_exact_figures() {
+    let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");
+    let (own, pid) = (ipath(), target.pid());
+    let command = format!(
+        "{} attach {pid} -f mixed --interval 200ms; echo left=$?; sleep 600",
+        own.display()
+    );
+    let terminal = Terminal::start(&command);
+    terminal.shows(&["CALLS"]);
+    terminal.keys(&["S"]);
+    terminal.shows(&["Enter measure exactly", "hot", "estimates"]);
+    terminal.keys(&["q"]);
+    terminal.shows(&["CALLS", "MEAN"]);
+    terminal.keys(&["S"]);
+    terminal.shows(&["Enter measure exactly", "hot"]);
+    terminal.keys(&["Enter"]);
+    terminal.shows(&["CALLS", "hot"]);
+    left(&terminal);
+    target.finish("ok");
+}
+
+#[test]
+fn a_stopped_program_is_said_to_be() {
+    let target = many(4);
+    let terminal = view(&target, "--interval 200ms");
+    target.signal(Signal::SIGSTOP);
+    terminal.shows(&["stopped by a signal"]);
+    target.signal(Signal::SIGCONT);
+    terminal.until("it running", |text| !text.contains("stopped by"));
+    left(&terminal);
+    own_calls(target);
+}
+
+#[test]
+fn a_session_that_is_kept_is_said_to_be() {
+    let target = many(4);
+    let pid = target.pid().to_string();
+    let terminal = view(&target, "--keep");
+    let text = left(&terminal);
+    assert!(text.contains(&format!("ipath detach {pid}")), "{text}");
+    Run::ipath(["detach", &pid]).run().expect(0);
+    own_calls(target);
+}
+
+/// Escape never ends it.
+#[test]
+fn escape_only_cancels() {
+    let target = many(4);
+    let terminal = view(&target, "--interval 200ms");
+    for _ in 0..3 {
+        terminal.keys(&["Escape"]);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let text = terminal.shows(&["CALLS", "leaf"]);
+    assert!(!text.contains("left="), "{text}");
+    left(&terminal);
+    own_calls(target);
+}
+
+/// Without colours where they are not wanted, and with the terminal's own where they are.
+#[test]
+fn no_color_is_obeyed() {
+    use ipath_tests::pty::Pty;
+    use std::process::Command;
+    let target = many(4);
+    for (no_color, has_colors) in [(Some("1"), false), (None, true)] {
+        let mut command = Command::new(ipath());
+        command.args(["attach", &target.pid().to_string(), "-f", "leaf"]);
+        command.env_remove("NO_COLOR");
+        if let Some(value) = no_color {
+            command.env("NO_COLOR", value);
+        }
+        let mut seated = Pty::spawn(command, true);
+        seated.shows("walk");
+        seated.shows("CALLS");
+        seated.send(b"q");
+        assert_eq!(seated.wait(), 0, "{}", seated.report());
+        let seen = seated.seen();
+        let colors = ["\x1b[38;5;", "\x1b[31m", "\x1b[33m"];
+        let found = colors.iter().any(|color| seen.contains(color));
+        assert_eq!(found, has_colors, "{seen:?}");
+    }
+    own_calls(target);
+}
