@@ -15,6 +15,7 @@ pub(crate) mod guard;
 pub mod guest;
 pub mod images;
 mod inherited;
+pub mod jit;
 pub mod launch;
 pub mod lines;
 pub mod metric;

@@ -7,6 +7,7 @@ use patcher::{Avma, Svma};
 
 use super::places::{Code, Places};
 use crate::images::OpenImage;
+use crate::jit::JitNames;
 use crate::lines::{self, Lines};
 use crate::process::Process;
 use crate::profile::{self, Frame, Profile};
@@ -19,6 +20,10 @@ pub(super) type Key = (String, Option<u64>);
 #[derive(Default)]
 pub(super) struct Frames {
     places: Places,
+    /// The names of code that no file has.
+    jit: JitNames,
+    /// True once they have been read for the profile being made.
+    is_jit_read: bool,
     /// What each return address is, with its module.
     known: HashMap<Avma, (Frame, Option<Key>)>,
     /// Modules whose file cannot be read, with the reason.
@@ -35,6 +40,14 @@ pub(super) struct Frames {
 }
 
 impl Frames {
+    /// Of a process that lives.
+    pub(super) fn of(process: &Process) -> Self {
+        Self {
+            jit: JitNames::of(process),
+            ..Self::default()
+        }
+    }
+
     /// Takes in what the process has mapped now.
     pub(super) fn learn_maps(&mut self, process: &Process) {
         for new in self.places.learn_maps(process) {
@@ -98,16 +111,46 @@ impl Frames {
         }
         let (mut frame, module) = match self.known.get(&ra) {
             Some(known) => known.clone(),
-            None => {
-                let found = self.look_up(ra);
-                self.known.insert(ra, found.clone());
-                found
-            }
+            None => match self.generated(ra) {
+                // Other code may be there next time.
+                Some(found) => found,
+                None => {
+                    let found = self.look_up(ra);
+                    if found.1.is_some() {
+                        self.known.insert(ra, found.clone());
+                    }
+                    found
+                }
+            },
         };
         frame.module = module.map(|key| self.module(profile, key, None));
         profile.frames.push(frame);
         self.used.insert(ra, profile.frames.len() - 1);
         profile.frames.len() - 1
+    }
+
+    /// A frame of code that the process has made itself and has a name for.
+    fn generated(&mut self, ra: Avma) -> Option<(Frame, Option<Key>)> {
+        let at = Avma(ra.0.wrapping_sub(1));
+        if let Some(place) = self.places.find(at)
+            && !matches!(place.code, Code::NoImage)
+        {
+            return None;
+        }
+        if !std::mem::replace(&mut self.is_jit_read, true) {
+            self.places
+                .paths()
+                .for_each(|path| self.jit.learn_path(path));
+            self.jit.refresh();
+        }
+        let named = self.jit.at(at)?;
+        let frame = Frame {
+            address: at.0,
+            function: Some(named.name.to_string()),
+            offset: Some(at.0 - named.start.0),
+            ..Frame::default()
+        };
+        Some((frame, None))
     }
 
     fn look_up(&mut self, ra: Avma) -> (Frame, Option<Key>) {
@@ -154,6 +197,7 @@ impl Frames {
     pub(super) fn end(&mut self, _profile: &mut Profile) {
         self.used.clear();
         self.modules.clear();
+        self.is_jit_read = false;
     }
 }
 

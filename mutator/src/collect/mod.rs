@@ -43,13 +43,20 @@ pub struct Measured<'s> {
 
 /// Turns a session's counters into profiles; keeps what it has found out about addresses from one
 /// to the next.
-#[derive(Default)]
 pub struct Collector {
     frames: Frames,
     names: Names,
 }
 
 impl Collector {
+    /// For profiles of this process, which lives.
+    pub fn of(process: &Process) -> Self {
+        Self {
+            frames: Frames::of(process),
+            names: Names::default(),
+        }
+    }
+
     /// The profile of a session as it is now.
     pub fn profile(&mut self, session: &Session) -> Profile {
         self.profile_of(Measured {

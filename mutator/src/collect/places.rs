@@ -54,6 +54,11 @@ impl Places {
         (at < place.end).then_some(place)
     }
 
+    /// The paths of all files that have been mapped.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.known.values().map(|place| Path::new(&place.path))
+    }
+
     /// The file at this path.
     pub(super) fn image(&self, path: &str) -> Option<&'static OpenImage> {
         let mut of_path = self.known.values().filter(|p| p.path == path);

@@ -31,7 +31,7 @@ fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure>
 }
 
 fn profile(session: &Session, runner: Option<Runner>) -> Profile {
-    let mut profile = Collector::default().profile(session);
+    let mut profile = Collector::of(session.process()).profile(session);
     profile.session.notes.extend(runner.map(Runner::note));
     profile
 }

@@ -62,10 +62,11 @@ impl Live {
     /// Watches a session.
     pub(super) fn new(session: Session, at_end: AtEnd) -> Self {
         let runner = Runner::of_process(session.process());
+        let collector = Collector::of(session.process());
         let answering = Some(Answering::begin(session.process()));
         Self {
             session,
-            collector: Collector::default(),
+            collector,
             at_end,
             runner,
             over: None,

@@ -162,7 +162,7 @@ fn refused(
         .map(|f| {
             let reason = match f.module {
                 Some(_) => "no function is known there",
-                None => "code that is in no file",
+                None => "JIT code",
             };
             (f.start, reason.to_owned())
         })

@@ -9,6 +9,7 @@ pub mod memory;
 pub mod modules;
 pub mod pidfd;
 mod presence;
+mod root;
 pub mod shadow;
 mod sharing;
 mod space;
@@ -29,6 +30,7 @@ pub use ids::{Pid, Tid};
 pub use maps::Mapping;
 pub use memory::{Memory, Own, Text};
 pub use presence::Presence;
+pub use root::Root;
 pub use space::Space;
 
 /// Why a process cannot be worked on.
@@ -317,6 +319,12 @@ impl Process {
     /// True if this is its id in one of the pid namespaces that it is in.
     pub fn has_id(&self, pid: i32) -> bool {
         self.ids().contains(&pid)
+    }
+
+    /// The user with whose rights it acts.
+    pub fn effective_user(&self) -> Option<u32> {
+        let users = self.status("Uid")?;
+        users.split_whitespace().nth(1)?.parse().ok()
     }
 
     /// Path of its program.

@@ -85,6 +85,11 @@ impl Module {
         folders.into_iter().any(leads_here).then(|| name.to_owned())
     }
 
+    /// The process that has loaded it.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
     /// What a user calls it: by what it was started, or by its file.
     pub fn shown_name(&self) -> String {
         let started = self.started_as();

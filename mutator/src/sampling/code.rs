@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -14,6 +15,7 @@ use patcher::{Avma, Bias, Svma};
 use super::registers::Registers;
 use super::services::is_service;
 use crate::images::{self, OpenImage};
+use crate::jit::JitNames;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Process};
 
@@ -63,8 +65,12 @@ pub(super) struct Code {
     functions: Vec<Seen>,
     /// Function by an address in it.
     known: HashMap<u64, FunctionId>,
-    ids: HashMap<(Option<usize>, Avma), FunctionId>,
+    /// Function by its module, first address, and name where it is generated code.
+    ids: HashMap<(Option<usize>, Avma, Option<Arc<str>>), FunctionId>,
     looked: Instant,
+    /// What generated code is called, and when that was read last.
+    jit: JitNames,
+    jit_read: Option<Instant>,
 }
 
 /// What a walk has come to: the function of each frame, the innermost first, and whether it came to the root.
@@ -93,6 +99,8 @@ impl Code {
             known: HashMap::new(),
             ids: HashMap::new(),
             looked: Instant::now(),
+            jit: JitNames::of(process),
+            jit_read: None,
         };
         code.look();
         code
@@ -103,9 +111,9 @@ impl Code {
         self.loaded.iter().map(|l| l.module.clone()).collect()
     }
 
-    /// What a user calls a module; nothing where there is none.
+    /// What a user calls a module.
     pub(super) fn shown(&self, module: Option<usize>) -> &str {
-        module.map_or("", |index| &self.loaded[index].shown)
+        module.map_or("[jit]", |index| &self.loaded[index].shown)
     }
 
     pub(super) fn function(&self, id: FunctionId) -> &Seen {
@@ -122,6 +130,7 @@ impl Code {
             let same = |l: &Loaded| l.module.path == module.path && l.module.code == module.code;
             self.loaded.iter().position(same)
         };
+        self.jit.learn(&maps);
         let found = modules(&self.process, &maps);
         let places: Vec<Option<usize>> = found.iter().map(is_known).collect();
         let mut mapped = Vec::new();
@@ -191,14 +200,49 @@ impl Code {
             return id;
         }
         let module = self.mapped_at(at).flatten();
+        if module.is_none_or(|index| self.loaded[index].image.is_none())
+            && let Some(id) = self.generated_at(at)
+        {
+            // Other code may be there next time.
+            return id;
+        }
         let seen = self.seen_at(module, at);
+        let id = self.id((module, seen.start, None), seen);
+        if module.is_some() {
+            self.known.insert(at.0, id);
+        }
+        id
+    }
+
+    fn id(&mut self, key: (Option<usize>, Avma, Option<Arc<str>>), seen: Seen) -> FunctionId {
         let next = self.functions.len() as FunctionId;
-        let id = *self.ids.entry((module, seen.start)).or_insert(next);
+        let id = *self.ids.entry(key).or_insert(next);
         if id == next {
             self.functions.push(seen);
         }
-        self.known.insert(at.0, id);
         id
+    }
+
+    /// The function that an address is in, where the process has written down what its generated code is called.
+    fn generated_at(&mut self, at: Avma) -> Option<FunctionId> {
+        if self
+            .jit_read
+            .is_none_or(|read| read.elapsed() > UNTIL_NEXT_LOOK)
+        {
+            self.jit.refresh();
+            self.jit_read = Some(Instant::now());
+        }
+        let named = self.jit.at(at)?;
+        let (start, name) = (named.start, Arc::clone(&named.name));
+        let seen = Seen {
+            module: None,
+            start,
+            address: Svma(start.0),
+            linkage: String::new(),
+            name: demangle(&name),
+            serves: false,
+        };
+        Some(self.id((None, start, Some(name)), seen))
     }
 
     fn seen_at(&self, module: Option<usize>, at: Avma) -> Seen {

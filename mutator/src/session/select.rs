@@ -11,7 +11,7 @@ use patcher::{Bias, Svma};
 
 use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in};
 use super::pointed::{Point, Pointed};
-use super::unmatched::{Unmatched, copies_of, near, other_modules};
+use super::unmatched::{Unmatched, copies_of, jit, near, other_modules};
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
 use crate::segment::{Reaper, Remeasure};
@@ -324,6 +324,7 @@ fn unmatched(
             pattern: pattern.text().to_owned(),
             near: near(pattern, modules, places.iter().map(|place| place.image)),
             inlined: copies.sum(),
+            jit: jit(pattern, modules),
             modules: other_modules(pattern, modules),
         }
     };

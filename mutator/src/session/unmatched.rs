@@ -8,6 +8,7 @@ use patcher::select::Pattern;
 
 use crate::error::Failure;
 use crate::images::{self, OpenImage};
+use crate::jit::JitNames;
 use crate::process::modules::{Module, VDSO};
 
 /// Names that are offered at most.
@@ -21,6 +22,8 @@ pub struct Unmatched {
     pub near: Vec<String>,
     /// Copies of functions it names that the compiler has put into others.
     pub inlined: u64,
+    /// A name of code that the process has made at run time, where it is one of those.
+    pub jit: Option<String>,
     /// The names of all modules, where it names none of them.
     pub modules: Option<Vec<String>>,
 }
@@ -33,7 +36,7 @@ impl Unmatched {
             return failure.hint(loaded(modules));
         }
         // What is inlined is spelled as it was meant.
-        if self.near.is_empty() || self.inlined > 0 {
+        if self.near.is_empty() || self.inlined > 0 || self.jit.is_some() {
             return failure;
         }
         failure.hint(format!("did you mean {}?", self.near.join(", ")))
@@ -46,6 +49,9 @@ impl fmt::Display for Unmatched {
             return write!(f, "no module of that name for '{}'", self.pattern);
         }
         write!(f, "no function matches '{}'", self.pattern)?;
+        if let Some(name) = &self.jit {
+            return write!(f, ": {name} is JIT code, which is not patched");
+        }
         match self.inlined {
             0 => Ok(()),
             1 => f.write_str(": it exists only as 1 inlined copy"),
@@ -86,6 +92,23 @@ pub(super) fn other_modules(pattern: &Pattern, modules: &[Module]) -> Option<Vec
         }
     }
     Some(names)
+}
+
+/// Code that the process of these modules has made at run time and that a pattern may mean: names that compilers give
+/// there hold those of the source.
+pub(super) fn jit(pattern: &Pattern, modules: &[Module]) -> Option<String> {
+    let process = modules.first().map(Module::process)?;
+    if pattern.has_module() {
+        return None;
+    }
+    let mut names = JitNames::of(process);
+    names.learn(&process.maps().unwrap_or_default());
+    names.refresh();
+    let is_meant = |name: &&str| {
+        let holds = pattern.name().is_some_and(|wanted| name.contains(wanted));
+        holds || pattern.names(name)
+    };
+    names.names().find(is_meant).map(str::to_owned)
 }
 
 /// How many of these inlined copies, by linkage name, are of functions that a pattern names.
