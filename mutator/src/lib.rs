@@ -6,6 +6,7 @@ pub mod collect;
 pub mod commands;
 pub mod condition;
 pub mod counter;
+pub mod debuginfod;
 pub mod destination;
 pub mod error;
 pub mod export;

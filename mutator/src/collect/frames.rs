@@ -6,10 +6,12 @@ use std::path::Path;
 use patcher::{Avma, Svma};
 
 use super::places::{Code, Places};
+use crate::debuginfod::{self, hex};
 use crate::images::OpenImage;
 use crate::jit::JitNames;
 use crate::lines::{self, Lines};
 use crate::process::Process;
+use crate::process::modules::VDSO;
 use crate::profile::{self, Frame, Profile};
 use crate::segment::{Document, Segment};
 
@@ -35,6 +37,8 @@ pub(super) struct Frames {
     /// The functions of the session that have no name, by path and first address, with the address after them: the
     /// file alone may not tell where they start.
     nameless: BTreeMap<(String, Svma), Svma>,
+    /// How many debug files had come when these were looked up.
+    arrived: u64,
     /// Source positions, by path; `None` where a file has none.
     lines: HashMap<String, Option<Lines<'static>>>,
 }
@@ -74,6 +78,16 @@ impl Frames {
         }
     }
 
+    /// Takes in the debug files that have come since.
+    pub(super) fn renew(&mut self) {
+        let arrived = debuginfod::arrived();
+        if std::mem::replace(&mut self.arrived, arrived) != arrived {
+            self.places.renew();
+            self.known.clear();
+            self.lines.retain(|_, lines| lines.is_some());
+        }
+    }
+
     /// The index of a module in the profile being made.
     pub(super) fn module(
         &mut self,
@@ -101,7 +115,7 @@ impl Frames {
 
     fn build_id(&self, path: &str) -> Option<String> {
         let id = self.places.image(path)?.image.build_id()?;
-        Some(id.iter().map(|b| format!("{b:02x}")).collect())
+        Some(hex(&id))
     }
 
     /// The index of a return address's frame in the profile being made.
@@ -182,10 +196,12 @@ impl Frames {
             frame.offset = found.map(|((_, start), _)| svma.0 - start.0);
         }
         let lines = self.lines.entry(path.clone()).or_insert_with(|| {
-            Lines::load(
-                image.image.data(),
-                &lines::Places::for_file(Path::new(&path)),
-            )
+            let file = Path::new(&path);
+            let lines = Lines::load(image.image.data(), &lines::Places::for_file(file));
+            if lines.is_none() && path != VDSO {
+                image.want_debug_file(file);
+            }
+            lines
         });
         if let Some(lines) = lines {
             lines.describe(svma, &mut frame);

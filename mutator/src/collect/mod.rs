@@ -75,6 +75,7 @@ impl Collector {
             process,
             is_in_target,
         } = measured;
+        self.frames.renew();
         if is_in_target {
             self.frames.learn_maps(process);
         }

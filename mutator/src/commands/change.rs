@@ -10,6 +10,7 @@ use super::target::{open_session, open_to_change};
 use super::watch::{destination, hold};
 use crate::cli::Patterns;
 use crate::collect::Collector;
+use crate::debuginfod;
 use crate::destination::Destination;
 use crate::error::{Failure, io_text};
 use crate::guest::Runner;
@@ -31,7 +32,12 @@ fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure>
 }
 
 fn profile(session: &Session, runner: Option<Runner>) -> Profile {
-    let mut profile = Collector::of(session.process()).profile(session);
+    let mut collector = Collector::of(session.process());
+    let mut profile = collector.profile(session);
+    if debuginfod::is_pending() {
+        debuginfod::wait(|| false);
+        profile = collector.profile(session);
+    }
     profile.session.notes.extend(runner.map(Runner::note));
     profile
 }

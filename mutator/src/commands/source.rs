@@ -146,6 +146,11 @@ impl Live {
         (ended, profile)
     }
 
+    /// The final profile once more, after debug files have come.
+    pub(super) fn profile_again(&mut self) -> Result<Profile, Failure> {
+        caught("collect", || Ok(self.profile()))
+    }
+
     fn end(&mut self) -> Result<(), Failure> {
         if std::mem::replace(&mut self.is_finished, true) {
             return Ok(());

@@ -14,6 +14,7 @@ use patcher::{Avma, Bias, Svma};
 
 use super::registers::Registers;
 use super::services::is_service;
+use crate::debuginfod;
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
 use crate::process::modules::{Module, modules};
@@ -71,6 +72,8 @@ pub(super) struct Code {
     /// What generated code is called, and when that was read last.
     jit: JitNames,
     jit_read: Option<Instant>,
+    /// How many debug files had come when functions were last named.
+    arrived: u64,
 }
 
 /// What a walk has come to: the function of each frame, the innermost first, and whether it came to the root.
@@ -101,6 +104,7 @@ impl Code {
             looked: Instant::now(),
             jit: JitNames::of(process),
             jit_read: None,
+            arrived: debuginfod::arrived(),
         };
         code.look();
         code
@@ -181,6 +185,38 @@ impl Code {
         self.loaded.len() - 1
     }
 
+    /// Names functions by the debug files that have come since: which function each is now, where any has come.
+    pub(super) fn renew(&mut self) -> Option<Vec<FunctionId>> {
+        let arrived = debuginfod::arrived();
+        if std::mem::replace(&mut self.arrived, arrived) == arrived {
+            return None;
+        }
+        for loaded in &mut self.loaded {
+            if let Some((image, _)) = &mut loaded.image {
+                *image = images::renewed(image, loaded.module.path.as_ref());
+            }
+        }
+        self.known.clear();
+        let functions = 0..self.functions.len();
+        let now = |id: usize| {
+            let Seen { module, start, .. } = self.functions[id];
+            if module.is_none() || !self.functions[id].linkage.is_empty() {
+                return id as FunctionId;
+            }
+            let seen = self.seen_at(module, start);
+            match seen.linkage.is_empty() {
+                true => id as FunctionId,
+                false => {
+                    let key = (module, seen.start, None);
+                    let id = *self.ids.entry(key).or_insert(id as FunctionId);
+                    self.functions[id as usize] = seen;
+                    id
+                }
+            }
+        };
+        Some(functions.map(now).collect())
+    }
+
     /// The executable mapping at an address, with its module.
     fn mapped_at(&mut self, at: Avma) -> Option<Option<usize>> {
         let find = |mapped: &[(Range<Avma>, Option<usize>)]| {
@@ -256,6 +292,11 @@ impl Code {
             Some(f) => (back(f.range.start), f.range.start, f.linkage),
             None => (at, address, String::new()),
         };
+        if let (Some(loaded), Some((opened, _)), "") = (loaded, image, linkage.as_str())
+            && opened.lacks_symbols()
+        {
+            opened.want_debug_file(loaded.module.path.as_ref());
+        }
         let name = match linkage.as_str() {
             "" => name_of_start(loaded.map_or("generated code", |l| &l.shown), address),
             linkage => demangle(linkage),

@@ -18,6 +18,7 @@ use super::remeasure::Turn;
 use super::stack_scan::Stacks;
 use super::write::Part;
 use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
+use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
 use crate::process::Space;
 use crate::process::modules::{Module, modules};
@@ -503,7 +504,7 @@ impl Locked<'_> {
         let build_id = image.image.build_id();
         self.document.modules.push(ModuleDoc {
             path: module.path.clone(),
-            build_id: build_id.map(|b| b.iter().map(|b| format!("{b:02x}")).collect()),
+            build_id: build_id.map(|id| hex(&id)),
             bias,
             code: module.code_range(),
         });
