@@ -11,6 +11,7 @@ mod distribution;
 mod file;
 mod label;
 mod per_cycle;
+mod program;
 #[cfg(test)]
 pub(crate) mod tests;
 mod total;
@@ -23,6 +24,7 @@ pub use distribution::{Bucket, Distribution};
 pub use file::ProfileError;
 pub use label::Label;
 pub use per_cycle::PerCycle;
+pub use program::program;
 pub use total::Total;
 
 use serde::{Deserialize, Serialize};

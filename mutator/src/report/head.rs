@@ -1,7 +1,7 @@
 //! What stands above the functions: what was measured, when, and at what cost.
 
 use super::human;
-use crate::profile::{Metric, Overhead, Profile, Session, printable};
+use crate::profile::{self, Metric, Overhead, Profile, Session, printable};
 use std::io::{self, Write};
 
 pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
@@ -11,9 +11,9 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         metrics,
         ..
     } = profile;
-    let args = target.args.iter().skip(1);
-    let args: String = args.map(|a| format!(" {}", printable(a))).collect();
-    writeln!(out, "{}{args}", printable(&target.exe))?;
+    let (program, args) = profile::program(&target.exe, &target.args);
+    let args = args.iter().map(|a| format!(" {}", printable(a)));
+    writeln!(out, "{}{}", printable(&program), args.collect::<String>())?;
     write!(
         out,
         "pid {} on {}, measured for {}",

@@ -83,7 +83,7 @@ pub(super) fn other_modules(pattern: &Pattern, modules: &[Module]) -> Option<Vec
     let mut names: Vec<String> = Vec::new();
     for module in modules.iter().filter(|m| m.path != VDSO) {
         let name = module.file_name().to_owned();
-        let name = match module.started_as().filter(|other| *other != name) {
+        let name = match module.started_as().filter(|other| **other != name) {
             Some(other) => format!("{name} (started as {other})"),
             None => name,
         };
