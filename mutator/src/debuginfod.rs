@@ -12,7 +12,7 @@ use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::lines::is_debug_file_of;
 
@@ -106,6 +106,8 @@ fn begin_next(state: &mut State) {
         return;
     };
     state.under_way.push(wanted.of.clone());
+    // Signals are for the thread that holds them: the new one inherits the mask.
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
     std::thread::spawn(move || {
         let fetched = fetch(&wanted);
         let mut state = self::state();
@@ -126,6 +128,10 @@ fn begin_next(state: &mut State) {
         begin_next(&mut state);
         CHANGED.notify_all();
     });
+    if let Ok(before) = before {
+        // Setting a mask cannot fail.
+        let _ = before.thread_set_mask();
+    }
 }
 
 enum NotFetched {
@@ -152,10 +158,13 @@ fn find(build_id: &[u8]) -> Result<PathBuf, NotFetched> {
     command.args(["debuginfo", &hex(build_id)]);
     command.env_remove("DEBUGINFOD_PROGRESS");
     command.env_remove("DEBUGINFOD_VERBOSE");
-    // It ends with this process, or rather with the thread that waits for it.
-    let end_with_us = || Ok(set_pdeathsig(Signal::SIGKILL)?);
-    // SAFETY: between fork and exec one system call is made.
-    unsafe { command.pre_exec(end_with_us) };
+    let prepare = || {
+        // It ends with this process, or rather with the thread that waits for it.
+        set_pdeathsig(Signal::SIGKILL)?;
+        Ok(SigSet::empty().thread_set_mask()?)
+    };
+    // SAFETY: between fork and exec only system calls are made.
+    unsafe { command.pre_exec(prepare) };
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => NotFetched::NoClient,

@@ -56,21 +56,13 @@ fn arguments_are_those_of_the_start() {
     let scratch = Scratch::new("titles");
     let file = scratch.file("p.json");
     let shown = file.display().to_string();
-    let script = "import sys; print(len(sys.argv))";
-    let python = ["python3", "-c", script, "a b", "", ""];
-    let mut run = vec![
-        "run",
-        "-f",
-        "libc.so*!malloc",
-        "-m",
-        "count",
-        "-o",
-        &shown,
-        "--",
-    ];
-    run.extend(python);
-    Run::ipath(run).run().expect(0);
-    assert_eq!(Profile::read(&file).target.args, python);
+    let program = program("paths.c").display().to_string();
+    let arguments = [program.as_str(), "a b", "", ""];
+    let mut run = vec!["run", "-f", "main", "-m", "count", "-o", &shown, "--"];
+    run.extend(arguments);
+    // It counts them.
+    Run::ipath(run).run().expect(3);
+    assert_eq!(Profile::read(&file).target.args, arguments);
 }
 
 /// A link by which the program was started names its module, wherever it is.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use patcher::{Avma, Svma};
 
-use super::places::{Code, Places};
+use super::places::{Code, Place, Places};
 use crate::debuginfod::{self, hex};
 use crate::images::OpenImage;
 use crate::jit::JitNames;
@@ -115,7 +115,7 @@ impl Frames {
 
     fn build_id(&self, path: &str) -> Option<String> {
         let id = self.places.image(path)?.image.build_id()?;
-        Some(hex(&id))
+        Some(hex(id))
     }
 
     /// The index of a return address's frame in the profile being made.
@@ -146,9 +146,11 @@ impl Frames {
     /// A frame of code that the process has made itself and has a name for.
     fn generated(&mut self, ra: Avma) -> Option<(Frame, Option<Key>)> {
         let at = Avma(ra.0.wrapping_sub(1));
-        if let Some(place) = self.places.find(at)
-            && !matches!(place.code, Code::NoImage)
-        {
+        // Some compilers map what they write from a file that is in memory alone.
+        let is_generated = |place: &Place| {
+            matches!(place.code, Code::NoImage) || place.path.starts_with("/memfd:")
+        };
+        if !self.places.find(at).is_none_or(is_generated) {
             return None;
         }
         if !std::mem::replace(&mut self.is_jit_read, true) {

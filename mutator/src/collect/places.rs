@@ -320,6 +320,6 @@ impl Published {
         };
         let expected = documented.iter().find(is_it)?.build_id.as_deref()?;
         let id = image.build_id().unwrap_or_default();
-        Some(hex(&id) == expected)
+        Some(hex(id) == expected)
     }
 }

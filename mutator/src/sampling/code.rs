@@ -20,6 +20,9 @@ use crate::jit::JitNames;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Process};
 
+/// Where a function is: its module, first address, and what it is called if it is generated code.
+type Key = (Option<usize>, Avma, Option<Arc<str>>);
+
 /// A function that has been seen, by number.
 pub(super) type FunctionId = u32;
 
@@ -66,8 +69,8 @@ pub(super) struct Code {
     functions: Vec<Seen>,
     /// Function by an address in it.
     known: HashMap<u64, FunctionId>,
-    /// Function by its module, first address, and name where it is generated code.
-    ids: HashMap<(Option<usize>, Avma, Option<Arc<str>>), FunctionId>,
+    /// Function by where it is.
+    ids: HashMap<Key, FunctionId>,
     looked: Instant,
     /// What generated code is called, and when that was read last.
     jit: JitNames,
@@ -250,7 +253,7 @@ impl Code {
         id
     }
 
-    fn id(&mut self, key: (Option<usize>, Avma, Option<Arc<str>>), seen: Seen) -> FunctionId {
+    fn id(&mut self, key: Key, seen: Seen) -> FunctionId {
         let next = self.functions.len() as FunctionId;
         let id = *self.ids.entry(key).or_insert(next);
         if id == next {
