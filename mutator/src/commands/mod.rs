@@ -12,6 +12,7 @@ mod outcome;
 mod output;
 mod panics;
 mod remarks;
+mod replaced;
 mod run;
 mod source;
 mod status;

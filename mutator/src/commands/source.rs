@@ -6,6 +6,7 @@ use super::measure::{self, MANY};
 use super::outcome::{added, partly_counted, unfollowed};
 use super::panics::caught;
 use super::remarks::warn;
+use super::replaced::Begun;
 use crate::collect::Collector;
 use crate::error::Failure;
 use crate::guest::Runner;
@@ -53,6 +54,7 @@ pub(super) struct Live {
     /// Who runs the code of the process, where it does not itself.
     runner: Option<Runner>,
     over: Option<Over>,
+    begun: Begun,
     is_finished: bool,
     /// Finds rules for the runtime meanwhile.
     answering: Option<Answering>,
@@ -62,6 +64,7 @@ impl Live {
     /// Watches a session.
     pub(super) fn new(session: Session, at_end: AtEnd) -> Self {
         let runner = Runner::of_process(session.process());
+        let begun = Begun::of(session.process());
         let collector = Collector::of(session.process());
         let answering = Some(Answering::begin(session.process()));
         Self {
@@ -70,6 +73,7 @@ impl Live {
             at_end,
             runner,
             over: None,
+            begun,
             is_finished: false,
             answering,
         }
@@ -144,6 +148,12 @@ impl Live {
             Ok(self.profile())
         });
         (ended, profile)
+    }
+
+    /// Says what has taken the program's place, if something has.
+    pub(super) fn replaced(&self) -> Option<String> {
+        let replaced = self.begun.replaced()?;
+        Some(format!("watch {}: {replaced}", self.session.process().pid))
     }
 
     /// The final profile once more, after debug files have come.
@@ -238,7 +248,9 @@ impl Source for Live {
         let changed = self.apply(|session| session.add("add", selected))?;
         let refused = changed
             .refused
-            .first()
+            .iter()
+            .chain(&changed.unchanged)
+            .next()
             .map(|(name, reason)| format!("; refused {name}: {reason}"));
         let moving = changed.unfollowed.first();
         let moving = moving.map(|path| format!("; {}", unfollowed(path)));

@@ -133,6 +133,7 @@ pub(super) fn watch(
         Ok(profile) if !may_wait => save(profile),
         _ => Ok(()),
     };
+    let replaced = live.replaced();
     signals.release_but(kept);
     let told = || {
         let (profile, shown) = (profile?, shown?);
@@ -146,6 +147,9 @@ pub(super) fn watch(
         tell(output.mode, &profile)
     };
     let told = told();
+    if let Some(replaced) = replaced {
+        warn(&replaced);
+    }
     // The first error is the one to report.
     ended.and(told)
 }
