@@ -112,6 +112,7 @@ fn unmatched(modules: &[Module], spot: &Spot) -> Unmatched {
         near: near.unwrap_or_default(),
         inlined: 0,
         jit: None,
+        why: None,
         modules: None,
     }
 }

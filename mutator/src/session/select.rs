@@ -11,7 +11,9 @@ use patcher::{Bias, Svma};
 
 use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in};
 use super::pointed::{Point, Pointed};
-use super::unmatched::{Unmatched, copies_of, jit, near, other_modules};
+use super::unmatched::{
+    Unmatched, address_in_file, copies_of, jit, near, other_modules, without_symbols,
+};
 use crate::debuginfod;
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
@@ -219,8 +221,8 @@ fn with_fetched_symbols(
     let unmatched = unmatched.filter(|(p, matched)| !**matched && !p.is_address());
     let unmatched: Vec<&Pattern> = unmatched.map(|(pattern, _)| pattern).collect();
     let is_wanted = |place: &Place<'_>| {
-        let is_meant = |p: &&Pattern| place.is_meant(p) && (p.has_module() || place.is_program());
-        place.image.lacks_symbols() && unmatched.iter().any(is_meant)
+        let is_named = |p: &&Pattern| place.is_named(p);
+        place.image.lacks_symbols() && unmatched.iter().any(is_named)
     };
     let wanted: Vec<usize> = (0..places.len())
         .filter(|&i| is_wanted(&places[i]))
@@ -278,6 +280,11 @@ impl<'m> Place<'m> {
 
     fn is_meant(&self, pattern: &Pattern) -> bool {
         is_meant(pattern, self.file_name(), self.module)
+    }
+
+    /// True if a pattern means this module by name, or means none and this is the program.
+    fn is_named(&self, pattern: &Pattern) -> bool {
+        self.is_meant(pattern) && (pattern.has_module() || self.is_program())
     }
 
     /// Plans what the query names here, and notes which patterns have a match.
@@ -380,12 +387,15 @@ fn unmatched(
 ) -> Vec<Unmatched> {
     let of_pattern = |pattern: &Pattern| {
         let meant = places.iter().filter(|place| place.is_meant(pattern));
+        let named = places.iter().filter(|place| place.is_named(pattern));
+        let named = named.map(|place| (place.image, place.file_name()));
         let copies = meant.map(|place| copies_of(pattern, place.inlined(query)));
         Unmatched {
             pattern: pattern.text().to_owned(),
             near: near(pattern, modules, places.iter().map(|place| place.image)),
             inlined: copies.sum(),
             jit: jit(pattern, modules),
+            why: without_symbols(pattern, named).or_else(|| address_in_file(pattern, modules)),
             modules: other_modules(pattern, modules),
         }
     };

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use patcher::Svma;
 use patcher::image::Image;
 use patcher::select::Pattern;
 
@@ -24,6 +25,8 @@ pub struct Unmatched {
     pub inlined: u64,
     /// A name of code that the process has made at run time, where it is one of those.
     pub jit: Option<String>,
+    /// Why it may have no match though it is spelled right.
+    pub why: Option<String>,
     /// The names of all modules, where it names none of them.
     pub modules: Option<Vec<String>>,
 }
@@ -36,8 +39,11 @@ impl Unmatched {
             return failure.hint(loaded(modules));
         }
         // What is inlined is spelled as it was meant.
-        if self.near.is_empty() || self.inlined > 0 || self.jit.is_some() {
+        if self.inlined > 0 || self.jit.is_some() {
             return failure;
+        }
+        if self.near.is_empty() {
+            return failure.maybe_hint(self.why.clone());
         }
         failure.hint(format!("did you mean {}?", self.near.join(", ")))
     }
@@ -92,6 +98,32 @@ pub(super) fn other_modules(pattern: &Pattern, modules: &[Module]) -> Option<Vec
         }
     }
     Some(names)
+}
+
+/// Why a pattern may have no match in these images, which have these names and of which it means all.
+pub(super) fn without_symbols<'n>(
+    pattern: &Pattern,
+    images: impl Iterator<Item = (&'static OpenImage, &'n str)>,
+) -> Option<String> {
+    let mut stripped = images.filter(|(image, _)| image.lacks_symbols());
+    let (_, name) = stripped.next().filter(|_| !pattern.is_address())?;
+    Some(format!(
+        "{name} is stripped: what it does not export has no name here, unless its debug information is installed or DEBUGINFOD_URLS names a server that has it"
+    ))
+}
+
+/// The same of an address that no code of these modules of a process has: it may be one of a file.
+pub(super) fn address_in_file(pattern: &Pattern, modules: &[Module]) -> Option<String> {
+    let at = pattern.absolute_address()?;
+    let has_it = |module: &&Module| {
+        let opened = images::of_module(module);
+        opened.is_ok_and(|o| Pattern::select_at(o.image, Svma(at.0)).is_some())
+    };
+    let module = modules.iter().find(has_it)?;
+    let name = module.shown_name();
+    Some(format!(
+        "the process has no code there; the address in a file is written with its name: {name}+{at}"
+    ))
 }
 
 /// Code that the process of these modules has made at run time and that a pattern may mean: names that compilers give
