@@ -29,6 +29,14 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         .read(true)
         .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
         .open(path)?;
+    open_place(&place)
+}
+
+/// The same of what has been looked up (O_PATH).
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_place(place: &File) -> io::Result<File> {
     let kind = place.metadata()?.file_type();
     if kind.is_dir() {
         return Err(io::Error::from_raw_os_error(libc::EISDIR));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, OnceLock};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 use patcher::flow::{Recipe, frames, unnamed_function};
 use patcher::function::Function;
@@ -13,6 +13,7 @@ use patcher::plan::ModuleContext;
 use patcher::select::Pattern;
 use patcher::{Bias, Svma};
 
+use crate::debuginfod;
 use crate::files::FileBytes;
 use crate::lines::{self, Places};
 use crate::process::modules::{Module, VDSO};
@@ -25,6 +26,8 @@ pub struct OpenImage {
     pub context: LazyContext,
     /// How the frames of calls are left that no loaded unwind entry covers, once they have been asked for.
     frames: OnceLock<Vec<(Svma, Recipe)>>,
+    /// True if functions that are not exported have names, by its own symbols or those of its debug file.
+    has_symbols: bool,
 }
 
 /// See [`OpenImage::context`].
@@ -32,7 +35,7 @@ type LazyContext =
     LazyLock<ModuleContext<'static>, Box<dyn FnOnce() -> ModuleContext<'static> + Send>>;
 
 impl OpenImage {
-    fn of(image: Image<'static>) -> &'static Self {
+    fn of(image: Image<'static>, has_symbols: bool) -> &'static Self {
         let image: &'static Image<'static> = Box::leak(Box::new(image));
         let context = LazyLock::new(Box::new(|| ModuleContext::new(image)) as Box<_>);
         let frames = OnceLock::new();
@@ -40,7 +43,20 @@ impl OpenImage {
             image,
             context,
             frames,
+            has_symbols,
         }))
+    }
+
+    /// True if functions may have names that are not known.
+    pub fn lacks_symbols(&self) -> bool {
+        !self.has_symbols
+    }
+
+    /// Has its debug file fetched meanwhile, where it tells its build id. Its path is this.
+    pub fn want_debug_file(&self, path: &Path) {
+        if let Some(id) = self.image.build_id() {
+            debuginfod::want(id, path);
+        }
     }
 
     /// How the frames of calls that no loaded unwind entry covers are left, by return address, ascending.
@@ -89,13 +105,46 @@ impl std::error::Error for OpenError {}
 /// Reads a file, which has this path, as an image, with the symbols of its separate debug file. Its bytes stay
 /// mapped: a command opens each file once and ends soon.
 pub fn open(bytes: &FileBytes, path: &Path) -> Result<&'static OpenImage, OpenError> {
-    let kept = |bytes: FileBytes| -> &'static [u8] { Box::leak(Box::new(bytes)).bytes() };
     let data = kept(bytes.clone());
     let mut image = Image::parse(data).map_err(OpenError::Image)?;
-    if let Some(symbols) = lines::symbol_file(data, &Places::for_file(path)) {
+    let symbols = lines::symbol_file(data, &Places::for_file(path));
+    let has_symbols = symbols.is_some() || lines::section(data, ".symtab").is_some();
+    if let Some(symbols) = symbols {
         image = image.with_symbols_of(kept(symbols));
     }
-    Ok(OpenImage::of(image))
+    Ok(OpenImage::of(image, has_symbols))
+}
+
+fn kept(bytes: FileBytes) -> &'static [u8] {
+    Box::leak(Box::new(bytes)).bytes()
+}
+
+/// The file at `path`, which has been opened as `image`, with the symbols of its debug file if one has come since.
+pub fn renewed(image: &'static OpenImage, path: &Path) -> &'static OpenImage {
+    /// By where their bytes are.
+    static RENEWED: LazyLock<Mutex<HashMap<usize, &'static OpenImage>>> =
+        LazyLock::new(Mutex::default);
+    if !image.lacks_symbols() {
+        return image;
+    }
+    let data: &'static [u8] = image.image.data();
+    let mut renewed = RENEWED.lock().unwrap_or_else(PoisonError::into_inner);
+    let again = || {
+        let symbols = lines::symbol_file(data, &Places::for_file(path))?;
+        let new = Image::parse(data).ok()?.with_symbols_of(kept(symbols));
+        Some(OpenImage::of(new, true))
+    };
+    let at = data.as_ptr() as usize;
+    let Some(new) = renewed.get(&at).copied().or_else(again) else {
+        return image;
+    };
+    renewed.insert(at, new);
+    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = modules
+        .values_mut()
+        .filter(|known| std::ptr::eq(**known, image));
+    same.for_each(|known| *known = new);
+    new
 }
 
 /// Path, device and inode.
@@ -118,16 +167,15 @@ pub fn vdso() -> Result<&'static OpenImage, OpenError> {
     };
     let bytes: &'static [u8] = Vec::leak(read().map_err(OpenError::Io)?);
     let image = Image::parse(bytes).map_err(OpenError::Image)?;
-    Ok(OpenImage::of(image))
+    // The kernel exports all of its functions.
+    Ok(OpenImage::of(image, true))
 }
 
 /// The file of a loaded module.
 pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
     let file = module.file();
     let key = (module.path.clone(), file.0, file.1);
-    let mut known = MODULES
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(image) = known.get(&key) {
         return Ok(image);
     }

@@ -11,7 +11,7 @@ mod separate;
 #[cfg(test)]
 mod tests;
 
-pub use separate::{Places, symbol_file};
+pub use separate::{Places, is_debug_file_of, symbol_file};
 
 pub(crate) use bytes::Reader;
 

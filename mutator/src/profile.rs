@@ -12,6 +12,7 @@ mod distribution;
 mod file;
 mod label;
 mod per_cycle;
+mod program;
 #[cfg(test)]
 pub(crate) mod tests;
 mod total;
@@ -25,6 +26,7 @@ pub use distribution::{Bucket, Distribution, Gathered};
 pub use file::ProfileError;
 pub use label::Label;
 pub use per_cycle::PerCycle;
+pub use program::program;
 pub use total::Total;
 
 use serde::{Deserialize, Serialize};

@@ -8,48 +8,15 @@
  *     stale    has a frame pointer, and an old return address among its variables
  *
  * Prints for each how often it was called, and `calls work N`. */
-#define _GNU_SOURCE
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#define NOINLINE __attribute__((noinline, noclone, noipa))
+#include "generated.h"
 
 static long calls;
-
-typedef long (*unary)(long);
 
 NOINLINE long work(long n)
 {
     calls++;
     return n * 3 + 1;
 }
-
-static uint8_t *next;
-
-/* `code` with the address of `callee` after its bytes 48 b8, a `mov rax, imm64`. */
-static unary generate(const uint8_t *code, size_t size, unary callee)
-{
-    uint8_t *start = next;
-    memcpy(start, code, size);
-    uint8_t *at = memmem(start, size, "\x48\xb8", 2);
-    memcpy(at + 2, &callee, sizeof callee);
-    next += (size + 15) & -16;
-    return (unary)(uintptr_t)start;
-}
-
-#define MOV_RAX 0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0
-#define CALL_RAX 0xff, 0xd0
-#define PUSH_RBP 0x55
-#define MOV_RBP_RSP 0x48, 0x89, 0xe5
-#define PUSH_0 0x6a, 0
-#define LEAVE 0xc9
-#define RET 0xc3
-
-static const uint8_t framed[] = {
-    PUSH_RBP, MOV_RBP_RSP, PUSH_0, PUSH_0, PUSH_0, PUSH_0, MOV_RAX, CALL_RAX, LEAVE, RET,
-};
 
 static const uint8_t bare[] = {
     0x48, 0x83, 0xec, 0x08 /* sub rsp, 8 */, MOV_RAX, CALL_RAX, 0x48, 0x83, 0xc4, 0x08, RET,
@@ -63,9 +30,6 @@ static const uint8_t zeroed[] = {
 static const uint8_t stale[] = {
     PUSH_RBP, MOV_RBP_RSP, PUSH_0, 0xff, 0x75, 0x08 /* push [rbp + 8] */, MOV_RAX, CALL_RAX, LEAVE, RET,
 };
-
-/* Has a frame pointer itself, see the flags it is compiled with. */
-NOINLINE long enter(unary f, long n) { return f(n) + 1; }
 
 int main(void)
 {

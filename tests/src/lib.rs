@@ -9,6 +9,7 @@ pub mod apart;
 pub mod command;
 pub mod compare;
 pub mod compile;
+pub mod debug_server;
 pub mod dump;
 pub mod each_way;
 pub mod elf32;

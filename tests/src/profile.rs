@@ -119,6 +119,7 @@ pub struct Frame {
     pub offset: Option<u64>,
     #[serde(default)]
     pub file: Option<String>,
+    pub line: Option<u32>,
 }
 
 /// A call path of one function.

@@ -2,7 +2,7 @@
 //! not, files of other machines, sessions in a line each.
 
 use ipath_tests::command::Run;
-use ipath_tests::compile::program;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::Scratch;
 use ipath_tests::redis;
 use ipath_tests::target::Target;
@@ -160,6 +160,64 @@ fn sessions_take_a_line_each() {
     for full in [of(&["status", "-v"]), of(&["status", &pid])] {
         assert!(full.iter().any(|l| l.contains("    step  ")), "{full:?}");
     }
+    Run::ipath(["detach", &pid]).run().expect(0);
+    target.finish("ok calls ");
+}
+
+/// Why a name is not found that is spelled right.
+#[test]
+fn what_is_stripped_or_an_address_of_a_file_is_said() {
+    let scratch = Scratch::new("messages");
+    let whole = program("busy.c");
+    let stripped = scratch.file("stripped").display().to_string();
+    let shown = whole.display().to_string();
+    let strip = ["--strip-all", &shown, &stripped];
+    Run::new("objcopy").args(strip).run().expect(0);
+    let target = Target::start(&stripped, ["1", "600"]).await_output("ready");
+    let hints = |arguments: &[&str]| {
+        let run = Run::ipath(arguments).env("DEBUGINFOD_URLS", "");
+        run.run().expect(1).hints()
+    };
+    let pid = target.pid().to_string();
+    for place in [pid.as_str(), stripped.as_str()] {
+        let said = hints(&["list", place, "add_left"]);
+        assert!(said.contains("stripped is stripped"), "{said}");
+    }
+    target.finish("ok calls ");
+    let target = busy();
+    let pid = target.pid().to_string();
+    let symbols = Run::new("nm").arg(&shown).run().expect(0).stdout;
+    let line = symbols.lines().find(|l| l.ends_with(" T step"));
+    let address = line.and_then(|l| l.split(' ').next()).expect("its address");
+    let address = address.trim_start_matches('0');
+    let said = hints(&["list", &pid, &format!("0x{address}")]);
+    let file = whole.file_name().and_then(|n| n.to_str()).expect("a name");
+    assert!(said.contains(&format!("{file}+0x{address}")), "{said}");
+    target.finish("ok calls ");
+}
+
+/// What a function that is in cannot measure is no reason to say that it is not in.
+#[test]
+fn what_is_in_is_not_said_to_be_out() {
+    let target = Target::start(program_with("busy.c", &["-g"]), ["1", "600"]);
+    let target = target.await_output("ready");
+    let pid = target.pid().to_string();
+    let functions = ["-f", "busy*!step", "-f", "busy*!mix"];
+    let begin = ["attach", &pid, "--keep", "--no-tui", "--duration", "1ms"];
+    Run::ipath(begin).args(functions).run().expect(0);
+    let add = |metric: &str| {
+        let add = Run::ipath(["add", &pid, "-m", metric]);
+        add.args(functions).run()
+    };
+    // They have two arguments, and one.
+    let error = add("arg5").expect(1).expect_error();
+    assert!(error.contains("can be measured so: "), "{error}");
+    let added = add("arg2").expect(0);
+    assert!(
+        added.stderr.contains("mix: not changed: ") && added.stdout.contains("arg2: step"),
+        "{}",
+        added.report()
+    );
     Run::ipath(["detach", &pid]).run().expect(0);
     target.finish("ok calls ");
 }

@@ -368,7 +368,7 @@ fn functions_without_room_for_exits() {
     );
     assert!(
         both.stderr
-            .contains("small: not instrumented: exits-overlap-entry"),
+            .contains("small: not changed: exits-overlap-entry"),
         "{}",
         both.report()
     );

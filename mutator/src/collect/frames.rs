@@ -5,10 +5,13 @@ use std::path::Path;
 
 use patcher::{Avma, Svma};
 
-use super::places::{Code, Places};
+use super::places::{Code, Place, Places};
+use crate::debuginfod::{self, hex};
 use crate::images::OpenImage;
+use crate::jit::JitNames;
 use crate::lines::{self, Lines};
 use crate::process::Process;
+use crate::process::modules::VDSO;
 use crate::profile::{self, Frame, Profile};
 use crate::segment::{Document, Segment};
 
@@ -19,6 +22,12 @@ pub(super) type Key = (String, Option<u64>);
 #[derive(Default)]
 pub(super) struct Frames {
     places: Places,
+    /// The names of code that no file has.
+    jit: JitNames,
+    /// True once they have been read for the profile being made.
+    is_jit_read: bool,
+    /// True if the profile being made has frames in code that is in no file.
+    has_generated: bool,
     /// What each return address is, with its module.
     known: HashMap<Avma, (Frame, Option<Key>)>,
     /// Modules whose file cannot be read, with the reason.
@@ -32,6 +41,8 @@ pub(super) struct Frames {
     /// The functions of the session that have no name, by path and first address, with the address after them: the
     /// file alone may not tell where they start.
     nameless: BTreeMap<(String, Svma), Svma>,
+    /// How many debug files had come when these were looked up.
+    arrived: u64,
     /// Source positions, by path; `None` where a file has none.
     lines: HashMap<String, Option<Lines<'static>>>,
     /// How often has been looked at the process since one was asked for.
@@ -39,6 +50,14 @@ pub(super) struct Frames {
 }
 
 impl Frames {
+    /// Of a process that lives.
+    pub(super) fn of(process: &Process) -> Self {
+        Self {
+            jit: JitNames::of(process),
+            ..Self::default()
+        }
+    }
+
     /// Takes in what the process has mapped now; true where frames that are known may have other names by that.
     pub(super) fn learn_maps(&mut self, process: &Process) -> bool {
         /// After so many looks without a new address no memory is spent on source positions.
@@ -75,6 +94,7 @@ impl Frames {
         self.used.clear();
         self.modules.clear();
         self.notes.clear();
+        self.has_generated = false;
         for (_, function) in document.measured().filter(|(_, f)| f.linkage.is_empty()) {
             if let Some(module) = document.modules.get(function.module) {
                 let start = function.address;
@@ -87,6 +107,21 @@ impl Frames {
     /// What is to be said of the modules of the profile being made.
     pub(super) fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Takes in the debug files that have come since, and what has been written of generated code; true where frames that
+    /// are known may have other names by that.
+    pub(super) fn renew(&mut self) -> bool {
+        let mut is_renamed = false;
+        let arrived = debuginfod::arrived();
+        if std::mem::replace(&mut self.arrived, arrived) != arrived {
+            self.places.renew();
+            self.known.clear();
+            self.lines.retain(|_, lines| lines.is_some());
+            is_renamed = true;
+        }
+        self.is_jit_read = false;
+        is_renamed | (self.has_generated && self.read_generated())
     }
 
     /// The index of a module in the profile being made.
@@ -116,7 +151,7 @@ impl Frames {
 
     fn build_id(&self, path: &str) -> Option<String> {
         let id = self.places.image(path)?.image.build_id()?;
-        Some(id.iter().map(|b| format!("{b:02x}")).collect())
+        Some(hex(id))
     }
 
     /// The index of a return address's frame in the profile being made.
@@ -126,16 +161,54 @@ impl Frames {
         }
         let (mut frame, module) = match self.known.get(&ra) {
             Some(known) => known.clone(),
-            None => {
-                let found = self.look_up(ra);
-                self.known.insert(ra, found.clone());
-                found
-            }
+            None => match self.generated(ra) {
+                // Other code may be there next time.
+                Some(found) => found,
+                None => {
+                    let found = self.look_up(ra);
+                    if found.1.is_some() {
+                        self.known.insert(ra, found.clone());
+                    }
+                    found
+                }
+            },
         };
         frame.module = module.map(|key| self.module(profile, key, None));
         profile.frames.push(frame);
         self.used.insert(ra, profile.frames.len() - 1);
         profile.frames.len() - 1
+    }
+
+    /// Reads what has been written of generated code, once for each profile; true where there is something new.
+    fn read_generated(&mut self) -> bool {
+        if std::mem::replace(&mut self.is_jit_read, true) {
+            return false;
+        }
+        let paths = self.places.paths();
+        paths.for_each(|path| self.jit.learn_path(path));
+        self.jit.refresh()
+    }
+
+    /// A frame of code that the process has made itself and has a name for.
+    fn generated(&mut self, ra: Avma) -> Option<(Frame, Option<Key>)> {
+        let at = Avma(ra.0.wrapping_sub(1));
+        // Some compilers map what they write from a file that is in memory alone.
+        let is_generated = |place: &Place| {
+            matches!(place.code, Code::NoImage) || place.path.starts_with("/memfd:")
+        };
+        if !self.places.find(at).is_none_or(is_generated) {
+            return None;
+        }
+        self.has_generated = true;
+        self.read_generated();
+        let named = self.jit.at(at)?;
+        let frame = Frame {
+            address: at.0,
+            function: Some(named.name.to_string()),
+            offset: Some(at.0 - named.start.0),
+            ..Frame::default()
+        };
+        Some((frame, None))
     }
 
     fn look_up(&mut self, ra: Avma) -> (Frame, Option<Key>) {
@@ -168,10 +241,12 @@ impl Frames {
             frame.offset = found.map(|((_, start), _)| svma.0 - start.0);
         }
         let lines = self.lines.entry(path.clone()).or_insert_with(|| {
-            Lines::load(
-                image.image.data(),
-                &lines::Places::for_file(Path::new(&path)),
-            )
+            let file = Path::new(&path);
+            let lines = Lines::load(image.image.data(), &lines::Places::for_file(file));
+            if lines.is_none() && path != VDSO {
+                image.want_debug_file(file);
+            }
+            lines
         });
         if let Some(lines) = lines {
             lines.describe(svma, &mut frame);

@@ -21,6 +21,7 @@ mod totals;
 #[cfg(test)]
 mod tests;
 
+use crate::process::Process;
 use crate::profile::{Changed, Profile};
 use crate::session::Session;
 
@@ -42,6 +43,14 @@ pub struct Collector {
 }
 
 impl Collector {
+    /// For profiles of this process, which lives.
+    pub fn of(process: &Process) -> Self {
+        Self {
+            frames: Frames::of(process),
+            ..Self::default()
+        }
+    }
+
     /// Has a remark stand among the notes of the profiles to come, after those of the session.
     pub fn set_remark(&mut self, remark: Option<String>) {
         self.remark = remark;
@@ -94,7 +103,8 @@ impl Collector {
             process,
             is_in_target,
         } = measured;
-        let is_renamed = is_in_target && self.frames.learn_maps(process);
+        let is_renewed = self.frames.renew();
+        let is_renamed = is_in_target && self.frames.learn_maps(process) || is_renewed;
         self.frames.learn_published(segment, document, process);
         is_renamed
     }

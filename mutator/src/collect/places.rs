@@ -9,6 +9,7 @@ use abi::segment::{Header, ModuleEntry, device_numbers};
 use patcher::image::Image;
 use patcher::{Avma, Bias, FileOffset, Svma};
 
+use crate::debuginfod::hex;
 use crate::images::{self, OpenError, OpenImage};
 use crate::process::identity::{self, FileId};
 use crate::process::modules::{Module, VDSO, bias_of, modules};
@@ -52,6 +53,20 @@ impl Places {
     pub(super) fn find(&self, at: Avma) -> Option<&Place> {
         let (_, place) = self.known.range(..=at).next_back()?;
         (at < place.end).then_some(place)
+    }
+
+    /// Takes the symbols of debug files that have come since.
+    pub(super) fn renew(&mut self) {
+        for place in self.known.values_mut() {
+            if let Code::Of(image, _) = &mut place.code {
+                *image = images::renewed(image, place.path.as_ref());
+            }
+        }
+    }
+
+    /// The paths of all files that have been mapped.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.known.values().map(|place| Path::new(&place.path))
     }
 
     /// The file at this path.
@@ -316,7 +331,6 @@ impl Published {
         };
         let expected = documented.iter().find(is_it)?.build_id.as_deref()?;
         let id = image.build_id().unwrap_or_default();
-        let id: String = id.iter().map(|b| format!("{b:02x}")).collect();
-        Some(id == expected)
+        Some(hex(id) == expected)
     }
 }

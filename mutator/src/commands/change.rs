@@ -10,6 +10,7 @@ use super::target::{open_session, open_to_change};
 use super::watch::{destination, hold};
 use crate::cli::Patterns;
 use crate::collect::Collector;
+use crate::debuginfod;
 use crate::destination::Destination;
 use crate::error::{Failure, io_text};
 use crate::guest::Runner;
@@ -31,7 +32,7 @@ fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure>
 }
 
 fn profile(session: &Session, runner: Option<Runner>) -> Profile {
-    let mut collector = Collector::default();
+    let mut collector = Collector::of(session.process());
     collector.set_remark(runner.map(Runner::note));
     collector.profile(session)
 }

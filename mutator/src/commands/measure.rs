@@ -9,7 +9,7 @@ use crate::counter::NoEvent;
 use crate::error::Failure;
 use crate::metric::Metric;
 use crate::profile::{COUNT, printable};
-use crate::session::{Options, Pointed, Selection, none_patched};
+use crate::session::{Candidate, Options, Pointed, Selection, none_measured, none_patched};
 
 /// More functions than this need `--yes`.
 pub(super) const MANY: usize = 64;
@@ -168,7 +168,11 @@ pub(super) fn check(
     let points = points().filter_map(|(name, refused)| Some((name.to_owned(), refused?)));
     let refused: Vec<_> = refused.chain(points).collect();
     if refused.len() == count {
-        let cause = none_patched(&refused);
+        let is_patched = |c: &Candidate| c.plan.refused().is_none();
+        let cause = match selection.candidates.iter().all(is_patched) {
+            true => none_measured(&refused),
+            false => none_patched(&refused),
+        };
         return Err(Failure::new(operation, subject, cause));
     }
     Ok(())

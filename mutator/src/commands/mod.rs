@@ -12,6 +12,7 @@ mod outcome;
 mod output;
 mod panics;
 mod remarks;
+mod replaced;
 mod run;
 mod source;
 mod status;
@@ -23,6 +24,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
+use crate::debuginfod;
 use crate::error::Failure;
 use crate::process::{Pid, take_name};
 
@@ -98,6 +100,9 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
 }
 
 fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
+    if let Some(line) = debuginfod::report() {
+        remarks::warn(&line);
+    }
     remarks::finish();
     match result {
         Ok(code) => code,

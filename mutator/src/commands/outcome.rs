@@ -45,6 +45,9 @@ pub(super) fn tell_refused(changed: &Changed) {
     for (name, reason) in &changed.refused {
         warn(&format!("{name}: not instrumented: {reason}"));
     }
+    for (name, reason) in &changed.unchanged {
+        warn(&format!("{name}: not changed: {reason}"));
+    }
     for name in &changed.trapped {
         warn(&format!(
             "{name}: instrumented by breakpoints, a microsecond or more each"

@@ -17,6 +17,7 @@ use nix::unistd;
 use super::measure::{check, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::panics::caught;
+use super::replaced::Begun;
 use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
@@ -52,6 +53,7 @@ pub(super) fn run(
         mut stopped,
     } = launch(program, signals.before(), |c| spool.redirect(c))
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
+    let begun = Begun::of(&process);
     let prepared = caught(OPERATION, || {
         let failure = |e: SessionError| e.failure(OPERATION, &process);
         let space = Arc::clone(stopped.space());
@@ -63,7 +65,8 @@ pub(super) fn run(
             selected.selection.allow_traps();
         }
         selected.find_values(&options.items());
-        check(OPERATION, &subject, &measure.patterns, &selected.selection)?;
+        let checked = check(OPERATION, &subject, &measure.patterns, &selected.selection);
+        checked.map_err(|failure| begun.not_found(failure, &subject))?;
         let held = Where::Stopped(&mut stopped);
         Session::create(&process, &options, selected, held).map_err(failure)
     });

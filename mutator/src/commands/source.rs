@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use super::panics::caught;
 use super::remarks::warn;
+use super::replaced::Begun;
 use crate::collect::Collector;
 use crate::error::Failure;
 use crate::guest::Runner;
@@ -53,6 +54,7 @@ pub(super) struct Live {
     /// Who runs the code of the process, where it does not itself.
     runner: Option<Runner>,
     over: Option<Over>,
+    begun: Begun,
     is_finished: bool,
     /// Finds rules for the runtime meanwhile.
     answering: Option<Answering>,
@@ -64,8 +66,9 @@ impl Live {
     /// Watches a session.
     pub(super) fn new(session: Session, at_end: AtEnd) -> Self {
         let runner = Runner::of_process(session.process());
+        let begun = Begun::of(session.process());
         let answering = Some(Answering::begin(session.process()));
-        let mut collector = Collector::default();
+        let mut collector = Collector::of(session.process());
         collector.set_remark(runner.map(Runner::note));
         Self {
             session,
@@ -73,6 +76,7 @@ impl Live {
             at_end,
             runner,
             over: None,
+            begun,
             is_finished: false,
             answering,
             names: None,
@@ -154,6 +158,17 @@ impl Live {
     pub(super) fn kept_in(&self) -> Option<Pid> {
         let is_kept = self.at_end == AtEnd::Keep && self.over.is_none();
         is_kept.then(|| self.session.process().pid)
+    }
+
+    /// Says what has taken the program's place, if something has.
+    pub(super) fn replaced(&self) -> Option<String> {
+        let replaced = self.begun.replaced()?;
+        Some(format!("watch {}: {replaced}", self.session.process().pid))
+    }
+
+    /// The final profile once more, after debug files have come.
+    pub(super) fn profile_again(&mut self) -> Result<Profile, Failure> {
+        caught("collect", || Ok(self.collector.profile(&self.session)))
     }
 
     fn end(&mut self) -> Result<(), Failure> {

@@ -10,6 +10,7 @@ use crate::clock;
 use crate::error::Failure;
 use crate::printable::{Page, printable, printable_os};
 use crate::process::Pid;
+use crate::profile;
 use crate::segment::{self, Cleaned, SegmentError, named};
 use crate::session::{Session, SessionError};
 
@@ -106,10 +107,11 @@ fn head(session: &Session) -> String {
     } else {
         ""
     };
+    let (program, _) = profile::program(&document.exe, &document.args);
     format!(
         "{}  {}  {}  {seconds} s{state}",
         process.pid,
-        printable(&document.exe),
+        printable(&program),
         printable(&metrics.join(","))
     )
 }

@@ -13,6 +13,7 @@ use super::output::{print, print_json};
 use super::remarks::warn;
 use super::target::find;
 use super::watch::hold;
+use crate::debuginfod;
 use crate::error::{Failure, io_text};
 use crate::printable::{Page, printable};
 use crate::process::modules::Module;
@@ -90,6 +91,8 @@ pub(super) fn suggest(
             break;
         }
     }
+    debuginfod::wait(|| signals.ended());
+    sampler.look();
     signals.release();
     let most = if limit == 0 { usize::MAX } else { limit };
     let shares = sampler.shares(most);
@@ -162,7 +165,7 @@ fn refused(
         .map(|f| {
             let reason = match f.module {
                 Some(_) => "no function is known there",
-                None => "code that is in no file",
+                None => "JIT code",
             };
             (f.start, reason.to_owned())
         })

@@ -11,6 +11,7 @@ use super::panics::caught;
 use super::remarks::warn;
 use super::source::Live;
 use crate::cli::{Output, Show};
+use crate::debuginfod;
 use crate::destination::Destination;
 use crate::error::{Failure, io_text};
 use crate::outlet::{Outlet, is_nobody};
@@ -113,9 +114,14 @@ pub(super) fn watch(
             print_until_end(&mut live, show.interval, deadline, format, &signals)
         }
     });
-    let (ended, profile) = live.finish();
+    let (ended, mut profile) = live.finish();
     let stays_in = live.kept_in().filter(|_| output.is_view());
     drop(view);
+    if profile.is_ok() && debuginfod::is_pending() && !signals.ended() {
+        warn("waiting for debug information (Ctrl-C goes on without)");
+        debuginfod::wait(|| signals.ended());
+        profile = live.profile_again();
+    }
     let save = |profile: &Profile| match (&output.file, &show.output) {
         (Some(to), Some(path)) => profile
             .save_to(to)
@@ -128,6 +134,7 @@ pub(super) fn watch(
         Ok(profile) if !may_wait => save(profile),
         _ => Ok(()),
     };
+    let replaced = live.replaced();
     signals.release_but(kept);
     let told = || {
         let (profile, shown) = (profile?, shown?);
@@ -147,6 +154,9 @@ pub(super) fn watch(
         Ok(())
     };
     let told = told();
+    if let Some(replaced) = replaced {
+        warn(&replaced);
+    }
     // The first error is the one to report.
     ended.and(told)
 }

@@ -1,10 +1,12 @@
 //! Debug information that lies in a file of its own, as distributions ship it.
 //!
 //! Found by build id or by `.gnu_debuglink`, in the places where gdb looks (GDB manual, "Separate
-//! Debug Files"); dwz's shared supplement by `.gnu_debugaltlink`.
+//! Debug Files"), and where debuginfod's client keeps what it has fetched; dwz's shared supplement by
+//! `.gnu_debugaltlink`.
 
 use super::bytes::Bytes;
 use super::sections::{Debug, Sections};
+use crate::debuginfod::{self, hex};
 use crate::files::FileBytes;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -83,16 +85,38 @@ fn file_of(
     // What lies under another file's build id is another file's.
     let mut found = by_id.filter_map(|path| Some((open(&path)?, path)));
     let found = found.find(|(file, _)| file.build_id() == id && has(file));
-    found.or_else(|| by_link(image, places, has))
+    let local = found.or_else(|| by_link(image, places, &has));
+    local.or_else(|| {
+        let path = debuginfod::known(id.as_deref()?)?;
+        let fetched = open(&path).filter(|file| file.build_id() == id && has(file))?;
+        Some((fetched, path))
+    })
 }
 
-/// The supplement that `.gnu_debugaltlink` of `file` names: a path and a build id.
-pub(super) fn supplement_of(file: &Sections<'_>, places: &Places) -> Option<Debug<'static>> {
-    let link = file.get(".gnu_debugaltlink")?;
+/// For a debug file at `path` that has this build id: the build id of the supplement that it refers to, if it does.
+/// `None` for any other file.
+pub fn is_debug_file_of(path: &Path, id: &[u8]) -> Option<Option<Vec<u8>>> {
+    let file = open(path).filter(|file| file.build_id().as_deref() == Some(id))?;
+    let link = file.get(SUPPLEMENT);
+    Some(link.and_then(|link| Some(supplement_link(&link)?.1.to_owned())))
+}
+
+/// Names a supplement: a path, which ends with a 0, and a build id.
+const SUPPLEMENT: &str = ".gnu_debugaltlink";
+
+fn supplement_link(link: &[u8]) -> Option<(&Path, &[u8])> {
     let end = link.iter().position(|&b| b == 0)?;
-    let (path, id) = (Path::new(OsStr::from_bytes(&link[..end])), &link[end + 1..]);
+    let path = Path::new(OsStr::from_bytes(&link[..end]));
+    Some((path, &link[end + 1..]))
+}
+
+/// The supplement that `file` refers to.
+pub(super) fn supplement_of(file: &Sections<'_>, places: &Places) -> Option<Debug<'static>> {
+    let link = file.get(SUPPLEMENT)?;
+    let (path, id) = supplement_link(&link)?;
     let named = places.beside.iter().map(|dir| dir.join(path));
-    let mut candidates = named.chain(paths_by_id(id, places));
+    let fetched = debuginfod::known(id);
+    let mut candidates = named.chain(paths_by_id(id, places)).chain(fetched);
     candidates.find_map(|path| {
         let sections = open(&path)?;
         (sections.build_id().as_deref() == Some(id)).then(|| sections.debug())?
@@ -100,7 +124,7 @@ pub(super) fn supplement_of(file: &Sections<'_>, places: &Places) -> Option<Debu
 }
 
 fn paths_by_id(id: &[u8], places: &Places) -> impl Iterator<Item = PathBuf> {
-    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(id);
     // The first byte names the directory; an id of fewer than two bytes names no file.
     let name = (hex.len() > 2).then(|| format!(".build-id/{}/{}.debug", &hex[..2], &hex[2..]));
     let roots = places.roots.clone();

@@ -1,5 +1,6 @@
 //! A process as /proc shows it, before and between the moments it is stopped.
 
+mod args;
 mod extent;
 pub mod identity;
 mod ids;
@@ -9,6 +10,7 @@ pub mod memory;
 pub mod modules;
 pub mod pidfd;
 mod presence;
+mod root;
 pub mod shadow;
 mod sharing;
 mod space;
@@ -29,6 +31,7 @@ pub use ids::{Pid, Tid};
 pub use maps::Mapping;
 pub use memory::{Memory, Own, Text};
 pub use presence::Presence;
+pub use root::Root;
 pub use space::Space;
 
 /// Why a process cannot be worked on.
@@ -319,20 +322,25 @@ impl Process {
         self.ids().contains(&pid)
     }
 
+    /// The user with whose rights it acts.
+    pub fn effective_user(&self) -> Option<u32> {
+        let users = self.status("Uid")?;
+        users.split_whitespace().nth(1)?.parse().ok()
+    }
+
     /// Path of its program.
     pub fn exe(&self) -> Option<PathBuf> {
         self.of_living("exe", |path| fs::read_link(path)).ok()
     }
 
-    /// Its command line.
-    pub fn args(&self) -> Vec<String> {
-        let bytes = self.of_living("cmdline", |path| fs::read(path));
-        let bytes = bytes.unwrap_or_default();
-        let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-        bytes
-            .split(|&b| b == 0)
-            .map(|a| String::from_utf8_lossy(a).into_owned())
-            .collect()
+    /// What stat(2) says of its program.
+    pub fn exe_metadata(&self) -> Option<fs::Metadata> {
+        self.of_living("exe", |path| fs::metadata(path)).ok()
+    }
+
+    /// The folder in which names that begin with none are looked up.
+    pub fn cwd(&self) -> Option<PathBuf> {
+        self.of_living("cwd", |path| fs::read_link(path)).ok()
     }
 
     /// A value of its auxiliary vector, getauxval(3).

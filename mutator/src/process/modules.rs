@@ -1,10 +1,12 @@
 //! The ELF files a process has loaded.
 
 use std::collections::HashMap;
+use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::Elf;
@@ -13,7 +15,7 @@ use patcher::image::{Image, Segment};
 use patcher::{Avma, Bias, FileOffset, Svma};
 
 use super::identity::{self, FileId};
-use super::{Mapping, Process};
+use super::{Mapping, Process, Root};
 use crate::files::FileBytes;
 
 /// What the kernel calls its own code in every process.
@@ -36,6 +38,16 @@ pub struct Module {
     pub head: Option<Mapping>,
     /// The process, through whose root the file is opened.
     process: Process,
+    names: OnceLock<Names>,
+}
+
+/// What a module is called beside its file, found out at first use.
+#[derive(Clone, Debug)]
+struct Names {
+    /// See [`Module::started_as`].
+    started_as: Option<String>,
+    /// Its DT_SONAME.
+    own: Option<String>,
 }
 
 impl Module {
@@ -47,13 +59,33 @@ impl Module {
     /// True if one of its names is looked for: that of its file, the one in it (DT_SONAME), or for the program that by which
     /// it was started.
     pub fn is_called(&self, is_it: impl Fn(&str) -> bool) -> bool {
+        let names = self.names();
         is_it(self.file_name())
-            || self.started_as().is_some_and(|name| is_it(&name))
-            || self.own_name().is_some_and(|name| is_it(&name))
+            || names.started_as.as_deref().is_some_and(&is_it)
+            || names.own.as_deref().is_some_and(&is_it)
     }
 
     /// The name of the link by which the program was started: `redis-server` leads to another file in Debian.
-    pub fn started_as(&self) -> Option<String> {
+    pub fn started_as(&self) -> Option<&str> {
+        self.names().started_as.as_deref()
+    }
+
+    fn names(&self) -> &Names {
+        self.names.get_or_init(|| Names {
+            started_as: self.find_started_as(),
+            own: self.find_own_name(),
+        })
+    }
+
+    fn find_started_as(&self) -> Option<String> {
+        const FOLDERS: [&str; 6] = [
+            "/usr/local/sbin",
+            "/usr/local/bin",
+            "/usr/sbin",
+            "/usr/bin",
+            "/sbin",
+            "/bin",
+        ];
         let exe = self.process.exe()?;
         if exe.as_os_str() != self.path.as_str() {
             return None;
@@ -62,36 +94,33 @@ impl Module {
         let args = self.process.args();
         let first = args.first()?.split_whitespace().next()?;
         let name = first.rsplit('/').next().filter(|n| !n.is_empty())?;
-        let root = PathBuf::from(format!("/proc/{}/root", self.process.entry()));
-        // Below its root, whatever it says.
-        let absolute = first
-            .starts_with('/')
-            .then(|| first.trim_start_matches('/'));
-        let folders = match absolute.and_then(|f| f.strip_suffix(name)) {
-            Some(folder) => vec![folder],
-            None => vec![
-                "usr/local/sbin",
-                "usr/local/bin",
-                "usr/sbin",
-                "usr/bin",
-                "sbin",
-                "bin",
-            ],
+        let candidates: Vec<PathBuf> = match first.contains('/') {
+            true => vec![self.process.cwd().unwrap_or_default().join(first)],
+            false => FOLDERS.iter().map(|f| Path::new(f).join(name)).collect(),
         };
-        let leads_here = |folder: &str| {
-            let same = |path: PathBuf| std::fs::metadata(path).map(|m| identity::file_id(&m)).ok();
-            same(root.join(folder).join(name)) == Some(self.file())
+        let root = Root::of(&self.process).ok()?;
+        // Both as stat(2) has them: that of a mapping is another on some file systems.
+        let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        let program = self.process.exe_metadata()?;
+        let leads_here = |path: &PathBuf| {
+            let place = root.place(path).and_then(|place| place.metadata());
+            place.is_ok_and(|found| same(&found, &program))
         };
-        folders.into_iter().any(leads_here).then(|| name.to_owned())
+        candidates.iter().any(leads_here).then(|| name.to_owned())
+    }
+
+    /// The process that has loaded it.
+    pub fn process(&self) -> &Process {
+        &self.process
     }
 
     /// What a user calls it: by what it was started, or by its file.
     pub fn shown_name(&self) -> String {
         let started = self.started_as();
-        started.unwrap_or_else(|| self.file_name().to_owned())
+        started.unwrap_or(self.file_name()).to_owned()
     }
 
-    fn own_name(&self) -> Option<String> {
+    fn find_own_name(&self) -> Option<String> {
         let bytes = self.open().ok()?;
         let elf = Elf::parse(bytes.bytes()).ok()?;
         elf.soname.map(str::to_owned)
@@ -314,6 +343,7 @@ fn module(process: &Process, mappings: &[&Mapping]) -> Option<Module> {
         code: code.map(|&m| m.clone()).collect(),
         head: head.map(|&m| m.clone()),
         process: process.clone(),
+        names: OnceLock::new(),
     })
 }
 

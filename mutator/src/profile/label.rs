@@ -35,7 +35,7 @@ impl Profile {
         labels.push(Label {
             name: self.frame_name(frame),
             place: position(frame.file.as_deref(), frame.line)
-                .unwrap_or_else(|| self.module_name(frame.module).into_owned()),
+                .unwrap_or_else(|| self.place_name(frame).into_owned()),
             inlined: false,
         });
         labels
@@ -50,6 +50,14 @@ impl Profile {
                 let start = frame.address.wrapping_sub(frame.offset.unwrap_or(0));
                 format!("{}+{start:#x}", self.module_name(frame.module))
             }
+        }
+    }
+
+    /// Where a frame's code is: code that no file has and that has a name was written by a compiler in the process.
+    fn place_name(&self, frame: &Frame) -> Cow<'_, str> {
+        match (frame.module, &frame.function) {
+            (None, Some(_)) => Cow::Borrowed("[jit]"),
+            (module, _) => self.module_name(module),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What stands above the functions: what was measured, when, and at what cost.
 
 use super::human;
-use crate::profile::{Metric, Overhead, Profile, Session, printable};
+use crate::profile::{self, Metric, Overhead, Profile, Session, printable};
 use std::io::{self, Write};
 
 pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
@@ -11,9 +11,9 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         metrics,
         ..
     } = profile;
-    let args = target.args.iter().skip(1);
-    let args: String = args.map(|a| format!(" {}", printable(a))).collect();
-    writeln!(out, "{}{args}", printable(&target.exe))?;
+    let (program, args) = profile::program(&target.exe, &target.args);
+    let args = args.iter().map(|a| format!(" {}", printable(a)));
+    writeln!(out, "{}{}", printable(&program), args.collect::<String>())?;
     write!(
         out,
         "pid {} on {}, measured for {}",
@@ -70,6 +70,11 @@ fn stops(session: &Session, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "stopped {times} for {time} ({why})")
 }
 
+/// Where measuring has taken less than this in all, and more than that a call, it is most of it that the runtime has found
+/// out what a call takes (docs/runtime.md, "What measuring takes"), ns.
+const FEW: u64 = 100_000_000;
+const USUAL: f64 = 1000.0;
+
 fn cost(overhead: &Overhead, out: &mut impl Write) -> io::Result<()> {
     let is_corrected = match overhead.corrected {
         true => "corrected",
@@ -81,5 +86,12 @@ fn cost(overhead: &Overhead, out: &mut impl Write) -> io::Result<()> {
         human::average(Some(overhead.call_ns), "ns"),
         human::time(overhead.total_ns.into()),
         100.0 * overhead.share
-    )
+    )?;
+    if overhead.total_ns < FEW && overhead.call_ns > USUAL {
+        writeln!(
+            out,
+            "  the trial before the first call is part of that, and with few calls most of it"
+        )?;
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -13,9 +14,14 @@ use patcher::{Avma, Bias, Svma};
 
 use super::registers::Registers;
 use super::services::is_service;
+use crate::debuginfod;
 use crate::images::{self, OpenImage};
+use crate::jit::JitNames;
 use crate::process::modules::{Module, modules};
 use crate::process::{Mapping, Process};
+
+/// Where a function is: its module, first address, and what it is called if it is generated code.
+type Key = (Option<usize>, Avma, Option<Arc<str>>);
 
 /// A function that has been seen, by number.
 pub(super) type FunctionId = u32;
@@ -63,8 +69,14 @@ pub(super) struct Code {
     functions: Vec<Seen>,
     /// Function by an address in it.
     known: HashMap<u64, FunctionId>,
-    ids: HashMap<(Option<usize>, Avma), FunctionId>,
+    /// Function by where it is.
+    ids: HashMap<Key, FunctionId>,
     looked: Instant,
+    /// What generated code is called, and when that was read last.
+    jit: JitNames,
+    jit_read: Option<Instant>,
+    /// How many debug files had come when functions were last named.
+    arrived: u64,
 }
 
 /// What a walk has come to: the function of each frame, the innermost first, and whether it came to the root.
@@ -93,6 +105,9 @@ impl Code {
             known: HashMap::new(),
             ids: HashMap::new(),
             looked: Instant::now(),
+            jit: JitNames::of(process),
+            jit_read: None,
+            arrived: debuginfod::arrived(),
         };
         code.look();
         code
@@ -103,9 +118,9 @@ impl Code {
         self.loaded.iter().map(|l| l.module.clone()).collect()
     }
 
-    /// What a user calls a module; nothing where there is none.
+    /// What a user calls a module.
     pub(super) fn shown(&self, module: Option<usize>) -> &str {
-        module.map_or("", |index| &self.loaded[index].shown)
+        module.map_or("[jit]", |index| &self.loaded[index].shown)
     }
 
     pub(super) fn function(&self, id: FunctionId) -> &Seen {
@@ -122,6 +137,7 @@ impl Code {
             let same = |l: &Loaded| l.module.path == module.path && l.module.code == module.code;
             self.loaded.iter().position(same)
         };
+        self.jit.learn(&maps);
         let found = modules(&self.process, &maps);
         let places: Vec<Option<usize>> = found.iter().map(is_known).collect();
         let mut mapped = Vec::new();
@@ -172,6 +188,38 @@ impl Code {
         self.loaded.len() - 1
     }
 
+    /// Names functions by the debug files that have come since: which function each is now, where any has come.
+    pub(super) fn renew(&mut self) -> Option<Vec<FunctionId>> {
+        let arrived = debuginfod::arrived();
+        if std::mem::replace(&mut self.arrived, arrived) == arrived {
+            return None;
+        }
+        for loaded in &mut self.loaded {
+            if let Some((image, _)) = &mut loaded.image {
+                *image = images::renewed(image, loaded.module.path.as_ref());
+            }
+        }
+        self.known.clear();
+        let functions = 0..self.functions.len();
+        let now = |id: usize| {
+            let Seen { module, start, .. } = self.functions[id];
+            if module.is_none() || !self.functions[id].linkage.is_empty() {
+                return id as FunctionId;
+            }
+            let seen = self.seen_at(module, start);
+            match seen.linkage.is_empty() {
+                true => id as FunctionId,
+                false => {
+                    let key = (module, seen.start, None);
+                    let id = *self.ids.entry(key).or_insert(id as FunctionId);
+                    self.functions[id as usize] = seen;
+                    id
+                }
+            }
+        };
+        Some(functions.map(now).collect())
+    }
+
     /// The executable mapping at an address, with its module.
     fn mapped_at(&mut self, at: Avma) -> Option<Option<usize>> {
         let find = |mapped: &[(Range<Avma>, Option<usize>)]| {
@@ -191,14 +239,49 @@ impl Code {
             return id;
         }
         let module = self.mapped_at(at).flatten();
+        if module.is_none_or(|index| self.loaded[index].image.is_none())
+            && let Some(id) = self.generated_at(at)
+        {
+            // Other code may be there next time.
+            return id;
+        }
         let seen = self.seen_at(module, at);
+        let id = self.id((module, seen.start, None), seen);
+        if module.is_some() {
+            self.known.insert(at.0, id);
+        }
+        id
+    }
+
+    fn id(&mut self, key: Key, seen: Seen) -> FunctionId {
         let next = self.functions.len() as FunctionId;
-        let id = *self.ids.entry((module, seen.start)).or_insert(next);
+        let id = *self.ids.entry(key).or_insert(next);
         if id == next {
             self.functions.push(seen);
         }
-        self.known.insert(at.0, id);
         id
+    }
+
+    /// The function that an address is in, where the process has written down what its generated code is called.
+    fn generated_at(&mut self, at: Avma) -> Option<FunctionId> {
+        if self
+            .jit_read
+            .is_none_or(|read| read.elapsed() > UNTIL_NEXT_LOOK)
+        {
+            self.jit.refresh();
+            self.jit_read = Some(Instant::now());
+        }
+        let named = self.jit.at(at)?;
+        let (start, name) = (named.start, Arc::clone(&named.name));
+        let seen = Seen {
+            module: None,
+            start,
+            address: Svma(start.0),
+            linkage: String::new(),
+            name: demangle(&name),
+            serves: false,
+        };
+        Some(self.id((None, start, Some(name)), seen))
     }
 
     fn seen_at(&self, module: Option<usize>, at: Avma) -> Seen {
@@ -212,6 +295,11 @@ impl Code {
             Some(f) => (back(f.range.start), f.range.start, f.linkage),
             None => (at, address, String::new()),
         };
+        if let (Some(loaded), Some((opened, _)), "") = (loaded, image, linkage.as_str())
+            && opened.lacks_symbols()
+        {
+            opened.want_debug_file(loaded.module.path.as_ref());
+        }
         let name = match linkage.as_str() {
             "" => name_of_start(loaded.map_or("generated code", |l| &l.shown), address),
             linkage => demangle(linkage),

@@ -171,6 +171,10 @@ impl Sampler {
         for tid in self.tids() {
             self.drain(tid);
         }
+        if let Some(now) = self.code.renew() {
+            let functions = self.paths.all.iter_mut().flat_map(|p| &mut p.functions);
+            functions.for_each(|id| *id = now[*id as usize]);
+        }
         if self.looked.elapsed() >= UNTIL_NEW_THREADS {
             self.pace();
             self.meet_threads();

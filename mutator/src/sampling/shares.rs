@@ -27,7 +27,7 @@ pub struct Function {
     pub linkage: String,
     /// Index of its module; `None` for code that is in no file.
     pub module: Option<usize>,
-    /// What a user calls the module; empty where there is none.
+    /// What a user calls the module; `[jit]` where there is none.
     pub file: String,
     /// First address in the process.
     pub start: Avma,

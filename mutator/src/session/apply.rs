@@ -18,6 +18,7 @@ use super::remeasure::Turn;
 use super::stack_scan::Stacks;
 use super::write::Part;
 use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
+use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
 use crate::process::Space;
 use crate::process::modules::{Module, modules};
@@ -158,11 +159,10 @@ impl Locked<'_> {
         ids.extend(prepared);
         let turns = self.possible(turns);
         let turns = self.come_in_changed(turns, &ids);
-        let is_none = changed.is_nothing() && turns.is_empty();
-        if is_none && !changed.refused.is_empty() {
+        if let Some(refusal) = changed.refusal().filter(|_| turns.is_empty()) {
             self.put_back(before);
             self.segment.write_document(&self.document)?;
-            return Err(SessionError::Refused(changed.refused));
+            return Err(refusal);
         }
         if ids.is_empty() && turns.is_empty() {
             self.segment.write_document(&self.document)?;
@@ -457,10 +457,12 @@ impl Locked<'_> {
         });
         let points = candidate.points.iter().map(|p| (&p.name, p.at, true));
         for (name, address, is_point) in function.into_iter().chain(points) {
-            changed.refused.push((name.clone(), reason.clone()));
+            let refused = (name.clone(), reason.clone());
             if is_in && !is_point {
+                changed.unchanged.push(refused);
                 continue;
             }
+            changed.refused.push(refused);
             let module = self.module_id(modules, candidate);
             self.add_refused(RefusedDoc {
                 name: name.clone(),
@@ -503,7 +505,7 @@ impl Locked<'_> {
         let build_id = image.image.build_id();
         self.document.modules.push(ModuleDoc {
             path: module.path.clone(),
-            build_id: build_id.map(|b| b.iter().map(|b| format!("{b:02x}")).collect()),
+            build_id: build_id.map(hex),
             bias,
             code: module.code_range(),
         });

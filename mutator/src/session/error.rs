@@ -25,6 +25,8 @@ pub enum SessionError {
     Memory(&'static str, Avma, std::io::Error),
     /// None of the functions can be instrumented: their names and why.
     Refused(Vec<(String, String)>),
+    /// None of the functions, which are in, can measure that: their names and why.
+    Unchanged(Vec<(String, String)>),
     /// No free range of addresses of that many bytes.
     NoSpace(u64),
     /// Something is in the way of all functions there were.
@@ -59,6 +61,7 @@ impl fmt::Display for SessionError {
                 write!(f, "{what} at {at}: {}", crate::error::io_text(error))
             }
             Self::Refused(functions) => f.write_str(&none_patched(functions)),
+            Self::Unchanged(functions) => f.write_str(&none_measured(functions)),
             Self::NoSpace(bytes) => write!(
                 f,
                 "no free range of {} MiB in its address space",
@@ -151,7 +154,7 @@ impl SessionError {
                     "watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"
                 ))
             }
-            Self::Refused(functions) => {
+            Self::Refused(functions) | Self::Unchanged(functions) => {
                 used_by_ipath(functions).or_else(|| no_room(functions, process))
             }
             Self::NotMeasured(_, functions) => functions
@@ -186,6 +189,18 @@ pub fn bare(name: &str) -> String {
 
 /// Says that nothing can be instrumented, with one function for each reason.
 pub fn none_patched(refused: &[(String, String)]) -> String {
+    format!("none of the functions can be patched: {}", reasons(refused))
+}
+
+/// Says that nothing can be measured as it was wanted, with one function for each reason.
+pub fn none_measured(refused: &[(String, String)]) -> String {
+    format!(
+        "none of the functions can be measured so: {}",
+        reasons(refused)
+    )
+}
+
+fn reasons(refused: &[(String, String)]) -> String {
     let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, reason) in refused {
         reasons.entry(reason).or_insert(name);
@@ -194,7 +209,7 @@ pub fn none_patched(refused: &[(String, String)]) -> String {
         .iter()
         .map(|(reason, name)| format!("{name} ({reason})"))
         .collect();
-    format!("none of the functions can be patched: {}", list.join(", "))
+    list.join(", ")
 }
 
 /// What to do about functions that ipath has for itself.

@@ -67,7 +67,7 @@ pub use answers::Answering;
 pub use create::{Options, Where};
 pub use elsewhere::Elsewhere;
 pub use end::Ended;
-pub use error::{SessionError, bare, none_patched};
+pub use error::{SessionError, bare, none_measured, none_patched};
 pub use in_the_way::InTheWay;
 pub use pointed::{Point, Pointed};
 pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
@@ -155,6 +155,8 @@ pub struct Changed {
     pub remeasured: Vec<(String, Vec<String>)>,
     /// Functions refused, with the reason.
     pub refused: Vec<(String, String)>,
+    /// Functions that are in and measure what they did, with the reason.
+    pub unchanged: Vec<(String, String)>,
     /// Names of functions with breakpoints.
     pub trapped: Vec<String>,
     /// Names of functions that were added of which not every call is counted, with where the others go that is not
@@ -170,6 +172,17 @@ impl Changed {
     /// True if nothing has come of it but refusals.
     fn is_nothing(&self) -> bool {
         self.functions.is_empty() && self.already.is_empty() && self.remeasured.is_empty()
+    }
+
+    /// That nothing has come of it, where that is so because of refusals.
+    fn refusal(&self) -> Option<SessionError> {
+        let (refused, unchanged) = (&self.refused, &self.unchanged);
+        match (refused.is_empty(), unchanged.is_empty()) {
+            _ if !self.is_nothing() => None,
+            (true, true) => None,
+            (true, false) => Some(SessionError::Unchanged(unchanged.clone())),
+            _ => Some(SessionError::Refused([&refused[..], unchanged].concat())),
+        }
     }
 }
 

@@ -111,6 +111,8 @@ fn unmatched(modules: &[Module], spot: &Spot) -> Unmatched {
         pattern: spot.text().to_owned(),
         near: near.unwrap_or_default(),
         inlined: 0,
+        jit: None,
+        why: None,
         modules: None,
     }
 }

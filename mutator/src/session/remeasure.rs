@@ -176,7 +176,7 @@ impl Locked<'_> {
                 }
                 Some(reason) => {
                     let refused = candidates.remove(at);
-                    changed.refused.push((refused.name, reason));
+                    changed.unchanged.push((refused.name, reason));
                     dropped.insert(turn.id);
                 }
             }

@@ -1,7 +1,7 @@
 //! Which functions of a process or a file patterns name, and how each would be patched.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use abi::schema::SCHEMA_COUNT;
 use patcher::function::Function;
@@ -11,7 +11,10 @@ use patcher::{Bias, Svma};
 
 use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in};
 use super::pointed::{Point, Pointed};
-use super::unmatched::{Unmatched, copies_of, near, other_modules};
+use super::unmatched::{
+    Unmatched, address_in_file, copies_of, jit, near, other_modules, without_symbols,
+};
+use crate::debuginfod;
 use crate::images::{self, OpenImage};
 use crate::process::modules::{Module, VDSO};
 use crate::segment::{Reaper, Remeasure};
@@ -144,6 +147,12 @@ pub fn select_in_modules(
     query: &Query<'_>,
     mut take: impl FnMut(Candidate),
 ) -> Missed {
+    let mut taken = HashSet::new();
+    let mut take = |candidate: Candidate| {
+        if taken.insert(candidate.place()) {
+            take(candidate);
+        }
+    };
     let mut places = Vec::new();
     let mut matched = vec![false; query.patterns.len()];
     let mut unreadable = Vec::new();
@@ -160,6 +169,9 @@ pub fn select_in_modules(
             Err(cause) => unreadable.push((module.path.clone(), cause)),
         }
     }
+    for index in with_fetched_symbols(&mut places, query, &matched) {
+        places[index].select(query, &mut matched, &mut take);
+    }
     Missed {
         unmatched: unmatched(query, &matched, modules, &places),
         unreadable,
@@ -173,17 +185,55 @@ pub fn select_in_file(
     query: &Query<'_>,
     mut take: impl FnMut(Candidate),
 ) -> Vec<Unmatched> {
-    let place = Place {
+    let mut taken = HashSet::new();
+    let mut take = |candidate: Candidate| {
+        if taken.insert(candidate.place()) {
+            take(candidate);
+        }
+    };
+    let mut places = [Place {
         index: 0,
         path,
         module: None,
         image,
         bias: Bias::default(),
         inlined: OnceCell::new(),
-    };
+    }];
     let mut matched = vec![false; query.patterns.len()];
-    place.select(query, &mut matched, &mut take);
-    unmatched(query, &matched, &[], &[place])
+    places[0].select(query, &mut matched, &mut take);
+    for index in with_fetched_symbols(&mut places, query, &matched) {
+        places[index].select(query, &mut matched, &mut take);
+    }
+    unmatched(query, &matched, &[], &places)
+}
+
+/// Has the debug files fetched of what may have a function that is not found: of what a pattern names as its module, else of the
+/// program. Those that have come, by index.
+fn with_fetched_symbols(
+    places: &mut [Place<'_>],
+    query: &Query<'_>,
+    matched: &[bool],
+) -> Vec<usize> {
+    if !debuginfod::is_on() {
+        return Vec::new();
+    }
+    let unmatched = query.patterns.iter().zip(matched);
+    let unmatched = unmatched.filter(|(p, matched)| !**matched && !p.is_address());
+    let unmatched: Vec<&Pattern> = unmatched.map(|(pattern, _)| pattern).collect();
+    let is_wanted = |place: &Place<'_>| {
+        let is_named = |p: &&Pattern| place.is_named(p);
+        place.image.lacks_symbols() && unmatched.iter().any(is_named)
+    };
+    let wanted: Vec<usize> = (0..places.len())
+        .filter(|&i| is_wanted(&places[i]))
+        .collect();
+    for place in wanted.iter().map(|&index| &places[index]) {
+        place.image.want_debug_file(place.path.as_ref());
+    }
+    debuginfod::wait(|| false);
+    let mut renewed = wanted;
+    renewed.retain(|&index| places[index].renew());
+    renewed
 }
 
 /// A file in which functions are looked for, on its own or as a module of a process.
@@ -211,12 +261,30 @@ impl<'m> Place<'m> {
         })
     }
 
+    /// True for the program of the process, and for a file.
+    fn is_program(&self) -> bool {
+        let exe = self.module.map(|module| module.process().exe());
+        exe.is_none_or(|exe| exe.is_some_and(|exe| exe.as_os_str() == self.path))
+    }
+
+    /// True if a debug file with its symbols has come since it was opened; it has them then.
+    fn renew(&mut self) -> bool {
+        self.image = images::renewed(self.image, self.path.as_ref());
+        self.inlined = OnceCell::new();
+        !self.image.lacks_symbols()
+    }
+
     fn file_name(&self) -> &'m str {
         self.path.rsplit('/').next().unwrap_or(self.path)
     }
 
     fn is_meant(&self, pattern: &Pattern) -> bool {
         is_meant(pattern, self.file_name(), self.module)
+    }
+
+    /// True if a pattern means this module by name, or means none and this is the program.
+    fn is_named(&self, pattern: &Pattern) -> bool {
+        self.is_meant(pattern) && (pattern.has_module() || self.is_program())
     }
 
     /// Plans what the query names here, and notes which patterns have a match.
@@ -319,11 +387,15 @@ fn unmatched(
 ) -> Vec<Unmatched> {
     let of_pattern = |pattern: &Pattern| {
         let meant = places.iter().filter(|place| place.is_meant(pattern));
+        let named = places.iter().filter(|place| place.is_named(pattern));
+        let named = named.map(|place| (place.image, place.file_name()));
         let copies = meant.map(|place| copies_of(pattern, place.inlined(query)));
         Unmatched {
             pattern: pattern.text().to_owned(),
             near: near(pattern, modules, places.iter().map(|place| place.image)),
             inlined: copies.sum(),
+            jit: jit(pattern, modules),
+            why: without_symbols(pattern, named).or_else(|| address_in_file(pattern, modules)),
             modules: other_modules(pattern, modules),
         }
     };

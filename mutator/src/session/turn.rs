@@ -91,10 +91,7 @@ impl Locked<'_> {
         idle.sort_unstable();
         idle.dedup();
         self.take_out(why, &idle)?;
-        match changed.is_nothing() && !changed.refused.is_empty() {
-            true => Err(SessionError::Refused(changed.refused.clone())),
-            false => Ok(()),
-        }
+        changed.refusal().map_or(Ok(()), Err)
     }
 
     /// Has the runtime know all schemas and counters.
@@ -181,7 +178,7 @@ impl Locked<'_> {
                         batch.retain(|turn| !what.functions().contains(&turn.id));
                         for &id in what.functions() {
                             let name = self.document.functions[id].name.clone();
-                            changed.refused.push((name, what.reason().to_owned()));
+                            changed.unchanged.push((name, what.reason().to_owned()));
                         }
                     }
                     Err(error) => return Err(error),

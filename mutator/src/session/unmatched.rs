@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use patcher::Svma;
 use patcher::image::Image;
 use patcher::select::Pattern;
 
 use crate::error::Failure;
 use crate::images::{self, OpenImage};
+use crate::jit::JitNames;
 use crate::process::modules::{Module, VDSO};
 
 /// Names that are offered at most.
@@ -21,6 +23,10 @@ pub struct Unmatched {
     pub near: Vec<String>,
     /// Copies of functions it names that the compiler has put into others.
     pub inlined: u64,
+    /// A name of code that the process has made at run time, where it is one of those.
+    pub jit: Option<String>,
+    /// Why it may have no match though it is spelled right.
+    pub why: Option<String>,
     /// The names of all modules, where it names none of them.
     pub modules: Option<Vec<String>>,
 }
@@ -33,8 +39,11 @@ impl Unmatched {
             return failure.hint(loaded(modules));
         }
         // What is inlined is spelled as it was meant.
-        if self.near.is_empty() || self.inlined > 0 {
+        if self.inlined > 0 || self.jit.is_some() {
             return failure;
+        }
+        if self.near.is_empty() {
+            return failure.maybe_hint(self.why.clone());
         }
         failure.hint(format!("did you mean {}?", self.near.join(", ")))
     }
@@ -46,6 +55,9 @@ impl fmt::Display for Unmatched {
             return write!(f, "no module of that name for '{}'", self.pattern);
         }
         write!(f, "no function matches '{}'", self.pattern)?;
+        if let Some(name) = &self.jit {
+            return write!(f, ": {name} is JIT code, which is not patched");
+        }
         match self.inlined {
             0 => Ok(()),
             1 => f.write_str(": it exists only as 1 inlined copy"),
@@ -77,7 +89,7 @@ pub(super) fn other_modules(pattern: &Pattern, modules: &[Module]) -> Option<Vec
     let mut names: Vec<String> = Vec::new();
     for module in modules.iter().filter(|m| m.path != VDSO) {
         let name = module.file_name().to_owned();
-        let name = match module.started_as().filter(|other| *other != name) {
+        let name = match module.started_as().filter(|other| **other != name) {
             Some(other) => format!("{name} (started as {other})"),
             None => name,
         };
@@ -86,6 +98,49 @@ pub(super) fn other_modules(pattern: &Pattern, modules: &[Module]) -> Option<Vec
         }
     }
     Some(names)
+}
+
+/// Why a pattern may have no match in these images, which have these names and of which it means all.
+pub(super) fn without_symbols<'n>(
+    pattern: &Pattern,
+    images: impl Iterator<Item = (&'static OpenImage, &'n str)>,
+) -> Option<String> {
+    let mut stripped = images.filter(|(image, _)| image.lacks_symbols());
+    let (_, name) = stripped.next().filter(|_| !pattern.is_address())?;
+    Some(format!(
+        "{name} is stripped: what it does not export has no name here, unless its debug information is installed or DEBUGINFOD_URLS names a server that has it"
+    ))
+}
+
+/// The same of an address that no code of these modules of a process has: it may be one of a file.
+pub(super) fn address_in_file(pattern: &Pattern, modules: &[Module]) -> Option<String> {
+    let at = pattern.absolute_address()?;
+    let has_it = |module: &&Module| {
+        let opened = images::of_module(module);
+        opened.is_ok_and(|o| Pattern::select_at(o.image, Svma(at.0)).is_some())
+    };
+    let module = modules.iter().find(has_it)?;
+    let name = module.shown_name();
+    Some(format!(
+        "the process has no code there; the address in a file is written with its name: {name}+{at}"
+    ))
+}
+
+/// Code that the process of these modules has made at run time and that a pattern may mean: names that compilers give
+/// there hold those of the source.
+pub(super) fn jit(pattern: &Pattern, modules: &[Module]) -> Option<String> {
+    let process = modules.first().map(Module::process)?;
+    if pattern.has_module() {
+        return None;
+    }
+    let mut names = JitNames::of(process);
+    names.learn(&process.maps().unwrap_or_default());
+    names.refresh();
+    let is_meant = |name: &&str| {
+        let holds = pattern.name().is_some_and(|wanted| name.contains(wanted));
+        holds || pattern.names(name)
+    };
+    names.names().find(is_meant).map(str::to_owned)
 }
 
 /// How many of these inlined copies, by linkage name, are of functions that a pattern names.

@@ -11,7 +11,7 @@ use super::key::{BINDINGS, Command};
 use super::line::EditLine;
 use super::state::Mode;
 use crate::printable::is_active;
-use crate::profile::{Profile, printable};
+use crate::profile::{self, Profile, printable};
 use crate::report::{human, loss_lines};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -75,11 +75,12 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     let Profile {
         target, session, ..
     } = profile;
+    let (program, _) = profile::program(&target.exe, &target.args);
     let mut first = vec![
         Span::styled("ipath", BOLD),
         Span::raw(format!(
             "  {} (pid {})  {}",
-            printable(&target.exe),
+            printable(&program),
             target.pid,
             human::time(session.elapsed_ns.into())
         )),

@@ -63,7 +63,9 @@ impl Live {
         let changed = self.apply(|session| session.add("add", selected))?;
         let refused = changed
             .refused
-            .first()
+            .iter()
+            .chain(&changed.unchanged)
+            .next()
             .map(|(name, reason)| format!("; refused {name}: {reason}"));
         let moving = changed.unfollowed.first();
         let moving = moving.map(|path| format!("; {}", unfollowed(path)));

@@ -1,0 +1,150 @@
+//! Names of code that a process has made at run time, as its compiler has written them down: in `/tmp/perf-PID.map`, or in
+//! a `jit-PID.dump` that it maps executable for others to find.
+//!
+//! What they say is used for showing alone. They are read where the process sees them, and only if they are regular
+//! files of its user or of root that not everybody can write to.
+
+mod dump;
+mod perf_map;
+mod ranges;
+
+use std::collections::BTreeMap;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+pub use ranges::Named;
+
+use dump::Dump;
+use patcher::Avma;
+use perf_map::PerfMap;
+use ranges::Ranges;
+
+use crate::files::open_place;
+use crate::process::{Mapping, Process, Root};
+
+/// Files of records that are read of one process.
+const MOST_DUMPS: usize = 8;
+
+/// The names of a process's generated code, as far as they are known.
+#[derive(Debug, Default)]
+pub struct JitNames {
+    /// Where it keeps its files; `None` where that cannot be looked at.
+    home: Option<Home>,
+    map: Watched<PerfMap>,
+    dumps: BTreeMap<PathBuf, Watched<Dump>>,
+}
+
+/// Where the files of a process are, and whose they have to be.
+#[derive(Debug)]
+struct Home {
+    root: Root,
+    user: u32,
+    /// Its id in its own pid namespace.
+    pid: i32,
+}
+
+/// A file, how far it has been read, and what it says.
+#[derive(Debug, Default)]
+struct Watched<R> {
+    /// Device, inode and length at the last look.
+    seen: (u64, u64, u64),
+    reader: R,
+    names: Ranges,
+}
+
+impl JitNames {
+    /// Those of a process, of which nothing is read yet. They can be read when it has ended, too.
+    pub fn of(process: &Process) -> Self {
+        let home = || {
+            let user = process.effective_user()?;
+            let root = Root::of(process).ok()?;
+            let pid = process.inner_pid();
+            Some(Home { root, user, pid })
+        };
+        Self {
+            home: home(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes in which records it has mapped.
+    pub fn learn(&mut self, maps: &[Mapping]) {
+        let mapped = maps.iter().filter(|m| m.execute);
+        for path in mapped.filter_map(Mapping::path) {
+            self.learn_path(&path);
+        }
+    }
+
+    /// Takes in a file that it has mapped executable.
+    pub fn learn_path(&mut self, path: &Path) {
+        let Some(home) = &self.home else { return };
+        let name = path.file_name().and_then(|name| name.to_str());
+        let is_records = name.is_some_and(|name| name == format!("jit-{}.dump", home.pid));
+        if is_records && self.dumps.len() < MOST_DUMPS && !self.dumps.contains_key(path) {
+            self.dumps.insert(path.to_owned(), Watched::default());
+        }
+    }
+
+    /// Reads what has been written since; true where there was something.
+    pub fn refresh(&mut self) -> bool {
+        let Some(home) = &self.home else {
+            return false;
+        };
+        let path = format!("tmp/perf-{}.map", home.pid);
+        // Of a file that cannot be read there are no names.
+        let mut is_new = home
+            .read(Path::new(&path), &mut self.map, PerfMap::read)
+            .unwrap_or(false);
+        for (path, watched) in &mut self.dumps {
+            let read = |dump: &mut Dump, file: &File, len, names: &mut Ranges| {
+                dump.read(file, len, home.pid, names)
+            };
+            is_new |= home.read(path, watched, read).unwrap_or(false);
+        }
+        is_new
+    }
+
+    /// What an address is in.
+    pub fn at(&self, at: Avma) -> Option<&Named> {
+        let in_dumps = self.dumps.values().find_map(|dump| dump.names.at(at));
+        in_dumps.or_else(|| self.map.names.at(at))
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let in_dumps = self.dumps.values().flat_map(|dump| dump.names.names());
+        in_dumps.chain(self.map.names.names())
+    }
+}
+
+impl Home {
+    /// Has what is new in a file read, true where there is something, if it is one that the process's compiler can have written.
+    fn read<R: Default>(
+        &self,
+        path: &Path,
+        watched: &mut Watched<R>,
+        read: impl FnOnce(&mut R, &File, u64, &mut Ranges) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let place = self.root.place_itself(path)?;
+        let meta = place.metadata()?;
+        let now = (meta.dev(), meta.ino(), meta.len());
+        if now == watched.seen || !self.is_trusted(&meta) {
+            return Ok(false);
+        }
+        let file = open_place(&place)?;
+        let (device, inode, len) = watched.seen;
+        if (meta.dev(), meta.ino()) != (device, inode) || meta.len() < len {
+            *watched = Watched::default();
+        }
+        watched.seen = now;
+        read(&mut watched.reader, &file, meta.len(), &mut watched.names)?;
+        Ok(true)
+    }
+
+    fn is_trusted(&self, meta: &Metadata) -> bool {
+        const WRITABLE_BY_ALL: u32 = 0o002;
+        (meta.uid() == self.user || meta.uid() == 0) && meta.mode() & WRITABLE_BY_ALL == 0
+    }
+}

@@ -1,0 +1,58 @@
+//! The root folder of a process: where paths lead that it names.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
+
+use super::Process;
+
+/// The root folder of a process, as it was when this was made. It stays when the process ends.
+///
+/// What is looked up here is found below it, whatever links on the way say: those that begin with `/` begin here
+/// (openat2(2), RESOLVE_IN_ROOT).
+#[derive(Debug)]
+pub struct Root(OwnedFd);
+
+impl Root {
+    /// That of a process that lives.
+    ///
+    /// # Errors
+    /// It has ended, or may not be looked at.
+    pub fn of(process: &Process) -> io::Result<Self> {
+        let path = format!("/proc/{}/root", process.entry());
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self(open(path.as_str(), flags, Mode::empty())?))
+    }
+
+    /// What a path leads to, for looking at it (O_PATH).
+    ///
+    /// # Errors
+    /// There is nothing of that name.
+    pub fn place(&self, path: &Path) -> io::Result<File> {
+        self.place_by(path, OFlag::empty())
+    }
+
+    /// The same where the last name of the path is no link.
+    ///
+    /// # Errors
+    /// There is nothing of that name, or a link.
+    pub fn place_itself(&self, path: &Path) -> io::Result<File> {
+        let place = self.place_by(path, OFlag::O_NOFOLLOW)?;
+        match place.metadata()?.file_type().is_symlink() {
+            true => Err(io::Error::from_raw_os_error(libc::ELOOP)),
+            false => Ok(place),
+        }
+    }
+
+    fn place_by(&self, path: &Path, flags: OFlag) -> io::Result<File> {
+        let below = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
+            .resolve(below);
+        Ok(File::from(openat2(&self.0, path, how)?))
+    }
+}

@@ -1,0 +1,106 @@
+//! Code that a process has made at run time bears the names that its compiler has written down, in profiles and in what
+//! sampling finds. Nothing of it is patched.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program_with;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::target::Target;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+fn jit_named() -> PathBuf {
+    program_with("jit_named.c", &["-fno-omit-frame-pointer"])
+}
+
+/// Removes what a program of this id has left where compilers write such files.
+fn remove_map(pid: u32) {
+    // One has written none.
+    let _ = std::fs::remove_file(format!("/tmp/perf-{pid}.map"));
+}
+
+/// Calls of `work` by the name of who calls it, and the same as the program has counted them.
+fn calls_by_piece(
+    arguments: &[&str],
+) -> (BTreeMap<Option<String>, u64>, BTreeMap<Option<String>, u64>) {
+    let scratch = Scratch::new("jit");
+    let file = scratch.file("p.json");
+    let folder = scratch.path().display().to_string();
+    let profile = file.display().to_string();
+    let program = jit_named().display().to_string();
+    let mut run = vec![
+        "run",
+        "-f",
+        "work",
+        "-o",
+        &profile,
+        "--interval",
+        "10ms",
+        "--",
+        &program,
+    ];
+    run.extend(arguments);
+    if arguments == ["dump"] {
+        run.push(&folder);
+    }
+    let finished = Run::ipath(run).run().expect(0);
+    let lines = finished.stdout.lines();
+    let counted = lines.filter_map(|line| {
+        let (times, name) = line.split_once(' ')?;
+        name.starts_with("piece ").then_some(())?;
+        Some((Some(name.to_owned()), times.parse().ok()?))
+    });
+    let counted = counted.collect();
+    let profile = Profile::read(&file);
+    remove_map(profile.target.pid);
+    let mut found = BTreeMap::new();
+    for path in &profile.paths {
+        let caller = &profile.frames[path.stack[0]];
+        assert_eq!(caller.module, None, "it is in no file");
+        assert!(caller.offset.is_none_or(|offset| offset < 64), "{caller:?}");
+        *found.entry(caller.function.clone()).or_default() += count(&path.metrics);
+    }
+    (found, counted)
+}
+
+#[test]
+fn frames_have_the_names_of_the_map() {
+    let (found, counted) = calls_by_piece(&["map"]);
+    assert!(!counted.is_empty());
+    assert_eq!(found, counted);
+}
+
+#[test]
+fn frames_have_the_names_of_the_records() {
+    let (found, counted) = calls_by_piece(&["dump"]);
+    assert!(!counted.is_empty());
+    assert_eq!(found, counted);
+}
+
+/// What anybody can have written names nothing.
+#[test]
+fn maps_that_all_can_write_are_not_read() {
+    let (found, counted) = calls_by_piece(&["open"]);
+    let calls = counted.values().sum();
+    assert_eq!(found, BTreeMap::from([(None, calls)]));
+}
+
+#[test]
+fn sampling_names_it_and_says_that_it_is_not_patched() {
+    let target = Target::start(jit_named(), ["spin"]).await_output("ready");
+    let number = target.pid();
+    let pid = number.to_string();
+    let suggested = Run::ipath(["suggest", &pid, "--json"])
+        .run()
+        .expect(0)
+        .json();
+    let first = &suggested["candidates"][0];
+    assert_eq!(first["name"], "spin of x.js:1");
+    assert_eq!(first["patchable"], false);
+    assert_eq!(first["reason"], "JIT code");
+    let refused = Run::ipath(["attach", &pid, "-f", "spin"]).run().expect(1);
+    let error = refused.expect_error();
+    assert!(error.contains("JIT code"), "{error}");
+    target.finish("ok");
+    remove_map(number);
+}
