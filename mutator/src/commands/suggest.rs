@@ -140,75 +140,61 @@ fn nothing_seen(process: &Process, shares: &Shares) -> Failure {
         .hint("give it something to do, or look longer: --duration 10s")
 }
 
-/// Why each of these functions cannot be patched; those that can are not in it.
-fn refused(
-    process: &Process,
-    modules: &[Module],
-    functions: &[&Function],
-) -> HashMap<Avma, String> {
-    const WANT: Effects = Effects {
-        entry: true,
-        exits: true,
-    };
-    let in_file = |f: &&&Function| f.module.is_some();
-    let pattern = |f: &&Function| Pattern::parse(&format!("{:#x}", f.start.0)).ok();
-    let patterns: Vec<Pattern> = functions
-        .iter()
-        .filter(in_file)
-        .filter_map(pattern)
-        .collect();
-    let mut reasons: HashMap<Avma, String> = functions
-        .iter()
-        .map(|f| {
-            let reason = match f.module {
-                Some(_) => "no function is known there",
-                None => "code that is in no file",
-            };
-            (f.start, reason.to_owned())
-        })
-        .collect();
-    if patterns.is_empty() {
-        return reasons;
-    }
-    let query = Query {
-        patterns: &patterns,
-        want: WANT,
-        allowed: allowed(process, modules, false),
-        in_full: false,
-    };
-    select_in_modules(modules, &query, |candidate| {
-        let start = candidate.bias.to_avma(candidate.plan.function.range.start);
-        match candidate.refused() {
-            Some(reason) => reasons.insert(start, reason),
-            None => reasons.remove(&start),
-        };
-    });
-    reasons
-}
+/// A function's module, by index, and where it begins.
+type Place = (Option<usize>, Avma);
 
-/// Finds out why functions cannot be patched, each once.
+/// Why functions cannot be patched, each asked once. A module that comes to the place of another has an index of its own.
 #[derive(Default)]
-pub(super) struct Refusals(HashMap<Avma, Option<String>>);
+pub(super) struct Refusals(HashMap<Place, Option<String>>);
 
 impl Refusals {
-    fn find(&mut self, process: &Process, modules: &[Module], functions: &[&Function]) {
-        let is_new = |f: &&&Function| !self.0.contains_key(&f.start);
+    /// Takes in what is not known of these functions, of which those in `modules` are there.
+    fn find(&mut self, process: &Process, modules: &[(usize, Module)], functions: &[&Function]) {
+        let (index, here): (Vec<usize>, Vec<Module>) = modules.iter().cloned().unzip();
+        let is_here = |f: &Function| f.module.is_some_and(|module| index.contains(&module));
+        let is_new = |f: &&&Function| is_here(f) && !self.0.contains_key(&place(f));
         let new: Vec<&Function> = functions.iter().filter(is_new).copied().collect();
         if new.is_empty() {
             return;
         }
-        let mut refused = refused(process, modules, &new);
-        for function in new {
-            self.0
-                .insert(function.start, refused.remove(&function.start));
+        let unknown = |f: &&Function| (place(f), Some("no function is known there".to_owned()));
+        self.0.extend(new.iter().map(unknown));
+        let pattern = |f: &&Function| Pattern::parse(&format!("{:#x}", f.start.0)).ok();
+        let patterns: Vec<Pattern> = new.iter().filter_map(pattern).collect();
+        let query = Query {
+            patterns: &patterns,
+            want: Effects {
+                entry: true,
+                exits: true,
+            },
+            allowed: allowed(process, &here, false),
+            in_full: false,
+        };
+        select_in_modules(&here, &query, |candidate| {
+            let start = candidate.bias.to_avma(candidate.plan.function.range.start);
+            let place = (index.get(candidate.module).copied(), start);
+            self.0.insert(place, candidate.refused());
+        });
+    }
+
+    /// Why a function cannot be patched, if it cannot.
+    fn of(&self, function: &Function) -> Option<String> {
+        match (function.module, self.0.get(&place(function))) {
+            (None, _) => Some("code that is in no file".to_owned()),
+            (Some(_), Some(known)) => known.clone(),
+            (Some(_), None) => Some("its file is not mapped any more".to_owned()),
         }
     }
+}
+
+fn place(function: &Function) -> Place {
+    (function.module, function.start)
 }
 
 /// The functions of these that are worth naming, `most` at most.
 pub(super) fn candidates(
     process: &Process,
-    modules: &[Module],
+    modules: &[(usize, Module)],
     shares: &Shares,
     most: usize,
     refusals: &mut Refusals,
@@ -217,12 +203,11 @@ pub(super) fn candidates(
     let functions: Vec<&Function> = worth.take(most).collect();
     refusals.find(process, modules, &functions);
     let candidate = |f: &&Function| {
-        let reason = refusals.0.get(&f.start).cloned().flatten();
-        let module = f.module.map(|index| modules[index].path.clone());
+        let reason = refusals.of(f);
         Candidate {
             name: f.name.clone(),
             linkage: f.linkage.clone(),
-            module: module.unwrap_or_default(),
+            module: f.path.clone(),
             address: f.address.0,
             own: f.own.value,
             self_error: f.own.error,
@@ -241,7 +226,12 @@ pub(super) fn candidates(
     functions.iter().map(candidate).collect()
 }
 
-fn suggestion(process: &Process, modules: &[Module], shares: &Shares, most: usize) -> Suggestion {
+fn suggestion(
+    process: &Process,
+    modules: &[(usize, Module)],
+    shares: &Shares,
+    most: usize,
+) -> Suggestion {
     Suggestion {
         samples: shares.on + shares.off,
         candidates: candidates(process, modules, shares, most, &mut Refusals::default()),

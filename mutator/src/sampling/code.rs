@@ -55,7 +55,9 @@ struct Loaded {
 /// The code that a process has mapped.
 pub(super) struct Code {
     process: Process,
+    /// All that have been seen; those that are mapped now, by index.
     loaded: Vec<Loaded>,
+    current: Vec<usize>,
     /// Executable mappings, by address, with the module of each.
     mapped: Vec<(Range<Avma>, Option<usize>)>,
     unwinder: UnwinderX86_64<&'static [u8]>,
@@ -65,6 +67,8 @@ pub(super) struct Code {
     known: HashMap<u64, FunctionId>,
     ids: HashMap<(Option<usize>, Avma), FunctionId>,
     looked: Instant,
+    /// How long looking took the last time.
+    look_took: Duration,
 }
 
 /// What a walk has come to: the function of each frame, the innermost first, and whether it came to the root.
@@ -74,8 +78,14 @@ pub(super) struct Path {
     pub(super) is_whole: bool,
 }
 
-/// Time between two looks at what is mapped, where code is met that is not.
+/// Time between two looks at what is mapped: where code is met that is not, and at what else has come to the same place.
 const UNTIL_NEXT_LOOK: Duration = Duration::from_millis(200);
+const UNTIL_REFRESH: Duration = Duration::from_secs(1);
+/// And so many times as long as the last look took.
+const LEISURE: u32 = 50;
+
+/// Addresses whose functions are remembered, at most: generated code has new ones all the time.
+const MOST_KNOWN: usize = 1 << 18;
 
 /// Deeper stacks are cut off.
 const MOST_FRAMES: usize = 512;
@@ -86,6 +96,7 @@ impl Code {
         let mut code = Self {
             process: process.clone(),
             loaded: Vec::new(),
+            current: Vec::new(),
             mapped: Vec::new(),
             unwinder: UnwinderX86_64::new(),
             cache: CacheX86_64::new(),
@@ -93,14 +104,28 @@ impl Code {
             known: HashMap::new(),
             ids: HashMap::new(),
             looked: Instant::now(),
+            look_took: Duration::ZERO,
         };
         code.look();
         code
     }
 
-    /// The modules, as functions name them by index.
-    pub(super) fn modules(&self) -> Vec<Module> {
-        self.loaded.iter().map(|l| l.module.clone()).collect()
+    /// The modules that are mapped, each with the index by which functions name it.
+    pub(super) fn modules(&self) -> Vec<(usize, Module)> {
+        let module = |&index: &usize| (index, self.loaded[index].module.clone());
+        self.current.iter().map(module).collect()
+    }
+
+    /// The file that a module has been mapped from.
+    pub(super) fn file(&self, module: Option<usize>) -> &str {
+        module.map_or("", |index| &self.loaded[index].module.path)
+    }
+
+    /// Takes in what may have been mapped in the place of something else. To be called often.
+    pub(super) fn refresh(&mut self) {
+        if self.looked.elapsed() > UNTIL_REFRESH.max(LEISURE * self.look_took) {
+            self.look();
+        }
     }
 
     /// What a user calls a module; nothing where there is none.
@@ -114,19 +139,25 @@ impl Code {
 
     /// Takes in what is mapped now.
     fn look(&mut self) {
+        let begin = Instant::now();
+        if let Ok(maps) = self.process.maps() {
+            self.take_in(&maps);
+        }
         self.looked = Instant::now();
-        let Ok(maps) = self.process.maps() else {
-            return;
-        };
+        self.look_took = self.looked - begin;
+    }
+
+    fn take_in(&mut self, maps: &[Mapping]) {
         let is_known = |module: &Module| {
             let same = |l: &Loaded| l.module.path == module.path && l.module.code == module.code;
             self.loaded.iter().position(same)
         };
-        let found = modules(&self.process, &maps);
+        let found = modules(&self.process, maps);
         let places: Vec<Option<usize>> = found.iter().map(is_known).collect();
-        let mut mapped = Vec::new();
+        let (mut mapped, mut current) = (Vec::new(), Vec::new());
         for (module, place) in found.into_iter().zip(places) {
             let index = place.unwrap_or_else(|| self.load(module));
+            current.push(index);
             let code = &self.loaded[index].module.code;
             mapped.extend(code.iter().map(|m| (m.range.clone(), Some(index))));
         }
@@ -138,19 +169,25 @@ impl Code {
             self.mapped = mapped;
             self.known.clear();
         }
+        // Where another file was before, its tables say nothing any more; where one has come back, they do again.
+        if current != self.current {
+            self.unwinder = UnwinderX86_64::new();
+            self.cache = CacheX86_64::new();
+            for loaded in current.iter().map(|&index| &self.loaded[index]) {
+                if let Some((opened, bias)) = loaded.image {
+                    self.unwinder
+                        .add_module(unwound(&loaded.module, opened, bias));
+                }
+            }
+            self.current = current;
+        }
     }
 
     fn load(&mut self, module: Module) -> usize {
         let opened = images::of_module(&module).ok();
         let image = opened.and_then(|opened| Some((opened, module.bias(opened.image)?)));
-        // Where another file was before, its tables say nothing any more.
-        let Range { start, end } = module.range.clone();
-        let was_there = |l: &&Loaded| l.module.range.start < end && start < l.module.range.end;
-        for before in self.loaded.iter().filter(was_there) {
-            self.unwinder.remove_module(before.module.range.start.0);
-        }
         let mut is_looked_through = false;
-        if let Some((opened, bias)) = image {
+        if let Some((opened, _)) = image {
             const MOST: usize = 4 << 20;
             let len = |name: &str| opened.image.section(name).map(|(_, data)| data.len());
             let has_tables = len(".eh_frame").is_some();
@@ -159,7 +196,6 @@ impl Code {
                 // It takes a while, in which nothing should have to be taken in.
                 let _ = (opened.frames(), &*opened.context);
             }
-            self.unwinder.add_module(unwound(&module, opened, bias));
         }
         self.loaded.push(Loaded {
             shown: module.shown_name(),
@@ -172,14 +208,15 @@ impl Code {
         self.loaded.len() - 1
     }
 
-    /// The executable mapping at an address, with its module.
-    fn mapped_at(&mut self, at: Avma) -> Option<Option<usize>> {
+    /// The executable mapping at an address, by where it begins, with its module.
+    fn mapped_at(&mut self, at: Avma) -> Option<(Avma, Option<usize>)> {
         let find = |mapped: &[(Range<Avma>, Option<usize>)]| {
             let after = mapped.partition_point(|(range, _)| range.start <= at);
             let (range, module) = mapped.get(after.checked_sub(1)?)?;
-            range.contains(&at).then_some(*module)
+            range.contains(&at).then_some((range.start, *module))
         };
-        if find(&self.mapped).is_none() && self.looked.elapsed() > UNTIL_NEXT_LOOK {
+        let pause = UNTIL_NEXT_LOOK.max(LEISURE * self.look_took);
+        if find(&self.mapped).is_none() && self.looked.elapsed() > pause {
             self.look();
         }
         find(&self.mapped)
@@ -190,27 +227,32 @@ impl Code {
         if let Some(&id) = self.known.get(&at.0) {
             return id;
         }
-        let module = self.mapped_at(at).flatten();
-        let seen = self.seen_at(module, at);
+        let (beginning, module) = self.mapped_at(at).unwrap_or((at, None));
+        let seen = self.seen_at(module, at, beginning);
         let next = self.functions.len() as FunctionId;
         let id = *self.ids.entry((module, seen.start)).or_insert(next);
         if id == next {
             self.functions.push(seen);
         }
+        if self.known.len() >= MOST_KNOWN {
+            self.known.clear();
+        }
         self.known.insert(at.0, id);
         id
     }
 
-    fn seen_at(&self, module: Option<usize>, at: Avma) -> Seen {
+    /// What is at an address of a mapping that begins there; all of that where no function is known.
+    fn seen_at(&self, module: Option<usize>, at: Avma, beginning: Avma) -> Seen {
         let loaded = module.map(|index| &self.loaded[index]);
         let image = loaded.and_then(|loaded| loaded.image);
-        let address = image.map_or(Svma(at.0), |(_, bias)| bias.to_svma(at));
+        let in_file = |at: Avma| image.map_or(Svma(at.0), |(_, bias)| bias.to_svma(at));
+        let address = in_file(at);
         // A part that was split off is its function's.
         let function = image.and_then(|(opened, _)| opened.image.functions().function_at(address));
         let back = |to: Svma| image.map_or(at, |(_, bias)| bias.to_avma(to));
         let (start, address, linkage) = match function {
             Some(f) => (back(f.range.start), f.range.start, f.linkage),
-            None => (at, address, String::new()),
+            None => (beginning, in_file(beginning), String::new()),
         };
         let name = match linkage.as_str() {
             "" => name_of_start(loaded.map_or("generated code", |l| &l.shown), address),
@@ -239,7 +281,7 @@ impl Code {
         let mut path = Path::default();
         while path.functions.len() < MOST_FRAMES {
             let inside = Avma(at.address_for_lookup());
-            let Some(module) = self.mapped_at(inside) else {
+            let Some((_, module)) = self.mapped_at(inside) else {
                 break;
             };
             path.functions.push(self.function_at(inside));

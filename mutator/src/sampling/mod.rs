@@ -171,6 +171,7 @@ impl Sampler {
         for tid in self.tids() {
             self.drain(tid);
         }
+        self.code.refresh();
         if self.looked.elapsed() >= UNTIL_NEW_THREADS {
             self.pace();
             self.meet_threads();
@@ -331,8 +332,8 @@ impl Sampler {
         shares
     }
 
-    /// The modules by whose index functions name theirs.
-    pub fn modules(&self) -> Vec<Module> {
+    /// The modules that are mapped, each with the index by which functions name it.
+    pub fn modules(&self) -> Vec<(usize, Module)> {
         self.code.modules()
     }
 }

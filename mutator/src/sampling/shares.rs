@@ -27,7 +27,9 @@ pub struct Function {
     pub linkage: String,
     /// Index of its module; `None` for code that is in no file.
     pub module: Option<usize>,
-    /// What a user calls the module; empty where there is none.
+    /// The path of the module; empty where there is none.
+    pub path: String,
+    /// What a user calls the module.
     pub file: String,
     /// First address in the process.
     pub start: Avma,
@@ -190,6 +192,7 @@ pub(super) fn of(
                 name: seen.name.clone(),
                 linkage: seen.linkage.clone(),
                 module: seen.module,
+                path: code.file(seen.module).to_owned(),
                 file: code.shown(seen.module).to_owned(),
                 start: seen.start,
                 address: seen.address,
