@@ -9,7 +9,7 @@ use super::watch::hold;
 use crate::error::Failure;
 use crate::printable::printable;
 use crate::process::{Presence, Process, ProcessError, Space};
-use crate::sampling::Sampler;
+use crate::sampling::{Function, Sampler};
 use crate::view::{Choices, Choosable, Chosen, Finder, View};
 
 /// Functions to choose from, at most.
@@ -26,6 +26,7 @@ pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>,
     let mut finding = Finding {
         sampler: sampler.map_err(|e| suggest::failure(operation, process, &e))?,
         refusals: Refusals::default(),
+        shown: Vec::new(),
         alive: Instant::now(),
         space,
     };
@@ -51,6 +52,8 @@ pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>,
 struct Finding {
     sampler: Sampler,
     refusals: Refusals,
+    /// The functions that there were to choose from last.
+    shown: Vec<Function>,
     /// When it was last seen to run.
     alive: Instant,
     space: Space,
@@ -74,8 +77,8 @@ impl Finder for Finding {
     fn choices(&mut self) -> Choices {
         let shares = self.sampler.shares(MOST);
         let modules = self.sampler.modules();
-        let refusals = &mut self.refusals;
-        let found = suggest::candidates(self.space.process(), &modules, &shares, MOST, refusals);
+        let (process, refusals) = (self.space.process(), &mut self.refusals);
+        let found = suggest::candidates(process, &modules, &shares.functions, refusals);
         let row = |candidate: &Candidate| Choosable {
             key: candidate.start.0,
             figures: figures(candidate).to_vec(),
@@ -84,13 +87,20 @@ impl Finder for Finding {
                 printable(&candidate.name),
                 printable(&candidate.file)
             ),
-            callers: callers(candidate),
             refused: candidate.reason.clone(),
         };
-        Choices {
-            about: about(self.space.process().pid, &shares),
+        let choices = Choices {
+            about: about(process.pid, &shares),
             head: head().to_vec(),
             rows: found.iter().map(row).collect(),
-        }
+        };
+        self.shown = shares.functions;
+        choices
+    }
+
+    fn callers(&mut self, key: u64) -> String {
+        let function = self.shown.iter().find(|f| f.start.0 == key);
+        let stack = function.map(|function| self.sampler.callers(function));
+        callers(&stack.unwrap_or_default())
     }
 }

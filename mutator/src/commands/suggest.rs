@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::io;
 use std::time::{Duration, Instant};
 
 use patcher::Avma;
@@ -17,7 +18,7 @@ use crate::error::{Failure, io_text};
 use crate::printable::{Page, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
-use crate::sampling::{Function, NotSampled, Sampler, Shares};
+use crate::sampling::{Function, NoEvents, NotSampled, Sampler, Shares};
 use crate::session::{Query, allowed, select_in_modules};
 
 const OPERATION: &str = "suggest";
@@ -35,6 +36,7 @@ struct Suggestion {
     waits: u64,
     lost: u64,
     idle_threads: usize,
+    unseen_threads: usize,
 }
 
 /// A function worth naming.
@@ -54,7 +56,7 @@ pub(super) struct Candidate {
     waits_per_second: f64,
     patchable: bool,
     pub(super) reason: Option<String>,
-    pub(super) stack: Vec<String>,
+    stack: Vec<String>,
     /// What a user calls the module.
     #[serde(skip)]
     pub(super) file: String,
@@ -93,33 +95,39 @@ pub(super) fn suggest(
     signals.release();
     let most = if limit == 0 { usize::MAX } else { limit };
     let shares = sampler.shares(most);
-    let modules = sampler.modules();
     if shares.on + shares.off == 0 {
         return Err(nothing_seen(&process, &shares));
     }
-    let suggestion = suggestion(&process, &modules, &shares, most);
+    let suggestion = suggestion(&process, &sampler, &shares);
     if json {
         return print_json(&suggestion);
     }
     print(&Page::of(&as_text(pid, &shares, &suggestion)))
 }
 
-pub(super) fn failure(
-    operation: &str,
-    process: &Process,
-    NotSampled(error): &NotSampled,
-) -> Failure {
-    let failure = Failure::new(
-        operation,
-        process.pid,
-        format!("it cannot be sampled: {}", io_text(error)),
-    );
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => failure.hint(
-            "the kernel does not allow it: run ipath as root, or lower kernel.perf_event_paranoid to 1",
-        ),
-        Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit of open files (ulimit -n)"),
-        _ => failure,
+pub(super) fn failure(operation: &str, process: &Process, why: &NotSampled) -> Failure {
+    let of = |error: &io::Error| {
+        let cause = format!("it cannot be sampled: {}", io_text(error));
+        Failure::new(operation, process.pid, cause)
+    };
+    match why {
+        NotSampled::Ended => Failure::new(operation, process.pid, "the process has ended"),
+        NotSampled::Threads(error) => of(error),
+        NotSampled::Events(NoEvents::Ring(error)) => match error.raw_os_error() {
+            Some(libc::EPERM) => of(error).hint(
+                "this user has locked as much memory as he may: raise that limit (ulimit -l), or kernel.perf_event_mlock_kb",
+            ),
+            _ => of(error),
+        },
+        NotSampled::Events(NoEvents::Event(error)) => match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => of(error).hint(
+                "the kernel does not allow it: run ipath as root, or lower kernel.perf_event_paranoid to 1",
+            ),
+            Some(libc::EMFILE | libc::ENFILE) => {
+                of(error).hint("raise the limit of open files (ulimit -n)")
+            }
+            _ => of(error),
+        },
     }
 }
 
@@ -149,11 +157,11 @@ pub(super) struct Refusals(HashMap<Place, Option<String>>);
 
 impl Refusals {
     /// Takes in what is not known of these functions, of which those in `modules` are there.
-    fn find(&mut self, process: &Process, modules: &[(usize, Module)], functions: &[&Function]) {
+    fn find(&mut self, process: &Process, modules: &[(usize, Module)], functions: &[Function]) {
         let (index, here): (Vec<usize>, Vec<Module>) = modules.iter().cloned().unzip();
         let is_here = |f: &Function| f.module.is_some_and(|module| index.contains(&module));
-        let is_new = |f: &&&Function| is_here(f) && !self.0.contains_key(&place(f));
-        let new: Vec<&Function> = functions.iter().filter(is_new).copied().collect();
+        let is_new = |f: &&Function| is_here(f) && !self.0.contains_key(&place(f));
+        let new: Vec<&Function> = functions.iter().filter(is_new).collect();
         if new.is_empty() {
             return;
         }
@@ -191,18 +199,15 @@ fn place(function: &Function) -> Place {
     (function.module, function.start)
 }
 
-/// The functions of these that are worth naming, `most` at most.
+/// What is said of these functions, without their callers.
 pub(super) fn candidates(
     process: &Process,
     modules: &[(usize, Module)],
-    shares: &Shares,
-    most: usize,
+    functions: &[Function],
     refusals: &mut Refusals,
 ) -> Vec<Candidate> {
-    let worth = shares.functions.iter().filter(|f| f.weight > 0.0);
-    let functions: Vec<&Function> = worth.take(most).collect();
-    refusals.find(process, modules, &functions);
-    let candidate = |f: &&Function| {
+    refusals.find(process, modules, functions);
+    let candidate = |f: &Function| {
         let reason = refusals.of(f);
         Candidate {
             name: f.name.clone(),
@@ -218,7 +223,7 @@ pub(super) fn candidates(
             waits_per_second: f.waits_per_second,
             patchable: reason.is_none(),
             reason,
-            stack: f.callers.clone(),
+            stack: Vec::new(),
             file: f.file.clone(),
             start: f.start,
         }
@@ -226,21 +231,22 @@ pub(super) fn candidates(
     functions.iter().map(candidate).collect()
 }
 
-fn suggestion(
-    process: &Process,
-    modules: &[(usize, Module)],
-    shares: &Shares,
-    most: usize,
-) -> Suggestion {
+fn suggestion(process: &Process, sampler: &Sampler, shares: &Shares) -> Suggestion {
+    let (modules, functions) = (sampler.modules(), &shares.functions);
+    let mut candidates = candidates(process, &modules, functions, &mut Refusals::default());
+    for (candidate, function) in candidates.iter_mut().zip(functions) {
+        candidate.stack = sampler.callers(function);
+    }
     Suggestion {
         samples: shares.on + shares.off,
-        candidates: candidates(process, modules, shares, most, &mut Refusals::default()),
+        candidates,
         observed_ns: shares.observed.as_nanos() as u64,
         cpu_ns: shares.cpu.as_nanos() as u64,
         waited_ns: shares.waited.as_nanos() as u64,
         waits: shares.off,
         lost: shares.lost,
         idle_threads: shares.idle,
+        unseen_threads: shares.unseen,
     }
 }
 
@@ -258,27 +264,35 @@ fn in_columns([own, total, waiting, waits]: [String; 4]) -> [String; 4] {
     ]
 }
 
-/// What has been looked at, and for how long.
+/// What has been looked at, and for how long; what of it was not seen.
 pub(super) fn about(pid: Pid, shares: &Shares) -> String {
     let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
-    format!(
+    let mut text = format!(
         "{pid}: {} on a processor ({} samples) and {} waiting ({} waits sampled) in {}; estimates ± what they may be off by",
         seconds(shares.cpu),
         shares.on,
         seconds(shares.waited),
         shares.off,
         seconds(shares.observed),
-    )
+    );
+    if shares.unseen > 0 {
+        // Writing to a string does not fail.
+        let _ = write!(text, "; {} threads not looked at", shares.unseen);
+    }
+    if shares.lost > 0 {
+        let _ = write!(text, "; {} records found no room", shares.lost);
+    }
+    text
 }
 
 /// The nearest callers of a candidate.
-pub(super) fn callers(candidate: &Candidate) -> String {
+pub(super) fn callers(stack: &[String]) -> String {
     const SHOWN: usize = 4;
-    let more = match candidate.stack.len() > SHOWN {
+    let more = match stack.len() > SHOWN {
         true => " < …",
         false => "",
     };
-    let shown = candidate.stack.iter().take(SHOWN);
+    let shown = stack.iter().take(SHOWN);
     let shown: Vec<_> = shown.map(|n| printable(n)).collect();
     match shown.is_empty() {
         true => String::new(),
@@ -306,18 +320,18 @@ fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
             reason.map_or_else(String::new, |r| format!("  refused: {}", printable(r))),
         );
         if !candidate.stack.is_empty() {
-            let _ = writeln!(text, "{:>50}{}", "", callers(candidate));
+            let _ = writeln!(text, "{:>50}{}", "", callers(&candidate.stack));
         }
     }
     let mut remarks = Vec::new();
     if shares.idle > 0 {
         remarks.push(format!("{} threads did not run", shares.idle));
     }
-    if shares.unseen > 0 {
-        remarks.push(format!("{} threads could not be sampled", shares.unseen));
-    }
-    if shares.lost > 0 {
-        remarks.push(format!("{} records found no room", shares.lost));
+    if shares.folded > 0.0 {
+        remarks.push(format!(
+            "there was no room for the callers of {:.1} % of the samples",
+            100.0 * shares.folded
+        ));
     }
     if shares.whole < 0.9 {
         remarks.push(format!(

@@ -76,6 +76,17 @@ pub(super) struct Code {
 pub(super) struct Path {
     pub(super) functions: Vec<FunctionId>,
     pub(super) is_whole: bool,
+    /// True if there was no room for the callers.
+    pub(super) is_folded: bool,
+}
+
+impl Path {
+    /// What remains where there is no room for it.
+    pub(super) fn innermost(mut self) -> Self {
+        self.is_folded |= self.functions.len() > 1;
+        self.functions.truncate(1);
+        self
+    }
 }
 
 /// Time between two looks at what is mapped: where code is met that is not, and at what else has come to the same place.
@@ -131,6 +142,11 @@ impl Code {
     /// What a user calls a module; nothing where there is none.
     pub(super) fn shown(&self, module: Option<usize>) -> &str {
         module.map_or("", |index| &self.loaded[index].shown)
+    }
+
+    /// How many functions have been seen.
+    pub(super) fn count(&self) -> usize {
+        self.functions.len()
     }
 
     pub(super) fn function(&self, id: FunctionId) -> &Seen {
