@@ -18,10 +18,13 @@ use crate::error::{Failure, io_text};
 use crate::printable::{Page, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
-use crate::sampling::{Function, NoEvents, NotSampled, Sampler, Shares};
+use crate::sampling::{Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares};
 use crate::session::{Query, allowed, select_in_modules};
 
 const OPERATION: &str = "suggest";
+
+/// What helps where nothing is allowed.
+const ALLOW: &str = "run ipath as root, or lower kernel.perf_event_paranoid to 1";
 
 /// Time between two looks at what has been sampled: the rings have room for more.
 const A_LOOK: Duration = Duration::from_millis(25);
@@ -76,10 +79,8 @@ pub(super) fn suggest(
     let signals = hold(OPERATION)?;
     signals.watch(&process);
     let mut sampler = Sampler::begin(&process).map_err(|e| failure(OPERATION, &process, &e))?;
-    if sampler.is_of_user_mode() {
-        warn(&format!(
-            "{OPERATION} {pid}: the kernel lets user mode alone be sampled (kernel.perf_event_paranoid): waiting is not seen"
-        ));
+    if let Some(less) = less(sampler.seeing()) {
+        warn(&format!("{OPERATION} {pid}: {less}"));
     }
     let end = Instant::now() + duration;
     while !signals.ended() {
@@ -105,6 +106,19 @@ pub(super) fn suggest(
     print(&Page::of(&as_text(pid, &shares, &suggestion)))
 }
 
+/// What is not as it would be if perf events were allowed.
+fn less(seeing: Seeing) -> Option<&'static str> {
+    match seeing {
+        Seeing::Whole => None,
+        Seeing::UserMode => Some(
+            "the kernel lets user mode alone be sampled (kernel.perf_event_paranoid): waiting is not seen",
+        ),
+        Seeing::Stops => Some(
+            "the kernel allows no perf events (kernel.perf_event_paranoid): threads that run are stopped for a moment, 80 times a second",
+        ),
+    }
+}
+
 pub(super) fn failure(operation: &str, process: &Process, why: &NotSampled) -> Failure {
     let of = |error: &io::Error| {
         let cause = format!("it cannot be sampled: {}", io_text(error));
@@ -119,10 +133,19 @@ pub(super) fn failure(operation: &str, process: &Process, why: &NotSampled) -> F
             ),
             _ => of(error),
         },
+        NotSampled::Stops(NoStops::Ended) => {
+            Failure::new(operation, process.pid, "the process has ended")
+        }
+        NotSampled::Stops(NoStops::Traced(by, name)) => {
+            let name = printable(name);
+            let cause = format!("it cannot be sampled: it is traced by {by} ({name}), and there are no perf events");
+            Failure::new(operation, process.pid, cause).hint(ALLOW)
+        }
+        NotSampled::Stops(NoStops::Refused(error)) => {
+            let cause = format!("it cannot be sampled: there are no perf events, and {error}");
+            Failure::new(operation, process.pid, cause).hint(ALLOW)
+        }
         NotSampled::Events(NoEvents::Event(error)) => match error.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => of(error).hint(
-                "the kernel does not allow it: run ipath as root, or lower kernel.perf_event_paranoid to 1",
-            ),
             Some(libc::EMFILE | libc::ENFILE) => {
                 of(error).hint("raise the limit of open files (ulimit -n)")
             }
@@ -275,8 +298,13 @@ pub(super) fn about(pid: Pid, shares: &Shares) -> String {
         shares.off,
         seconds(shares.observed),
     );
+    // Writing to a string does not fail.
+    match shares.seeing {
+        Seeing::Whole => {}
+        Seeing::UserMode => text += "; waiting is not seen",
+        Seeing::Stops => text += "; by stops, there being no perf events",
+    }
     if shares.unseen > 0 {
-        // Writing to a string does not fail.
         let _ = write!(text, "; {} threads not looked at", shares.unseen);
     }
     if shares.lost > 0 {

@@ -1,4 +1,4 @@
-//! What the kernel counts of a thread in any case: how often and for how long it has had a processor.
+//! What the kernel counts of a thread in any case: how often and for how long it has had a processor; and what time it is.
 
 use std::fs;
 
@@ -46,6 +46,14 @@ fn parse(text: &str) -> Option<Activity> {
     Some(Activity {
         ran: ran.ok()?,
         turns: turns.ok()?,
+    })
+}
+
+/// CLOCK_MONOTONIC, ns.
+pub(super) fn now() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |t| {
+        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
     })
 }
 

@@ -15,6 +15,18 @@ use super::registers::MASK;
 use super::ring::Ring;
 use crate::process::Tid;
 
+/// What can be seen of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seeing {
+    /// All of it, by perf events.
+    #[default]
+    Whole,
+    /// What it does in user mode alone: not where it waits.
+    UserMode,
+    /// Where its threads are that run when they are stopped for a moment, and where they wait.
+    Stops,
+}
+
 /// What is seen of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {

@@ -5,7 +5,8 @@
 //! On a processor a thread is sampled by the clock of its own CPU time. Off it, every n-th moment at which it is switched
 //! out is sampled, with n such that there are not too many; all switches are recorded, so that how long each wait takes is
 //! known. A wait that was sampled stands for n. Threads that switch often, and threads of which there are many, are looked
-//! at in windows, each of which stands for the time since the one before.
+//! at in windows, each of which stands for the time since the one before. Where there are no perf events, threads are
+//! stopped.
 
 mod activity;
 mod budget;
@@ -18,6 +19,7 @@ mod registers;
 mod ring;
 mod services;
 mod shares;
+mod stops;
 mod thread;
 mod watched;
 mod windows;
@@ -26,13 +28,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-pub use event::NoEvents;
+pub use event::{NoEvents, Seeing};
 pub use shares::{Function, Share, Shares};
+pub use stops::NoStops;
 
-use activity::Activity;
+use activity::{Activity, now};
 use code::Code;
 use event::Sight;
 use paths::Paths;
+use stops::Stops;
 use thread::{Seen, Tally};
 use watched::Watched;
 use windows::Windows;
@@ -50,7 +54,7 @@ const AT_FIRST: Duration = Duration::from_millis(20);
 pub struct Sampler {
     process: Process,
     paths: Paths,
-    windows: Windows,
+    means: Means,
     threads: BTreeMap<i32, Watched>,
     begun: u64,
     scanned: Instant,
@@ -64,6 +68,12 @@ pub struct Sampler {
     told: Vec<Seen>,
 }
 
+/// By what it is looked at.
+enum Means {
+    Events(Box<Windows>),
+    Stops(Stops),
+}
+
 /// Why a process cannot be sampled.
 #[derive(Debug)]
 pub enum NotSampled {
@@ -71,6 +81,8 @@ pub enum NotSampled {
     Threads(io::Error),
     /// None of them can be looked at.
     Events(NoEvents),
+    /// There are no perf events, and its threads cannot be stopped.
+    Stops(NoStops),
     /// None of them is there any more.
     Ended,
 }
@@ -84,7 +96,7 @@ impl Sampler {
         let mut sampler = Self {
             process: process.clone(),
             paths: Paths::of(Code::of(process)),
-            windows: Windows::of(process, Sight::Whole),
+            means: Means::Events(Box::new(Windows::of(process, Sight::Whole))),
             threads: BTreeMap::new(),
             begun: now(),
             scanned: Instant::now(),
@@ -97,30 +109,42 @@ impl Sampler {
         sampler.scan().map_err(NotSampled::Threads)?;
         std::thread::sleep(AT_FIRST);
         sampler.scan().map_err(NotSampled::Threads)?;
-        match sampler.open() {
-            Err(NotSampled::Events(cause)) if is_forbidden(&cause) => {}
-            opened => return opened.map(|()| sampler),
+        for sight in [Sight::Whole, Sight::UserMode] {
+            match sampler.open(sight) {
+                Err(NotSampled::Events(cause)) if is_forbidden(&cause) => {}
+                opened => return opened.map(|()| sampler),
+            }
         }
-        sampler.windows = Windows::of(process, Sight::UserMode);
-        for &tid in sampler.threads.keys() {
-            sampler.windows.meet(tid);
-        }
-        sampler.open().map(|()| sampler)
+        sampler.means = Means::Stops(Stops::of(process).map_err(NotSampled::Stops)?);
+        Ok(sampler)
     }
 
-    /// Begins to look; why no thread can be looked at.
-    fn open(&mut self) -> Result<(), NotSampled> {
-        self.windows.look(&mut self.threads, &mut self.paths);
-        match (self.windows.has_opened, self.windows.cause.take()) {
+    /// Begins to look by events; why no thread can be looked at so.
+    fn open(&mut self, sight: Sight) -> Result<(), NotSampled> {
+        let mut windows = Windows::of(&self.process, sight);
+        for &tid in self.threads.keys() {
+            windows.meet(tid);
+        }
+        windows.sort(&self.threads);
+        windows.look(&mut self.threads, &mut self.paths);
+        let (has_opened, cause) = (windows.has_opened, windows.cause.take());
+        self.means = Means::Events(Box::new(windows));
+        match (has_opened, cause) {
             (true, _) => Ok(()),
             (false, Some(cause)) => Err(NotSampled::Events(cause)),
             (false, None) => Err(NotSampled::Ended),
         }
     }
 
-    /// True where waiting is not seen, nor what is done in the kernel.
-    pub fn is_of_user_mode(&self) -> bool {
-        self.windows.sight == Sight::UserMode
+    /// What can be seen.
+    pub fn seeing(&self) -> Seeing {
+        match &self.means {
+            Means::Stops(_) => Seeing::Stops,
+            Means::Events(windows) => match windows.sight {
+                Sight::Whole => Seeing::Whole,
+                Sight::UserMode => Seeing::UserMode,
+            },
+        }
     }
 
     /// Takes in what has been sampled since. To be called some twenty times a second.
@@ -130,7 +154,10 @@ impl Sampler {
             // Where it cannot be told which threads there are, those go on that were there.
             let _ = self.scan();
         }
-        self.windows.look(&mut self.threads, &mut self.paths);
+        match &mut self.means {
+            Means::Events(windows) => windows.look(&mut self.threads, &mut self.paths),
+            Means::Stops(stops) => stops.look(&mut self.threads, &mut self.paths),
+        }
         if self.paths.are_many() {
             self.fold();
         }
@@ -151,21 +178,28 @@ impl Sampler {
             let activity = Activity::of(&self.process, Tid(tid)).unwrap_or_default();
             match self.threads.get_mut(&tid) {
                 Some(thread) => {
-                    if thread.follow(activity, seconds) {
-                        self.windows.pace(thread);
+                    if thread.follow(activity, seconds)
+                        && let Means::Events(windows) = &self.means
+                    {
+                        windows.pace(thread);
                     }
                 }
                 None => {
                     self.threads.insert(tid, Watched::met(now(), activity));
-                    self.windows.meet(tid);
+                    if let Means::Events(windows) = &mut self.means {
+                        windows.meet(tid);
+                    }
                 }
             }
         }
         let cpu_time = self.process.cpu_time();
-        if let (Some(before), Some(now)) = (self.cpu_time, cpu_time) {
+        if let (Some(before), Some(now)) = (self.cpu_time, cpu_time)
+            && let Means::Events(windows) = &mut self.means
+        {
             let processors = now.saturating_sub(before) as f64 / 1e9 / seconds.max(0.001);
+            windows.sort(&self.threads);
             let turns = self.threads.values().map(|thread| thread.pace.turns);
-            self.windows.budget.follow(processors, turns.sum());
+            windows.budget.follow(processors, turns.sum());
         }
         self.cpu_time = cpu_time;
         self.scanned = begin;
@@ -178,7 +212,9 @@ impl Sampler {
         let Some(mut thread) = self.threads.remove(&tid) else {
             return;
         };
-        self.windows.part(&mut thread, &mut self.paths);
+        if let Means::Events(windows) = &mut self.means {
+            windows.part(&mut thread, &mut self.paths);
+        }
         if thread.has_run && !thread.tell(&mut self.ended, now()) {
             self.ended_unseen += 1;
         }
@@ -192,6 +228,9 @@ impl Sampler {
         let new = self.paths.fold(&weights);
         for thread in self.threads.values_mut() {
             thread.time.renumber(&new);
+        }
+        if let Means::Stops(stops) = &mut self.means {
+            stops.renumber(&new);
         }
         self.ended.renumber(&new);
         self.told.clear();
@@ -214,14 +253,19 @@ impl Sampler {
 
     /// Where the time went until now, with the `most` heaviest functions.
     pub fn shares(&mut self, most: usize) -> Shares {
-        self.windows.drain_all(&mut self.threads, &mut self.paths);
+        let mut lost = 0;
+        if let Means::Events(windows) = &mut self.means {
+            windows.drain_all(&mut self.threads, &mut self.paths);
+            lost = windows.lost;
+        }
         let (all, idle, unseen) = self.tally();
         let observed = Duration::from_nanos(now().saturating_sub(self.begun));
         let (code, paths) = (&self.paths.code, self.paths.all());
         self.told = shares::by_path(paths.len(), &all);
         let found = shares::of(code, paths, &self.told, all.waited, observed, most);
         Shares {
-            lost: self.windows.lost,
+            seeing: self.seeing(),
+            lost,
             idle,
             unseen,
             ..found
@@ -242,18 +286,15 @@ impl Sampler {
 
 /// True if the kernel does not allow what was asked for.
 fn is_forbidden(cause: &NoEvents) -> bool {
+    const FORBIDDEN: [i32; 5] = [
+        libc::EACCES,
+        libc::EPERM,
+        libc::ENOSYS,
+        libc::ENOENT,
+        libc::EOPNOTSUPP,
+    ];
     match cause {
-        NoEvents::Event(error) => {
-            matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
-        }
+        NoEvents::Event(error) => error.raw_os_error().is_some_and(|e| FORBIDDEN.contains(&e)),
         NoEvents::Ring(_) => false,
     }
-}
-
-/// CLOCK_MONOTONIC, ns.
-fn now() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    now.map_or(0, |t| {
-        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
-    })
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use patcher::{Avma, Svma};
 
 use super::code::{Code, FunctionId, Path};
+use super::event::Seeing;
 use super::services::is_idle;
 use super::thread::{Seen, Tally};
 
@@ -50,6 +51,8 @@ pub struct Function {
 /// Where the time of a process has gone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
+    /// How it was looked at.
+    pub seeing: Seeing,
     /// For how long it was looked at.
     pub observed: Duration,
     /// Samples on a processor.

@@ -133,11 +133,9 @@ impl ThreadTime {
         seen.cpu_squares += period as f64 * period as f64;
     }
 
-    /// It waited at a path for so long, or has until now.
-    pub(super) fn off_processor(&mut self, path: Option<PathId>, waited: u64, is_new: bool) {
-        self.is_fresh = false;
-        let place = path.map(|path| (path, 1));
-        self.waited_at(place, waited, is_new);
+    /// It waited at a path for so long; how often is not known.
+    pub(super) fn off_processor(&mut self, path: Option<PathId>, waited: u64) {
+        self.waited_at(path.map(|path| (path, 1)), waited, false);
     }
 
     /// It is about to be switched out at a path, which stands for so many times.

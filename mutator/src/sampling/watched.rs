@@ -24,7 +24,7 @@ pub(super) struct Watched {
 
 /// A while in which a thread is looked at.
 pub(super) struct Window {
-    /// Nothing where it is not looked at by events.
+    /// Nothing in tests.
     pub(super) events: Option<Events>,
     pub(super) begun: u64,
     pub(super) ends: u64,
@@ -71,6 +71,18 @@ impl Watched {
     /// True if it is known not to have run for a while.
     pub(super) fn is_asleep(&self) -> bool {
         self.paces > 0 && self.pace.turns < 0.5 && self.pace.processor <= 0.0
+    }
+
+    /// True if it does enough that it comes before those that hardly do anything.
+    pub(super) fn is_busy(&self) -> bool {
+        const PROCESSOR: f64 = 0.005;
+        const TURNS: f64 = 20.0;
+        self.pace.processor >= PROCESSOR || self.pace.turns >= TURNS
+    }
+
+    /// It was looked at, for all of these ns.
+    pub(super) fn looked_for(&mut self, ns: u64) {
+        self.looked += ns;
     }
 
     /// The window ends, if there is one.
@@ -143,7 +155,7 @@ mod tests {
         assert!(thread.is_asleep() && !thread.has_run);
         let activity = Activity { ran: 500, turns: 3 };
         assert!(thread.follow(activity, 0.1));
-        assert!(!thread.is_asleep() && thread.has_run);
+        assert!(!thread.is_asleep() && thread.is_busy() && thread.has_run);
         assert!(!thread.follow(activity, 0.1));
         assert_eq!(thread.pace.turns, 7.5);
     }

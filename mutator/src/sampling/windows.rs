@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use patcher::Avma;
 
-use super::activity::Pace;
+use super::activity::{Pace, now};
 use super::budget::{Budget, likely, taken};
 use super::event::{Events, Manner, NoEvents, Sight};
 use super::limits::Limits;
-use super::now;
 use super::paths::Paths;
 use super::record::Record;
 use super::registers::Registers;
@@ -30,6 +29,8 @@ const SHORT_WAITS: f64 = 40.0;
 const TURNS: f64 = 60.0;
 const SHORTEST: u64 = 5_000_000;
 const LONGEST: u64 = 500_000_000;
+/// The same where there are so many threads that each hardly gets its turn.
+const LONGEST_OF_MANY: u64 = 50_000_000;
 /// Shorter ones are waited for.
 const SHORT: u64 = 25_000_000;
 /// Not all of them begin as long after a look.
@@ -50,8 +51,9 @@ pub(super) struct Windows {
     pub(super) sight: Sight,
     limits: Limits,
     pub(super) budget: Budget,
-    /// Threads that are not looked at, in turn.
+    /// Threads that are not looked at, in turn; those apart that do much.
     queue: VecDeque<i32>,
+    busy: VecDeque<i32>,
     open: usize,
     /// True once a thread has been looked at.
     pub(super) has_opened: bool,
@@ -79,6 +81,7 @@ impl Windows {
             limits: Limits::here(),
             budget: Budget::new(now()),
             queue: VecDeque::new(),
+            busy: VecDeque::new(),
             open: 0,
             has_opened: false,
             memory: 0,
@@ -159,6 +162,44 @@ impl Windows {
         self.budget.take(cost - paid);
     }
 
+    /// Threads that wait for their turn.
+    fn waiting(&self) -> usize {
+        self.queue.len() + self.busy.len()
+    }
+
+    /// How many of so many threads there is room for at once.
+    fn slots(&self, all: usize) -> usize {
+        let ring = self.usual_ring(all) + abi::PAGE as usize;
+        self.limits.threads.min(self.limits.memory / ring).max(1)
+    }
+
+    /// Has those come first, each in its turn, that do much.
+    pub(super) fn sort(&mut self, threads: &BTreeMap<i32, Watched>) {
+        let is_busy = |tid: &i32| threads.get(tid).is_some_and(Watched::is_busy);
+        let (busy, others) = self.queue.drain(..).partition(is_busy);
+        let (still, less): (VecDeque<i32>, VecDeque<i32>) = self.busy.drain(..).partition(is_busy);
+        (self.busy, self.queue) = (still, others);
+        let busy: VecDeque<i32> = busy;
+        self.busy.extend(busy);
+        self.queue.extend(less);
+    }
+
+    /// The thread whose turn it is, where so many can be looked at: of those that do little a quarter of the room is kept.
+    fn next(&mut self, slots: usize) -> Option<i32> {
+        let is_kept = 4 * self.open >= 3 * slots && !self.queue.is_empty();
+        match is_kept {
+            true => self.queue.pop_front(),
+            false => self.busy.pop_front().or_else(|| self.queue.pop_front()),
+        }
+    }
+
+    /// How long a window of a thread of this pace is, ns: shorter where many want their turn.
+    fn length(&self, pace: Pace) -> u64 {
+        let all = self.open + self.waiting();
+        let share = LONGEST.saturating_mul(self.slots(all) as u64) / all.max(1) as u64;
+        length(pace).min(share.max(LONGEST_OF_MANY))
+    }
+
     /// Ends a thread's window when its time is over, or it costs more than it was to. It goes on where nobody waits.
     fn end_if_over(&mut self, tid: i32, thread: &mut Watched) {
         let Some(window) = &mut thread.window else {
@@ -169,8 +210,8 @@ impl Windows {
         if now < window.ends && !costs_more {
             return;
         }
-        let length = length(thread.pace);
-        if !costs_more && length > SHORT && self.queue.is_empty() && self.budget.has_credit() {
+        let length = self.length(thread.pace);
+        if !costs_more && length > SHORT && self.waiting() == 0 && self.budget.has_credit() {
             let cost = likely(thread.pace, length, PERIOD);
             self.budget.take(cost - window.prepaid);
             self.budget.look_until(now + length);
@@ -178,7 +219,10 @@ impl Windows {
             return;
         }
         self.close(thread);
-        self.queue.push_back(tid);
+        match thread.is_busy() {
+            true => self.busy.push_back(tid),
+            false => self.queue.push_back(tid),
+        }
     }
 
     fn close(&mut self, thread: &mut Watched) {
@@ -198,18 +242,19 @@ impl Windows {
         let mut short: Vec<i32> = Vec::new();
         let mut put_off: Vec<i32> = Vec::new();
         let mut until = None;
-        for _ in 0..self.queue.len().min(MOST_AT_ONCE) {
-            if !self.budget.has_credit() || self.open >= self.limits.threads {
+        let slots = self.slots(all);
+        for _ in 0..self.waiting().min(MOST_AT_ONCE) {
+            if !self.budget.has_credit() || self.open >= slots {
                 break;
             }
-            let Some(tid) = self.queue.pop_front() else {
+            let Some(tid) = self.next(slots) else {
                 break;
             };
             let Some(thread) = threads.get_mut(&tid) else {
                 continue;
             };
             // Who sleeps can wait.
-            if thread.is_asleep() && 2 * self.open >= self.limits.threads {
+            if thread.is_asleep() && 2 * self.open >= slots {
                 put_off.push(tid);
                 continue;
             }
@@ -248,7 +293,7 @@ impl Windows {
         let Some(ring) = self.room_for(thread, all) else {
             return Opened::Later;
         };
-        let length = length(thread.pace);
+        let length = self.length(thread.pace);
         let (period, waits) = match length < SHORT {
             true => {
                 let turns = thread.pace.turns * length as f64 / 1e9;
@@ -294,12 +339,16 @@ impl Windows {
         Opened::Yes
     }
 
+    /// Bytes of the ring of one of so many threads.
+    fn usual_ring(&self, all: usize) -> usize {
+        let share = self.limits.memory / all.clamp(1, self.limits.threads);
+        ((share + 1).next_power_of_two() / 2).clamp(LEAST_OF_RING, MOST_OF_RING)
+    }
+
     /// Bytes for the ring of a thread, one of so many, if there are any.
     fn room_for(&self, thread: &Watched, all: usize) -> Option<usize> {
         let page = abi::PAGE as usize;
-        let share = self.limits.memory / all.clamp(1, self.limits.threads);
-        let usual = ((share + 1).next_power_of_two() / 2).max(thread.ring);
-        let mut ring = usual.clamp(LEAST_OF_RING, MOST_OF_RING);
+        let mut ring = self.usual_ring(all).max(thread.ring).min(MOST_OF_RING);
         let left = self.limits.memory.saturating_sub(self.memory);
         while ring + page > left && ring > LEAST_OF_RING {
             ring /= 2;
