@@ -43,10 +43,16 @@ fn a_function_is_chosen_and_measured() {
 #[test]
 fn who_chooses_nothing_leaves_nothing() {
     let (target, pid, mut seated) = choosing();
-    // It takes back what is chosen, and no more.
-    seated.send(b"\x1b");
+    // It takes back what is chosen, and no more: the cursor goes on moving, by which its row is drawn anew.
+    seated.send(b" ");
+    seated.shows("1 chosen");
     seated.forget();
-    seated.shows("%");
+    seated.send(b"\x1b");
+    seated.until("drawn anything", |pty| !pty.seen().is_empty());
+    seated.forget();
+    seated.send(b"G");
+    seated.send(b"g");
+    seated.shows("hot");
     seated.send(b"q");
     assert_eq!(seated.wait(), 0, "{}", seated.report());
     let error = Run::ipath(["detach", &pid]).run().expect(1).expect_error();

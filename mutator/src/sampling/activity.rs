@@ -13,10 +13,10 @@ pub(super) struct Activity {
     pub(super) turns: u64,
 }
 
-/// What a thread does in a second.
+/// What a thread, or several together, does in a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
-    /// How much of a second it is on a processor, 0 to 1.
+    /// How much of a second it is on a processor.
     pub(super) processor: f64,
     /// How often it is given one.
     pub(super) turns: f64,

@@ -32,7 +32,7 @@ pub use event::{NoEvents, Seeing};
 pub use shares::{Function, Share, Shares};
 pub use stops::NoStops;
 
-use activity::{Activity, now};
+use activity::{Activity, Pace, now};
 use code::Code;
 use event::Sight;
 use paths::Paths;
@@ -59,8 +59,9 @@ pub struct Sampler {
     begun: u64,
     scanned: Instant,
     scan_took: Duration,
-    /// CPU time of the process at the last scan, ns.
+    /// CPU time of the process at the last scan, ns, and the pace of all its threads together.
     cpu_time: Option<u64>,
+    pace: Pace,
     /// What those have left that have ended, and how many of them ran and were not looked at.
     ended: Tally,
     ended_unseen: usize,
@@ -96,12 +97,17 @@ impl Sampler {
         let mut sampler = Self {
             process: process.clone(),
             paths: Paths::of(Code::of(process)),
-            means: Means::Events(Box::new(Windows::of(process, Sight::Whole))),
+            means: Means::Events(Box::new(Windows::of(
+                process,
+                Sight::Whole,
+                Pace::default(),
+            ))),
             threads: BTreeMap::new(),
             begun: now(),
             scanned: Instant::now(),
             scan_took: Duration::ZERO,
             cpu_time: process.cpu_time(),
+            pace: Pace::default(),
             ended: Tally::default(),
             ended_unseen: 0,
             told: Vec::new(),
@@ -121,7 +127,7 @@ impl Sampler {
 
     /// Begins to look by events; why no thread can be looked at so.
     fn open(&mut self, sight: Sight) -> Result<(), NotSampled> {
-        let mut windows = Windows::of(&self.process, sight);
+        let mut windows = Windows::of(&self.process, sight, self.pace);
         for &tid in self.threads.keys() {
             windows.meet(tid);
         }
@@ -193,13 +199,17 @@ impl Sampler {
             }
         }
         let cpu_time = self.process.cpu_time();
-        if let (Some(before), Some(now)) = (self.cpu_time, cpu_time)
-            && let Means::Events(windows) = &mut self.means
-        {
-            let processors = now.saturating_sub(before) as f64 / 1e9 / seconds.max(0.001);
+        let passed = cpu_time
+            .unwrap_or(0)
+            .saturating_sub(self.cpu_time.unwrap_or(0));
+        let turns = self.threads.values().map(|thread| thread.pace.turns);
+        self.pace = Pace {
+            processor: passed as f64 / 1e9 / seconds.max(0.001),
+            turns: turns.sum(),
+        };
+        if let Means::Events(windows) = &mut self.means {
             windows.sort(&self.threads);
-            let turns = self.threads.values().map(|thread| thread.pace.turns);
-            windows.budget.follow(processors, turns.sum());
+            windows.budget.follow(self.pace);
         }
         self.cpu_time = cpu_time;
         self.scanned = begin;

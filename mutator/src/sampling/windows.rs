@@ -74,12 +74,12 @@ enum Opened {
 }
 
 impl Windows {
-    pub(super) fn of(process: &Process, sight: Sight) -> Self {
+    pub(super) fn of(process: &Process, sight: Sight, pace: Pace) -> Self {
         Self {
             process: process.clone(),
             sight,
             limits: Limits::here(),
-            budget: Budget::new(now()),
+            budget: Budget::new(now(), pace),
             queue: VecDeque::new(),
             busy: VecDeque::new(),
             open: 0,
@@ -429,7 +429,30 @@ pub(super) fn stack_at(process: &Process, sp: Avma) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::activity::Activity;
     use super::*;
+    use crate::process::Pid;
+
+    #[test]
+    fn who_does_much_comes_first_and_leaves_room_for_others() {
+        let own = Process::find(Pid(std::process::id() as i32)).unwrap();
+        let mut windows = Windows::of(&own, Sight::Whole, Pace::default());
+        let mut threads = BTreeMap::new();
+        for tid in 1..=8 {
+            windows.meet(tid);
+            let mut thread = Watched::met(0, Activity::default());
+            let turns = if tid > 2 { 1000 } else { 0 };
+            thread.follow(Activity { ran: 0, turns }, 1.0);
+            threads.insert(tid, thread);
+        }
+        windows.sort(&threads);
+        let mut order = Vec::new();
+        while let Some(tid) = windows.next(4) {
+            windows.open += 1;
+            order.push(tid);
+        }
+        assert_eq!(order, [3, 4, 5, 1, 2, 6, 7, 8]);
+    }
 
     #[test]
     fn who_switches_often_is_looked_at_for_a_short_while() {
