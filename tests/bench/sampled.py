@@ -13,7 +13,7 @@ from programs import killed, processor_time
 from tools import started
 
 # For how long it looks.
-SECONDS = 5
+SECONDS = 10
 # What windows leave behind in the kernel is over then.
 PAUSE = 1.2
 

@@ -44,6 +44,7 @@ fn a_function_is_chosen_and_measured() {
 fn who_chooses_nothing_leaves_nothing() {
     let (target, pid, mut seated) = choosing();
     // It takes back what is chosen, and no more: the cursor goes on moving, by which its row is drawn anew.
+    seated.shows("warm");
     seated.send(b" ");
     seated.shows("1 chosen");
     seated.forget();

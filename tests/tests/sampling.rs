@@ -5,7 +5,10 @@ use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
 
 fn first(found: &Value) -> &Value {
     &found["candidates"][0]
@@ -59,7 +62,7 @@ fn threads_take_turns_where_locked_memory_is_short() {
         to
     };
     let (own, crowd) = (public(ipath()), public(program("crowd.c")));
-    let mut command = std::process::Command::new("setpriv");
+    let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.arg(crowd).arg("300");
     let target = Target::spawn(command).await_output("ready");
@@ -112,5 +115,26 @@ fn without_perf_events_a_process_is_refused_that_another_traces() {
     let expected = format!("it is traced by {} (tracer", tracer.pid());
     assert!(error.contains(&expected), "{error}");
     drop(tracer);
+    target.finish("ok");
+}
+
+/// Whatever a thread stands in then, it goes on.
+#[test]
+fn without_perf_events_ipath_may_be_killed_at_any_time() {
+    let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");
+    let pid = target.pid().to_string();
+    for round in 0..8 {
+        let mut command = Command::new(program("without_perf.c"));
+        command
+            .arg(ipath())
+            .args(["suggest", &pid, "--duration", "10m"]);
+        let mut suggest = Target::spawn(command);
+        suggest.until(Duration::from_secs(60), "begun", |t| {
+            t.stderr().contains("no perf events")
+        });
+        std::thread::sleep(Duration::from_millis(round * 7));
+        suggest.signal(Signal::SIGKILL);
+        suggest.wait(Duration::from_secs(60));
+    }
     target.finish("ok");
 }

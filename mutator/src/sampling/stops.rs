@@ -140,7 +140,7 @@ impl Stops {
         }
         let found = Last { at, activity, path };
         self.last.insert(tid, found);
-        (state == 'R').then_some(since)
+        (state == 'R' && since > 0).then_some(since)
     }
 
     /// Stops as many of those that run as may be, by lot; they stand for all of them.
