@@ -33,7 +33,6 @@ impl Cli {
     pub fn checked(self) -> Result<Self, clap::Error> {
         let patterns = match &self.command {
             Command::Add { patterns, .. } | Command::Remove { patterns, .. } => patterns,
-            Command::Run { measure, .. } => &measure.patterns,
             _ => return Ok(self),
         };
         match patterns.func.is_empty() && patterns.at.is_empty() {
@@ -64,7 +63,8 @@ pub enum Command {
         #[arg(long)]
         keep: bool,
     },
-    /// Start a program with functions instrumented from its first instruction
+    /// Start a program with functions instrumented from its first instruction. Without a function it runs, and begins with
+    /// what is worth naming (see suggest), to choose from
     #[command(after_help = "Example: ipath run -f qsort -o p.json -- sort words.txt")]
     Run {
         #[command(flatten)]

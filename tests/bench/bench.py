@@ -14,6 +14,7 @@ import corrected
 import metrics
 import peers
 import programs
+import sampled
 import series
 import verdict
 from measure import Bench
@@ -30,6 +31,7 @@ SERIES = {
     "select": series.select,
     "peers": peers.peers,
     "programs": programs.programs,
+    "suggest": sampled.suggest,
 }
 
 

@@ -21,6 +21,8 @@ MORE = {
 }
 # Corrected times against those of the same functions without a probe, in parts of them.
 APART = 0.02
+# What `suggest` costs, in parts of what the program does.
+SUGGEST = 0.02
 # Two threads against one, in parts of one.
 THREADS_APART = 0.05
 
@@ -61,6 +63,8 @@ def bounds(figures):
             yield f"{what} adds", ns, MORE[what], " ns"
     for row in figures.get("corrected", []):
         yield f"corrected time of {row['name']}", 100 * abs(row["apart"]), 100 * APART, " % apart"
+    for row in figures.get("suggest", []):
+        yield f"suggest costs {row['program']}", 100 * row["cost"], 100 * SUGGEST, " %"
     added = {row["threads"]: row["added_ns"]["count,wall"] for row in figures.get("threads", [])}
     if 2 in added:
         apart = abs(added[2] / added[1] - 1)

@@ -1,12 +1,14 @@
 /* Spends its time where it says: `suggested cpu` in `hot` and, a third as much, in `warm`, both called by `mixed`;
  * `suggested lock` with two threads that contend for a lock in `update_shared` while its holder sleeps, and one that
- * sleeps in `rest`, a little; `suggested idle` nowhere. Prints `ready`, ends on SIGTERM. */
+ * sleeps in `rest`, a little; `suggested idle` nowhere; `suggested generated` in code that it writes itself, at many
+ * addresses. Prints `ready`, ends on SIGTERM. */
 #define _GNU_SOURCE
 #include "work.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -69,6 +71,23 @@ static void *sometimes(void *unused)
     return unused;
 }
 
+/* Code that counts down, with many instructions on the way. */
+static void (*generate(void))(long)
+{
+    enum { SIZE = 4096, NOPS = 2000 };
+    unsigned char *code = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (code == MAP_FAILED)
+        return NULL;
+    memset(code, 0x90, NOPS);
+    /* dec rdi; jnz to the beginning; ret */
+    const unsigned char end[] = {0x48, 0xff, 0xcf, 0x0f, 0x85, 0, 0, 0, 0, 0xc3};
+    const int back = -(NOPS + 9);
+    memcpy(code + NOPS, end, sizeof end);
+    memcpy(code + NOPS + 5, &back, sizeof back);
+    mprotect(code, SIZE, PROT_READ | PROT_EXEC);
+    return (void (*)(long))code;
+}
+
 int main(int argc, char **argv)
 {
     const char *kind = argc > 1 ? argv[1] : "cpu";
@@ -79,6 +98,9 @@ int main(int argc, char **argv)
     pthread_t threads[3];
     for (int i = 0; i < count; i++)
         pthread_create(&threads[i], NULL, i < 2 ? contend : sometimes, NULL);
+    void (*generated)(long) = generate();
+    if (!generated)
+        return 2;
     puts("ready");
     fflush(stdout);
     for (int i = 0; i < count; i++)
@@ -86,6 +108,8 @@ int main(int argc, char **argv)
     while (!ends)
         if (strcmp(kind, "cpu") == 0)
             mixed();
+        else if (strcmp(kind, "generated") == 0)
+            generated(1000);
         else
             pause();
     puts("ok");

@@ -1,11 +1,12 @@
-//! `ipath attach` without a function: samples first, and one to choose.
+//! `ipath attach` and `ipath run` without a function: samples first, and one to choose.
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
-use ipath_tests::place::ipath;
+use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::pty::Pty;
 use ipath_tests::target::Target;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 fn target() -> Target {
     Target::start(program("suggested.c"), ["cpu"]).await_output("ready")
@@ -42,10 +43,17 @@ fn a_function_is_chosen_and_measured() {
 #[test]
 fn who_chooses_nothing_leaves_nothing() {
     let (target, pid, mut seated) = choosing();
-    // It takes back what is chosen, and no more.
-    seated.send(b"\x1b");
+    // It takes back what is chosen, and no more: the cursor goes on moving, by which its row is drawn anew.
+    seated.shows("warm");
+    seated.send(b" ");
+    seated.shows("1 chosen");
     seated.forget();
-    seated.shows("%");
+    seated.send(b"\x1b");
+    seated.until("drawn anything", |pty| !pty.seen().is_empty());
+    seated.forget();
+    seated.send(b"G");
+    seated.send(b"g");
+    seated.shows("hot");
     seated.send(b"q");
     assert_eq!(seated.wait(), 0, "{}", seated.report());
     let error = Run::ipath(["detach", &pid]).run().expect(1).expect_error();
@@ -78,4 +86,68 @@ fn without_a_terminal_it_is_said_what_to_do() {
         finished.hints()
     );
     target.finish("ok");
+}
+
+/// `ipath run` of a shell command, without a function.
+fn running(command: &str) -> Pty {
+    Pty::start(ipath(), ["run", "--", "sh", "-c", command])
+}
+
+/// Ends the program that `ipath run` has started.
+fn end_program(seated: &Pty) {
+    let children = format!("/proc/{0}/task/{0}/children", seated.pid());
+    let children = std::fs::read_to_string(children).expect("its children");
+    let program = children.split_whitespace().next().expect("a child");
+    let program = Pid::from_raw(program.parse().expect("a process id"));
+    kill(program, Signal::SIGTERM).expect("it runs");
+}
+
+/// A script becomes the program that it begins, which is sampled then.
+#[test]
+fn run_lets_choose_while_the_program_runs() {
+    let program = program("suggested.c").display().to_string();
+    let mut seated = running(&format!("exec {program} cpu"));
+    seated.shows("hot");
+    seated.forget();
+    seated.send(b"\r");
+    seated.shows("FUNCTION AND CALLERS");
+    seated.shows("hot");
+    seated.send(b"q");
+    seated.shows("Nothing was lost");
+    end_program(&seated);
+    assert_eq!(seated.wait(), 0, "{}", seated.report());
+    // What the program has written meanwhile.
+    assert!(seated.seen().contains("ok"), "{}", seated.report());
+}
+
+#[test]
+fn run_ends_as_the_program_does_whatever_is_chosen() {
+    let program = program("suggested.c").display().to_string();
+    let mut seated = running(&format!(
+        "{program} cpu & trap 'kill $!; wait $!; exit 7' TERM; wait"
+    ));
+    seated.shows("Enter measure exactly");
+    seated.send(b"q");
+    end_program(&seated);
+    assert_eq!(seated.wait(), 7, "{}", seated.report());
+    let mut seated = running("sleep 0.3; exit 6");
+    assert_eq!(seated.wait(), 6, "{}", seated.report());
+}
+
+#[test]
+fn run_without_a_terminal_begins_nothing() {
+    let scratch = Scratch::new("choosing");
+    let file = scratch.file("begun");
+    let finished = Run::ipath(["run", "--", "touch"])
+        .arg(&file)
+        .run()
+        .expect(1);
+    let error = finished.expect_error();
+    assert!(error.contains("no function is named"), "{error}");
+    assert!(
+        finished.hints().contains("ipath suggest PID"),
+        "{}",
+        finished.hints()
+    );
+    assert!(!file.exists(), "the program has run");
 }

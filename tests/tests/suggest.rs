@@ -4,13 +4,15 @@
 use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::halo::{halo, mpirun};
-use ipath_tests::place::Scratch;
+use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::redis;
 use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// What `suggest` says of a process.
 fn suggestion(pid: u32, duration: &str) -> Value {
@@ -258,7 +260,7 @@ fn suggest_finds_where_mpi_waits() {
     let shown = halo().display().to_string();
     let scratch = Scratch::new("suggest");
     let file = scratch.file("found.json").display().to_string();
-    let ipath = ipath_tests::place::ipath().display().to_string();
+    let ipath = ipath().display().to_string();
     let rank_1 =
         format!("{shown} 4000 & P=$!; sleep 2; {ipath} suggest $P --json > {file}; wait $P");
     mpirun(&format!("[ $R = 0 ] && exec {shown} 4000; {rank_1}"))
@@ -348,4 +350,51 @@ fn switches(pid: u32) -> u64 {
         line.rsplit('\t').next()?.parse::<u64>().ok()
     };
     threads.filter_map(of).sum()
+}
+
+/// Code without a function is one row, wherever in it samples are.
+#[test]
+fn suggest_puts_code_without_a_function_together() {
+    let target = Target::start(program("suggested.c"), ["generated"]).await_output("ready");
+    let found = suggestion(target.pid(), "2s");
+    let is_generated = |c: &&Value| c["name"].as_str().is_some_and(|n| n.contains("generated"));
+    let rows = candidates(&found).iter().filter(is_generated);
+    let shares: Vec<f64> = rows.map(|c| number(c, "self")).collect();
+    assert!(shares.len() == 1 && shares[0] > 0.8, "{found:#}");
+    target.finish("ok");
+}
+
+/// What comes to the place of a library that has gone has frames of its own, and that library's again where it comes back.
+#[test]
+fn suggest_sees_what_comes_to_the_place_of_a_library() {
+    let library = |frame| program_with("reloaded_lib.c", &["-shared", "-fPIC", frame]);
+    let libraries = [library("-DFRAME=1032"), library("-DFRAME=2056")];
+    let mut target = Target::start(program("swapped.c"), &libraries).await_output("ready");
+    let pid = target.pid().to_string();
+    let arguments = [
+        "suggest",
+        &pid,
+        "--json",
+        "--limit",
+        "0",
+        "--duration",
+        "10m",
+    ];
+    let mut suggest = Target::start(ipath(), arguments);
+    target.until(Duration::from_secs(300), "come to its end", |t| {
+        t.stdout().contains("done")
+    });
+    suggest.signal(Signal::SIGINT);
+    suggest.wait(Duration::from_secs(60));
+    let found: Value = serde_json::from_str(&suggest.stdout()).expect("JSON");
+    for name in ["hot", "hotter", "hottest"] {
+        let stack = &named(&found, name)["stack"];
+        assert_eq!(
+            [&stack[0], &stack[1], &stack[2]],
+            ["step", "caller", "main"],
+            "{found:#}"
+        );
+    }
+    assert!(!target.stdout().contains("moved"), "{}", target.stdout());
+    target.finish("ok");
 }

@@ -1,6 +1,8 @@
 //! `attach` and `top`.
 
-use super::find;
+use patcher::select::{Pattern, Spot};
+
+use super::find::{self, Wanted};
 use super::measure::{check, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::remarks::warn;
@@ -10,8 +12,8 @@ use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::guest::Runner;
-use crate::process::Pid;
-use crate::session::{Session, Where, select_in};
+use crate::process::{Pid, Process};
+use crate::session::{Options, Selected, Session, SessionError, Where, select_in};
 
 /// Instruments a running process, shows what happens, and takes everything out again.
 pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Result<(), Failure> {
@@ -21,39 +23,29 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let options = options(OPERATION, measure)?;
     let watch_output = Watch::new(show)?;
     let process = find(OPERATION, pid)?;
-    let failure = |e: crate::session::SessionError| e.failure(OPERATION, &process);
+    let failure = |e: SessionError| e.failure(OPERATION, &process);
     process.check().map_err(|e| failure(e.into()))?;
     let patterns = match patterns.is_empty() && spots.is_empty() {
         false => patterns,
         true if watch_output.is_view() => {
-            let chosen = find::choose(OPERATION, &process)?;
-            if chosen.is_empty() {
-                return Ok(());
+            let signals = hold(OPERATION)?;
+            let wanted = find::choose(OPERATION, &process, &signals)?;
+            signals.release();
+            match wanted {
+                Wanted::Functions(patterns) => patterns,
+                Wanted::Nothing => return Ok(()),
+                Wanted::OtherProgram => {
+                    return Err(Failure::new(OPERATION, pid, find::OTHER_PROGRAM));
+                }
+                Wanted::Over(why) => return Err(Failure::new(OPERATION, pid, why)),
             }
-            chosen
         }
         true => {
-            let cause = "no function is named, and there is no terminal to choose one in";
-            return Err(Failure::new(OPERATION, pid, cause).hint(format!(
-                "`ipath suggest {pid}` lists those worth naming with -f"
-            )));
+            let hint = format!("`ipath suggest {pid}` lists those worth naming with -f");
+            return Err(find::nothing_named(OPERATION, &pid.to_string()).hint(hint));
         }
     };
-    let mut selected = select_in(&process, &patterns, options.wanted()).map_err(failure)?;
-    selected.find_points(&spots);
-    if measure.patterns.allow_trap {
-        selected.selection.allow_traps();
-    }
-    selected.find_values(&options.items());
-    check(
-        OPERATION,
-        &pid.to_string(),
-        &measure.patterns,
-        &selected.selection,
-    )?;
-    if let Some(runner) = Runner::of_process(&process) {
-        warn(&format!("{OPERATION} {pid}: {}", runner.note()));
-    }
+    let selected = selected(OPERATION, &process, &patterns, &spots, measure, &options)?;
     let signals = hold(OPERATION)?;
     let (session, changed) =
         Session::create(&process, &options, selected, Where::Running).map_err(failure)?;
@@ -65,6 +57,31 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let live = Live::new(session, at_end);
     tell_refused(&changed);
     watch(&watch_output, show, live, signals, &[])
+}
+
+/// What is to be instrumented of a process that runs, checked.
+pub(super) fn selected(
+    operation: &str,
+    process: &Process,
+    patterns: &[Pattern],
+    spots: &[Spot],
+    measure: &Measure,
+    options: &Options,
+) -> Result<Selected, Failure> {
+    let pid = process.pid;
+    let failure = |e: SessionError| e.failure(operation, process);
+    let mut selected = select_in(process, patterns, options.wanted()).map_err(failure)?;
+    selected.find_points(spots);
+    if measure.patterns.allow_trap {
+        selected.selection.allow_traps();
+    }
+    selected.find_values(&options.items());
+    let (named, selection) = (&measure.patterns, &selected.selection);
+    check(operation, &pid.to_string(), named, selection)?;
+    if let Some(runner) = Runner::of_process(process) {
+        warn(&format!("{operation} {pid}: {}", runner.note()));
+    }
+    Ok(selected)
 }
 
 /// Watches a session that is there.

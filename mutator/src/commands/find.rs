@@ -5,47 +5,75 @@ use std::time::{Duration, Instant};
 use patcher::select::Pattern;
 
 use super::suggest::{self, Candidate, Refusals, about, callers, figures, head};
-use super::watch::hold;
 use crate::error::Failure;
 use crate::printable::printable;
 use crate::process::{Presence, Process, ProcessError, Space};
-use crate::sampling::Sampler;
+use crate::sampling::{Function, Sampler};
+use crate::signals::Signals;
 use crate::view::{Choices, Choosable, Chosen, Finder, View};
 
 /// Functions to choose from, at most.
 const MOST: usize = 50;
 
-/// Has the user choose functions of a process, in the terminal; none where he does not want any.
-pub(super) fn choose(operation: &str, process: &Process) -> Result<Vec<Pattern>, Failure> {
-    let signals = hold(operation)?;
+/// Why there is nothing to choose any more in a process that has called exec(2).
+pub(super) const OTHER_PROGRAM: &str = "it has become another program (exec)";
+
+/// What the user wants measured.
+pub(super) enum Wanted {
+    /// These functions.
+    Functions(Vec<Pattern>),
+    /// None.
+    Nothing,
+    /// It has become another program.
+    OtherProgram,
+    /// There is nothing to measure any more, and why.
+    Over(String),
+}
+
+/// Has the user choose functions of a process, in the terminal.
+pub(super) fn choose(
+    operation: &str,
+    process: &Process,
+    signals: &Signals,
+) -> Result<Wanted, Failure> {
     signals.watch(process);
     let failure = |e| Failure::new("show", "terminal", e);
     let gone = |e: ProcessError| e.failure(operation);
     let mut finding = Finding::begin(operation, process)?;
     let chosen = {
-        let mut view = View::open(&signals).map_err(failure)?;
+        let mut view = View::open(signals).map_err(failure)?;
         view.choose(&mut finding).map_err(failure)?
     };
-    signals.release();
     let pattern = |start: &u64| Pattern::parse(&format!("{start:#x}"));
     match chosen {
         Chosen::Functions(starts) => {
             // Addresses mean what they meant.
             finding.space.check().map_err(gone)?;
             let patterns: Result<Vec<Pattern>, _> = starts.iter().map(pattern).collect();
-            patterns.map_err(|e| Failure::new(operation, process.pid, e))
+            let patterns = patterns.map_err(|e| Failure::new(operation, process.pid, e))?;
+            Ok(Wanted::Functions(patterns))
         }
-        Chosen::Nothing => Ok(Vec::new()),
-        Chosen::Over(why) => Err(Failure::new(operation, process.pid, why)),
+        Chosen::Nothing => Ok(Wanted::Nothing),
+        Chosen::Over(_) if finding.is_other => Ok(Wanted::OtherProgram),
+        Chosen::Over(why) => Ok(Wanted::Over(why)),
     }
+}
+
+/// What is said where nothing is named and nobody can choose.
+pub(super) fn nothing_named(operation: &str, subject: &str) -> Failure {
+    let cause = "no function is named, and there is no terminal to choose one in";
+    Failure::new(operation, subject, cause)
 }
 
 /// A process that is being sampled.
 pub(super) struct Finding {
     sampler: Sampler,
     refusals: Refusals,
+    /// The functions that there were to choose from last.
+    shown: Vec<Function>,
     /// When it was last seen to run.
     alive: Instant,
+    is_other: bool,
     space: Space,
 }
 
@@ -58,7 +86,9 @@ impl Finding {
         Ok(Self {
             sampler: sampler.map_err(|e| suggest::failure(operation, process, &e))?,
             refusals: Refusals::default(),
+            shown: Vec::new(),
             alive: Instant::now(),
+            is_other: false,
             space,
         })
     }
@@ -74,7 +104,10 @@ impl Finder for Finding {
         self.alive = Instant::now();
         match self.space.is_current() {
             Presence::Ended => Some("the process has ended".to_owned()),
-            Presence::OtherProgram => Some("it has become another program (exec)".to_owned()),
+            Presence::OtherProgram => {
+                self.is_other = true;
+                Some(OTHER_PROGRAM.to_owned())
+            }
             _ => None,
         }
     }
@@ -82,8 +115,8 @@ impl Finder for Finding {
     fn choices(&mut self) -> Choices {
         let shares = self.sampler.shares(MOST);
         let modules = self.sampler.modules();
-        let refusals = &mut self.refusals;
-        let found = suggest::candidates(self.space.process(), &modules, &shares, MOST, refusals);
+        let (process, refusals) = (self.space.process(), &mut self.refusals);
+        let found = suggest::candidates(process, &modules, &shares.functions, refusals);
         let row = |candidate: &Candidate| Choosable {
             key: candidate.start.0,
             figures: figures(candidate).to_vec(),
@@ -92,13 +125,20 @@ impl Finder for Finding {
                 printable(&candidate.name),
                 printable(&candidate.file)
             ),
-            callers: callers(candidate),
             refused: candidate.reason.clone(),
         };
-        Choices {
-            about: about(self.space.process().pid, &shares),
+        let choices = Choices {
+            about: about(process.pid, &shares),
             head: head().to_vec(),
             rows: found.iter().map(row).collect(),
-        }
+        };
+        self.shown = shares.functions;
+        choices
+    }
+
+    fn callers(&mut self, key: u64) -> String {
+        let function = self.shown.iter().find(|f| f.start.0 == key);
+        let stack = function.map(|function| self.sampler.callers(function));
+        callers(&stack.unwrap_or_default())
     }
 }

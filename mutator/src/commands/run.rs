@@ -14,17 +14,27 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd;
 
+use super::attach::selected;
+use super::find::{self, Wanted};
 use super::measure::{check, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::panics::caught;
+use super::remarks::warn;
 use super::replaced::Begun;
 use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
-use crate::error::Failure;
+use crate::error::{Failure, io_text};
 use crate::launch::{Launched, launch};
-use crate::process::{Pid, tids};
-use crate::session::{Session, SessionError, Where, select_stopped};
+use crate::process::{Pid, Presence, Process, tids};
+use crate::session::{Options, Session, SessionError, Where, select_stopped};
+use crate::signals::Signals;
+use crate::tracee::TraceeError;
+
+const OPERATION: &str = "run";
+
+/// What the terminal sends for Ctrl-C and Ctrl-\ the program has got too, and it may go on.
+const FOR_PROGRAM: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 
 /// Starts a program, instruments it, watches it, and ends as it ends.
 pub(super) fn run(
@@ -32,7 +42,6 @@ pub(super) fn run(
     show: &Show,
     program: &[OsString],
 ) -> Result<ExitCode, Failure> {
-    const OPERATION: &str = "run";
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
     let spots = spots(OPERATION, &measure.patterns.at)?;
     let options = options(OPERATION, measure)?;
@@ -41,6 +50,11 @@ pub(super) fn run(
         .first()
         .map(|p| p.to_string_lossy().into_owned())
         .unwrap_or_default();
+    let is_to_choose = patterns.is_empty() && spots.is_empty();
+    if is_to_choose && !output.is_view() {
+        let hint = "name functions with -f; `ipath suggest PID` lists those worth it of a process that runs";
+        return Err(find::nothing_named(OPERATION, &subject).hint(hint));
+    }
     let mut spool = if output.is_view() {
         Spool::new()
     } else {
@@ -53,6 +67,12 @@ pub(super) fn run(
         mut stopped,
     } = launch(program, signals.before(), |c| spool.redirect(c))
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
+    let resumed = |e: TraceeError| Failure::new(OPERATION, &subject, e);
+    if is_to_choose {
+        stopped.resume().map_err(resumed)?;
+        let watched = choose_and_watch(measure, show, &output, &options, process, signals);
+        return end(&mut child, spool, watched, &subject);
+    }
     let begun = Begun::of(&process);
     let prepared = caught(OPERATION, || {
         let failure = |e: SessionError| e.failure(OPERATION, &process);
@@ -83,17 +103,61 @@ pub(super) fn run(
     let live = Live::new(session, AtEnd::TakeOut);
     tell_refused(&changed);
     live.session().note_begin();
-    stopped
-        .resume()
-        .map_err(|e| Failure::new(OPERATION, &subject, e))?;
-    // What the terminal sends for Ctrl-C and Ctrl-\ the program has got too, and it may go on.
-    let for_program = [Signal::SIGINT, Signal::SIGQUIT];
-    let watched = watch(&output, show, live, signals, &for_program);
-    let status = wait(&mut child);
+    stopped.resume().map_err(resumed)?;
+    let watched = watch(&output, show, live, signals, &FOR_PROGRAM);
+    end(&mut child, spool, watched, &subject)
+}
+
+/// Has functions chosen while the program runs, and watches what they cost. Who chooses none lets it run on.
+fn choose_and_watch(
+    measure: &Measure,
+    show: &Show,
+    output: &Watch,
+    options: &Options,
+    mut process: Process,
+    signals: Signals,
+) -> Result<(), Failure> {
+    let patterns = loop {
+        match find::choose(OPERATION, &process, &signals) {
+            Ok(Wanted::Functions(patterns)) => break patterns,
+            Ok(Wanted::Nothing) => break Vec::new(),
+            // A script has become the program that it starts: that is what is to be looked at.
+            Ok(Wanted::OtherProgram) => {
+                process = Process::find(process.pid).map_err(|e| e.failure(OPERATION))?;
+            }
+            _ if process.life() == Presence::Ended => {
+                let cause = "it has ended before a function was chosen";
+                warn(&format!("{OPERATION} {}: {cause}", process.pid));
+                break Vec::new();
+            }
+            Ok(Wanted::Over(why)) => return Err(Failure::new(OPERATION, process.pid, why)),
+            Err(failure) => return Err(failure),
+        }
+    };
+    if patterns.is_empty() {
+        signals.release_but(&FOR_PROGRAM);
+        return Ok(());
+    }
+    let selected = selected(OPERATION, &process, &patterns, &[], measure, options)?;
+    let failure = |e: SessionError| e.failure(OPERATION, &process);
+    let (session, changed) =
+        Session::create(&process, options, selected, Where::Running).map_err(failure)?;
+    let live = Live::new(session, AtEnd::TakeOut);
+    tell_refused(&changed);
+    watch(output, show, live, signals, &FOR_PROGRAM)
+}
+
+/// Ends as the program ends, once it has.
+fn end(
+    child: &mut Child,
+    spool: Spool,
+    watched: Result<(), Failure>,
+    subject: &str,
+) -> Result<ExitCode, Failure> {
+    let status = wait(child);
     spool.replay();
     watched?;
-    let status =
-        status.map_err(|e| Failure::new(OPERATION, &subject, crate::error::io_text(&e)))?;
+    let status = status.map_err(|e| Failure::new(OPERATION, subject, io_text(&e)))?;
     Ok(exit_code(status))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::io;
 use std::time::{Duration, Instant};
 
 use patcher::Avma;
@@ -18,10 +19,13 @@ use crate::error::{Failure, io_text};
 use crate::printable::{Page, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
-use crate::sampling::{Function, NotSampled, Sampler, Shares};
+use crate::sampling::{Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares};
 use crate::session::{Query, allowed, select_in_modules};
 
 const OPERATION: &str = "suggest";
+
+/// What helps where nothing is allowed.
+const ALLOW: &str = "run ipath as root, or lower kernel.perf_event_paranoid to 1";
 
 /// Time between two looks at what has been sampled: the rings have room for more.
 const A_LOOK: Duration = Duration::from_millis(25);
@@ -36,6 +40,7 @@ struct Suggestion {
     waits: u64,
     lost: u64,
     idle_threads: usize,
+    unseen_threads: usize,
 }
 
 /// A function worth naming.
@@ -55,7 +60,7 @@ pub(super) struct Candidate {
     waits_per_second: f64,
     patchable: bool,
     pub(super) reason: Option<String>,
-    pub(super) stack: Vec<String>,
+    stack: Vec<String>,
     /// What a user calls the module.
     #[serde(skip)]
     pub(super) file: String,
@@ -75,10 +80,8 @@ pub(super) fn suggest(
     let signals = hold(OPERATION)?;
     signals.watch(&process);
     let mut sampler = Sampler::begin(&process).map_err(|e| failure(OPERATION, &process, &e))?;
-    if sampler.is_of_user_mode() {
-        warn(&format!(
-            "{OPERATION} {pid}: the kernel lets user mode alone be sampled (kernel.perf_event_paranoid): waiting is not seen"
-        ));
+    if let Some(less) = less(sampler.seeing()) {
+        warn(&format!("{OPERATION} {pid}: {less}"));
     }
     let end = Instant::now() + duration;
     while !signals.ended() {
@@ -96,33 +99,61 @@ pub(super) fn suggest(
     signals.release();
     let most = if limit == 0 { usize::MAX } else { limit };
     let shares = sampler.shares(most);
-    let modules = sampler.modules();
     if shares.on + shares.off == 0 {
         return Err(nothing_seen(&process, &shares));
     }
-    let suggestion = suggestion(&process, &modules, &shares, most);
+    let suggestion = suggestion(&process, &sampler, &shares);
     if json {
         return print_json(&suggestion);
     }
     print(&Page::of(&as_text(pid, &shares, &suggestion)))
 }
 
-pub(super) fn failure(
-    operation: &str,
-    process: &Process,
-    NotSampled(error): &NotSampled,
-) -> Failure {
-    let failure = Failure::new(
-        operation,
-        process.pid,
-        format!("it cannot be sampled: {}", io_text(error)),
-    );
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => failure.hint(
-            "the kernel does not allow it: run ipath as root, or lower kernel.perf_event_paranoid to 1",
+/// What is not as it would be if perf events were allowed.
+fn less(seeing: Seeing) -> Option<&'static str> {
+    match seeing {
+        Seeing::Whole => None,
+        Seeing::UserMode => Some(
+            "the kernel lets user mode alone be sampled (kernel.perf_event_paranoid): waiting is not seen",
         ),
-        Some(libc::EMFILE | libc::ENFILE) => failure.hint("raise the limit of open files (ulimit -n)"),
-        _ => failure,
+        Seeing::Stops => Some(
+            "the kernel allows no perf events (kernel.perf_event_paranoid): threads that run are stopped for a moment, 80 times a second",
+        ),
+    }
+}
+
+pub(super) fn failure(operation: &str, process: &Process, why: &NotSampled) -> Failure {
+    let of = |error: &io::Error| {
+        let cause = format!("it cannot be sampled: {}", io_text(error));
+        Failure::new(operation, process.pid, cause)
+    };
+    match why {
+        NotSampled::Ended => Failure::new(operation, process.pid, "the process has ended"),
+        NotSampled::Threads(error) => of(error),
+        NotSampled::Events(NoEvents::Ring(error)) => match error.raw_os_error() {
+            Some(libc::EPERM) => of(error).hint(
+                "this user has locked as much memory as he may: raise that limit (ulimit -l), or kernel.perf_event_mlock_kb",
+            ),
+            _ => of(error),
+        },
+        NotSampled::Stops(NoStops::Ended) => {
+            Failure::new(operation, process.pid, "the process has ended")
+        }
+        NotSampled::Stops(NoStops::Traced(by, name)) => {
+            let name = printable(name);
+            let cause = format!("it cannot be sampled: it is traced by {by} ({name}), and there are no perf events");
+            Failure::new(operation, process.pid, cause).hint(ALLOW)
+        }
+        NotSampled::Stops(NoStops::Refused(error)) => {
+            let cause = format!("it cannot be sampled: there are no perf events, and {error}");
+            Failure::new(operation, process.pid, cause).hint(ALLOW)
+        }
+        NotSampled::Events(NoEvents::Event(error)) => match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => {
+                of(error).hint("raise the limit of open files (ulimit -n)")
+            }
+            _ => of(error),
+        },
     }
 }
 
@@ -143,89 +174,71 @@ fn nothing_seen(process: &Process, shares: &Shares) -> Failure {
         .hint("give it something to do, or look longer: --duration 10s")
 }
 
-/// Why each of these functions cannot be patched; those that can are not in it.
-fn refused(
-    process: &Process,
-    modules: &[Module],
-    functions: &[&Function],
-) -> HashMap<Avma, String> {
-    const WANT: Effects = Effects {
-        entry: true,
-        exits: true,
-    };
-    let in_file = |f: &&&Function| f.module.is_some();
-    let pattern = |f: &&Function| Pattern::parse(&format!("{:#x}", f.start.0)).ok();
-    let patterns: Vec<Pattern> = functions
-        .iter()
-        .filter(in_file)
-        .filter_map(pattern)
-        .collect();
-    let mut reasons: HashMap<Avma, String> = functions
-        .iter()
-        .map(|f| {
-            let reason = match f.module {
-                Some(_) => "no function is known there",
-                None => "JIT code",
-            };
-            (f.start, reason.to_owned())
-        })
-        .collect();
-    if patterns.is_empty() {
-        return reasons;
-    }
-    let query = Query {
-        patterns: &patterns,
-        want: WANT,
-        allowed: allowed(process, modules, false),
-        in_full: false,
-    };
-    select_in_modules(modules, &query, |candidate| {
-        let start = candidate.bias.to_avma(candidate.plan.function.range.start);
-        match candidate.refused() {
-            Some(reason) => reasons.insert(start, reason),
-            None => reasons.remove(&start),
-        };
-    });
-    reasons
-}
+/// A function's module, by index, and where it begins.
+type Place = (Option<usize>, Avma);
 
-/// Finds out why functions cannot be patched, each once.
+/// Why functions cannot be patched, each asked once. A module that comes to the place of another has an index of its own.
 #[derive(Default)]
-pub(super) struct Refusals(HashMap<Avma, Option<String>>);
+pub(super) struct Refusals(HashMap<Place, Option<String>>);
 
 impl Refusals {
-    fn find(&mut self, process: &Process, modules: &[Module], functions: &[&Function]) {
-        let is_new = |f: &&&Function| !self.0.contains_key(&f.start);
-        let new: Vec<&Function> = functions.iter().filter(is_new).copied().collect();
+    /// Takes in what is not known of these functions, of which those in `modules` are there.
+    fn find(&mut self, process: &Process, modules: &[(usize, Module)], functions: &[Function]) {
+        let (index, here): (Vec<usize>, Vec<Module>) = modules.iter().cloned().unzip();
+        let is_here = |f: &Function| f.module.is_some_and(|module| index.contains(&module));
+        let is_new = |f: &&Function| is_here(f) && !self.0.contains_key(&place(f));
+        let new: Vec<&Function> = functions.iter().filter(is_new).collect();
         if new.is_empty() {
             return;
         }
-        let mut refused = refused(process, modules, &new);
-        for function in new {
-            self.0
-                .insert(function.start, refused.remove(&function.start));
+        let unknown = |f: &&Function| (place(f), Some("no function is known there".to_owned()));
+        self.0.extend(new.iter().map(unknown));
+        let pattern = |f: &&Function| Pattern::parse(&format!("{:#x}", f.start.0)).ok();
+        let patterns: Vec<Pattern> = new.iter().filter_map(pattern).collect();
+        let query = Query {
+            patterns: &patterns,
+            want: Effects {
+                entry: true,
+                exits: true,
+            },
+            allowed: allowed(process, &here, false),
+            in_full: false,
+        };
+        select_in_modules(&here, &query, |candidate| {
+            let start = candidate.bias.to_avma(candidate.plan.function.range.start);
+            let place = (index.get(candidate.module).copied(), start);
+            self.0.insert(place, candidate.refused());
+        });
+    }
+
+    /// Why a function cannot be patched, if it cannot.
+    fn of(&self, function: &Function) -> Option<String> {
+        match (function.module, self.0.get(&place(function))) {
+            (None, _) => Some("code that is in no file".to_owned()),
+            (Some(_), Some(known)) => known.clone(),
+            (Some(_), None) => Some("its file is not mapped any more".to_owned()),
         }
     }
 }
 
-/// The functions of these that are worth naming, `most` at most.
+fn place(function: &Function) -> Place {
+    (function.module, function.start)
+}
+
+/// What is said of these functions, without their callers.
 pub(super) fn candidates(
     process: &Process,
-    modules: &[Module],
-    shares: &Shares,
-    most: usize,
+    modules: &[(usize, Module)],
+    functions: &[Function],
     refusals: &mut Refusals,
 ) -> Vec<Candidate> {
-    let worth = shares.functions.iter().filter(|f| f.weight > 0.0);
-    let functions: Vec<&Function> = worth.take(most).collect();
-    refusals.find(process, modules, &functions);
-    let candidate = |f: &&Function| {
-        let reason = refusals.0.get(&f.start).cloned().flatten();
-        let module = f.module.map(|index| modules[index].path.clone());
+    refusals.find(process, modules, functions);
+    let candidate = |f: &Function| {
+        let reason = refusals.of(f);
         Candidate {
             name: f.name.clone(),
             linkage: f.linkage.clone(),
-            module: module.unwrap_or_default(),
+            module: f.path.clone(),
             address: f.address.0,
             own: f.own.value,
             self_error: f.own.error,
@@ -236,7 +249,7 @@ pub(super) fn candidates(
             waits_per_second: f.waits_per_second,
             patchable: reason.is_none(),
             reason,
-            stack: f.callers.clone(),
+            stack: Vec::new(),
             file: f.file.clone(),
             start: f.start,
         }
@@ -244,16 +257,22 @@ pub(super) fn candidates(
     functions.iter().map(candidate).collect()
 }
 
-fn suggestion(process: &Process, modules: &[Module], shares: &Shares, most: usize) -> Suggestion {
+fn suggestion(process: &Process, sampler: &Sampler, shares: &Shares) -> Suggestion {
+    let (modules, functions) = (sampler.modules(), &shares.functions);
+    let mut candidates = candidates(process, &modules, functions, &mut Refusals::default());
+    for (candidate, function) in candidates.iter_mut().zip(functions) {
+        candidate.stack = sampler.callers(function);
+    }
     Suggestion {
         samples: shares.on + shares.off,
-        candidates: candidates(process, modules, shares, most, &mut Refusals::default()),
+        candidates,
         observed_ns: shares.observed.as_nanos() as u64,
         cpu_ns: shares.cpu.as_nanos() as u64,
         waited_ns: shares.waited.as_nanos() as u64,
         waits: shares.off,
         lost: shares.lost,
         idle_threads: shares.idle,
+        unseen_threads: shares.unseen,
     }
 }
 
@@ -271,27 +290,40 @@ fn in_columns([own, total, waiting, waits]: [String; 4]) -> [String; 4] {
     ]
 }
 
-/// What has been looked at, and for how long.
+/// What has been looked at, and for how long; what of it was not seen.
 pub(super) fn about(pid: Pid, shares: &Shares) -> String {
     let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
-    format!(
+    let mut text = format!(
         "{pid}: {} on a processor ({} samples) and {} waiting ({} waits sampled) in {}; estimates ± what they may be off by",
         seconds(shares.cpu),
         shares.on,
         seconds(shares.waited),
         shares.off,
         seconds(shares.observed),
-    )
+    );
+    // Writing to a string does not fail.
+    match shares.seeing {
+        Seeing::Whole => {}
+        Seeing::UserMode => text += "; waiting is not seen",
+        Seeing::Stops => text += "; by stops, there being no perf events",
+    }
+    if shares.unseen > 0 {
+        let _ = write!(text, "; {} threads not looked at", shares.unseen);
+    }
+    if shares.lost > 0 {
+        let _ = write!(text, "; {} records found no room", shares.lost);
+    }
+    text
 }
 
 /// The nearest callers of a candidate.
-pub(super) fn callers(candidate: &Candidate) -> String {
+pub(super) fn callers(stack: &[String]) -> String {
     const SHOWN: usize = 4;
-    let more = match candidate.stack.len() > SHOWN {
+    let more = match stack.len() > SHOWN {
         true => " < …",
         false => "",
     };
-    let shown = candidate.stack.iter().take(SHOWN);
+    let shown = stack.iter().take(SHOWN);
     let shown: Vec<_> = shown.map(|n| printable(n)).collect();
     match shown.is_empty() {
         true => String::new(),
@@ -319,18 +351,18 @@ fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
             reason.map_or_else(String::new, |r| format!("  refused: {}", printable(r))),
         );
         if !candidate.stack.is_empty() {
-            let _ = writeln!(text, "{:>50}{}", "", callers(candidate));
+            let _ = writeln!(text, "{:>50}{}", "", callers(&candidate.stack));
         }
     }
     let mut remarks = Vec::new();
     if shares.idle > 0 {
         remarks.push(format!("{} threads did not run", shares.idle));
     }
-    if shares.unseen > 0 {
-        remarks.push(format!("{} threads could not be sampled", shares.unseen));
-    }
-    if shares.lost > 0 {
-        remarks.push(format!("{} records found no room", shares.lost));
+    if shares.folded > 0.0 {
+        remarks.push(format!(
+            "there was no room for the callers of {:.1} % of the samples",
+            100.0 * shares.folded
+        ));
     }
     if shares.whole < 0.9 {
         remarks.push(format!(

@@ -61,7 +61,9 @@ struct Loaded {
 /// The code that a process has mapped.
 pub(super) struct Code {
     process: Process,
+    /// All that have been seen; those that are mapped now, by index.
     loaded: Vec<Loaded>,
+    current: Vec<usize>,
     /// Executable mappings, by address, with the module of each.
     mapped: Vec<(Range<Avma>, Option<usize>)>,
     unwinder: UnwinderX86_64<&'static [u8]>,
@@ -77,6 +79,8 @@ pub(super) struct Code {
     jit_read: Option<Instant>,
     /// How many debug files had come when functions were last named.
     arrived: u64,
+    /// How long looking took the last time.
+    look_took: Duration,
 }
 
 /// What a walk has come to: the function of each frame, the innermost first, and whether it came to the root.
@@ -84,10 +88,27 @@ pub(super) struct Code {
 pub(super) struct Path {
     pub(super) functions: Vec<FunctionId>,
     pub(super) is_whole: bool,
+    /// True if there was no room for the callers.
+    pub(super) is_folded: bool,
 }
 
-/// Time between two looks at what is mapped, where code is met that is not.
+impl Path {
+    /// What remains where there is no room for it.
+    pub(super) fn innermost(mut self) -> Self {
+        self.is_folded |= self.functions.len() > 1;
+        self.functions.truncate(1);
+        self
+    }
+}
+
+/// Time between two looks at what is mapped: where code is met that is not, and at what else has come to the same place.
 const UNTIL_NEXT_LOOK: Duration = Duration::from_millis(200);
+const UNTIL_REFRESH: Duration = Duration::from_secs(1);
+/// And so many times as long as the last look took.
+const LEISURE: u32 = 50;
+
+/// Addresses whose functions are remembered, at most: generated code has new ones all the time.
+const MOST_KNOWN: usize = 1 << 18;
 
 /// Deeper stacks are cut off.
 const MOST_FRAMES: usize = 512;
@@ -98,6 +119,7 @@ impl Code {
         let mut code = Self {
             process: process.clone(),
             loaded: Vec::new(),
+            current: Vec::new(),
             mapped: Vec::new(),
             unwinder: UnwinderX86_64::new(),
             cache: CacheX86_64::new(),
@@ -108,19 +130,38 @@ impl Code {
             jit: JitNames::of(process),
             jit_read: None,
             arrived: debuginfod::arrived(),
+            look_took: Duration::ZERO,
         };
         code.look();
         code
     }
 
-    /// The modules, as functions name them by index.
-    pub(super) fn modules(&self) -> Vec<Module> {
-        self.loaded.iter().map(|l| l.module.clone()).collect()
+    /// The modules that are mapped, each with the index by which functions name it.
+    pub(super) fn modules(&self) -> Vec<(usize, Module)> {
+        let module = |&index: &usize| (index, self.loaded[index].module.clone());
+        self.current.iter().map(module).collect()
+    }
+
+    /// The file that a module has been mapped from.
+    pub(super) fn file(&self, module: Option<usize>) -> &str {
+        module.map_or("", |index| &self.loaded[index].module.path)
+    }
+
+    /// Takes in what may have been mapped in the place of something else. To be called often.
+    pub(super) fn refresh(&mut self) {
+        if self.looked.elapsed() > UNTIL_REFRESH.max(LEISURE * self.look_took) {
+            self.look();
+        }
     }
 
     /// What a user calls a module.
     pub(super) fn shown(&self, module: Option<usize>) -> &str {
         module.map_or("[jit]", |index| &self.loaded[index].shown)
+    }
+
+    /// How many functions have been seen.
+    pub(super) fn count(&self) -> usize {
+        self.functions.len()
     }
 
     pub(super) fn function(&self, id: FunctionId) -> &Seen {
@@ -129,20 +170,26 @@ impl Code {
 
     /// Takes in what is mapped now.
     fn look(&mut self) {
+        let begin = Instant::now();
+        if let Ok(maps) = self.process.maps() {
+            self.take_in(&maps);
+        }
         self.looked = Instant::now();
-        let Ok(maps) = self.process.maps() else {
-            return;
-        };
+        self.look_took = self.looked - begin;
+    }
+
+    fn take_in(&mut self, maps: &[Mapping]) {
         let is_known = |module: &Module| {
             let same = |l: &Loaded| l.module.path == module.path && l.module.code == module.code;
             self.loaded.iter().position(same)
         };
-        self.jit.learn(&maps);
-        let found = modules(&self.process, &maps);
+        self.jit.learn(maps);
+        let found = modules(&self.process, maps);
         let places: Vec<Option<usize>> = found.iter().map(is_known).collect();
-        let mut mapped = Vec::new();
+        let (mut mapped, mut current) = (Vec::new(), Vec::new());
         for (module, place) in found.into_iter().zip(places) {
             let index = place.unwrap_or_else(|| self.load(module));
+            current.push(index);
             let code = &self.loaded[index].module.code;
             mapped.extend(code.iter().map(|m| (m.range.clone(), Some(index))));
         }
@@ -154,19 +201,25 @@ impl Code {
             self.mapped = mapped;
             self.known.clear();
         }
+        // Where another file was before, its tables say nothing any more; where one has come back, they do again.
+        if current != self.current {
+            self.unwinder = UnwinderX86_64::new();
+            self.cache = CacheX86_64::new();
+            for loaded in current.iter().map(|&index| &self.loaded[index]) {
+                if let Some((opened, bias)) = loaded.image {
+                    self.unwinder
+                        .add_module(unwound(&loaded.module, opened, bias));
+                }
+            }
+            self.current = current;
+        }
     }
 
     fn load(&mut self, module: Module) -> usize {
         let opened = images::of_module(&module).ok();
         let image = opened.and_then(|opened| Some((opened, module.bias(opened.image)?)));
-        // Where another file was before, its tables say nothing any more.
-        let Range { start, end } = module.range.clone();
-        let was_there = |l: &&Loaded| l.module.range.start < end && start < l.module.range.end;
-        for before in self.loaded.iter().filter(was_there) {
-            self.unwinder.remove_module(before.module.range.start.0);
-        }
         let mut is_looked_through = false;
-        if let Some((opened, bias)) = image {
+        if let Some((opened, _)) = image {
             const MOST: usize = 4 << 20;
             let len = |name: &str| opened.image.section(name).map(|(_, data)| data.len());
             let has_tables = len(".eh_frame").is_some();
@@ -175,7 +228,6 @@ impl Code {
                 // It takes a while, in which nothing should have to be taken in.
                 let _ = (opened.frames(), &*opened.context);
             }
-            self.unwinder.add_module(unwound(&module, opened, bias));
         }
         self.loaded.push(Loaded {
             shown: module.shown_name(),
@@ -206,7 +258,7 @@ impl Code {
             if module.is_none() || !self.functions[id].linkage.is_empty() {
                 return id as FunctionId;
             }
-            let seen = self.seen_at(module, start);
+            let seen = self.seen_at(module, start, start);
             match seen.linkage.is_empty() {
                 true => id as FunctionId,
                 false => {
@@ -220,14 +272,15 @@ impl Code {
         Some(functions.map(now).collect())
     }
 
-    /// The executable mapping at an address, with its module.
-    fn mapped_at(&mut self, at: Avma) -> Option<Option<usize>> {
+    /// The executable mapping at an address, by where it begins, with its module.
+    fn mapped_at(&mut self, at: Avma) -> Option<(Avma, Option<usize>)> {
         let find = |mapped: &[(Range<Avma>, Option<usize>)]| {
             let after = mapped.partition_point(|(range, _)| range.start <= at);
             let (range, module) = mapped.get(after.checked_sub(1)?)?;
-            range.contains(&at).then_some(*module)
+            range.contains(&at).then_some((range.start, *module))
         };
-        if find(&self.mapped).is_none() && self.looked.elapsed() > UNTIL_NEXT_LOOK {
+        let pause = UNTIL_NEXT_LOOK.max(LEISURE * self.look_took);
+        if find(&self.mapped).is_none() && self.looked.elapsed() > pause {
             self.look();
         }
         find(&self.mapped)
@@ -238,15 +291,18 @@ impl Code {
         if let Some(&id) = self.known.get(&at.0) {
             return id;
         }
-        let module = self.mapped_at(at).flatten();
+        let (beginning, module) = self.mapped_at(at).unwrap_or((at, None));
         if module.is_none_or(|index| self.loaded[index].image.is_none())
             && let Some(id) = self.generated_at(at)
         {
             // Other code may be there next time.
             return id;
         }
-        let seen = self.seen_at(module, at);
+        let seen = self.seen_at(module, at, beginning);
         let id = self.id((module, seen.start, None), seen);
+        if self.known.len() >= MOST_KNOWN {
+            self.known.clear();
+        }
         if module.is_some() {
             self.known.insert(at.0, id);
         }
@@ -284,16 +340,18 @@ impl Code {
         Some(self.id((None, start, Some(name)), seen))
     }
 
-    fn seen_at(&self, module: Option<usize>, at: Avma) -> Seen {
+    /// What is at an address of a mapping that begins there; all of that where no function is known.
+    fn seen_at(&self, module: Option<usize>, at: Avma, beginning: Avma) -> Seen {
         let loaded = module.map(|index| &self.loaded[index]);
         let image = loaded.and_then(|loaded| loaded.image);
-        let address = image.map_or(Svma(at.0), |(_, bias)| bias.to_svma(at));
+        let in_file = |at: Avma| image.map_or(Svma(at.0), |(_, bias)| bias.to_svma(at));
+        let address = in_file(at);
         // A part that was split off is its function's.
         let function = image.and_then(|(opened, _)| opened.image.functions().function_at(address));
         let back = |to: Svma| image.map_or(at, |(_, bias)| bias.to_avma(to));
         let (start, address, linkage) = match function {
             Some(f) => (back(f.range.start), f.range.start, f.linkage),
-            None => (at, address, String::new()),
+            None => (beginning, in_file(beginning), String::new()),
         };
         if let (Some(loaded), Some((opened, _)), "") = (loaded, image, linkage.as_str())
             && opened.lacks_symbols()
@@ -327,7 +385,7 @@ impl Code {
         let mut path = Path::default();
         while path.functions.len() < MOST_FRAMES {
             let inside = Avma(at.address_for_lookup());
-            let Some(module) = self.mapped_at(inside) else {
+            let Some((_, module)) = self.mapped_at(inside) else {
                 break;
             };
             path.functions.push(self.function_at(inside));

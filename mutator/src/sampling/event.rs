@@ -15,6 +15,18 @@ use super::registers::MASK;
 use super::ring::Ring;
 use crate::process::Tid;
 
+/// What can be seen of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seeing {
+    /// All of it, by perf events.
+    #[default]
+    Whole,
+    /// What it does in user mode alone: not where it waits.
+    UserMode,
+    /// Where its threads are that run when they are stopped for a moment, and where they wait.
+    Stops,
+}
+
 /// What is seen of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
@@ -31,10 +43,27 @@ pub(super) struct Manner {
     pub(super) sight: Sight,
     /// CPU time between two samples, ns.
     pub(super) period: u64,
+    /// Every so many-th of the moments is sampled at which it is switched out.
+    pub(super) waits: u64,
     /// Bytes of its stack in a sample.
     pub(super) stack: u32,
     /// Bytes of its ring.
     pub(super) ring: usize,
+}
+
+/// Why there are no events of a thread.
+#[derive(Debug)]
+pub enum NoEvents {
+    /// There is no event: perf_event_open(2) or what belongs to it has failed.
+    Event(io::Error),
+    /// There is no ring: mmap(2) has failed. EPERM says that this user has locked as much memory as he may.
+    Ring(io::Error),
+}
+
+impl From<io::Error> for NoEvents {
+    fn from(error: io::Error) -> Self {
+        Self::Event(error)
+    }
 }
 
 /// The events of a thread.
@@ -47,16 +76,16 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Opens the events of a thread. Every `waits`-th of the moments at which it is switched out is sampled.
-    pub(super) fn open(tid: Tid, manner: Manner, waits: u64) -> io::Result<Self> {
+    /// Opens the events of a thread.
+    pub(super) fn open(tid: Tid, manner: Manner) -> Result<Self, NoEvents> {
         let mut attributes = attributes(PERF_COUNT_SW_TASK_CLOCK, OF_CLOCK, manner);
         attributes.__bindgen_anon_1.sample_period = manner.period;
         attributes.set_context_switch(u64::from(manner.sight == Sight::Whole));
         let clock = open(&mut attributes, tid)?;
-        let ring = Ring::map(&clock, manner.ring)?;
+        let ring = Ring::map(&clock, manner.ring).map_err(NoEvents::Ring)?;
         let clock_id = id(&clock)?;
         let switches = match manner.sight {
-            Sight::Whole => Some(open_switches(tid, manner, waits, &clock)?),
+            Sight::Whole => Some(open_switches(tid, manner, &clock)?),
             Sight::UserMode => None,
         };
         Ok(Self {
@@ -79,9 +108,9 @@ impl Events {
     }
 }
 
-fn open_switches(tid: Tid, manner: Manner, waits: u64, clock: &File) -> io::Result<File> {
+fn open_switches(tid: Tid, manner: Manner, clock: &File) -> io::Result<File> {
     let mut attributes = attributes(PERF_COUNT_SW_CONTEXT_SWITCHES, OF_SWITCHES, manner);
-    attributes.__bindgen_anon_1.sample_period = waits.max(1);
+    attributes.__bindgen_anon_1.sample_period = manner.waits.max(1);
     let switches = open(&mut attributes, tid)?;
     // SAFETY: takes two descriptors.
     match unsafe { ioctls::SET_OUTPUT(switches.as_raw_fd(), clock.as_raw_fd()) } {

@@ -4,98 +4,89 @@
 //!
 //! On a processor a thread is sampled by the clock of its own CPU time. Off it, every n-th moment at which it is switched
 //! out is sampled, with n such that there are not too many; all switches are recorded, so that how long each wait takes is
-//! known. A wait that was sampled stands for n.
+//! known. A wait that was sampled stands for n. Threads that switch often, and threads of which there are many, are looked
+//! at in windows, each of which stands for the time since the one before. Where there are no perf events, threads are
+//! stopped.
 
+mod activity;
+mod budget;
 mod code;
 mod event;
+mod limits;
+mod paths;
 mod record;
 mod registers;
 mod ring;
 mod services;
 mod shares;
+mod stops;
 mod thread;
+mod watched;
+mod windows;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-use patcher::Avma;
-
+pub use event::{NoEvents, Seeing};
 pub use shares::{Function, Share, Shares};
+pub use stops::NoStops;
 
-use code::{Code, Path};
-use event::{Events, Manner, Sight};
-use record::Record;
-use registers::Registers;
-use thread::{Met, PathId, ThreadTime};
+use activity::{Activity, Pace, now};
+use code::Code;
+use event::Sight;
+use paths::Paths;
+use stops::Stops;
+use thread::{Seen, Tally};
+use watched::Watched;
+use windows::Windows;
 
 use crate::process::modules::Module;
 use crate::process::{Process, Tid};
-use crate::random;
 
-/// CPU time between two samples of a thread, ns: no divisor of what programs do regularly.
-const PERIOD: u64 = 1_999_993;
-/// Bytes of the stack in a sample.
-const STACK: u32 = 16 << 10;
-/// Switches of a thread that are sampled in a second, about.
-const WAITS: u64 = 300;
-/// Bytes of all rings, and of one.
-const RINGS: usize = 128 << 20;
-const MOST_OF_RING: usize = 2 << 20;
-const LEAST_OF_RING: usize = 128 << 10;
-/// Time between two looks for new threads.
+/// Time between two looks for what threads there are and do, and so many times as long as the last look took.
 const UNTIL_NEW_THREADS: Duration = Duration::from_millis(100);
+const LEISURE: u32 = 30;
+/// For how long threads are looked at first, to know how often each is switched out.
+const AT_FIRST: Duration = Duration::from_millis(20);
 
 /// Looks at a process for a while.
 pub struct Sampler {
     process: Process,
-    code: Code,
-    manner: Manner,
-    threads: BTreeMap<i32, Watched>,
-    /// Threads that cannot be sampled, and why the first of them cannot.
-    unseen: HashSet<i32>,
-    cause: Option<io::Error>,
     paths: Paths,
+    means: Means,
+    threads: BTreeMap<i32, Watched>,
     begun: u64,
-    looked: Instant,
-    lost: u64,
-    /// How often threads were switched out in a second, before they were looked at.
-    rates: HashMap<i32, u64>,
-    /// What those have left that have ended.
-    ended: ThreadTime,
+    scanned: Instant,
+    scan_took: Duration,
+    /// CPU time of the process at the last scan, ns, and the pace of all its threads together.
+    cpu_time: Option<u64>,
+    pace: Pace,
+    /// What those have left that have ended, and how many of them ran and were not looked at.
+    ended: Tally,
+    ended_unseen: usize,
+    /// What has been seen at each path, when shares were told last.
+    told: Vec<Seen>,
 }
 
-/// A thread that is sampled.
-struct Watched {
-    events: Events,
-    time: ThreadTime,
-    /// How often it has been switched out, at the last look.
-    switches: u64,
-    /// How many switches there had been at the last sample of one.
-    counted: u64,
-}
-
-/// Paths by number.
-#[derive(Default)]
-struct Paths {
-    all: Vec<Path>,
-    ids: HashMap<Path, PathId>,
-}
-
-impl Paths {
-    fn id(&mut self, path: Path) -> PathId {
-        let next = self.all.len() as PathId;
-        *self.ids.entry(path).or_insert_with_key(|path| {
-            self.all.push(path.clone());
-            next
-        })
-    }
+/// By what it is looked at.
+enum Means {
+    Events(Box<Windows>),
+    Stops(Stops),
 }
 
 /// Why a process cannot be sampled.
 #[derive(Debug)]
-pub struct NotSampled(pub io::Error);
+pub enum NotSampled {
+    /// Its threads are not known.
+    Threads(io::Error),
+    /// None of them can be looked at.
+    Events(NoEvents),
+    /// There are no perf events, and its threads cannot be stopped.
+    Stops(NoStops),
+    /// None of them is there any more.
+    Ended,
+}
 
 impl Sampler {
     /// Begins.
@@ -103,274 +94,218 @@ impl Sampler {
     /// # Errors
     /// None of its threads can be looked at so.
     pub fn begin(process: &Process) -> Result<Self, NotSampled> {
-        let tids = process.list_tids().map_err(NotSampled)?;
-        let share = RINGS / tids.len().max(1);
-        let ring = (share + 1).next_power_of_two() / 2;
         let mut sampler = Self {
             process: process.clone(),
-            code: Code::of(process),
-            manner: Manner {
-                sight: Sight::Whole,
-                period: PERIOD,
-                stack: STACK,
-                ring: ring.clamp(LEAST_OF_RING, MOST_OF_RING),
-            },
+            paths: Paths::of(Code::of(process)),
+            means: Means::Events(Box::new(Windows::of(
+                process,
+                Sight::Whole,
+                Pace::default(),
+            ))),
             threads: BTreeMap::new(),
-            unseen: HashSet::new(),
-            cause: None,
-            paths: Paths::default(),
             begun: now(),
-            looked: Instant::now(),
-            lost: 0,
-            rates: HashMap::new(),
-            ended: ThreadTime::met(Met::Running, 0),
+            scanned: Instant::now(),
+            scan_took: Duration::ZERO,
+            cpu_time: process.cpu_time(),
+            pace: Pace::default(),
+            ended: Tally::default(),
+            ended_unseen: 0,
+            told: Vec::new(),
         };
-        raise_limit_of_files();
-        sampler.count_switches(&tids);
-        sampler.meet_threads();
-        if sampler.threads.is_empty() && sampler.is_forbidden() {
-            sampler.manner.sight = Sight::UserMode;
-            sampler.unseen.clear();
-            sampler.meet_threads();
+        sampler.scan().map_err(NotSampled::Threads)?;
+        std::thread::sleep(AT_FIRST);
+        sampler.scan().map_err(NotSampled::Threads)?;
+        for sight in [Sight::Whole, Sight::UserMode] {
+            match sampler.open(sight) {
+                Err(NotSampled::Events(cause)) if is_forbidden(&cause) => {}
+                opened => return opened.map(|()| sampler),
+            }
         }
-        match sampler.threads.is_empty() {
-            false => Ok(sampler),
-            true => Err(NotSampled(
-                sampler
-                    .cause
-                    .unwrap_or_else(|| io::ErrorKind::NotFound.into()),
-            )),
+        sampler.means = Means::Stops(Stops::of(process).map_err(NotSampled::Stops)?);
+        Ok(sampler)
+    }
+
+    /// Begins to look by events; why no thread can be looked at so.
+    fn open(&mut self, sight: Sight) -> Result<(), NotSampled> {
+        let mut windows = Windows::of(&self.process, sight, self.pace);
+        for &tid in self.threads.keys() {
+            windows.meet(tid);
+        }
+        windows.sort(&self.threads);
+        windows.look(&mut self.threads, &mut self.paths);
+        let (has_opened, cause) = (windows.has_opened, windows.cause.take());
+        self.means = Means::Events(Box::new(windows));
+        match (has_opened, cause) {
+            (true, _) => Ok(()),
+            (false, Some(cause)) => Err(NotSampled::Events(cause)),
+            (false, None) => Err(NotSampled::Ended),
         }
     }
 
-    /// Finds out how often each thread is switched out, so that not too many moments of one are sampled at once.
-    fn count_switches(&mut self, tids: &[Tid]) {
-        const A_WHILE: Duration = Duration::from_millis(20);
-        let of = |tid: &Tid| Some((tid.0, switches_of(&self.process, *tid)?));
-        let before: HashMap<i32, u64> = tids.iter().filter_map(of).collect();
-        std::thread::sleep(A_WHILE);
-        let after = tids.iter().filter_map(of);
-        let rate =
-            |now: u64, then: u64| now.saturating_sub(then) * 1000 / A_WHILE.as_millis() as u64;
-        let rates = after.filter_map(|(tid, now)| Some((tid, rate(now, *before.get(&tid)?))));
-        self.rates = rates.collect();
-    }
-
-    fn is_forbidden(&self) -> bool {
-        let code = self.cause.as_ref().and_then(io::Error::raw_os_error);
-        matches!(code, Some(libc::EACCES | libc::EPERM))
-    }
-
-    /// True where waiting is not seen, nor what is done in the kernel.
-    pub fn is_of_user_mode(&self) -> bool {
-        self.manner.sight == Sight::UserMode
+    /// What can be seen.
+    pub fn seeing(&self) -> Seeing {
+        match &self.means {
+            Means::Stops(_) => Seeing::Stops,
+            Means::Events(windows) => match windows.sight {
+                Sight::Whole => Seeing::Whole,
+                Sight::UserMode => Seeing::UserMode,
+            },
+        }
     }
 
     /// Takes in what has been sampled since. To be called some twenty times a second.
     pub fn look(&mut self) {
-        for tid in self.tids() {
-            self.drain(tid);
+        self.paths.code.refresh();
+        if self.scanned.elapsed() >= UNTIL_NEW_THREADS.max(LEISURE * self.scan_took) {
+            // Where it cannot be told which threads there are, those go on that were there.
+            let _ = self.scan();
         }
-        if let Some(now) = self.code.renew() {
-            let functions = self.paths.all.iter_mut().flat_map(|p| &mut p.functions);
-            functions.for_each(|id| *id = now[*id as usize]);
+        self.paths.renew();
+        match &mut self.means {
+            Means::Events(windows) => windows.look(&mut self.threads, &mut self.paths),
+            Means::Stops(stops) => stops.look(&mut self.threads, &mut self.paths),
         }
-        if self.looked.elapsed() >= UNTIL_NEW_THREADS {
-            self.pace();
-            self.meet_threads();
+        if self.paths.are_many() {
+            self.fold();
         }
     }
 
-    fn tids(&self) -> Vec<i32> {
-        self.threads.keys().copied().collect()
-    }
-
-    fn drain(&mut self, tid: i32) {
-        let Some(watched) = self.threads.get_mut(&tid) else {
-            return;
-        };
-        let (time, clock_id) = (&mut watched.time, watched.events.clock_id);
-        let counted = &mut watched.counted;
-        let (code, paths, lost) = (&mut self.code, &mut self.paths, &mut self.lost);
-        let is_sound = watched.events.ring.drain(|record| match record {
-            Record::Sample(sample) => {
-                let path = match &sample.registers {
-                    Some(registers) => code.walk(registers, sample.stack),
-                    None => Path::default(),
-                };
-                let path = paths.id(path);
-                match sample.event == clock_id {
-                    true => time.on_processor(path, sample.number),
-                    false => {
-                        let since = sample.number.saturating_sub(*counted).max(1);
-                        *counted = sample.number;
-                        time.about_to_leave(path, since);
+    /// Looks up which threads there are, and what they do.
+    fn scan(&mut self) -> io::Result<()> {
+        let begin = Instant::now();
+        let seconds = begin.duration_since(self.scanned).as_secs_f64();
+        let tids = self.process.list_tids()?;
+        let living: HashSet<i32> = tids.iter().map(|tid| tid.0).collect();
+        let is_gone = |tid: &&i32| !living.contains(tid);
+        let gone: Vec<i32> = self.threads.keys().filter(is_gone).copied().collect();
+        for tid in gone {
+            self.part(tid);
+        }
+        for Tid(tid) in tids {
+            let activity = Activity::of(&self.process, Tid(tid)).unwrap_or_default();
+            match self.threads.get_mut(&tid) {
+                Some(thread) => {
+                    if thread.follow(activity, seconds)
+                        && let Means::Events(windows) = &self.means
+                    {
+                        windows.pace(thread);
+                    }
+                }
+                None => {
+                    self.threads.insert(tid, Watched::met(now(), activity));
+                    if let Means::Events(windows) = &mut self.means {
+                        windows.meet(tid);
                     }
                 }
             }
-            Record::Switch { time: at, way } => time.switched(at, way),
-            Record::Lost(records) => {
-                *lost += records;
-                time.lost();
-            }
-            Record::Other => {}
-        });
-        if !is_sound {
-            watched.time.lost();
         }
+        let cpu_time = self.process.cpu_time();
+        let passed = cpu_time
+            .unwrap_or(0)
+            .saturating_sub(self.cpu_time.unwrap_or(0));
+        let turns = self.threads.values().map(|thread| thread.pace.turns);
+        self.pace = Pace {
+            processor: passed as f64 / 1e9 / seconds.max(0.001),
+            turns: turns.sum(),
+        };
+        if let Means::Events(windows) = &mut self.means {
+            windows.sort(&self.threads);
+            windows.budget.follow(self.pace);
+        }
+        self.cpu_time = cpu_time;
+        self.scanned = begin;
+        self.scan_took = begin.elapsed();
+        Ok(())
     }
 
-    /// Has as many waits of each thread sampled as are wanted. Not exactly every n-th: two that take turns would not be
-    /// told apart.
-    fn pace(&mut self) {
-        let seconds = self.looked.elapsed().as_secs_f64();
-        for (&tid, watched) in &mut self.threads {
-            let switches = switches_of(&self.process, Tid(tid)).unwrap_or(watched.switches);
-            let rate = switches.saturating_sub(watched.switches) as f64 / seconds.max(0.001);
-            watched.switches = switches;
-            watched.events.sample_waits(near(rate as u64 / WAITS));
-        }
-    }
-
-    /// Begins with threads that are new, and ends with those that are gone.
-    fn meet_threads(&mut self) {
-        self.looked = Instant::now();
-        let Ok(tids) = self.process.list_tids() else {
+    /// A thread has ended.
+    fn part(&mut self, tid: i32) {
+        let Some(mut thread) = self.threads.remove(&tid) else {
             return;
         };
-        let living: HashSet<i32> = tids.iter().map(|tid| tid.0).collect();
-        for tid in self.tids().into_iter().filter(|tid| !living.contains(tid)) {
-            self.drain(tid);
-            if let Some(mut watched) = self.threads.remove(&tid)
-                && watched.time.end(now())
-            {
-                self.ended.absorb(&watched.time);
-            }
+        if let Means::Events(windows) = &mut self.means {
+            windows.part(&mut thread, &mut self.paths);
         }
-        self.unseen.retain(|tid| living.contains(tid));
-        for tid in tids {
-            if !self.threads.contains_key(&tid.0) && !self.unseen.contains(&tid.0) {
-                self.meet(tid);
-            }
+        if thread.has_run && !thread.tell(&mut self.ended, now()) {
+            self.ended_unseen += 1;
         }
     }
 
-    fn meet(&mut self, tid: Tid) {
-        let switches = switches_of(&self.process, tid).unwrap_or(0);
-        let rate = self.rates.remove(&tid.0).unwrap_or(0);
-        match Events::open(tid, self.manner, near(rate / WAITS)) {
-            Ok(events) => {
-                let met = self.how_met(tid);
-                let time = ThreadTime::met(met, now());
-                let watched = Watched {
-                    events,
-                    time,
-                    switches,
-                    counted: 0,
-                };
-                self.threads.insert(tid.0, watched);
-            }
-            // It has ended.
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            Err(error) => {
-                self.unseen.insert(tid.0);
-                self.cause.get_or_insert(error);
-            }
+    /// Lets go the paths that weigh least.
+    fn fold(&mut self) {
+        let all = self.tally().0;
+        let seen = shares::by_path(self.paths.all().len(), &all);
+        let weights: Vec<f64> = seen.iter().map(|seen| seen.cpu + seen.waited).collect();
+        let new = self.paths.fold(&weights);
+        for thread in self.threads.values_mut() {
+            thread.time.renumber(&new);
         }
-    }
-
-    /// Whether a thread waits, and where, as far as the kernel says so: stack pointer and instruction pointer.
-    fn how_met(&mut self, tid: Tid) -> Met {
-        let file = format!("/proc/{}/task/{tid}/syscall", self.process.pid);
-        let waits_at = || {
-            let text = fs::read_to_string(&file).ok()?;
-            let mut words = text.split_whitespace().rev();
-            let mut word = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
-            Some((word()?, word()?))
-        };
-        let Some((ip, sp)) = waits_at() else {
-            return Met::Running;
-        };
-        let stack = self.stack_at(Avma(sp));
-        // It may have gone on meanwhile.
-        let is_still = waits_at() == Some((ip, sp));
-        let path = match stack.filter(|_| is_still) {
-            Some(stack) => {
-                let path = self.code.walk(&Registers::bare(ip, sp), &stack);
-                Some(self.paths.id(path))
-            }
-            None => None,
-        };
-        Met::Waiting(path)
-    }
-
-    fn stack_at(&self, sp: Avma) -> Option<Vec<u8>> {
-        let memory = self.process.open_memory().ok()?;
-        // Less where the stack ends before.
-        let sizes = [STACK as usize, 4096, 1024, 256];
-        sizes
-            .into_iter()
-            .find_map(|size| memory.read_vec(sp, size).ok())
-    }
-
-    /// Where the time went until now, with the callers of so many functions.
-    pub fn shares(&mut self, with_callers: usize) -> Shares {
-        for tid in self.tids() {
-            self.drain(tid);
+        if let Means::Stops(stops) = &mut self.means {
+            stops.renumber(&new);
         }
+        self.ended.renumber(&new);
+        self.told.clear();
+    }
+
+    /// What has been seen of all threads, how many did not run, and how many of those that did were not looked at.
+    fn tally(&self) -> (Tally, usize, usize) {
         let now = now();
         let mut all = self.ended.clone();
-        let mut idle = 0;
-        for watched in self.threads.values() {
-            let mut time = watched.time.clone();
-            match time.end(now) {
-                true => all.absorb(&time),
+        let (mut idle, mut unseen) = (0, self.ended_unseen);
+        for thread in self.threads.values() {
+            match thread.has_run {
                 false => idle += 1,
+                true if !thread.tell(&mut all, now) => unseen += 1,
+                true => {}
             }
         }
-        let observed = Duration::from_nanos(now.saturating_sub(self.begun));
-        let mut shares = shares::of(&self.code, &self.paths.all, &all, observed, with_callers);
-        (shares.lost, shares.idle) = (self.lost, idle);
-        shares.unseen = self.unseen.len();
-        shares
+        (all, idle, unseen)
     }
 
-    /// The modules by whose index functions name theirs.
-    pub fn modules(&self) -> Vec<Module> {
-        self.code.modules()
-    }
-}
-
-/// A number between half of `n` and half as much again, 1 at least.
-fn near(n: u64) -> u64 {
-    (n / 2 + u64::from(random::number()) % (n + 1)).max(1)
-}
-
-/// CLOCK_MONOTONIC, ns.
-fn now() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    now.map_or(0, |t| {
-        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
-    })
-}
-
-/// How often a thread has been switched out.
-fn switches_of(process: &Process, tid: Tid) -> Option<u64> {
-    let of = |key| process.thread_status(tid, key)?.parse::<u64>().ok();
-    Some(of("voluntary_ctxt_switches")? + of("nonvoluntary_ctxt_switches")?)
-}
-
-/// A thread takes two descriptors.
-fn raise_limit_of_files() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: reads and writes the limit alone. Where it stays as it is, fewer threads can be looked at.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    /// Where the time went until now, with the `most` heaviest functions.
+    pub fn shares(&mut self, most: usize) -> Shares {
+        let mut lost = 0;
+        if let Means::Events(windows) = &mut self.means {
+            windows.drain_all(&mut self.threads, &mut self.paths);
+            lost = windows.lost;
         }
+        let (all, idle, unseen) = self.tally();
+        let observed = Duration::from_nanos(now().saturating_sub(self.begun));
+        let (code, paths) = (&self.paths.code, self.paths.all());
+        self.told = shares::by_path(paths.len(), &all);
+        let found = shares::of(code, paths, &self.told, all.waited, observed, most);
+        Shares {
+            seeing: self.seeing(),
+            lost,
+            idle,
+            unseen,
+            ..found
+        }
+    }
+
+    /// The commonest callers of a function of the last shares, the nearest first.
+    pub fn callers(&self, function: &Function) -> Vec<String> {
+        let paths = self.paths.all();
+        self.paths.code.callers(function.id, paths, &self.told)
+    }
+
+    /// The modules that are mapped, each with the index by which functions name it.
+    pub fn modules(&self) -> Vec<(usize, Module)> {
+        self.paths.code.modules()
+    }
+}
+
+/// True if the kernel does not allow what was asked for.
+fn is_forbidden(cause: &NoEvents) -> bool {
+    const FORBIDDEN: [i32; 5] = [
+        libc::EACCES,
+        libc::EPERM,
+        libc::ENOSYS,
+        libc::ENOENT,
+        libc::EOPNOTSUPP,
+    ];
+    match cause {
+        NoEvents::Event(error) => error.raw_os_error().is_some_and(|e| FORBIDDEN.contains(&e)),
+        NoEvents::Ring(_) => false,
     }
 }

@@ -47,6 +47,14 @@ impl Registers {
         Self(all)
     }
 
+    /// Those of a thread in ptrace-stop.
+    pub(super) fn of_stopped(all: &libc::user_regs_struct) -> Self {
+        Self::of(&[
+            all.rax, all.rbx, all.rcx, all.rdx, all.rsi, all.rdi, all.rbp, all.rsp, all.rip,
+            all.r8, all.r9, all.r10, all.r11, all.r12, all.r13, all.r14, all.r15,
+        ])
+    }
+
     /// Of a thread of which no more is known than these.
     pub(super) fn bare(ip: u64, sp: u64) -> Self {
         Self(UnwindRegsX86_64::new(ip, sp, 0))

@@ -43,6 +43,11 @@ impl Ring {
         }
     }
 
+    /// Bytes that it has taken of the memory that may be locked.
+    pub(super) fn bytes(&self) -> usize {
+        self.map.len()
+    }
+
     fn word(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the head is a whole page, and its fields are aligned; the kernel changes this one as a word.
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }

@@ -1,13 +1,14 @@
 //! From samples to shares of the time: of each function on a processor and off it, with what the estimate may be off by.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use patcher::{Avma, Svma};
 
 use super::code::{Code, FunctionId, Path};
+use super::event::Seeing;
 use super::services::is_idle;
-use super::thread::{Seen, ThreadTime};
+use super::thread::{Seen, Tally};
 
 /// An estimated share, of 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,12 +22,16 @@ pub struct Share {
 /// Where the time of a function goes, or of what it calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
+    /// Its number.
+    pub(super) id: FunctionId,
     /// Demangled; `module+0xADDR` where it has no name.
     pub name: String,
     /// As the linker knows it; empty where it has none.
     pub linkage: String,
     /// Index of its module; `None` for code that is in no file.
     pub module: Option<usize>,
+    /// The path of the module; empty where there is none.
+    pub path: String,
     /// What a user calls the module; `[jit]` where there is none.
     pub file: String,
     /// First address in the process.
@@ -41,16 +46,13 @@ pub struct Function {
     pub waiting: Share,
     /// Waits in it that are its own or of a service that it calls, a second.
     pub waits_per_second: f64,
-    /// How much of all time of threads that ran can be put down to it: its own, that of services that it calls, or that is
-    /// spent in it as a service. 0 for what only calls what costs.
-    pub weight: f64,
-    /// Its commonest callers, the nearest first.
-    pub callers: Vec<String>,
 }
 
 /// Where the time of a process has gone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
+    /// How it was looked at.
+    pub seeing: Seeing,
     /// For how long it was looked at.
     pub observed: Duration,
     /// Samples on a processor.
@@ -63,13 +65,16 @@ pub struct Shares {
     pub waited: Duration,
     /// Share of samples whose stack could be walked to its root.
     pub whole: f64,
+    /// Share of samples whose callers there was no room for.
+    pub folded: f64,
     /// Records that found no room.
     pub lost: u64,
     /// Threads that did not run at all.
     pub idle: usize,
-    /// Threads that could not be looked at.
+    /// Threads that ran and were not looked at.
     pub unseen: usize,
-    /// By weight, the heaviest first.
+    /// The heaviest first, by how much of all time of threads that ran can be put down to each: its own, that of services
+    /// that it calls, or that is spent in it as a service. What only calls what costs is not among them.
     pub functions: Vec<Function>,
 }
 
@@ -121,107 +126,107 @@ impl Sum {
     }
 }
 
-/// The share of the time of all threads together that each function has.
+/// What has been seen at each path, by number.
+pub(super) fn by_path(paths: usize, tally: &Tally) -> Vec<Seen> {
+    let mut seen = vec![Seen::default(); paths];
+    for (&path, of_path) in &tally.paths {
+        seen[path as usize].add(of_path, 1.0);
+    }
+    seen
+}
+
+/// The share of the time of all threads together that each of the `most` heaviest functions has. `waited` is all of their
+/// waiting, sampled or not, ns.
 pub(super) fn of(
     code: &Code,
     paths: &[Path],
-    thread: &ThreadTime,
+    seen: &[Seen],
+    waited: f64,
     observed: Duration,
-    with_callers: usize,
+    most: usize,
 ) -> Shares {
-    let mut seen: Vec<Seen> = vec![Seen::default(); paths.len()];
-    for (&path, of_path) in &thread.paths {
-        seen[path as usize].add(of_path);
-    }
     let (mut on, mut off, mut weighed) = (Sum::default(), Sum::default(), 0.0);
-    let mut parts: BTreeMap<FunctionId, Part> = BTreeMap::new();
-    let mut whole = 0;
-    for (path, seen) in paths.iter().zip(&seen) {
-        // All samples of the clock stand for the same.
-        let squares = seen.cpu * seen.cpu / seen.on.max(1) as f64;
-        on.add(seen.cpu, squares);
+    let mut parts = vec![Part::default(); code.count()];
+    // The path at which each was counted last: recursion counts once.
+    let mut counted = vec![usize::MAX; code.count()];
+    let (mut samples, mut whole, mut folded) = ((0, 0), 0, 0);
+    let was_seen = |(_, (_, seen)): &(usize, (&Path, &Seen))| seen.on + seen.off > 0;
+    for (index, (path, seen)) in paths.iter().zip(seen).enumerate().filter(was_seen) {
+        samples = (samples.0 + seen.on, samples.1 + seen.off);
+        on.add(seen.cpu, seen.cpu_squares);
         off.add(seen.waited, seen.squares);
         whole += if path.is_whole { seen.on + seen.off } else { 0 };
+        folded += if path.is_folded {
+            seen.on + seen.off
+        } else {
+            0
+        };
         let charged = code.charged(path);
         let loss = match charged.is_idle {
             true => IDLENESS,
             false => 1.0,
         };
         weighed += seen.waited * loss;
-        let mut counted = Vec::new();
         for &function in &path.functions {
-            // Recursion counts once.
-            if !counted.contains(&function) {
-                counted.push(function);
-                let part = parts.entry(function).or_default();
-                part.total.add(seen.cpu, squares);
+            if std::mem::replace(&mut counted[function as usize], index) != index {
+                let part = &mut parts[function as usize];
+                part.total.add(seen.cpu, seen.cpu_squares);
                 part.waiting.add(seen.waited, seen.squares);
             }
         }
         if let Some(&first) = path.functions.first() {
-            parts.entry(first).or_default().own.add(seen.cpu, squares);
+            parts[first as usize].own.add(seen.cpu, seen.cpu_squares);
         }
         for &function in &charged.on {
-            parts.entry(function).or_default().on += seen.cpu;
+            parts[function as usize].on += seen.cpu;
         }
         for &function in &charged.off {
-            let part = parts.entry(function).or_default();
+            let part = &mut parts[function as usize];
             part.off += seen.waited * loss;
             part.waits += seen.waits;
         }
     }
-    let samples: (u64, u64) = seen
-        .iter()
-        .fold((0, 0), |(on, off), s| (on + s.on, off + s.off));
-    let waited = thread.waited;
     // Of the waits that were sampled each stands for as many as there were.
-    let scale = if off.all > 0.0 {
-        waited as f64 / off.all
-    } else {
-        0.0
+    let scale = if off.all > 0.0 { waited / off.all } else { 0.0 };
+    let all_time = (on.all + weighed * scale).max(1.0);
+    let weight = |part: &Part| part.on.max(part.off * scale) / all_time;
+    let mut heaviest: Vec<(FunctionId, &Part)> = (0..).zip(&parts).collect();
+    heaviest.retain(|(_, part)| weight(part) > 0.0);
+    let order = |part: &Part| {
+        let (total, waiting) = (part.total.of(on).value, part.waiting.of(off).value);
+        (weight(part), part.own.of(on).value, total.max(waiting))
     };
-    let all_time = on.all + weighed * scale;
-    let mut functions: Vec<(FunctionId, Function)> = parts
-        .into_iter()
-        .map(|(id, part)| {
-            let seen = code.function(id);
-            let weight = part.on.max(part.off * scale) / all_time.max(1.0);
-            let function = Function {
-                name: seen.name.clone(),
-                linkage: seen.linkage.clone(),
-                module: seen.module,
-                file: code.shown(seen.module).to_owned(),
-                start: seen.start,
-                address: seen.address,
-                own: part.own.of(on),
-                total: part.total.of(on),
-                waiting: part.waiting.of(off),
-                waits_per_second: part.waits / observed.as_secs_f64().max(1e-9),
-                weight,
-                callers: Vec::new(),
-            };
-            (id, function)
-        })
-        .collect();
-    let by_weight = |f: &Function| (f.weight, f.own.value, f.total.value.max(f.waiting.value));
-    functions.sort_by(|(_, a), (_, b)| {
-        let (a, b) = (by_weight(a), by_weight(b));
+    heaviest.sort_by(|(_, a), (_, b)| {
+        let (a, b) = (order(a), order(b));
         b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
     });
-    for (id, function) in functions.iter_mut().take(with_callers) {
-        function.callers = code.callers(*id, paths, &seen);
-    }
+    let function = |(id, part): (FunctionId, &Part)| {
+        let seen = code.function(id);
+        Function {
+            id,
+            name: seen.name.clone(),
+            linkage: seen.linkage.clone(),
+            module: seen.module,
+            path: code.file(seen.module).to_owned(),
+            file: code.shown(seen.module).to_owned(),
+            start: seen.start,
+            address: seen.address,
+            own: part.own.of(on),
+            total: part.total.of(on),
+            waiting: part.waiting.of(off),
+            waits_per_second: part.waits / observed.as_secs_f64().max(1e-9),
+        }
+    };
+    let of_all = |n: u64| n as f64 / (samples.0 + samples.1).max(1) as f64;
     Shares {
         observed,
         on: samples.0,
         off: samples.1,
         cpu: Duration::from_nanos(on.all as u64),
-        waited: Duration::from_nanos(waited),
-        whole: whole as f64 / (samples.0 + samples.1).max(1) as f64,
-        functions: functions
-            .into_iter()
-            .map(|(_, function)| function)
-            .collect(),
+        waited: Duration::from_nanos(waited as u64),
+        whole: of_all(whole),
+        folded: of_all(folded),
+        functions: heaviest.into_iter().take(most).map(function).collect(),
         ..Shares::default()
     }
 }
@@ -262,17 +267,16 @@ impl Code {
     }
 
     /// The callers that most of a function's time comes by, the nearest first.
-    fn callers(&self, id: FunctionId, paths: &[Path], seen: &[Seen]) -> Vec<String> {
-        let outer = |path: &'_ Path| {
-            let at = path.functions.iter().rposition(|&f| f == id)?;
-            Some(path.functions[at + 1..].to_vec())
-        };
+    pub(super) fn callers(&self, id: FunctionId, paths: &[Path], seen: &[Seen]) -> Vec<String> {
         let weight = |seen: &Seen| seen.cpu + seen.waited;
-        let mut ways: Vec<(Vec<FunctionId>, f64)> = paths
-            .iter()
-            .zip(seen)
-            .filter_map(|(path, seen)| Some((outer(path)?, weight(seen))))
-            .collect();
+        let paths = paths.iter().zip(seen).filter(|(_, s)| weight(s) > 0.0);
+        let mut ways: Vec<(&[FunctionId], f64)> = Vec::new();
+        for (path, seen) in paths {
+            let at = path.functions.iter().rposition(|&f| f == id);
+            if let Some(outer) = at.and_then(|at| path.functions.get(at + 1..)) {
+                ways.push((outer, weight(seen)));
+            }
+        }
         let mut callers = Vec::new();
         while callers.len() < MOST_CALLERS {
             let depth = callers.len();
@@ -280,11 +284,9 @@ impl Code {
             for (way, weight) in &ways {
                 *by_next.entry(way.get(depth).copied()).or_default() += weight;
             }
-            let heaviest = by_next.into_iter().max_by(|a, b| {
-                a.1.partial_cmp(&b.1)
-                    .unwrap_or(std::cmp::Ordering::Equal)
-                    .then(b.0.cmp(&a.0))
-            });
+            let heaviest = by_next
+                .into_iter()
+                .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
             let Some((Some(next), _)) = heaviest else {
                 break;
             };

@@ -2,41 +2,73 @@
 
 use std::collections::HashMap;
 
+use super::paths::PathId;
 use super::record::Way;
 
-/// A path that has been seen, by number.
-pub(super) type PathId = u32;
-
-/// What has been seen at one path of a thread.
+/// What has been seen at one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Seen {
     /// Samples on a processor.
     pub(super) on: u64,
-    /// CPU time they stand for, ns.
+    /// CPU time they stand for, ns, and the sum of the squares of what each stands for: the variance.
     pub(super) cpu: f64,
+    pub(super) cpu_squares: f64,
     /// Waits that were sampled.
     pub(super) off: u64,
-    /// Waits that those stand for.
+    /// Waits that began while the thread was looked at, which those stand for.
     pub(super) waits: f64,
-    /// Time that those stand for, ns.
+    /// Time that those stand for, ns, and the sum of the squares of what each stands for.
     pub(super) waited: f64,
-    /// Sum of the squares of what each of those stands for: the variance of `waited`.
     pub(super) squares: f64,
 }
 
 impl Seen {
-    /// Takes in what has been seen of another thread.
-    pub(super) fn add(&mut self, other: &Self) {
+    /// Takes in what has been seen elsewhere, each of which stands for so many as it.
+    pub(super) fn add(&mut self, other: &Self, factor: f64) {
         self.on += other.on;
-        self.cpu += other.cpu;
+        self.cpu += other.cpu * factor;
+        self.cpu_squares += other.cpu_squares * factor * factor;
         self.off += other.off;
-        self.waits += other.waits;
-        self.waited += other.waited;
-        self.squares += other.squares;
+        self.waits += other.waits * factor;
+        self.waited += other.waited * factor;
+        self.squares += other.squares * factor * factor;
     }
 }
 
-/// How a thread stood when it was met.
+/// What has been seen of several threads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    /// By path.
+    pub(super) paths: HashMap<PathId, Seen>,
+    /// All waiting, ns, sampled or not.
+    pub(super) waited: f64,
+}
+
+impl Tally {
+    /// Takes in what has been seen of a thread, each of which stands for so many.
+    pub(super) fn absorb(&mut self, time: &ThreadTime, factor: f64) {
+        for (&path, seen) in &time.paths {
+            self.paths.entry(path).or_default().add(seen, factor);
+        }
+        self.waited += time.waited as f64 * factor;
+    }
+
+    /// Has paths by other numbers.
+    pub(super) fn renumber(&mut self, new: &[PathId]) {
+        self.paths = renumbered(std::mem::take(&mut self.paths), new);
+    }
+}
+
+/// What has been seen by path, with the new number of each.
+fn renumbered(paths: HashMap<PathId, Seen>, new: &[PathId]) -> HashMap<PathId, Seen> {
+    let mut all: HashMap<PathId, Seen> = HashMap::new();
+    for (path, seen) in paths {
+        all.entry(new[path as usize]).or_default().add(&seen, 1.0);
+    }
+    all
+}
+
+/// How a thread stood when a window began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
     /// It waited, at this path as far as that could be told.
@@ -45,45 +77,65 @@ pub(super) enum Met {
     Running,
 }
 
-/// The time of a thread.
+/// A wait that is not over.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    since: u64,
+    /// Where, and how many waits it stands for.
+    place: Option<(PathId, u64)>,
+    /// True if it began while the thread was looked at.
+    is_new: bool,
+}
+
+/// The time of a thread, in windows in which it is looked at.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadTime {
     met: Met,
     begun: u64,
-    /// When it began to wait, and where, with how many waits that stands for.
-    since: Option<(u64, Option<(PathId, u64)>)>,
+    wait: Option<Wait>,
     /// Where it was sampled just before it is said to be switched out.
     about: Option<(PathId, u64)>,
-    has_records: bool,
+    /// True while nothing has been seen of it in this window.
+    is_fresh: bool,
     /// By path.
     pub(super) paths: HashMap<PathId, Seen>,
     /// All of its waiting, ns, sampled or not.
     pub(super) waited: u64,
-    /// How often it has waited.
-    pub(super) waits: u64,
 }
 
 impl ThreadTime {
-    /// A thread that is met at a time.
-    pub(super) fn met(met: Met, now: u64) -> Self {
+    /// A thread of which nothing has been seen.
+    pub(super) fn new() -> Self {
         Self {
-            met,
-            begun: now,
-            since: None,
+            met: Met::Running,
+            begun: 0,
+            wait: None,
             about: None,
-            has_records: false,
+            is_fresh: false,
             paths: HashMap::new(),
             waited: 0,
-            waits: 0,
         }
+    }
+
+    /// A window begins.
+    pub(super) fn begin(&mut self, met: Met, now: u64) {
+        (self.met, self.begun) = (met, now);
+        (self.wait, self.about) = (None, None);
+        self.is_fresh = true;
     }
 
     /// It was at a path with its clock.
     pub(super) fn on_processor(&mut self, path: PathId, period: u64) {
-        self.has_records = true;
+        self.is_fresh = false;
         let seen = self.paths.entry(path).or_default();
         seen.on += 1;
         seen.cpu += period as f64;
+        seen.cpu_squares += period as f64 * period as f64;
+    }
+
+    /// It waited at a path for so long; how often is not known.
+    pub(super) fn off_processor(&mut self, path: Option<PathId>, waited: u64) {
+        self.waited_at(path.map(|path| (path, 1)), waited, false);
     }
 
     /// It is about to be switched out at a path, which stands for so many times.
@@ -93,57 +145,85 @@ impl ThreadTime {
 
     /// It was switched.
     pub(super) fn switched(&mut self, time: u64, way: Way) {
-        let is_first = !std::mem::replace(&mut self.has_records, true);
+        let is_first = std::mem::replace(&mut self.is_fresh, false);
         let about = self.about.take();
         match way {
-            Way::Waits => self.since = Some((time, about)),
-            Way::Preempted => self.since = None,
+            Way::Waits => {
+                self.wait = Some(Wait {
+                    since: time,
+                    place: about,
+                    is_new: true,
+                });
+            }
+            Way::Preempted => self.wait = None,
             Way::In => {
-                if is_first && let Met::Waiting(path) = self.met {
-                    self.since = Some((self.begun, path.map(|path| (path, 1))));
+                if is_first {
+                    self.wait = self.wait_met();
                 }
                 self.back(time);
             }
         }
     }
 
+    /// The wait in which it was met.
+    fn wait_met(&self) -> Option<Wait> {
+        let Met::Waiting(path) = self.met else {
+            return None;
+        };
+        Some(Wait {
+            since: self.begun,
+            place: path.map(|path| (path, 1)),
+            is_new: false,
+        })
+    }
+
     /// Records may be missing: what is under way is not known any more.
     pub(super) fn lost(&mut self) {
-        self.since = None;
-        self.about = None;
-        self.has_records = true;
+        (self.wait, self.about) = (None, None);
+        self.is_fresh = false;
     }
 
     fn back(&mut self, time: u64) {
-        let Some((since, place)) = self.since.take() else {
-            return;
-        };
-        let waited = time.saturating_sub(since);
+        if let Some(wait) = self.wait.take() {
+            self.waited_at(wait.place, time.saturating_sub(wait.since), wait.is_new);
+        }
+    }
+
+    fn waited_at(&mut self, place: Option<(PathId, u64)>, waited: u64, is_new: bool) {
         self.waited += waited;
-        self.waits += 1;
         if let Some((path, period)) = place {
             let seen = self.paths.entry(path).or_default();
             let stands_for = waited as f64 * period as f64;
             seen.off += 1;
-            seen.waits += period as f64;
+            seen.waits += if is_new { period as f64 } else { 0.0 };
             seen.waited += stands_for;
             seen.squares += stands_for * stands_for;
         }
     }
 
-    /// Takes in what has been seen of a thread whose observation has ended.
-    pub(super) fn absorb(&mut self, other: &Self) {
-        for (&path, seen) in &other.paths {
-            self.paths.entry(path).or_default().add(seen);
+    /// The window ends.
+    pub(super) fn end(&mut self, now: u64) {
+        if std::mem::replace(&mut self.is_fresh, false) {
+            self.wait = self.wait_met();
         }
-        self.waited += other.waited;
-        self.waits += other.waits;
+        self.back(now);
+        self.about = None;
     }
 
-    /// The observation ends. Whether it has run at all: who has not is none of those whose time was looked at.
-    pub(super) fn end(&mut self, now: u64) -> bool {
-        self.back(now);
-        self.has_records
+    /// Has paths by other numbers.
+    pub(super) fn renumber(&mut self, new: &[PathId]) {
+        self.paths = renumbered(std::mem::take(&mut self.paths), new);
+        let renumber = |path: &mut PathId| *path = new[*path as usize];
+        if let Met::Waiting(Some(path)) = &mut self.met {
+            renumber(path);
+        }
+        let places = [
+            self.wait.as_mut().and_then(|wait| wait.place.as_mut()),
+            self.about.as_mut(),
+        ];
+        for (path, _) in places.into_iter().flatten() {
+            renumber(path);
+        }
     }
 }
 
@@ -151,9 +231,15 @@ impl ThreadTime {
 mod tests {
     use super::*;
 
+    fn met(met: Met, now: u64) -> ThreadTime {
+        let mut thread = ThreadTime::new();
+        thread.begin(met, now);
+        thread
+    }
+
     #[test]
     fn waits_stand_for_those_that_were_not_sampled() {
-        let mut thread = ThreadTime::met(Met::Running, 0);
+        let mut thread = met(Met::Running, 0);
         thread.about_to_leave(1, 3);
         thread.switched(100, Way::Waits);
         thread.switched(150, Way::In);
@@ -164,8 +250,8 @@ mod tests {
         thread.about_to_leave(2, 3);
         thread.switched(400, Way::Preempted);
         thread.switched(500, Way::In);
-        assert!(thread.end(600));
-        assert_eq!((thread.waited, thread.waits), (150, 2));
+        thread.end(600);
+        assert_eq!(thread.waited, 150);
         assert_eq!(thread.paths.len(), 1);
         let seen = thread.paths[&1];
         assert_eq!((seen.off, seen.waits, seen.waited), (1, 3.0, 150.0));
@@ -174,33 +260,55 @@ mod tests {
 
     #[test]
     fn what_waited_before_and_what_waits_still_counts() {
-        let mut thread = ThreadTime::met(Met::Waiting(Some(4)), 1000);
+        let mut thread = met(Met::Waiting(Some(4)), 1000);
         thread.switched(1400, Way::In);
         thread.on_processor(5, 20);
         thread.about_to_leave(6, 1);
         thread.switched(1500, Way::Waits);
-        assert!(thread.end(1600));
+        thread.end(1600);
         assert_eq!(thread.paths[&4].waited, 400.0);
         assert_eq!(thread.paths[&5].cpu, 20.0);
         assert_eq!(thread.paths[&6].waited, 100.0);
         assert_eq!(thread.waited, 500);
+        // That which began before is none of those that began meanwhile.
+        assert_eq!((thread.paths[&4].waits, thread.paths[&6].waits), (0.0, 1.0));
     }
 
     #[test]
-    fn who_never_ran_is_not_counted() {
-        let mut thread = ThreadTime::met(Met::Waiting(Some(4)), 1000);
-        assert!(!thread.end(2000));
-        assert_eq!((thread.waited, thread.paths.len()), (0, 0));
+    fn who_waits_all_the_time_is_seen_to() {
+        let mut thread = met(Met::Waiting(Some(4)), 1000);
+        thread.end(2000);
+        assert_eq!(thread.paths[&4].waited, 1000.0);
+        thread.begin(Met::Running, 5000);
+        thread.end(6000);
+        assert_eq!(thread.waited, 1000);
     }
 
     #[test]
     fn after_a_loss_no_wait_is_as_long_as_it_seems() {
-        let mut thread = ThreadTime::met(Met::Running, 0);
+        let mut thread = met(Met::Running, 0);
         thread.about_to_leave(1, 1);
         thread.switched(100, Way::Waits);
         thread.lost();
         thread.switched(900, Way::In);
-        assert!(thread.end(1000));
+        thread.end(1000);
         assert_eq!((thread.waited, thread.paths.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_was_seen_in_a_part_of_the_time_stands_for_all_of_it() {
+        let mut thread = met(Met::Running, 0);
+        thread.on_processor(1, 10);
+        thread.about_to_leave(2, 1);
+        thread.switched(100, Way::Waits);
+        thread.end(120);
+        let mut all = Tally::default();
+        all.absorb(&thread, 3.0);
+        let (on, off) = (all.paths[&1], all.paths[&2]);
+        assert_eq!((on.on, on.cpu, on.cpu_squares), (1, 30.0, 900.0));
+        assert_eq!((off.waited, off.waits, all.waited), (60.0, 3.0, 60.0));
+        // Paths that become one have what both had.
+        all.renumber(&[9, 0, 0]);
+        assert_eq!((all.paths[&0].cpu, all.paths[&0].waited), (30.0, 60.0));
     }
 }

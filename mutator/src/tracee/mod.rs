@@ -69,6 +69,36 @@ pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
     }
 }
 
+/// Stops one thread for as long as `look` takes; `None` where it has ended, or does not stop within that time. To be called
+/// in [`tracing`], at whose end a thread goes on that has not stopped.
+pub fn glance<R>(
+    pid: Pid,
+    tid: Tid,
+    within: Duration,
+    look: impl FnOnce(&StoppedThread) -> R,
+) -> Result<Option<R>, TraceeError> {
+    let _priority = Priority::raise();
+    match sys::seize(tid) {
+        Ok(()) => {}
+        Err(Errno::ESRCH) => return Ok(None),
+        Err(Errno::EPERM) if is_dead(pid, tid) => return Ok(None),
+        Err(errno) => return Err(TraceeError::seize(pid, tid, errno)),
+    }
+    match sys::interrupt(tid) {
+        Ok(()) => {}
+        Err(Errno::ESRCH) => return Ok(None),
+        Err(errno) => return Err(TraceeError::Interrupt(pid, tid, errno)),
+    }
+    match wait_for_stop(tid, Instant::now() + within)? {
+        Waited::Stopped(thread) => {
+            let seen = look(&thread);
+            thread.resume()?;
+            Ok(Some(seen))
+        }
+        Waited::Ended | Waited::Running => Ok(None),
+    }
+}
+
 /// The threads of one process in ptrace-stop, all of them.
 #[derive(Debug)]
 pub struct Stopped {

@@ -167,7 +167,8 @@ impl StoppedThread {
         Ok(())
     }
 
-    pub(super) fn registers(&self) -> &libc::user_regs_struct {
+    /// Its registers.
+    pub fn registers(&self) -> &libc::user_regs_struct {
         &self.registers
     }
 

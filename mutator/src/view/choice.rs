@@ -24,8 +24,6 @@ pub struct Choosable {
     pub figures: Vec<String>,
     /// Its name, and the module's.
     pub name: String,
-    /// Its callers, for the line below the table.
-    pub callers: String,
     /// Why it cannot be chosen.
     pub refused: Option<String>,
 }
@@ -48,6 +46,9 @@ pub trait Finder {
 
     /// What there is to choose from now.
     fn choices(&mut self) -> Choices;
+
+    /// The callers of one of them, in one line.
+    fn callers(&mut self, key: u64) -> String;
 }
 
 /// What comes of choosing.
@@ -76,6 +77,8 @@ pub(super) struct Choice {
     at: Option<u64>,
     index: usize,
     chosen: BTreeSet<u64>,
+    /// The callers of the row at the cursor, once they have been asked for.
+    callers: Option<(u64, String)>,
     top: usize,
     message: String,
 }
@@ -84,12 +87,23 @@ impl Choice {
     /// Takes new figures; the cursor stays on its function.
     pub(super) fn update(&mut self, choices: Choices) {
         self.choices = choices;
+        self.callers = None;
         let rows = &self.choices.rows;
         let same = self.at.and_then(|at| rows.iter().position(|r| r.key == at));
         self.index = same.unwrap_or(self.index).min(rows.len().saturating_sub(1));
         // Until it is moved it stays on the first.
         if self.at.is_none() {
             self.index = 0;
+        }
+    }
+
+    /// Asks for the callers of the row at the cursor, where they are not known.
+    pub(super) fn ask(&mut self, callers: impl FnOnce(u64) -> String) {
+        let Some(key) = self.choices.rows.get(self.index).map(|row| row.key) else {
+            return;
+        };
+        if self.callers.as_ref().is_none_or(|(known, _)| *known != key) {
+            self.callers = Some((key, callers(key)));
         }
     }
 
@@ -215,8 +229,7 @@ impl Choice {
             frame.render_widget(Line::styled(text, style), line(2 + place as u16));
         }
         if screen.height > 3 {
-            let at = self.choices.rows.get(self.index);
-            let callers = at.map_or("", |row| &row.callers);
+            let callers = self.callers.as_ref().map_or("", |(_, callers)| callers);
             let callers = fit(callers, usize::from(screen.width));
             frame.render_widget(Line::styled(callers, DIM), line(screen.height - 2));
         }
@@ -288,6 +301,7 @@ where
             is_drawn = false;
         }
         if !is_drawn {
+            choice.ask(|key| finder.callers(key));
             terminal
                 .draw(|frame| page = choice.draw(frame))
                 .map_err(io::Error::other)?;

@@ -13,7 +13,6 @@ fn rows(names: &[&str]) -> Choices {
             format!("{:>4}", 1),
         ],
         name: format!("{name}  app"),
-        callers: format!("< main of {name}"),
         refused: name.starts_with('-').then(|| "too-short".to_owned()),
     };
     Choices {
@@ -27,6 +26,7 @@ fn rows(names: &[&str]) -> Choices {
 
 fn shown(choice: &mut Choice, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    choice.ask(|key| format!("< caller of {key}"));
     let mut page = 0;
     terminal.draw(|frame| page = choice.draw(frame)).unwrap();
     assert!(page > 0);
@@ -132,7 +132,7 @@ ipath: 42  1.0 s
  -    48.0±1.0 %      7        2    1  -no  app
 
 
-< main of bb
+< caller of 102
 Enter measure exactly  Space choose  Esc choose none  q quit            1 chosen
 ";
     assert_eq!(lines(80), expected);

@@ -1,0 +1,123 @@
+//! Call paths by number, as many as there is room for.
+
+use std::collections::HashMap;
+
+use super::code::{Code, Path};
+use super::registers::Registers;
+
+/// A path that has been seen, by number.
+pub(super) type PathId = u32;
+
+/// Paths that are kept apart; more are let go, the lightest first.
+pub(super) const MOST: usize = 16 << 10;
+
+/// From a stack to the number of its path.
+pub(super) struct Paths {
+    pub(super) code: Code,
+    all: Vec<Path>,
+    ids: HashMap<Path, PathId>,
+}
+
+impl Paths {
+    pub(super) fn of(code: Code) -> Self {
+        Self {
+            code,
+            all: Vec::new(),
+            ids: HashMap::new(),
+        }
+    }
+
+    /// The path of a thread with these registers, of which `stack` is what lies at the stack pointer and above; one
+    /// without functions where it has no registers.
+    pub(super) fn walk(&mut self, registers: Option<&Registers>, stack: &[u8]) -> PathId {
+        let path = match registers {
+            Some(registers) => self.code.walk(registers, stack),
+            None => Path::default(),
+        };
+        self.id(path)
+    }
+
+    fn id(&mut self, path: Path) -> PathId {
+        let next = self.all.len() as PathId;
+        *self.ids.entry(path).or_insert_with_key(|path| {
+            self.all.push(path.clone());
+            next
+        })
+    }
+
+    /// Names functions by the debug files that have come since.
+    pub(super) fn renew(&mut self) {
+        if let Some(now) = self.code.renew() {
+            let functions = self.all.iter_mut().flat_map(|path| &mut path.functions);
+            functions.for_each(|id| *id = now[*id as usize]);
+            let ids = self.all.iter().cloned().zip(0..);
+            self.ids = ids.collect();
+        }
+    }
+
+    /// All of them, in the order of their numbers.
+    pub(super) fn all(&self) -> &[Path] {
+        &self.all
+    }
+
+    /// True if there are more than are to be kept apart.
+    pub(super) fn are_many(&self) -> bool {
+        self.all.len() > MOST
+    }
+
+    /// Keeps the heavier half of what there is room for. Of each other path its innermost function remains; the new number
+    /// of each old one.
+    pub(super) fn fold(&mut self, weights: &[f64]) -> Vec<PathId> {
+        let weight = |path: usize| weights.get(path).copied().unwrap_or(0.0);
+        let mut order: Vec<usize> = (0..self.all.len()).collect();
+        order.sort_by(|&a, &b| weight(b).total_cmp(&weight(a)));
+        let mut is_kept = vec![false; self.all.len()];
+        for &path in order.iter().take(MOST / 2) {
+            is_kept[path] = true;
+        }
+        self.ids.clear();
+        let all = std::mem::take(&mut self.all);
+        let mut new = Vec::with_capacity(all.len());
+        for (path, is_kept) in all.into_iter().zip(is_kept) {
+            let path = match is_kept {
+                true => path,
+                false => path.innermost(),
+            };
+            new.push(self.id(path));
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::{Pid, Process};
+
+    #[test]
+    fn the_lightest_paths_are_let_go() {
+        let own = Process::find(Pid(std::process::id() as i32)).unwrap();
+        let mut paths = Paths::of(Code::of(&own));
+        let path = |n: u32| Path {
+            functions: vec![n % 7, 100 + n],
+            is_whole: true,
+            is_folded: false,
+        };
+        let count = MOST as u32 + 50;
+        for n in 0..count {
+            assert_eq!(paths.id(path(n)), n);
+        }
+        assert!(paths.are_many());
+        let weights: Vec<f64> = (0..count).map(f64::from).collect();
+        let new = paths.fold(&weights);
+        assert_eq!(paths.all().len(), MOST / 2 + 7);
+        let heaviest = &paths.all()[new[count as usize - 1] as usize];
+        assert_eq!(*heaviest, path(count - 1));
+        let lightest = &paths.all()[new[3] as usize];
+        assert_eq!(
+            (&lightest.functions[..], lightest.is_folded),
+            (&[3][..], true)
+        );
+        assert_eq!(new[3], new[10]);
+    }
+}

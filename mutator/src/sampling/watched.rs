@@ -1,0 +1,162 @@
+//! A thread of the process that is sampled.
+
+use super::activity::{Activity, Pace};
+use super::event::Events;
+use super::thread::{Tally, ThreadTime};
+
+/// A thread, which is looked at in windows.
+pub(super) struct Watched {
+    pub(super) time: ThreadTime,
+    pub(super) window: Option<Window>,
+    /// When it was met, ns.
+    met: u64,
+    /// How long it was looked at in windows that are over, ns.
+    looked: u64,
+    activity: Activity,
+    pub(super) pace: Pace,
+    /// How often its pace has been taken.
+    paces: u32,
+    /// True once it is known to have run since it was met.
+    pub(super) has_run: bool,
+    /// Bytes that its ring should have; 0 where nothing is known of that.
+    pub(super) ring: usize,
+}
+
+/// A while in which a thread is looked at.
+pub(super) struct Window {
+    /// Nothing in tests.
+    pub(super) events: Option<Events>,
+    pub(super) begun: u64,
+    pub(super) ends: u64,
+    /// What remains of what was taken for it from the budget, ns.
+    pub(super) prepaid: f64,
+    /// How many switches there had been at the last sample of one.
+    pub(super) counted: u64,
+}
+
+impl Watched {
+    /// A thread that is met.
+    pub(super) fn met(now: u64, activity: Activity) -> Self {
+        Self {
+            time: ThreadTime::new(),
+            window: None,
+            met: now,
+            looked: 0,
+            activity,
+            pace: Pace::default(),
+            paces: 0,
+            has_run: false,
+            ring: 0,
+        }
+    }
+
+    /// Takes in what it has done by now, so many seconds after it was looked up the last time. True if it ran.
+    pub(super) fn follow(&mut self, activity: Activity, seconds: f64) -> bool {
+        let pace = activity.pace_since(self.activity, seconds);
+        let ran = activity != self.activity;
+        self.has_run |= ran;
+        self.activity = activity;
+        let middle = |before: f64, now: f64| match self.paces {
+            0 => now,
+            _ => (before + now) / 2.0,
+        };
+        self.pace = Pace {
+            processor: middle(self.pace.processor, pace.processor),
+            turns: middle(self.pace.turns, pace.turns),
+        };
+        self.paces = self.paces.saturating_add(1);
+        ran
+    }
+
+    /// True if it is known not to have run for a while.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.paces > 0 && self.pace.turns < 0.5 && self.pace.processor <= 0.0
+    }
+
+    /// True if it does enough that it comes before those that hardly do anything.
+    pub(super) fn is_busy(&self) -> bool {
+        const PROCESSOR: f64 = 0.005;
+        const TURNS: f64 = 20.0;
+        self.pace.processor >= PROCESSOR || self.pace.turns >= TURNS
+    }
+
+    /// It was looked at, for all of these ns.
+    pub(super) fn looked_for(&mut self, ns: u64) {
+        self.looked += ns;
+    }
+
+    /// The window ends, if there is one.
+    pub(super) fn close(&mut self, now: u64) -> Option<Window> {
+        let window = self.window.take()?;
+        self.time.end(now);
+        self.looked += now.saturating_sub(window.begun);
+        Some(window)
+    }
+
+    /// Adds what is known of it by now; false where it was not looked at.
+    pub(super) fn tell(&self, all: &mut Tally, now: u64) -> bool {
+        let of_window = self.window.as_ref().map(|w| now.saturating_sub(w.begun));
+        let looked = self.looked + of_window.unwrap_or(0);
+        if looked == 0 {
+            return false;
+        }
+        // It is taken to have done as much in each moment in which it was not looked at.
+        let factor = now.saturating_sub(self.met) as f64 / looked as f64;
+        match &self.window {
+            Some(_) => {
+                let mut time = self.time.clone();
+                time.end(now);
+                all.absorb(&time, factor.max(1.0));
+            }
+            None => all.absorb(&self.time, factor.max(1.0)),
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::thread::Met;
+    use super::*;
+
+    fn window(begun: u64) -> Window {
+        Window {
+            events: None,
+            begun,
+            ends: begun + 100,
+            prepaid: 0.0,
+            counted: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_seen_in_windows_stands_for_the_time_between_them() {
+        let mut thread = Watched::met(0, Activity::default());
+        let mut all = Tally::default();
+        assert!(!thread.tell(&mut all, 500));
+        thread.window = Some(window(500));
+        thread.time.begin(Met::Running, 500);
+        thread.time.on_processor(1, 40);
+        assert!(thread.close(600).is_some());
+        assert!(thread.tell(&mut all, 1000));
+        assert_eq!(all.paths[&1].cpu, 400.0);
+        // One that is open counts with the time until now.
+        thread.window = Some(window(1000));
+        thread.time.begin(Met::Waiting(Some(2)), 1000);
+        let mut all = Tally::default();
+        assert!(thread.tell(&mut all, 1100));
+        assert_eq!((all.paths[&1].cpu, all.paths[&2].waited), (220.0, 550.0));
+    }
+
+    #[test]
+    fn who_has_turns_is_not_asleep() {
+        let mut thread = Watched::met(0, Activity::default());
+        assert!(!thread.follow(Activity::default(), 0.1));
+        assert!(thread.is_asleep() && !thread.has_run);
+        let activity = Activity { ran: 500, turns: 3 };
+        assert!(thread.follow(activity, 0.1));
+        assert!(!thread.is_asleep() && thread.is_busy() && thread.has_run);
+        assert!(!thread.follow(activity, 0.1));
+        assert_eq!(thread.pace.turns, 7.5);
+    }
+}

@@ -1,0 +1,469 @@
+//! Threads looked at by perf events, each in windows: all the time where that costs the process little, else in turn.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::time::Duration;
+
+use patcher::Avma;
+
+use super::activity::{Pace, now};
+use super::budget::{Budget, likely, taken};
+use super::event::{Events, Manner, NoEvents, Sight};
+use super::limits::Limits;
+use super::paths::Paths;
+use super::record::Record;
+use super::registers::Registers;
+use super::thread::Met;
+use super::watched::{Watched, Window};
+use crate::process::{Process, Tid};
+use crate::random;
+
+/// CPU time between two samples of a thread, ns: no divisor of what programs do regularly.
+const PERIOD: u64 = 1_999_993;
+/// The same in a short window.
+const SHORT_PERIOD: u64 = 249_989;
+/// Switches of a thread that are sampled in a second, and in a short window, about.
+const WAITS: f64 = 300.0;
+const SHORT_WAITS: f64 = 40.0;
+/// A window is long enough for so many switches, ns.
+const TURNS: f64 = 60.0;
+const SHORTEST: u64 = 5_000_000;
+const LONGEST: u64 = 500_000_000;
+/// The same where there are so many threads that each hardly gets its turn.
+const LONGEST_OF_MANY: u64 = 50_000_000;
+/// Shorter ones are waited for.
+const SHORT: u64 = 25_000_000;
+/// Not all of them begin as long after a look.
+const UNTIL_SHORT: u64 = 5_000_000;
+/// Bytes of the stack in a sample; where the ring has little room, and what is little.
+const STACK: u32 = 16 << 10;
+const SMALL_STACK: u32 = 4 << 10;
+const SMALL_RING: usize = 256 << 10;
+/// Bytes of a ring.
+const MOST_OF_RING: usize = 2 << 20;
+const LEAST_OF_RING: usize = 64 << 10;
+/// Windows that are opened at once.
+const MOST_AT_ONCE: usize = 256;
+
+/// The windows of a process's threads.
+pub(super) struct Windows {
+    process: Process,
+    pub(super) sight: Sight,
+    limits: Limits,
+    pub(super) budget: Budget,
+    /// Threads that are not looked at, in turn; those apart that do much.
+    queue: VecDeque<i32>,
+    busy: VecDeque<i32>,
+    open: usize,
+    /// True once a thread has been looked at.
+    pub(super) has_opened: bool,
+    /// Bytes of their rings.
+    memory: usize,
+    /// Records that found no room.
+    pub(super) lost: u64,
+    /// Why the first thread cannot be looked at that cannot.
+    pub(super) cause: Option<NoEvents>,
+}
+
+/// What came of opening a window.
+enum Opened {
+    Yes,
+    /// There is no room now.
+    Later,
+    Never,
+}
+
+impl Windows {
+    pub(super) fn of(process: &Process, sight: Sight, pace: Pace) -> Self {
+        Self {
+            process: process.clone(),
+            sight,
+            limits: Limits::here(),
+            budget: Budget::new(now(), pace),
+            queue: VecDeque::new(),
+            busy: VecDeque::new(),
+            open: 0,
+            has_opened: false,
+            memory: 0,
+            lost: 0,
+            cause: None,
+        }
+    }
+
+    /// A thread is to be looked at.
+    pub(super) fn meet(&mut self, tid: i32) {
+        self.queue.push_back(tid);
+    }
+
+    /// A thread has ended.
+    pub(super) fn part(&mut self, thread: &mut Watched, paths: &mut Paths) {
+        self.drain(thread, paths);
+        self.close(thread);
+    }
+
+    /// Takes in what has been recorded, and looks at the threads whose turn it is.
+    pub(super) fn look(&mut self, threads: &mut BTreeMap<i32, Watched>, paths: &mut Paths) {
+        self.budget.earn(now());
+        self.drain_all(threads, paths);
+        self.open_due(threads, paths);
+    }
+
+    /// Takes in what has been recorded, and ends windows that are over.
+    pub(super) fn drain_all(&mut self, threads: &mut BTreeMap<i32, Watched>, paths: &mut Paths) {
+        for (&tid, thread) in threads.iter_mut() {
+            self.drain(thread, paths);
+            self.end_if_over(tid, thread);
+        }
+    }
+
+    fn drain(&mut self, thread: &mut Watched, paths: &mut Paths) {
+        let Some(window) = &mut thread.window else {
+            return;
+        };
+        let (Some(events), time) = (&mut window.events, &mut thread.time) else {
+            return;
+        };
+        let (clock_id, counted) = (events.clock_id, &mut window.counted);
+        let (mut switches, mut samples, mut lost) = (0, 0, 0);
+        let is_sound = events.ring.drain(|record| match record {
+            Record::Sample(sample) => {
+                samples += 1;
+                let path = paths.walk(sample.registers.as_ref(), sample.stack);
+                match sample.event == clock_id {
+                    true => time.on_processor(path, sample.number),
+                    false => {
+                        let since = sample.number.saturating_sub(*counted).max(1);
+                        *counted = sample.number;
+                        time.about_to_leave(path, since);
+                    }
+                }
+            }
+            Record::Switch { time: at, way } => {
+                switches += 1;
+                time.switched(at, way);
+            }
+            Record::Lost(records) => {
+                lost += records;
+                time.lost();
+            }
+            Record::Other => {}
+        });
+        if !is_sound {
+            time.lost();
+        }
+        if lost > 0 {
+            self.lost += lost;
+            thread.ring = (2 * events.ring.bytes()).next_power_of_two() / 2;
+        }
+        thread.has_run |= switches + samples > 0;
+        let cost = taken(switches, samples);
+        let paid = cost.min(window.prepaid);
+        window.prepaid -= paid;
+        self.budget.take(cost - paid);
+    }
+
+    /// Threads that wait for their turn.
+    fn waiting(&self) -> usize {
+        self.queue.len() + self.busy.len()
+    }
+
+    /// How many of so many threads there is room for at once.
+    fn slots(&self, all: usize) -> usize {
+        let ring = self.usual_ring(all) + abi::PAGE as usize;
+        self.limits.threads.min(self.limits.memory / ring).max(1)
+    }
+
+    /// Has those come first, each in its turn, that do much.
+    pub(super) fn sort(&mut self, threads: &BTreeMap<i32, Watched>) {
+        let is_busy = |tid: &i32| threads.get(tid).is_some_and(Watched::is_busy);
+        let (busy, others) = self.queue.drain(..).partition(is_busy);
+        let (still, less): (VecDeque<i32>, VecDeque<i32>) = self.busy.drain(..).partition(is_busy);
+        (self.busy, self.queue) = (still, others);
+        let busy: VecDeque<i32> = busy;
+        self.busy.extend(busy);
+        self.queue.extend(less);
+    }
+
+    /// The thread whose turn it is, where so many can be looked at: of those that do little a quarter of the room is kept.
+    fn next(&mut self, slots: usize) -> Option<i32> {
+        let is_kept = 4 * self.open >= 3 * slots && !self.queue.is_empty();
+        match is_kept {
+            true => self.queue.pop_front(),
+            false => self.busy.pop_front().or_else(|| self.queue.pop_front()),
+        }
+    }
+
+    /// How long a window of a thread of this pace is, ns: shorter where many want their turn.
+    fn length(&self, pace: Pace) -> u64 {
+        let all = self.open + self.waiting();
+        let share = LONGEST.saturating_mul(self.slots(all) as u64) / all.max(1) as u64;
+        length(pace).min(share.max(LONGEST_OF_MANY))
+    }
+
+    /// Ends a thread's window when its time is over, or it costs more than it was to. It goes on where nobody waits.
+    fn end_if_over(&mut self, tid: i32, thread: &mut Watched) {
+        let Some(window) = &mut thread.window else {
+            return;
+        };
+        let now = now();
+        let costs_more = window.prepaid <= 0.0 && !self.budget.has_credit();
+        if now < window.ends && !costs_more {
+            return;
+        }
+        let length = self.length(thread.pace);
+        if !costs_more && length > SHORT && self.waiting() == 0 && self.budget.has_credit() {
+            let cost = likely(thread.pace, length, PERIOD);
+            self.budget.take(cost - window.prepaid);
+            self.budget.look_until(now + length);
+            (window.ends, window.prepaid) = (now + length, cost);
+            return;
+        }
+        self.close(thread);
+        match thread.is_busy() {
+            true => self.busy.push_back(tid),
+            false => self.queue.push_back(tid),
+        }
+    }
+
+    fn close(&mut self, thread: &mut Watched) {
+        let Some(window) = thread.close(now()) else {
+            return;
+        };
+        self.budget.take(-window.prepaid.max(0.0));
+        self.open -= 1;
+        if let Some(events) = window.events {
+            self.memory -= events.ring.bytes();
+        }
+    }
+
+    /// Begins the windows of those whose turn it is, as far as there is room and they may cost something.
+    fn open_due(&mut self, threads: &mut BTreeMap<i32, Watched>, paths: &mut Paths) {
+        let all = threads.len();
+        let mut short: Vec<i32> = Vec::new();
+        let mut put_off: Vec<i32> = Vec::new();
+        let mut until = None;
+        let slots = self.slots(all);
+        for _ in 0..self.waiting().min(MOST_AT_ONCE) {
+            if !self.budget.has_credit() || self.open >= slots {
+                break;
+            }
+            let Some(tid) = self.next(slots) else {
+                break;
+            };
+            let Some(thread) = threads.get_mut(&tid) else {
+                continue;
+            };
+            // Who sleeps can wait.
+            if thread.is_asleep() && 2 * self.open >= slots {
+                put_off.push(tid);
+                continue;
+            }
+            let is_short = length(thread.pace) < SHORT;
+            if is_short && short.is_empty() {
+                let pause = u64::from(random::number()) % UNTIL_SHORT;
+                std::thread::sleep(Duration::from_nanos(pause));
+            }
+            match self.open(tid, thread, all, paths) {
+                Opened::Yes if is_short => {
+                    short.push(tid);
+                    let ends = thread.window.as_ref().map_or(0, |w| w.ends);
+                    until = until.max(Some(ends));
+                }
+                Opened::Yes | Opened::Never => {}
+                Opened::Later => {
+                    self.queue.push_front(tid);
+                    break;
+                }
+            }
+        }
+        self.queue.extend(put_off);
+        if let Some(until) = until {
+            std::thread::sleep(Duration::from_nanos(until.saturating_sub(now())));
+            for tid in short {
+                if let Some(thread) = threads.get_mut(&tid) {
+                    self.drain(thread, paths);
+                    self.end_if_over(tid, thread);
+                }
+            }
+        }
+    }
+
+    /// Begins the window of a thread, one of so many.
+    fn open(&mut self, tid: i32, thread: &mut Watched, all: usize, paths: &mut Paths) -> Opened {
+        let Some(ring) = self.room_for(thread, all) else {
+            return Opened::Later;
+        };
+        let length = self.length(thread.pace);
+        let (period, waits) = match length < SHORT {
+            true => {
+                let turns = thread.pace.turns * length as f64 / 1e9;
+                (SHORT_PERIOD, turns / SHORT_WAITS)
+            }
+            false => (PERIOD, thread.pace.turns / WAITS),
+        };
+        let manner = Manner {
+            sight: self.sight,
+            period,
+            waits: near(waits as u64),
+            stack: if ring < SMALL_RING {
+                SMALL_STACK
+            } else {
+                STACK
+            },
+            ring,
+        };
+        let tid = Tid(tid);
+        let events = match Events::open(tid, manner) {
+            Ok(events) => events,
+            Err(error) => return self.not_opened(error),
+        };
+        self.open += 1;
+        self.has_opened = true;
+        self.memory += events.ring.bytes();
+        let met = match self.sight {
+            Sight::Whole => how_met(&self.process, tid, paths),
+            Sight::UserMode => Met::Running,
+        };
+        let begun = now();
+        thread.time.begin(met, begun);
+        let prepaid = likely(thread.pace, length, period);
+        self.budget.take(prepaid);
+        self.budget.look_until(begun + length);
+        thread.window = Some(Window {
+            events: Some(events),
+            begun,
+            ends: begun + length,
+            prepaid,
+            counted: 0,
+        });
+        Opened::Yes
+    }
+
+    /// Bytes of the ring of one of so many threads.
+    fn usual_ring(&self, all: usize) -> usize {
+        let share = self.limits.memory / all.clamp(1, self.limits.threads);
+        ((share + 1).next_power_of_two() / 2).clamp(LEAST_OF_RING, MOST_OF_RING)
+    }
+
+    /// Bytes for the ring of a thread, one of so many, if there are any.
+    fn room_for(&self, thread: &Watched, all: usize) -> Option<usize> {
+        let page = abi::PAGE as usize;
+        let mut ring = self.usual_ring(all).max(thread.ring).min(MOST_OF_RING);
+        let left = self.limits.memory.saturating_sub(self.memory);
+        while ring + page > left && ring > LEAST_OF_RING {
+            ring /= 2;
+        }
+        // The first one is tried in any case: only the kernel knows.
+        (ring + page <= left || self.open == 0).then_some(ring)
+    }
+
+    fn not_opened(&mut self, error: NoEvents) -> Opened {
+        let code = match &error {
+            NoEvents::Event(error) | NoEvents::Ring(error) => error.raw_os_error(),
+        };
+        match (&error, code) {
+            (_, Some(libc::ESRCH)) => return Opened::Never,
+            // Other programs of this user have more than was thought.
+            (NoEvents::Ring(_), Some(libc::EPERM)) if self.open > 0 => {
+                self.limits.memory = self.memory;
+                return Opened::Later;
+            }
+            (_, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) if self.open > 0 => {
+                self.limits.threads = self.open;
+                return Opened::Later;
+            }
+            _ => {}
+        }
+        self.cause.get_or_insert(error);
+        Opened::Never
+    }
+
+    /// Has as many waits of a thread sampled as are wanted, at the pace that it has by now.
+    pub(super) fn pace(&self, thread: &Watched) {
+        let events = thread.window.as_ref().and_then(|w| w.events.as_ref());
+        if let Some(events) = events {
+            events.sample_waits(near((thread.pace.turns / WAITS) as u64));
+        }
+    }
+}
+
+/// How long a window of a thread of this pace is, ns.
+fn length(pace: Pace) -> u64 {
+    ((TURNS / pace.turns.max(0.1) * 1e9) as u64).clamp(SHORTEST, LONGEST)
+}
+
+/// A number between half of `n` and half as much again, 1 at least: not exactly every n-th switch is sampled, as two that
+/// take turns would not be told apart.
+fn near(n: u64) -> u64 {
+    (n / 2 + u64::from(random::number()) % (n + 1)).max(1)
+}
+
+/// Whether a thread waits, and where, as far as the kernel says so: stack pointer and instruction pointer.
+pub(super) fn how_met(process: &Process, tid: Tid, paths: &mut Paths) -> Met {
+    let file = format!("/proc/{}/task/{tid}/syscall", process.pid);
+    let waits_at = || {
+        let text = fs::read_to_string(&file).ok()?;
+        let mut words = text.split_whitespace().rev();
+        let mut word = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+        Some((word()?, word()?))
+    };
+    let Some((ip, sp)) = waits_at() else {
+        return Met::Running;
+    };
+    let stack = stack_at(process, Avma(sp));
+    // It may have gone on meanwhile.
+    let is_still = waits_at() == Some((ip, sp));
+    let stack = stack.filter(|_| is_still);
+    Met::Waiting(stack.map(|stack| paths.walk(Some(&Registers::bare(ip, sp)), &stack)))
+}
+
+/// What lies at an address of a thread's stack, and above.
+pub(super) fn stack_at(process: &Process, sp: Avma) -> Option<Vec<u8>> {
+    let memory = process.open_memory().ok()?;
+    // Less where the stack ends before.
+    let sizes = [STACK as usize, 4096, 1024, 256];
+    sizes
+        .into_iter()
+        .find_map(|size| memory.read_vec(sp, size).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::activity::Activity;
+    use super::*;
+    use crate::process::Pid;
+
+    #[test]
+    fn who_does_much_comes_first_and_leaves_room_for_others() {
+        let own = Process::find(Pid(std::process::id() as i32)).unwrap();
+        let mut windows = Windows::of(&own, Sight::Whole, Pace::default());
+        let mut threads = BTreeMap::new();
+        for tid in 1..=8 {
+            windows.meet(tid);
+            let mut thread = Watched::met(0, Activity::default());
+            let turns = if tid > 2 { 1000 } else { 0 };
+            thread.follow(Activity { ran: 0, turns }, 1.0);
+            threads.insert(tid, thread);
+        }
+        windows.sort(&threads);
+        let mut order = Vec::new();
+        while let Some(tid) = windows.next(4) {
+            windows.open += 1;
+            order.push(tid);
+        }
+        assert_eq!(order, [3, 4, 5, 1, 2, 6, 7, 8]);
+    }
+
+    #[test]
+    fn who_switches_often_is_looked_at_for_a_short_while() {
+        let length = |turns| {
+            length(Pace {
+                processor: 0.5,
+                turns,
+            })
+        };
+        assert_eq!(length(0.0), LONGEST);
+        assert_eq!(length(600.0), 100_000_000);
+        assert_eq!(length(500_000.0), SHORTEST);
+    }
+}
