@@ -13,6 +13,7 @@ mod registers;
 mod ring;
 mod services;
 mod shares;
+mod stacks;
 mod thread;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use patcher::Avma;
 
 pub use shares::{Function, Share, Shares};
+pub use stacks::{SampledStack, SampledStacks};
 
 use code::{Code, Path};
 use event::{Events, Manner, Sight};
@@ -309,12 +311,11 @@ impl Sampler {
             .find_map(|size| memory.read_vec(sp, size).ok())
     }
 
-    /// Where the time went until now, with the callers of so many functions.
-    pub fn shares(&mut self, with_callers: usize) -> Shares {
+    /// The time of all threads that ran until now, and how many did not run.
+    fn time_until(&mut self, now: u64) -> (ThreadTime, usize) {
         for tid in self.tids() {
             self.drain(tid);
         }
-        let now = now();
         let mut all = self.ended.clone();
         let mut idle = 0;
         for watched in self.threads.values() {
@@ -324,6 +325,13 @@ impl Sampler {
                 false => idle += 1,
             }
         }
+        (all, idle)
+    }
+
+    /// Where the time went until now, with the callers of so many functions.
+    pub fn shares(&mut self, with_callers: usize) -> Shares {
+        let now = now();
+        let (all, idle) = self.time_until(now);
         let observed = Duration::from_nanos(now.saturating_sub(self.begun));
         let mut shares = shares::of(&self.code, &self.paths.all, &all, observed, with_callers);
         (shares.lost, shares.idle) = (self.lost, idle);

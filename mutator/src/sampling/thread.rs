@@ -61,6 +61,8 @@ pub(super) struct ThreadTime {
     pub(super) waited: u64,
     /// How often it has waited.
     pub(super) waits: u64,
+    /// For how long it was looked at, ns, once that has ended.
+    pub(super) lived: u64,
 }
 
 impl ThreadTime {
@@ -75,6 +77,7 @@ impl ThreadTime {
             paths: HashMap::new(),
             waited: 0,
             waits: 0,
+            lived: 0,
         }
     }
 
@@ -138,11 +141,13 @@ impl ThreadTime {
         }
         self.waited += other.waited;
         self.waits += other.waits;
+        self.lived += other.lived;
     }
 
     /// The observation ends. Whether it has run at all: who has not is none of those whose time was looked at.
     pub(super) fn end(&mut self, now: u64) -> bool {
         self.back(now);
+        self.lived = now.saturating_sub(self.begun);
         self.has_records
     }
 }
