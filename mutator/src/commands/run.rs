@@ -17,9 +17,10 @@ use nix::unistd;
 use super::measure::{check, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::panics::caught;
+use super::search::Searching;
 use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
-use crate::cli::{Measure, Show};
+use crate::cli::{Measure, Refine, Show};
 use crate::error::Failure;
 use crate::launch::{Launched, launch};
 use crate::process::{Pid, tids};
@@ -28,22 +29,30 @@ use crate::session::{Session, SessionError, Where, select_stopped};
 /// Starts a program, instruments it, watches it, and ends as it ends.
 pub(super) fn run(
     measure: &Measure,
+    refine: &Refine,
     show: &Show,
     program: &[OsString],
 ) -> Result<ExitCode, Failure> {
     const OPERATION: &str = "run";
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
     let spots = spots(OPERATION, &measure.patterns.at)?;
-    let options = options(OPERATION, measure)?;
+    let mut options = options(OPERATION, measure)?;
     let output = Watch::new(show)?;
+    let search = match refine.search {
+        true => Some(Searching::new(
+            OPERATION,
+            (measure, refine, show),
+            &mut options,
+        )?),
+        false => None,
+    };
     let subject = program
         .first()
         .map(|p| p.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let mut spool = if output.is_view() {
-        Spool::new()
-    } else {
-        Spool::default()
+    let mut spool = match output.is_view() && search.is_none() {
+        true => Spool::new(),
+        false => Spool::default(),
     };
     let signals = hold(OPERATION)?;
     let Launched {
@@ -53,6 +62,9 @@ pub(super) fn run(
     } = launch(program, signals.before(), |c| spool.redirect(c))
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
     let prepared = caught(OPERATION, || {
+        if patterns.is_empty() && spots.is_empty() {
+            return Ok(None);
+        }
         let failure = |e: SessionError| e.failure(OPERATION, &process);
         let space = Arc::clone(stopped.space());
         let held = Some(&mut stopped);
@@ -65,9 +77,10 @@ pub(super) fn run(
         selected.find_values(&options.items());
         check(OPERATION, &subject, &measure.patterns, &selected.selection)?;
         let held = Where::Stopped(&mut stopped);
-        Session::create(&process, &options, selected, held).map_err(failure)
+        let created = Session::create(&process, &options, selected, held);
+        created.map(Some).map_err(failure)
     });
-    let (session, changed) = match prepared {
+    let created = match prepared {
         Ok(prepared) => prepared,
         Err(failure) => {
             // The program has not begun, and shall not without what was asked for.
@@ -77,15 +90,25 @@ pub(super) fn run(
             return Err(failure);
         }
     };
-    let live = Live::new(session, AtEnd::TakeOut);
-    tell_refused(&changed);
-    live.session().note_begin();
+    let live = created.map(|(session, changed)| {
+        let live = Live::new(session, AtEnd::TakeOut);
+        tell_refused(&changed);
+        live.session().note_begin();
+        live
+    });
     stopped
         .resume()
         .map_err(|e| Failure::new(OPERATION, &subject, e))?;
     // What the terminal sends for Ctrl-C and Ctrl-\ the program has got too, and it may go on.
     let for_program = [Signal::SIGINT, Signal::SIGQUIT];
-    let watched = watch(&output, show, live, signals, &for_program);
+    let watched = match (search, live) {
+        (Some(search), live) => {
+            search.search((process, live), &output, &options, (signals, &for_program))
+        }
+        (None, Some(live)) => watch(&output, show, live, signals, &for_program),
+        // A function is named where nothing is searched for.
+        (None, None) => Ok(()),
+    };
     let status = wait(&mut child);
     spool.replay();
     watched?;

@@ -80,9 +80,10 @@ pub(super) fn destination(path: &Path) -> Result<Destination, Failure> {
 }
 
 /// What the watching leaves for the final words.
-struct Shown {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shown {
     /// Nobody is there to read on.
-    is_deserted: bool,
+    pub(super) is_deserted: bool,
 }
 
 /// Watches until the user, the time, the target or a signal ends it. The session is taken out first,
@@ -113,8 +114,19 @@ pub(super) fn watch(
             print_until_end(&mut live, show.interval, deadline, format, &signals)
         }
     });
-    let (ended, profile) = live.finish();
+    let finished = live.finish();
     drop(view);
+    conclude(output, show, finished, shown, (signals, kept))
+}
+
+/// Gives the signals back but for some, and writes and shows the final profile, once the session is out.
+pub(super) fn conclude(
+    output: &Watch,
+    show: &Show,
+    (ended, profile): (Result<(), Failure>, Result<Profile, Failure>),
+    shown: Result<Shown, Failure>,
+    (signals, kept): (Signals, &[Signal]),
+) -> Result<(), Failure> {
     let save = |profile: &Profile| match (&output.file, &show.output) {
         (Some(to), Some(path)) => profile
             .save_to(to)
@@ -242,7 +254,7 @@ fn summary(profile: &Profile, last: Option<&Profile>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The costliest paths of each function: all of them are in a profile.
+/// The costliest paths of each function: all of them are in a profile. Where they were searched for, what was found.
 fn final_text(profile: &Profile) -> String {
     const PATHS: usize = 100;
     let options = report::Options {
@@ -250,6 +262,9 @@ fn final_text(profile: &Profile) -> String {
         ..report::Options::default()
     };
     let mut text = Vec::new();
-    let _ = report::text(profile, &options, &mut text);
+    let _ = match profile.search {
+        Some(_) => report::found(profile, &mut text),
+        None => report::text(profile, &options, &mut text),
+    };
     String::from_utf8_lossy(&text).into_owned()
 }

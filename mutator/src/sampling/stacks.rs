@@ -11,7 +11,7 @@ use super::{Sampler, now};
 /// Where time went at one stack. Functions are named by their first addresses in the process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampledStack {
-    /// The innermost function first.
+    /// Those that are in a file, the innermost first.
     pub functions: Vec<Avma>,
     /// Index of the function that the time can be put down to: the innermost, or where that serves the one through which
     /// the service was called.
@@ -78,10 +78,19 @@ impl Sampler {
 /// One stack, and whether it is one of a thread that waits to be wanted.
 fn sampled_stack(code: &Code, path: &Path, seen: &Seen, scale: f64) -> (SampledStack, bool) {
     let charged = code.charged(path);
-    let start = |&id: &FunctionId| code.function(id).start;
+    // What is in no file has callers at best.
+    let in_file = |&&id: &&FunctionId| code.function(id).module.is_some();
+    let (inside, outside) = path.functions.split_at(charged.at);
+    let starts = |ids: &[FunctionId]| -> Vec<Avma> {
+        let ids = ids.iter().filter(in_file);
+        ids.map(|&id| code.function(id).start).collect()
+    };
+    let (mut functions, outside) = (starts(inside), starts(outside));
+    let at = functions.len();
+    functions.extend(outside);
     let stack = SampledStack {
-        functions: path.functions.iter().map(start).collect(),
-        charged: charged.at,
+        functions,
+        charged: at,
         cpu: seen.cpu,
         waited: match charged.is_idle {
             true => 0.0,

@@ -178,7 +178,8 @@ impl Search {
         let add = self.wanted(sampled);
         self.measured
             .extend(add.iter().map(|(function, _)| function));
-        let next = match add.is_empty() && drop.is_empty() {
+        let is_unchanged = add.is_empty() && drop.is_empty();
+        let next = match is_unchanged || self.measured.is_empty() {
             true => Next::End,
             false => Next::Look,
         };
@@ -188,6 +189,25 @@ impl Search {
             explained,
             next,
         }
+    }
+
+    /// What to measure in the place of functions that were refused.
+    pub fn instead(&mut self, sampled: &[Stack]) -> Vec<(Avma, Cost)> {
+        let add = self.wanted(sampled);
+        self.measured
+            .extend(add.iter().map(|(function, _)| function));
+        add
+    }
+
+    /// Functions that may explain some of the time and are not measured, with the share that each may have by samples, the
+    /// largest first.
+    pub fn left(&self, sampled: &[Stack]) -> Vec<(Avma, Cost)> {
+        let is_left = |(function, share): &(Avma, Cost)| {
+            !self.measured.contains(function) && share.largest() >= self.bounds.min_share
+        };
+        let mut left: Vec<_> = self.guess(sampled).into_iter().filter(is_left).collect();
+        left.sort_by(|a, b| b.1.largest().total_cmp(&a.1.largest()));
+        left
     }
 
     /// What is to be explained: of a search within functions the time that those have.
