@@ -53,6 +53,7 @@ NOINLINE void load_module(void)
     resolve_entries();
     resolve_names();
     resolve_bodies();
+    sink++;
 }
 
 static pthread_barrier_t barrier;

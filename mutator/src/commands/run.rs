@@ -102,9 +102,12 @@ pub(super) fn run(
     // What the terminal sends for Ctrl-C and Ctrl-\ the program has got too, and it may go on.
     let for_program = [Signal::SIGINT, Signal::SIGQUIT];
     let watched = match (search, live) {
-        (Some(search), live) => {
-            search.search((process, live), &output, &options, (signals, &for_program))
-        }
+        (Some(search), live) => search.search(
+            (process, live, None),
+            &output,
+            &options,
+            (signals, &for_program),
+        ),
         (None, Some(live)) => watch(&output, show, live, signals, &for_program),
         // A function is named where nothing is searched for.
         (None, None) => Ok(()),

@@ -13,10 +13,9 @@ use nix::sys::signal::Signal;
 use hunt::{Hunt, Over};
 
 use super::measure::{self, check};
-use super::outcome::tell_refused;
 use super::panics::caught;
 use super::remarks::warn;
-use super::source::{AtEnd, Live};
+use super::source::Live;
 use super::target::find;
 use super::watch::{Shown, Watch, conclude, hold};
 use crate::cli::{Measure, Output, Refine, Show};
@@ -25,7 +24,7 @@ use crate::guest::Runner;
 use crate::metric::Metric;
 use crate::process::{Pid, Process};
 use crate::search::Bounds;
-use crate::session::{Options, Session, SessionError, Where, select_in};
+use crate::session::{Options, Selected, SessionError, select_in};
 use crate::signals::Signals;
 
 /// How much is to be explained: of the rest there are many causes.
@@ -76,10 +75,11 @@ impl<'a> Searching<'a> {
         })
     }
 
-    /// Searches, within the functions of a session where there is one; takes the session out and shows what was found.
+    /// Searches, within the functions of a session or those that are given where there are any; takes the session out and
+    /// shows what was found.
     pub(super) fn search(
         &self,
-        (process, mut live): (Process, Option<Live>),
+        (process, mut live, given): (Process, Option<Live>, Option<Selected>),
         output: &Watch,
         options: &Options,
         (signals, kept): (Signals, &[Signal]),
@@ -87,8 +87,8 @@ impl<'a> Searching<'a> {
         signals.watch(&process);
         let mut hunt = None;
         let over = caught("search", || {
-            let begun = Hunt::begin(self, options, &process, live.as_ref())?;
-            hunt.insert(begun).run(&mut live, &signals)
+            let begun = Hunt::begin(self, options, &process)?;
+            hunt.insert(begun).run(&mut live, given, &signals)
         });
         let outcome = hunt.and_then(Hunt::outcome);
         let Some(mut live) = live else {
@@ -140,8 +140,7 @@ pub(super) fn attach(
     if let Some(runner) = Runner::of_process(&process) {
         warn(&format!("{OPERATION} {pid}: {}", runner.note()));
     }
-    let signals = hold(OPERATION)?;
-    let mut live = None;
+    let mut given = None;
     if !patterns.is_empty() {
         let mut selected = select_in(&process, &patterns, options.wanted()).map_err(failure)?;
         if searching.allow_traps {
@@ -150,11 +149,8 @@ pub(super) fn attach(
         selected.find_values(&options.items());
         let subject = pid.to_string();
         check(OPERATION, &subject, &measure.patterns, &selected.selection)?;
-        let created = Session::create(&process, &options, selected, Where::Running);
-        let (session, changed) = created.map_err(failure)?;
-        live = Some(Live::new(session, AtEnd::TakeOut));
-        tell_refused(&changed);
+        given = Some(selected);
     }
-    crate::segment::sweep();
-    searching.search((process, live), &output, &options, (signals, &[]))
+    let signals = hold(OPERATION)?;
+    searching.search((process, None, given), &output, &options, (signals, &[]))
 }

@@ -96,12 +96,7 @@ fn with_exact_callers(stacks: &[Stack], known: &Known<'_>) -> Vec<Stack> {
         let paths = &known.paths[&function];
         let all: Cost = paths.iter().map(|path| path.cost).sum();
         for path in paths {
-            let callers = path.callers.iter().map(|site| site.function);
-            kept.push(Stack {
-                functions: std::iter::once(function).chain(callers).collect(),
-                charged: 0,
-                cost: cost * (path.cost.sum() / all.sum()),
-            });
+            kept.push(path.stack(function, cost * (path.cost.sum() / all.sum())));
         }
     }
     kept

@@ -175,9 +175,7 @@ impl Search {
         for (function, why) in &drop {
             self.leave(*function, why.clone());
         }
-        let add = self.wanted(sampled);
-        self.measured
-            .extend(add.iter().map(|(function, _)| function));
+        let add = self.instead(sampled);
         let is_unchanged = add.is_empty() && drop.is_empty();
         let next = match is_unchanged || self.measured.is_empty() {
             true => Next::End,
@@ -194,9 +192,23 @@ impl Search {
     /// What to measure in the place of functions that were refused.
     pub fn instead(&mut self, sampled: &[Stack]) -> Vec<(Avma, Cost)> {
         let add = self.wanted(sampled);
-        self.measured
-            .extend(add.iter().map(|(function, _)| function));
+        let added = add.iter().map(|(function, _)| *function);
+        self.measured.extend(added.clone());
+        // Who calls what is not measured any more is looked at in its place.
+        let callers: Vec<Avma> = added.filter(|f| self.calls_within(sampled, *f)).collect();
+        self.within.extend(callers);
         add
+    }
+
+    /// True for a function that calls one of those that it looks within, where that is not measured any more.
+    fn calls_within(&self, sampled: &[Stack], function: Avma) -> bool {
+        let mut stacks = sampled
+            .iter()
+            .filter_map(|stack| self.callers_within(stack));
+        let mut paths = self.paths.iter().filter(|(f, _)| self.within.contains(f));
+        let calls = |path: &MeasuredPath| path.callers.iter().any(|s| s.function == function);
+        stacks.any(|callers| callers.contains(&function))
+            || paths.any(|(_, paths)| paths.iter().any(calls))
     }
 
     /// Functions that may explain some of the time and are not measured, with the share that each may have by samples, the
@@ -338,7 +350,16 @@ impl Search {
     /// The share of what was sampled that each function may explain.
     fn guess(&self, sampled: &[Stack]) -> BTreeMap<Avma, Cost> {
         let within = sampled.iter().filter_map(|stack| self.part_within(stack));
-        let within: Vec<Stack> = within.collect();
+        let mut within: Vec<Stack> = within.collect();
+        if within.is_empty() {
+            // What has been measured says more than nothing.
+            let paths = self.paths.iter();
+            let stack = |(function, path): (&Avma, &MeasuredPath)| path.stack(*function, path.cost);
+            within = paths
+                .flat_map(|(function, paths)| paths.iter().map(move |path| (function, path)))
+                .map(stack)
+                .collect();
+        }
         let whole = within.iter().map(|stack| stack.cost).sum();
         let passed = self.dropped.iter().filter(|(_, why)| why.goes_to_callers());
         let passed: BTreeSet<Avma> = passed.map(|(function, _)| *function).collect();
@@ -351,21 +372,25 @@ impl Search {
         guess(&within, whole, &known)
     }
 
+    /// Who calls the outermost of those functions that it looks within, where that is not measured any more.
+    fn callers_within<'s>(&self, stack: &'s Stack) -> Option<&'s [Avma]> {
+        let is_in = |f: &Avma| self.within.contains(f);
+        let outermost = stack.functions.iter().rposition(is_in)?;
+        let is_left = self.dropped.contains_key(&stack.functions[outermost]);
+        is_left.then(|| &stack.functions[outermost + 1..])
+    }
+
     /// What of a stack is of this search: the outermost of those functions that it looks within, and what that calls. Where
-    /// none of them can be measured, their callers too.
+    /// that is not measured any more, its callers too.
     fn part_within(&self, stack: &Stack) -> Option<Stack> {
         if self.within.is_empty() {
             return Some(stack.clone());
         }
         let is_in = |f: &Avma| self.within.contains(f);
         let outermost = stack.functions.iter().rposition(is_in)?;
-        let is_left = self.dropped.contains_key(&stack.functions[outermost]);
-        let len = match is_left {
-            true => stack.functions.len(),
-            false => outermost + 1,
-        };
+        let callers = self.callers_within(stack).map_or(0, <[Avma]>::len);
         Some(Stack {
-            functions: stack.functions[..len].to_vec(),
+            functions: stack.functions[..=outermost + callers].to_vec(),
             charged: stack.charged.min(outermost),
             cost: stack.cost,
         })

@@ -35,6 +35,18 @@ pub struct MeasuredPath {
     pub cost: Cost,
 }
 
+impl MeasuredPath {
+    /// The same as a stack with another cost.
+    pub(super) fn stack(&self, function: Avma, cost: Cost) -> Stack {
+        let callers = self.callers.iter().map(|site| site.function);
+        Stack {
+            functions: std::iter::once(function).chain(callers).collect(),
+            charged: 0,
+            cost,
+        }
+    }
+}
+
 /// A function as it was measured in a while.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {

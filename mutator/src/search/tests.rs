@@ -130,6 +130,24 @@ fn within_a_function_nothing_else_is_looked_at() {
 }
 
 #[test]
+fn callers_are_measured_in_the_place_of_a_function_that_was_named() {
+    let (tiny, work) = (70, 71);
+    let mut world = World::new(MAIN);
+    let at = world.call(0, work, 100, cpu(10e6));
+    world.call(at, tiny, 50_000_000, cpu(400e6));
+    world.call(0, 20, 100, cpu(900e6));
+    let found = world.search_within(BOUNDS, [tiny], 7);
+    assert!(!found.rows.is_empty(), "{:#?}", found.search);
+    assert_eq!(names(&found.rows[0]), [work, MAIN]);
+    assert!(!found.measured.contains(&Avma(20)));
+    // The same where no sample has met it.
+    let mut search = Search::within(BOUNDS, [Avma(tiny)]);
+    let measured = search.measured().clone();
+    let step = search.next(&[], &world.window(&measured, 1_000_000_000));
+    assert_eq!(step.add[0].0, Avma(work));
+}
+
+#[test]
 fn what_cannot_be_instrumented_is_explained_by_its_callers() {
     let mut world = World::new(MAIN);
     let at = world.call(0, 10, 100, cpu(1e6));
@@ -197,7 +215,8 @@ proptest! {
         let bounds = Bounds { most, ..BOUNDS };
         let found = world.search(bounds, seed);
         prop_assert!(found.most_measured <= most);
-        prop_assert!(found.last_overhead <= bounds.max_overhead);
+        let is_over = found.last_overhead > bounds.max_overhead;
+        prop_assert!(!is_over || found.search.measured().is_empty());
         let shares: Cost = found.rows.iter().map(|row| row.share).sum();
         prop_assert!(shares.cpu <= 1.0 + 1e-6, "{shares:?}");
         let (mut seen, all) = (BTreeSet::new(), &found.added);

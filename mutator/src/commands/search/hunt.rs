@@ -10,7 +10,7 @@ use super::super::remarks::warn;
 use super::super::source::{AtEnd, Live};
 use super::super::suggest;
 use super::Searching;
-use super::look::{Moment, window};
+use super::look::{Moment, Overheads, window};
 use super::result::{Outcome, left};
 use super::words::{measured, percent, reason, sampled};
 use crate::error::Failure;
@@ -34,9 +34,10 @@ pub(super) enum Over {
 /// Time between two looks at what was sampled, and between two at what measuring takes.
 const A_LOOK: Duration = Duration::from_millis(25);
 const UNTIL_COST: Duration = Duration::from_millis(250);
-/// Samples that a beginning is made with, if there are as many within [`MOST_SAMPLING`] steps.
+/// How long is sampled before something is measured: so many times that as long as there are fewer samples.
+const SAMPLING: Duration = Duration::from_secs(2);
+const MOST_SAMPLING: u32 = 5;
 const SAMPLES: u64 = 300;
-const MOST_SAMPLING: u32 = 8;
 /// Steps that a search has at most.
 const STEPS: u64 = 50;
 
@@ -50,6 +51,7 @@ pub(super) struct Hunt<'h> {
     stacks: Vec<Stack>,
     end: Option<Instant>,
     steps: u64,
+    overheads: Overheads,
     outcome: Option<Outcome>,
 }
 
@@ -59,26 +61,22 @@ impl<'h> Hunt<'h> {
         asked: &'h Searching<'h>,
         options: &'h Options,
         process: &'h Process,
-        live: Option<&Live>,
     ) -> Result<Self, Failure> {
         let sampler = Sampler::begin(process);
         let sampler = sampler.map_err(|e| suggest::failure(asked.operation, process, &e))?;
-        let search = match live {
-            Some(live) => Search::within(asked.bounds, places_in(live.session())),
-            None => Search::new(asked.bounds),
-        };
         let hunt = Self {
             asked,
             options,
             process,
             sampler,
-            search,
+            search: Search::new(asked.bounds),
             stacks: Vec::new(),
             end: asked
                 .show
                 .duration
                 .map(|duration| Instant::now() + duration),
             steps: 0,
+            overheads: Overheads::default(),
             outcome: None,
         };
         if hunt.sampler.is_of_user_mode() {
@@ -101,13 +99,15 @@ impl<'h> Hunt<'h> {
         ));
     }
 
-    /// Searches to the end; the session, if there is one by then, is in `live`.
+    /// Searches to the end, among what the functions of a session or those that are `given` do, if there are any; the
+    /// session, if there is one by then, is in `live`.
     pub(super) fn run(
         &mut self,
         live: &mut Option<Live>,
+        given: Option<Selected>,
         signals: &Signals,
     ) -> Result<Over, Failure> {
-        let over = self.steps(live, signals);
+        let over = self.steps(live, given, signals);
         match over {
             // What could not be done to it was because of that.
             Err(_) if self.process.settled() == Presence::Ended => Ok(Over::Gone),
@@ -120,24 +120,47 @@ impl<'h> Hunt<'h> {
         })
     }
 
-    fn steps(&mut self, live: &mut Option<Live>, signals: &Signals) -> Result<Over, Failure> {
+    fn steps(
+        &mut self,
+        live: &mut Option<Live>,
+        given: Option<Selected>,
+        signals: &Signals,
+    ) -> Result<Over, Failure> {
         if live.is_none() {
             if let Some(over) = self.sample(signals) {
                 return Ok(over);
             }
-            let step = self.search.begin(&self.stacks);
-            self.tell("by samples", &step);
-            self.put_in(live, step.add)?;
+            match given {
+                Some(given) => {
+                    let changed = self.create(live, given);
+                    let failure = |e: SessionError| e.failure(self.asked.operation, self.process);
+                    tell_refused(&changed.map_err(failure)?);
+                }
+                None => {
+                    let step = self.search.begin(&self.stacks);
+                    self.tell("by samples", &step);
+                    self.put_in(live, step.add)?;
+                }
+            }
         }
         let Some(live_now) = live.as_mut() else {
             return Ok(Over::Found);
         };
-        let (mut base, _) = self.moment(live_now)?;
+        if self.search.measured().is_empty() {
+            let named: Vec<Avma> = places_in(live_now.session()).collect();
+            let text = format!(
+                "measuring {} named, and what they call",
+                functions(named.len())
+            );
+            self.say(&text);
+            self.search = Search::within(self.asked.bounds, named);
+        }
+        let mut base = self.base(live_now)?;
         loop {
             let Some(live_now) = live.as_mut() else {
                 return Ok(Over::Found);
             };
-            let (over, now) = self.look(live_now, &base, signals)?;
+            let (over, now) = self.look(live_now, signals)?;
             let window = self.window(&base, &now);
             if let Some(over) = over {
                 // A moment says little, if there is more.
@@ -165,7 +188,7 @@ impl<'h> Hunt<'h> {
                 self.take_out(live_now, &step.drop)?;
                 self.put_in(live, step.add)?;
                 if let Some(live) = live.as_mut() {
-                    (base, _) = self.moment(live)?;
+                    base = self.base(live)?;
                 }
             }
         }
@@ -199,20 +222,21 @@ impl<'h> Hunt<'h> {
     /// Samples until there is enough to begin with.
     fn sample(&mut self, signals: &Signals) -> Option<Over> {
         let begin = Instant::now();
+        let time = SAMPLING.min(2 * self.asked.step);
         self.say(&format!(
             "sampling for {:.1} s, to see where time goes",
-            (2 * self.asked.step).as_secs_f64()
+            time.as_secs_f64()
         ));
         loop {
             if let Some(over) = self.pause(signals) {
                 return Some(over);
             }
             let passed = begin.elapsed();
-            if passed < 2 * self.asked.step {
+            if passed < time {
                 continue;
             }
             let shares = self.sampler.shares(0);
-            if shares.on + shares.off >= SAMPLES || passed >= MOST_SAMPLING * self.asked.step {
+            if shares.on + shares.off >= SAMPLES || passed >= MOST_SAMPLING * time {
                 self.take_in();
                 return None;
             }
@@ -271,18 +295,26 @@ impl<'h> Hunt<'h> {
         Ok((moment, sample.ended.map(|_| Over::Gone)))
     }
 
+    /// A moment from which on the same is measured.
+    fn base(&mut self, live: &mut Live) -> Result<Moment, Failure> {
+        let (base, _) = self.moment(live)?;
+        self.overheads = Overheads::begin(&base.profile);
+        Ok(base)
+    }
+
     fn window(&mut self, base: &Moment, now: &Moment) -> Window {
         let sampler = &mut self.sampler;
-        window(base, now, self.search.measured(), |at| {
-            sampler.function_at(at)
-        })
+        let functions = self.search.measured();
+        Window {
+            overhead: self.overheads.usual(),
+            ..window(base, now, functions, |at| sampler.function_at(at))
+        }
     }
 
     /// Looks for a step, or for as long as measuring does not take much too much.
     fn look(
         &mut self,
         live: &mut Live,
-        base: &Moment,
         signals: &Signals,
     ) -> Result<(Option<Over>, Moment), Failure> {
         let begin = Instant::now();
@@ -296,8 +328,9 @@ impl<'h> Hunt<'h> {
             let (now, gone) = self.moment(live)?;
             let over = gone.or(over);
             looked = Instant::now();
-            let overhead = self.window(base, &now).overhead;
-            if is_over || over.is_some() || overhead > 2.0 * self.asked.bounds.max_overhead {
+            self.overheads.note(&now.profile);
+            let too_much = 2.0 * self.asked.bounds.max_overhead;
+            if is_over || over.is_some() || self.overheads.is_above(too_much) {
                 return Ok((over, now));
             }
         }
@@ -315,8 +348,8 @@ impl<'h> Hunt<'h> {
     }
 
     /// Takes functions out.
-    fn take_out(&mut self, live: &mut Live, drop: &[(Avma, Dropped)]) -> Result<(), Failure> {
-        let is_meant = |place: &Avma| drop.iter().any(|(function, _)| function == place);
+    fn take_out(&self, live: &mut Live, dropped: &[(Avma, Dropped)]) -> Result<(), Failure> {
+        let is_meant = |place: &Avma| dropped.iter().any(|(function, _)| function == place);
         let ids: Vec<usize> = functions_in(live.session())
             .filter(|(_, place)| is_meant(place))
             .map(|(id, _)| id)
@@ -324,8 +357,9 @@ impl<'h> Hunt<'h> {
         if ids.is_empty() {
             return Ok(());
         }
-        let removed = live.session_mut().remove(&ids).map(drop_changed);
-        removed.map_err(|e| e.failure(self.asked.operation, self.process))
+        let removed = live.session_mut().remove(&ids);
+        let removed = removed.map_err(|e| e.failure(self.asked.operation, self.process));
+        removed.map(drop)
     }
 
     /// Puts functions in, and others in the place of those that cannot be.
@@ -392,12 +426,7 @@ impl<'h> Hunt<'h> {
         }
         let changed = match live {
             Some(live) => live.session_mut().add("search", selected),
-            None => Session::create(self.process, self.options, selected, Where::Running).map(
-                |(session, changed)| {
-                    *live = Some(Live::new(session, AtEnd::TakeOut));
-                    changed
-                },
-            ),
+            None => self.create(live, selected),
         };
         let changed = match changed {
             Ok(changed) => changed,
@@ -425,14 +454,21 @@ impl<'h> Hunt<'h> {
         Ok(refused)
     }
 
+    /// Begins a session with these functions.
+    fn create(&self, live: &mut Option<Live>, selected: Selected) -> Result<Changed, SessionError> {
+        let created = Session::create(self.process, self.options, selected, Where::Running);
+        let (session, changed) = created?;
+        crate::segment::sweep();
+        *live = Some(Live::new(session, AtEnd::TakeOut));
+        Ok(changed)
+    }
+
     fn select_first(&self, patterns: &[Pattern]) -> Result<Selected, SessionError> {
         let mut selected = select_in(self.process, patterns, self.options.wanted())?;
         selected.find_values(&self.options.items());
         Ok(selected)
     }
 }
-
-fn drop_changed(_: Changed) {}
 
 fn functions(n: usize) -> String {
     match n {

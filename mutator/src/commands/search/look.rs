@@ -46,7 +46,7 @@ impl<'p> Places<'p> {
     }
 }
 
-/// What was measured of these functions between two moments. `function_at` gives the first address of the function that an
+/// What was measured of these functions between two moments, but for what measuring takes. `function_at` gives the first address of the function that an
 /// address is in.
 pub(super) fn window(
     old: &Moment,
@@ -85,33 +85,92 @@ pub(super) fn window(
         .into_iter()
         .map(|(function, paths)| Measured { function, paths })
         .collect();
-    let cpu_ns = |moment: &Moment| moment.profile.session.cpu_ns.unwrap_or(0);
-    let cpu = cpu_ns(new).saturating_sub(cpu_ns(old)) as f64;
+    let cpu = Spent::of(&new.profile).cpu_since(Spent::of(&old.profile)) as f64;
     let busy = |moment: &Moment| moment.lived.saturating_sub(moment.idle);
     let busy = busy(new).saturating_sub(busy(old)).as_nanos() as f64;
     let all: Cost = measured.iter().map(Measured::cost).sum();
-    let ns = delta.elapsed_ns();
     Window {
-        ns,
+        ns: delta.elapsed_ns(),
         // A call that has ended may have begun before.
         whole: Cost {
             cpu: cpu.max(all.cpu),
             off: (busy - cpu).max(all.off),
         },
-        overhead: overhead(old, new, cpu.max(ns as f64 * LEAST_BUSY)),
+        overhead: 0.0,
         measured,
     }
 }
 
-/// What uses less CPU time than this of one processor is not slowed down by what is a part of that.
-const LEAST_BUSY: f64 = 0.05;
+/// What a process has spent by a moment, ns.
+#[derive(Clone, Copy)]
+pub(super) struct Spent {
+    elapsed: u64,
+    cpu: u64,
+    /// Of that, for measuring.
+    measuring: u64,
+}
 
-fn overhead(old: &Moment, new: &Moment, cpu: f64) -> f64 {
-    let taken = |moment: &Moment| {
-        let overhead = moment.profile.session.overhead.as_ref();
-        overhead.map_or(0, |overhead| overhead.total_ns)
-    };
-    taken(new).saturating_sub(taken(old)) as f64 / cpu.max(1.0)
+impl Spent {
+    pub(super) fn of(profile: &Profile) -> Self {
+        let session = &profile.session;
+        Self {
+            elapsed: session.elapsed_ns,
+            cpu: session.cpu_ns.unwrap_or(0),
+            measuring: session.overhead.as_ref().map_or(0, |o| o.total_ns),
+        }
+    }
+
+    fn cpu_since(self, before: Self) -> u64 {
+        self.cpu.saturating_sub(before.cpu)
+    }
+
+    /// The share of the CPU time that measuring has taken since then. What uses next to none is not slowed down by what is
+    /// a part of it.
+    fn overhead_since(self, before: Self) -> f64 {
+        const LEAST_BUSY: f64 = 0.05;
+        let elapsed = self.elapsed.saturating_sub(before.elapsed) as f64;
+        let cpu = (self.cpu_since(before) as f64).max(LEAST_BUSY * elapsed);
+        self.measuring.saturating_sub(before.measuring) as f64 / cpu.max(1.0)
+    }
+}
+
+/// What measuring takes, from several moments on. A thread that loses its processor while it measures seems to measure all
+/// the while: so the middle one of several times counts, which is what it takes again and again.
+#[derive(Default)]
+pub(super) struct Overheads {
+    last: Option<Spent>,
+    shares: Vec<f64>,
+}
+
+impl Overheads {
+    pub(super) fn begin(at: &Profile) -> Self {
+        Self {
+            last: Some(Spent::of(at)),
+            shares: Vec::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, at: &Profile) {
+        let now = Spent::of(at);
+        if let Some(before) = self.last.replace(now) {
+            self.shares.push(now.overhead_since(before));
+        }
+    }
+
+    /// The share of the CPU time.
+    pub(super) fn usual(&self) -> f64 {
+        let mut shares = self.shares.clone();
+        shares.sort_by(f64::total_cmp);
+        // Of two the lower one.
+        let middle = shares.len().saturating_sub(1) / 2;
+        shares.get(middle).copied().unwrap_or(0.0)
+    }
+
+    /// True if more than a share was taken twice on end.
+    pub(super) fn is_above(&self, share: f64) -> bool {
+        let last = self.shares.iter().rev().take(2);
+        self.shares.len() >= 2 && last.into_iter().all(|taken| *taken > share)
+    }
 }
 
 const WALL: &str = "wall";
@@ -136,5 +195,24 @@ fn difference(path: &PathEntry, was: Option<&PathEntry>) -> Cost {
     Cost {
         cpu: cpu.min(wall),
         off: (wall - cpu).max(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_lost_its_processor_while_it_measured_does_not_count() {
+        let overheads = |shares: &[f64]| Overheads {
+            last: None,
+            shares: shares.to_vec(),
+        };
+        assert_eq!(overheads(&[0.01, 9.0, 0.02, 0.01]).usual(), 0.01);
+        assert_eq!(overheads(&[0.6, 0.5, 0.7, 0.1]).usual(), 0.5);
+        assert_eq!(overheads(&[]).usual(), 0.0);
+        assert!(!overheads(&[0.01, 9.0]).is_above(0.1));
+        assert!(!overheads(&[9.0]).is_above(0.1));
+        assert!(overheads(&[0.01, 9.0, 0.2]).is_above(0.1));
     }
 }
