@@ -8,7 +8,8 @@ use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::session::{listed, own_counts};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -117,18 +118,45 @@ fn search_finds_where_an_mpi_program_waits() {
     let scratch = Scratch::new("search");
     let file = scratch.file("p.json").display().to_string();
     let (halo, ipath) = (halo().display().to_string(), ipath().display().to_string());
-    let rank_1 = format!("exec {ipath} run --search -o {file} -- {halo} 4000");
-    mpirun(&format!("[ $R = 0 ] && exec {halo} 4000; {rank_1}"))
-        .run()
-        .expect(0);
+    let searched = format!("{ipath} attach $P --search --no-tui -o {file}");
+    let rank_1 = format!("{halo} 1000000 & P=$!; sleep 2; {searched}; kill $P; wait $P");
+    // It is killed before its end, which is said in the status.
+    let run = mpirun(&format!("[ $R = 0 ] && exec {halo} 1000000; {rank_1}"));
+    let finished = run.run();
     let text = std::fs::read_to_string(&file).expect("written");
     let profile: Value = serde_json::from_str(&text).expect("JSON");
     let found = found(&profile);
-    let (first, ..) = found.first().expect("a path");
+    // The costliest, unless others take the processor from whom is waited for: then he may be late anywhere.
+    let is_it = |path: &[String]| {
+        path[0].ends_with("MPI_Wait") && path.iter().any(|name| name == "exchange_corners")
+    };
     assert!(
-        first[0].ends_with("MPI_Wait") && first.iter().any(|name| name == "exchange_corners"),
-        "{found:#?}"
+        found.iter().any(|(path, ..)| is_it(path)),
+        "{found:#?}\n{}",
+        finished.report()
     );
+}
+
+/// With a program that is started the search begins when it does, and ends before it.
+#[test]
+fn search_looks_at_a_program_from_its_start() {
+    let scratch = Scratch::new("search");
+    let file = scratch.file("p.json").display().to_string();
+    let program = program("searched.c").display().to_string();
+    let arguments = ["run", "--search", "-o", &file, "--", &program, "lookup"];
+    let mut command = Command::new(ipath());
+    command.args(arguments);
+    let mut running = Target::spawn(command);
+    let is_written = |_: &Target| std::fs::exists(&file).unwrap_or(false);
+    running.until(Duration::from_secs(180), "written the profile", is_written);
+    let text = std::fs::read_to_string(&file).expect("written");
+    let profile: Value = serde_json::from_str(&text).expect("JSON");
+    assert_first(&profile, &["find_entry", "resolve_bodies", "load_module"]);
+    let pid = profile["target"]["pid"].as_u64().expect("a pid");
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
+    kill(pid, Signal::SIGTERM).expect("it runs on");
+    let status = running.wait(Duration::from_secs(60));
+    assert!(status.success(), "{}", running.report());
 }
 
 /// Of a function that is called millions of times a second the caller is measured in its place.

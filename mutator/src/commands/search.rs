@@ -4,6 +4,7 @@
 mod hunt;
 mod look;
 mod result;
+mod samples;
 mod words;
 
 use std::time::Duration;

@@ -12,6 +12,7 @@ use super::super::suggest;
 use super::Searching;
 use super::look::{Moment, Overheads, window};
 use super::result::{Outcome, left};
+use super::samples::Samples;
 use super::words::{measured, percent, reason, sampled};
 use crate::error::Failure;
 use crate::process::{Presence, Process};
@@ -48,6 +49,7 @@ pub(super) struct Hunt<'h> {
     process: &'h Process,
     sampler: Sampler,
     search: Search,
+    samples: Samples,
     stacks: Vec<Stack>,
     end: Option<Instant>,
     steps: u64,
@@ -70,6 +72,7 @@ impl<'h> Hunt<'h> {
             process,
             sampler,
             search: Search::new(asked.bounds),
+            samples: Samples::default(),
             stacks: Vec::new(),
             end: asked
                 .show
@@ -170,6 +173,7 @@ impl<'h> Hunt<'h> {
                 return Ok(over);
             }
             self.steps += 1;
+            self.take_in();
             let step = self.search.next(&self.stacks, &window);
             let time = Duration::from_nanos(window.ns).as_secs_f64();
             let head = format!(
@@ -267,30 +271,21 @@ impl<'h> Hunt<'h> {
         None
     }
 
-    /// Takes in what has been sampled until now.
-    fn take_in(&mut self) -> (Duration, Duration) {
-        let sampled = self.sampler.stacks();
-        let stack = |stack: crate::sampling::SampledStack| Stack {
-            functions: stack.functions,
-            charged: stack.charged,
-            cost: Cost {
-                cpu: stack.cpu,
-                off: stack.waited,
-            },
-        };
-        self.stacks = sampled.stacks.into_iter().map(stack).collect();
-        (sampled.lived, sampled.idle)
+    /// Takes in what has been sampled until now, when a step ends.
+    fn take_in(&mut self) {
+        self.samples.take_in(self.sampler.stacks().stacks);
+        self.stacks = self.samples.stacks();
     }
 
     /// All that is measured and sampled until now, and why there is nothing more to come.
     fn moment(&mut self, live: &mut Live) -> Result<(Moment, Option<Over>), Failure> {
-        let (lived, idle) = self.take_in();
+        let sampled = self.sampler.stacks();
         let sample = live.look();
         let sample = sample.map_err(|e| e.failure(self.asked.operation, self.process))?;
         let moment = Moment {
             profile: sample.profile,
-            lived,
-            idle,
+            lived: sampled.lived,
+            idle: sampled.idle,
         };
         Ok((moment, sample.ended.map(|_| Over::Gone)))
     }
