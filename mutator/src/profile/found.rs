@@ -95,3 +95,30 @@ impl Found {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::sample;
+
+    #[test]
+    fn indexes_that_lead_nowhere_are_found_and_named() {
+        let with = |function: usize, stack: Vec<usize>| Profile {
+            search: Some(Found {
+                paths: vec![FoundPath {
+                    function,
+                    stack,
+                    ..FoundPath::default()
+                }],
+                ..Found::default()
+            }),
+            ..sample()
+        };
+        let wrong = |profile: Profile| profile.check_structure().unwrap_err().to_string();
+        with(0, vec![0]).check_structure().unwrap();
+        let said = wrong(with(9, Vec::new()));
+        assert!(said.starts_with("search.paths[0].function is 9"), "{said}");
+        let said = wrong(with(0, vec![0, 99]));
+        assert!(said.starts_with("search.paths[0].stack[1] is 99"), "{said}");
+    }
+}

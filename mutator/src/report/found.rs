@@ -110,3 +110,84 @@ fn not_measured(left: &Left) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::golden;
+    use crate::profile::tests::sample;
+    use crate::profile::{Found, FoundPath, Left, Profile};
+
+    fn searched() -> Profile {
+        let path = FoundPath {
+            function: 0,
+            stack: vec![0, 1],
+            paths: 1,
+            complete: true,
+            calls: 1899,
+            cpu_ns: 20_000_000,
+            waiting_ns: 2_900_000_000,
+            cpu_share: 0.0,
+            waiting_share: 0.973,
+        };
+        let recursion = FoundPath {
+            stack: vec![1; 30],
+            paths: 180,
+            complete: false,
+            cpu_ns: 800_000_000,
+            waiting_ns: 0,
+            cpu_share: 0.812,
+            waiting_share: 0.0,
+            ..path.clone()
+        };
+        let left = |name: &str, reason: &str, cpu_share, waiting_share| Left {
+            name: name.to_owned(),
+            file: "app".to_owned(),
+            reason: reason.to_owned(),
+            cpu_share,
+            waiting_share,
+        };
+        let found = Found {
+            ns: 3_000_000_000,
+            cpu_ns: 985_000_000,
+            waiting_ns: 2_980_000_000,
+            overhead: 0.012,
+            steps: 4,
+            paths: vec![path, recursion],
+            left: vec![
+                left(
+                    "main",
+                    "no call of it began and returned meanwhile",
+                    0.12,
+                    0.03,
+                ),
+                left("tiny\x1b[2J", "called too often", 0.0, 0.0),
+            ],
+        };
+        Profile {
+            search: Some(found),
+            ..sample()
+        }
+    }
+
+    fn text(profile: &Profile) -> String {
+        let mut out = Vec::new();
+        super::super::found(profile, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_of_what_was_found() {
+        let profile = searched();
+        profile.check().unwrap();
+        golden("found", &text(&profile));
+    }
+
+    #[test]
+    fn text_where_nothing_was_found() {
+        let mut profile = searched();
+        let found = profile.search.as_mut().unwrap();
+        found.paths.clear();
+        found.left.truncate(1);
+        golden("found-nothing", &text(&profile));
+    }
+}

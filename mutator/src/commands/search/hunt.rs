@@ -18,7 +18,9 @@ use crate::error::Failure;
 use crate::process::{Presence, Process};
 use crate::sampling::Sampler;
 use crate::search::{Cost, Dropped, Next, Search, Stack, Step, Window, rows};
-use crate::session::{Changed, Options, Selected, Session, SessionError, Where, select_in};
+use crate::session::{
+    Candidate, Changed, Options, Selected, Session, SessionError, Where, select_in,
+};
 use crate::signals::{Asked, Signals};
 
 /// Why a search is over.
@@ -398,24 +400,20 @@ impl<'h> Hunt<'h> {
         if self.asked.allow_traps {
             selected.selection.allow_traps();
         }
-        let mut refused: Vec<(Avma, String)> = Vec::new();
-        let mut possible = Vec::new();
-        selected.selection.candidates.retain(|candidate| {
-            let start = candidate.bias.to_avma(candidate.plan.function.range.start);
-            match candidate.refused() {
-                Some(reason) => refused.push((start, reason)),
-                None => possible.push(start),
-            }
-            possible.last() == Some(&start)
-        });
-        refused.retain(|(function, _)| functions.contains(function));
-        let is_unknown = |f: &&Avma| !possible.contains(f) && !refused.iter().any(|(r, _)| r == *f);
-        let unknown: Vec<Avma> = functions.iter().filter(is_unknown).copied().collect();
-        refused.extend(
-            unknown
-                .iter()
-                .map(|f| (*f, "no function is known there".to_owned())),
-        );
+        let start = |c: &Candidate| c.bias.to_avma(c.plan.function.range.start);
+        let candidates = selected.selection.candidates.iter();
+        let mut refused: Vec<(Avma, String)> = candidates
+            .filter_map(|c| Some((start(c), c.refused()?)))
+            .filter(|(function, _)| functions.contains(function))
+            .collect();
+        let candidates = &mut selected.selection.candidates;
+        candidates.retain(|candidate| candidate.refused().is_none());
+        let possible: Vec<Avma> = candidates.iter().map(start).collect();
+        let is_known = |f: &Avma| possible.contains(f) || refused.iter().any(|(r, _)| r == f);
+        let unknown = functions.iter().filter(|f| !is_known(f));
+        let unknown = unknown.map(|f| (*f, "no function is known there".to_owned()));
+        let unknown: Vec<_> = unknown.collect();
+        refused.extend(unknown);
         if possible.is_empty() {
             return Ok(refused);
         }

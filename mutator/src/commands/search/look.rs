@@ -120,6 +120,14 @@ impl Spent {
         }
     }
 
+    /// True where so much has passed since then that the share that measuring has taken says something.
+    fn tells_since(self, before: Self) -> bool {
+        const ENOUGH_CPU: u64 = 5_000_000;
+        const ENOUGH: u64 = 1_000_000_000;
+        let elapsed = self.elapsed.saturating_sub(before.elapsed);
+        self.cpu_since(before) >= ENOUGH_CPU || elapsed >= ENOUGH
+    }
+
     fn cpu_since(self, before: Self) -> u64 {
         self.cpu.saturating_sub(before.cpu)
     }
@@ -151,9 +159,18 @@ impl Overheads {
     }
 
     pub(super) fn note(&mut self, at: &Profile) {
-        let now = Spent::of(at);
-        if let Some(before) = self.last.replace(now) {
-            self.shares.push(now.overhead_since(before));
+        self.note_spent(Spent::of(at));
+    }
+
+    fn note_spent(&mut self, now: Spent) {
+        match self.last {
+            // A process that has not run tells nothing.
+            Some(before) if !now.tells_since(before) => {}
+            Some(before) => {
+                self.shares.push(now.overhead_since(before));
+                self.last = Some(now);
+            }
+            None => self.last = Some(now),
         }
     }
 
@@ -211,6 +228,17 @@ mod tests {
         assert_eq!(overheads(&[0.01, 9.0, 0.02, 0.01]).usual(), 0.01);
         assert_eq!(overheads(&[0.6, 0.5, 0.7, 0.1]).usual(), 0.5);
         assert_eq!(overheads(&[]).usual(), 0.0);
+        // Nor a moment in which it has not run.
+        let spent = |elapsed: u64, cpu: u64, measuring: u64| Spent {
+            elapsed: elapsed * 1_000_000,
+            cpu: cpu * 1_000_000,
+            measuring: measuring * 1_000_000,
+        };
+        let mut seen = Overheads::default();
+        for (elapsed, cpu, measuring) in [(0, 0, 0), (250, 0, 0), (500, 20, 10), (750, 21, 10)] {
+            seen.note_spent(spent(elapsed, cpu, measuring));
+        }
+        assert_eq!(seen.shares, [0.4]);
         assert!(!overheads(&[0.01, 9.0]).is_above(0.1));
         assert!(!overheads(&[9.0]).is_above(0.1));
         assert!(overheads(&[0.01, 9.0, 0.2]).is_above(0.1));
