@@ -99,11 +99,12 @@ fn not_measured(left: &Left) -> String {
         (left.cpu_share, "CPU time"),
         (left.waiting_share, "waiting"),
     ];
-    for (share, of) in shares.iter().filter(|(share, _)| *share >= 0.001) {
-        text.push_str(&format!(
-            ", by samples about {:.0} % of {of}",
-            100.0 * share
-        ));
+    let shares = shares.iter().filter(|(share, _)| *share >= 0.001);
+    let shares: Vec<String> = shares
+        .map(|(share, of)| format!("{:.0} % of {of}", 100.0 * share))
+        .collect();
+    if !shares.is_empty() {
+        text.push_str(&format!(", by samples about {}", shares.join(" and ")));
     }
     if !left.reason.is_empty() {
         text.push_str(&format!(": {}", printable(&left.reason)));

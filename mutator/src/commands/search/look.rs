@@ -108,6 +108,8 @@ pub(super) struct Spent {
     cpu: u64,
     /// Of that, for measuring.
     measuring: u64,
+    /// Calls that were measured.
+    calls: u64,
 }
 
 impl Spent {
@@ -117,6 +119,7 @@ impl Spent {
             elapsed: session.elapsed_ns,
             cpu: session.cpu_ns.unwrap_or(0),
             measuring: session.overhead.as_ref().map_or(0, |o| o.total_ns),
+            calls: profile.calls(),
         }
     }
 
@@ -136,9 +139,13 @@ impl Spent {
     /// a part of it.
     fn overhead_since(self, before: Self) -> f64 {
         const LEAST_BUSY: f64 = 0.05;
+        /// What takes longer to measure has lost its processor meanwhile.
+        const MOST_OF_CALL: u64 = 5_000;
         let elapsed = self.elapsed.saturating_sub(before.elapsed) as f64;
         let cpu = (self.cpu_since(before) as f64).max(LEAST_BUSY * elapsed);
-        self.measuring.saturating_sub(before.measuring) as f64 / cpu.max(1.0)
+        let calls = self.calls.saturating_sub(before.calls);
+        let measuring = self.measuring.saturating_sub(before.measuring);
+        measuring.min(calls.saturating_mul(MOST_OF_CALL)) as f64 / cpu.max(1.0)
     }
 }
 
@@ -233,12 +240,17 @@ mod tests {
             elapsed: elapsed * 1_000_000,
             cpu: cpu * 1_000_000,
             measuring: measuring * 1_000_000,
+            calls: measuring * 1_000_000,
         };
         let mut seen = Overheads::default();
         for (elapsed, cpu, measuring) in [(0, 0, 0), (250, 0, 0), (500, 20, 10), (750, 21, 10)] {
             seen.note_spent(spent(elapsed, cpu, measuring));
         }
         assert_eq!(seen.shares, [0.4]);
+        // Nor calls that take longer than measuring one can.
+        let (begin, end) = (spent(0, 0, 0), spent(1000, 100, 50));
+        let end = Spent { calls: 200, ..end };
+        assert_eq!(end.overhead_since(begin), 0.01);
         assert!(!overheads(&[0.01, 9.0]).is_above(0.1));
         assert!(!overheads(&[9.0]).is_above(0.1));
         assert!(overheads(&[0.01, 9.0, 0.2]).is_above(0.1));
