@@ -50,7 +50,10 @@ impl Cli {
 pub enum Command {
     /// Instrument functions of a running process and show live what each call path costs. Without a function it begins with
     /// what is worth naming (see suggest), to choose from
-    #[command(after_help = "Example: ipath attach 4242 -f MPI_Wait -f 'libc.so*!malloc'")]
+    #[command(
+        after_help = "Examples:\n  ipath attach 4242 -f MPI_Wait -f 'libc.so*!malloc'\n  \
+        ipath attach 4242 --search"
+    )]
     Attach {
         /// Process id
         #[arg(value_parser = pid)]
@@ -58,17 +61,24 @@ pub enum Command {
         #[command(flatten)]
         measure: Measure,
         #[command(flatten)]
+        refine: Refine,
+        #[command(flatten)]
         show: Show,
         /// Leave the session in the process at the end
-        #[arg(long)]
+        #[arg(long, conflicts_with = "search")]
         keep: bool,
     },
     /// Start a program with functions instrumented from its first instruction. Without a function it runs, and begins with
     /// what is worth naming (see suggest), to choose from
-    #[command(after_help = "Example: ipath run -f qsort -o p.json -- sort words.txt")]
+    #[command(
+        after_help = "Examples:\n  ipath run -f qsort -o p.json -- sort words.txt\n  \
+        ipath run --search -- ./app"
+    )]
     Run {
         #[command(flatten)]
         measure: Measure,
+        #[command(flatten)]
+        refine: Refine,
         #[command(flatten)]
         show: Show,
         /// Program and arguments
@@ -265,6 +275,26 @@ pub struct Measure {
     pub max_paths: u64,
 }
 
+/// Finding the functions by itself.
+#[derive(Debug, Args)]
+pub struct Refine {
+    /// Find the call paths that cost by itself: measure what costs most by samples, then add what carries the cost and drop
+    /// what does not, until 90 % of CPU time and of waiting is explained. With -f it looks within those functions. Each
+    /// step is said; --interval is how long one takes
+    #[arg(long, conflicts_with_all = ["at", "when", "depth"])]
+    pub search: bool,
+    /// Least share of CPU time or of waiting that a search is after
+    #[arg(long, value_name = "P%", value_parser = share, default_value = "1%", requires = "search")]
+    pub min_share: f64,
+    /// Most of the CPU time that measuring may take in a search
+    #[arg(long, value_name = "P%", value_parser = share, default_value = "5%", requires = "search")]
+    pub max_overhead: f64,
+    /// Most functions that a search measures at once
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "search",
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub max_functions: u64,
+}
+
 /// What of a profile is printed.
 #[derive(Debug, Args)]
 pub struct Report {
@@ -329,6 +359,15 @@ fn pid(text: &str) -> Result<i32, String> {
     }
 }
 
+/// `5%` or `5`, as a share of 1.
+fn share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    let percent = number.parse().ok().filter(|p| *p > 0.0 && *p <= 100.0);
+    percent
+        .map(|percent: f64| percent / 100.0)
+        .ok_or_else(|| "a share is a number above 0 and up to 100, with %".to_owned())
+}
+
 /// `500ms`, `2s`, `1m`, `1h`.
 fn duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
@@ -348,6 +387,15 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(share("5%"), Ok(0.05));
+        assert_eq!(share("0.5"), Ok(0.005));
+        for bad in ["", "%", "0%", "-1%", "101%", "NaN%", "inf"] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

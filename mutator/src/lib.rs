@@ -28,6 +28,7 @@ pub(crate) mod random;
 pub mod report;
 pub mod runtime_image;
 pub mod sampling;
+pub mod search;
 pub mod segment;
 pub mod session;
 pub mod signals;

@@ -10,6 +10,7 @@ mod counts;
 mod delta;
 mod distribution;
 mod file;
+mod found;
 mod label;
 mod per_cycle;
 mod program;
@@ -24,6 +25,7 @@ pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers};
 pub use delta::Delta;
 pub use distribution::{Bucket, Distribution, Gathered};
 pub use file::ProfileError;
+pub use found::{Found, FoundPath, Left};
 pub use label::Label;
 pub use per_cycle::PerCycle;
 pub use program::program;
@@ -68,6 +70,9 @@ pub struct Profile {
     /// The threads of `paths`, where they are kept apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<Thread>,
+    /// What was found, where it was searched for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Found>,
     /// What is not exact.
     pub losses: Losses,
 }
@@ -87,6 +92,7 @@ impl Profile {
             frames: Vec::new(),
             paths: Vec::new(),
             threads: Vec::new(),
+            search: None,
             losses: Losses::default(),
         }
     }

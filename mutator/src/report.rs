@@ -1,5 +1,6 @@
 //! Profiles as text for people: the full report and the short summary of an interval.
 
+mod found;
 mod head;
 mod histogram;
 pub mod human;
@@ -41,11 +42,28 @@ pub struct Options {
 pub fn text(profile: &Profile, options: &Options, out: &mut impl Write) -> io::Result<()> {
     let report = Report::new(profile, options);
     head::write(profile, out)?;
+    if let Some(found) = &profile.search {
+        report.found(found, out)?;
+    }
     for function in report.functions() {
         report.function(function, out)?;
     }
     report.refused(out)?;
     report.losses(out)
+}
+
+/// Writes what a search has found, and no more.
+///
+/// # Errors
+/// What `out` gives.
+pub fn found(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let options = Options::default();
+    let report = Report::new(profile, &options);
+    head::write(profile, out)?;
+    match &profile.search {
+        Some(found) => report.found(found, out),
+        None => Ok(()),
+    }
 }
 
 struct Report<'p> {
@@ -171,15 +189,7 @@ impl<'p> Report<'p> {
     fn stack(&self, table: &mut Table, path: &PathEntry) {
         let depth = self.options.depth.unwrap_or(usize::MAX);
         for &index in path.stack.iter().take(depth) {
-            let offset = self.profile.frames[index].offset;
-            for label in &self.labels[index] {
-                let name = match (label.inlined, offset) {
-                    (true, _) => format!("{} (inlined)", label.name),
-                    (false, Some(offset)) => format!("{}+{offset:#x}", label.name),
-                    (false, None) => label.name.clone(),
-                };
-                table.frame(name, label.place.clone());
-            }
+            self.frame(table, index);
         }
         if path.stack.len() > depth {
             table.text(more(path.stack.len() - depth, "frame"));
@@ -187,6 +197,18 @@ impl<'p> Report<'p> {
             table.text("[callers unknown]".to_owned());
         } else if path.stack.is_empty() {
             table.text("[no caller]".to_owned());
+        }
+    }
+
+    fn frame(&self, table: &mut Table, index: usize) {
+        let offset = self.profile.frames[index].offset;
+        for label in &self.labels[index] {
+            let name = match (label.inlined, offset) {
+                (true, _) => format!("{} (inlined)", label.name),
+                (false, Some(offset)) => format!("{}+{offset:#x}", label.name),
+                (false, None) => label.name.clone(),
+            };
+            table.frame(name, label.place.clone());
         }
     }
 

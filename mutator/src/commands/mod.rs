@@ -14,6 +14,7 @@ mod panics;
 mod remarks;
 mod replaced;
 mod run;
+mod search;
 mod source;
 mod status;
 mod suggest;
@@ -49,14 +50,19 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Attach {
             pid,
             measure,
+            refine,
             show,
             keep,
-        } => attach::attach(Pid(pid), &measure, &show, keep),
+        } => match refine.search {
+            true => search::attach(Pid(pid), &measure, &refine, &show),
+            false => attach::attach(Pid(pid), &measure, &show, keep),
+        },
         Command::Run {
             measure,
+            refine,
             show,
             program,
-        } => return run::run(&measure, &show, &program),
+        } => return run::run(&measure, &refine, &show, &program),
         Command::List {
             target,
             patterns,

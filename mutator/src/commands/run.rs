@@ -21,9 +21,10 @@ use super::outcome::tell_refused;
 use super::panics::caught;
 use super::remarks::warn;
 use super::replaced::Begun;
+use super::search::Searching;
 use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
-use crate::cli::{Measure, Show};
+use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
 use crate::launch::{Launched, launch};
 use crate::process::{Pid, Presence, Process, tids};
@@ -39,26 +40,34 @@ const FOR_PROGRAM: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 /// Starts a program, instruments it, watches it, and ends as it ends.
 pub(super) fn run(
     measure: &Measure,
+    refine: &Refine,
     show: &Show,
     program: &[OsString],
 ) -> Result<ExitCode, Failure> {
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
     let spots = spots(OPERATION, &measure.patterns.at)?;
-    let options = options(OPERATION, measure)?;
+    let mut options = options(OPERATION, measure)?;
     let output = Watch::new(show)?;
+    let search = match refine.search {
+        true => Some(Searching::new(
+            OPERATION,
+            (measure, refine, show),
+            &mut options,
+        )?),
+        false => None,
+    };
     let subject = program
         .first()
         .map(|p| p.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let is_to_choose = patterns.is_empty() && spots.is_empty();
+    let is_to_choose = search.is_none() && patterns.is_empty() && spots.is_empty();
     if is_to_choose && !output.is_view() {
-        let hint = "name functions with -f; `ipath suggest PID` lists those worth it of a process that runs";
+        let hint = "name functions with -f, or have them found with --search; `ipath suggest PID` lists those worth it of a process that runs";
         return Err(find::nothing_named(OPERATION, &subject).hint(hint));
     }
-    let mut spool = if output.is_view() {
-        Spool::new()
-    } else {
-        Spool::default()
+    let mut spool = match output.is_view() && search.is_none() {
+        true => Spool::new(),
+        false => Spool::default(),
     };
     let signals = hold(OPERATION)?;
     let Launched {
@@ -75,6 +84,9 @@ pub(super) fn run(
     }
     let begun = Begun::of(&process);
     let prepared = caught(OPERATION, || {
+        if patterns.is_empty() && spots.is_empty() {
+            return Ok(None);
+        }
         let failure = |e: SessionError| e.failure(OPERATION, &process);
         let space = Arc::clone(stopped.space());
         let held = Some(&mut stopped);
@@ -88,9 +100,10 @@ pub(super) fn run(
         let checked = check(OPERATION, &subject, &measure.patterns, &selected.selection);
         checked.map_err(|failure| begun.not_found(failure, &subject))?;
         let held = Where::Stopped(&mut stopped);
-        Session::create(&process, &options, selected, held).map_err(failure)
+        let created = Session::create(&process, &options, selected, held);
+        created.map(Some).map_err(failure)
     });
-    let (session, changed) = match prepared {
+    let created = match prepared {
         Ok(prepared) => prepared,
         Err(failure) => {
             // The program has not begun, and shall not without what was asked for.
@@ -100,11 +113,24 @@ pub(super) fn run(
             return Err(failure);
         }
     };
-    let live = Live::new(session, AtEnd::TakeOut);
-    tell_refused(&changed);
-    live.session().note_begin();
+    let live = created.map(|(session, changed)| {
+        let live = Live::new(session, AtEnd::TakeOut);
+        tell_refused(&changed);
+        live.session().note_begin();
+        live
+    });
     stopped.resume().map_err(resumed)?;
-    let watched = watch(&output, show, live, signals, &FOR_PROGRAM);
+    let watched = match (search, live) {
+        (Some(search), live) => search.search(
+            (process, live, None),
+            &output,
+            &options,
+            (signals, &FOR_PROGRAM),
+        ),
+        (None, Some(live)) => watch(&output, show, live, signals, &FOR_PROGRAM),
+        // A function is named where nothing is searched for.
+        (None, None) => Ok(()),
+    };
     end(&mut child, spool, watched, &subject)
 }
 

@@ -87,6 +87,10 @@ impl Live {
         &self.session
     }
 
+    pub(super) fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
     /// The profile now, and whether there is anything left to watch.
     pub(super) fn look(&mut self) -> Result<Sample<'_>, SessionError> {
         stumble("look");

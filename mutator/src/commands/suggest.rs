@@ -214,7 +214,7 @@ impl Refusals {
     /// Why a function cannot be patched, if it cannot.
     fn of(&self, function: &Function) -> Option<String> {
         match (function.module, self.0.get(&place(function))) {
-            (None, _) => Some("code that is in no file".to_owned()),
+            (None, _) => Some("JIT code".to_owned()),
             (Some(_), Some(known)) => known.clone(),
             (Some(_), None) => Some("its file is not mapped any more".to_owned()),
         }

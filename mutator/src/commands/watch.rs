@@ -81,9 +81,10 @@ pub(super) fn destination(path: &Path) -> Result<Destination, Failure> {
 }
 
 /// What the watching leaves for the final words.
-struct Shown {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shown {
     /// Nobody is there to read on.
-    is_deserted: bool,
+    pub(super) is_deserted: bool,
 }
 
 /// Watches until the user, the time, the target or a signal ends it. The session is taken out first,
@@ -122,6 +123,27 @@ pub(super) fn watch(
         debuginfod::wait(|| signals.ended());
         profile = live.profile_again();
     }
+    let replaced = live.replaced();
+    let concluded = conclude(output, show, (ended, profile), shown, (signals, kept));
+    if let Some(pid) = stays_in.filter(|_| concluded.is_ok()) {
+        warn(&format!(
+            "the session stays in {pid}: `ipath detach {pid}` takes it out"
+        ));
+    }
+    if let Some(replaced) = replaced {
+        warn(&replaced);
+    }
+    concluded
+}
+
+/// Gives the signals back but for some, and writes and shows the final profile, once the session is out.
+pub(super) fn conclude(
+    output: &Watch,
+    show: &Show,
+    (ended, profile): (Result<(), Failure>, Result<Profile, Failure>),
+    shown: Result<Shown, Failure>,
+    (signals, kept): (Signals, &[Signal]),
+) -> Result<(), Failure> {
     let save = |profile: &Profile| match (&output.file, &show.output) {
         (Some(to), Some(path)) => profile
             .save_to(to)
@@ -134,7 +156,6 @@ pub(super) fn watch(
         Ok(profile) if !may_wait => save(profile),
         _ => Ok(()),
     };
-    let replaced = live.replaced();
     signals.release_but(kept);
     let told = || {
         let (profile, shown) = (profile?, shown?);
@@ -145,18 +166,9 @@ pub(super) fn watch(
         if shown.is_deserted {
             return Ok(());
         }
-        tell(output.mode, &profile)?;
-        if let Some(pid) = stays_in {
-            warn(&format!(
-                "the session stays in {pid}: `ipath detach {pid}` takes it out"
-            ));
-        }
-        Ok(())
+        tell(output.mode, &profile)
     };
     let told = told();
-    if let Some(replaced) = replaced {
-        warn(&replaced);
-    }
     // The first error is the one to report.
     ended.and(told)
 }
@@ -260,7 +272,7 @@ fn summary(profile: &Profile, last: Option<&Profile>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The costliest paths of each function: all of them are in a profile.
+/// The costliest paths of each function: all of them are in a profile. Where they were searched for, what was found.
 fn final_text(profile: &Profile) -> String {
     const PATHS: usize = 100;
     let options = report::Options {
@@ -268,6 +280,9 @@ fn final_text(profile: &Profile) -> String {
         ..report::Options::default()
     };
     let mut text = Vec::new();
-    let _ = report::text(profile, &options, &mut text);
+    let _ = match profile.search {
+        Some(_) => report::found(profile, &mut text),
+        None => report::text(profile, &options, &mut text),
+    };
     String::from_utf8_lossy(&text).into_owned()
 }

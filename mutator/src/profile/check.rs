@@ -181,7 +181,9 @@ impl Profile {
             }
             self.check_metrics(|| format!("paths[{i}]"), &p.metrics)?;
         }
-        Ok(())
+        self.search
+            .as_ref()
+            .map_or(Ok(()), |found| found.check(self))
     }
 
     fn check_metrics(&self, at: impl Fn() -> String, counts: &Counts) -> Result<(), Inconsistent> {
@@ -206,7 +208,7 @@ impl Profile {
     }
 }
 
-fn index(
+pub(super) fn index(
     at: impl Fn() -> String,
     list: &'static str,
     index: usize,

@@ -6,7 +6,7 @@ use crate::profile::{FunctionTotals, Metric, Overhead, Stop, Thread};
 use std::path::Path;
 
 /// Compares with `report/goldens/NAME.txt`.
-fn golden(name: &str, text: &str) {
+pub(super) fn golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/report/goldens/{name}.txt"));
     if std::env::var_os("UPDATE_GOLDENS").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -287,7 +287,7 @@ impl Code {
     }
 
     /// The function that an address is in.
-    fn function_at(&mut self, at: Avma) -> FunctionId {
+    pub(super) fn function_at(&mut self, at: Avma) -> FunctionId {
         if let Some(&id) = self.known.get(&at.0) {
             return id;
         }

@@ -19,6 +19,7 @@ mod registers;
 mod ring;
 mod services;
 mod shares;
+mod stacks;
 mod stops;
 mod thread;
 mod watched;
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 
 pub use event::{NoEvents, Seeing};
 pub use shares::{Function, Share, Shares};
+pub use stacks::{SampledStack, SampledStacks};
 pub use stops::NoStops;
 
 use activity::{Activity, Pace, now};
@@ -262,13 +264,20 @@ impl Sampler {
         (all, idle, unseen)
     }
 
+    /// Takes in what there is in the rings; how many records found no room there until now.
+    fn drain(&mut self) -> u64 {
+        match &mut self.means {
+            Means::Events(windows) => {
+                windows.drain_all(&mut self.threads, &mut self.paths);
+                windows.lost
+            }
+            Means::Stops(_) => 0,
+        }
+    }
+
     /// Where the time went until now, with the `most` heaviest functions.
     pub fn shares(&mut self, most: usize) -> Shares {
-        let mut lost = 0;
-        if let Means::Events(windows) = &mut self.means {
-            windows.drain_all(&mut self.threads, &mut self.paths);
-            lost = windows.lost;
-        }
+        let lost = self.drain();
         let (all, idle, unseen) = self.tally();
         let observed = Duration::from_nanos(now().saturating_sub(self.begun));
         let (code, paths) = (&self.paths.code, self.paths.all());

@@ -236,15 +236,17 @@ const MOST_CALLERS: usize = 12;
 
 /// To what the time of a path is put down.
 #[derive(Default)]
-struct Charged {
+pub(super) struct Charged {
     on: Vec<FunctionId>,
     off: Vec<FunctionId>,
-    is_idle: bool,
+    /// Index of the first of them on the path.
+    pub(super) at: usize,
+    pub(super) is_idle: bool,
 }
 
 impl Code {
     /// The innermost function; where that serves, the one through which the service was called, and who called it.
-    fn charged(&self, path: &Path) -> Charged {
+    pub(super) fn charged(&self, path: &Path) -> Charged {
         let all = &path.functions;
         let Some(&innermost) = all.first() else {
             return Charged::default();
@@ -263,7 +265,12 @@ impl Code {
         };
         let inside = &all[..called.unwrap_or(all.len())];
         let is_idle = inside.iter().any(|&f| is_idle(&self.function(f).name));
-        Charged { on, off, is_idle }
+        Charged {
+            on,
+            off,
+            at: called.unwrap_or(0).saturating_sub(1),
+            is_idle,
+        }
     }
 
     /// The callers that most of a function's time comes by, the nearest first.

@@ -42,6 +42,8 @@ pub(super) struct Tally {
     pub(super) paths: HashMap<PathId, Seen>,
     /// All waiting, ns, sampled or not.
     pub(super) waited: f64,
+    /// The time that has passed since each was met, ns.
+    pub(super) lived: f64,
 }
 
 impl Tally {

@@ -101,7 +101,9 @@ impl Watched {
             return false;
         }
         // It is taken to have done as much in each moment in which it was not looked at.
-        let factor = now.saturating_sub(self.met) as f64 / looked as f64;
+        let lived = now.saturating_sub(self.met) as f64;
+        let factor = lived / looked as f64;
+        all.lived += lived;
         match &self.window {
             Some(_) => {
                 let mut time = self.time.clone();

@@ -1,0 +1,258 @@
+//! From two profiles of a session to what was measured in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use patcher::Avma;
+
+use crate::profile::{Delta, PathEntry, Profile, TimerStats};
+use crate::search::{Cost, Measured, MeasuredPath, Site, Window};
+
+/// A moment: the profile, and the time of the threads that have run until then.
+pub(super) struct Moment {
+    pub(super) profile: Profile,
+    /// See [`crate::sampling::SampledStacks`].
+    pub(super) lived: Duration,
+    /// See `lived`.
+    pub(super) idle: Duration,
+}
+
+/// Where things of a profile are in the process.
+pub(super) struct Places<'p>(&'p Profile);
+
+impl<'p> Places<'p> {
+    pub(super) fn of(profile: &'p Profile) -> Self {
+        Self(profile)
+    }
+
+    fn place(&self, module: Option<usize>, address: u64) -> Avma {
+        let module = module.and_then(|module| self.0.modules.get(module));
+        let base = module.and_then(|module| module.base).unwrap_or(0);
+        Avma(base.wrapping_add(address))
+    }
+
+    /// The first address of each function.
+    pub(super) fn functions(&self) -> Vec<Avma> {
+        let functions = self.0.functions.iter();
+        functions
+            .map(|f| self.place(Some(f.module), f.address))
+            .collect()
+    }
+
+    /// An address in the call instruction of each frame.
+    pub(super) fn frames(&self) -> Vec<Avma> {
+        let frames = self.0.frames.iter();
+        frames.map(|f| self.place(f.module, f.address)).collect()
+    }
+}
+
+/// What was measured of these functions between two moments, but for what measuring takes. `function_at` gives the first address of the function that an
+/// address is in.
+pub(super) fn window(
+    old: &Moment,
+    new: &Moment,
+    functions: &BTreeSet<Avma>,
+    mut function_at: impl FnMut(Avma) -> Avma,
+) -> Window {
+    let places = Places::of(&new.profile);
+    let (starts, frames) = (places.functions(), places.frames());
+    let delta = Delta::between(&old.profile, &new.profile);
+    let mut measured: BTreeMap<Avma, Vec<MeasuredPath>> =
+        functions.iter().map(|f| (*f, Vec::new())).collect();
+    for (index, path) in new.profile.paths.iter().enumerate() {
+        let Some(paths) = measured.get_mut(&starts[path.function]) else {
+            continue;
+        };
+        let was = delta.path(index).map(|was| &old.profile.paths[was]);
+        let (calls, cost) = (
+            values(path).saturating_sub(was.map_or(0, values)),
+            difference(path, was),
+        );
+        if calls == 0 {
+            continue;
+        }
+        let site = |&frame: &usize| Site {
+            function: function_at(frames[frame]),
+            at: frames[frame],
+        };
+        paths.push(MeasuredPath {
+            callers: path.stack.iter().map(site).collect(),
+            calls,
+            cost,
+        });
+    }
+    let measured: Vec<Measured> = measured
+        .into_iter()
+        .map(|(function, paths)| Measured { function, paths })
+        .collect();
+    let cpu = Spent::of(&new.profile).cpu_since(Spent::of(&old.profile)) as f64;
+    let busy = |moment: &Moment| moment.lived.saturating_sub(moment.idle);
+    let busy = busy(new).saturating_sub(busy(old)).as_nanos() as f64;
+    let all: Cost = measured.iter().map(Measured::cost).sum();
+    Window {
+        ns: delta.elapsed_ns(),
+        // A call that has ended may have begun before.
+        whole: Cost {
+            cpu: cpu.max(all.cpu),
+            off: (busy - cpu).max(all.off),
+        },
+        overhead: 0.0,
+        measured,
+    }
+}
+
+/// What a process has spent by a moment, ns.
+#[derive(Clone, Copy)]
+pub(super) struct Spent {
+    elapsed: u64,
+    cpu: u64,
+    /// Of that, for measuring.
+    measuring: u64,
+    /// Calls that were measured.
+    calls: u64,
+}
+
+impl Spent {
+    pub(super) fn of(profile: &Profile) -> Self {
+        let session = &profile.session;
+        Self {
+            elapsed: session.elapsed_ns,
+            cpu: session.cpu_ns.unwrap_or(0),
+            measuring: session.overhead.as_ref().map_or(0, |o| o.total_ns),
+            calls: profile.calls(),
+        }
+    }
+
+    /// True where so much has passed since then that the share that measuring has taken says something.
+    fn tells_since(self, before: Self) -> bool {
+        const ENOUGH_CPU: u64 = 5_000_000;
+        const ENOUGH: u64 = 1_000_000_000;
+        let elapsed = self.elapsed.saturating_sub(before.elapsed);
+        self.cpu_since(before) >= ENOUGH_CPU || elapsed >= ENOUGH
+    }
+
+    fn cpu_since(self, before: Self) -> u64 {
+        self.cpu.saturating_sub(before.cpu)
+    }
+
+    /// The share of the CPU time that measuring has taken since then. What uses next to none is not slowed down by what is
+    /// a part of it.
+    fn overhead_since(self, before: Self) -> f64 {
+        const LEAST_BUSY: f64 = 0.05;
+        /// What takes longer to measure has lost its processor meanwhile.
+        const MOST_OF_CALL: u64 = 5_000;
+        let elapsed = self.elapsed.saturating_sub(before.elapsed) as f64;
+        let cpu = (self.cpu_since(before) as f64).max(LEAST_BUSY * elapsed);
+        let calls = self.calls.saturating_sub(before.calls);
+        let measuring = self.measuring.saturating_sub(before.measuring);
+        measuring.min(calls.saturating_mul(MOST_OF_CALL)) as f64 / cpu.max(1.0)
+    }
+}
+
+/// What measuring takes, from several moments on. A thread that loses its processor while it measures seems to measure all
+/// the while: so the middle one of several times counts, which is what it takes again and again.
+#[derive(Default)]
+pub(super) struct Overheads {
+    last: Option<Spent>,
+    shares: Vec<f64>,
+}
+
+impl Overheads {
+    pub(super) fn begin(at: &Profile) -> Self {
+        Self {
+            last: Some(Spent::of(at)),
+            shares: Vec::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, at: &Profile) {
+        self.note_spent(Spent::of(at));
+    }
+
+    fn note_spent(&mut self, now: Spent) {
+        match self.last {
+            // A process that has not run tells nothing.
+            Some(before) if !now.tells_since(before) => {}
+            Some(before) => {
+                self.shares.push(now.overhead_since(before));
+                self.last = Some(now);
+            }
+            None => self.last = Some(now),
+        }
+    }
+
+    /// The share of the CPU time.
+    pub(super) fn usual(&self) -> f64 {
+        let mut shares = self.shares.clone();
+        shares.sort_by(f64::total_cmp);
+        // Of two the lower one.
+        let middle = shares.len().saturating_sub(1) / 2;
+        shares.get(middle).copied().unwrap_or(0.0)
+    }
+
+    /// True if more than a share was taken twice on end.
+    pub(super) fn is_above(&self, share: f64) -> bool {
+        let last = self.shares.iter().rev().take(2);
+        self.shares.len() >= 2 && last.into_iter().all(|taken| *taken > share)
+    }
+}
+
+const WALL: &str = "wall";
+const CPU: &str = "cpu";
+
+/// Calls that were timed.
+fn values(path: &PathEntry) -> u64 {
+    path.metrics.timers.get(WALL).map_or(0, TimerStats::values)
+}
+
+/// Time in the function alone since then.
+fn difference(path: &PathEntry, was: Option<&PathEntry>) -> Cost {
+    let own = |path: &PathEntry, metric: &str| {
+        let stats = path.metrics.timers.get(metric);
+        stats.and_then(|stats| stats.exclusive).unwrap_or(0)
+    };
+    let since = |metric: &str| {
+        let before = was.map_or(0, |was| own(was, metric));
+        own(path, metric).saturating_sub(before).max(0) as f64
+    };
+    let (wall, cpu) = (since(WALL), since(CPU));
+    Cost {
+        cpu: cpu.min(wall),
+        off: (wall - cpu).max(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_lost_its_processor_while_it_measured_does_not_count() {
+        let overheads = |shares: &[f64]| Overheads {
+            last: None,
+            shares: shares.to_vec(),
+        };
+        assert_eq!(overheads(&[0.01, 9.0, 0.02, 0.01]).usual(), 0.01);
+        assert_eq!(overheads(&[0.6, 0.5, 0.7, 0.1]).usual(), 0.5);
+        assert_eq!(overheads(&[]).usual(), 0.0);
+        // Nor a moment in which it has not run.
+        let spent = |elapsed: u64, cpu: u64, measuring: u64| Spent {
+            elapsed: elapsed * 1_000_000,
+            cpu: cpu * 1_000_000,
+            measuring: measuring * 1_000_000,
+            calls: measuring * 1_000_000,
+        };
+        let mut seen = Overheads::default();
+        for (elapsed, cpu, measuring) in [(0, 0, 0), (250, 0, 0), (500, 20, 10), (750, 21, 10)] {
+            seen.note_spent(spent(elapsed, cpu, measuring));
+        }
+        assert_eq!(seen.shares, [0.4]);
+        // Nor calls that take longer than measuring one can.
+        let (begin, end) = (spent(0, 0, 0), spent(1000, 100, 50));
+        let end = Spent { calls: 200, ..end };
+        assert_eq!(end.overhead_since(begin), 0.01);
+        assert!(!overheads(&[0.01, 9.0]).is_above(0.1));
+        assert!(!overheads(&[9.0]).is_above(0.1));
+        assert!(overheads(&[0.01, 9.0, 0.2]).is_above(0.1));
+    }
+}

@@ -1,0 +1,91 @@
+//! What a search has come to, as it stands in the profile.
+
+use std::collections::HashMap;
+
+use patcher::Avma;
+
+use super::look::Places;
+use super::words::reason;
+use crate::profile::{Found, FoundPath, Left, Profile};
+use crate::search::{Cost, Dropped, Row, Search, Stack, Window};
+
+/// The latest result.
+pub(super) struct Outcome {
+    pub(super) window: Window,
+    pub(super) rows: Vec<Row>,
+    pub(super) steps: u64,
+    pub(super) left: Vec<Left>,
+}
+
+impl Outcome {
+    /// As it stands in this profile.
+    pub(super) fn found(&self, profile: &Profile) -> Found {
+        let places = Places::of(profile);
+        let numbered = |places: Vec<Avma>| -> HashMap<Avma, usize> {
+            let numbered = places.into_iter().enumerate();
+            numbered.map(|(index, place)| (place, index)).collect()
+        };
+        let functions = numbered(places.functions());
+        let frames = numbered(places.frames());
+        let path = |row: &Row| {
+            let sites = row.callers.iter();
+            let stack: Vec<usize> = sites
+                .map_while(|site| frames.get(&site.at).copied())
+                .collect();
+            Some(FoundPath {
+                function: *functions.get(&row.function)?,
+                complete: row.is_whole && stack.len() == row.callers.len(),
+                stack,
+                paths: row.paths as u64,
+                calls: row.calls,
+                cpu_ns: row.cost.cpu as u64,
+                waiting_ns: row.cost.off as u64,
+                cpu_share: row.share.cpu,
+                waiting_share: row.share.off,
+            })
+        };
+        Found {
+            ns: self.window.ns,
+            cpu_ns: self.window.whole.cpu as u64,
+            waiting_ns: self.window.whole.off as u64,
+            overhead: self.window.overhead,
+            steps: self.steps,
+            paths: self.rows.iter().filter_map(path).collect(),
+            left: self.left.clone(),
+        }
+    }
+}
+
+/// What is not measured though it may cost: by samples, and what was given up.
+pub(super) fn left(
+    search: &Search,
+    sampled: &[Stack],
+    mut name: impl FnMut(Avma) -> (String, String),
+) -> Vec<Left> {
+    /// More would not be read.
+    const MOST: usize = 16;
+    let mut all: Vec<(Avma, Cost)> = search.left(sampled);
+    let is_told = |why: &Dropped| matches!(why, Dropped::Costly { .. } | Dropped::Refused(_));
+    let given_up = search.dropped().iter().filter(|(_, why)| is_told(why));
+    for (function, _) in given_up {
+        if !all.iter().any(|(known, _)| known == function) {
+            all.push((*function, Cost::default()));
+        }
+    }
+    all.truncate(MOST);
+    let left = all.into_iter().map(|(function, share)| {
+        let (name, file) = name(function);
+        Left {
+            name,
+            file,
+            reason: search
+                .dropped()
+                .get(&function)
+                .map(reason)
+                .unwrap_or_default(),
+            cpu_share: share.cpu,
+            waiting_share: share.off,
+        }
+    });
+    left.collect()
+}

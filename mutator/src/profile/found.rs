@@ -1,0 +1,124 @@
+//! What a search for the costly call paths has come to.
+
+use super::Profile;
+use super::check::{Inconsistent, index};
+use serde::{Deserialize, Serialize};
+
+/// The call paths that explain where time goes, measured together after all changes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// For how long they were measured, in ns.
+    pub ns: u64,
+    /// CPU time to be explained, in ns, exact.
+    pub cpu_ns: u64,
+    /// Time off a processor to be explained, of all threads that ran, in ns. How much of it threads waited to be wanted,
+    /// which is not in it, is estimated from samples.
+    pub waiting_ns: u64,
+    /// What measuring took in that time, as a share of the CPU time.
+    pub overhead: f64,
+    /// How often what is measured was changed, or looked at again.
+    pub steps: u64,
+    /// The paths, the costliest first.
+    pub paths: Vec<FoundPath>,
+    /// Functions that may have a share of the time and are not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<Left>,
+}
+
+/// Call paths that begin alike, from a function outwards.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FoundPath {
+    /// Index into [`Profile::functions`].
+    pub function: usize,
+    /// Indexes into [`Profile::frames`], from the function's caller outwards.
+    pub stack: Vec<usize>,
+    /// How many paths begin so.
+    pub paths: u64,
+    /// True if the stack is all of them.
+    pub complete: bool,
+    /// Calls that returned.
+    pub calls: u64,
+    /// CPU time in the function but not in measured functions that it calls, in ns.
+    pub cpu_ns: u64,
+    /// The same of time off a processor.
+    pub waiting_ns: u64,
+    /// Share of [`Found::cpu_ns`], from 0 to 1; 0 where that is too little to be looked at.
+    pub cpu_share: f64,
+    /// Share of [`Found::waiting_ns`], likewise.
+    pub waiting_share: f64,
+}
+
+/// A function that is not measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Left {
+    /// Demangled.
+    pub name: String,
+    /// What its module is called.
+    pub file: String,
+    /// Why it is not measured; empty where only the bounds say so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Share of the CPU time that may be its own, estimated from samples.
+    pub cpu_share: f64,
+    /// The same of waiting.
+    pub waiting_share: f64,
+}
+
+impl Found {
+    /// The shares of CPU time and of waiting that the paths explain.
+    pub fn explained(&self) -> (f64, f64) {
+        let sum = |share: fn(&FoundPath) -> f64| {
+            let shares = self.paths.iter().map(share);
+            shares.fold(0.0, |sum: f64, share| sum + share).min(1.0)
+        };
+        (sum(|p| p.cpu_share), sum(|p| p.waiting_share))
+    }
+
+    /// Checks the indexes.
+    pub(super) fn check(&self, profile: &Profile) -> Result<(), Inconsistent> {
+        for (i, path) in self.paths.iter().enumerate() {
+            index(
+                || format!("search.paths[{i}].function"),
+                "functions",
+                path.function,
+                profile.functions.len(),
+            )?;
+            for (k, &frame) in path.stack.iter().enumerate() {
+                index(
+                    || format!("search.paths[{i}].stack[{k}]"),
+                    "frames",
+                    frame,
+                    profile.frames.len(),
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::sample;
+
+    #[test]
+    fn indexes_that_lead_nowhere_are_found_and_named() {
+        let with = |function: usize, stack: Vec<usize>| Profile {
+            search: Some(Found {
+                paths: vec![FoundPath {
+                    function,
+                    stack,
+                    ..FoundPath::default()
+                }],
+                ..Found::default()
+            }),
+            ..sample()
+        };
+        let wrong = |profile: Profile| profile.check_structure().unwrap_err().to_string();
+        with(0, vec![0]).check_structure().unwrap();
+        let said = wrong(with(9, Vec::new()));
+        assert!(said.starts_with("search.paths[0].function is 9"), "{said}");
+        let said = wrong(with(0, vec![0, 99]));
+        assert!(said.starts_with("search.paths[0].stack[1] is 99"), "{said}");
+    }
+}

@@ -1,0 +1,194 @@
+//! What a search has found, as text.
+
+use super::table::Table;
+use super::{Report, human, more};
+use crate::profile::{Found, FoundPath, Left, printable};
+use std::io::{self, Write};
+
+/// Callers shown of a path: a recursion has thousands.
+const DEPTH: usize = 24;
+
+impl Report<'_> {
+    /// The call paths that explain where time goes.
+    pub(super) fn found(&self, found: &Found, out: &mut impl Write) -> io::Result<()> {
+        let (cpu, waiting) = found.explained();
+        let whole = |ns: u64| human::time(ns.into());
+        let part = |share: f64, ns: u64| format!("{:.0} % of {}", 100.0 * share, whole(ns));
+        let (cpu, waiting) = (part(cpu, found.cpu_ns), part(waiting, found.waiting_ns));
+        match found.paths.len() {
+            0 => {
+                let (cpu, waiting) = (whole(found.cpu_ns), whole(found.waiting_ns));
+                writeln!(
+                    out,
+                    "\nno call path explains {cpu} of CPU time and {waiting} off it"
+                )
+            }
+            1 => writeln!(
+                out,
+                "\n1 call path explains {cpu} of CPU time and {waiting} off it"
+            ),
+            n => writeln!(
+                out,
+                "\n{n} call paths explain {cpu} of CPU time and {waiting} off it"
+            ),
+        }?;
+        writeln!(
+            out,
+            "measured together for {} after {}; measuring took {:.1} % of the CPU time",
+            human::time(found.ns.into()),
+            human::count(found.steps, "step"),
+            100.0 * found.overhead,
+        )?;
+        let mut table = Table::new(&["calls", "total", "mean", "of CPU", "off CPU"]);
+        for path in &found.paths {
+            self.found_path(&mut table, path);
+        }
+        if !found.paths.is_empty() {
+            table.write(out)?;
+        }
+        for left in &found.left {
+            writeln!(out, "{}", not_measured(left))?;
+        }
+        Ok(())
+    }
+
+    fn found_path(&self, table: &mut Table, path: &FoundPath) {
+        let total = path.cpu_ns.saturating_add(path.waiting_ns);
+        let mean = (path.calls > 0).then(|| total as f64 / path.calls as f64);
+        let function = &self.profile.functions[path.function];
+        let module = self.profile.module_name(Some(function.module));
+        let cells = vec![
+            path.calls.to_string(),
+            human::time(total.into()),
+            human::average(mean, "ns"),
+            share(path.cpu_share),
+            share(path.waiting_share),
+        ];
+        table.row(cells, String::new());
+        table.frame(printable(&function.name).into_owned(), module.into_owned());
+        for &frame in path.stack.iter().take(DEPTH) {
+            self.frame(table, frame);
+        }
+        let hidden = path.stack.len().saturating_sub(DEPTH);
+        if hidden > 0 {
+            table.text(more(hidden, "frame"));
+        }
+        if !path.complete {
+            table.text(format!(
+                "[{} go on from here]",
+                human::count(path.paths, "path")
+            ));
+        }
+    }
+}
+
+fn share(share: f64) -> String {
+    match share > 0.0 {
+        true => format!("{:.1} %", 100.0 * share),
+        false => "-".to_owned(),
+    }
+}
+
+fn not_measured(left: &Left) -> String {
+    let mut text = format!(
+        "not in it: {}  {}",
+        printable(&left.name),
+        printable(&left.file)
+    );
+    let shares = [
+        (left.cpu_share, "CPU time"),
+        (left.waiting_share, "waiting"),
+    ];
+    let shares = shares.iter().filter(|(share, _)| *share >= 0.001);
+    let shares: Vec<String> = shares
+        .map(|(share, of)| format!("{:.0} % of {of}", 100.0 * share))
+        .collect();
+    if !shares.is_empty() {
+        text.push_str(&format!(", by samples about {}", shares.join(" and ")));
+    }
+    if !left.reason.is_empty() {
+        text.push_str(&format!(": {}", printable(&left.reason)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::golden;
+    use crate::profile::tests::sample;
+    use crate::profile::{Found, FoundPath, Left, Profile};
+
+    fn searched() -> Profile {
+        let path = FoundPath {
+            function: 0,
+            stack: vec![0, 1],
+            paths: 1,
+            complete: true,
+            calls: 1899,
+            cpu_ns: 20_000_000,
+            waiting_ns: 2_900_000_000,
+            cpu_share: 0.0,
+            waiting_share: 0.973,
+        };
+        let recursion = FoundPath {
+            stack: vec![1; 30],
+            paths: 180,
+            complete: false,
+            cpu_ns: 800_000_000,
+            waiting_ns: 0,
+            cpu_share: 0.812,
+            waiting_share: 0.0,
+            ..path.clone()
+        };
+        let left = |name: &str, reason: &str, cpu_share, waiting_share| Left {
+            name: name.to_owned(),
+            file: "app".to_owned(),
+            reason: reason.to_owned(),
+            cpu_share,
+            waiting_share,
+        };
+        let found = Found {
+            ns: 3_000_000_000,
+            cpu_ns: 985_000_000,
+            waiting_ns: 2_980_000_000,
+            overhead: 0.012,
+            steps: 4,
+            paths: vec![path, recursion],
+            left: vec![
+                left(
+                    "main",
+                    "no call of it began and returned meanwhile",
+                    0.12,
+                    0.03,
+                ),
+                left("tiny\x1b[2J", "called too often", 0.0, 0.0),
+            ],
+        };
+        Profile {
+            search: Some(found),
+            ..sample()
+        }
+    }
+
+    fn text(profile: &Profile) -> String {
+        let mut out = Vec::new();
+        super::super::found(profile, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_of_what_was_found() {
+        let profile = searched();
+        profile.check().unwrap();
+        golden("found", &text(&profile));
+    }
+
+    #[test]
+    fn text_where_nothing_was_found() {
+        let mut profile = searched();
+        let found = profile.search.as_mut().unwrap();
+        found.paths.clear();
+        found.left.truncate(1);
+        golden("found-nothing", &text(&profile));
+    }
+}

@@ -1,0 +1,104 @@
+//! What has been sampled, stack by stack: for who looks for the functions that explain it.
+
+use std::time::Duration;
+
+use patcher::Avma;
+
+use super::Sampler;
+use super::code::{Code, FunctionId, Path};
+use super::thread::Seen;
+
+/// Where time went at one stack. Functions are named by their first addresses in the process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampledStack {
+    /// Those that are in a file, the innermost first.
+    pub functions: Vec<Avma>,
+    /// Index of the function that the time can be put down to: the innermost, or where that serves the one through which
+    /// the service was called.
+    pub charged: usize,
+    /// Time on a processor, estimated, ns.
+    pub cpu: f64,
+    /// Time that a thread waited there, estimated, ns; none where it waited to be wanted.
+    pub waited: f64,
+}
+
+/// Where the time of a process went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SampledStacks {
+    /// Each stack once.
+    pub stacks: Vec<SampledStack>,
+    /// The time that passed for those threads that ran at all, added up.
+    pub lived: Duration,
+    /// How much of that they waited to be wanted, estimated.
+    pub idle: Duration,
+}
+
+impl Sampler {
+    /// Where the time went until now.
+    pub fn stacks(&mut self) -> SampledStacks {
+        self.drain();
+        let (all, _, _) = self.tally();
+        let sampled: f64 = all.paths.values().map(|seen| seen.waited).sum();
+        // Of the waits that were sampled each stands for as many as there were.
+        let scale = match sampled > 0.0 {
+            true => all.waited / sampled,
+            false => 0.0,
+        };
+        let mut found = SampledStacks {
+            lived: Duration::from_nanos(all.lived as u64),
+            ..SampledStacks::default()
+        };
+        let mut idle = 0.0;
+        for (&id, seen) in &all.paths {
+            let path = &self.paths.all()[id as usize];
+            let (stack, is_idle) = sampled_stack(&self.paths.code, path, seen, scale);
+            idle += if is_idle { seen.waited * scale } else { 0.0 };
+            found.stacks.push(stack);
+        }
+        found.idle = Duration::from_nanos(idle as u64);
+        // Not in the order of a map.
+        found.stacks.sort_by(|a, b| a.functions.cmp(&b.functions));
+        found
+    }
+
+    /// First address of the function that an address of the process is in; the address where there is none.
+    pub fn function_at(&mut self, at: Avma) -> Avma {
+        let code = &mut self.paths.code;
+        let id = code.function_at(at);
+        code.function(id).start
+    }
+
+    /// What the function at an address of the process and its module are called.
+    pub fn name_at(&mut self, at: Avma) -> (String, String) {
+        let code = &mut self.paths.code;
+        let id = code.function_at(at);
+        let function = code.function(id);
+        let file = code.shown(function.module);
+        (function.name.clone(), file.to_owned())
+    }
+}
+
+/// One stack, and whether it is one of a thread that waits to be wanted.
+fn sampled_stack(code: &Code, path: &Path, seen: &Seen, scale: f64) -> (SampledStack, bool) {
+    let charged = code.charged(path);
+    // What is in no file has callers at best.
+    let in_file = |&&id: &&FunctionId| code.function(id).module.is_some();
+    let (inside, outside) = path.functions.split_at(charged.at);
+    let starts = |ids: &[FunctionId]| -> Vec<Avma> {
+        let ids = ids.iter().filter(in_file);
+        ids.map(|&id| code.function(id).start).collect()
+    };
+    let (mut functions, outside) = (starts(inside), starts(outside));
+    let at = functions.len();
+    functions.extend(outside);
+    let stack = SampledStack {
+        functions,
+        charged: at,
+        cpu: seen.cpu,
+        waited: match charged.is_idle {
+            true => 0.0,
+            false => seen.waited * scale,
+        },
+    };
+    (stack, charged.is_idle)
+}

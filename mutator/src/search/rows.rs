@@ -1,0 +1,153 @@
+//! The result: the shortest list of call paths that explains enough.
+
+use std::collections::BTreeMap;
+
+use patcher::Avma;
+
+use super::{Bounds, Cost, Measured, MeasuredPath, Search, Site, Window};
+
+/// A call path that costs, as far out as it says something: where it comes to many callers that have little each, it ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The measured function.
+    pub function: Avma,
+    /// From its caller outwards.
+    pub callers: Vec<Site>,
+    /// How many paths begin so.
+    pub paths: usize,
+    /// True if the callers go to the root.
+    pub is_whole: bool,
+    /// Calls that returned.
+    pub calls: u64,
+    /// Time in the function but not in measured functions that it calls.
+    pub cost: Cost,
+    /// That as shares of what was to be explained.
+    pub share: Cost,
+}
+
+/// Branches that are followed where a path splits, at most.
+const BRANCHES: usize = 4;
+
+/// Paths that begin alike.
+struct Bundle<'p> {
+    depth: usize,
+    paths: Vec<&'p MeasuredPath>,
+}
+
+impl<'p> Bundle<'p> {
+    fn cost(&self) -> Cost {
+        self.paths.iter().map(|path| path.cost).sum()
+    }
+
+    /// Those of them that go on by the same call site, for each. Paths that end here are in none.
+    fn split(&self) -> Vec<Bundle<'p>> {
+        let mut by_site: BTreeMap<Site, Vec<&'p MeasuredPath>> = BTreeMap::new();
+        for path in &self.paths {
+            if let Some(site) = path.callers.get(self.depth) {
+                by_site.entry(*site).or_default().push(path);
+            }
+        }
+        let depth = self.depth + 1;
+        let bundle = |paths| Bundle { depth, paths };
+        by_site.into_values().map(bundle).collect()
+    }
+}
+
+/// What makes one path larger than another: the shares of both parts together.
+struct Scale {
+    whole: Cost,
+    bounds: Bounds,
+}
+
+impl Scale {
+    fn share(&self, cost: Cost) -> Cost {
+        cost.share_of(self.whole, self.bounds.min_share)
+    }
+
+    fn size(&self, bundle: &Bundle<'_>) -> f64 {
+        self.share(bundle.cost()).sum()
+    }
+
+    /// Follows the callers of a bundle as long as a few of them have most of `of`, which is its size with what has been left
+    /// on the way.
+    fn follow<'p>(&self, mut bundle: Bundle<'p>, of: f64, ends: &mut Vec<Bundle<'p>>) {
+        let least = self.bounds.min_share;
+        loop {
+            let mut next = bundle.split();
+            next.retain(|branch| self.share(branch.cost()).largest() >= least);
+            let covered: f64 = next.iter().map(|branch| self.size(branch)).sum();
+            if next.len() > BRANCHES || covered < self.bounds.explain * of {
+                return ends.push(bundle);
+            }
+            match next.len() {
+                1 => bundle = next.swap_remove(0),
+                _ => {
+                    for branch in next {
+                        let size = self.size(&branch);
+                        self.follow(branch, of * size / covered, ends);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn row(&self, function: Avma, bundle: &Bundle<'_>) -> Option<Row> {
+        let first = bundle.paths.first()?;
+        let calls = bundle.paths.iter().map(|path| path.calls);
+        Some(Row {
+            function,
+            callers: first.callers[..bundle.depth].to_vec(),
+            paths: bundle.paths.len(),
+            is_whole: first.callers.len() == bundle.depth,
+            calls: calls.fold(0, u64::saturating_add),
+            cost: bundle.cost(),
+            share: self.share(bundle.cost()),
+        })
+    }
+
+    fn of_function(&self, search: &Search, measured: &Measured) -> Vec<Row> {
+        let paths = measured.paths.iter();
+        let is_of_it = |path: &&MeasuredPath| search.is_within(measured.function, path);
+        let all = Bundle {
+            depth: 0,
+            paths: paths.filter(is_of_it).collect(),
+        };
+        let size = self.size(&all);
+        let mut ends = Vec::new();
+        if size > 0.0 {
+            self.follow(all, size, &mut ends);
+        }
+        let rows = ends.iter();
+        rows.filter_map(|bundle| self.row(measured.function, bundle))
+            .collect()
+    }
+}
+
+/// The fewest rows that explain enough of each part, the largest first; all that are large enough where that is not reached.
+pub fn rows(search: &Search, window: &Window) -> Vec<Row> {
+    let scale = Scale {
+        whole: search.whole(window),
+        bounds: search.bounds,
+    };
+    let of = |measured: &Measured| scale.of_function(search, measured);
+    let mut all: Vec<Row> = window.measured.iter().flat_map(of).collect();
+    let enough = search.bounds.explain;
+    let mut is_needed = vec![false; all.len()];
+    for part in [|cost: Cost| cost.cpu, |cost: Cost| cost.off] {
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        order.sort_by(|&a, &b| part(all[b].share).total_cmp(&part(all[a].share)));
+        let mut covered = 0.0;
+        for index in order {
+            if covered >= enough || part(all[index].share) < search.bounds.min_share {
+                break;
+            }
+            covered += part(all[index].share);
+            is_needed[index] = true;
+        }
+    }
+    let mut needed = is_needed.into_iter();
+    all.retain(|_| needed.next() == Some(true));
+    all.sort_by(|a, b| b.share.largest().total_cmp(&a.share.largest()));
+    all
+}

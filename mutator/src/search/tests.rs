@@ -1,0 +1,236 @@
+//! Searches in made-up programs of which it is known where the time goes.
+
+mod world;
+
+use std::collections::BTreeSet;
+
+use patcher::Avma;
+use proptest::prelude::*;
+
+use super::*;
+use world::World;
+
+fn cpu(ns: f64) -> Cost {
+    Cost { cpu: ns, off: 0.0 }
+}
+
+fn off(ns: f64) -> Cost {
+    Cost { cpu: 0.0, off: ns }
+}
+
+/// The functions of a row, the measured one first.
+fn names(row: &Row) -> Vec<u64> {
+    let callers = row.callers.iter().map(|site| site.function.0);
+    std::iter::once(row.function.0).chain(callers).collect()
+}
+
+const MAIN: u64 = 1;
+
+#[test]
+fn the_guilty_caller_of_a_utility_is_named() {
+    const LOOKUP: u64 = 50;
+    let mut world = World::new(MAIN);
+    for caller in 10..20 {
+        let at = world.call(0, caller, 100, cpu(1e6));
+        world.call(at, LOOKUP, 1000, cpu(1e6));
+    }
+    let slow = world.call(0, 30, 100, cpu(1e6));
+    world.call(slow, LOOKUP, 1000, cpu(300e6));
+    let found = world.search(BOUNDS, 7);
+    assert_eq!(names(&found.rows[0]), [LOOKUP, 30, MAIN]);
+    assert_eq!(found.rows.len(), 1);
+    assert_eq!((found.rows[0].calls, found.rows[0].paths), (1000, 1));
+}
+
+#[test]
+fn who_waits_is_found_beside_who_computes() {
+    let (barrier, compute) = (60, 61);
+    let mut world = World::new(MAIN);
+    let (phase, slow) = (
+        world.call(0, 40, 100, off(0.0)),
+        world.call(0, 41, 100, off(0.0)),
+    );
+    world.call(phase, barrier, 100, off(3000e6));
+    world.call(slow, barrier, 100, off(2e6));
+    world.call(slow, compute, 100, cpu(100e6));
+    let found = world.search(BOUNDS, 7);
+    let all: Vec<_> = found.rows.iter().map(names).collect();
+    assert_eq!(all, [[compute, 41, MAIN], [barrier, 40, MAIN]]);
+}
+
+#[test]
+fn what_is_called_too_often_goes_and_its_caller_comes() {
+    let (tiny, work) = (70, 71);
+    let mut world = World::new(MAIN);
+    let at = world.call(0, work, 100, cpu(10e6));
+    world.call(at, tiny, 50_000_000, cpu(400e6));
+    let found = world.search(BOUNDS, 7);
+    assert_eq!(names(&found.rows[0]), [work, MAIN]);
+    assert!(matches!(
+        found.search.dropped()[&Avma(tiny)],
+        Dropped::Costly { each, .. } if each == 8.0
+    ));
+}
+
+#[test]
+fn many_small_functions_are_explained_by_their_caller() {
+    let parse = 80;
+    let mut world = World::new(MAIN);
+    let at = world.call(0, parse, 100, cpu(1e6));
+    for small in 100..300 {
+        world.call(at, small, 100, cpu(2e6));
+    }
+    let found = world.search(BOUNDS, 7);
+    let all: Vec<_> = found.rows.iter().map(names).collect();
+    assert_eq!(all, [[parse, MAIN]]);
+}
+
+#[test]
+fn a_recursion_is_one_row() {
+    let (walk, visit) = (90, 91);
+    let mut world = World::new(MAIN);
+    let mut at = 0;
+    for _ in 0..200 {
+        at = world.call(at, walk, 10, cpu(0.0));
+        world.call(at, visit, 10, cpu(1e6));
+    }
+    let found = world.search(BOUNDS, 7);
+    assert_eq!(found.rows.len(), 1);
+    assert_eq!(names(&found.rows[0])[..2], [visit, walk]);
+    // It ends where a tenth of the paths have left it.
+    assert_eq!(found.rows[0].paths, 180);
+    assert!(!found.rows[0].is_whole);
+}
+
+#[test]
+fn a_call_that_does_not_return_is_waited_for_and_given_up() {
+    let mut world = World::new(MAIN);
+    world.call(0, 10, 100, cpu(100e6));
+    // In `main` itself, which was called before anybody looked.
+    world.own(0, cpu(100e6));
+    let found = world.search(BOUNDS, 7);
+    assert_eq!(names(&found.rows[0]), [10, MAIN]);
+    assert_eq!(found.search.dropped()[&Avma(MAIN)], Dropped::Unreturned);
+    assert!(found.looked_on > 0);
+    assert!((found.explained.cpu - 0.5).abs() < 0.01);
+}
+
+#[test]
+fn within_a_function_nothing_else_is_looked_at() {
+    let mut world = World::new(MAIN);
+    let named = world.call(0, 10, 100, cpu(1e6));
+    let deep = world.call(named, 11, 100, cpu(1e6));
+    world.call(deep, 12, 100, cpu(50e6));
+    world.call(0, 12, 100, cpu(900e6));
+    world.call(0, 20, 100, cpu(900e6));
+    let found = world.search_within(BOUNDS, [10], 7);
+    assert_eq!(found.rows.len(), 1);
+    assert_eq!(names(&found.rows[0]), [12, 11, 10, MAIN]);
+    assert!(!found.measured.contains(&Avma(20)));
+}
+
+#[test]
+fn callers_are_measured_in_the_place_of_a_function_that_was_named() {
+    let (tiny, work) = (70, 71);
+    let mut world = World::new(MAIN);
+    let at = world.call(0, work, 100, cpu(10e6));
+    world.call(at, tiny, 50_000_000, cpu(400e6));
+    world.call(0, 20, 100, cpu(900e6));
+    let found = world.search_within(BOUNDS, [tiny], 7);
+    assert!(!found.rows.is_empty(), "{:#?}", found.search);
+    assert_eq!(names(&found.rows[0]), [work, MAIN]);
+    assert!(!found.measured.contains(&Avma(20)));
+    // The same where no sample has met it.
+    let mut search = Search::within(BOUNDS, [Avma(tiny)]);
+    let measured = search.measured().clone();
+    let step = search.next(&[], &world.window(&measured, 1_000_000_000));
+    assert_eq!(step.add[0].0, Avma(work));
+}
+
+#[test]
+fn what_cannot_be_instrumented_is_explained_by_its_callers() {
+    let mut world = World::new(MAIN);
+    let at = world.call(0, 10, 100, cpu(1e6));
+    world.call(at, 11, 100, cpu(100e6));
+    world.refused.insert(Avma(11));
+    let found = world.search(BOUNDS, 7);
+    assert_eq!(names(&found.rows[0]), [10, MAIN]);
+}
+
+#[test]
+fn samples_that_are_wrong_are_corrected() {
+    let mut world = World::new(MAIN);
+    world.call(0, 10, 100, cpu(100e6));
+    world.call(0, 11, 100, cpu(0.0));
+    let mut sampled = world.sampled(7, 1000);
+    // Says that all of it is in a function that hardly costs anything.
+    for stack in &mut sampled {
+        stack.functions[0] = Avma(11);
+    }
+    let mut search = Search::new(BOUNDS);
+    let step = search.begin(&sampled);
+    assert_eq!(step.add[0].0, Avma(11));
+    let step = search.next(&sampled, &world.window(search.measured(), BOUNDS.patience));
+    assert!(matches!(step.drop[..], [(Avma(11), Dropped::Small(_))]));
+}
+
+pub(super) const BOUNDS: Bounds = Bounds {
+    min_share: 0.01,
+    explain: 0.9,
+    most: 16,
+    max_overhead: 0.05,
+    patience: 8_000_000_000,
+};
+
+proptest! {
+    /// In any program of which one path has most of the time, that is among what is found, however few samples there are.
+    #[test]
+    fn the_guilty_path_is_found(
+        shape in prop::collection::vec((any::<u16>(), 2u64..30, 0.0f64..1.0), 1..60),
+        guilty in any::<prop::sample::Index>(),
+        waits in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let mut world = World::random(MAIN, &shape);
+        let node = guilty.index(shape.len()) + 1;
+        let most = 4.0 * world.all().sum() + 1e6;
+        world.own(node, if waits { off(most) } else { cpu(most) });
+        let found = world.search(BOUNDS, seed);
+        let path = world.path(node);
+        // With the function itself or, where that is too small alone, with one that calls it.
+        let names_it = |row: &Row| path.starts_with(&names(row)) || names(row).starts_with(&path);
+        prop_assert!(found.rows.iter().any(names_it), "{path:?}\n{:#?}", found.rows);
+    }
+
+    /// Whatever the program: the bounds hold, it ends, and what is found adds up.
+    #[test]
+    fn the_bounds_hold(
+        shape in prop::collection::vec((any::<u16>(), 2u64..40, 0.0f64..1.0), 1..120),
+        calls in prop::collection::vec(1u64..10_000_000, 120),
+        most in 1usize..8,
+        seed in any::<u64>(),
+    ) {
+        let mut world = World::random(MAIN, &shape);
+        world.set_calls(&calls);
+        let bounds = Bounds { most, ..BOUNDS };
+        let found = world.search(bounds, seed);
+        prop_assert!(found.most_measured <= most);
+        let is_over = found.last_overhead > bounds.max_overhead;
+        prop_assert!(!is_over || found.search.measured().is_empty());
+        let shares: Cost = found.rows.iter().map(|row| row.share).sum();
+        prop_assert!(shares.cpu <= 1.0 + 1e-6, "{shares:?}");
+        let (mut seen, all) = (BTreeSet::new(), &found.added);
+        prop_assert!(all.iter().all(|f| seen.insert(*f)), "twice: {all:?}");
+    }
+
+    /// Where nothing hinders it, enough is explained.
+    #[test]
+    fn enough_is_explained(
+        shape in prop::collection::vec((any::<u16>(), 2u64..12, 0.1f64..1.0), 1..80),
+        seed in any::<u64>(),
+    ) {
+        let world = World::random(MAIN, &shape);
+        let found = world.search(BOUNDS, seed);
+        prop_assert!(found.explained.cpu >= 0.9, "{:?}", found.explained);
+    }
+}

@@ -1,0 +1,153 @@
+/* Programs with a bottleneck that a search has to find without a name.
+ *
+ *     searched lookup     `find_entry` is a utility of many callers; from `resolve_bodies` alone its table is long
+ *     searched barrier    three threads wait for each other in `synchronize`, called from three phases; one of them,
+ *                         `assemble`, has far more to do on one thread
+ *     searched tiny       `tiny` is called all the time by `crunch`, and costs next to nothing each time
+ *     searched stuck      all of it within one call of `forever` that began before `ready`
+ *
+ * Prints `ready`; on SIGTERM how often `find_entry` was called by each of its callers, and `ok`. */
+#define _GNU_SOURCE
+#include "work.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NOINLINE __attribute__((noinline, noclone, noipa))
+
+enum { ENTRIES = 16384, SHORT = 8, THREADS = 3 };
+
+static long table[ENTRIES];
+static volatile long sink;
+static long calls[3];
+
+NOINLINE long find_entry(const long *entries, int count, long key)
+{
+    for (int i = 0; i < count; i++)
+        if (entries[i] == key)
+            return i;
+    return -1;
+}
+
+NOINLINE void resolve_entries(void)
+{
+    for (int i = 0; i < 20; i++, calls[0]++)
+        sink += find_entry(table, SHORT, i);
+}
+
+NOINLINE void resolve_names(void)
+{
+    for (int i = 0; i < 20; i++, calls[1]++)
+        sink += find_entry(table, SHORT, i + 1);
+}
+
+NOINLINE void resolve_bodies(void)
+{
+    for (int i = 0; i < 20; i++, calls[2]++)
+        sink += find_entry(table, ENTRIES, ENTRIES + i);
+}
+
+NOINLINE void load_module(void)
+{
+    resolve_entries();
+    resolve_names();
+    resolve_bodies();
+    sink++;
+}
+
+static pthread_barrier_t barrier;
+
+NOINLINE void synchronize(void)
+{
+    pthread_barrier_wait(&barrier);
+    sink++;
+}
+
+NOINLINE void busy(long rounds)
+{
+    for (long i = 0; i < rounds; i++)
+        sink += i;
+}
+
+NOINLINE void scatter(void)
+{
+    busy(20000);
+    synchronize();
+    sink++;
+}
+
+NOINLINE void gather(void)
+{
+    busy(20000);
+    synchronize();
+    sink++;
+}
+
+NOINLINE void assemble(long rounds)
+{
+    busy(rounds);
+    synchronize();
+    sink++;
+}
+
+static void *solve(void *first)
+{
+    for (;;) {
+        scatter();
+        assemble(first ? 10000000 : 20000);
+        gather();
+    }
+    return NULL;
+}
+
+NOINLINE void tiny(void)
+{
+    sink++;
+}
+
+NOINLINE void crunch(void)
+{
+    for (int i = 0; i < 100000; i++)
+        tiny();
+}
+
+NOINLINE void forever(void)
+{
+    while (!ends)
+        sink++;
+}
+
+int main(int argc, char **argv)
+{
+    const char *kind = argc > 1 ? argv[1] : "lookup";
+    struct sigaction ending = {.sa_handler = end};
+    sigaction(SIGTERM, &ending, NULL);
+    for (int i = 0; i < ENTRIES; i++)
+        table[i] = i;
+    int threads = strcmp(kind, "barrier") == 0 ? THREADS : 0, got;
+    pthread_t handles[THREADS];
+    pthread_barrier_init(&barrier, NULL, THREADS);
+    sigset_t awaited;
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGTERM);
+    if (threads)
+        pthread_sigmask(SIG_BLOCK, &awaited, NULL);
+    for (long i = 0; i < threads; i++)
+        pthread_create(&handles[i], NULL, solve, i == 0 ? handles : NULL);
+    puts("ready");
+    fflush(stdout);
+    if (threads)
+        ends = sigwait(&awaited, &got) == 0;
+    if (strcmp(kind, "stuck") == 0)
+        forever();
+    while (!ends)
+        if (strcmp(kind, "tiny") == 0)
+            crunch();
+        else
+            load_module();
+    printf("calls resolve_entries %ld\ncalls resolve_names %ld\ncalls resolve_bodies %ld\n", calls[0],
+           calls[1], calls[2]);
+    puts("ok");
+    return 0;
+}
