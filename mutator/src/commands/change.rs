@@ -34,6 +34,11 @@ fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure>
 fn profile(session: &Session, runner: Option<Runner>) -> Profile {
     let mut collector = Collector::of(session.process());
     collector.set_remark(runner.map(Runner::note));
+    let profile = collector.profile(session);
+    if !debuginfod::is_pending() {
+        return profile;
+    }
+    debuginfod::wait(|| false);
     collector.profile(session)
 }
 

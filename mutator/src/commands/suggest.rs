@@ -110,7 +110,7 @@ pub(super) fn suggest(
 }
 
 /// What is not as it would be if perf events were allowed.
-fn less(seeing: Seeing) -> Option<&'static str> {
+pub(super) fn less(seeing: Seeing) -> Option<&'static str> {
     match seeing {
         Seeing::Whole => None,
         Seeing::UserMode => Some(

@@ -464,6 +464,7 @@ fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Pro
         frames: Vec::new(),
         paths: Vec::new(),
         threads: threads.clone(),
+        search: None,
         losses: losses.clone(),
     }
 }

@@ -84,10 +84,8 @@ impl<'h> Hunt<'h> {
             overheads: Overheads::default(),
             outcome: None,
         };
-        if hunt.sampler.is_of_user_mode() {
-            hunt.say(
-                "the kernel lets user mode alone be sampled (kernel.perf_event_paranoid): who waits is not looked for",
-            );
+        if let Some(remark) = suggest::less(hunt.sampler.seeing()) {
+            hunt.say(remark);
         }
         Ok(hunt)
     }
@@ -285,7 +283,7 @@ impl<'h> Hunt<'h> {
         let sample = live.look();
         let sample = sample.map_err(|e| e.failure(self.asked.operation, self.process))?;
         let moment = Moment {
-            profile: sample.profile,
+            profile: sample.profile.clone(),
             lived: sampled.lived,
             idle: sampled.idle,
         };
