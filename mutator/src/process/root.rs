@@ -56,3 +56,31 @@ impl Root {
         Ok(File::from(openat2(&self.0, path, how)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn links_lead_nowhere_else() {
+        let name = format!("ipath-root-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(folder.join("etc")).expect("an own folder");
+        fs::write(folder.join("etc/passwd"), "its own").expect("an own file");
+        symlink("/etc/passwd", folder.join("link")).expect("an own link");
+        symlink("../../../etc", folder.join("above")).expect("an own link");
+        let root = Root(open(&folder, OFlag::O_PATH, Mode::empty()).expect("a folder"));
+        let own = fs::metadata(folder.join("etc/passwd")).expect("a file");
+        for path in ["link", "/link", "/above/passwd", "../etc/passwd"] {
+            let found = root
+                .place(Path::new(path))
+                .and_then(|place| place.metadata());
+            assert_eq!(found.expect("a file").ino(), own.ino(), "{path}");
+        }
+        assert!(root.place_itself(Path::new("link")).is_err());
+        assert!(root.place_itself(Path::new("/above/passwd")).is_ok());
+        fs::remove_dir_all(&folder).expect("ours");
+    }
+}
