@@ -124,7 +124,11 @@ mod tests {
         };
         let (taken, _) = taken_in(10, 1.0, pace, 5_000_000);
         assert!((50e6..=95e6).contains(&taken), "{taken}");
-        let (taken, _) = taken_in(10, 0.001, pace, 5_000_000);
+        let pace = Pace {
+            processor: 0.001,
+            turns: 1_000.0,
+        };
+        let (taken, _) = taken_in(10, 0.001, pace, 60_000_000);
         assert!((10e6..=30e6).contains(&taken), "{taken}");
     }
 

@@ -155,10 +155,10 @@ mod tests {
         let mut thread = Watched::met(0, Activity::default());
         assert!(!thread.follow(Activity::default(), 0.1));
         assert!(thread.is_asleep() && !thread.has_run);
-        let activity = Activity { ran: 500, turns: 3 };
+        let activity = Activity { ran: 500, turns: 5 };
         assert!(thread.follow(activity, 0.1));
         assert!(!thread.is_asleep() && thread.is_busy() && thread.has_run);
         assert!(!thread.follow(activity, 0.1));
-        assert_eq!(thread.pace.turns, 7.5);
+        assert_eq!(thread.pace.turns, 12.5);
     }
 }
