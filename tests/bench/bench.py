@@ -17,6 +17,7 @@ import programs
 import sampled
 import series
 import verdict
+import view
 from measure import Bench
 
 SERIES = {
@@ -32,6 +33,7 @@ SERIES = {
     "peers": peers.peers,
     "programs": programs.programs,
     "suggest": sampled.suggest,
+    "view": view.view,
 }
 
 

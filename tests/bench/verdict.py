@@ -23,6 +23,8 @@ MORE = {
 APART = 0.02
 # What `suggest` costs, in parts of what the program does.
 SUGGEST = 0.02
+# The live view of 65,536 paths: parts of a core and MB; and seconds to the first picture of a large program.
+VIEW = {"cpu": 0.03, "resident_mb": 150, "first_picture_s": 0.3}
 # Two threads against one, in parts of one.
 THREADS_APART = 0.05
 
@@ -65,6 +67,11 @@ def bounds(figures):
         yield f"corrected time of {row['name']}", 100 * abs(row["apart"]), 100 * APART, " % apart"
     for row in figures.get("suggest", []):
         yield f"suggest costs {row['program']}", 100 * row["cost"], 100 * SUGGEST, " %"
+    for row in figures.get("view", []):
+        yield "the view's processor time", 100 * row["cpu"], 100 * VIEW["cpu"], " % of a core"
+        yield "the view's memory", row["resident_mb"], VIEW["resident_mb"], " MB"
+        first, most = row["first_picture_s"], VIEW["first_picture_s"]
+        yield "the view's first picture", 1000 * first, 1000 * most, " ms"
     added = {row["threads"]: row["added_ns"]["count,wall"] for row in figures.get("threads", [])}
     if 2 in added:
         apart = abs(added[2] / added[1] - 1)

@@ -303,7 +303,8 @@ impl State {
         if self.columns.chosen.is_none() {
             let is_first = LEAST_NEEDED.iter().take(10);
             let mut least = is_first.copied();
-            while shown.len() * WIDTH + NAMES_BESIDE_ALL > width {
+            let names = NAMES_BESIDE_ALL.max(width * 2 / 5);
+            while shown.len() * WIDTH + names > width {
                 match least.next() {
                     Some(least) => shown.retain(|&c| c != least),
                     None => break,

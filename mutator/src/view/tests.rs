@@ -5,6 +5,7 @@
 mod choosing;
 mod frames;
 mod keys;
+mod shown;
 mod watching;
 
 use super::draw::draw;

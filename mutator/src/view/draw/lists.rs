@@ -42,7 +42,7 @@ pub(super) fn help(top: usize, frame: &mut Frame<'_>, area: Rect) {
     lines.push(Line::default());
     lines.extend(MEANING.map(|text| Line::from(format!("  {text}"))));
     // Side by side where there is room.
-    const WIDE: u16 = 70;
+    const WIDE: u16 = 92;
     let height = usize::from(area.height);
     let pages = usize::from((area.width / WIDE).max(1));
     let most = lines.len().saturating_sub(height * pages);

@@ -1,0 +1,269 @@
+//! What is shown of the paths: views, filters, columns, and of which time.
+
+use super::*;
+
+/// What has come since the sample before, and since the mark.
+#[test]
+fn t_goes_from_the_total_to_the_interval_and_to_the_mark() {
+    let mut state = showing(sample());
+    let work = |state: &State| {
+        let node = node(state, "work");
+        let total = state.total(node);
+        (state.tree.counted(node).calls, total.values, total.sum)
+    };
+    assert_eq!(work(&state), (1004, 1001, 1_300_008_000));
+    press(&mut state, &[Key::Char('b')]);
+    assert_eq!(work(&state), (0, 0, 0));
+    let first = later(&sample(), 1, 30);
+    state.sample(&first, &Changed::Paths(vec![1]));
+    let second = later(&first, 0, 7);
+    state.sample(&second, &Changed::Paths(vec![0]));
+    assert_eq!(work(&state), (37, 37, 37_000_000));
+    assert_eq!(state.tree.lasted(), 2_000_000_000);
+    let ends = state.total(node(&state, "work")).ends();
+    assert_eq!(ends, None, "of an interval the extremes are not known");
+    press(&mut state, &[Key::Char('t')]);
+    assert_eq!(work(&state).0, 1041);
+    press(&mut state, &[Key::Char('t')]);
+    let third = later(&second, 2, 3);
+    state.sample(&third, &Changed::Paths(vec![2]));
+    assert_eq!(work(&state), (3, 3, 3_000_000));
+    state.sample(&later(&third, 0, 5), &Changed::Paths(vec![0]));
+    assert_eq!(work(&state), (5, 5, 5_000_000));
+    // Where all has other places, what is known of each path goes with it.
+    press(&mut state, &[Key::Char('t')]);
+    let mut moved = later(&third, 0, 5);
+    moved.paths.reverse();
+    give(&mut state, moved);
+    assert_eq!(work(&state), (45, 45, 45_000_000));
+}
+
+#[test]
+fn s_goes_through_all_columns_and_sorts_by_them() {
+    let mut state = showing(sample());
+    state.update(Event::Resize {
+        width: 130,
+        height: 24,
+    });
+    give(&mut state, later(&sample(), 0, 9));
+    press(&mut state, &[Key::Char('-')]);
+    let mut seen = Vec::new();
+    loop {
+        let first = names(&state)[0].clone();
+        let now = (state.sort_name(), first);
+        if seen.first() == Some(&now) {
+            break;
+        }
+        seen.push(now);
+        press(&mut state, &[Key::Char('s')]);
+    }
+    let seen: Vec<_> = seen.iter().map(|(s, f)| (s.as_str(), f.as_str())).collect();
+    let load = "Store::load(int)";
+    assert_eq!(
+        seen,
+        [
+            ("total", load),
+            ("self", load),
+            ("mean", load),
+            ("p50", load),
+            ("p99", load),
+            ("of run", load),
+            ("of func", "work"),
+            ("name", load),
+            ("calls", "work"),
+            ("calls/s", "work"),
+        ]
+    );
+}
+
+#[test]
+fn r_turns_the_order_round() {
+    let mut state = showing(sample());
+    press(&mut state, &[Key::Char('-'), Key::Char('r')]);
+    assert_eq!(names(&state), ["work", "Store::load(int)"]);
+}
+
+#[test]
+fn without_a_timer_totals_and_means_are_passed_over() {
+    let mut profile = sample();
+    profile.metrics.truncate(1);
+    let mut state = showing(profile);
+    let mut seen = vec![state.sort_name()];
+    for _ in 0..4 {
+        press(&mut state, &[Key::Char('s')]);
+        seen.push(state.sort_name());
+    }
+    assert_eq!(seen, ["calls", "calls/s", "of func", "name", "calls"]);
+}
+
+#[test]
+fn columns_are_chosen_moved_and_left_to_the_view_again() {
+    let mut state = showing(sample());
+    let titles = |state: &State| {
+        let columns = state.columns_in(80).into_iter();
+        let titles: Vec<String> = columns.map(|c| c.title(state)).collect();
+        titles.join(" ")
+    };
+    assert_eq!(titles(&state), "CALLS CALLS/S TOTAL MEAN OF FUNC");
+    // The first one goes; the last one of the list comes.
+    press(&mut state, &[Key::Char('C'), Key::Char(' ')]);
+    assert_eq!(titles(&state), "CALLS/S TOTAL MEAN OF FUNC");
+    press(
+        &mut state,
+        &[Key::Home, Key::Esc, Key::Char('C'), Key::Down, Key::Left],
+    );
+    assert_eq!(titles(&state), "TOTAL CALLS/S MEAN OF FUNC");
+    press(&mut state, &[Key::Right]);
+    assert_eq!(titles(&state), "CALLS/S TOTAL MEAN OF FUNC");
+    press(&mut state, &[Key::Char('a'), Key::Enter]);
+    assert_eq!(titles(&state), "CALLS CALLS/S TOTAL MEAN OF FUNC");
+}
+
+#[test]
+fn the_same_paths_are_shown_in_four_ways() {
+    let mut state = showing(sample());
+    press(&mut state, &[Key::Char('v'), Key::Char('+')]);
+    assert_eq!(
+        names(&state),
+        [
+            "__libc_start_main > main > helper",
+            "  Store::load(int)",
+            "  Store::load(int)",
+            "    work",
+            "  work",
+            "[callers unknown] > app+0x1400",
+            "  work",
+        ]
+    );
+    // Of a line that several functions are below none can be meant.
+    assert_eq!(press(&mut state, &[Key::Home, Key::Char('d')]), None);
+    assert!(
+        state
+            .message
+            .as_ref()
+            .unwrap()
+            .text
+            .contains("several functions")
+    );
+    press(&mut state, &[Key::Char('v')]);
+    assert_eq!(
+        names(&state),
+        [
+            "Store::load(int) < helper < main < __libc_start_main",
+            "work < Store::load(int) < helper < main < __libc_start_main",
+            "work < helper < main < __libc_start_main",
+            "work < app+0x1400 < [callers unknown]",
+        ]
+    );
+    give(&mut state, later(&sample(), 0, 5_000));
+    assert_eq!(names(&state)[0], "work < helper < main < __libc_start_main");
+    // Without threads kept apart it begins anew.
+    press(&mut state, &[Key::Char('v')]);
+    assert_eq!(state.tree.shape().name(), "callers");
+    assert!(
+        state
+            .message
+            .as_ref()
+            .unwrap()
+            .text
+            .contains("--per-thread")
+    );
+}
+
+#[test]
+fn filters_lie_upon_each_other_and_are_taken_away_one_by_one() {
+    let mut state = showing(sample());
+    let filter = |state: &mut State, text: &str| {
+        press(state, &[Key::Char('f')]);
+        press(state, &typed(text));
+        press(state, &[Key::Enter]);
+    };
+    filter(&mut state, "store::");
+    assert_eq!(
+        names(&state),
+        [
+            "Store::load(int)",
+            "  helper < main < __libc_start_main",
+            "work",
+            "  Store::load(int) < helper < main < __libc_start_main",
+        ]
+    );
+    assert_eq!(state.tree.counted(node(&state, "work")).calls, 100);
+    filter(&mut state, "module:nosuch");
+    assert!(state.rows.is_empty());
+    press(&mut state, &[Key::Backspace]);
+    assert_eq!(names(&state).len(), 4);
+    press(&mut state, &[Key::Backspace]);
+    filter(&mut state, "share: 10 %");
+    assert_eq!(
+        names(&state)[2..],
+        [
+            "work",
+            "  Store::load(int) < helper < main < __libc_start_main"
+        ]
+    );
+    press(&mut state, &[Key::Backspace, Key::Backspace]);
+    assert_eq!(names(&state).len(), 6);
+    assert_eq!(
+        state.message.as_ref().unwrap().text,
+        "nothing is filtered out"
+    );
+    filter(&mut state, "share:101%");
+    assert!(state.message.as_ref().unwrap().is_error);
+    // What is no expression means itself.
+    filter(&mut state, "load(");
+    assert_eq!(names(&state).len(), 4);
+}
+
+#[test]
+fn z_shows_nothing_but_what_is_below() {
+    let mut state = showing(sample());
+    press(&mut state, &[Key::End, Key::Up, Key::Char('z')]);
+    assert_eq!(
+        names(&state),
+        ["work", "  helper < main < __libc_start_main"]
+    );
+    assert_eq!(state.tree.counted(node(&state, "work")).calls, 900);
+    // It holds for paths that come later and in other views.
+    give(&mut state, later(&sample(), 0, 5));
+    assert_eq!(state.tree.counted(node(&state, "work")).calls, 905);
+    press(&mut state, &[Key::Char('v')]);
+    assert_eq!(names(&state)[0], "__libc_start_main > main > helper");
+    press(&mut state, &[Key::Backspace]);
+    assert_eq!(names(&state).len(), 5);
+}
+
+#[test]
+fn a_search_opens_what_it_finds_and_goes_round() {
+    let mut state = showing(sample());
+    press(&mut state, &[Key::Char('-'), Key::Char('/')]);
+    press(&mut state, &typed("MAIN"));
+    press(&mut state, &[Key::Enter]);
+    assert!(
+        state.message.as_ref().unwrap().is_error,
+        "capitals mean themselves"
+    );
+    press(&mut state, &[Key::Char('/')]);
+    press(&mut state, &typed("main"));
+    press(&mut state, &[Key::Enter]);
+    assert_eq!(state.cursor, 1);
+    assert_eq!(names(&state)[1], "  helper < main < __libc_start_main");
+    press(&mut state, &[Key::Char('n')]);
+    assert_eq!(
+        names(&state)[state.cursor],
+        "  Store::load(int) < helper < main < __libc_start_main"
+    );
+    press(&mut state, &[Key::Char('n'), Key::Char('n')]);
+    assert_eq!((state.cursor, state.message.is_some()), (1, true));
+    press(&mut state, &[Key::Char('N')]);
+    assert_eq!(state.cursor, 4);
+    press(&mut state, &[Key::Esc, Key::Char('n')]);
+    assert!(
+        state
+            .message
+            .as_ref()
+            .unwrap()
+            .text
+            .contains("nothing is looked for")
+    );
+}
