@@ -1,5 +1,5 @@
-//! Time on a processor and off it: two wholes that are explained each for itself, since one of a thousand waits is not
-//! made less by the time that others compute.
+//! Time on a processor and off it. Each is a whole of its own: where one thread computes and many wait for it, the cause is
+//! a small part of both together.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul};
