@@ -42,7 +42,7 @@ fn t_goes_from_the_total_to_the_interval_and_to_the_mark() {
 fn s_goes_through_all_columns_and_sorts_by_them() {
     let mut state = showing(sample());
     state.update(Event::Resize {
-        width: 130,
+        width: 136,
         height: 24,
     });
     give(&mut state, later(&sample(), 0, 9));
