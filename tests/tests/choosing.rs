@@ -110,7 +110,7 @@ fn run_lets_choose_while_the_program_runs() {
     seated.shows("hot");
     seated.forget();
     seated.send(b"\r");
-    seated.shows("FUNCTION AND CALLERS");
+    seated.shows("FUNCTION < CALLERS");
     seated.shows("hot");
     seated.send(b"q");
     seated.shows("Nothing was lost");

@@ -12,7 +12,6 @@ use ipath_tests::terminal::Terminal;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 const COMMANDS: &[&str] = &[

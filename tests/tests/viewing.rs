@@ -111,10 +111,9 @@ fn functions_are_found_and_added() {
     });
     terminal.keys(&["Enter"]);
     terminal.shows(&["added other"]);
-    Run::ipath(["remove", &pid.to_string(), "-f", "other"])
-        .run()
-        .expect(0);
-    terminal.shows(&["another command has removed other"]);
+    let pid_text = pid.to_string();
+    Run::ipath(["add", &pid_text, "-f", "main"]).run().expect(0);
+    terminal.shows(&["another command has added main"]);
     // From the selected frame: what calls it, and what that calls.
     terminal.keys(&["Home", "Down", "u"]);
     terminal.shows(&["added walk"]);

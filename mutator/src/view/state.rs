@@ -12,7 +12,7 @@ use super::layout::Layout;
 use super::line::EditLine;
 use super::names::{Finder, Names};
 use super::tree::{self, NodeId, Row, SiteId, Tree};
-use crate::profile::{COUNT, Changed, Metric, PerCycle, Profile, printable};
+use crate::profile::{COUNT, Changed, Function, Metric, PerCycle, Profile, printable};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -232,36 +232,22 @@ impl State {
         self.stands = stands;
     }
 
-    /// Says which functions another command has added or removed.
+    /// Says which functions another command has added. Those that one has removed keep what was counted of them.
     fn tell_of_others(&mut self, profile: &Profile) {
         let is_own = std::mem::take(&mut self.has_changed);
         let Some(before) = self.latest() else { return };
-        if is_own || before.functions.len() == profile.functions.len() {
+        if is_own || before.functions.len() >= profile.functions.len() {
             return;
         }
-        let new = |of: &Profile, than: &Profile| {
-            let is_in = |f: &&crate::profile::Function| {
-                !than
-                    .functions
-                    .iter()
-                    .any(|g| g.name == f.name && g.address == f.address)
-            };
-            let names: Vec<String> = of
-                .functions
-                .iter()
-                .filter(is_in)
-                .map(|f| f.name.clone())
-                .collect();
-            names
+        let is_new = |f: &&Function| {
+            let same = |g: &Function| g.name == f.name && g.address == f.address;
+            !before.functions.iter().any(same)
         };
-        let (added, removed) = (new(profile, before), new(before, profile));
-        let told = [("added", added), ("removed", removed)]
-            .iter()
-            .filter(|(_, names)| !names.is_empty())
-            .map(|(what, names)| format!("{what} {}", names.join(", ")))
-            .collect::<Vec<_>>();
-        if !told.is_empty() {
-            self.say(Ok(format!("another command has {}", told.join(" and "))));
+        let new = profile.functions.iter().filter(is_new);
+        let names: Vec<&str> = new.map(|f| f.name.as_str()).collect();
+        if !names.is_empty() {
+            let told = format!("another command has added {}", names.join(", "));
+            self.say(Ok(told));
         }
     }
 

@@ -262,14 +262,15 @@ fn a_frame_is_added_and_a_path_copied() {
 
 #[test]
 fn what_another_command_has_added_is_said() {
-    let mut state = showing(sample());
     let mut fewer = sample();
     fewer.functions.truncate(1);
     fewer.paths.truncate(3);
-    give(&mut state, fewer);
+    let mut state = showing(fewer.clone());
+    give(&mut state, sample());
     let text = state.message.clone().unwrap().text;
-    assert_eq!(text, "another command has removed Store::load(int)");
+    assert_eq!(text, "another command has added Store::load(int)");
     // What is done here is answered here.
+    let mut state = showing(fewer);
     press(&mut state, &[Key::Char('a')]);
     press(&mut state, &typed("Store*"));
     press(&mut state, &[Key::Enter]);
