@@ -38,8 +38,13 @@ class Seated:
     def read_for(self, seconds):
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            if select.select([self.master], [], [], left)[0]:
+            if not select.select([self.master], [], [], left)[0]:
+                continue
+            try:
                 self.seen = (self.seen + os.read(self.master, 1 << 16))[-(1 << 20):]
+            except OSError:
+                # The other end is closed: the command has ended.
+                return
 
     def until(self, pattern):
         """Seconds from the start until it has shown this."""
