@@ -32,8 +32,12 @@ use crate::outlet::Outlet;
 use crate::signals::Signals;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use std::fmt;
+use std::io::{self, BufWriter};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
+
+/// Bytes of a picture that are written together.
+const A_PICTURE: usize = 64 << 10;
 
 /// Why there is no view.
 #[derive(Debug)]
@@ -62,7 +66,7 @@ impl From<io::Error> for ViewError {
 /// dropped.
 pub struct View<'s> {
     tty: terminal::Tty<'s>,
-    terminal: Terminal<CrosstermBackend<Outlet<'s>>>,
+    terminal: Terminal<CrosstermBackend<BufWriter<Outlet<'s>>>>,
 }
 
 impl<'s> View<'s> {
@@ -72,7 +76,9 @@ impl<'s> View<'s> {
     /// There is none, or it cannot be used.
     pub fn open(signals: &'s Signals) -> Result<Self, ViewError> {
         let tty = terminal::Tty::enter(signals)?;
-        let terminal = Terminal::new(CrosstermBackend::new(tty.outlet().clone()))?;
+        // A picture is many short pieces.
+        let outlet = BufWriter::with_capacity(A_PICTURE, tty.outlet().clone());
+        let terminal = Terminal::new(CrosstermBackend::new(outlet))?;
         Ok(Self { tty, terminal })
     }
 

@@ -5,6 +5,7 @@ use super::bytes::Reader;
 use gimli::{
     AttributeValue, DebugInfoOffset, Dwarf, Reader as _, Section as _, Unit, UnitHeader, constants,
 };
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 
 /// Links from an entry to the one that bears its name: abstract origin, then specification.
@@ -20,7 +21,7 @@ impl<'d> Lines<'d> {
             return HashMap::new();
         }
         let mut units = Units::of(dwarf);
-        let mut counts: HashMap<usize, u64> = HashMap::new();
+        let mut counts: FxHashMap<usize, u64> = FxHashMap::default();
         for index in 0..units.headers.len() {
             if let Some(unit) = units.open(index) {
                 // What cannot be read is passed over.
@@ -40,7 +41,7 @@ impl<'d> Lines<'d> {
 
 /// Adds up what the inlined subroutines of a unit are copies of, by the place of its entry; up to what cannot be
 /// read.
-fn count_origins(unit: &Unit<Reader<'_>>, counts: &mut HashMap<usize, u64>) -> gimli::Result<()> {
+fn count_origins(unit: &Unit<Reader<'_>>, counts: &mut FxHashMap<usize, u64>) -> gimli::Result<()> {
     let mut entries = unit.entries_raw(None)?;
     while !entries.is_empty() {
         let Some(entry) = entries.read_abbreviation()? else {

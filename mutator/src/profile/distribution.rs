@@ -126,6 +126,20 @@ impl Distribution {
         all
     }
 
+    /// Takes the values of one path in the place of those that there were.
+    pub fn set(&mut self, stats: &TimerStats) {
+        self.clear();
+        let is_plain = stats.hist_negative.is_empty() && stats.hist.len() > 1;
+        if !is_plain {
+            return self.add(stats);
+        }
+        let held = stats.hist.iter().filter(|&&(_, n)| n != 0);
+        self.buckets.reserve_exact(stats.hist.len());
+        self.buckets
+            .extend(held.map(|&(k, n)| (Bucket(i16::from(k)), n)));
+        (self.sum, self.min, self.max) = (stats.sum, stats.min, stats.max);
+    }
+
     /// Adds the values of another path.
     pub fn add(&mut self, stats: &TimerStats) {
         let negative = stats.hist_negative.iter();

@@ -253,3 +253,25 @@ fn buckets_are_next_to_each_other() {
     };
     assert_eq!(Distribution::of(&absurd).quantile(500), Some(0));
 }
+
+proptest! {
+    #[test]
+    fn what_is_set_is_what_is_added_to_nothing(
+        values in prop::collection::vec(-5_000i64..5_000, 0..40),
+        before in prop::collection::vec(0i64..100, 0..5),
+    ) {
+        for values in [values.clone(), values.iter().map(|v| v.abs()).collect()] {
+            let stats = recorded(&values);
+            let mut set = Distribution::of(&recorded(&before));
+            set.set(&stats);
+            let (a, b) = (set, Distribution::of(&stats));
+            prop_assert_eq!((a.buckets(), a.sum(), a.ends()), (b.buckets(), b.sum(), b.ends()));
+            let mut gathered = super::Gathered::default();
+            gathered.add(&b);
+            gathered.add(&a);
+            let mut merged = b.clone();
+            merged.merge(&b);
+            prop_assert_eq!(gathered.all(), merged);
+        }
+    }
+}

@@ -48,10 +48,12 @@ impl Numbers {
 
 impl Timer {
     fn set(&mut self, stats: Option<&TimerStats>) {
-        self.values.clear();
         (self.held, self.outermost, self.exclusive) = (0, 0, Total::NONE);
-        let Some(stats) = stats else { return };
-        self.values.add(stats);
+        let Some(stats) = stats else {
+            self.values.clear();
+            return;
+        };
+        self.values.set(stats);
         self.held = self.values.count();
         self.outermost = clipped(stats.outermost.unwrap_or(stats.sum));
         self.exclusive = stats.exclusive.map_or(Total::NONE, clipped);
