@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
-use crate::lines::is_debug_file_of;
-
 const CLIENT: &str = "debuginfod-find";
 
 /// Files that are fetched at the same time.
@@ -29,7 +27,12 @@ struct Wanted {
     build_id: Vec<u8>,
     /// What it is of, as a user calls it.
     of: String,
+    is_it: IsDebugFile,
 }
+
+/// For a debug file that has this build id: the build id of the supplement that it refers to, if it does; `None` for any
+/// other file.
+pub type IsDebugFile = fn(&Path, &[u8]) -> Option<Option<Vec<u8>>>;
 
 #[derive(Default)]
 struct State {
@@ -82,7 +85,7 @@ fn cache() -> Option<PathBuf> {
 }
 
 /// Has the debug file of the file at `path` fetched meanwhile, once. It has this build id.
-pub fn want(build_id: &[u8], path: &Path) {
+pub fn want(build_id: &[u8], path: &Path, is_it: IsDebugFile) {
     if !is_on() || build_id.len() < 2 {
         return;
     }
@@ -94,6 +97,7 @@ pub fn want(build_id: &[u8], path: &Path) {
     state.queue.push_back(Wanted {
         build_id: build_id.to_owned(),
         of: of.to_string_lossy().into_owned(),
+        is_it,
     });
     if state.under_way.len() < AT_ONCE {
         begin_next(&mut state);
@@ -142,7 +146,7 @@ enum NotFetched {
 /// Fetches a debug file, and the one that it shares its debug information with.
 fn fetch(wanted: &Wanted) -> Result<(), NotFetched> {
     let path = find(&wanted.build_id)?;
-    match is_debug_file_of(&path, &wanted.build_id) {
+    match (wanted.is_it)(&path, &wanted.build_id) {
         None => Err(NotFetched::Because(format!(
             "what has come is no debug file of its build id: {}",
             path.display()

@@ -55,7 +55,7 @@ impl OpenImage {
     /// Has its debug file fetched meanwhile, where it tells its build id. Its path is this.
     pub fn want_debug_file(&self, path: &Path) {
         if let Some(id) = self.image.build_id() {
-            debuginfod::want(id, path);
+            debuginfod::want(id, path, lines::is_debug_file_of);
         }
     }
 

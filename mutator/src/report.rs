@@ -42,8 +42,8 @@ pub struct Options {
 pub fn text(profile: &Profile, options: &Options, out: &mut impl Write) -> io::Result<()> {
     let report = Report::new(profile, options);
     head::write(profile, out)?;
-    if let Some(found) = &profile.search {
-        report.found(found, out)?;
+    if let Some(search) = &profile.search {
+        report.found(search, out)?;
     }
     for function in report.functions() {
         report.function(function, out)?;
@@ -61,7 +61,7 @@ pub fn found(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let report = Report::new(profile, &options);
     head::write(profile, out)?;
     match &profile.search {
-        Some(found) => report.found(found, out),
+        Some(search) => report.found(search, out),
         None => Ok(()),
     }
 }

@@ -5,9 +5,11 @@
 
 mod around;
 mod choice;
+mod column;
 mod columns;
 mod decode;
 mod draw;
+mod inputs;
 mod key;
 mod keyboard;
 mod layout;

@@ -446,7 +446,6 @@ fn usage_errors() {
         &["remove", "1", "-m", "cpu"],
         &["attach", "1", "-f", "step", "--duration", "long"],
         &["run", "-f", "step"],
-        &["run", "--", "true"],
         &["no-such-command"],
         &["list"],
         &["export", "p.json", "--to", "nonsense", "-o", "x"],

@@ -229,6 +229,11 @@ fn tiny_function_of_busy_program() {
         }
         // All come in at one moment, and then each thread ends a round.
         let session = Session::attach(target.pid(), &names);
+        // On a busy machine none of them may have run yet.
+        target.until(Duration::from_secs(60), "called all functions", |_| {
+            let profile = session.snapshot();
+            names.iter().all(|name| profile.calls(name) > 0)
+        });
         go_on(&mut target, "ok");
         let profile = session.detach();
         let calls: Vec<u64> = names.iter().map(|name| profile.calls(name)).collect();

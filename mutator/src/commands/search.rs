@@ -1,15 +1,16 @@
 //! `--search`: functions are measured, added and dropped until the call paths that cost are named. What is decided, is decided
 //! in [`crate::search`]; here it is done to a process.
 
+mod asked;
 mod hunt;
 mod look;
 mod result;
 mod samples;
 mod words;
 
-use std::time::Duration;
-
 use nix::sys::signal::Signal;
+
+pub(super) use asked::Searching;
 
 use hunt::{Hunt, Over};
 
@@ -32,16 +33,6 @@ use crate::signals::Signals;
 const EXPLAIN: f64 = 0.9;
 /// For how many steps calls that take long are waited for.
 const PATIENCE: u32 = 4;
-
-/// What a search is to be like.
-pub(super) struct Searching<'a> {
-    operation: &'static str,
-    bounds: Bounds,
-    /// How long one look is.
-    step: Duration,
-    allow_traps: bool,
-    show: &'a Show,
-}
 
 impl<'a> Searching<'a> {
     /// Checks the options, and adds to the metrics those that a search goes by.

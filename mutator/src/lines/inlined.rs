@@ -2,11 +2,16 @@
 
 use super::Lines;
 use super::bytes::Reader;
+use super::sections::Debug;
 use gimli::{
     AttributeValue, DebugInfoOffset, Dwarf, Reader as _, Section as _, Unit, UnitHeader, constants,
 };
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
+use std::thread;
+
+/// Threads that read the DWARF of a file, at most: who attaches waits for them, and so do other programs for the processors.
+const MOST_THREADS: usize = 4;
 
 /// Links from an entry to the one that bears its name: abstract origin, then specification.
 const LINKS: usize = 4;
@@ -16,27 +21,72 @@ impl<'d> Lines<'d> {
     /// do not come. Reads all of the DWARF, of which nothing is read if that is more than so many bytes: what
     /// cannot be read is passed over.
     pub fn inlined_copies(&self, most: usize) -> HashMap<String, u64> {
-        let dwarf = self.debug.dwarf();
-        if dwarf.debug_info.reader().len() > most {
+        if self.debug.dwarf().debug_info.reader().len() > most {
             return HashMap::new();
         }
-        let mut units = Units::of(dwarf);
-        let mut counts: FxHashMap<usize, u64> = FxHashMap::default();
-        for index in 0..units.headers.len() {
+        let parts = thread::available_parallelism().map_or(1, usize::from);
+        let parts = parts.min(MOST_THREADS);
+        let debug = &self.debug;
+        let counted = on_threads(parts, |part| debug.count_origins(part, parts));
+        let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
+        for (origin, count) in counted.into_iter().flatten() {
+            *counts.entry(origin).or_default() += count;
+        }
+        // By place, so that those of one unit come together.
+        let counts: Vec<(usize, u64)> = counts.into_iter().collect();
+        let each = counts.len().div_ceil(parts).max(1);
+        let chunks: Vec<&[(usize, u64)]> = counts.chunks(each).collect();
+        let named = on_threads(chunks.len(), |part| debug.name_origins(chunks[part]));
+        let mut copies = HashMap::new();
+        for (name, count) in named.into_iter().flatten() {
+            *copies.entry(name).or_default() += count;
+        }
+        copies
+    }
+}
+
+impl Debug<'_> {
+    /// What the inlined subroutines of every `parts`-th unit are copies of, by the place of its entry.
+    fn count_origins(&self, part: usize, parts: usize) -> FxHashMap<usize, u64> {
+        let mut units = Units::of(self.dwarf());
+        let mut counts = FxHashMap::default();
+        for index in (part..units.headers.len()).step_by(parts) {
             if let Some(unit) = units.open(index) {
                 // What cannot be read is passed over.
                 let _ = count_origins(unit, &mut counts);
             }
         }
-        let mut copies = HashMap::new();
-        // By place, so that those of one unit come together.
-        for (origin, count) in BTreeMap::from_iter(counts) {
+        counts
+    }
+
+    /// The names of the entries at these places, each with what stands beside it.
+    fn name_origins(&self, origins: &[(usize, u64)]) -> FxHashMap<String, u64> {
+        let mut units = Units::of(self.dwarf());
+        let mut copies = FxHashMap::default();
+        for &(origin, count) in origins {
             if let Some(name) = units.name_of(DebugInfoOffset(origin)) {
                 *copies.entry(name).or_default() += count;
             }
         }
         copies
     }
+}
+
+/// What comes of so many parts of a work, each done on a thread of its own.
+fn on_threads<R: Send>(parts: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    if parts < 2 {
+        return (0..parts).map(work).collect();
+    }
+    thread::scope(|scope| {
+        let work = &work;
+        let begun: Vec<_> = (0..parts)
+            .map(|part| scope.spawn(move || work(part)))
+            .collect();
+        // What a thread has panicked with is this one's as well.
+        let done = begun.into_iter().map(|thread| thread.join());
+        done.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
 }
 
 /// Adds up what the inlined subroutines of a unit are copies of, by the place of its entry; up to what cannot be

@@ -7,10 +7,9 @@ use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
 use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS};
 use goblin::elf::{Elf, SectionHeader, header};
-use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// No section decompresses to more: what claims to be larger is not believed.
 const MOST: u64 = 4 << 30;
@@ -38,7 +37,7 @@ pub(super) struct Debug<'d> {
 /// A section and, where it is compressed, what it has contained since it was first read.
 struct DebugSection {
     header: SectionHeader,
-    decompressed: OnceCell<Option<Arc<[u8]>>>,
+    decompressed: OnceLock<Option<Arc<[u8]>>>,
 }
 
 /// Where values are and what types have a unit of their own: source lines do without.
@@ -126,7 +125,7 @@ impl<'d> Sections<'d> {
             let header = self.headers.get(id.name())?;
             let section = || DebugSection {
                 header: header.clone(),
-                decompressed: OnceCell::new(),
+                decompressed: OnceLock::new(),
             };
             (header.sh_type != SHT_NOBITS).then(|| (id.name(), section()))
         };

@@ -2,9 +2,33 @@
 
 use super::counts::{closed, is_argument};
 use super::{
-    COUNT, Counts, FunctionTotals, Metric, PathEntry, Profile, RETURN, SCHEMA, TimerStats, Total,
+    COUNT, Counts, Found, FunctionTotals, Metric, PathEntry, Profile, RETURN, SCHEMA, TimerStats,
+    Total,
 };
 use std::fmt;
+
+impl Found {
+    /// Checks the indexes of what was searched for.
+    fn check(&self, profile: &Profile) -> Result<(), Inconsistent> {
+        for (i, path) in self.paths.iter().enumerate() {
+            index(
+                || format!("search.paths[{i}].function"),
+                "functions",
+                path.function,
+                profile.functions.len(),
+            )?;
+            for (k, &frame) in path.stack.iter().enumerate() {
+                index(
+                    || format!("search.paths[{i}].stack[{k}]"),
+                    "frames",
+                    frame,
+                    profile.frames.len(),
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The first thing found that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,7 +207,7 @@ impl Profile {
         }
         self.search
             .as_ref()
-            .map_or(Ok(()), |found| found.check(self))
+            .map_or(Ok(()), |search| search.check(self))
     }
 
     fn check_metrics(&self, at: impl Fn() -> String, counts: &Counts) -> Result<(), Inconsistent> {
@@ -208,7 +232,7 @@ impl Profile {
     }
 }
 
-pub(super) fn index(
+fn index(
     at: impl Fn() -> String,
     list: &'static str,
     index: usize,

@@ -1,7 +1,5 @@
 //! What a search for the costly call paths has come to.
 
-use super::Profile;
-use super::check::{Inconsistent, index};
 use serde::{Deserialize, Serialize};
 
 /// The call paths that explain where time goes, measured together after all changes.
@@ -28,9 +26,9 @@ pub struct Found {
 /// Call paths that begin alike, from a function outwards.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FoundPath {
-    /// Index into [`Profile::functions`].
+    /// Index into [`functions`](super::Profile::functions).
     pub function: usize,
-    /// Indexes into [`Profile::frames`], from the function's caller outwards.
+    /// Indexes into [`frames`](super::Profile::frames), from the function's caller outwards.
     pub stack: Vec<usize>,
     /// How many paths begin so.
     pub paths: u64,
@@ -73,32 +71,12 @@ impl Found {
         };
         (sum(|p| p.cpu_share), sum(|p| p.waiting_share))
     }
-
-    /// Checks the indexes.
-    pub(super) fn check(&self, profile: &Profile) -> Result<(), Inconsistent> {
-        for (i, path) in self.paths.iter().enumerate() {
-            index(
-                || format!("search.paths[{i}].function"),
-                "functions",
-                path.function,
-                profile.functions.len(),
-            )?;
-            for (k, &frame) in path.stack.iter().enumerate() {
-                index(
-                    || format!("search.paths[{i}].stack[{k}]"),
-                    "frames",
-                    frame,
-                    profile.frames.len(),
-                )?;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Profile;
     use crate::profile::tests::sample;
 
     #[test]

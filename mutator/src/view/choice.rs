@@ -12,7 +12,7 @@ use ratatui::{Frame, Terminal};
 use unicode_width::UnicodeWidthStr;
 
 use super::draw::{BOLD, DIM, WARN, disarm, fit};
-use super::watch::{Input, Inputs, wipe};
+use super::inputs::{Input, Inputs, wipe};
 use super::{Key, Mouse};
 
 /// A function to choose.

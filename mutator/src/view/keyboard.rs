@@ -16,8 +16,8 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::size;
 
 use super::decode::{Decoded, decode, decode_last};
+use super::inputs::{Input, Inputs};
 use super::terminal::Tty;
-use super::watch::{Input, Inputs};
 use super::{Key, Mouse};
 use crate::signals::{Asked, Signals};
 

@@ -6,7 +6,7 @@ mod question;
 use regex::Regex;
 
 use super::Key;
-use super::columns::Columns;
+use super::column::Columns;
 use super::key;
 use super::layout::Layout;
 use super::line::EditLine;
@@ -410,7 +410,7 @@ impl State {
         }
         match std::mem::replace(&mut self.mode, Mode::Browse) {
             Mode::Browse => self.obey(key::command(key)?),
-            question => self.answer(question, key),
+            asked => self.answer(asked, key),
         }
     }
 }

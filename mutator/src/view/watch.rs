@@ -2,41 +2,14 @@
 
 use super::choice::{Chosen, choose};
 use super::draw::draw;
-use super::{Action, Event, Key, Mouse, Source, State};
+use super::inputs::{Input, Inputs, wipe};
+use super::{Action, Event, Source, State};
 use crate::profile::Changed;
 use crate::stumble::stumble;
 use ratatui::Terminal;
-use ratatui::backend::{Backend, ClearType};
+use ratatui::backend::Backend;
 use std::io;
 use std::time::{Duration, Instant};
-
-/// What comes from the terminal.
-pub(super) enum Input {
-    Key(Key),
-    Mouse(Mouse),
-    Resize(u16, u16),
-    /// This process was stopped, and others have written to the terminal meanwhile.
-    Continued,
-    /// What is watched may have ended.
-    Child,
-    /// The view is to end.
-    Stop,
-}
-
-/// Where it comes from.
-pub(super) trait Inputs {
-    /// The next input, or none when `timeout` has passed without any.
-    fn next(&mut self, timeout: Duration) -> io::Result<Option<Input>>;
-
-    /// Asks for this process and all of its job to be stopped, as Ctrl-Z does elsewhere.
-    fn suspend(&mut self);
-
-    /// Gives a text to the terminal's clipboard, if it has one.
-    fn copy(&mut self, text: &str) -> io::Result<()>;
-
-    /// Shows a line of a file in the user's editor until that ends.
-    fn edit(&mut self, file: &str, line: u32) -> io::Result<()>;
-}
 
 /// Shows `source` until the user, the time, a signal or the source ends it.
 pub(super) fn watch<B: Backend>(
@@ -201,18 +174,6 @@ where
         Chosen::Functions(keys) => Some(source.add_found(&keys)),
         Chosen::Nothing | Chosen::Over(_) => None,
     })
-}
-
-/// Clears the screen and has everything drawn again. `Terminal::clear` asks the terminal where its
-/// cursor is, and reads the keys in search of the answer.
-pub(super) fn wipe<B: Backend>(terminal: &mut Terminal<B>) -> io::Result<()>
-where
-    B::Error: Send + Sync + 'static,
-{
-    let cleared = terminal.backend_mut().clear_region(ClearType::All);
-    cleared.map_err(io::Error::other)?;
-    terminal.swap_buffers();
-    Ok(())
 }
 
 /// Takes samples.

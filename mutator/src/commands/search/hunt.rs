@@ -9,7 +9,7 @@ use super::super::outcome::tell_refused;
 use super::super::remarks::warn;
 use super::super::source::{AtEnd, Live};
 use super::super::suggest;
-use super::Searching;
+use super::asked::Searching;
 use super::look::{Moment, Overheads, window};
 use super::result::{Outcome, left};
 use super::samples::Samples;

@@ -11,7 +11,7 @@ use super::style::{BOLD, DIM};
 use crate::profile::printable;
 use crate::report::human;
 use crate::view::State;
-use crate::view::columns::Column;
+use crate::view::column::Column;
 use crate::view::tree::{self, NodeId};
 
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {

@@ -3,7 +3,7 @@
 use super::style::{BOLD, DIM, fit, heat};
 use crate::report::human;
 use crate::view::State;
-use crate::view::columns::{Column, Sort, WIDTH};
+use crate::view::column::{Column, Sort, WIDTH};
 use crate::view::tree::{Key, Marker, Row};
 use ratatui::Frame;
 use ratatui::layout::Rect;

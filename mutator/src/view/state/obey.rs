@@ -1,7 +1,7 @@
 //! What the commands do while the table is browsed.
 
 use super::{Action, Finder, Mode, Mouse, State};
-use crate::view::columns::Sort;
+use crate::view::column::Sort;
 use crate::view::key::Command;
 use crate::view::line::EditLine;
 use crate::view::tree::{NodeId, Row, Shape, Span, typed};
@@ -177,7 +177,7 @@ impl State {
     /// Sorts by the column whose title is there; a second time the other way round.
     fn press_title(&mut self, column: usize) {
         let columns = self.columns_in(self.size.0.into());
-        let pressed = columns.get(column / crate::view::columns::WIDTH);
+        let pressed = columns.get(column / crate::view::column::WIDTH);
         let sort = pressed.map_or(Sort::Name, |&column| Sort::By(column));
         match sort == self.sort() {
             true => {

@@ -2,7 +2,7 @@
 
 use super::{Action, Mode, State};
 use crate::view::Key;
-use crate::view::columns::Column;
+use crate::view::column::Column;
 use crate::view::key::{self, Command};
 use crate::view::line::EditLine;
 use crate::view::tree::{Filter, SiteId, expression};

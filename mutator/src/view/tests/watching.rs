@@ -1,7 +1,8 @@
 //! The loop over a source and inputs that are both made up.
 
 use super::*;
-use crate::view::watch::{Input, Inputs, watch};
+use crate::view::inputs::{Input, Inputs};
+use crate::view::watch::watch;
 use crate::view::{Finder, Names, Sample, Source};
 use std::collections::VecDeque;
 use std::io;

@@ -1,0 +1,16 @@
+//! What a search is asked for.
+
+use std::time::Duration;
+
+use crate::cli::Show;
+use crate::search::Bounds;
+
+/// What a search is to be like.
+pub(in crate::commands) struct Searching<'a> {
+    pub(super) operation: &'static str,
+    pub(super) bounds: Bounds,
+    /// How long one look is.
+    pub(super) step: Duration,
+    pub(super) allow_traps: bool,
+    pub(super) show: &'a Show,
+}
