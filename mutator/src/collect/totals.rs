@@ -64,12 +64,7 @@ impl Totals {
             lost(losses, root, |sum| less(sum, calls));
         }
         let valued = &mut self.valued[self.timers * path.function..][..self.timers];
-        let sums = totals.counts.timers.stats_mut();
-        for (((sum, part), valued), left) in sums
-            .zip(path.metrics.timers.stats())
-            .zip(valued)
-            .zip(&mut self.left)
-        {
+        for (sum, part, valued, left) in side_by_side(totals, path, valued, &mut self.left) {
             *left = None;
             if part.values() > 0 {
                 *valued -= 1;
@@ -102,12 +97,7 @@ impl Totals {
             lost(losses, root, |sum| more(sum, calls));
         }
         let valued = &mut self.valued[self.timers * path.function..][..self.timers];
-        let sums = totals.counts.timers.stats_mut();
-        for (((sum, part), valued), left) in sums
-            .zip(path.metrics.timers.stats())
-            .zip(valued)
-            .zip(&mut self.left)
-        {
+        for (sum, part, valued, left) in side_by_side(totals, path, valued, &mut self.left) {
             let has_values = part.values() > 0;
             if let Some((min, max)) = left.take() {
                 let is_less = sum.min >= min && part.min > min || sum.max <= max && part.max < max;
@@ -159,6 +149,25 @@ fn clear(function: &mut Function, sees_ends: bool) {
             ..TimerStats::default()
         };
     }
+}
+
+/// Of each timer: its sum in the totals, its part of a path, in how many paths it has values, and what is left of the path's.
+fn side_by_side<'t>(
+    totals: &'t mut FunctionTotals,
+    path: &'t PathEntry,
+    valued: &'t mut [u64],
+    left: &'t mut [Option<(i64, i64)>],
+) -> impl Iterator<
+    Item = (
+        &'t mut TimerStats,
+        &'t TimerStats,
+        &'t mut u64,
+        &'t mut Option<(i64, i64)>,
+    ),
+> {
+    let sums = totals.counts.timers.stats_mut();
+    let each = sums.zip(path.metrics.timers.stats()).zip(valued).zip(left);
+    each.map(|(((sum, part), valued), left)| (sum, part, valued, left))
 }
 
 /// Changes the numbers of calls on incomplete paths that those on paths to the node `root` are part of.
