@@ -148,3 +148,15 @@ impl Home {
         (meta.uid() == self.user || meta.uid() == 0) && meta.mode() & WRITABLE_BY_ALL == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    /// A file that nobody else finds.
+    pub(super) fn own_file() -> File {
+        File::from(memfd_create(c"test", MFdFlags::empty()).expect("made"))
+    }
+}

@@ -14,19 +14,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What `suggest` says of a process.
-fn suggestion(pid: u32, duration: &str) -> Value {
-    let pid = pid.to_string();
-    let arguments = [
+/// What has `suggest` say all of a process.
+fn arguments<'a>(pid: &'a str, duration: &'a str) -> [&'a str; 7] {
+    [
         "suggest",
-        &pid,
+        pid,
         "--json",
         "--limit",
         "0",
         "--duration",
         duration,
-    ];
-    Run::ipath(arguments).run().expect(0).json()
+    ]
+}
+
+/// What `suggest` says of a process.
+fn suggestion(pid: u32, duration: &str) -> Value {
+    Run::ipath(arguments(&pid.to_string(), duration))
+        .run()
+        .expect(0)
+        .json()
 }
 
 fn candidates(suggestion: &Value) -> &[Value] {
@@ -371,16 +377,7 @@ fn suggest_sees_what_comes_to_the_place_of_a_library() {
     let libraries = [library("-DFRAME=1032"), library("-DFRAME=2056")];
     let mut target = Target::start(program("swapped.c"), &libraries).await_output("ready");
     let pid = target.pid().to_string();
-    let arguments = [
-        "suggest",
-        &pid,
-        "--json",
-        "--limit",
-        "0",
-        "--duration",
-        "10m",
-    ];
-    let mut suggest = Target::start(ipath(), arguments);
+    let mut suggest = Target::start(ipath(), arguments(&pid, "10m"));
     target.until(Duration::from_secs(300), "come to its end", |t| {
         t.stdout().contains("done")
     });

@@ -4,6 +4,7 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::program;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
+use ipath_tests::session::Session;
 use ipath_tests::target::Target;
 use std::os::unix::fs::symlink;
 
@@ -16,17 +17,7 @@ fn titles_are_shown_as_they_are_meant() {
         let pid = target.pid().to_string();
         let scratch = Scratch::new("titles");
         let file = scratch.file("p.json").display().to_string();
-        let begin = [
-            "attach",
-            &pid,
-            "-f",
-            "work",
-            "--keep",
-            "--no-tui",
-            "--duration",
-            "1ms",
-        ];
-        Run::ipath(begin).run().expect(0);
+        Session::attach(target.pid(), &["work"]);
         let status = Run::ipath(["status"]).run().expect(0).stdout;
         let of_it = status.lines().find(|l| l.starts_with(&format!("{pid}  ")));
         Run::ipath(["detach", &pid, "-o", &file]).run().expect(0);

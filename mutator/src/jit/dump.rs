@@ -154,18 +154,7 @@ mod tests {
 
     /// The names after each part of a file has been written.
     fn read(parts: &[Vec<u8>]) -> Ranges {
-        let path = std::env::temp_dir().join(format!(
-            "ipath-jitdump-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        ));
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .expect("an own file");
-        std::fs::remove_file(&path).expect("ours");
+        let mut file = crate::jit::tests::own_file();
         let (mut dump, mut names) = (Dump::default(), Ranges::default());
         for part in parts {
             file.seek(SeekFrom::End(0)).expect("a file");

@@ -68,14 +68,7 @@ mod tests {
 
     #[test]
     fn lines_are_taken_in_as_they_are_written() {
-        let path = std::env::temp_dir().join(format!("ipath-perf-map-{}", std::process::id()));
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .expect("an own file");
-        std::fs::remove_file(&path).expect("ours");
+        let mut file = crate::jit::tests::own_file();
         let (mut map, mut names) = (PerfMap::default(), Ranges::default());
         let mut add = |text: &str, names: &mut Ranges| {
             file.write_all(text.as_bytes()).expect("there is room");
