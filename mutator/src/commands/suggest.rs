@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use patcher::Avma;
 use patcher::plan::Effects;
-use patcher::select::Pattern;
+use patcher::select::{MEANING, Pattern};
 use serde::Serialize;
 
 use super::output::{print, print_json};
@@ -385,7 +385,9 @@ fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
 
 /// What names a candidate and nothing else, as far as a name can, in a shell too.
 fn pattern_of(candidate: &Candidate) -> String {
-    let has_meaning = |c: char| "*?'/!\\".contains(c) || c.is_whitespace();
+    const IN_A_SHELL: [char; 2] = ['\'', '\\'];
+    let has_meaning =
+        |c: char| MEANING.contains(&c) || IN_A_SHELL.contains(&c) || c.is_whitespace();
     match candidate.linkage.as_str() {
         "" => candidate.name.clone(),
         linkage if linkage.contains(has_meaning) => {

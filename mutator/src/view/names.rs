@@ -1,6 +1,7 @@
 //! Looking for a function by part of its name among all of a process.
 
 use frizbee::{Config, Matcher};
+use patcher::select::MEANING;
 
 use super::Key;
 use super::line::EditLine;
@@ -101,7 +102,7 @@ impl Finder {
     pub(super) fn is_pattern(&self) -> bool {
         let text = self.line.text();
         let text = text.trim();
-        text.contains(['*', '?', '/', '!']) || text.starts_with("0x") || text.contains("+0x")
+        text.contains(MEANING) || text.starts_with("0x") || text.contains("+0x")
     }
 
     pub(super) fn press(&mut self, key: Key, names: Option<&Names>) {

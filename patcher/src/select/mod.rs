@@ -22,6 +22,9 @@ pub use pattern::PatternError;
 use pattern::What;
 pub use spot::Spot;
 
+/// Characters that make a pattern mean something else than a name: globs, expressions, modules.
+pub const MEANING: [char; 4] = ['*', '?', '/', '!'];
+
 /// A pattern as the command line takes it.
 #[derive(Clone, Debug)]
 pub struct Pattern {

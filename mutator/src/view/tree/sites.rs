@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use patcher::select::MEANING;
 use rustc_hash::FxHashMap;
 
 use crate::profile::{Frame, Function, Label, Module, Profile, printable};
@@ -236,7 +237,7 @@ fn line(label: Label, source: Option<(Rc<str>, u32)>) -> Line {
 
 /// What means a function and nothing else, as far as a name can.
 fn pattern(module: &str, linkage: &str) -> Option<String> {
-    let has_meaning = |c: char| "*?/!".contains(c) || c.is_whitespace() || c.is_control();
+    let has_meaning = |c: char| MEANING.contains(&c) || c.is_whitespace() || c.is_control();
     let is_plain = !linkage.is_empty() && !module.is_empty();
     (is_plain && !linkage.contains(has_meaning) && !module.contains(has_meaning))
         .then(|| format!("{module}!{linkage}"))
