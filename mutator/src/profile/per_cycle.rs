@@ -1,6 +1,6 @@
 //! Instructions per cycle.
 
-use super::{TimerStats, Timers};
+use super::Timers;
 
 const CYCLES: &str = "cycles";
 const INSTRUCTIONS: &str = "instructions";
@@ -19,26 +19,21 @@ struct Sum {
     calls: u64,
 }
 
-impl Sum {
-    fn of(stats: Option<&TimerStats>) -> Self {
-        stats.map_or_else(Self::default, |stats| Self {
-            of: stats.sum,
-            calls: stats.values(),
-        })
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.of = self.of.saturating_add(other.of);
-        self.calls = self.calls.saturating_add(other.calls);
-    }
-}
-
 impl PerCycle {
     /// Of what was measured of some calls.
     pub fn of(timers: &Timers) -> Self {
+        Self::by(|name| timers.get(name).map(|stats| (stats.sum, stats.values())))
+    }
+
+    /// The same where the sum of a metric and how many calls have told it are `told` by its name.
+    pub fn by(told: impl Fn(&str) -> Option<(i128, u64)>) -> Self {
+        let sum = |name| {
+            let (of, calls) = told(name).unwrap_or_default();
+            Sum { of, calls }
+        };
         Self {
-            cycles: Sum::of(timers.get(CYCLES)),
-            instructions: Sum::of(timers.get(INSTRUCTIONS)),
+            cycles: sum(CYCLES),
+            instructions: sum(INSTRUCTIONS),
         }
     }
 
@@ -50,12 +45,6 @@ impl PerCycle {
     /// True if its line comes after that of a metric.
     pub fn comes_after(metric: &str) -> bool {
         metric == INSTRUCTIONS
-    }
-
-    /// Adds other calls.
-    pub fn add(&mut self, other: &Self) {
-        self.cycles.add(&other.cycles);
-        self.instructions.add(&other.instructions);
     }
 
     /// Instructions a cycle, where both were counted over the same calls.
@@ -72,6 +61,7 @@ impl PerCycle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::TimerStats;
 
     #[test]
     fn only_calls_with_both_have_a_ratio() {
@@ -85,10 +75,8 @@ mod tests {
             let timers = timers.map(|(name, stats)| (name.to_owned(), stats));
             PerCycle::of(&timers.into_iter().collect())
         };
-        let mut all = of(stats(100, 10), stats(150, 10));
-        assert_eq!(all.ratio(), Some(1.5));
-        all.add(&of(stats(100, 2), stats(50, 2)));
-        assert_eq!(all.ratio(), Some(1.0));
+        assert_eq!(of(stats(100, 10), stats(150, 10)).ratio(), Some(1.5));
+        assert_eq!(of(stats(200, 12), stats(200, 12)).ratio(), Some(1.0));
         assert_eq!(of(stats(100, 10), stats(150, 9)).ratio(), None);
         assert_eq!(of(stats(0, 10), stats(150, 10)).ratio(), None);
         assert_eq!(PerCycle::default().ratio(), None);

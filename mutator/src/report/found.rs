@@ -84,7 +84,7 @@ impl Report<'_> {
 
 fn share(share: f64) -> String {
     match share > 0.0 {
-        true => format!("{:.1} %", 100.0 * share),
+        true => human::percent(share),
         false => "-".to_owned(),
     }
 }

@@ -43,8 +43,13 @@ pub fn share(part: i128, whole: i128) -> String {
     if whole == 0 {
         "-".to_owned()
     } else {
-        format!("{:.1} %", 100.0 * part as f64 / whole as f64)
+        percent(part as f64 / whole as f64)
     }
+}
+
+/// A share, of 0 to 1, in percent.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
 }
 
 /// A ratio of two numbers.

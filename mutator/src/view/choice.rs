@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use ratatui::backend::Backend;
 use ratatui::layout::Rect;
-use ratatui::style::Modifier;
 use ratatui::text::Line;
 use ratatui::{Frame, Terminal};
 use unicode_width::UnicodeWidthStr;
 
-use super::draw::{BOLD, DIM, WARN, disarm, fit};
+use super::draw::{BOLD, DIM, SELECTED, WARN, disarm, fit};
 use super::inputs::{Input, Inputs, wipe};
 use super::{Key, Mouse};
 
@@ -224,7 +223,7 @@ impl Choice {
                 Default::default()
             };
             if index == self.index {
-                style = style.add_modifier(Modifier::REVERSED);
+                style = style.patch(SELECTED);
             }
             frame.render_widget(Line::styled(text, style), line(2 + place as u16));
         }

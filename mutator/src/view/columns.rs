@@ -7,6 +7,7 @@ use super::column::{
 };
 use super::state::State;
 use super::tree::{NodeId, ROOT, Shape, Total};
+use crate::profile::PerCycle;
 use crate::report::human;
 
 impl Column {
@@ -82,12 +83,11 @@ impl Column {
             Self::Min => total().ends().map(|ends| ends.0 as f64),
             Self::Max => total().ends().map(|ends| ends.1 as f64),
             Self::P50 | Self::P90 | Self::P99 | Self::P999 => {
-                let metric = state.metric_index()?;
+                let metric = state.metric_place()?;
                 let values = tree.distribution(node, metric);
                 values.quantile(self.per_mille()?).map(|q| q as f64)
             }
             Self::Other(metric) => {
-                let metric = tree.metric(&state.metrics.get(metric)?.name)?;
                 let total = tree.total(node, metric);
                 (total.values > 0).then_some(total.sum as f64)
             }
@@ -102,7 +102,7 @@ impl Column {
     pub(super) fn cell(self, state: &State, node: NodeId) -> String {
         let none = || "-".to_owned();
         let (_, unit) = state.metric();
-        let share = |share: Option<f64>| share.map_or_else(String::new, percent);
+        let share = |share: Option<f64>| share.map_or_else(String::new, human::percent);
         let values = || state.total(node).values;
         let value = self.value(state, node);
         let as_quantity =
@@ -256,7 +256,7 @@ impl State {
     }
 
     pub(super) fn total(&self, node: NodeId) -> Total {
-        let metric = self.metric_index();
+        let metric = self.metric_place();
         metric.map_or_else(Total::default, |metric| self.tree.total(node, metric))
     }
 }
@@ -279,7 +279,7 @@ pub(super) fn whole(state: &State, node: NodeId) -> NodeId {
 
 fn of(state: &State, node: NodeId, whole: NodeId) -> Option<f64> {
     let tree = &state.tree;
-    if state.metric_index().is_none() {
+    if state.metric_place().is_none() {
         let (part, whole) = (tree.counted(node).calls, tree.counted(whole).calls);
         return (whole > 0).then(|| part as f64 / whole as f64);
     }
@@ -301,14 +301,12 @@ fn of_run(state: &State, node: NodeId) -> Option<f64> {
 }
 
 fn per_cycle(state: &State, node: NodeId) -> Option<f64> {
-    let total = |name: &str| Some(state.tree.total(node, state.tree.metric(name)?));
-    let (cycles, instructions) = (total("cycles")?, total("instructions")?);
-    let is_of_same = cycles.sum > 0 && cycles.values == instructions.values;
-    is_of_same.then(|| instructions.sum as f64 / cycles.sum as f64)
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
+    let total = |name: &str| {
+        let metric = state.metrics.iter().position(|m| m.name == name)?;
+        let total = state.tree.total(node, metric);
+        Some((total.sum, total.values))
+    };
+    PerCycle::by(total).ratio()
 }
 
 /// All digits of a value where the column has room for them.

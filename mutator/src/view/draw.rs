@@ -18,7 +18,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
 use style::ERROR;
-pub(super) use style::{BOLD, DIM, WARN, fit};
+pub(super) use style::{BOLD, DIM, SELECTED, WARN, fit};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Draws the whole screen.

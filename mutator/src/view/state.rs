@@ -222,11 +222,6 @@ impl State {
         self.watch_trends();
     }
 
-    /// True if the display is held.
-    pub(super) fn is_held(&self) -> bool {
-        self.paused
-    }
-
     /// Says how the target stands, where it does not run.
     pub fn stand(&mut self, stands: Option<String>) {
         self.stands = stands;
@@ -266,18 +261,13 @@ impl State {
         self.metrics.get(self.metric_place()?)
     }
 
-    /// Its place among the profile's metrics.
+    /// Its place among the profile's metrics, which is that among the tree's.
     pub(super) fn metric_place(&self) -> Option<usize> {
         match self.metrics.len() {
             0 => None,
             n if self.timer < n => Some(self.timer),
             _ => Some(0),
         }
-    }
-
-    /// Its place among the tree's.
-    pub(super) fn metric_index(&self) -> Option<usize> {
-        self.tree.metric(&self.shown()?.name)
     }
 
     /// Its name and unit; `count` where there is none.

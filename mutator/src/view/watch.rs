@@ -191,7 +191,7 @@ impl Samples {
                     true => Changed::All,
                     false => sample.changed,
                 };
-                self.are_missed = state.is_held();
+                self.are_missed = state.paused;
                 state.stand(sample.stands);
                 state.sample(sample.profile, &changed);
                 if let Some(doubt) = sample.doubt {

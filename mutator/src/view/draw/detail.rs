@@ -39,7 +39,7 @@ fn title(state: &State, key: tree::Key, width: usize) -> Line<'static> {
         false => format!("{}  {}", line.name, line.place),
     });
     let room = width.saturating_sub(text.width());
-    let metric = state.metric_index();
+    let metric = state.metric_place();
     let values = metric.map(|metric| state.tree.distribution(key.node, metric));
     let bars = values.and_then(|values| bars::of(&values, state.metric().1));
     let bars = bars.filter(|bars| bars.width() <= room);
@@ -56,7 +56,7 @@ fn figures(state: &State, node: NodeId) -> String {
         (!matches!(cell.trim(), "" | "-")).then(|| format!("{name} {}", cell.trim()))
     };
     let mut parts = vec![of(Column::Calls, "calls"), of(Column::Rate, "calls/s")];
-    if let Some(metric) = state.metric_index() {
+    if let Some(metric) = state.metric_place() {
         let values = state.tree.distribution(node, metric);
         let deviation = values
             .deviation()

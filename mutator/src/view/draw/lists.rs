@@ -2,10 +2,9 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::style::{BOLD, DIM, fit};
+use super::style::{BOLD, DIM, SELECTED, fit};
 use crate::profile::printable;
 use crate::view::State;
 use crate::view::key::{self, HelpLine};
@@ -119,7 +118,6 @@ pub(super) fn columns(state: &State, at: usize, frame: &mut Frame<'_>, area: Rec
 
 fn mark(frame: &mut Frame<'_>, row: Rect, is_selected: bool) {
     if is_selected {
-        let style = Style::new().add_modifier(Modifier::REVERSED);
-        frame.buffer_mut().set_style(row, style);
+        frame.buffer_mut().set_style(row, SELECTED);
     }
 }

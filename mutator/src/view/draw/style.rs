@@ -8,6 +8,8 @@ pub(in crate::view) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD
 pub(in crate::view) const WARN: Style = Style::new().fg(Color::Yellow);
 pub(super) const ERROR: Style = Style::new().fg(Color::Red);
 
+pub(in crate::view) const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+
 /// `text` in at most `room` columns; what is cut off is replaced by an ellipsis.
 pub(in crate::view) fn fit(text: &str, room: usize) -> String {
     if text.width() <= room {

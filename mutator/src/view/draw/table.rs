@@ -1,13 +1,13 @@
 //! The rows: columns of numbers, then the names as a tree.
 
-use super::style::{BOLD, DIM, fit, heat};
+use super::style::{BOLD, DIM, SELECTED, fit, heat};
 use crate::report::human;
 use crate::view::State;
 use crate::view::column::{Column, Sort, WIDTH};
 use crate::view::tree::{Key, Marker, Row};
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
@@ -44,7 +44,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
     let visible = state.rows.iter().enumerate().skip(state.top);
     // What is further down first: how values are distributed there is part of what is above.
     let height = usize::from(body.height);
-    if let Some(metric) = state.metric_index()
+    if let Some(metric) = state.metric_place()
         && columns.iter().any(|column| column.is_percentile())
     {
         let last = state.rows.len().min(state.top + height);
@@ -57,9 +57,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
     for ((i, row), area) in visible.zip(body.rows()) {
         frame.render_widget(line(state, row, &columns, area.width.into()), area);
         if i == state.cursor {
-            frame
-                .buffer_mut()
-                .set_style(area, Style::new().add_modifier(Modifier::REVERSED));
+            frame.buffer_mut().set_style(area, SELECTED);
         }
     }
 }

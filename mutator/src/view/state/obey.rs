@@ -28,14 +28,13 @@ impl State {
             Command::Collapse => self.collapse(),
             Command::Fold => {
                 if let Some(node) = self.selected() {
-                    let is_unfolded = self.tree.is_unfolded(node);
-                    self.tree.unfold(node, !is_unfolded);
+                    self.tree.fold_or_unfold(node);
                     self.arrange();
                 }
             }
             Command::HotPath => {
                 if let Some(node) = self.selected() {
-                    self.tree.open_hottest(node, self.metric_index());
+                    self.tree.open_hottest(node, self.metric_place());
                     self.arrange();
                 }
             }
@@ -203,8 +202,7 @@ impl State {
         if self.tree.is_open(node) {
             self.tree.close(node);
         } else if !self.tree.open(node) {
-            let is_unfolded = self.tree.is_unfolded(node);
-            self.tree.unfold(node, !is_unfolded);
+            self.tree.fold_or_unfold(node);
         }
         self.arrange();
     }

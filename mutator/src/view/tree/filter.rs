@@ -69,14 +69,12 @@ impl Filter {
         };
         match self {
             Self::Through(name) => any(&|site| {
-                let is_thread = site.is_alone && !site.is_function;
-                !is_thread && site.lines.iter().any(|line| name.is_match(&line.name))
+                !site.is_thread() && site.lines.iter().any(|line| name.is_match(&line.name))
             }),
             Self::Module(name) => any(&|site| name.is_match(&site.module)),
             Self::Thread(name) => any(&|site| {
-                let is_thread = site.is_alone && !site.is_function;
                 let mut lines = site.lines.iter();
-                is_thread && lines.any(|l| name.is_match(&l.name) || name.is_match(&l.place))
+                site.is_thread() && lines.any(|l| name.is_match(&l.name) || name.is_match(&l.place))
             }),
             Self::Share(_) => true,
             Self::Zoom(shape, begin) => shaped(*shape).starts_with(begin),

@@ -142,11 +142,7 @@ impl Tree {
         }
         // Splits change no leaf.
         self.callers.forget_paths();
-        self.other.forget_paths();
-        if self.shape == Shape::Flat {
-            self.other = Shaped::default();
-        }
-        self.kept.clear();
+        self.forget_shape();
         self.add_paths(profile, 0);
         let leaves = self.callers.leaves.iter();
         leaves.map(|leaf| old.get_mut(leaf)?.pop()).collect()
@@ -216,13 +212,18 @@ impl Tree {
         self.open_first();
     }
 
-    /// Puts all paths in again.
-    fn rearrange(&mut self) {
+    /// Has the shape that is shown be without paths. Of a flat one nothing is kept: each path has a node of its own.
+    fn forget_shape(&mut self) {
         self.other.forget_paths();
         if self.shape == Shape::Flat {
             self.other = Shaped::default();
         }
         self.kept.clear();
+    }
+
+    /// Puts all paths in again.
+    fn rearrange(&mut self) {
+        self.forget_shape();
         for path in 0..self.callers.leaves.len() {
             let sites = self.path(path);
             self.put(&sites);
@@ -339,14 +340,6 @@ impl Tree {
         let at = (metric < metrics).then_some(node as usize * metrics + metric);
         let total = at.and_then(|at| self.totals.get(at));
         total.copied().unwrap_or_default()
-    }
-
-    /// Which metric has this name.
-    pub(super) fn metric(&self, name: &str) -> Option<usize> {
-        self.paths
-            .metrics()
-            .iter()
-            .position(|metric| metric == name)
     }
 
     /// How the values at a node are distributed.

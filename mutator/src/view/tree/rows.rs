@@ -239,11 +239,14 @@ impl Tree {
         self.shown().trie.is_unfolded(node) && self.lines_of(node).len() > 1
     }
 
-    /// Gives each line of a node a row of its own, or not; false where that makes no difference.
-    pub(in crate::view) fn unfold(&mut self, node: NodeId, is_unfolded: bool) -> bool {
-        let is_new = self.lines_of(node).len() > 1 && self.is_unfolded(node) != is_unfolded;
+    /// Gives each line of a node a row of its own, or not.
+    pub(in crate::view) fn unfold(&mut self, node: NodeId, is_unfolded: bool) {
         self.shown_mut().trie.set_unfolded(node, is_unfolded);
-        is_new
+    }
+
+    /// The other of the two.
+    pub(in crate::view) fn fold_or_unfold(&mut self, node: NodeId) {
+        self.unfold(node, !self.is_unfolded(node));
     }
 
     /// Opens the costliest of what is below a node, and so on.

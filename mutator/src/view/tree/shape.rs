@@ -48,10 +48,7 @@ impl Shape {
 
     /// A path, which is there from the function outwards with its thread after that, as this shape has it.
     pub(super) fn of(self, path: &[SiteId], sites: &Sites) -> Vec<SiteId> {
-        let is_thread = |&&site: &&SiteId| {
-            let site = sites.get(site);
-            site.is_alone && !site.is_function
-        };
+        let is_thread = |&&site: &&SiteId| sites.get(site).is_thread();
         let Some((&function, rest)) = path.split_first() else {
             return Vec::new();
         };

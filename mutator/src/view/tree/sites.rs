@@ -55,6 +55,13 @@ pub(in crate::view) struct Site {
     pub(in crate::view) module: Rc<str>,
 }
 
+impl Site {
+    /// True of a thread.
+    pub(in crate::view) fn is_thread(&self) -> bool {
+        self.is_alone && !self.is_function
+    }
+}
+
 /// All sites that have been met.
 #[derive(Default)]
 pub(in crate::view) struct Sites {

@@ -244,7 +244,7 @@ impl Trie {
     }
 
     /// Puts all nodes in order, each after its parent.
-    pub(super) fn order(&mut self) -> &[NodeId] {
+    pub(super) fn order(&mut self) {
         if self.order.is_empty() {
             let mut order = Vec::with_capacity(self.nodes.len());
             let mut stack = vec![ROOT];
@@ -254,7 +254,6 @@ impl Trie {
             }
             self.order = order;
         }
-        &self.order
     }
 }
 
@@ -318,7 +317,8 @@ mod tests {
                 prop_assert_eq!(&path_to(&trie, leaf), path);
                 prop_assert_eq!(trie.insert(path, |site| site == 0), leaf);
             }
-            let order = trie.order().to_vec();
+            trie.order();
+            let order = trie.ordered();
             prop_assert_eq!(order.len(), trie.len());
             let place = |id: NodeId| order.iter().position(|&o| o == id);
             for id in 1..trie.len() as NodeId {
