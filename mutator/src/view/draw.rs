@@ -18,6 +18,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
 use style::ERROR;
+use style::fit_path;
 pub(super) use style::{BOLD, DIM, SELECTED, WARN, fit};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -75,29 +76,37 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     let Profile {
         target, session, ..
     } = profile;
-    let (program, _) = profile::program(&target.exe, &target.args);
-    let mut first = vec![
-        Span::styled("ipath", BOLD),
-        Span::raw(format!(
-            "  {} (pid {})  {}",
-            printable(&program),
-            target.pid,
-            human::time(session.elapsed_ns.into())
-        )),
-    ];
+    // What is to be acted on comes first: there is not always room for all.
+    let mut first = vec![Span::styled("ipath", BOLD)];
     if let Some(stands) = &state.stands {
         first.push(Span::styled(format!("  {}", printable(stands)), WARN));
     }
     if state.paused {
         first.push(Span::styled("  display held", WARN));
     }
+    let (pid, time) = (target.pid, human::time(session.elapsed_ns.into()));
+    let mut after = vec![Span::raw(format!(" (pid {pid})  {time}"))];
     let span = state.tree.span();
     if span != super::tree::Span::Total {
         let lasted = human::time(state.tree.lasted().into());
-        first.push(Span::styled(format!("  {}: {lasted}", span.name()), BOLD));
+        after.push(Span::styled(format!("  {}: {lasted}", span.name()), BOLD));
     }
+    let taken: usize = first.iter().chain(&after).map(Span::width).sum();
+    let (program, _) = profile::program(&target.exe, &target.args);
+    let room = usize::from(area.width).saturating_sub(taken + 2);
+    first.push(Span::raw(format!(
+        "  {}",
+        fit_path(&printable(&program), room)
+    )));
+    first.append(&mut after);
     let metrics: Vec<_> = profile.metrics.iter().map(|m| printable(&m.name)).collect();
-    let mut second = vec![Span::raw(metrics.join(", "))];
+    let mut second = Vec::new();
+    let losses = loss_lines(profile);
+    if !losses.is_empty() {
+        let losses = format!("not exact: {}  ", losses.join(", "));
+        second.push(Span::styled(losses, WARN));
+    }
+    second.push(Span::raw(metrics.join(", ")));
     if let Some(longest) = session.stops.iter().max_by_key(|stop| stop.ns) {
         let time = human::time(longest.ns.into());
         second.push(Span::raw(format!(
@@ -108,13 +117,6 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     if let Some(overhead) = &session.overhead {
         let share = 100.0 * overhead.share;
         second.push(Span::raw(format!("  measuring {share:.1} % of the run")));
-    }
-    let losses = loss_lines(profile);
-    if !losses.is_empty() {
-        second.push(Span::styled(
-            format!("  not exact: {}", losses.join(", ")),
-            WARN,
-        ));
     }
     let mut lines = vec![Line::from(first), Line::from(second)];
     let filters = state.tree.filters();

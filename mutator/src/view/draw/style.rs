@@ -30,6 +30,18 @@ pub(in crate::view) fn fit(text: &str, room: usize) -> String {
     out
 }
 
+/// `text` in at most `room` columns: of a file's path the folders go first, then the end of its name.
+pub(super) fn fit_path(text: &str, room: usize) -> String {
+    if text.width() <= room || !text.starts_with('/') {
+        return fit(text, room);
+    }
+    let tails = text.match_indices('/').skip(1).map(|(at, _)| &text[at..]);
+    match tails.clone().find(|tail| tail.width() < room) {
+        Some(tail) => format!("…{tail}"),
+        None => fit(tails.last().unwrap_or(text).trim_start_matches('/'), room),
+    }
+}
+
 /// The look of a share of the whole: the larger, the warmer. The terminal's own colours, which are readable on light and
 /// on dark.
 pub(super) fn heat(share: f64) -> Style {
@@ -43,4 +55,26 @@ pub(super) fn heat(share: f64) -> Style {
     ];
     let level = LEVELS.iter().find(|(least, _)| share >= *least);
     level.map_or(DIM, |(_, style)| *style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_left_out_before_the_name() {
+        for (room, expected) in [
+            (16, "/srv/build/solve"),
+            (15, "…/build/solve"),
+            (12, "…/solve"),
+            (7, "…/solve"),
+            (6, "solve"),
+            (4, "sol…"),
+            (0, ""),
+        ] {
+            assert_eq!(fit_path("/srv/build/solve", room), expected, "{room}");
+        }
+        assert_eq!(fit_path("nginx (/usr/sbin/nginx)", 8), "nginx (…");
+        assert_eq!(fit_path("/init", 3), "in…");
+    }
 }

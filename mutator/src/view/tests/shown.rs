@@ -267,3 +267,21 @@ fn a_search_opens_what_it_finds_and_goes_round() {
             .contains("nothing is looked for")
     );
 }
+
+/// A program with a long path does not hide that it has been stopped.
+#[test]
+fn what_is_to_be_acted_on_is_shown_first() {
+    let mut profile = sample();
+    profile.target.exe = "/srv/build/of/a/project/with/long/names/solve".into();
+    profile.target.args.clear();
+    profile.losses.missed = 3;
+    let mut state = showing(profile);
+    state.stand(Some("stopped by a signal".into()));
+    for width in [30, 60, 80] {
+        let text = screen(&mut state, width, 24);
+        let lines: Vec<_> = text.lines().take(2).collect();
+        assert!(lines[0].contains("stopped by a signal"), "{text}");
+        assert!(lines[1].contains("not exact: "), "{text}");
+        assert!(width < 60 || lines[0].contains("/solve (pid "), "{text}");
+    }
+}
