@@ -3,72 +3,103 @@
 use super::Lines;
 use super::bytes::Reader;
 use super::sections::Debug;
-use gimli::{
-    AttributeValue, DebugInfoOffset, Dwarf, Reader as _, Section as _, Unit, UnitHeader, constants,
-};
+use gimli::{AttributeValue, DebugInfoOffset, Dwarf, Reader as _, Section as _, Unit, constants};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::thread;
 
 /// Threads that read the DWARF of a file, at most: who attaches waits for them, and so do other programs for the processors.
 const MOST_THREADS: usize = 4;
 
-/// Links from an entry to the one that bears its name: abstract origin, then specification.
+/// Links from an entry to the one that bears its name, at most: abstract origin, then specification.
 const LINKS: usize = 4;
 
 impl<'d> Lines<'d> {
-    /// Inlined copies in the file by linkage name (the plain name in C); functions that have none
-    /// do not come. Reads all of the DWARF, of which nothing is read if that is more than so many bytes: what
+    /// Inlined copies in the file of the functions whose linkage name (the plain name in C) `is_wanted`; those that have
+    /// none do not come. Reads all of the DWARF, of which nothing is read if that is more than so many bytes: what
     /// cannot be read is passed over.
-    pub fn inlined_copies(&self, most: usize) -> HashMap<String, u64> {
+    pub fn inlined_copies(
+        &self,
+        most: usize,
+        is_wanted: impl Fn(&[u8]) -> bool + Sync,
+    ) -> HashMap<String, u64> {
         if self.debug.dwarf().debug_info.reader().len() > most {
             return HashMap::new();
         }
         let parts = thread::available_parallelism().map_or(1, usize::from);
         let parts = parts.min(MOST_THREADS);
         let debug = &self.debug;
-        let counted = on_threads(parts, |part| debug.count_origins(part, parts));
-        let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
-        for (origin, count) in counted.into_iter().flatten() {
-            *counts.entry(origin).or_default() += count;
-        }
-        // By place, so that those of one unit come together.
-        let counts: Vec<(usize, u64)> = counts.into_iter().collect();
-        let each = counts.len().div_ceil(parts).max(1);
-        let chunks: Vec<&[(usize, u64)]> = counts.chunks(each).collect();
-        let named = on_threads(chunks.len(), |part| debug.name_origins(chunks[part]));
+        let read = on_threads(parts, |part| debug.read_functions(part, parts, &is_wanted));
         let mut copies = HashMap::new();
-        for (name, count) in named.into_iter().flatten() {
-            *copies.entry(name).or_default() += count;
+        for (place, name) in named(&read) {
+            let counts = read.iter().filter_map(|part| part.counts.get(&place));
+            let count: u64 = counts.sum();
+            if count > 0 {
+                *copies.entry(name.to_owned()).or_default() += count;
+            }
         }
         copies
     }
 }
 
-impl Debug<'_> {
-    /// What the inlined subroutines of every `parts`-th unit are copies of, by the place of its entry.
-    fn count_origins(&self, part: usize, parts: usize) -> FxHashMap<usize, u64> {
-        let mut units = Units::of(self.dwarf());
-        let mut counts = FxHashMap::default();
-        for index in (part..units.headers.len()).step_by(parts) {
-            if let Some(unit) = units.open(index) {
-                // What cannot be read is passed over.
-                let _ = count_origins(unit, &mut counts);
-            }
-        }
-        counts
-    }
+/// The name of a function's entry.
+struct Name {
+    text: String,
+    is_linkage: bool,
+}
 
-    /// The names of the entries at these places, each with what stands beside it.
-    fn name_origins(&self, origins: &[(usize, u64)]) -> FxHashMap<String, u64> {
-        let mut units = Units::of(self.dwarf());
-        let mut copies = FxHashMap::default();
-        for &(origin, count) in origins {
-            if let Some(name) = units.name_of(DebugInfoOffset(origin)) {
-                *copies.entry(name).or_default() += count;
+/// What a part of the DWARF says; entries are told apart by their places.
+#[derive(Default)]
+struct Functions {
+    /// How many inlined subroutines are copies of an entry.
+    counts: FxHashMap<usize, u64>,
+    /// Those with a name that is wanted.
+    names: FxHashMap<usize, Name>,
+    /// From those without a linkage name to what they complete.
+    links: Vec<(usize, usize)>,
+}
+
+/// All entries that bear a wanted name themselves, or by what they complete.
+fn named(read: &[Functions]) -> FxHashMap<usize, &str> {
+    let all = read.iter().flat_map(|part| &part.names);
+    let mut names: FxHashMap<usize, &Name> = all.map(|(&at, name)| (at, name)).collect();
+    for _ in 0..LINKS {
+        let mut found = Vec::new();
+        for &(from, to) in read.iter().flat_map(|part| &part.links) {
+            let (own, other) = (names.get(&from), names.get(&to));
+            let is_better = |other: &&&Name| own.is_none_or(|n| !n.is_linkage && other.is_linkage);
+            found.extend(other.filter(is_better).map(|&other| (from, other)));
+        }
+        if found.is_empty() {
+            break;
+        }
+        names.extend(found);
+    }
+    names
+        .into_iter()
+        .map(|(at, n)| (at, n.text.as_str()))
+        .collect()
+}
+
+impl Debug<'_> {
+    /// What every `parts`-th unit says.
+    fn read_functions(
+        &self,
+        part: usize,
+        parts: usize,
+        is_wanted: &impl Fn(&[u8]) -> bool,
+    ) -> Functions {
+        let dwarf = self.dwarf();
+        let mut functions = Functions::default();
+        let mut all = dwarf.units();
+        let headers = std::iter::from_fn(|| all.next().ok().flatten());
+        for header in headers.skip(part).step_by(parts) {
+            if let Ok(unit) = dwarf.unit(header) {
+                // What cannot be read is passed over.
+                let _ = functions.read(&dwarf, &unit, is_wanted);
             }
         }
-        copies
+        functions
     }
 }
 
@@ -89,27 +120,65 @@ fn on_threads<R: Send>(parts: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R>
     })
 }
 
-/// Adds up what the inlined subroutines of a unit are copies of, by the place of its entry; up to what cannot be
-/// read.
-fn count_origins(unit: &Unit<Reader<'_>>, counts: &mut FxHashMap<usize, u64>) -> gimli::Result<()> {
-    let mut entries = unit.entries_raw(None)?;
-    while !entries.is_empty() {
-        let Some(entry) = entries.read_abbreviation()? else {
-            continue;
-        };
-        if entry.tag() != constants::DW_TAG_inlined_subroutine {
-            entries.skip_attributes(entry.attributes())?;
-            continue;
-        }
-        for attribute in entry.attributes() {
-            let attribute = entries.read_attribute(*attribute)?;
-            let is_origin = attribute.name() == constants::DW_AT_abstract_origin;
-            if is_origin && let Some(at) = place_of(unit, attribute.value()) {
-                *counts.entry(at.0).or_default() += 1;
+impl Functions {
+    /// Takes in a unit, up to what cannot be read.
+    fn read<'d>(
+        &mut self,
+        dwarf: &Dwarf<Reader<'d>>,
+        unit: &Unit<Reader<'d>>,
+        is_wanted: &impl Fn(&[u8]) -> bool,
+    ) -> gimli::Result<()> {
+        let mut entries = unit.entries_raw(None)?;
+        while !entries.is_empty() {
+            let at = entries.next_offset().to_debug_info_offset(&unit.header);
+            let Some(entry) = entries.read_abbreviation()? else {
+                continue;
+            };
+            let is_copy = entry.tag() == constants::DW_TAG_inlined_subroutine;
+            if !is_copy && entry.tag() != constants::DW_TAG_subprogram {
+                entries.skip_attributes(entry.attributes())?;
+                continue;
+            }
+            let (mut linkage, mut plain, mut link) = (None, None, None);
+            for attribute in entry.attributes() {
+                let into = match attribute.name() {
+                    constants::DW_AT_abstract_origin | constants::DW_AT_specification => {
+                        let value = entries.read_attribute(*attribute)?.value();
+                        link = link.or_else(|| place_of(unit, value));
+                        continue;
+                    }
+                    constants::DW_AT_linkage_name if !is_copy => &mut linkage,
+                    constants::DW_AT_name if !is_copy => &mut plain,
+                    _ => {
+                        entries.skip_attributes(std::slice::from_ref(attribute))?;
+                        continue;
+                    }
+                };
+                *into = Some(entries.read_attribute(*attribute)?.value());
+            }
+            if is_copy {
+                if let Some(origin) = link {
+                    *self.counts.entry(origin.0).or_default() += 1;
+                }
+                continue;
+            }
+            let Some(at) = at else {
+                continue;
+            };
+            let is_linkage = linkage.is_some();
+            if let Some(value) = linkage.or(plain)
+                && let Ok(text) = dwarf.attr_string(unit, value)
+                && is_wanted(text.bytes())
+            {
+                let text = String::from_utf8_lossy(text.bytes()).into_owned();
+                self.names.insert(at.0, Name { text, is_linkage });
+            }
+            if !is_linkage && let Some(to) = link {
+                self.links.push((at.0, to.0));
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Where the entry is that an attribute leads to.
@@ -121,68 +190,5 @@ fn place_of<'d>(
         AttributeValue::UnitRef(offset) => offset.to_debug_info_offset(&unit.header),
         AttributeValue::DebugInfoRef(offset) => Some(offset),
         _ => None,
-    }
-}
-
-/// The units of a file, of which one at a time is open.
-struct Units<'d> {
-    dwarf: Dwarf<Reader<'d>>,
-    /// With their places, ascending.
-    headers: Vec<(usize, UnitHeader<Reader<'d>>)>,
-    opened: Option<(usize, Unit<Reader<'d>>)>,
-}
-
-impl<'d> Units<'d> {
-    fn of(dwarf: Dwarf<Reader<'d>>) -> Self {
-        let mut headers = Vec::new();
-        let mut all = dwarf.units();
-        while let Ok(Some(header)) = all.next() {
-            headers.extend(header.debug_info_offset().map(|at| (at.0, header)));
-        }
-        Self {
-            dwarf,
-            headers,
-            opened: None,
-        }
-    }
-
-    fn open(&mut self, index: usize) -> Option<&Unit<Reader<'d>>> {
-        if self
-            .opened
-            .as_ref()
-            .is_none_or(|(known, _)| *known != index)
-        {
-            let (_, header) = self.headers.get(index)?;
-            self.opened = Some((index, self.dwarf.unit(header.clone()).ok()?));
-        }
-        self.opened.as_ref().map(|(_, unit)| unit)
-    }
-
-    /// The name of the entry there, its own or that of one it leads to.
-    fn name_of(&mut self, at: DebugInfoOffset) -> Option<String> {
-        let (mut at, mut plain) = (at, None);
-        for _ in 0..LINKS {
-            let after = self.headers.partition_point(|(start, _)| *start <= at.0);
-            let index = after.checked_sub(1)?;
-            self.open(index)?;
-            let (_, unit) = self.opened.as_ref()?;
-            let entry = unit.entry(at.to_unit_offset(&unit.header)?).ok()?;
-            let text = |name| {
-                let text = self.dwarf.attr_string(unit, entry.attr_value(name)?).ok()?;
-                Some(String::from_utf8_lossy(&text).into_owned())
-            };
-            if let Some(linkage) = text(constants::DW_AT_linkage_name) {
-                return Some(linkage);
-            }
-            plain = plain.or_else(|| text(constants::DW_AT_name));
-            let next = entry
-                .attr_value(constants::DW_AT_specification)
-                .or_else(|| entry.attr_value(constants::DW_AT_abstract_origin));
-            match next {
-                Some(next) => at = place_of(unit, next)?,
-                None => break,
-            }
-        }
-        plain
     }
 }

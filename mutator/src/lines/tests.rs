@@ -348,10 +348,11 @@ int main(int argc, char **argv) { (void)argv; return twice(argc) + one(argc) + p
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         let entries = listed.matches("DW_TAG_inlined_subroutine").count() as u64;
         let data = fs::read(&built.program).unwrap();
-        let copies = Lines::load(&data, &built.here())
-            .unwrap()
-            .inlined_copies(usize::MAX);
+        let lines = Lines::load(&data, &built.here()).unwrap();
+        let copies = lines.inlined_copies(usize::MAX, |_| true);
         assert_eq!(entries, 3, "{listed}");
         assert_eq!(copies, [("twice".to_owned(), entries)].into());
+        assert_eq!(lines.inlined_copies(usize::MAX, |name| name == b"twice"), copies);
+        assert!(lines.inlined_copies(usize::MAX, |name| name == b"one").is_empty());
     }
 }

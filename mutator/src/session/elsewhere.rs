@@ -5,6 +5,7 @@ use std::iter::once;
 use std::path::Path;
 
 use patcher::function::Function;
+use rustc_hash::FxHashSet;
 
 use crate::images::OpenImage;
 use crate::lines::{Lines, Places};
@@ -39,15 +40,24 @@ impl Elsewhere {
     }
 }
 
-fn names<'f>(linkage: &'f String, aliases: &'f [String]) -> impl Iterator<Item = &'f String> {
+pub(super) fn names<'f>(linkage: &'f String, aliases: &'f [String]) -> impl Iterator<Item = &'f String> {
     once(linkage).chain(aliases)
 }
 
-/// How often functions have been inlined in the file at `path`, by linkage name, as far as its DWARF says and is
-/// no more than `most` bytes.
-pub(super) fn inlined_in(image: &OpenImage, path: &str, most: usize) -> HashMap<String, u64> {
+/// How often the functions of these names have been inlined in the file at `path`, by linkage name, as far as its DWARF
+/// says and is no more than `most` bytes; without a list of names, all that it has.
+pub(super) fn inlined_in(
+    image: &OpenImage,
+    path: &str,
+    most: usize,
+    wanted: Option<&FxHashSet<&[u8]>>,
+) -> HashMap<String, u64> {
+    if wanted.is_some_and(FxHashSet::is_empty) {
+        return HashMap::new();
+    }
     let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
-    lines.map_or_else(HashMap::new, |l| l.inlined_copies(most))
+    let is_wanted = |name: &[u8]| wanted.is_none_or(|names| names.contains(name));
+    lines.map_or_else(HashMap::new, |l| l.inlined_copies(most, is_wanted))
 }
 
 /// Those of the functions with these ids of which not every call is counted, by name, each with where its other

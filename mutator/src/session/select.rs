@@ -1,6 +1,5 @@
 //! Which functions of a process or a file patterns name, and how each would be patched.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use abi::schema::SCHEMA_COUNT;
@@ -8,8 +7,9 @@ use patcher::function::Function;
 use patcher::plan::{Allowed, Effects, FunctionPlan, RefuseReason, plan_allowed};
 use patcher::select::{Pattern, name_of_start};
 use patcher::{Bias, Svma};
+use rustc_hash::FxHashSet;
 
-use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in};
+use super::elsewhere::{Elsewhere, MOST_DWARF, inlined_in, names};
 use super::pointed::{Point, Pointed};
 use super::unmatched::{
     Unmatched, address_in_file, copies_of, jit, near, other_modules, without_symbols,
@@ -197,7 +197,6 @@ pub fn select_in_file(
         module: None,
         image,
         bias: Bias::default(),
-        inlined: OnceCell::new(),
     }];
     let mut matched = vec![false; query.patterns.len()];
     places[0].select(query, &mut matched, &mut take);
@@ -243,8 +242,6 @@ struct Place<'m> {
     module: Option<&'m Module>,
     image: &'static OpenImage,
     bias: Bias,
-    /// How often functions have been inlined, by linkage name.
-    inlined: OnceCell<HashMap<String, u64>>,
 }
 
 impl<'m> Place<'m> {
@@ -257,8 +254,7 @@ impl<'m> Place<'m> {
             module: Some(module),
             image,
             bias: bias.ok_or("the file's segments are not where it is mapped")?,
-            inlined: OnceCell::new(),
-        })
+            })
     }
 
     /// True for the program of the process, and for a file.
@@ -270,7 +266,6 @@ impl<'m> Place<'m> {
     /// True if a debug file with its symbols has come since it was opened; it has them then.
     fn renew(&mut self) -> bool {
         self.image = images::renewed(self.image, self.path.as_ref());
-        self.inlined = OnceCell::new();
         !self.image.lacks_symbols()
     }
 
@@ -290,12 +285,10 @@ impl<'m> Place<'m> {
     /// Plans what the query names here, and notes which patterns have a match.
     fn select(&self, query: &Query<'_>, matched: &mut [bool], take: &mut impl FnMut(Candidate)) {
         let functions = self.functions(query, matched);
-        let is_named = |(f, _): &(Function, bool)| !f.linkage.is_empty();
-        let nothing = HashMap::new();
-        let inlined = match functions.iter().any(is_named) {
-            true => self.inlined(query),
-            false => &nothing,
-        };
+        let linked = functions.iter().flat_map(|(f, _)| names(&f.linkage, &f.aliases));
+        let linked = linked.filter(|name| !name.is_empty());
+        let wanted = linked.map(String::as_bytes).collect();
+        let inlined = self.inlined(query, Some(&wanted));
         for (function, is_by_address) in functions {
             let plan = self.plan(query, &function);
             // A glob means functions: what has no name and is none was not meant.
@@ -309,7 +302,7 @@ impl<'m> Place<'m> {
                 bias: self.bias,
                 plan,
                 name: display_name(&function, self.file_name()),
-                elsewhere: Elsewhere::of(self.image, &function, inlined),
+                elsewhere: Elsewhere::of(self.image, &function, &inlined),
                 reaper: None,
                 forks: None,
                 traps: false,
@@ -357,13 +350,17 @@ impl<'m> Place<'m> {
         }
     }
 
-    fn inlined(&self, query: &Query<'_>) -> &HashMap<String, u64> {
+    /// How often functions have been inlined, by linkage name: those of these names, or all.
+    fn inlined(
+        &self,
+        query: &Query<'_>,
+        wanted: Option<&FxHashSet<&[u8]>>,
+    ) -> HashMap<String, u64> {
         let most = match query.in_full {
             true => usize::MAX,
             false => MOST_DWARF,
         };
-        let count = || inlined_in(self.image, self.path, most);
-        self.inlined.get_or_init(count)
+        inlined_in(self.image, self.path, most, wanted)
     }
 }
 
@@ -389,7 +386,7 @@ fn unmatched(
         let meant = places.iter().filter(|place| place.is_meant(pattern));
         let named = places.iter().filter(|place| place.is_named(pattern));
         let named = named.map(|place| (place.image, place.file_name()));
-        let copies = meant.map(|place| copies_of(pattern, place.inlined(query)));
+        let copies = meant.map(|place| copies_of(pattern, &place.inlined(query, None)));
         Unmatched {
             pattern: pattern.text().to_owned(),
             near: near(pattern, modules, places.iter().map(|place| place.image)),
