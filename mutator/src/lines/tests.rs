@@ -352,7 +352,14 @@ int main(int argc, char **argv) { (void)argv; return twice(argc) + one(argc) + p
         let copies = lines.inlined_copies(usize::MAX, |_| true);
         assert_eq!(entries, 3, "{listed}");
         assert_eq!(copies, [("twice".to_owned(), entries)].into());
-        assert_eq!(lines.inlined_copies(usize::MAX, |name| name == b"twice"), copies);
-        assert!(lines.inlined_copies(usize::MAX, |name| name == b"one").is_empty());
+        assert_eq!(
+            lines.inlined_copies(usize::MAX, |name| name == b"twice"),
+            copies
+        );
+        assert!(
+            lines
+                .inlined_copies(usize::MAX, |name| name == b"one")
+                .is_empty()
+        );
     }
 }

@@ -40,7 +40,10 @@ impl Elsewhere {
     }
 }
 
-pub(super) fn names<'f>(linkage: &'f String, aliases: &'f [String]) -> impl Iterator<Item = &'f String> {
+pub(super) fn names<'f>(
+    linkage: &'f String,
+    aliases: &'f [String],
+) -> impl Iterator<Item = &'f String> {
     once(linkage).chain(aliases)
 }
 

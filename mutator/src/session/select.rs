@@ -254,7 +254,7 @@ impl<'m> Place<'m> {
             module: Some(module),
             image,
             bias: bias.ok_or("the file's segments are not where it is mapped")?,
-            })
+        })
     }
 
     /// True for the program of the process, and for a file.
@@ -285,7 +285,9 @@ impl<'m> Place<'m> {
     /// Plans what the query names here, and notes which patterns have a match.
     fn select(&self, query: &Query<'_>, matched: &mut [bool], take: &mut impl FnMut(Candidate)) {
         let functions = self.functions(query, matched);
-        let linked = functions.iter().flat_map(|(f, _)| names(&f.linkage, &f.aliases));
+        let linked = functions
+            .iter()
+            .flat_map(|(f, _)| names(&f.linkage, &f.aliases));
         let linked = linked.filter(|name| !name.is_empty());
         let wanted = linked.map(String::as_bytes).collect();
         let inlined = self.inlined(query, Some(&wanted));

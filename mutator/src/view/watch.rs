@@ -24,6 +24,8 @@ where
 {
     /// Time between two looks for what is found out meanwhile.
     const A_MOMENT: Duration = Duration::from_millis(30);
+    /// From the first sample, which mostly comes before the first calls, to the next; then each time twice as long.
+    const SOON: Duration = Duration::from_millis(50);
     let mut state = State::default();
     let size = terminal.size().map_err(io::Error::other)?;
     state.update(Event::Resize {
@@ -32,6 +34,7 @@ where
     });
     let mut samples = Samples { are_missed: true };
     let mut due = Instant::now();
+    let mut until_next = SOON;
     loop {
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
@@ -43,7 +46,8 @@ where
             }
             // From now, not from when it was due: a source slower than the interval must leave
             // time for the keys.
-            due = Instant::now() + interval;
+            due = Instant::now() + until_next.min(interval);
+            until_next = until_next.saturating_mul(2).min(interval);
         }
         if state.wants_names()
             && let Some(names) = source.names()

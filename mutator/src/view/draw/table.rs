@@ -35,7 +35,9 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
     frame.render_widget(Line::from(titles), head);
 
     if state.rows.is_empty() && state.profile().is_some() {
+        let is_idle = state.profile().is_some_and(|p| !p.functions.is_empty());
         let text = match state.tree.filters().is_empty() {
+            true if is_idle => "  no calls yet",
             true => "  no function is instrumented",
             false => "  nothing is left; Backspace takes the last filter away",
         };

@@ -285,3 +285,36 @@ fn what_is_to_be_acted_on_is_shown_first() {
         assert!(width < 60 || lines[0].contains("/solve (pid "), "{text}");
     }
 }
+
+/// What has just been added is in the table before it is called, and only there.
+#[test]
+fn functions_are_shown_before_their_first_call() {
+    let whole = sample();
+    let mut profile = whole.clone();
+    profile.paths.retain(|path| path.function != 0);
+    let mut state = showing(profile.clone());
+    assert_eq!(state.rows.len(), whole.functions.len() + 1);
+    let idle = &whole.functions[0].name;
+    let row = names(&state).into_iter().find(|name| name == idle);
+    assert!(row.is_some(), "{:?}", names(&state));
+    assert_eq!(state.tree.counted(node(&state, idle)).calls, 0);
+    let text = screen(&mut state, 80, 24);
+    assert!(
+        text.lines()
+            .any(|line| line.contains(" 0 ") && line.contains(idle)),
+        "{text}"
+    );
+    profile.paths.clear();
+    give(&mut state, profile.clone());
+    press(&mut state, &[Key::Char('v')]);
+    let text = screen(&mut state, 80, 24);
+    assert!(text.contains("no calls yet"), "{text}");
+    profile.functions.clear();
+    give(&mut state, profile);
+    let text = screen(&mut state, 80, 24);
+    assert!(text.contains("no function is instrumented"), "{text}");
+    // From the root, flat, callers.
+    press(&mut state, &typed("vv"));
+    give(&mut state, whole.clone());
+    assert_eq!(names(&state), names(&showing(whole)));
+}

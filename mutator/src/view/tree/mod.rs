@@ -83,6 +83,8 @@ pub(super) struct Tree {
     trends: FxHashMap<NodeId, Vec<f32>>,
     /// Time between the last two samples, in ns.
     interval: Option<u64>,
+    /// The nodes of functions that may have no path yet, as the callers' shape has them.
+    functions: FxHashSet<NodeId>,
     /// The first nodes that have had calls: then what is open below them is the user's choice.
     begun: FxHashSet<(Shape, NodeId)>,
 }
@@ -129,6 +131,7 @@ impl Tree {
             }
         };
         self.paths.update(profile, changed, &known);
+        self.add_functions(profile, is_new);
         self.settle();
         self.follow_trends();
         self.open_first();
@@ -172,6 +175,25 @@ impl Tree {
         for thread in &profile.threads {
             self.sites.thread(thread.tid, Some(&thread.name));
         }
+    }
+
+    /// Puts in the functions, those without a call as well.
+    fn add_functions(&mut self, profile: &Profile, anew: bool) {
+        if anew {
+            self.functions.clear();
+        } else if self.functions.len() == profile.functions.len() {
+            return;
+        }
+        for index in 0..profile.functions.len() {
+            let site = self.sites.of_function(index);
+            let node = self.callers.trie.insert(&[site], |_| true);
+            self.functions.insert(node);
+        }
+    }
+
+    /// True of a function that is shown though it has no call yet.
+    fn awaits_calls(&self, node: NodeId) -> bool {
+        self.shape == Shape::Callers && self.filters.is_empty() && self.functions.contains(&node)
     }
 
     /// Puts a path into the shape that is shown, and finds out whether it is filtered out.

@@ -70,10 +70,10 @@ pub(in crate::view) enum Marker {
 }
 
 impl Tree {
-    /// The nodes below one that have paths which are shown.
+    /// The nodes below one that have paths which are shown, and functions that wait for their first call.
     pub(in crate::view) fn children(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let children = self.shown().trie.children(node);
-        children.filter(|&child| self.counted(child).paths > 0)
+        children.filter(|&child| self.counted(child).paths > 0 || self.awaits_calls(child))
     }
 
     /// The same with enough of their function.
@@ -276,7 +276,8 @@ impl Tree {
     pub(super) fn open_first(&mut self) {
         /// With more than so many only the costliest one is opened.
         const FEW: usize = 6;
-        let tops: Vec<NodeId> = self.children(ROOT).collect();
+        let tops = self.children(ROOT);
+        let tops: Vec<NodeId> = tops.filter(|&top| self.counted(top).paths > 0).collect();
         let has_metric = !self.paths.metrics().is_empty();
         let metric = has_metric.then_some(0);
         let shape = self.shape();
