@@ -1,0 +1,10 @@
+"""Reads the profiles that ipath writes (``ipath-profile/1``).
+
+``load`` gives a :class:`Profile`; its tables are pandas DataFrames.
+"""
+
+from .compare import diff
+from .profile import Frame, Profile, ProfileError, load
+from .tree import Node
+
+__all__ = ["Frame", "Node", "Profile", "ProfileError", "diff", "load"]
