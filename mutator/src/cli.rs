@@ -216,6 +216,21 @@ pub enum Command {
         #[command(flatten)]
         show: Show,
     },
+    /// Print the completions for a shell
+    #[command(
+        after_help = "Example: ipath completions bash > ~/.local/share/bash-completion/completions/ipath"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write those of all commands
+    #[command(after_help = "Examples:\n  ipath man | man -l -\n  ipath man -o ~/.local/share/man/man1")]
+    Man {
+        /// The folder to write ipath.1 and a page for each command into
+        #[arg(short, long, value_name = "FOLDER")]
+        output: Option<PathBuf>,
+    },
     /// The program that `demo` watches
     #[command(hide = true)]
     DemoTarget,

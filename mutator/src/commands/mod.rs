@@ -7,6 +7,7 @@ mod doctor;
 mod export;
 mod find;
 mod list;
+mod manuals;
 mod measure;
 mod outcome;
 mod output;
@@ -101,6 +102,8 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),
+        Command::Completions { shell } => manuals::completions(shell),
+        Command::Man { output } => manuals::man(output.as_deref()),
     };
     result.map(|()| ExitCode::SUCCESS)
 }

@@ -1,0 +1,34 @@
+//! `completions` and `man`: what a package installs beside the program.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use super::output::print_data;
+use crate::cli::Cli;
+use crate::error::{Failure, io_text};
+
+/// Prints the completions for a shell.
+pub(super) fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "ipath", &mut text);
+    print_data(&text)
+}
+
+/// Prints ipath(1), or writes it and a page for each command into a folder (man-pages(7)).
+pub(super) fn man(folder: Option<&Path>) -> Result<(), Failure> {
+    let command = Cli::command();
+    match folder {
+        Some(folder) => std::fs::create_dir_all(folder)
+            .and_then(|()| clap_mangen::generate_to(command, folder))
+            .map_err(|e| Failure::new("write", folder.display(), io_text(&e))),
+        None => {
+            let mut text = Vec::new();
+            // Writing to memory does not fail.
+            let _ = Man::new(command).render(&mut text);
+            print_data(&text)
+        }
+    }
+}

@@ -1,0 +1,63 @@
+"""The licences of ipath and of all that is linked into it, as one text.
+
+usage: python3 packaging/licences.py TARGET
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+LICENCE = re.compile(r"^(licen[cs]e|copying|notice|unlicense|copyright)", re.IGNORECASE)
+
+
+def linked(metadata):
+    """The packages that the program is made of: not what only builds or tests it."""
+    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+    (program,) = (p["id"] for p in metadata["packages"] if p["name"] == "ipath")
+    seen, left = set(), [program]
+    while left:
+        at = left.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        kinds = lambda dep: [kind["kind"] for kind in dep["dep_kinds"]]
+        left += [dep["pkg"] for dep in nodes[at]["deps"] if None in kinds(dep)]
+    own = set(metadata["workspace_members"])
+    found = [p for p in metadata["packages"] if p["id"] in seen - own]
+    return sorted(found, key=lambda p: (p["name"], p["version"]))
+
+
+def texts(package):
+    """The licence texts that stand in a package."""
+    folder = os.path.dirname(package["manifest_path"])
+    names = sorted(name for name in os.listdir(folder) if LICENCE.match(name))
+    files = [os.path.join(folder, name) for name in names]
+    for file in filter(os.path.isfile, files):
+        with open(file, encoding="utf-8", errors="replace") as stream:
+            yield stream.read().strip()
+
+
+def main():
+    target = sys.argv[1]
+    command = ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}"]
+    metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    print("ipath: MIT OR Apache-2.0\n")
+    for name in ("LICENSE-MIT", "LICENSE-APACHE"):
+        with open(name, encoding="utf-8") as stream:
+            print(stream.read().strip() + "\n")
+    by_text = {}
+    print("It contains these packages, each under the licence named; the texts follow.\n")
+    for package in linked(metadata):
+        title = f"{package['name']} {package['version']}"
+        print(f"  {title}: {package['license']}  {package['repository'] or ''}".rstrip())
+        for text in texts(package):
+            by_text.setdefault(text, []).append(title)
+    print("  The Rust standard library: MIT OR Apache-2.0  https://github.com/rust-lang/rust")
+    print("  The GNU C library: LGPL-2.1-or-later  https://www.gnu.org/software/libc/")
+    for text, titles in by_text.items():
+        print(f"\n{'-' * 78}\n{', '.join(titles)}\n\n{text}")
+
+
+main()
