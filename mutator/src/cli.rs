@@ -359,6 +359,8 @@ pub enum Format {
     Hatchet,
     /// A folder of profile.N.C.T, for ParaProf, PerfExplorer and Hatchet
     Tau,
+    /// A page for a browser: flame graph, tables, histograms; one file that needs no network
+    Html,
     /// The profile itself
     Json,
 }
@@ -381,6 +383,9 @@ pub struct Export {
     /// Profile to compare with: a flame graph is coloured by what has changed since
     #[arg(long, value_name = "OLD")]
     pub baseline: Option<PathBuf>,
+    /// Have the source lines around each call in the page, from the files that the profile names
+    #[arg(long)]
+    pub sources: bool,
 }
 
 fn pid(text: &str) -> Result<i32, String> {

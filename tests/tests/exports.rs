@@ -364,6 +364,101 @@ fn firefox_has_the_stacks_and_their_weights() {
     }
 }
 
+/// What somebody does with a page: looks, searches, sorts, zooms, opens lines, takes another metric.
+const CLICKS: &str = r##"<script>
+const said = [], say = (name, what) => said.push(name + " " + what);
+const rows = id => [...document.querySelectorAll("#" + id + " tbody tr")];
+const flames = () => [...document.querySelectorAll("#flame div")];
+const width = (id, n) => parseFloat(flames().find(f => f.dataset.name === id).style.width);
+const last = row => row.lastChild.textContent;
+try {
+    for (const [i, m] of data.metrics.entries()) {
+        $("metric").value = i;
+        $("metric").onchange();
+        say(m.name, flames()[0].dataset.value);
+    }
+    $("metric").value = 1;
+    $("metric").onchange();
+    say("paths", document.getElementById("said").textContent.split(" ")[2]);
+    $("search").value = "LEAF";
+    $("search").oninput();
+    say("functions-found", rows("functions").length);
+    say("all-found-have-it", Number(rows("paths").length > 0 && rows("paths").every(r => last(r).includes("leaf"))));
+    $("search").value = "";
+    $("search").oninput();
+    const calls = () => rows("functions").map(r => Number(r.firstChild.textContent.replaceAll(",", "")));
+    document.querySelector("#functions th").onclick();
+    const first = calls();
+    document.querySelector("#functions th").onclick();
+    say("sorted", Number(first[0] > first.at(-1) && calls()[0] < calls().at(-1)));
+    const before = width("main");
+    flames().find(f => f.dataset.name === "main").onclick();
+    say("zoomed", Number(width("main") > before));
+    $("reset").onclick();
+    say("whole-again", Number(width("main") === before));
+    rows("functions")[0].onclick();
+    say("histograms", document.querySelectorAll(".hist").length);
+    const path = rows("paths").find(r => last(r).includes("main"));
+    path.onclick();
+    const detail = path.nextSibling.textContent;
+    say("place", Number(detail.includes("many_paths.c:")));
+    say("source", Number(detail.includes("walk(")));
+    const text = document.body.textContent;
+    say("marks", Number(["callers unknown", "1 left by a tail call"].every(mark => text.includes(mark))));
+} catch (e) { say("failed", e); }
+document.body.replaceChildren();
+document.body.append("BEGIN\n" + said.join("\n") + "\nEND");
+</script>"##;
+
+#[test]
+fn a_page_is_searched_sorted_and_zoomed() {
+    let exported = Exported::new("page");
+    let file = exported.file("html", &["--sources"]);
+    let text = fs::read_to_string(&file).expect("a page");
+    for address in ["http:", "https:", "src=", "url("] {
+        assert!(!text.contains(address), "{address}");
+    }
+    let clicked = exported.scratch.file("clicked.html");
+    fs::write(
+        &clicked,
+        text.replace("</body>", &format!("{CLICKS}</body>")),
+    )
+    .expect("own folder");
+    let run =
+        Run::new("chromium").args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
+    let run = run.arg(format!(
+        "--user-data-dir={}",
+        exported.scratch.file("browser").display()
+    ));
+    let shown = run
+        .arg(format!("file://{}", clicked.display()))
+        .run()
+        .expect(0);
+    let mut numbers = numbers(&shown);
+    let functions = exported.profile["functions"].as_array().map_or(0, Vec::len) as u64;
+    let paths = exported.profile["paths"].as_array().map_or(0, Vec::len) as u64;
+    for (name, expected) in [
+        ("paths", paths),
+        ("functions-found", functions - 1),
+        ("all-found-have-it", 1),
+        ("sorted", 1),
+        ("zoomed", 1),
+        ("whole-again", 1),
+        ("histograms", 2),
+        ("place", 1),
+        ("source", 1),
+        ("marks", 1),
+    ] {
+        assert_eq!(
+            numbers.remove(name),
+            Some(expected),
+            "{name}: {}",
+            shown.report()
+        );
+    }
+    assert_eq!(numbers, exported.totals(), "{}", shown.report());
+}
+
 /// What a format cannot say is refused in one line, and nothing is left of a folder that was begun.
 #[test]
 fn what_a_format_cannot_say_is_refused() {
@@ -450,7 +545,7 @@ fn many_paths_take_little_memory() {
     }
 }
 
-const FORMATS: [&str; 9] = [
+const FORMATS: [&str; 10] = [
     "folded",
     "flamegraph",
     "speedscope",
@@ -460,4 +555,5 @@ const FORMATS: [&str; 9] = [
     "csv",
     "hatchet",
     "tau",
+    "html",
 ];

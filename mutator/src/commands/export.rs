@@ -43,11 +43,16 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
         metric,
         sites,
         baseline,
+        sources,
     } = options;
     let (sites, metric) = (*sites, metric.as_deref());
     if baseline.is_some() && *to != Format::Flamegraph {
         let cause = "only a flame graph is compared with a baseline";
         return Err(Failure::new("export", file.display(), cause).hint("use --to flamegraph"));
+    }
+    if *sources && *to != Format::Html {
+        let cause = "only a page has source lines";
+        return Err(Failure::new("export", file.display(), cause).hint("use --to html"));
     }
     let failed = |e: ExportError| {
         let failure = Failure::new("export", file.display(), &e);
@@ -82,6 +87,7 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
         Format::Firefox => export::to_firefox(&profile, one, sites, &mut text),
         Format::Csv => export::to_csv(&profile, metric, sites, &mut text),
         Format::Hatchet => export::to_hatchet(&profile, metric, sites, &mut text),
+        Format::Html => export::to_html(&profile, metric, sites, *sources, &mut text),
     };
     written.map_err(failed)?;
     into.write(|out| out.write_all(&text)).map_err(unwritten)

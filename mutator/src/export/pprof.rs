@@ -8,6 +8,7 @@ mod proto;
 
 use super::ExportError;
 use super::model::{Model, Naming, is_partly, metrics, weight};
+use super::notes::notes;
 use crate::profile::{Metric, PathEntry, Profile, printable};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
@@ -249,34 +250,6 @@ fn labels(
         }
     }
     labels
-}
-
-/// What holds for the profile as a whole.
-fn notes(profile: &Profile) -> Vec<String> {
-    let losses = &profile.losses;
-    let counted = [
-        (losses.missed, "calls could not be recorded"),
-        (losses.overflow, "calls are beyond the limit of paths"),
-        (
-            losses.incomplete,
-            "calls are on incomplete paths (path=incomplete)",
-        ),
-        (
-            losses.unwound.unwrap_or(0),
-            "calls ended by an exception or longjmp",
-        ),
-        (losses.open.unwrap_or(0), "calls were still running"),
-        (
-            profile.tail_calls(),
-            "calls left by a tail call, timed without what that called",
-        ),
-    ];
-    let counted = counted.iter().filter(|(n, _)| *n > 0);
-    let counted = counted.map(|(n, what)| format!("{n} {what}"));
-    let said = profile.session.notes.iter();
-    counted
-        .chain(said.map(|note| printable(note).into_owned()))
-        .collect()
 }
 
 fn unit(metric: &Metric) -> &str {
