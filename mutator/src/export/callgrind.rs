@@ -1,7 +1,7 @@
 //! Callgrind's format, <https://valgrind.org/docs/manual/cl-format.html>, which callgrind_annotate and KCachegrind read.
 
 use super::ExportError;
-use super::model::{Line, Model, Name, Naming, UNKNOWN, metrics, widths};
+use super::model::{Line, Model, Name, Naming, metrics, widths};
 use crate::profile::{Metric, Profile, printable};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
@@ -214,7 +214,6 @@ impl<'p> Places<'p> {
             ""
         };
         let gap = if name.is_empty() { "" } else { " " };
-        debug_assert!(node != 0 || model.names[0] == UNKNOWN);
         Ok(writeln!(out, "{c}fn=({}){gap}{name}", node + 1)?)
     }
 }
