@@ -103,9 +103,9 @@ impl Destination {
     }
 }
 
-mod folder;
+mod directory;
 
-pub use folder::{Folder, Unfinished};
+pub use directory::{Folder, Unfinished};
 
 /// The descriptor that a path names.
 fn descriptor(path: &Path) -> Option<RawFd> {
