@@ -188,22 +188,17 @@ pub enum Command {
         #[command(flatten)]
         options: Report,
     },
-    /// Convert a profile
+    /// Convert a profile to the format of another tool
+    #[command(
+        after_help = "Examples:\n  ipath export p.json --to flamegraph -o p.svg\n  \
+        ipath export p.json --to flamegraph --baseline old.json -o diff.svg\n  \
+        ipath export p.json --to pprof -o p.pb.gz && go tool pprof -top p.pb.gz"
+    )]
     Export {
         /// Profile
         file: PathBuf,
-        /// Format
-        #[arg(long)]
-        to: Format,
-        /// File to write; - is standard output
-        #[arg(short, long)]
-        output: PathBuf,
-        /// Metric of folded output [default: the first timer, else count]
-        #[arg(long)]
-        metric: Option<String>,
-        /// Name callers as function+0xOFFSET in folded output
-        #[arg(long)]
-        sites: bool,
+        #[command(flatten)]
+        options: Export,
     },
     /// Say what this machine and a process allow
     Doctor {
@@ -363,8 +358,49 @@ pub enum Output {
 pub enum Format {
     /// One line a path: root;…;caller;function VALUE
     Folded,
+    /// A flame graph, SVG
+    Flamegraph,
+    /// For speedscope.app
+    Speedscope,
+    /// For go tool pprof and what else reads its gzip-compressed protobuf
+    Pprof,
+    /// For callgrind_annotate and KCachegrind
+    Callgrind,
+    /// For profiler.firefox.com
+    Firefox,
+    /// One line a path with all that is known of it
+    Csv,
+    /// For Hatchet's GraphFrame.from_literal, JSON
+    Hatchet,
+    /// A folder of profile.N.C.T, for ParaProf, PerfExplorer and Hatchet
+    Tau,
+    /// A page for a browser: flame graph, tables, histograms; one file that needs no network
+    Html,
     /// The profile itself
     Json,
+}
+
+/// How a profile is converted.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// Format
+    #[arg(long)]
+    pub to: Format,
+    /// File to write, for tau a folder; - is standard output
+    #[arg(short, long)]
+    pub output: PathBuf,
+    /// Metric to show [default: all where the format has room for several, else the first that is not count]
+    #[arg(long)]
+    pub metric: Option<String>,
+    /// Name callers as function+0xOFFSET
+    #[arg(long)]
+    pub sites: bool,
+    /// Profile to compare with: a flame graph is coloured by what has changed since
+    #[arg(long, value_name = "OLD")]
+    pub baseline: Option<PathBuf>,
+    /// Have the source lines around each call in the page, from the files that the profile names
+    #[arg(long)]
+    pub sources: bool,
 }
 
 fn pid(text: &str) -> Result<i32, String> {

@@ -103,6 +103,10 @@ impl Destination {
     }
 }
 
+mod directory;
+
+pub use directory::{Folder, Unfinished};
+
 /// The descriptor that a path names.
 fn descriptor(path: &Path) -> Option<RawFd> {
     let text = path.to_str()?;
@@ -153,18 +157,24 @@ fn replace(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) 
 
 /// A new file in the folder of `path`, under a name that nobody can foresee.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    const TRIES: usize = 100;
-    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
-    for _ in 0..TRIES {
-        let temporary = folder(path).join(format!(".ipath-{:016x}.tmp", random()?));
-        let file = File::options()
+    make_beside(path, |temporary| {
+        File::options()
             .write(true)
             .create_new(true)
             .mode(0o666)
             .custom_flags(libc::O_NOFOLLOW)
-            .open(&temporary);
-        match file {
-            Ok(file) => return Ok((file, temporary)),
+            .open(temporary)
+    })
+}
+
+/// What `make` makes in the folder of `path`, where it finds nothing of that name.
+fn make_beside<T>(path: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
+    const TRIES: usize = 100;
+    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+    for _ in 0..TRIES {
+        let temporary = folder(path).join(format!(".ipath-{:016x}.tmp", random()?));
+        match make(&temporary) {
+            Ok(made) => return Ok((made, temporary)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
             Err(error) => return Err(error),
         }

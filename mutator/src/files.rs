@@ -5,6 +5,9 @@
 
 #[cfg(test)]
 mod tests;
+mod text;
+
+pub use text::lines_of;
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};

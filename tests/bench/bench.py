@@ -11,6 +11,7 @@ import platform
 import tempfile
 
 import corrected
+import exports
 import metrics
 import peers
 import programs
@@ -34,6 +35,7 @@ SERIES = {
     "programs": programs.programs,
     "suggest": sampled.suggest,
     "view": view.view,
+    "exports": exports.exports,
 }
 
 

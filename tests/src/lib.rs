@@ -37,4 +37,5 @@ pub mod survive;
 pub mod symbols;
 pub mod target;
 pub mod terminal;
+pub mod tools;
 pub mod trace;

@@ -1,7 +1,8 @@
 //! Folded stacks, the input of flame graph tools: `root;…;caller;function VALUE`.
 
 use super::ExportError;
-use crate::profile::{COUNT, Frame, PathEntry, Profile, printable};
+use super::model::{Model, Naming, widths};
+use crate::profile::Profile;
 use std::io::Write;
 
 /// Writes one line a path. The value of a timer is its share that is exclusive of nested probed
@@ -17,46 +18,17 @@ pub fn to_folded(
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     profile.metric(metric)?;
-    if profile.paths.iter().any(|path| value(path, metric) < 0) {
-        return Err(ExportError::Negative(metric.to_owned()));
-    }
-    let names: Vec<String> = profile
-        .frames
-        .iter()
-        .map(|f| caller(profile, f, sites))
-        .collect();
-    for path in &profile.paths {
-        if !path.complete {
-            out.write_all(b"[callers unknown];")?;
-        }
-        for &frame in path.stack.iter().rev() {
-            write!(out, "{};", names[frame])?;
-        }
-        let function = element(&profile.functions[path.function].name);
-        writeln!(out, "{function} {}", value(path, metric))?;
+    let widths = widths(profile, metric)?;
+    let naming = Naming {
+        sites,
+        inlined: false,
+    };
+    let model = Model::of(profile, naming);
+    // `;` separates the elements of the format.
+    let names: Vec<String> = model.names.iter().map(|n| n.replace(';', ":")).collect();
+    for (path, width) in profile.paths.iter().zip(widths) {
+        let stack: Vec<&str> = model.stack(path).iter().map(|&n| &*names[n]).collect();
+        writeln!(out, "{} {width}", stack.join(";"))?;
     }
     Ok(())
-}
-
-fn value(path: &PathEntry, metric: &str) -> i128 {
-    if metric == COUNT {
-        return path.metrics.count.into();
-    }
-    path.metrics
-        .timers
-        .get(metric)
-        .map_or(0, |stats| stats.exclusive.unwrap_or(stats.sum))
-}
-
-fn caller(profile: &Profile, frame: &Frame, sites: bool) -> String {
-    let name = element(&profile.frame_name(frame));
-    match frame.offset {
-        Some(offset) if sites => format!("{name}+{offset:#x}"),
-        _ => name,
-    }
-}
-
-/// A name without what separates the elements and the lines of the format.
-fn element(name: &str) -> String {
-    printable(name).replace(';', ":")
 }

@@ -1,0 +1,219 @@
+//! Callgrind's format, <https://valgrind.org/docs/manual/cl-format.html>, which callgrind_annotate and KCachegrind read.
+
+use super::ExportError;
+use super::model::{Line, Model, Name, Naming, metrics, widths};
+use crate::profile::{Metric, Profile, printable};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::Write;
+
+/// A function as the format knows it.
+type Node = Name;
+
+/// What is called, and at which line of the caller.
+type Call = (u32, Node);
+
+#[derive(Default)]
+struct Costs {
+    own: Vec<u64>,
+    /// Calls of probed functions that came through here, and what they cost.
+    calls: BTreeMap<Call, (u64, Vec<u64>)>,
+}
+
+/// Writes what each function costs itself and each call of another by line. A call counts the calls of probed functions that
+/// came through it: how often a caller in between was itself called is not known.
+///
+/// # Errors
+/// The profile does not have the metric, one is negative somewhere, or `out` fails.
+pub fn to_callgrind(
+    profile: &Profile,
+    metric: Option<&str>,
+    sites: bool,
+    out: &mut impl Write,
+) -> Result<(), ExportError> {
+    let asked = metrics(profile, metric)?;
+    let weights: Vec<Vec<u64>> = asked
+        .iter()
+        .map(|metric| widths(profile, &metric.name))
+        .collect::<Result<_, _>>()?;
+    let naming = Naming {
+        sites,
+        inlined: true,
+    };
+    let model = Model::of(profile, naming);
+    let costs = gather(&model, &weights);
+    head(profile, &asked, &weights, out)?;
+    let places = Places::of(&model);
+    let mut seen = BTreeSet::new();
+    for (&node, costs) in &costs {
+        writeln!(out)?;
+        places.write(node, "", &model, &mut seen, out)?;
+        if costs.own.iter().any(|&n| n > 0) {
+            line(0, &costs.own, out)?;
+        }
+        for (&(at, callee), (calls, all)) in &costs.calls {
+            places.write(callee, "c", &model, &mut seen, out)?;
+            writeln!(out, "calls={calls} 0")?;
+            line(at, all, out)?;
+        }
+    }
+    write!(out, "\ntotals:")?;
+    for weights in &weights {
+        write!(out, " {}", weights.iter().sum::<u64>())?;
+    }
+    Ok(writeln!(out)?)
+}
+
+fn head(
+    profile: &Profile,
+    asked: &[&Metric],
+    weights: &[Vec<u64>],
+    out: &mut impl Write,
+) -> Result<(), ExportError> {
+    writeln!(
+        out,
+        "# callgrind format\nversion: 1\ncreator: ipath {}",
+        env!("CARGO_PKG_VERSION")
+    )?;
+    writeln!(out, "pid: {}", profile.target.pid)?;
+    let words: Vec<_> = profile.target.args.iter().map(|a| printable(a)).collect();
+    let rest = words.get(1..).unwrap_or_default().join(" ");
+    writeln!(out, "cmd: {} {rest}", printable(&profile.target.exe))?;
+    let losses = &profile.losses;
+    writeln!(
+        out,
+        "desc: Losses: {} missed, {} beyond the limit of paths, {} on incomplete paths, {} left by a tail call",
+        losses.missed,
+        losses.overflow,
+        losses.incomplete,
+        profile.tail_calls()
+    )?;
+    writeln!(out, "positions: line")?;
+    let names: Vec<_> = asked.iter().map(|metric| event(&metric.name)).collect();
+    for (metric, name) in asked.iter().zip(&names) {
+        let unit = if metric.unit.is_empty() {
+            "plain number"
+        } else {
+            &metric.unit
+        };
+        writeln!(out, "event: {name} : {} ({unit})", printable(&metric.name))?;
+    }
+    writeln!(out, "events: {}", names.join(" "))?;
+    write!(out, "summary:")?;
+    for weights in weights {
+        write!(out, " {}", weights.iter().sum::<u64>())?;
+    }
+    Ok(writeln!(out)?)
+}
+
+/// The name of a metric as one word of letters, digits and `_`.
+fn event(name: &str) -> String {
+    let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    name.chars().map(word).collect()
+}
+
+fn gather(model: &Model<'_>, weights: &[Vec<u64>]) -> BTreeMap<Node, Costs> {
+    let mut costs: BTreeMap<Node, Costs> = BTreeMap::new();
+    let empty = || vec![0u64; weights.len()];
+    let mut passed = HashSet::new();
+    for (place, path) in model.profile.paths.iter().enumerate() {
+        let weigh = |sum: &mut Vec<u64>| {
+            let all = sum.iter_mut().zip(weights);
+            all.for_each(|(sum, weights)| *sum = sum.saturating_add(weights[place]));
+        };
+        let at = |line: &Line<'_>| (line.name, line.line.unwrap_or(0));
+        let unknown = (!path.complete).then_some((0, 0));
+        let callers: Vec<_> = unknown
+            .into_iter()
+            .chain(model.callers(path).map(at))
+            .collect();
+        let leaf = model.function(path);
+        let callees = callers.iter().skip(1).map(|&(name, _)| name).chain([leaf]);
+        passed.clear();
+        for (&(caller, line), callee) in callers.iter().zip(callees) {
+            // A path of a recursion goes through one call several times, and has cost what it has once.
+            if !passed.insert((caller, line, callee)) {
+                continue;
+            }
+            let calls = &mut costs.entry(caller).or_default().calls;
+            let (calls, all) = calls.entry((line, callee)).or_insert_with(|| (0, empty()));
+            *calls = calls.saturating_add(path.metrics.count);
+            weigh(all);
+        }
+        let own = &mut costs.entry(leaf).or_default().own;
+        if own.is_empty() {
+            *own = empty();
+        }
+        weigh(own);
+    }
+    costs
+}
+
+fn line(at: u32, costs: &[u64], out: &mut impl Write) -> Result<(), ExportError> {
+    write!(out, "{at}")?;
+    for cost in costs {
+        write!(out, " {cost}")?;
+    }
+    Ok(writeln!(out)?)
+}
+
+/// The module and the source file of each name.
+struct Places<'p> {
+    objects: HashMap<Node, &'p str>,
+    files: HashMap<Node, &'p str>,
+}
+
+impl<'p> Places<'p> {
+    fn of(model: &Model<'p>) -> Self {
+        let mut places = Self {
+            objects: HashMap::new(),
+            files: HashMap::new(),
+        };
+        let profile = model.profile;
+        for (frame, lines) in profile.frames.iter().zip(&model.frames) {
+            let module = frame.module.and_then(|m| profile.modules.get(m));
+            for line in lines {
+                module.map(|m| places.objects.entry(line.name).or_insert(&m.path));
+                line.file
+                    .map(|file| places.files.entry(line.name).or_insert(file));
+            }
+        }
+        for path in &profile.paths {
+            let function = &profile.functions[path.function];
+            let module = &profile.modules[function.module];
+            places
+                .objects
+                .entry(model.function(path))
+                .or_insert(&module.path);
+        }
+        places
+    }
+
+    /// Names a function, or with `c` before the words one that is called, in full where it is named first.
+    fn write(
+        &self,
+        node: Node,
+        c: &str,
+        model: &Model<'_>,
+        seen: &mut BTreeSet<Node>,
+        out: &mut impl Write,
+    ) -> Result<(), ExportError> {
+        let place = |places: &HashMap<Node, &str>| {
+            let text = places.get(&node).copied().unwrap_or("???");
+            printable(text).into_owned()
+        };
+        writeln!(out, "{c}ob={}", place(&self.objects))?;
+        writeln!(
+            out,
+            "{}={}",
+            if c.is_empty() { "fl" } else { "cfi" },
+            place(&self.files)
+        )?;
+        let name = if seen.insert(node) {
+            &model.names[node]
+        } else {
+            ""
+        };
+        let gap = if name.is_empty() { "" } else { " " };
+        Ok(writeln!(out, "{c}fn=({}){gap}{name}", node + 1)?)
+    }
+}

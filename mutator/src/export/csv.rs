@@ -1,0 +1,99 @@
+//! Comma-separated values, RFC 4180: one line a path, all that is known of it.
+
+use super::ExportError;
+use super::model::{Model, Naming, is_partly, metrics};
+use crate::profile::{COUNT, Profile, printable};
+use std::borrow::Cow;
+use std::io::Write;
+
+/// Writes a line a path below a line of headings. What is not known is an empty field.
+///
+/// # Errors
+/// The profile does not have the metric, or `out` fails.
+pub fn to_csv(
+    profile: &Profile,
+    metric: Option<&str>,
+    sites: bool,
+    out: &mut impl Write,
+) -> Result<(), ExportError> {
+    let asked = metrics(profile, metric)?;
+    let naming = Naming {
+        sites,
+        inlined: true,
+    };
+    let model = Model::of(profile, naming);
+    out.write_all(b"function,linkage,module,build_id,path,thread,complete,count,unwound,open,tail,wholly_measured")?;
+    let asked: Vec<&str> = asked
+        .iter()
+        .map(|m| &*m.name)
+        .filter(|&m| m != COUNT)
+        .collect();
+    for metric in &asked {
+        for what in ["sum", "min", "max", "outermost", "exclusive"] {
+            write!(out, ",{}", field(&format!("{metric}_{what}")))?;
+        }
+    }
+    out.write_all(b"\r\n")?;
+    for path in &profile.paths {
+        let function = &profile.functions[path.function];
+        let module = &profile.modules[function.module];
+        let names: Vec<&str> = model
+            .stack(path)
+            .iter()
+            .map(|&n| &*model.names[n])
+            .collect();
+        for text in [
+            &*printable(&function.name),
+            &*printable(&function.linkage),
+            &*printable(&module.path),
+            module.build_id.as_deref().unwrap_or(""),
+            &names.join(";"),
+        ] {
+            write!(out, "{},", field(text))?;
+        }
+        write!(
+            out,
+            "{},{},{},{},{},{},{}",
+            shown(path.thread),
+            path.complete,
+            path.metrics.count,
+            shown(path.unwound),
+            shown(path.open),
+            path.tail,
+            !is_partly(function)
+        )?;
+        for metric in &asked {
+            match path.metrics.timers.get(metric) {
+                Some(stats) if stats.values() > 0 => {
+                    write!(out, ",{},{},{}", stats.sum, stats.min, stats.max)?;
+                    write!(
+                        out,
+                        ",{},{}",
+                        shown(stats.outermost),
+                        shown(stats.exclusive)
+                    )?;
+                }
+                _ => out.write_all(b",,,,,")?,
+            }
+        }
+        out.write_all(b"\r\n")?;
+    }
+    Ok(())
+}
+
+fn shown(number: Option<impl ToString>) -> String {
+    number.map(|n| n.to_string()).unwrap_or_default()
+}
+
+/// A text as one field. A spreadsheet takes what begins with one of these as a formula, and names come from files that anybody
+/// may have made.
+fn field(text: &str) -> Cow<'_, str> {
+    let is_formula = text.starts_with(['=', '+', '-', '@']);
+    match is_formula || text.contains(['"', ',', '\r', '\n']) {
+        true => {
+            let quote = if is_formula { "'" } else { "" };
+            Cow::Owned(format!("\"{quote}{}\"", text.replace('"', "\"\"")))
+        }
+        false => Cow::Borrowed(text),
+    }
+}

@@ -1,0 +1,57 @@
+//! What `hatchet.GraphFrame.from_literal` of LLNL's Hatchet takes, as JSON: a list of trees.
+
+use super::ExportError;
+use super::model::{Model, Naming, metrics, weight};
+use super::tree::Tree;
+use crate::profile::Profile;
+use serde_json::json;
+use std::io::Write;
+
+/// Writes a tree of names. Each node has of each metric what it has cost itself, and as `METRIC (inc)` that with all below it.
+///
+/// # Errors
+/// The profile does not have the metric, or `out` fails.
+pub fn to_hatchet(
+    profile: &Profile,
+    metric: Option<&str>,
+    sites: bool,
+    out: &mut impl Write,
+) -> Result<(), ExportError> {
+    let asked = metrics(profile, metric)?;
+    let naming = Naming {
+        sites,
+        inlined: true,
+    };
+    let model = Model::of(profile, naming);
+    let tree = Tree::of(&model, profile.paths.iter(), asked.len(), |path, kind| {
+        weight(path, &asked[kind].name)
+    });
+    let keys: Vec<_> = asked
+        .iter()
+        .map(|metric| (json!(metric.name), json!(format!("{} (inc)", metric.name))))
+        .collect();
+    let (out, open) = (std::cell::RefCell::new(out), b"[");
+    out.borrow_mut().write_all(open)?;
+    tree.walk(
+        |_, node, is_first| {
+            let mut out = out.borrow_mut();
+            let separator = if is_first { "" } else { "," };
+            let name = json!(model.names[node.name]);
+            write!(
+                out,
+                "{separator}{{\"frame\":{{\"name\":{name},\"type\":\"function\"}},\"metrics\":{{"
+            )?;
+            for (kind, (own, all)) in keys.iter().enumerate() {
+                let separator = if kind == 0 { "" } else { "," };
+                write!(
+                    out,
+                    "{separator}{own}:{},{all}:{}",
+                    node.own[kind], node.all[kind]
+                )?;
+            }
+            Ok(out.write_all(b"},\"children\":[")?)
+        },
+        |_| Ok::<_, ExportError>(out.borrow_mut().write_all(b"]}")?),
+    )?;
+    Ok(out.into_inner().write_all(b"]\n")?)
+}

@@ -1,0 +1,194 @@
+//! A page for a browser: one file that asks for nothing else, for those who have no `ipath`.
+
+mod sources;
+
+use super::ExportError;
+use super::model::{Line, Model, Naming, is_partly, metrics, weight};
+use super::notes::notes;
+use crate::profile::{
+    COUNT, Counts, Distribution, Function, Metric, Profile, Total, printable, program,
+};
+use crate::report::human;
+use serde_json::{Value, json};
+use sources::Sources;
+use std::collections::HashMap;
+use std::io::Write;
+
+/// The page, and where in it the profile is to stand.
+const PAGE: &str = include_str!("html/page.html");
+const DATA: &str = "@DATA@";
+
+/// Writes the page. With `sources` it has the lines around each call, of those files that are here.
+///
+/// # Errors
+/// The profile does not have the metric, or `out` fails.
+pub fn to_html(
+    profile: &Profile,
+    metric: Option<&str>,
+    sites: bool,
+    sources: bool,
+    out: &mut impl Write,
+) -> Result<(), ExportError> {
+    let mut asked = metrics(profile, metric)?;
+    asked.retain(|metric| metric.name != COUNT);
+    let naming = Naming {
+        sites,
+        inlined: true,
+    };
+    let model = Model::of(profile, naming);
+    let mut files = Files::default();
+    let frame = |lines: &Vec<Line<'_>>| {
+        let line = |line: &Line<'_>| {
+            let file = line.file.map(|file| files.place(file));
+            json!([line.name, file, line.line])
+        };
+        lines.iter().map(line).collect::<Value>()
+    };
+    let frames: Vec<Value> = model.frames.iter().map(frame).collect();
+    let mut found = Sources::default();
+    if sources {
+        for line in model.frames.iter().flatten() {
+            if let (Some(file), Some(number)) = (line.file, line.line) {
+                found.add(file, files.place(file), number);
+            }
+        }
+    }
+    let shown: Vec<_> = profile.metrics.iter().filter(|m| m.name == COUNT).collect();
+    let shown: Vec<_> = shown
+        .iter()
+        .chain(&asked)
+        .map(|m| json!({"name": m.name, "unit": m.unit}))
+        .collect();
+    let target = &profile.target;
+    let (name, rest) = program(&target.exe, &target.args);
+    let words: Vec<_> = [&*name]
+        .into_iter()
+        .chain(rest.iter().map(|a| &**a))
+        .map(printable)
+        .collect();
+    let about = format!(
+        "pid {} on {}, measured for {}, ipath {}",
+        target.pid,
+        printable(&target.host),
+        human::time(profile.session.elapsed_ns.into()),
+        printable(&profile.ipath)
+    );
+    let (before, after) = PAGE.split_once(DATA).unwrap_or((PAGE, ""));
+    out.write_all(before.as_bytes())?;
+    let head = json!({
+        "title": words.join(" "),
+        "about": about,
+        "losses": notes(profile),
+        "metrics": shown,
+        "names": model.names,
+        "files": files.names,
+        "sources": found.lines(),
+        "frames": frames,
+        "functions": functions(profile, &asked),
+    });
+    let head = safe(&head.to_string());
+    // The paths are by far the most: each is written by itself.
+    write!(
+        out,
+        "{},\"paths\":[",
+        head.strip_suffix('}').unwrap_or(&head)
+    )?;
+    for (i, path) in profile.paths.iter().enumerate() {
+        let function = &profile.functions[path.function];
+        let name = &model.names[model.function(path)];
+        let plain = printable(&function.name);
+        let stack: Vec<usize> = path.stack.iter().rev().copied().collect();
+        let one = json!({
+            "function": path.function,
+            "mark": name.strip_prefix(&*plain).unwrap_or(""),
+            "stack": stack,
+            "complete": path.complete,
+            "thread": path.thread,
+            "count": path.metrics.count,
+            "unwound": path.unwound,
+            "open": path.open,
+            "tail": path.tail,
+            "values": values(&path.metrics, &asked, |metric| weight(path, metric)),
+        });
+        let separator = if i == 0 { "" } else { "," };
+        write!(out, "{separator}{}", safe(&one.to_string()))?;
+    }
+    write!(out, "]}}")?;
+    Ok(out.write_all(after.as_bytes())?)
+}
+
+/// JSON that cannot end the element it stands in (HTML, 13.2.5.4: a script's text ends at `</script`).
+fn safe(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}
+
+#[derive(Default)]
+struct Files {
+    names: Vec<String>,
+    places: HashMap<String, usize>,
+}
+
+impl Files {
+    fn place(&mut self, file: &str) -> usize {
+        if let Some(&known) = self.places.get(file) {
+            return known;
+        }
+        self.names.push(printable(file).into_owned());
+        self.places.insert(file.to_owned(), self.names.len() - 1);
+        self.names.len() - 1
+    }
+}
+
+fn functions(profile: &Profile, asked: &[&Metric]) -> Vec<Value> {
+    let mut totals: Vec<(Total, HashMap<&str, i128>)> = Vec::new();
+    totals.resize_with(profile.functions.len(), Default::default);
+    for path in &profile.paths {
+        let (total, own) = &mut totals[path.function];
+        total.add(path);
+        for metric in asked {
+            let sum = own.entry(&*metric.name).or_default();
+            *sum = sum.saturating_add(weight(path, &metric.name));
+        }
+    }
+    let functions = profile.functions.iter().zip(&totals);
+    let one = |(function, (total, own)): (&Function, &(Total, HashMap<&str, i128>))| {
+        let clones = function.clones.iter().map(|name| &**name);
+        json!({
+            "name": printable(&function.name),
+            "module": printable(&profile.modules[function.module].path),
+            "elsewhere": human::elsewhere(clones, function.inlined),
+            "count": total.counts.count,
+            "unwound": total.unwound,
+            "open": total.open,
+            "tail": function.tail,
+            "partly": is_partly(function),
+            "values": values(&total.counts, asked, |metric| own.get(metric).copied().unwrap_or(0)),
+        })
+    };
+    functions.map(one).collect()
+}
+
+/// What was measured, by metric; `own` says what stands outside nested probed functions.
+fn values(counts: &Counts, asked: &[&Metric], own: impl Fn(&str) -> i128) -> Vec<Value> {
+    let one = |metric: &&Metric| {
+        let stats = counts.timers.get(&metric.name).cloned().unwrap_or_default();
+        let values = Distribution::of(&stats);
+        let buckets = values.buckets().iter();
+        let hist: Vec<_> = buckets
+            .map(|&(bucket, n)| (number(bucket.least()), number(bucket.most()), n))
+            .collect();
+        json!({
+            "sum": number(stats.sum),
+            "own": number(own(&metric.name)),
+            "max": values.ends().map(|(_, max)| max),
+            "n": values.count(),
+            "hist": hist,
+        })
+    };
+    asked.iter().map(one).collect()
+}
+
+/// A number as JavaScript has them: whole up to 2^53, else what is nearest.
+fn number(n: i128) -> Value {
+    i64::try_from(n).map_or_else(|_| json!(n as f64), |n| json!(n))
+}

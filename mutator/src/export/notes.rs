@@ -1,0 +1,28 @@
+//! What is to be known of all of a profile.
+
+use crate::profile::{Profile, printable};
+
+/// What is not exact in a profile, and what was said of it, a sentence each.
+pub(super) fn notes(profile: &Profile) -> Vec<String> {
+    let losses = &profile.losses;
+    let counted = [
+        (losses.missed, "calls could not be recorded"),
+        (losses.overflow, "calls are beyond the limit of paths"),
+        (losses.incomplete, "calls are on incomplete paths"),
+        (
+            losses.unwound.unwrap_or(0),
+            "calls ended by an exception or longjmp",
+        ),
+        (losses.open.unwrap_or(0), "calls were still running"),
+        (
+            profile.tail_calls(),
+            "calls left by a tail call, timed without what that called",
+        ),
+    ];
+    let counted = counted.iter().filter(|(n, _)| *n > 0);
+    let counted = counted.map(|(n, what)| format!("{n} {what}"));
+    let said = profile.session.notes.iter();
+    counted
+        .chain(said.map(|note| printable(note).into_owned()))
+        .collect()
+}

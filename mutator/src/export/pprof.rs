@@ -1,0 +1,265 @@
+//! Google's pprof format: a gzip-compressed protobuf, `proto/profile.proto` of google/pprof.
+
+#[allow(
+    missing_docs,
+    reason = "it is generated; the format is documented where it is defined"
+)]
+mod proto;
+
+use super::ExportError;
+use super::model::{Model, Naming, is_partly, metrics, weight};
+use super::notes::notes;
+use crate::profile::{Metric, PathEntry, Profile, printable};
+use flate2::{Compression, write::GzEncoder};
+use prost::Message;
+use std::collections::HashMap;
+use std::io::Write;
+
+/// Writes one sample a path, with all metrics as its values or the one asked for. Labels say what is not whole on a path:
+/// `path=incomplete`, `measured=partly`, and the numbers `unwound`, `open` and `tail`.
+///
+/// # Errors
+/// The profile does not have the metric, a number needs more than 64 bits, or `out` fails.
+pub fn to_pprof(
+    profile: &Profile,
+    metric: Option<&str>,
+    sites: bool,
+    out: &mut impl Write,
+) -> Result<(), ExportError> {
+    let asked = metrics(profile, metric)?;
+    let naming = Naming {
+        sites,
+        inlined: true,
+    };
+    let model = Model::of(profile, naming);
+    let bytes = Made::of(&model, &asked)?.0.encode_to_vec();
+    let mut zipped = GzEncoder::new(out, Compression::fast());
+    zipped.write_all(&bytes)?;
+    zipped.finish()?;
+    Ok(())
+}
+
+/// Strings, each once, the empty one first.
+struct Strings {
+    all: Vec<String>,
+    places: HashMap<String, i64>,
+}
+
+impl Strings {
+    fn of(&mut self, text: &str) -> i64 {
+        if let Some(&known) = self.places.get(text) {
+            return known;
+        }
+        let place = self.all.len() as i64;
+        self.all.push(text.to_owned());
+        self.places.insert(text.to_owned(), place);
+        place
+    }
+}
+
+struct Made(proto::Profile);
+
+impl Made {
+    fn of(model: &Model<'_>, asked: &[&Metric]) -> Result<Self, ExportError> {
+        let profile = model.profile;
+        let mut strings = Strings {
+            all: vec![String::new()],
+            places: HashMap::from([(String::new(), 0)]),
+        };
+        let mut made = proto::Profile {
+            time_nanos: number(profile.session.started_unix_ns),
+            duration_nanos: number(profile.session.elapsed_ns),
+            mapping: mappings(profile, &mut strings),
+            ..Default::default()
+        };
+        for metric in asked {
+            made.sample_type.push(proto::ValueType {
+                r#type: strings.of(&metric.name),
+                unit: strings.of(unit(metric)),
+            });
+        }
+        // The first is `count`: what a user wants to see is what comes after it.
+        let preferred = made.sample_type.get(1).or(made.sample_type.first());
+        made.default_sample_type = preferred.map_or(0, |kind| kind.r#type);
+        locate(model, &mut made, &mut strings);
+        let callers = profile.frames.len() as u64;
+        let threads = profile.thread_names();
+        for path in &profile.paths {
+            let mut sample = proto::Sample::default();
+            // Places from 1 on: 0 is none.
+            let stack = path.stack.iter().map(|&frame| frame as u64 + 1);
+            sample.location_id.push(callers + path.function as u64 + 1);
+            sample.location_id.extend(stack);
+            for metric in asked {
+                let value = i64::try_from(weight(path, &metric.name));
+                let large = |_| ExportError::TooLarge(metric.name.clone());
+                sample.value.push(value.map_err(large)?);
+            }
+            sample.label = labels(profile, path, &threads, &mut strings);
+            made.sample.push(sample);
+        }
+        for note in notes(profile) {
+            made.comment.push(strings.of(&note));
+        }
+        made.string_table = strings.all;
+        Ok(Self(made))
+    }
+}
+
+/// A location for each frame of the profile and one for each function, in this order.
+fn locate(model: &Model<'_>, made: &mut proto::Profile, strings: &mut Strings) {
+    let profile = model.profile;
+    let mut functions: HashMap<(i64, i64, i64), u64> = HashMap::new();
+    let mut function = |made: &mut proto::Profile, name: i64, system_name: i64, filename: i64| {
+        let next = functions.len() as u64 + 1;
+        *functions
+            .entry((name, system_name, filename))
+            .or_insert_with(|| {
+                made.function.push(proto::Function {
+                    id: next,
+                    name,
+                    system_name,
+                    filename,
+                    start_line: 0,
+                });
+                next
+            })
+    };
+    let mut sources: HashMap<&str, &str> = HashMap::new();
+    for (frame, lines) in profile.frames.iter().zip(&model.frames) {
+        let mut location = proto::Location {
+            id: made.location.len() as u64 + 1,
+            mapping_id: frame.module.map_or(0, |module| module as u64 + 1),
+            address: frame.address.wrapping_add(base(profile, frame.module)),
+            ..Default::default()
+        };
+        // The innermost comes first.
+        for line in lines.iter().rev() {
+            if let (Some(linkage), Some(file)) = (line.linkage, line.file) {
+                sources.entry(linkage).or_insert(file);
+            }
+            let name = strings.of(&model.names[line.name]);
+            let linkage = strings.of(&printable(line.linkage.unwrap_or("")));
+            let file = strings.of(&printable(line.file.unwrap_or("")));
+            location.line.push(proto::Line {
+                function_id: function(made, name, linkage, file),
+                line: line.line.unwrap_or(0).into(),
+            });
+        }
+        made.location.push(location);
+    }
+    for probed in &profile.functions {
+        let name = strings.of(&printable(&probed.name));
+        let linkage = strings.of(&printable(&probed.linkage));
+        // As where it is a caller, so that it is one function to pprof.
+        let source = sources.get(&*probed.linkage).copied().unwrap_or("");
+        let source = strings.of(&printable(source));
+        let function_id = function(made, name, linkage, source);
+        made.location.push(proto::Location {
+            id: made.location.len() as u64 + 1,
+            mapping_id: probed.module as u64 + 1,
+            address: probed
+                .address
+                .wrapping_add(base(profile, Some(probed.module))),
+            line: vec![proto::Line {
+                function_id,
+                line: 0,
+            }],
+            is_folded: false,
+        });
+    }
+}
+
+fn base(profile: &Profile, module: Option<usize>) -> u64 {
+    let module = module.and_then(|m| profile.modules.get(m));
+    module.and_then(|m| m.base).unwrap_or(0)
+}
+
+/// A mapping for each module, from its base to the last address that is known of it.
+fn mappings(profile: &Profile, strings: &mut Strings) -> Vec<proto::Mapping> {
+    let mut ends = vec![0u64; profile.modules.len()];
+    let frames = profile.frames.iter().map(|f| (f.module, f.address));
+    let functions = profile
+        .functions
+        .iter()
+        .map(|f| (Some(f.module), f.address));
+    for (module, address) in frames.chain(functions) {
+        if let Some(end) = module.and_then(|m| ends.get_mut(m)) {
+            *end = (*end).max(address.saturating_add(1));
+        }
+    }
+    let mapping = |(i, module): (usize, &crate::profile::Module)| {
+        let start = module.base.unwrap_or(0);
+        proto::Mapping {
+            id: i as u64 + 1,
+            memory_start: start,
+            memory_limit: start.wrapping_add(ends[i]),
+            file_offset: 0,
+            filename: strings.of(&printable(&module.path)),
+            build_id: strings.of(&printable(module.build_id.as_deref().unwrap_or(""))),
+            // All that is known is here: nothing is to be looked up.
+            has_functions: true,
+            has_filenames: true,
+            has_line_numbers: true,
+            has_inline_frames: true,
+        }
+    };
+    profile.modules.iter().enumerate().map(mapping).collect()
+}
+
+fn labels(
+    profile: &Profile,
+    path: &PathEntry,
+    threads: &HashMap<u32, &str>,
+    strings: &mut Strings,
+) -> Vec<proto::Label> {
+    let mut labels = Vec::new();
+    let mut text = |key: &str, value: &str| {
+        labels.push(proto::Label {
+            key: strings.of(key),
+            str: strings.of(&printable(value)),
+            ..Default::default()
+        });
+    };
+    if !path.complete {
+        text("path", "incomplete");
+    }
+    if is_partly(&profile.functions[path.function]) {
+        text("measured", "partly");
+    }
+    if let Some(name) = path.thread.and_then(|tid| threads.get(&tid)) {
+        text("thread", name);
+    }
+    for (name, value) in &profile.target.labels {
+        text(&printable(name), value);
+    }
+    let thread = path.thread.map_or(0, u64::from);
+    for (key, n, unit) in [
+        ("thread_id", thread, ""),
+        ("unwound", path.unwound.unwrap_or(0), "calls"),
+        ("open", path.open.unwrap_or(0), "calls"),
+        ("tail", path.tail, "calls"),
+    ] {
+        if n > 0 {
+            labels.push(proto::Label {
+                key: strings.of(key),
+                num: number(n),
+                num_unit: strings.of(unit),
+                ..Default::default()
+            });
+        }
+    }
+    labels
+}
+
+fn unit(metric: &Metric) -> &str {
+    match metric.unit.as_str() {
+        "ns" => "nanoseconds",
+        "" => "count",
+        unit => unit,
+    }
+}
+
+fn number(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

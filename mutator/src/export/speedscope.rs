@@ -1,0 +1,73 @@
+//! Speedscope's own format, <https://www.speedscope.app/file-format-schema.json>: a profile of the kind `sampled` for each metric.
+
+use super::ExportError;
+use super::model::{Model, Naming, metrics, widths};
+use crate::profile::{Metric, Profile, printable, program};
+use serde_json::json;
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+/// Writes each path as one sample that weighs what it has cost itself, in one profile for each metric or for that asked for.
+///
+/// # Errors
+/// The profile does not have the metric, one is negative somewhere, or `out` fails.
+pub fn to_speedscope(
+    profile: &Profile,
+    metric: Option<&str>,
+    sites: bool,
+    out: &mut impl Write,
+) -> Result<(), ExportError> {
+    let asked = metrics(profile, metric)?;
+    let widths: Vec<Vec<u64>> = asked
+        .iter()
+        .map(|metric| widths(profile, &metric.name))
+        .collect::<Result<_, _>>()?;
+    let naming = Naming {
+        sites,
+        inlined: true,
+    };
+    let model = Model::of(profile, naming);
+    let mut files: HashMap<usize, &str> = HashMap::new();
+    for line in model.frames.iter().flatten() {
+        line.file.map(|file| files.entry(line.name).or_insert(file));
+    }
+    let frame = |(place, name): (usize, &String)| match files.get(&place) {
+        Some(file) => json!({"name": name, "file": printable(file)}),
+        None => json!({"name": name}),
+    };
+    let frames: Vec<_> = model.names.iter().enumerate().map(frame).collect();
+    let exe = printable(&program(&profile.target.exe, &profile.target.args).0).into_owned();
+    let active = usize::from(asked.len() > 1);
+    write!(
+        out,
+        "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"name\":{},\"exporter\":\"ipath {}\",\
+         \"activeProfileIndex\":{active},\"shared\":{{\"frames\":{}}},\"profiles\":[",
+        json!(exe),
+        env!("CARGO_PKG_VERSION"),
+        json!(frames)
+    )?;
+    let stacks: Vec<_> = profile.paths.iter().map(|path| model.stack(path)).collect();
+    for (i, (metric, widths)) in asked.iter().zip(&widths).enumerate() {
+        let end: u64 = widths.iter().sum();
+        let separator = if i == 0 { "" } else { "," };
+        write!(
+            out,
+            "{separator}{{\"type\":\"sampled\",\"name\":{},\"unit\":\"{}\",\"startValue\":0,\"endValue\":{end},\"samples\":",
+            json!(metric.name),
+            unit(metric)
+        )?;
+        serde_json::to_writer(&mut *out, &stacks).map_err(io::Error::from)?;
+        out.write_all(b",\"weights\":")?;
+        serde_json::to_writer(&mut *out, widths).map_err(io::Error::from)?;
+        out.write_all(b"}")?;
+    }
+    Ok(out.write_all(b"]}\n")?)
+}
+
+fn unit(metric: &Metric) -> &'static str {
+    match metric.unit.as_str() {
+        "ns" => "nanoseconds",
+        "bytes" => "bytes",
+        _ => "none",
+    }
+}

@@ -1,0 +1,30 @@
+//! What other tools' own readers come from: packages that tests/run installs in the target folder.
+
+use crate::place::target_dir;
+use std::path::PathBuf;
+
+/// The folder of the packages from npm.
+///
+/// # Panics
+/// When it is missing.
+pub fn node_modules() -> PathBuf {
+    installed("node_modules")
+}
+
+/// A Python with the packages from PyPI.
+///
+/// # Panics
+/// When it is missing.
+pub fn python() -> PathBuf {
+    installed("python/bin/python")
+}
+
+fn installed(name: &str) -> PathBuf {
+    let path = target_dir().join("tools").join(name);
+    assert!(
+        path.exists(),
+        "{} is missing: tests/run installs it",
+        path.display()
+    );
+    path
+}
