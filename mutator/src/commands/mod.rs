@@ -3,16 +3,19 @@
 mod attach;
 mod change;
 mod demo;
+mod diff;
 mod doctor;
 mod export;
 mod find;
 mod list;
 mod measure;
+mod merge;
 mod outcome;
 mod output;
 mod panics;
 mod remarks;
 mod replaced;
+mod report;
 mod run;
 mod search;
 mod source;
@@ -90,7 +93,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         } => change::remove(Pid(pid), &patterns, &metric),
         Command::Snapshot { pid, output } => change::snapshot(Pid(pid), &output),
         Command::Detach { pid, output } => change::detach(Pid(pid), output.as_deref()),
-        Command::Report { file, options } => export::report(&file, options),
+        Command::Report { file, options } => report::report(&file, options),
         Command::Export {
             file,
             to,
@@ -98,6 +101,8 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             metric,
             sites,
         } => export::export(&file, to, &output, metric.as_deref(), sites),
+        Command::Diff { old, new, options } => return diff::diff(&old, &new, options),
+        Command::Merge { files, output } => merge::merge(&files, &output),
         Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),

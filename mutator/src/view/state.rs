@@ -440,6 +440,7 @@ fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Pro
         frames: Vec::new(),
         paths: Vec::new(),
         threads: threads.clone(),
+        processes: Vec::new(),
         search: None,
         losses: losses.clone(),
     }
