@@ -13,6 +13,7 @@ import tempfile
 import corrected
 import metrics
 import peers
+import profiles
 import programs
 import sampled
 import series
@@ -34,6 +35,7 @@ SERIES = {
     "programs": programs.programs,
     "suggest": sampled.suggest,
     "view": view.view,
+    "profiles": profiles.profiles,
 }
 
 
