@@ -180,8 +180,12 @@ pub enum Command {
         #[arg(short, long)]
         output: Option<PathBuf>,
     },
-    /// Print a profile as text: totals per function, then its paths, costliest first
-    #[command(after_help = "Example: ipath report p.json --histogram --paths 3")]
+    /// Print a profile as text: a table of its functions, then the costliest paths
+    #[command(
+        after_help = "Examples:\n  ipath report p.json --sort p99 --limit 5\n  \
+        ipath report p.json --function 'MPI_*' --under solve --tree\n  \
+        ipath report p.json --json --limit 0"
+    )]
     Report {
         /// Profile
         file: PathBuf,
@@ -199,6 +203,28 @@ pub enum Command {
         file: PathBuf,
         #[command(flatten)]
         options: Export,
+    },
+    /// Compare two profiles, path by path: what changed, and how likely that is chance
+    #[command(after_help = "Examples:\n  ipath diff before.json after.json\n  \
+        ipath diff before.json after.json --threshold 5%\n\n\
+        Exit status: 3 if --threshold is exceeded, else 0; 1 and 2 as always.")]
+    Diff {
+        /// Profile
+        old: PathBuf,
+        /// Profile
+        new: PathBuf,
+        #[command(flatten)]
+        options: Diff,
+    },
+    /// Add up the profiles of many processes, such as the ranks of a parallel program
+    #[command(after_help = "Example: ipath merge rank*.json -o all.json && ipath report all.json")]
+    Merge {
+        /// Profiles
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// File to write; - is standard output
+        #[arg(short, long)]
+        output: PathBuf,
     },
     /// Say what this machine and a process allow
     Doctor {
@@ -308,18 +334,82 @@ pub struct Refine {
 /// What of a profile is printed.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// How the values of each metric are distributed, per function
-    #[arg(long)]
-    pub histogram: bool,
+    /// Most functions and most paths; 0 for all
+    #[arg(long, value_name = "N", default_value_t = crate::report::LIMIT)]
+    pub limit: usize,
+    /// What functions and paths are sorted by, the largest first
+    #[arg(long, value_name = "BY", default_value = "total")]
+    pub sort: Sort,
     /// Metric to sort by and to show first [default: the first after count]
     #[arg(long)]
     pub metric: Option<String>,
+    /// Least share of its function that a path must have
+    #[arg(long, value_name = "P%", value_parser = share)]
+    pub min_share: Option<f64>,
+    /// Functions of these names alone, as for attach -f
+    #[arg(long, value_name = "PATTERN")]
+    pub function: Vec<String>,
+    /// Paths through a function of this name alone; given again, through the next one called by that
+    #[arg(long, value_name = "PATTERN")]
+    pub under: Vec<String>,
+    /// Paths of threads of this name or id alone, where they are kept apart
+    #[arg(long, value_name = "NAME|TID")]
+    pub thread: Vec<String>,
+    /// The callers of each function as a tree, equal ones folded, each with its share of the calls and of the metric
+    #[arg(long, conflicts_with_all = ["histogram", "json"])]
+    pub tree: bool,
+    /// How the values of each metric are distributed, per function
+    #[arg(long, conflicts_with = "json")]
+    pub histogram: bool,
     /// Most paths of each function
     #[arg(long, value_name = "N")]
     pub paths: Option<usize>,
-    /// Most callers of each path, from the innermost
-    #[arg(long, value_name = "K")]
-    pub depth: Option<usize>,
+    /// Most callers of each path, from the innermost; 0 for all
+    #[arg(long, value_name = "K", default_value_t = crate::report::DEPTH)]
+    pub depth: usize,
+    /// Print what is shown as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Only the tables, and what is not exact
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// What functions and paths of a report are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sort {
+    /// Sum of the metric
+    Total,
+    /// Calls
+    Calls,
+    /// Mean of the metric
+    Mean,
+    /// 99th percentile of the metric
+    P99,
+    /// Largest value of the metric
+    Max,
+    /// Name of the function, from A on
+    Name,
+}
+
+/// What is compared.
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// Metric, whose mean is compared; with count the calls are [default: the first after count]
+    #[arg(long)]
+    pub metric: Option<String>,
+    /// End with status 3 if a path costs so much more a call, significantly; with --metric count, if it has so many more calls
+    #[arg(long, value_name = "P%", value_parser = growth)]
+    pub threshold: Option<f64>,
+    /// Most paths; 0 for all
+    #[arg(long, value_name = "N", default_value_t = crate::report::LIMIT)]
+    pub limit: usize,
+    /// Print all of them as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print nothing
+    #[arg(short, long, conflicts_with = "json", requires = "threshold")]
+    pub quiet: bool,
 }
 
 /// How it is shown.
@@ -331,9 +421,13 @@ pub struct Show {
     /// Time between two looks
     #[arg(long, value_parser = duration, default_value = "1s")]
     pub interval: Duration,
-    /// Write the final profile
+    /// Write the final profile; - is standard output, where nothing else is printed then. With it `run` leaves standard
+    /// output to the program
     #[arg(short, long)]
     pub output: Option<PathBuf>,
+    /// Print nothing on standard output
+    #[arg(short, long)]
+    pub quiet: bool,
     /// Format of standard output
     #[arg(long, default_value = "text")]
     pub format: Output,
@@ -417,6 +511,18 @@ fn share(text: &str) -> Result<f64, String> {
     percent
         .map(|percent: f64| percent / 100.0)
         .ok_or_else(|| "a share is a number above 0 and up to 100, with %".to_owned())
+}
+
+/// `5%` or `150%`, as a part of 1.
+fn growth(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    let percent = number
+        .parse()
+        .ok()
+        .filter(|p: &f64| *p >= 0.0 && p.is_finite());
+    percent
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "a threshold is a number from 0 on, with %".to_owned())
 }
 
 /// `500ms`, `2s`, `1m`, `1h`.

@@ -13,10 +13,12 @@ mod file;
 mod found;
 mod label;
 mod per_cycle;
+mod process;
 mod program;
 #[cfg(test)]
 pub(crate) mod tests;
 mod total;
+mod unmeasured;
 
 pub use crate::printable::printable;
 pub use changed::Changed;
@@ -28,6 +30,7 @@ pub use file::ProfileError;
 pub use found::{Found, FoundPath, Left};
 pub use label::Label;
 pub use per_cycle::PerCycle;
+pub use process::{Process, Spread, Spreads};
 pub use program::program;
 pub use total::Total;
 
@@ -70,6 +73,9 @@ pub struct Profile {
     /// The threads of `paths`, where they are kept apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<Thread>,
+    /// The processes of which this profile is the sum, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<Process>,
     /// What was found, where it was searched for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Found>,
@@ -92,6 +98,7 @@ impl Profile {
             frames: Vec::new(),
             paths: Vec::new(),
             threads: Vec::new(),
+            processes: Vec::new(),
             search: None,
             losses: Losses::default(),
         }
@@ -126,8 +133,17 @@ impl Profile {
         match (metric.unit.as_str(), metric.name.as_str(), metric.since_ns) {
             ("ns", CPU, None) => self.session.cpu_ns,
             ("ns", CPU, Some(_)) => None,
-            ("ns", _, since) => Some(self.session.elapsed_ns.saturating_sub(since.unwrap_or(0))),
+            ("ns", _, since) => Some(self.elapsed_ns(since.unwrap_or(0))),
             _ => None,
+        }
+    }
+
+    /// The time that passed from a moment of the session on, of all processes together.
+    fn elapsed_ns(&self, since: u64) -> u64 {
+        let processes = self.processes.iter().map(|process| process.elapsed_ns);
+        match self.processes.is_empty() {
+            true => self.session.elapsed_ns.saturating_sub(since),
+            false => processes.fold(0, |sum, ns| sum.saturating_add(ns.saturating_sub(since))),
         }
     }
 
@@ -295,6 +311,9 @@ pub struct Function {
     pub tail: u64,
     /// The sum of all its paths.
     pub totals: FunctionTotals,
+    /// How its sums differ over the processes, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Box<Spreads>>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -377,6 +396,9 @@ pub struct PathEntry {
     pub tail: u64,
     /// The calls and the timers.
     pub metrics: Counts,
+    /// How its sums differ over the processes, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Box<Spreads>>,
 }
 
 impl PathEntry {

@@ -1,55 +1,125 @@
 //! Profiles as text for people: the full report and the short summary of an interval.
 
+mod exactness;
+mod filter;
 mod found;
 mod head;
 mod histogram;
 pub mod human;
+mod json;
+mod order;
 mod rows;
 mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod tree;
 
+pub use exactness::loss_lines;
+pub use filter::{Filter, NotThere, Selection};
+pub use json::json;
+pub use order::By;
 pub use summary::summary;
+pub use tree::tree;
 
 use crate::profile::{
-    Function, Label, Metric, PathEntry, Profile, Refused, TimerStats, Total, printable,
+    COUNT, Counts, Function, Label, Metric, PathEntry, Profile, Refused, Spreads, Total, printable,
 };
 use rows::Rows;
-use std::cmp::Reverse;
 use std::io::{self, Write};
-use table::Table;
+pub use table::Table;
 use threads::{Group, Names};
 
+/// Functions and paths that are shown where nothing else is said.
+pub const LIMIT: usize = 30;
+/// Callers of a path that are shown where nothing else is said: a recursion has thousands.
+pub const DEPTH: usize = 24;
+/// Paths that are shown where they have been watched all the time.
+const COSTLIEST: usize = 5;
+
 /// What the report shows.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The metric to sort by and to show first; the profile's first after the count without it.
     pub metric: Option<String>,
+    /// What comes first.
+    pub by: By,
+    /// The most functions and the most paths.
+    pub limit: Option<usize>,
     /// The most paths of each function.
     pub paths: Option<usize>,
     /// The most frames of each path, from the innermost caller.
     pub depth: Option<usize>,
+    /// The least share of its function that a path must have, from 0 to 1.
+    pub min_share: f64,
     /// How the values of each function are distributed, too.
     pub histogram: bool,
+    /// Nothing but the tables and what is not exact.
+    pub quiet: bool,
+    /// Where all of what is not shown can be had.
+    pub all_by: &'static str,
 }
 
-/// Writes the report: totals per function, then its paths, costliest first.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            metric: None,
+            by: By::Total,
+            limit: Some(LIMIT),
+            paths: None,
+            depth: Some(DEPTH),
+            min_share: 0.0,
+            histogram: false,
+            quiet: false,
+            all_by: "a profile (-o FILE) has them",
+        }
+    }
+}
+
+/// Writes the report: what was measured, the functions, then the paths, costliest first.
 ///
 /// # Errors
 /// What `out` gives.
 pub fn text(profile: &Profile, options: &Options, out: &mut impl Write) -> io::Result<()> {
-    let report = Report::new(profile, options);
-    head::write(profile, out)?;
-    if let Some(search) = &profile.search {
+    selected(profile, &Selection::all(profile), options, out)
+}
+
+/// The same of a part of the profile.
+///
+/// # Errors
+/// What `out` gives.
+pub fn selected(
+    profile: &Profile,
+    shown: &Selection,
+    options: &Options,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let report = Report::new(profile, shown, options);
+    report.head(out)?;
+    if let Some(search) = profile.search.as_ref().filter(|_| !options.quiet) {
         report.found(search, out)?;
     }
-    for function in report.functions() {
-        report.function(function, out)?;
+    report.functions(out)?;
+    report.paths(out)?;
+    if !options.quiet {
+        report.refused(out)?;
     }
-    report.refused(out)?;
-    report.losses(out)
+    exactness::write(profile, out)
+}
+
+/// Writes the costliest paths and no more, for who has seen the rest.
+///
+/// # Errors
+/// What `out` gives.
+pub fn costliest(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let options = Options {
+        limit: Some(COSTLIEST),
+        ..Options::default()
+    };
+    let report = Report::new(profile, &Selection::all(profile), &options);
+    report.paths(out)?;
+    exactness::write(profile, out)
 }
 
 /// Writes what a search has found, and no more.
@@ -58,114 +128,237 @@ pub fn text(profile: &Profile, options: &Options, out: &mut impl Write) -> io::R
 /// What `out` gives.
 pub fn found(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let options = Options::default();
-    let report = Report::new(profile, &options);
-    head::write(profile, out)?;
+    let report = Report::new(profile, &Selection::all(profile), &options);
+    report.head(out)?;
     match &profile.search {
         Some(search) => report.found(search, out),
         None => Ok(()),
     }
 }
 
+/// One path that is shown, with its place in the profile.
+type Numbered<'p> = (usize, &'p PathEntry);
+
 struct Report<'p> {
     profile: &'p Profile,
     options: &'p Options,
     /// All metrics but the count, the chosen one first.
     metrics: Vec<&'p Metric>,
-    /// The lines of each frame.
-    labels: Vec<Vec<Label>>,
-    /// The paths of each function.
-    paths: Vec<Vec<&'p PathEntry>>,
+    /// The functions that are shown, the first first.
+    order: Vec<usize>,
+    /// Their paths, by the function's index.
+    paths: Vec<Vec<Numbered<'p>>>,
+    /// The sums of those.
+    totals: Vec<Total>,
     threads: Names<'p>,
 }
 
 impl<'p> Report<'p> {
-    fn new(profile: &'p Profile, options: &'p Options) -> Self {
+    fn new(profile: &'p Profile, shown: &Selection, options: &'p Options) -> Self {
         let mut metrics: Vec<_> = profile.timers().collect();
         metrics.sort_by_key(|m| Some(&m.name) != options.metric.as_ref());
-        let frames = profile.frames.iter();
         let mut paths = vec![Vec::new(); profile.functions.len()];
-        for path in &profile.paths {
-            paths[path.function].push(path);
+        for &index in &shown.paths {
+            let path = &profile.paths[index];
+            paths[path.function].push((index, path));
         }
-        Self {
+        let total = |(function, paths): (&Function, &Vec<Numbered<'_>>)| {
+            let mut total = Total::of(paths.iter().map(|(_, path)| *path));
+            if function.point {
+                // It is counted, and is to be.
+                total.unmeasured = 0;
+            }
+            total
+        };
+        let totals = profile.functions.iter().zip(&paths).map(total).collect();
+        let mut report = Self {
             profile,
             options,
             metrics,
-            labels: frames.map(|frame| profile.labels(frame)).collect(),
+            order: shown.functions.clone(),
             paths,
+            totals,
             threads: profile.thread_names(),
-        }
-    }
-
-    /// By cost: the chosen timer's sum, else the calls.
-    fn cost(&self, count: u64, stats: Option<&TimerStats>) -> (i128, u64) {
-        let by_calls = self.metrics.is_empty() || self.options.metric.as_deref() == Some("count");
-        match stats {
-            Some(stats) if !by_calls => (stats.sum, count),
-            _ => (count.into(), count),
-        }
-    }
-
-    fn first_of<'s>(&self, counts: &'s crate::profile::Counts) -> Option<&'s TimerStats> {
-        counts.timers.get(&self.metrics.first()?.name)
-    }
-
-    fn functions(&self) -> Vec<usize> {
-        let functions = &self.profile.functions;
-        let cost = |f: &Function| {
-            let counts = &f.totals.counts;
-            self.cost(counts.count, self.first_of(counts))
         };
-        let mut order: Vec<_> = (0..functions.len()).collect();
-        order.sort_by_key(|&i| Reverse(cost(&functions[i])));
-        order
+        let mut order = std::mem::take(&mut report.order);
+        order.sort_by_key(|&f| {
+            let name = &profile.functions[f].name;
+            options
+                .by
+                .key(report.sorted_by(), &report.totals[f].counts, name)
+        });
+        report.order = order;
+        report
     }
 
-    fn function(&self, index: usize, out: &mut impl Write) -> io::Result<()> {
-        let function = &self.profile.functions[index];
-        let mut paths = self.paths[index].clone();
-        paths.sort_by_key(|p| Reverse(self.cost(p.metrics.count, self.first_of(&p.metrics))));
-        let shown = paths.len().min(self.options.paths.unwrap_or(usize::MAX));
-        let whole = Total::of(paths.iter().copied());
+    /// The metric that is sorted by; none where that is the calls.
+    fn sorted_by(&self) -> Option<&str> {
+        let metric = self.metrics.first().map(|m| m.name.as_str());
+        metric.filter(|_| self.options.metric.as_deref() != Some(COUNT))
+    }
 
-        self.title(function, out)?;
-        if self.options.histogram {
-            histogram::write(&self.metrics, &whole, out)?;
+    fn limit(&self) -> usize {
+        self.options.limit.unwrap_or(usize::MAX)
+    }
+
+    fn head(&self, out: &mut impl Write) -> io::Result<()> {
+        match self.options.quiet {
+            true => Ok(()),
+            false => head::write(self.profile, out),
         }
-        let rows = Rows::new(self.profile, &self.metrics);
+    }
+
+    /// The share of a path in what its function has cost; none of nothing.
+    fn share(&self, path: &PathEntry) -> Option<f64> {
+        let whole = &self.totals[path.function].counts;
+        let sum = |counts: &Counts| Some(counts.timers.get(self.sorted_by()?)?.sum);
+        let (part, whole) = match (sum(&path.metrics), sum(whole)) {
+            (Some(part), Some(whole)) => (part, whole),
+            _ => (path.metrics.count.into(), whole.count.into()),
+        };
+        (whole > 0).then(|| part as f64 / whole as f64)
+    }
+
+    /// The paths that are shown, the first first, and how many there are in all.
+    fn chosen(&self) -> (Vec<Numbered<'p>>, usize) {
+        let all = self.order.iter().flat_map(|&f| &self.paths[f]);
+        let mut paths: Vec<Numbered<'p>> = all.copied().collect();
+        let number = paths.len();
+        let least = self.options.min_share;
+        if least > 0.0 {
+            paths.retain(|(_, path)| self.share(path).is_some_and(|share| share >= least));
+        }
+        paths.sort_by_cached_key(|(_, path)| {
+            let name = &self.profile.functions[path.function].name;
+            self.options.by.key(self.sorted_by(), &path.metrics, name)
+        });
+        let mut left = vec![self.options.paths.unwrap_or(usize::MAX); self.paths.len()];
+        paths.retain(|(_, path)| {
+            let left = &mut left[path.function];
+            let is_shown = *left > 0;
+            *left = left.saturating_sub(1);
+            is_shown
+        });
+        paths.truncate(self.limit());
+        (paths, number)
+    }
+
+    /// The functions that are shown, the first first.
+    fn listed(&self) -> &[usize] {
+        &self.order[..self.order.len().min(self.limit())]
+    }
+
+    fn functions(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.order.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nFunctions")?;
+        let rows = Rows::of_wholes(self.profile, &self.metrics);
         let mut table = Table::new(&rows.headings());
-        let paths_in_all = match paths.len() {
-            1 => "1 path".to_owned(),
-            n => format!("all {n} paths"),
-        };
-        rows.add(&mut table, &whole, &whole, &paths_in_all);
+        for &index in self.listed() {
+            self.function(&rows, &mut table, index);
+        }
+        self.rest(
+            &mut table,
+            self.order.len() - self.listed().len(),
+            "function",
+        );
+        table.write(out)?;
+        if self.options.histogram {
+            for &index in self.listed() {
+                let name = printable(&self.profile.functions[index].name);
+                writeln!(out, "\n{name}")?;
+                histogram::write(&self.metrics, &self.totals[index], out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn function(&self, rows: &Rows<'_>, table: &mut Table, index: usize) {
+        let function = &self.profile.functions[index];
+        let whole = &self.totals[index];
+        let name = printable(&function.name);
+        let paths = human::count(self.paths[index].len() as u64, "path");
+        rows.add(table, whole, whole, &format!("{name}, {paths}"));
+        if let Some(spread) = self.spread(function.spread.as_deref()) {
+            table.text(spread);
+        }
+        for line in self.place(function) {
+            table.text(line);
+        }
+        let paths: Vec<_> = self.paths[index].iter().map(|(_, path)| *path).collect();
         let mut groups = threads::by_name(&self.threads, &paths);
         groups.sort_by_key(|group| {
-            let counts = &group.total.counts;
-            Reverse(self.cost(counts.count, self.first_of(counts)))
+            self.options
+                .by
+                .key(self.sorted_by(), &group.total.counts, "")
         });
         for Group { title, total } in &groups {
-            rows.add(&mut table, total, &whole, title);
+            rows.add(table, total, whole, title);
         }
-        for path in &paths[..shown] {
-            let part = Total {
-                // The end of its stack says so.
-                incomplete: 0,
-                ..Total::of([*path])
-            };
+    }
+
+    fn paths(&self, out: &mut impl Write) -> io::Result<()> {
+        let (paths, number) = self.chosen();
+        if number == 0 {
+            return Ok(());
+        }
+        writeln!(out, "\nCostliest paths")?;
+        let rows = Rows::of_parts(self.profile, &self.metrics);
+        let mut table = Table::new(&rows.headings());
+        for (_, path) in &paths {
+            let function = &self.profile.functions[path.function];
+            let mut part = Total::of([*path]);
+            // The end of its stack says so.
+            part.incomplete = 0;
+            if function.point {
+                part.unmeasured = 0;
+            }
             let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
-            rows.add(&mut table, &part, &whole, &thread.unwrap_or_default());
+            let whole = &self.totals[path.function];
+            let spread = self.spread(path.spread.as_deref());
+            let remarks: Vec<String> = thread.into_iter().chain(spread).collect();
+            rows.add(&mut table, &part, whole, &remarks.join(", "));
+            let module = self.profile.module_name(Some(function.module));
+            table.frame(printable(&function.name).into_owned(), module.into_owned());
             self.stack(&mut table, path);
         }
-        if shown < paths.len() {
-            table.text(
-                more(paths.len() - shown, "path") + ", not shown; a profile (-o FILE) has them",
-            );
-        }
+        self.rest(&mut table, number - paths.len(), "path");
         table.write(out)
     }
 
-    fn title(&self, function: &Function, out: &mut impl Write) -> io::Result<()> {
+    /// How what is sorted by differs over the processes, where there are several.
+    fn spread(&self, spreads: Option<&Spreads>) -> Option<String> {
+        let metric = self.metrics.first().filter(|_| self.sorted_by().is_some());
+        let (name, unit) = metric.map_or((COUNT, "calls"), |m| (&m.name, &m.unit));
+        let spread = spreads?.get(name)?;
+        let process = self.profile.processes.get(spread.max_process)?;
+        let quantity = |value| human::quantity(value, unit);
+        let labels = process.labels.iter();
+        let labels: String = labels.map(|(k, v)| format!(", {k} {v}")).collect();
+        Some(format!(
+            "in {} of {} processes: min {}, mean {}, max {} (pid {}{}), imbalance {}",
+            spread.present,
+            self.profile.processes.len(),
+            quantity(spread.min),
+            human::average(Some(spread.mean), unit),
+            quantity(spread.max),
+            process.pid,
+            printable(&labels),
+            human::percent(spread.imbalance),
+        ))
+    }
+
+    /// Says how many are not shown.
+    fn rest(&self, table: &mut Table, hidden: usize, what: &str) {
+        if hidden > 0 {
+            let all_by = self.options.all_by;
+            table.text(format!("{}, not shown; {all_by}", more(hidden, what)));
+        }
+    }
+
+    /// Where a function is, and what of it is measured.
+    fn place(&self, function: &Function) -> Vec<String> {
         let entry = printable(&function.entry);
         let how = match function.exits.as_slice() {
             [] if function.point => format!("a point, {entry}"),
@@ -173,17 +366,19 @@ impl<'p> Report<'p> {
             exits => format!("entry {entry}, exits {}", printable(&exits.join(", "))),
         };
         let module = self.profile.module_name(Some(function.module));
-        writeln!(out, "\n{}", printable(&function.name))?;
-        writeln!(out, "  at {module}+{:#x}, {how}", function.address)?;
+        let mut lines = vec![format!("at {module}+{:#x}, {how}", function.address)];
+        if let Some(measured) = &function.measured {
+            let measured = measured.join(", ");
+            lines.push(format!("measured by {} now", printable(&measured)));
+        }
         let is_measured = |name: &&String| {
             let mut functions = self.profile.functions.iter();
             functions.any(|f| f.module == function.module && f.linkage == **name)
         };
         let others = function.clones.iter().filter(|name| !is_measured(name));
-        if let Some(text) = human::elsewhere(others.map(String::as_str), function.inlined) {
-            writeln!(out, "  {}", printable(&text))?;
-        }
-        Ok(())
+        let elsewhere = human::elsewhere(others.map(String::as_str), function.inlined);
+        lines.extend(elsewhere.map(|text| printable(&text).into_owned()));
+        lines
     }
 
     fn stack(&self, table: &mut Table, path: &PathEntry) {
@@ -193,23 +388,31 @@ impl<'p> Report<'p> {
         }
         if path.stack.len() > depth {
             table.text(more(path.stack.len() - depth, "frame"));
-        } else if !path.complete {
-            table.text("[callers unknown]".to_owned());
-        } else if path.stack.is_empty() {
-            table.text("[no caller]".to_owned());
+        }
+        if let Some(end) = end_of(path) {
+            table.text(end.to_owned());
         }
     }
 
     fn frame(&self, table: &mut Table, index: usize) {
-        let offset = self.profile.frames[index].offset;
-        for label in &self.labels[index] {
-            let name = match (label.inlined, offset) {
+        for (name, place) in self.lines(index) {
+            table.frame(name, place);
+        }
+    }
+
+    /// What is said of a frame: the functions inlined there, and the function itself, each with its place.
+    fn lines(&self, index: usize) -> Vec<(String, String)> {
+        let frame = &self.profile.frames[index];
+        let labels = self.profile.labels(frame).into_iter();
+        let line = |label: Label| {
+            let name = match (label.inlined, frame.offset) {
                 (true, _) => format!("{} (inlined)", label.name),
                 (false, Some(offset)) => format!("{}+{offset:#x}", label.name),
-                (false, None) => label.name.clone(),
+                (false, None) => label.name,
             };
-            table.frame(name, label.place.clone());
-        }
+            (name, label.place)
+        };
+        labels.map(line).collect()
     }
 
     fn refused(&self, out: &mut impl Write) -> io::Result<()> {
@@ -223,7 +426,7 @@ impl<'p> Report<'p> {
             module,
             address,
             reason,
-        } in refused
+        } in refused.iter().take(self.limit())
         {
             let (name, module) = (printable(name), self.profile.module_name(Some(*module)));
             writeln!(
@@ -232,58 +435,25 @@ impl<'p> Report<'p> {
                 printable(reason)
             )?;
         }
-        Ok(())
-    }
-
-    fn losses(&self, out: &mut impl Write) -> io::Result<()> {
-        let lines = loss_lines(self.profile);
-        if lines.is_empty() {
-            return writeln!(
+        match refused.len().saturating_sub(self.limit()) {
+            0 => Ok(()),
+            hidden => writeln!(
                 out,
-                "\nNothing was lost: every call stands on its complete path."
-            );
+                "  {}; {}",
+                more(hidden, "function"),
+                self.options.all_by
+            ),
         }
-        writeln!(out, "\nNot exact:")?;
-        for line in &lines {
-            writeln!(out, "  {line}")?;
-        }
-        let mut causes: Vec<_> = self.profile.losses.causes.iter().collect();
-        causes.sort_by_key(|&(_, &n)| Reverse(n));
-        if causes.is_empty() {
-            return Ok(());
-        }
-        let causes = causes.iter().map(|(cause, n)| format!("{cause} {n}"));
-        let causes = causes.collect::<Vec<_>>().join(", ");
-        writeln!(out, "  paths are incomplete by {}", printable(&causes))
     }
 }
 
-/// What is not exact, a phrase each; empty where nothing was lost.
-///
-/// Activations that are unwound or open are not lost: they stand on their paths.
-pub fn loss_lines(profile: &Profile) -> Vec<String> {
-    let losses = &profile.losses;
-    [
-        (losses.missed, "not recorded"),
-        (
-            losses.overflow,
-            "without their own path (limit of paths reached)",
-        ),
-        (losses.incomplete, "on incomplete paths"),
-        (
-            profile.tail_calls(),
-            "left by a tail call, timed without what that called",
-        ),
-    ]
-    .into_iter()
-    .filter(|&(n, _)| n > 0)
-    .map(|(n, what)| {
-        // Those not recorded are in no total.
-        let all = profile.calls().saturating_add(losses.missed);
-        let share = human::share(n.into(), all.into());
-        format!("{} {what} ({share})", human::count(n, "call"))
-    })
-    .collect()
+/// What is said where a path does not end in a root.
+fn end_of(path: &PathEntry) -> Option<&'static str> {
+    match (path.complete, path.stack.is_empty()) {
+        (false, _) => Some("[callers unknown]"),
+        (true, true) => Some("[no caller]"),
+        (true, false) => None,
+    }
 }
 
 /// `1 more frame`, `2 more frames`.

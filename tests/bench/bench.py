@@ -14,6 +14,7 @@ import corrected
 import exports
 import metrics
 import peers
+import profiles
 import programs
 import sampled
 import series
@@ -36,6 +37,7 @@ SERIES = {
     "suggest": sampled.suggest,
     "view": view.view,
     "exports": exports.exports,
+    "profiles": profiles.profiles,
 }
 
 

@@ -4,6 +4,7 @@ use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -91,12 +92,75 @@ fn output_to_standard_output() {
         "{}",
         shell.report()
     );
-    let mixed = Run::ipath(["run", "-f", "step", "--no-tui", "-o", "-", "--", "true"]).run();
-    assert!(
-        mixed.expect_error().contains("standard output"),
-        "{}",
-        mixed.report()
+    // The profile of a session, and nothing else, comes to where the program's own output has gone before.
+    let run = Run::ipath(["run", "-f", "step", "-o", "-", "--"]).arg(program("endings.c"));
+    let finished = run.args(["exit", "0"]).run().expect(0);
+    let at = finished.stdout.find("{\"schema\"").expect("a profile");
+    let own: Value = serde_json::from_str(&finished.stdout[at..]).expect("JSON to the end");
+    assert!(own["functions"][0]["totals"]["count"].as_u64() > Some(0));
+    let plain = Run::new(program("endings.c")).args(["exit", "0"]).run();
+    assert_eq!(finished.stdout[..at], plain.stdout);
+}
+
+/// With `-o`, what a program writes to standard output is all that stands there: `ipath run -o P -- gzip -c F > G`.
+#[test]
+fn run_with_a_file_leaves_standard_output_to_the_program() {
+    let scratch = Scratch::new("intact");
+    let (data, packed, file) = (
+        scratch.file("data"),
+        scratch.file("data.gz"),
+        scratch.file("p.json"),
     );
+    let mut random = 1u64;
+    let bytes: Vec<u8> = std::iter::repeat_with(|| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 60) as u8
+    })
+    .take(4 << 20)
+    .collect();
+    fs::write(&data, &bytes).expect("an own folder");
+    for more in [
+        "",
+        "--interval 10ms",
+        "--format json",
+        "--format jsonl --interval 10ms",
+    ] {
+        let words = format!(
+            "{} run {more} -o {} -f 'libc.so*!write' -- gzip -c {} > {packed}",
+            ipath().display(),
+            file.display(),
+            data.display(),
+            packed = packed.display(),
+        );
+        Run::new("sh").args(["-c", &words]).run().expect(0);
+        let unpack = format!("gzip -dc {} | cmp - {}", packed.display(), data.display());
+        Run::new("sh").args(["-c", &unpack]).run().expect(0);
+        assert!(Profile::read(&file).calls("write") > 0, "{more}");
+    }
+    // Nobody reads on: that is the program's affair.
+    let words = format!(
+        "{} run -o {} -f 'libc.so*!write' -- gzip -c {} | head -c 10 > {}",
+        ipath().display(),
+        file.display(),
+        data.display(),
+        packed.display(),
+    );
+    Run::new("sh").args(["-c", &words]).run().expect(0);
+    assert!(Profile::read(&file).calls("write") > 0);
+}
+
+/// `--quiet` is for the commands that watch.
+#[test]
+fn quiet_commands_print_nothing() {
+    let scratch = Scratch::new("quiet");
+    let file = scratch.file("p.json");
+    let quiet = Run::ipath(["demo", "--quiet", "--duration", "300ms", "-o"]).arg(&file);
+    assert_eq!(quiet.run().expect(0).stdout, "");
+    assert!(Profile::read(&file).calls("demo_find") > 0);
+    let own = Run::ipath(["demo", "--duration", "300ms", "-o", "-"]).run();
+    assert_eq!(own.expect(0).json()["schema"], "ipath-profile/1");
 }
 
 #[test]

@@ -148,5 +148,6 @@ fn path(
             count: 0,
             timers: measures.zeroes(),
         },
+        spread: None,
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn add(
                 unwound: ends,
                 open: ends,
             },
+            spread: None,
         });
     }
 }

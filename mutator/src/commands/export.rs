@@ -1,38 +1,16 @@
-//! `report` and `export`.
+//! `export`.
 
 use std::path::Path;
 
-use super::output::print;
 use super::watch::destination;
 use crate::cli::{self, Format};
 use crate::destination::Folder;
 use crate::error::Failure;
-use crate::export::ExportError;
-use crate::printable::Page;
+use crate::export::{self, ExportError};
 use crate::profile::{COUNT, Profile};
-use crate::{export, report};
 
 fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
     Profile::load(file).map_err(|e| Failure::of(operation, e))
-}
-
-/// Prints a profile.
-pub(super) fn report(file: &Path, options: cli::Report) -> Result<(), Failure> {
-    let profile = load("report", file)?;
-    if let Some(metric) = &options.metric {
-        let missing = |e| Failure::new("report", file.display(), e);
-        profile.metric(metric).map_err(missing)?;
-    }
-    let mut text = Vec::new();
-    let options = report::Options {
-        metric: options.metric,
-        paths: options.paths,
-        depth: options.depth,
-        histogram: options.histogram,
-    };
-    // Writing to memory does not fail.
-    let _ = report::text(&profile, &options, &mut text);
-    print(&Page::of(&String::from_utf8_lossy(&text)))
 }
 
 /// Writes a profile in another format.

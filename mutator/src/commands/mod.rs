@@ -3,17 +3,20 @@
 mod attach;
 mod change;
 mod demo;
+mod diff;
 mod doctor;
 mod export;
 mod find;
 mod list;
 mod manuals;
 mod measure;
+mod merge;
 mod outcome;
 mod output;
 mod panics;
 mod remarks;
 mod replaced;
+mod report;
 mod run;
 mod search;
 mod source;
@@ -91,8 +94,10 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         } => change::remove(Pid(pid), &patterns, &metric),
         Command::Snapshot { pid, output } => change::snapshot(Pid(pid), &output),
         Command::Detach { pid, output } => change::detach(Pid(pid), output.as_deref()),
-        Command::Report { file, options } => export::report(&file, options),
+        Command::Report { file, options } => report::report(&file, options),
         Command::Export { file, options } => export::export(&file, &options),
+        Command::Diff { old, new, options } => return diff::diff(&old, &new, options),
+        Command::Merge { files, output } => merge::merge(&files, &output),
         Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),

@@ -47,7 +47,7 @@ pub(super) fn run(
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
     let spots = spots(OPERATION, &measure.patterns.at)?;
     let mut options = options(OPERATION, measure)?;
-    let output = Watch::new(show)?;
+    let output = Watch::beside_program(show)?;
     let search = match refine.search {
         true => Some(Searching::new(
             OPERATION,

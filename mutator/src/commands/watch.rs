@@ -33,11 +33,15 @@ pub(super) fn hold(operation: &str) -> Result<Signals, Failure> {
 enum Mode {
     View,
     Print(Output),
+    /// Nothing is shown, and whether anybody could see it does not matter.
+    Silent,
 }
 
 /// Where the results go.
 pub(super) struct Watch {
     mode: Mode,
+    /// True if the final profile is shown, too.
+    is_told: bool,
     file: Option<Destination>,
 }
 
@@ -45,17 +49,30 @@ impl Watch {
     /// Checks the options before anything is touched.
     pub(super) fn new(show: &Show) -> Result<Self, Failure> {
         let file = show.output.as_deref().map(destination).transpose()?;
-        if show.output.as_deref() == Some(Path::new("-")) {
-            let cause = "standard output has what is shown meanwhile";
-            return Err(Failure::new("write", "-", cause)
-                .hint("`--format json` alone prints the final profile there"));
-        }
-        let is_view = !show.no_tui && show.format == Output::Text && has_terminal();
-        let mode = match is_view {
-            true => Mode::View,
-            false => Mode::Print(show.format),
+        let has_output = matches!(file, Some(Destination::Descriptor(libc::STDOUT_FILENO)));
+        Ok(Self::with(show, has_output, file))
+    }
+
+    /// The same where standard output is a program's, which has it for itself where the profile goes to a file.
+    pub(super) fn beside_program(show: &Show) -> Result<Self, Failure> {
+        let file = show.output.as_deref().map(destination).transpose()?;
+        Ok(Self::with(show, file.is_some(), file))
+    }
+
+    /// What may be shown: nothing of the command's own is printed where standard output is another's.
+    fn with(show: &Show, is_anothers: bool, file: Option<Destination>) -> Self {
+        let is_view = !show.no_tui && !show.quiet && show.format == Output::Text && has_terminal();
+        let is_told = !show.quiet && !is_anothers;
+        let mode = match (is_view, is_told) {
+            (true, _) => Mode::View,
+            (false, true) => Mode::Print(show.format),
+            (false, false) => Mode::Silent,
         };
-        Ok(Self { mode, file })
+        Self {
+            mode,
+            is_told,
+            file,
+        }
     }
 
     /// True if the terminal belongs to the view.
@@ -112,8 +129,13 @@ pub(super) fn watch(
             Ok(Shown { is_deserted })
         }
         Mode::Print(format) => {
-            print_until_end(&mut live, show.interval, deadline, format, &signals)
+            let failure = |e| Failure::new("write", "standard output", io_text(&e));
+            let mut out = Outlet::standard(&signals).map_err(failure)?;
+            out.end_at(deadline);
+            let printing = Some((&mut out, format));
+            look_until_end(&mut live, show.interval, deadline, printing, &signals)
         }
+        Mode::Silent => look_until_end(&mut live, show.interval, deadline, None, &signals),
     });
     let (ended, mut profile) = live.finish();
     let stays_in = live.kept_in().filter(|_| output.is_view());
@@ -163,7 +185,7 @@ pub(super) fn conclude(
         if may_wait {
             save(&profile)?;
         }
-        if shown.is_deserted {
+        if shown.is_deserted || !output.is_told {
             return Ok(());
         }
         tell(output.mode, &profile)
@@ -178,27 +200,27 @@ fn tell(mode: Mode, profile: &Profile) -> Result<(), Failure> {
     let text = caught("report", || {
         stumble("report");
         Ok(match mode {
-            Mode::View | Mode::Print(Output::Text) => final_text(profile),
+            Mode::View => final_text(profile, true),
+            Mode::Print(Output::Text) => final_text(profile, false),
             Mode::Print(_) => json_line(profile),
+            Mode::Silent => String::new(),
         })
     })?;
     match mode {
         Mode::View | Mode::Print(Output::Text) => print(&Page::of(&text)),
-        Mode::Print(_) => print_data(text.as_bytes()),
+        Mode::Print(_) | Mode::Silent => print_data(text.as_bytes()),
     }
 }
 
-/// Prints a summary each interval.
-fn print_until_end(
+/// Looks at the session each interval, and prints a summary of it where there is something to print to.
+fn look_until_end(
     live: &mut Live,
     interval: Duration,
     deadline: Option<Instant>,
-    format: Output,
+    mut printing: Option<(&mut Outlet<'_>, Output)>,
     signals: &Signals,
 ) -> Result<Shown, Failure> {
     let failure = |e| Failure::new("write", "standard output", io_text(&e));
-    let mut out = Outlet::standard(signals).map_err(failure)?;
-    out.end_at(deadline);
     let process = live.session().process().clone();
     let mut last: Option<Profile> = None;
     let mut doubted: Option<String> = None;
@@ -212,15 +234,20 @@ fn print_until_end(
             Some(Asked::Resize) => continue,
             None => {
                 let until = deadline.map_or(next, |d| d.min(next));
-                let time = until.saturating_duration_since(Instant::now());
-                let ready = signals.wait([out.desertion()], Some(time));
-                ready.map_err(failure)?;
+                let time = Some(until.saturating_duration_since(Instant::now()));
+                match &printing {
+                    Some((out, _)) => signals.wait([out.desertion()], time).map(drop),
+                    None => signals.wait([], time).map(drop),
+                }
+                .map_err(failure)?;
             }
         }
         if deadline.is_some_and(|d| Instant::now() >= d) {
             return Ok(Shown { is_deserted: false });
         }
-        if out.is_deserted().map_err(failure)? {
+        if let Some((out, _)) = &printing
+            && out.is_deserted().map_err(failure)?
+        {
             return Ok(Shown { is_deserted: true });
         }
         let is_due = Instant::now() >= next;
@@ -241,6 +268,9 @@ fn print_until_end(
             continue;
         }
         next = Instant::now() + interval;
+        let Some((out, format)) = &mut printing else {
+            continue;
+        };
         stumble("summary");
         let text = match format {
             Output::Text => {
@@ -272,17 +302,13 @@ fn summary(profile: &Profile, last: Option<&Profile>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The costliest paths of each function: all of them are in a profile. Where they were searched for, what was found.
-fn final_text(profile: &Profile) -> String {
-    const PATHS: usize = 100;
-    let options = report::Options {
-        paths: Some(PATHS),
-        ..report::Options::default()
-    };
+/// What is said at the end: after the view no more than the costliest paths. Where they were searched for, what was found.
+fn final_text(profile: &Profile, is_after_view: bool) -> String {
     let mut text = Vec::new();
-    let _ = match profile.search {
-        Some(_) => report::found(profile, &mut text),
-        None => report::text(profile, &options, &mut text),
+    let _ = match (&profile.search, is_after_view) {
+        (Some(_), _) => report::found(profile, &mut text),
+        (None, true) => report::costliest(profile, &mut text),
+        (None, false) => report::text(profile, &report::Options::default(), &mut text),
     };
     String::from_utf8_lossy(&text).into_owned()
 }

@@ -1,8 +1,9 @@
 //! Whether the parts of a profile fit together.
 
 use super::counts::{closed, is_argument};
+use super::unmeasured::Ends;
 use super::{
-    COUNT, Counts, Found, FunctionTotals, Metric, PathEntry, Profile, RETURN, SCHEMA, TimerStats,
+    COUNT, Counts, Found, FunctionTotals, Metric, PathEntry, Profile, SCHEMA, Spreads, TimerStats,
     Total,
 };
 use std::fmt;
@@ -174,6 +175,7 @@ impl Profile {
                 modules,
             )?;
             self.check_metrics(|| format!("functions[{i}]"), &f.totals.counts)?;
+            self.check_spread(|| format!("functions[{i}]"), f.spread.as_deref())?;
         }
         for (i, r) in self.refused.iter().enumerate() {
             index(
@@ -204,10 +206,23 @@ impl Profile {
                 )?;
             }
             self.check_metrics(|| format!("paths[{i}]"), &p.metrics)?;
+            self.check_spread(|| format!("paths[{i}]"), p.spread.as_deref())?;
         }
         self.search
             .as_ref()
             .map_or(Ok(()), |search| search.check(self))
+    }
+
+    fn check_spread(
+        &self,
+        at: impl Fn() -> String,
+        spreads: Option<&Spreads>,
+    ) -> Result<(), Inconsistent> {
+        for (name, spread) in spreads.into_iter().flatten() {
+            let at = || format!("{}.spread.{name}.max_process", at());
+            index(at, "processes", spread.max_process, self.processes.len())?;
+        }
+        Ok(())
     }
 
     fn check_metrics(&self, at: impl Fn() -> String, counts: &Counts) -> Result<(), Inconsistent> {
@@ -274,14 +289,10 @@ fn check_values(
         true => path.metrics.count,
         false => closed,
     };
-    let least = match metric.name.as_str() {
-        // Calls before it was added have none, nor those of functions that do not measure it.
-        _ if metric.since_ns.is_some() || !is_of_all => 0,
-        // A call that leaves by a tail call returns nothing itself.
-        RETURN => closed.saturating_sub(path.tail),
-        // Where calls are judged by how they end, arguments are of those that have ended.
-        name if is_argument(name) && path.unwound.or(path.open).is_some() => closed,
-        _ => most,
+    // Calls before it was added have none, nor those of functions that do not measure it.
+    let least = match metric.since_ns.is_some() || !is_of_all {
+        true => 0,
+        false => Ends::of(path).with_value(&metric.name),
     };
     let held = stats.values();
     if !(least..=most).contains(&held) {

@@ -33,7 +33,7 @@ impl Timers {
     }
 
     /// What stands under `metric`, put there where nothing does.
-    pub(super) fn entry(&mut self, metric: &str) -> &mut TimerStats {
+    pub(crate) fn entry(&mut self, metric: &str) -> &mut TimerStats {
         let at = self.0.iter().position(|(name, _)| **name == *metric);
         let at = at.unwrap_or_else(|| {
             self.insert(metric, TimerStats::default());

@@ -2,6 +2,7 @@
 
 use super::TimerStats;
 
+mod bound;
 #[cfg(test)]
 mod tests;
 

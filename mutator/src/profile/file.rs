@@ -5,6 +5,8 @@ use crate::destination::Destination;
 use crate::error::io_text;
 use crate::files::FileBytes;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::error::Category;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,11 +32,11 @@ impl fmt::Display for ProfileError {
             Self::Read(path, cause) => write!(f, "read {}: {}", path.display(), io_text(cause)),
             Self::Write(path, cause) => write!(f, "write {}: {}", path.display(), io_text(cause)),
             Self::NotAProfile(path, cause) => {
-                write!(f, "read {}: not an ipath profile: {cause}", path.display())
+                write!(f, "read {}: not a profile: {cause}", path.display())
             }
             Self::OtherSchema(path, schema) => write!(
                 f,
-                "read {}: its schema is {schema}, this ipath reads {SCHEMA}",
+                "read {}: it was written by another version of ipath: its schema is {schema}, and this one reads {SCHEMA}",
                 path.display()
             ),
             Self::Inconsistent(path, cause) => write!(f, "read {}: {cause}", path.display()),
@@ -62,20 +64,16 @@ impl Profile {
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ProfileError> {
         let not = |cause: String| ProfileError::NotAProfile(path.to_owned(), cause);
         // The schema is looked at by itself first: another version may have other fields.
-        #[derive(Deserialize)]
-        struct Any {
-            schema: String,
-        }
-        let any: Any = serde_json::from_slice(bytes).map_err(|e| not(e.to_string()))?;
-        if any.schema != SCHEMA {
-            let schema = super::printable(&any.schema).into_owned();
+        let schema = schema(bytes).map_err(not)?;
+        if schema != SCHEMA {
+            let schema = super::printable(&schema).into_owned();
             return Err(if schema.starts_with("ipath-profile/") {
                 ProfileError::OtherSchema(path.to_owned(), schema)
             } else {
                 not(format!("its schema is {schema}"))
             });
         }
-        let profile: Self = serde_json::from_slice(bytes).map_err(|e| not(e.to_string()))?;
+        let profile: Self = serde_json::from_slice(bytes).map_err(|e| not(json(&e)))?;
         profile
             .check_structure()
             .map_err(|e| ProfileError::Inconsistent(path.to_owned(), e))?;
@@ -100,5 +98,116 @@ impl Profile {
             serde_json::to_writer(&mut *out, self)?;
             out.write_all(b"\n")
         })
+    }
+}
+
+/// The schema that a file states; where it states none, what the file seems to be.
+fn schema(bytes: &[u8]) -> Result<String, String> {
+    /// Where ipath writes it, so that most need not be read twice.
+    #[derive(Deserialize)]
+    struct Any {
+        schema: Option<IgnoredAny>,
+    }
+    const BEGIN: &[u8] = b"{\"schema\":\"";
+    if let Some(rest) = bytes.strip_prefix(BEGIN)
+        && let Some(end) = rest.iter().take(100).position(|&b| b == b'"' || b == b'\\')
+        && rest[end] == b'"'
+        && let Ok(schema) = std::str::from_utf8(&rest[..end])
+    {
+        return Ok(schema.to_owned());
+    }
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err("it is empty".to_owned());
+    }
+    if bytes.starts_with(b"\x7fELF") {
+        return Err("it is a program or a library".to_owned());
+    }
+    if std::str::from_utf8(bytes).is_err() || bytes.contains(&0) {
+        return Err("it is binary, and profiles are JSON".to_owned());
+    }
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err("it is JSON of something else: a list".to_owned());
+    }
+    let any: Any = serde_json::from_slice(bytes).map_err(|e| json(&e))?;
+    let Some(IgnoredAny) = any.schema else {
+        return Err("it is JSON without a schema".to_owned());
+    };
+    #[derive(Deserialize)]
+    struct Stated {
+        schema: String,
+    }
+    let stated: Stated = serde_json::from_slice(bytes).map_err(|e| json(&e))?;
+    Ok(stated.schema)
+}
+
+/// Why JSON could not be read, for who does not know JSON.
+fn json(error: &serde_json::Error) -> String {
+    match error.classify() {
+        Category::Eof => format!("it ends too early, at line {}", error.line()),
+        Category::Syntax if error.to_string().starts_with("trailing") && error.line() > 1 => {
+            "something comes after the first profile (--format jsonl writes one a line)".to_owned()
+        }
+        Category::Syntax if (error.line(), error.column()) <= (1, 1) => {
+            "it is text, and profiles are JSON".to_owned()
+        }
+        Category::Syntax => format!("it is not JSON: {error}"),
+        Category::Data => format!("it is JSON of something else: {error}"),
+        Category::Io => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::sample;
+
+    #[test]
+    fn what_is_no_profile_is_named() {
+        let said = |bytes: &[u8]| {
+            let error = Profile::parse(Path::new("f"), bytes)
+                .unwrap_err()
+                .to_string();
+            error.strip_prefix("read f: ").unwrap().to_owned()
+        };
+        let profile = serde_json::to_vec(&sample()).unwrap();
+        let lines = [&profile[..], b"\n", &profile[..]].concat();
+        let newer = String::from_utf8(profile.clone()).unwrap();
+        let newer = newer.replace("ipath-profile/1", "ipath-profile/2");
+        let cases: [(&[u8], &str); 11] = [
+            (b"", "not a profile: it is empty"),
+            (b" \n", "not a profile: it is empty"),
+            (
+                b"\x7fELF\x02\x01",
+                "not a profile: it is a program or a library",
+            ),
+            (b"\x1f\x8b\x08\0", "not a profile: it is binary"),
+            (b"hello\n", "not a profile: it is text"),
+            (b"[1, 2]", "not a profile: it is JSON"),
+            (b"{\"a\": 1}", "not a profile: it is JSON without a schema"),
+            (
+                b"{\"schema\": 3}",
+                "not a profile: it is JSON of something else",
+            ),
+            (b"{\"schema\": \"x\"}", "not a profile: its schema is x"),
+            (
+                &profile[..profile.len() / 2],
+                "not a profile: it ends too early",
+            ),
+            (
+                newer.as_bytes(),
+                "it was written by another version of ipath",
+            ),
+        ];
+        for (bytes, cause) in cases {
+            let said = said(bytes);
+            assert!(said.starts_with(cause), "{said}");
+        }
+        let said = said(&lines);
+        assert!(said.contains("--format jsonl"), "{said}");
+        Profile::parse(
+            Path::new("f"),
+            &serde_json::to_vec_pretty(&sample()).unwrap(),
+        )
+        .unwrap();
     }
 }

@@ -316,15 +316,15 @@ fn what_cannot_be_loaded_is_named_in_one_line() {
         line.replace(&path.display().to_string(), "FILE")
     };
     assert_eq!(error(None), "read FILE: no such file or directory");
-    assert!(error(Some("")).starts_with("read FILE: not an ipath profile: EOF"));
-    assert!(error(Some("{}")).contains("missing field `schema`"));
+    assert!(error(Some("")).starts_with("read FILE: not a profile: it is empty"));
+    assert!(error(Some("{}")).ends_with("it is JSON without a schema"));
     assert_eq!(
         error(Some(r#"{"schema": "x\u001b[2J"}"#)),
-        "read FILE: not an ipath profile: its schema is x\\x1b[2J"
+        "read FILE: not a profile: its schema is x\\x1b[2J"
     );
     assert_eq!(
         error(Some(r#"{"schema": "ipath-profile/7"}"#)),
-        "read FILE: its schema is ipath-profile/7, this ipath reads ipath-profile/1"
+        "read FILE: it was written by another version of ipath: its schema is ipath-profile/7, and this one reads ipath-profile/1"
     );
     let mut value = contract();
     value["paths"][0]["stack"] = json!([4]);
@@ -333,7 +333,7 @@ fn what_cannot_be_loaded_is_named_in_one_line() {
         "read FILE: paths[0].stack[0] is 4, but there are 1 frames"
     );
     value["paths"][0]["metrics"]["wall"]["sum"] = json!("much");
-    assert!(error(Some(&value.to_string())).starts_with("read FILE: not an ipath profile: "));
+    assert!(error(Some(&value.to_string())).starts_with("read FILE: not a profile: "));
     std::fs::remove_dir_all(dir).unwrap();
 }
 

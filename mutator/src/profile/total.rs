@@ -16,6 +16,8 @@ pub struct Total {
     pub tail: u64,
     /// Activations on paths that come to no root.
     pub incomplete: u64,
+    /// Activations that one of the metrics has not measured.
+    pub unmeasured: u64,
     /// The values of each metric.
     pub values: BTreeMap<String, Distribution>,
 }
@@ -50,5 +52,6 @@ impl Total {
         }
         self.tail = self.tail.saturating_add(path.tail);
         self.incomplete = self.incomplete.saturating_add(path.incomplete());
+        self.unmeasured = self.unmeasured.saturating_add(path.unmeasured());
     }
 }

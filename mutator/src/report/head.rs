@@ -11,6 +11,11 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         metrics,
         ..
     } = profile;
+    if !profile.processes.is_empty() {
+        let processes = human::count(profile.processes.len() as u64, "processe");
+        let processes = processes.trim_end_matches('e');
+        writeln!(out, "{processes} as one")?;
+    }
     let (program, args) = profile::program(&target.exe, &target.args);
     let args = args.iter().map(|a| format!(" {}", printable(a)));
     writeln!(out, "{}{}", printable(&program), args.collect::<String>())?;

@@ -9,22 +9,40 @@ pub(super) struct Rows<'p> {
     profile: &'p Profile,
     /// All but the count, the chosen one first.
     metrics: &'p [&'p Metric],
+    /// True if what is shown is a part of something.
+    has_share: bool,
 }
 
 /// Columns after the calls and the metric.
-const NUMBERS: [&str; 7] = ["total", "mean", "p50", "p99", "max", "share", "of run"];
+const NUMBERS: [&str; 7] = ["total", "mean", "p50", "p99", "max", SHARE, "of run"];
+const SHARE: &str = "share";
 
 impl<'p> Rows<'p> {
-    pub(super) fn new(profile: &'p Profile, metrics: &'p [&'p Metric]) -> Self {
-        Self { profile, metrics }
+    /// Rows of what is a part of something.
+    pub(super) fn of_parts(profile: &'p Profile, metrics: &'p [&'p Metric]) -> Self {
+        Self {
+            profile,
+            metrics,
+            has_share: true,
+        }
+    }
+
+    /// Rows of what stands for itself.
+    pub(super) fn of_wholes(profile: &'p Profile, metrics: &'p [&'p Metric]) -> Self {
+        Self {
+            has_share: false,
+            ..Self::of_parts(profile, metrics)
+        }
     }
 
     pub(super) fn headings(&self) -> Vec<&'static str> {
-        match self.metrics.len() {
-            0 => vec!["calls", "share"],
+        let mut headings = match self.metrics.len() {
+            0 => vec!["calls", SHARE],
             1 => [&["calls"][..], &NUMBERS].concat(),
             _ => [&["calls", "metric"][..], &NUMBERS].concat(),
-        }
+        };
+        headings.retain(|heading| self.has_share || *heading != SHARE);
+        headings
     }
 
     /// Adds a line for each metric.
@@ -33,7 +51,8 @@ impl<'p> Rows<'p> {
         let mut calls = part.counts.count.to_string();
         if self.metrics.is_empty() {
             let share = human::share(part.counts.count.into(), whole.counts.count.into());
-            return table.row(vec![calls, share], remark);
+            let cells = std::iter::once(calls).chain(self.has_share.then_some(share));
+            return table.row(cells.collect(), remark);
         }
         let mut rows = Vec::new();
         for metric in self.metrics {
@@ -41,7 +60,9 @@ impl<'p> Rows<'p> {
             if self.metrics.len() > 1 {
                 cells.push(printable(&metric.name).into_owned());
             }
-            cells.extend(self.numbers(metric, part, whole));
+            let numbers = NUMBERS.iter().zip(self.numbers(metric, part, whole));
+            let numbers = numbers.filter(|(name, _)| self.has_share || **name != SHARE);
+            cells.extend(numbers.map(|(_, cell)| cell));
             rows.push(cells);
             if PerCycle::comes_after(&metric.name) {
                 rows.extend(per_cycle(part));
@@ -103,6 +124,7 @@ fn remarks(part: &Total, first: &str) -> String {
         (part.unwound.unwrap_or(0), "unwound"),
         (part.open.unwrap_or(0), "still running"),
         (part.tail, "left by a tail call"),
+        (part.unmeasured, "not measured by every metric"),
     ] {
         if n > 0 {
             remarks.push(format!("{n} {what}"));

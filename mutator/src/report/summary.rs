@@ -17,6 +17,8 @@ struct Change {
     calls: u64,
     values: Distribution,
     incomplete: u64,
+    tail: u64,
+    unmeasured: u64,
 }
 
 /// Writes a few lines: per function its calls, calls a second, total and mean, and the costliest
@@ -89,6 +91,8 @@ fn change(path: &PathEntry, metric: &str) -> Change {
         calls: path.metrics.count,
         values: stats.map(Distribution::of).unwrap_or_default(),
         incomplete: path.incomplete(),
+        tail: path.tail,
+        unmeasured: path.unmeasured(),
     }
 }
 
@@ -98,6 +102,8 @@ impl Change {
             calls: self.calls.saturating_sub(before.calls),
             values: self.values.since(&before.values),
             incomplete: self.incomplete.saturating_sub(before.incomplete),
+            tail: self.tail.saturating_sub(before.tail),
+            unmeasured: self.unmeasured.saturating_sub(before.unmeasured),
         }
     }
 
@@ -105,6 +111,8 @@ impl Change {
         self.calls = self.calls.saturating_add(other.calls);
         self.values.merge(&other.values);
         self.incomplete = self.incomplete.saturating_add(other.incomplete);
+        self.tail = self.tail.saturating_add(other.tail);
+        self.unmeasured = self.unmeasured.saturating_add(other.unmeasured);
     }
 
     fn cost(&self, timed: bool) -> (i128, u64) {
@@ -114,6 +122,17 @@ impl Change {
         };
         (cost, self.calls)
     }
+}
+
+/// What is not exact of some calls, apart from where their paths end. Points are counted, and nothing else.
+fn marks(change: &Change, is_point: bool) -> String {
+    let marks = [
+        (change.tail, "left by a tail call"),
+        (change.unmeasured, "not measured by every metric"),
+    ];
+    let marks = marks.iter().take(if is_point { 1 } else { 2 });
+    let marks = marks.filter(|(n, _)| *n > 0);
+    marks.map(|(n, what)| format!(", {n} {what}")).collect()
 }
 
 /// An interval of `span` ns.
@@ -149,6 +168,8 @@ impl Summary<'_> {
         if let Some(incomplete) = human::incomplete(whole.incomplete, whole.calls) {
             write!(out, ", {incomplete}")?;
         }
+        let is_point = self.profile.functions[index].point;
+        write!(out, "{}", marks(whole, is_point))?;
         writeln!(out)?;
         let mut paths: Vec<_> = paths.iter().collect();
         paths.sort_by_key(|(_, change)| Reverse(change.cost(self.timer.is_some())));
@@ -158,7 +179,12 @@ impl Summary<'_> {
                 None => (change.calls.into(), whole.calls.into()),
             };
             let (share, callers) = (human::share(part, all), self.chain(*path));
-            writeln!(out, "    {share:>7} {:>10} calls  {callers}", change.calls)?;
+            let marks = marks(change, is_point);
+            writeln!(
+                out,
+                "    {share:>7} {:>10} calls  {callers}{marks}",
+                change.calls
+            )?;
         }
         if let Some(more) = paths.len().checked_sub(PATHS + 1) {
             writeln!(out, "    and {}", super::more(more + 1, "path"))?;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+#[derive(Debug)]
 enum Line {
     Rows {
         /// One at least.
@@ -16,7 +17,8 @@ enum Line {
 }
 
 /// Lines that are written together, so that all are aligned alike.
-pub(super) struct Table {
+#[derive(Debug)]
+pub struct Table {
     headings: Vec<String>,
     lines: Vec<Line>,
 }
@@ -29,14 +31,16 @@ const EDGE: usize = 100;
 const LONGEST: usize = 60;
 
 impl Table {
-    pub(super) fn new(headings: &[&str]) -> Self {
+    /// A table with these columns.
+    pub fn new(headings: &[&str]) -> Self {
         Self {
             headings: headings.iter().map(|h| (*h).to_owned()).collect(),
             lines: Vec::new(),
         }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>, remark: String) {
+    /// Adds a row, with a remark.
+    pub fn row(&mut self, cells: Vec<String>, remark: String) {
         self.rows(vec![cells], remark);
     }
 
@@ -45,15 +49,21 @@ impl Table {
         self.lines.push(Line::Rows { rows, remark });
     }
 
-    pub(super) fn frame(&mut self, name: String, place: String) {
+    /// Adds a line of a stack: a function, and where it is.
+    pub fn frame(&mut self, name: String, place: String) {
         self.lines.push(Line::Frame { name, place });
     }
 
-    pub(super) fn text(&mut self, text: String) {
+    /// Adds a line of text.
+    pub fn text(&mut self, text: String) {
         self.lines.push(Line::Text(text));
     }
 
-    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    /// Writes all lines.
+    ///
+    /// # Errors
+    /// What `out` gives.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut widths: Vec<usize> = self.headings.iter().map(|h| width(h)).collect();
         let mut names = 0;
         for line in &self.lines {

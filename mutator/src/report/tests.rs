@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::profile::tests::{largest, sample};
-use crate::profile::{FunctionTotals, Metric, Overhead, Stop, Thread};
+use crate::profile::{FunctionTotals, Losses, Metric, Overhead, Stop, Thread, TimerStats};
 use std::path::Path;
 
 /// Compares with `report/goldens/NAME.txt`.
@@ -103,6 +103,170 @@ fn text_cut_to_few_paths_and_frames() {
         ..Options::default()
     };
     golden("text-cut", &report(&sample(), &options));
+}
+
+#[test]
+fn text_of_the_costliest_of_many() {
+    let options = Options {
+        limit: Some(1),
+        quiet: true,
+        all_by: "--limit 0 shows all",
+        ..Options::default()
+    };
+    let profile = sample();
+    golden("text-limit", &report(&profile, &options));
+    let mut out = Vec::new();
+    costliest(&profile, &mut out).unwrap();
+    golden("text-costliest", &String::from_utf8(out).unwrap());
+}
+
+/// Names of the functions and of those of the paths, as they come.
+fn order(options: &Options) -> (Vec<String>, Vec<u64>) {
+    let profile = sample();
+    let shown = json(&profile, &Selection::all(&profile), options);
+    let value = serde_json::to_value(&shown).unwrap();
+    let list = |key: &str| value[key].as_array().unwrap().clone();
+    (
+        list("functions")
+            .iter()
+            .map(|f| f["name"].as_str().unwrap().to_owned())
+            .collect(),
+        list("paths")
+            .iter()
+            .map(|p| p["metrics"]["count"].as_u64().unwrap())
+            .collect(),
+    )
+}
+
+#[test]
+fn order_follows_what_is_asked_for() {
+    let by = |by| {
+        order(&Options {
+            by,
+            ..Options::default()
+        })
+    };
+    assert_eq!(by(By::Total).1, [100, 100, 900, 4]);
+    assert_eq!(by(By::Calls).0, ["work", "Store::load(int)"]);
+    assert_eq!(by(By::Calls).1, [900, 100, 100, 4]);
+    assert_eq!(by(By::Mean).1, [100, 100, 900, 4]);
+    assert_eq!(by(By::Name).0, ["Store::load(int)", "work"]);
+    let few = Options {
+        min_share: 0.05,
+        ..Options::default()
+    };
+    assert_eq!(order(&few).1, [100, 100, 900]);
+}
+
+fn filter(functions: &[&str], under: &[&str], threads: &[&str]) -> Filter {
+    let patterns = |texts: &[&str]| {
+        let parse = |text: &&str| patcher::select::Pattern::parse(text).unwrap();
+        texts.iter().map(parse).collect()
+    };
+    Filter {
+        functions: patterns(functions),
+        under: patterns(under),
+        threads: threads.iter().map(|&t| t.to_owned()).collect(),
+    }
+}
+
+#[test]
+fn filters_keep_what_is_named() {
+    let profile = various();
+    let paths = |f: &[&str], u: &[&str], t: &[&str]| filter(f, u, t).of(&profile).map(|s| s.paths);
+    assert_eq!(paths(&[], &[], &[]).unwrap(), [0, 1, 2, 3]);
+    assert_eq!(paths(&["w*"], &[], &[]).unwrap(), [0, 1, 2]);
+    assert_eq!(paths(&["Store::load"], &[], &[]).unwrap(), [3]);
+    // The inlined function and the one it is in, from the root on, and not the other way round.
+    assert_eq!(
+        paths(&[], &["main", "helper", "Store::load"], &[]).unwrap(),
+        [1]
+    );
+    assert!(paths(&[], &["helper", "main"], &[]).is_err());
+    assert_eq!(paths(&[], &[], &["app", "4243"]).unwrap(), [0, 1]);
+    let said = |f: &[&str], u: &[&str], t: &[&str]| paths(f, u, t).unwrap_err().to_string();
+    assert_eq!(said(&["nix"], &[], &[]), "it has no function `nix`");
+    assert_eq!(
+        said(&[], &["main", "nix"], &[]),
+        "no path passes through `main` and then `nix`"
+    );
+    assert_eq!(said(&[], &[], &["nix"]), "it has no thread `nix`");
+    let whole = filter(&[], &[], &["app"]).of(&sample());
+    assert_eq!(whole, Err(NotThere::Threads));
+}
+
+#[test]
+fn trees_fold_equal_callers() {
+    let tree_of = |profile: &Profile, options: &Options| {
+        let mut out = Vec::new();
+        tree(profile, &Selection::all(profile), options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let quiet = Options {
+        quiet: true,
+        ..Options::default()
+    };
+    golden("tree", &tree_of(&sample(), &quiet));
+    let few = Options {
+        limit: Some(1),
+        ..quiet
+    };
+    golden("tree-limit", &tree_of(&counted(), &few));
+}
+
+/// Each form says what is not exact, and none that nothing was lost where times are not whole.
+#[test]
+fn what_is_not_whole_is_marked_in_every_form() {
+    let mut profile = sample();
+    profile.paths.retain(|p| p.complete);
+    profile.losses = Losses::default();
+    for path in &mut profile.paths {
+        (path.unwound, path.open) = (Some(0), Some(0));
+        path.tail = 0;
+        let count = path.metrics.count;
+        path.metrics
+            .timers
+            .stats_mut()
+            .for_each(|s| s.hist = vec![(20, count)]);
+    }
+    let forms = |profile: &Profile| {
+        let mut out = Vec::new();
+        let all = Selection::all(profile);
+        let options = Options::default();
+        tree(profile, &all, &options, &mut out).unwrap();
+        let mut last = Vec::new();
+        costliest(profile, &mut last).unwrap();
+        let json = serde_json::to_string(&json(profile, &all, &options)).unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        [
+            report(profile, &options),
+            text(out),
+            text(last),
+            summarize(profile, None),
+            json,
+        ]
+    };
+    for text in &forms(&profile)[..3] {
+        assert!(text.contains("Nothing was lost"), "{text}");
+    }
+    let mut tailing = profile.clone();
+    tailing.functions[0].tail = 3;
+    tailing.paths[0].tail = 3;
+    for text in forms(&tailing) {
+        assert!(!text.contains("Nothing was lost"), "{text}");
+        assert!(
+            text.contains("3 left by a tail call") || text.contains("\"tail\":3"),
+            "{text}"
+        );
+    }
+    let mut partly = profile.clone();
+    let timers = &mut partly.paths[0].metrics.timers;
+    timers.stats_mut().for_each(|s| s.hist[0].1 -= 7);
+    for text in forms(&partly) {
+        assert!(!text.contains("Nothing was lost"), "{text}");
+        let says = text.contains("7 not measured") || text.contains("\"unmeasured\":7");
+        assert!(says, "{text}");
+    }
 }
 
 #[test]

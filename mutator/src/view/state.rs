@@ -419,7 +419,14 @@ fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Pro
         ..
     } = profile;
     let (functions, modules, refused) = match (before, changed) {
-        (Some(before), Changed::Paths(_)) if before.modules.len() == profile.modules.len() => {
+        (Some(mut before), Changed::Paths(_))
+            if before.modules.len() == profile.modules.len()
+                && before.functions.len() == profile.functions.len() =>
+        {
+            for (own, now) in before.functions.iter_mut().zip(&profile.functions) {
+                own.totals.clone_from(&now.totals);
+                own.tail = now.tail;
+            }
             (before.functions, before.modules, before.refused)
         }
         _ => (
@@ -440,6 +447,7 @@ fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Pro
         frames: Vec::new(),
         paths: Vec::new(),
         threads: threads.clone(),
+        processes: Vec::new(),
         search: None,
         losses: losses.clone(),
     }

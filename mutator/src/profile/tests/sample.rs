@@ -49,6 +49,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
                 count: *count,
                 timers: [("wall".to_owned(), stats.clone())].into_iter().collect(),
             },
+            spread: None,
         });
         totals.counts.count += count;
         totals.unwound = totals.unwound.map(|n| n + unwound);
@@ -79,6 +80,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         point: false,
         tail: 0,
         totals,
+        spread: None,
     });
 }
 

@@ -1,0 +1,27 @@
+//! `merge`.
+
+use std::path::{Path, PathBuf};
+
+use super::watch::destination;
+use crate::error::{Failure, io_text};
+use crate::merge::Merger;
+use crate::profile::Profile;
+
+const OPERATION: &str = "merge";
+
+/// Adds up profiles, one after the other.
+pub(super) fn merge(files: &[PathBuf], output: &Path) -> Result<(), Failure> {
+    let into = destination(output)?;
+    let mut merger = Merger::default();
+    for file in files {
+        let profile = Profile::load(file).map_err(|e| Failure::of(OPERATION, e))?;
+        let added = merger.add(&profile);
+        added.map_err(|e| Failure::new(OPERATION, file.display(), e))?;
+    }
+    // There is one at least.
+    let Some(sum) = merger.finish() else {
+        return Ok(());
+    };
+    let saved = sum.save_to(&into);
+    saved.map_err(|e| Failure::new("write", output.display(), io_text(&e)))
+}

@@ -1,0 +1,64 @@
+//! `report`.
+
+use std::path::Path;
+
+use patcher::select::Pattern;
+
+use super::measure;
+use super::output::{print, print_json};
+use crate::cli::{self, Sort};
+use crate::error::Failure;
+use crate::printable::Page;
+use crate::profile::Profile;
+use crate::report::{self, By, Filter, Options};
+
+const OPERATION: &str = "report";
+
+/// Prints a profile, or what of it is asked for.
+pub(super) fn report(file: &Path, asked: cli::Report) -> Result<(), Failure> {
+    let of_file = |e: &dyn std::fmt::Display| Failure::new(OPERATION, file.display(), e);
+    let filter = Filter {
+        functions: patterns(&asked.function)?,
+        under: patterns(&asked.under)?,
+        threads: asked.thread,
+    };
+    let profile = Profile::load(file).map_err(|e| Failure::of(OPERATION, e))?;
+    if let Some(metric) = &asked.metric {
+        profile.metric(metric).map_err(|e| of_file(&e))?;
+    }
+    let (json, tree) = (asked.json, asked.tree);
+    let all = |n: usize| (n > 0).then_some(n);
+    let options = Options {
+        metric: asked.metric,
+        by: match asked.sort {
+            Sort::Total => By::Total,
+            Sort::Calls => By::Calls,
+            Sort::Mean => By::Mean,
+            Sort::P99 => By::P99,
+            Sort::Max => By::Max,
+            Sort::Name => By::Name,
+        },
+        limit: all(asked.limit),
+        paths: asked.paths,
+        depth: all(asked.depth),
+        min_share: asked.min_share.unwrap_or(0.0),
+        histogram: asked.histogram,
+        quiet: asked.quiet,
+        all_by: "--limit 0 shows all",
+    };
+    let shown = filter.of(&profile).map_err(|e| of_file(&e))?;
+    if json {
+        return print_json(&report::json(&profile, &shown, &options));
+    }
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    let _ = match tree {
+        true => report::tree(&profile, &shown, &options, &mut text),
+        false => report::selected(&profile, &shown, &options, &mut text),
+    };
+    print(&Page::of(&String::from_utf8_lossy(&text)))
+}
+
+fn patterns(texts: &[String]) -> Result<Vec<Pattern>, Failure> {
+    measure::patterns(OPERATION, texts)
+}

@@ -1,0 +1,168 @@
+//! What changed between two profiles, path by path.
+
+mod json;
+mod matching;
+pub mod statistics;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use json::json;
+pub use text::text;
+
+use crate::profile::{COUNT, PathEntry, Profile, Total};
+use matching::Sites;
+use rustc_hash::FxHashMap;
+use statistics::{adjusted, p_of_counts, p_of_means};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// A likelihood of chance up to this is significant.
+pub const SIGNIFICANT: f64 = 0.01;
+
+/// All paths of two profiles.
+#[derive(Debug)]
+pub struct Diff<'p> {
+    old: &'p Profile,
+    new: &'p Profile,
+    /// The metric that is compared, and its unit; the calls, where that is `count`.
+    metric: String,
+    unit: String,
+    /// Those with the largest change of the sum first.
+    paths: Vec<Pair<'p>>,
+}
+
+/// One path in both, or in one of them.
+#[derive(Debug)]
+struct Pair<'p> {
+    old: Option<Side<'p>>,
+    new: Option<Side<'p>>,
+    /// That what is compared differs by chance alone; of this path by itself.
+    p_alone: Option<f64>,
+    /// The same where it is looked for among all paths.
+    p: Option<f64>,
+    /// That the numbers of calls do, if they were independent of each other.
+    p_count: Option<f64>,
+}
+
+/// What one of the profiles has of a path: the sum of all its paths that are this one.
+#[derive(Debug)]
+struct Side<'p> {
+    first: &'p PathEntry,
+    total: Total,
+}
+
+impl<'p> Diff<'p> {
+    /// Compares by this metric, which one of them has at least.
+    pub fn of(old: &'p Profile, new: &'p Profile, metric: &str) -> Self {
+        let common = matching::common(old, new);
+        let mut pairs: BTreeMap<usize, Pair<'p>> = BTreeMap::new();
+        let mut places: FxHashMap<(String, bool, Vec<String>), usize> = FxHashMap::default();
+        for (profile, is_new) in [(old, false), (new, true)] {
+            let sites = Sites::of(profile, &common);
+            for path in &profile.paths {
+                let stack = path.stack.iter().map(|&f| sites.frames[f].clone());
+                let key = (
+                    sites.functions[path.function].clone(),
+                    path.complete,
+                    stack.collect(),
+                );
+                let place = places.len();
+                let place = *places.entry(key).or_insert(place);
+                let pair = pairs.entry(place).or_insert_with(Pair::empty);
+                let side = if is_new { &mut pair.new } else { &mut pair.old };
+                let side = side.get_or_insert_with(|| Side {
+                    first: path,
+                    total: Total::default(),
+                });
+                side.total.add(path);
+                if profile.functions[path.function].point {
+                    side.total.unmeasured = 0;
+                }
+            }
+        }
+        let mut paths: Vec<Pair<'p>> = pairs.into_values().collect();
+        for pair in &mut paths {
+            pair.compare(metric);
+        }
+        let alone: Vec<Option<f64>> = paths.iter().map(|pair| pair.p_alone).collect();
+        for (pair, p) in paths.iter_mut().zip(adjusted(&alone)) {
+            pair.p = p;
+        }
+        paths.sort_by_key(|pair| Reverse(pair.change(metric).unsigned_abs()));
+        let known = new.metric(metric).or_else(|_| old.metric(metric));
+        Self {
+            old,
+            new,
+            metric: metric.to_owned(),
+            unit: known.map_or_else(|_| "calls".to_owned(), |m| m.unit.clone()),
+            paths,
+        }
+    }
+
+    /// Paths of which a call costs more by so large a part, significantly; of calls, those that have so many more.
+    pub fn worse(&self, by: f64) -> usize {
+        let is_worse = |pair: &&Pair<'_>| {
+            let is_significant = pair.p.is_some_and(|p| p <= SIGNIFICANT);
+            is_significant && pair.growth(&self.metric).is_some_and(|growth| growth >= by)
+        };
+        self.paths.iter().filter(is_worse).count()
+    }
+}
+
+impl Pair<'_> {
+    fn empty() -> Self {
+        Self {
+            old: None,
+            new: None,
+            p_alone: None,
+            p: None,
+            p_count: None,
+        }
+    }
+
+    fn compare(&mut self, metric: &str) {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else {
+            return;
+        };
+        self.p_count = p_of_counts(old.total.counts.count, new.total.counts.count);
+        self.p_alone = match metric {
+            COUNT => self.p_count,
+            _ => old
+                .total
+                .values
+                .get(metric)
+                .zip(new.total.values.get(metric))
+                .and_then(|(old, new)| p_of_means(old, new)),
+        };
+    }
+
+    /// What the sum has grown by.
+    fn change(&self, metric: &str) -> i128 {
+        let sum = |side: &Option<Side<'_>>| side.as_ref().map_or(0, |side| side.sum(metric));
+        sum(&self.new).saturating_sub(sum(&self.old))
+    }
+
+    /// What the mean has grown by, or the calls, as a part of what it was.
+    fn growth(&self, metric: &str) -> Option<f64> {
+        let (old, new) = (self.old.as_ref()?, self.new.as_ref()?);
+        let (old, new) = match metric {
+            COUNT => (old.sum(metric) as f64, new.sum(metric) as f64),
+            _ => (old.mean(metric)?, new.mean(metric)?),
+        };
+        (old > 0.0).then(|| new / old - 1.0)
+    }
+}
+
+impl Side<'_> {
+    fn sum(&self, metric: &str) -> i128 {
+        match metric {
+            COUNT => self.total.counts.count.into(),
+            name => self.total.counts.timers.get(name).map_or(0, |s| s.sum),
+        }
+    }
+
+    fn mean(&self, metric: &str) -> Option<f64> {
+        self.total.values.get(metric)?.mean()
+    }
+}

@@ -1,0 +1,54 @@
+//! Which code of one profile is which of the other: by address where the files are the same, by name where they are not.
+
+use crate::profile::{Frame, Profile};
+use std::collections::HashSet;
+
+/// A function or a call site, the same text for the same code in both profiles.
+pub(super) type Site = String;
+
+/// The sites of a profile's functions and frames, by their indexes.
+pub(super) struct Sites {
+    pub(super) functions: Vec<Site>,
+    pub(super) frames: Vec<Site>,
+}
+
+/// The build ids that both profiles have.
+pub(super) fn common<'p>(old: &'p Profile, new: &'p Profile) -> HashSet<&'p str> {
+    let ids = |profile: &'p Profile| -> HashSet<&'p str> {
+        let modules = profile.modules.iter();
+        modules.filter_map(|m| m.build_id.as_deref()).collect()
+    };
+    ids(old).intersection(&ids(new)).copied().collect()
+}
+
+impl Sites {
+    pub(super) fn of(profile: &Profile, common: &HashSet<&str>) -> Self {
+        let address = |module: Option<usize>, address: u64| {
+            let id = profile.modules.get(module?)?.build_id.as_deref()?;
+            // A name has no byte 0.
+            common.contains(id).then(|| format!("\0{id}\0{address:x}"))
+        };
+        let functions = profile.functions.iter().map(|f| {
+            let at = address(Some(f.module), f.address);
+            let name = || match f.linkage.is_empty() {
+                true => f.name.clone(),
+                false => f.linkage.clone(),
+            };
+            format!(
+                "{}{}",
+                at.unwrap_or_else(name),
+                if f.point { "\0point" } else { "" }
+            )
+        });
+        let named = |frame: &Frame| match frame.function.as_deref() {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => profile.frame_name(frame),
+        };
+        let frames = profile.frames.iter();
+        let frames = frames.map(|f| address(f.module, f.address).unwrap_or_else(|| named(f)));
+        Self {
+            functions: functions.collect(),
+            frames: frames.collect(),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Two profiles of one program, changed in one place each.
+
+use super::*;
+use crate::profile::tests::sample;
+use crate::profile::{Counts, Profile};
+
+fn scaled(profile: &Profile, path: usize, by: i128) -> Profile {
+    let mut new = profile.clone();
+    let stats = new.paths[path].metrics.timers.stats_mut();
+    stats.for_each(|stats| stats.sum = stats.sum * by / 100);
+    new
+}
+
+fn shown(diff: &Diff<'_>) -> String {
+    let mut out = Vec::new();
+    text(diff, Some(30), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn p_of(diff: &Diff<'_>, function: &str, calls: u64) -> Option<f64> {
+    let value = serde_json::to_value(json(diff)).unwrap();
+    let paths = value["paths"].as_array().unwrap();
+    let is_it = |p: &&serde_json::Value| p["function"] == function && p["new"]["count"] == calls;
+    paths.iter().find(is_it).unwrap()["p_value"].as_f64()
+}
+
+#[test]
+fn equal_profiles_do_not_differ() {
+    let old = sample();
+    let diff = Diff::of(&old, &old, "wall");
+    assert_eq!(diff.paths.len(), old.paths.len());
+    assert!(
+        diff.paths
+            .iter()
+            .all(|p| p.old.is_some() && p.new.is_some())
+    );
+    assert_eq!(p_of(&diff, "work", 900), Some(1.0));
+    assert_eq!(diff.worse(0.0), 0);
+    let by_calls = Diff::of(&old, &old, "count");
+    assert_eq!(by_calls.worse(0.0), 0);
+}
+
+#[test]
+fn a_slower_path_is_found_and_no_other() {
+    let old = sample();
+    let new = scaled(&old, 0, 110);
+    let diff = Diff::of(&old, &new, "wall");
+    assert!(p_of(&diff, "work", 900).unwrap() < 1e-6);
+    assert_eq!(p_of(&diff, "work", 100), Some(1.0));
+    assert_eq!((diff.worse(0.05), diff.worse(0.2)), (1, 0));
+    // It is faster the other way round.
+    assert_eq!(Diff::of(&new, &old, "wall").worse(0.05), 0);
+    let text = shown(&diff);
+    assert!(
+        text.starts_with("4 paths in both, 0 new, 0 vanished; by wall\n1 significant"),
+        "{text}"
+    );
+    assert!(text.contains("+10.0 %  <0.0001"), "{text}");
+    assert!(text.contains("[callers unknown]"), "{text}");
+}
+
+#[test]
+fn new_and_vanished_paths_are_said() {
+    let old = sample();
+    let mut new = old.clone();
+    new.paths.remove(0);
+    let diff = Diff::of(&old, &new, "wall");
+    let text = shown(&diff);
+    assert!(
+        text.contains("3 paths in both, 0 new, 1 vanished"),
+        "{text}"
+    );
+    let value = serde_json::to_value(json(&Diff::of(&new, &old, "wall"))).unwrap();
+    let added = value["paths"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|p| p["old"].is_null())
+        .unwrap();
+    assert_eq!(added["new"]["count"], 900);
+    assert!(added["p_value"].is_null());
+}
+
+/// Another build: other addresses, and call sites that lie elsewhere in their functions.
+#[test]
+fn other_builds_are_matched_by_name() {
+    let old = sample();
+    let mut new = old.clone();
+    for module in &mut new.modules {
+        module.build_id = module.build_id.as_ref().map(|id| format!("{id}00"));
+    }
+    for function in &mut new.functions {
+        function.address += 0x100;
+    }
+    for frame in &mut new.frames {
+        if frame.function.is_some() {
+            frame.address += 0x130;
+            frame.offset = frame.offset.map(|offset| offset + 0x30);
+        }
+    }
+    let diff = Diff::of(&old, &new, "wall");
+    assert_eq!(diff.paths.len(), old.paths.len());
+    assert!(
+        diff.paths
+            .iter()
+            .all(|p| p.old.is_some() && p.new.is_some())
+    );
+    // With the same build ids they are other call sites.
+    for (module, was) in new.modules.iter_mut().zip(&old.modules) {
+        module.build_id.clone_from(&was.build_id);
+    }
+    let diff = Diff::of(&old, &new, "wall");
+    assert!(diff.paths.len() > old.paths.len());
+}
+
+#[test]
+fn calls_that_are_not_timed_are_counted() {
+    let old = sample();
+    let mut new = old.clone();
+    new.paths[0].metrics = Counts {
+        count: 2000,
+        ..new.paths[0].metrics.clone()
+    };
+    let diff = Diff::of(&old, &new, "count");
+    assert_eq!(diff.worse(0.5), 1);
+    let text = shown(&Diff::of(&old, &new, "wall"));
+    assert!(
+        text.contains("1100 not measured by every metric (were 0)"),
+        "{text}"
+    );
+    assert!(text.contains("not exact in new: "), "{text}");
+}

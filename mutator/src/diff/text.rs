@@ -1,0 +1,138 @@
+//! The differences as text.
+
+use super::statistics::standard_error;
+use super::{Diff, Pair, SIGNIFICANT, Side};
+use crate::profile::{COUNT, printable};
+use crate::report::{Table, human, loss_lines};
+use std::io::{self, Write};
+
+/// Callers shown of a path.
+const DEPTH: usize = crate::report::DEPTH;
+
+/// Writes the paths whose sums have changed most, `limit` of them.
+///
+/// # Errors
+/// What `out` gives.
+pub fn text(diff: &Diff<'_>, limit: Option<usize>, out: &mut impl Write) -> io::Result<()> {
+    let limit = limit.unwrap_or(usize::MAX);
+    let paths = &diff.paths;
+    let both = paths.iter().filter(|p| p.old.is_some() && p.new.is_some());
+    let number = |is: fn(&Pair<'_>) -> bool| paths.iter().filter(|p| is(p)).count() as u64;
+    let new = number(|p| p.old.is_none());
+    let vanished = number(|p| p.new.is_none());
+    writeln!(
+        out,
+        "{} in both, {new} new, {vanished} vanished; by {}",
+        human::count(both.count() as u64, "path"),
+        printable(&diff.metric),
+    )?;
+    let compared = number(|p| p.p.is_some());
+    let significant = paths
+        .iter()
+        .filter(|p| p.p.is_some_and(|p| p <= SIGNIFICANT));
+    writeln!(
+        out,
+        "{} by p <= {SIGNIFICANT}, with all {compared} that were compared taken into account",
+        human::count(significant.count() as u64, "significant change"),
+    )?;
+    let mut table = Table::new(&headings(diff));
+    for pair in paths.iter().take(limit) {
+        row(diff, pair, &mut table);
+    }
+    if let hidden @ 1.. = paths.len().saturating_sub(limit) {
+        let hidden = human::count(hidden as u64, "more path");
+        table.text(format!("{hidden}, not shown; --limit 0 shows all"));
+    }
+    writeln!(out)?;
+    table.write(out)?;
+    for (profile, name) in [(diff.old, "old"), (diff.new, "new")] {
+        let lines = loss_lines(profile);
+        if !lines.is_empty() {
+            writeln!(out, "not exact in {name}: {}", lines.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+fn headings(diff: &Diff<'_>) -> Vec<&'static str> {
+    match diff.metric.as_str() {
+        COUNT => vec!["calls", "were", "change", "p"],
+        _ => vec![
+            "calls", "were", "total", "was", "mean", "was", "change", "p",
+        ],
+    }
+}
+
+fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
+    let sides = [pair.new.as_ref(), pair.old.as_ref()];
+    let mut cells: Vec<String> = Vec::new();
+    let calls = |side: &Side<'_>| side.total.counts.count.to_string();
+    cells.extend(sides.map(|side| side.map_or_else(dash, calls)));
+    if diff.metric != COUNT {
+        let total = |side: &Side<'_>| human::quantity(side.sum(&diff.metric), &diff.unit);
+        cells.extend(sides.map(|side| side.map_or_else(dash, total)));
+        let mean = |side: &Side<'_>| {
+            let values = side.total.values.get(&diff.metric);
+            let mean = human::average(values.and_then(|v| v.mean()), &diff.unit);
+            match values.and_then(standard_error) {
+                Some(error) => format!("{mean} ± {}", human::average(Some(error), &diff.unit)),
+                None => mean,
+            }
+        };
+        cells.extend(sides.map(|side| side.map_or_else(dash, mean)));
+    }
+    let growth = pair.growth(&diff.metric);
+    cells.push(growth.map_or_else(dash, |growth| format!("{:+.1} %", 100.0 * growth)));
+    cells.push(pair.p.map_or_else(dash, likelihood));
+    let mut remarks: Vec<String> = Vec::new();
+    match (&pair.old, &pair.new) {
+        (None, _) => remarks.push("new".to_owned()),
+        (_, None) => remarks.push("vanished".to_owned()),
+        _ => {}
+    }
+    for (n, what) in [
+        (
+            sides.map(|s| s.map_or(0, |s| s.total.tail)),
+            "left by a tail call",
+        ),
+        (
+            sides.map(|s| s.map_or(0, |s| s.total.unmeasured)),
+            "not measured by every metric",
+        ),
+    ] {
+        if n != [0, 0] {
+            remarks.push(format!("{} {what} (were {})", n[0], n[1]));
+        }
+    }
+    table.row(cells, remarks.join(", "));
+    let Some((profile, side)) = diff.shown(pair) else {
+        return;
+    };
+    let (function, path) = (&profile.functions[side.first.function], side.first);
+    let module = profile.module_name(Some(function.module)).into_owned();
+    table.frame(printable(&function.name).into_owned(), module);
+    for &frame in path.stack.iter().take(DEPTH) {
+        for label in profile.labels(&profile.frames[frame]) {
+            let inlined = if label.inlined { " (inlined)" } else { "" };
+            table.frame(format!("{}{inlined}", label.name), label.place);
+        }
+    }
+    if let hidden @ 1.. = path.stack.len().saturating_sub(DEPTH) {
+        table.text(human::count(hidden as u64, "more frame"));
+    }
+    if !path.complete {
+        table.text("[callers unknown]".to_owned());
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn likelihood(p: f64) -> String {
+    match p {
+        p if p < 0.0001 => "<0.0001".to_owned(),
+        p if p < 0.1 => format!("{p:.4}"),
+        p => format!("{p:.2}"),
+    }
+}

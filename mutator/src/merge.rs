@@ -1,0 +1,231 @@
+//! One profile of many processes, such as the ranks of a parallel program.
+//!
+//! Code is the same code where the build id of its file and the address in that are; a file without a build id is known by its path.
+//! What is added up needs as much memory as the result, and the one profile that is being added.
+
+mod code;
+mod error;
+mod over;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use crate::profile::{
+    COUNT, Counts, Function, Metric, PathEntry, Process, Profile, TimerStats, Total,
+};
+pub use error::MergeError;
+
+use code::Code;
+use over::{Over, Part};
+use rustc_hash::FxHashMap;
+
+/// Which path: the function, whether it comes to a root, and its frames.
+type PathKey = (usize, bool, Vec<usize>);
+
+/// The sum of the profiles so far.
+#[derive(Debug, Default)]
+pub struct Merger {
+    sum: Option<Profile>,
+    code: Code,
+    paths: FxHashMap<PathKey, usize>,
+    /// Over the processes, of each function and path.
+    over_functions: Vec<Over>,
+    over_paths: Vec<Over>,
+    sessions: session::Sessions,
+    /// True if not all of them measure the same.
+    is_uneven: bool,
+}
+
+impl Merger {
+    /// Adds a profile that has passed [`Profile::check_structure`].
+    ///
+    /// # Errors
+    /// It does not go together with those before; then they are as before.
+    pub fn add(&mut self, profile: &Profile) -> Result<(), MergeError> {
+        let processes = processes_of(profile);
+        if let Some(sum) = &self.sum {
+            check_units(&sum.metrics, &profile.metrics)?;
+        }
+        self.sessions.enter(&processes)?;
+        let sum = self.sum.get_or_insert_with(|| {
+            let metrics = profile.metrics.clone();
+            Profile::empty(profile.target.clone(), profile.session.clone(), metrics)
+        });
+        let is_first = sum.processes.is_empty();
+        session::add(sum, profile, is_first);
+        self.is_uneven |= add_metrics(&mut sum.metrics, &profile.metrics, is_first);
+        let of = Part {
+            first_process: sum.processes.len(),
+            number: processes.len() as u64,
+        };
+        sum.processes.extend(processes);
+        let code = self.code.take(sum, profile);
+        for (function, &at) in profile.functions.iter().zip(&code.functions) {
+            if at >= self.over_functions.len() {
+                self.over_functions.resize_with(at + 1, Over::default);
+            }
+            let (totals, spread) = (&function.totals.counts, function.spread.as_deref());
+            self.over_functions[at].add(&of, &sum.metrics, totals, spread);
+            merge_function(&mut sum.functions[at], function);
+        }
+        for path in &profile.paths {
+            let stack: Vec<usize> = path.stack.iter().map(|&f| code.frames[f]).collect();
+            let key = (code.functions[path.function], path.complete, stack);
+            let at = match self.paths.get(&key) {
+                Some(&at) => at,
+                None => {
+                    let at = sum.paths.len();
+                    sum.paths.push(empty_path(&key));
+                    self.over_paths.push(Over::default());
+                    self.paths.insert(key, at);
+                    at
+                }
+            };
+            add_path(&mut sum.paths[at], path);
+            self.over_paths[at].add(&of, &sum.metrics, &path.metrics, path.spread.as_deref());
+        }
+        Ok(())
+    }
+
+    /// The sum; none of nothing.
+    pub fn finish(self) -> Option<Profile> {
+        let mut sum = self.sum?;
+        let names: Vec<String> = sum.timers().map(|m| m.name.clone()).collect();
+        let mut totals = vec![Total::default(); sum.functions.len()];
+        for path in &mut sum.paths {
+            complete(&mut path.metrics, &names);
+            totals[path.function].add(path);
+        }
+        let processes = sum.processes.len();
+        for ((function, total), over) in sum
+            .functions
+            .iter_mut()
+            .zip(totals)
+            .zip(self.over_functions)
+        {
+            let mut counts = total.counts;
+            complete(&mut counts, &names);
+            for stats in counts.timers.stats_mut() {
+                stats.hist.clear();
+                stats.hist_negative.clear();
+            }
+            let totals = &mut function.totals;
+            totals.counts = counts;
+            totals.unwound = total.unwound.or(totals.unwound);
+            totals.open = total.open.or(totals.open);
+            function.tail = total.tail;
+            function.spread = over.spreads(processes, &sum.metrics);
+            if self.is_uneven {
+                let all = || sum.metrics.iter().map(|m| m.name.clone()).collect();
+                function.measured.get_or_insert_with(all);
+            }
+        }
+        for (path, over) in sum.paths.iter_mut().zip(self.over_paths) {
+            path.spread = over.spreads(processes, &sum.metrics);
+        }
+        Some(sum)
+    }
+}
+
+/// The processes that a profile is of, as parts of a sum.
+fn processes_of(profile: &Profile) -> Vec<Process> {
+    if !profile.processes.is_empty() {
+        return profile.processes.clone();
+    }
+    let target = &profile.target;
+    vec![Process {
+        pid: target.pid,
+        exe: target.exe.clone(),
+        args: target.args.clone(),
+        parent: None,
+        host: target.host.clone(),
+        labels: target.labels.clone(),
+        started_unix_ns: profile.session.started_unix_ns,
+        elapsed_ns: profile.session.elapsed_ns,
+    }]
+}
+
+fn check_units(known: &[Metric], others: &[Metric]) -> Result<(), MergeError> {
+    for other in others {
+        let same = known.iter().find(|metric| metric.name == other.name);
+        if let Some(metric) = same.filter(|metric| metric.unit != other.unit) {
+            return Err(MergeError::Units {
+                metric: metric.name.clone(),
+                known: metric.unit.clone(),
+                other: other.unit.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Adds metrics that are new; true if the two did not measure the same.
+fn add_metrics(sum: &mut Vec<Metric>, others: &[Metric], is_first: bool) -> bool {
+    let mut is_uneven = !is_first && sum.len() != others.len();
+    for other in others {
+        match sum.iter_mut().find(|metric| metric.name == other.name) {
+            Some(metric) => metric.since_ns = metric.since_ns.max(other.since_ns),
+            None => {
+                is_uneven = true;
+                sum.push(other.clone());
+            }
+        }
+    }
+    is_uneven
+}
+
+/// Notes what another profile of a function measures. Where exits are patched in one and not in the other, not every call is
+/// measured.
+fn merge_function(sum: &mut Function, function: &Function) {
+    let measures_else = sum.measured != function.measured;
+    let ends_else = sum.exits.is_empty() != function.exits.is_empty();
+    if measures_else || ends_else {
+        let measured = sum.measured.get_or_insert_with(|| vec![COUNT.to_owned()]);
+        for metric in function.measured.iter().flatten() {
+            if !measured.contains(metric) {
+                measured.push(metric.clone());
+            }
+        }
+    }
+    if sum.exits.is_empty() {
+        sum.exits.clone_from(&function.exits);
+    }
+}
+
+fn empty_path((function, complete, stack): &PathKey) -> PathEntry {
+    PathEntry {
+        function: *function,
+        stack: stack.clone(),
+        complete: *complete,
+        thread: None,
+        unwound: None,
+        open: None,
+        tail: 0,
+        metrics: Counts::default(),
+        spread: None,
+    }
+}
+
+fn add_path(sum: &mut PathEntry, path: &PathEntry) {
+    let counts = &mut sum.metrics;
+    counts.count = counts.count.saturating_add(path.metrics.count);
+    for (name, stats) in path.metrics.timers.iter() {
+        let of_all = counts.timers.entry(name);
+        if stats.values() > 0 {
+            of_all.absorb(stats, of_all.values() == 0);
+        }
+    }
+    for (sum, n) in [(&mut sum.unwound, path.unwound), (&mut sum.open, path.open)] {
+        *sum = n.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
+    }
+    sum.tail = sum.tail.saturating_add(path.tail);
+}
+
+/// Has these metrics, in their order, stand in `counts`.
+fn complete(counts: &mut Counts, metrics: &[String]) {
+    let stats = |name: &String| {
+        let stats: TimerStats = counts.timers.get(name).cloned().unwrap_or_default();
+        (name.clone(), stats)
+    };
+    counts.timers = metrics.iter().map(stats).collect();
+}

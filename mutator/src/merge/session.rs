@@ -1,0 +1,131 @@
+//! What several sessions have in common, and what they come to.
+
+use super::error::MergeError;
+use crate::profile::{Losses, Overhead, Process, Profile, Session, Stop, Target};
+use rustc_hash::FxHashSet;
+
+/// The sessions so far.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(FxHashSet<(String, u32, u64)>);
+
+impl Sessions {
+    /// Notes those of a profile.
+    pub(super) fn enter(&mut self, processes: &[Process]) -> Result<(), MergeError> {
+        // Where the start is not known, nothing tells two sessions apart.
+        let told = || processes.iter().filter(|p| p.started_unix_ns != 0);
+        let key = |p: &Process| (p.host.clone(), p.pid, p.started_unix_ns);
+        if let Some(twice) = told().find(|&p| self.0.contains(&key(p))) {
+            return Err(MergeError::Twice {
+                pid: twice.pid,
+                host: twice.host.clone(),
+            });
+        }
+        self.0.extend(told().map(key));
+        Ok(())
+    }
+}
+
+/// Adds target, session and losses of another profile; those of the first are what the sum begins with.
+pub(super) fn add(sum: &mut Profile, profile: &Profile, is_first: bool) {
+    match is_first {
+        true => {
+            sum.losses.clone_from(&profile.losses);
+            for stop in std::mem::take(&mut sum.session.stops) {
+                add_stop(&mut sum.session.stops, &stop);
+            }
+        }
+        false => {
+            add_target(&mut sum.target, &profile.target);
+            add_session(&mut sum.session, &profile.session);
+            add_losses(&mut sum.losses, &profile.losses);
+        }
+    }
+    if !profile.threads.is_empty() {
+        let note = "threads are added up";
+        if sum.session.notes.iter().all(|known| known != note) {
+            sum.session.notes.push(note.to_owned());
+        }
+    }
+}
+
+/// Keeps what is the same in all.
+fn add_target(sum: &mut Target, other: &Target) {
+    for (sum, other) in [(&mut sum.exe, &other.exe), (&mut sum.host, &other.host)] {
+        if sum != other {
+            *sum = "several".to_owned();
+        }
+    }
+    if sum.args != other.args {
+        sum.args.truncate(1);
+    }
+    sum.labels
+        .retain(|name, value| other.labels.get(name) == Some(value));
+    if sum.state != other.state {
+        sum.state = None;
+    }
+}
+
+fn add_session(sum: &mut Session, other: &Session) {
+    let (elapsed, elapsed_other) = (sum.elapsed_ns, other.elapsed_ns);
+    sum.started_unix_ns = sum.started_unix_ns.min(other.started_unix_ns);
+    sum.elapsed_ns = elapsed.max(elapsed_other);
+    sum.cpu_ns = sum
+        .cpu_ns
+        .zip(other.cpu_ns)
+        .map(|(a, b)| a.saturating_add(b));
+    sum.collapsed |= other.collapsed;
+    for stop in &other.stops {
+        add_stop(&mut sum.stops, stop);
+    }
+    for note in &other.notes {
+        if !sum.notes.contains(note) {
+            sum.notes.push(note.clone());
+        }
+    }
+    sum.overhead = sum
+        .overhead
+        .take()
+        .zip(other.overhead.as_ref())
+        .map(|(a, b)| {
+            let total = a.total_ns.saturating_add(b.total_ns);
+            // By what each has taken: so many calls it was.
+            let mean = |x: f64, y: f64| match total {
+                0 => (x + y) / 2.0,
+                _ => (x * a.total_ns as f64 + y * b.total_ns as f64) / total as f64,
+            };
+            Overhead {
+                call_ns: mean(a.call_ns, b.call_ns),
+                total_ns: total,
+                share: mean(a.share, b.share),
+                corrected: a.corrected && b.corrected,
+            }
+        });
+}
+
+/// Keeps the longest of each reason: there is no list of all, which would grow with the files.
+fn add_stop(sum: &mut Vec<Stop>, stop: &Stop) {
+    match sum.iter_mut().find(|known| known.why == stop.why) {
+        Some(known) => known.ns = known.ns.max(stop.ns),
+        None => sum.push(stop.clone()),
+    }
+}
+
+fn add_losses(sum: &mut Losses, other: &Losses) {
+    for (sum, n) in [
+        (&mut sum.missed, other.missed),
+        (&mut sum.overflow, other.overflow),
+        (&mut sum.incomplete, other.incomplete),
+    ] {
+        *sum = sum.saturating_add(n);
+    }
+    for (sum, n) in [
+        (&mut sum.unwound, other.unwound),
+        (&mut sum.open, other.open),
+    ] {
+        *sum = n.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
+    }
+    for (cause, n) in &other.causes {
+        let known = sum.causes.entry(cause.clone()).or_default();
+        *known = known.saturating_add(*n);
+    }
+}

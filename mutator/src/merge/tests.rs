@@ -1,0 +1,201 @@
+//! Sums of profiles against those that they are of.
+
+use super::*;
+use crate::profile::tests::sample;
+
+/// A profile of another process: its code lies elsewhere, and its lists are in another order.
+fn other(pid: u32) -> Profile {
+    let mut profile = sample();
+    profile.target.pid = pid;
+    profile
+        .target
+        .labels
+        .insert("rank".to_owned(), pid.to_string());
+    profile
+        .modules
+        .iter_mut()
+        .for_each(|m| m.base = Some(u64::from(pid) << 12));
+    profile.functions.swap(0, 1);
+    profile.frames.swap(0, 3);
+    profile.paths.reverse();
+    for path in &mut profile.paths {
+        path.function = 1 - path.function;
+        for frame in &mut path.stack {
+            *frame = match *frame {
+                0 => 3,
+                3 => 0,
+                other => other,
+            };
+        }
+    }
+    profile.check().unwrap();
+    profile
+}
+
+fn merged(profiles: &[Profile]) -> Profile {
+    let mut merger = Merger::default();
+    for profile in profiles {
+        merger.add(profile).unwrap();
+    }
+    let sum = merger.finish().unwrap();
+    sum.check().unwrap();
+    let text = serde_json::to_vec(&sum).unwrap();
+    assert_eq!(
+        Profile::parse(std::path::Path::new("f"), &text).unwrap(),
+        sum
+    );
+    sum
+}
+
+#[test]
+fn processes_are_added_up_and_stay_known() {
+    let sum = merged(&[other(1), other(2), sample()]);
+    let one = sample();
+    assert_eq!(sum.paths.len(), one.paths.len());
+    assert_eq!(sum.calls(), 3 * one.calls());
+    assert_eq!(sum.losses.incomplete, 3 * one.losses.incomplete);
+    assert_eq!(sum.frames.len(), one.frames.len());
+    assert_eq!(sum.refused, one.refused);
+    assert!(sum.modules.iter().all(|m| m.base.is_none()));
+    let ranks: Vec<_> = sum
+        .processes
+        .iter()
+        .map(|p| p.labels.get("rank").cloned())
+        .collect();
+    assert_eq!(ranks, [Some("1".to_owned()), Some("2".to_owned()), None]);
+    let work = sum.functions.iter().find(|f| f.name == "work").unwrap();
+    let old = one.functions.iter().find(|f| f.name == "work").unwrap();
+    let (wall, was) =
+        (|f: &Function| f.totals.counts.timers.get("wall").unwrap().clone()).pair(work, old);
+    assert_eq!(wall.sum, 3 * was.sum);
+    assert_eq!((wall.min, wall.max), (was.min, was.max));
+    let spread = &work.spread.as_ref().unwrap()["wall"];
+    assert_eq!(
+        (spread.min, spread.max, spread.present),
+        (was.sum, was.sum, 3)
+    );
+    assert_eq!(spread.imbalance, 0.0);
+}
+
+/// The same function of two values.
+trait Pair<A, B>: Fn(A) -> B {
+    fn pair(&self, a: A, b: A) -> (B, B) {
+        (self(a), self(b))
+    }
+}
+
+impl<A, B, F: Fn(A) -> B> Pair<A, B> for F {}
+
+#[test]
+fn a_process_that_differs_is_named() {
+    let mut slow = other(7);
+    let path = &mut slow.paths[0];
+    path.metrics.timers.stats_mut().for_each(|s| {
+        s.sum *= 3;
+        s.outermost = Some(s.sum);
+        s.exclusive = Some(s.sum);
+    });
+    let (function, was) = (
+        path.function,
+        sample().paths[3].metrics.timers.get("wall").unwrap().sum,
+    );
+    let totals = Total::of(slow.paths.iter().filter(|p| p.function == function));
+    slow.functions[function].totals.counts = totals.counts;
+    let mut without = other(8);
+    without.paths.remove(0);
+    without.functions[function].totals = {
+        let total = Total::of(without.paths.iter().filter(|p| p.function == function));
+        crate::profile::FunctionTotals {
+            counts: Counts {
+                count: total.counts.count,
+                timers: [("wall", TimerStats::default())].into_iter().collect(),
+            },
+            unwound: Some(0),
+            open: Some(0),
+        }
+    };
+    without.losses.open = Some(without.losses.open.unwrap_or(0) - 1);
+    let parts = [other(1), slow, without];
+    let at = |sum: &Profile| {
+        let load = sum
+            .paths
+            .iter()
+            .find(|p| sum.functions[p.function].name.starts_with("Store"));
+        load.unwrap().spread.as_ref().unwrap()["wall"].clone()
+    };
+    let sum = merged(&parts);
+    let spread = at(&sum);
+    assert_eq!((spread.min, spread.max, spread.present), (0, 3 * was, 2));
+    assert_eq!(sum.processes[spread.max_process].pid, 7);
+    assert!((spread.mean - 4.0 * was as f64 / 3.0).abs() < 1.0);
+    assert!(
+        (spread.imbalance - 1.25).abs() < 1e-9,
+        "{}",
+        spread.imbalance
+    );
+    // However they are put together.
+    let [a, b, c] = parts;
+    let again = merged(&[merged(&[a, b]), c]);
+    assert_eq!(at(&again), spread);
+    assert_eq!(again.calls(), sum.calls());
+}
+
+#[test]
+fn threads_are_added_up() {
+    let mut profile = sample();
+    let mut second = profile.paths[0].clone();
+    profile.paths[0].thread = Some(1);
+    second.thread = Some(2);
+    profile.paths.push(second);
+    let path = profile.paths[0].function;
+    let totals = Total::of(profile.paths.iter().filter(|p| p.function == path));
+    profile.functions[path].totals.counts = totals.counts;
+    profile.check().unwrap();
+    let sum = merged(&[profile.clone(), other(2)]);
+    assert_eq!(sum.paths.len(), sample().paths.len());
+    let spread = &sum.paths[0].spread.as_ref().unwrap()["count"];
+    let count = i128::from(profile.paths[0].metrics.count);
+    assert_eq!(
+        (spread.min, spread.max, spread.present),
+        (count, 2 * count, 2)
+    );
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let mut merger = Merger::default();
+    merger.add(&sample()).unwrap();
+    let twice = merger.add(&sample()).unwrap_err().to_string();
+    assert_eq!(
+        twice,
+        "the same session of process 4242 on n1 was in another file"
+    );
+    let mut unit = other(2);
+    unit.metrics[1].unit = "bytes".to_owned();
+    let units = merger.add(&unit).unwrap_err().to_string();
+    assert_eq!(
+        units,
+        "its `wall` is in `bytes`, that of the others in `ns`"
+    );
+    let sum = merger.finish().unwrap();
+    assert_eq!((sum.calls(), sum.processes.len()), (sample().calls(), 1));
+}
+
+/// Where one measures what another does not, it is said that not all calls are measured.
+#[test]
+fn metrics_of_some_are_kept() {
+    let mut counted = other(2);
+    counted.metrics.truncate(1);
+    for function in &mut counted.functions {
+        function.totals.counts.timers = Default::default();
+    }
+    for path in &mut counted.paths {
+        path.metrics.timers = Default::default();
+    }
+    for parts in [[sample(), counted.clone()], [counted.clone(), sample()]] {
+        let sum = merged(&parts);
+        assert_eq!(sum.metrics, sample().metrics);
+        assert!(sum.functions.iter().all(|f| f.measured.is_some()));
+        assert!(sum.unmeasured() > 0);
+    }
+}

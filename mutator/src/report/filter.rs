@@ -1,0 +1,178 @@
+//! Which functions and paths of a profile are shown.
+
+use crate::profile::{Frame, PathEntry, Profile};
+use patcher::select::Pattern;
+use std::fmt;
+
+/// What is asked for; everything where nothing is.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Functions, by name.
+    pub functions: Vec<Pattern>,
+    /// Functions that a path passes through, in this order from the root.
+    pub under: Vec<Pattern>,
+    /// Threads, by name or id.
+    pub threads: Vec<String>,
+}
+
+/// Parts of a profile, by their indexes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    pub(super) functions: Vec<usize>,
+    pub(super) paths: Vec<usize>,
+}
+
+impl Selection {
+    /// The whole profile.
+    pub fn all(profile: &Profile) -> Self {
+        Self {
+            functions: (0..profile.functions.len()).collect(),
+            paths: (0..profile.paths.len()).collect(),
+        }
+    }
+}
+
+/// Something that is asked for is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotThere {
+    /// No function has this name.
+    Function(String),
+    /// No path passes through functions of these names.
+    Under(Vec<String>),
+    /// Threads are not kept apart.
+    Threads,
+    /// No thread is called so.
+    Thread(String),
+}
+
+impl fmt::Display for NotThere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Function(name) => write!(f, "it has no function `{name}`"),
+            Self::Under(names) => match names.as_slice() {
+                [name] => write!(f, "no path passes through `{name}`"),
+                names => write!(f, "no path passes through `{}`", names.join("` and then `")),
+            },
+            Self::Threads => f.write_str("its threads are not kept apart (--per-thread does)"),
+            Self::Thread(name) => write!(f, "it has no thread `{name}`"),
+        }
+    }
+}
+
+impl std::error::Error for NotThere {}
+
+impl Filter {
+    /// What is asked for of a profile.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn of(&self, profile: &Profile) -> Result<Selection, NotThere> {
+        let mut shown = Selection::all(profile);
+        self.keep_functions(profile, &mut shown)?;
+        self.keep_threads(profile, &mut shown)?;
+        self.keep_under(profile, &mut shown)?;
+        if !self.threads.is_empty() || !self.under.is_empty() {
+            let mut has_path = vec![false; profile.functions.len()];
+            for &path in &shown.paths {
+                has_path[profile.paths[path].function] = true;
+            }
+            shown.functions.retain(|&f| has_path[f]);
+        }
+        Ok(shown)
+    }
+
+    fn keep_functions(&self, profile: &Profile, shown: &mut Selection) -> Result<(), NotThere> {
+        if self.functions.is_empty() {
+            return Ok(());
+        }
+        let mut is_kept = vec![false; profile.functions.len()];
+        for pattern in &self.functions {
+            let mut is_there = false;
+            for (function, is_kept) in profile.functions.iter().zip(&mut is_kept) {
+                let module = profile.module_name(Some(function.module));
+                let names = [&function.linkage, &function.name];
+                let matches = names.iter().any(|name| is_called(pattern, name, &module));
+                *is_kept |= matches;
+                is_there |= matches;
+            }
+            if !is_there {
+                return Err(NotThere::Function(pattern.text().to_owned()));
+            }
+        }
+        shown.functions.retain(|&f| is_kept[f]);
+        shown.paths.retain(|&p| is_kept[profile.paths[p].function]);
+        Ok(())
+    }
+
+    fn keep_threads(&self, profile: &Profile, shown: &mut Selection) -> Result<(), NotThere> {
+        if self.threads.is_empty() {
+            return Ok(());
+        }
+        if profile.paths.iter().all(|p| p.thread.is_none()) {
+            return Err(NotThere::Threads);
+        }
+        let names = profile.thread_names();
+        let is_asked = |path: &PathEntry, asked: &str| {
+            path.thread.is_some_and(|tid| {
+                tid.to_string() == asked || names.get(&tid).is_some_and(|name| *name == asked)
+            })
+        };
+        for asked in &self.threads {
+            let mut paths = shown.paths.iter().map(|&p| &profile.paths[p]);
+            if !paths.any(|path| is_asked(path, asked)) {
+                return Err(NotThere::Thread(asked.clone()));
+            }
+        }
+        let of_any = |path: &PathEntry| self.threads.iter().any(|asked| is_asked(path, asked));
+        shown.paths.retain(|&p| of_any(&profile.paths[p]));
+        Ok(())
+    }
+
+    fn keep_under(&self, profile: &Profile, shown: &mut Selection) -> Result<(), NotThere> {
+        if self.under.is_empty() {
+            return Ok(());
+        }
+        let frames = profile.frames.iter();
+        let found: Vec<Vec<Vec<bool>>> = frames.map(|frame| self.found(profile, frame)).collect();
+        let passes = |path: &PathEntry| {
+            let mut wanted = 0;
+            // From the root inwards.
+            for function in path.stack.iter().rev().flat_map(|&frame| &found[frame]) {
+                match function.get(wanted) {
+                    Some(true) => wanted += 1,
+                    Some(false) => {}
+                    None => break,
+                }
+            }
+            wanted == self.under.len()
+        };
+        shown.paths.retain(|&p| passes(&profile.paths[p]));
+        match shown.paths.is_empty() {
+            false => Ok(()),
+            true => Err(NotThere::Under(
+                self.under.iter().map(|p| p.text().to_owned()).collect(),
+            )),
+        }
+    }
+
+    /// Of each function of a frame, the outermost first, which patterns name it.
+    fn found(&self, profile: &Profile, frame: &Frame) -> Vec<Vec<bool>> {
+        let module = profile.module_name(frame.module);
+        let shown = profile.frame_name(frame);
+        let outer = [frame.function.as_deref(), Some(shown.as_str())];
+        let inlined = frame.inlined.iter().rev();
+        let inlined = inlined.map(|inlined| [inlined.function.as_deref(), None]);
+        let each = |names: [Option<&str>; 2]| {
+            let is_one = |pattern: &Pattern| {
+                let mut names = names.iter().flatten();
+                names.any(|name| is_called(pattern, name, &module))
+            };
+            self.under.iter().map(is_one).collect()
+        };
+        std::iter::once(outer).chain(inlined).map(each).collect()
+    }
+}
+
+fn is_called(pattern: &Pattern, name: &str, module: &str) -> bool {
+    pattern.text() == name || pattern.module_matches(module) && pattern.names(name)
+}

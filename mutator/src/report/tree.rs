@@ -1,0 +1,202 @@
+//! The callers of each function as a tree: paths that begin with the same callers are one up to where they part.
+
+use super::{Numbered, Options, Report, Selection, end_of, exactness, human};
+use crate::profile::{PathEntry, Profile, printable};
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+/// Paths that go through the same callers up to here.
+#[derive(Default)]
+struct Node {
+    calls: u64,
+    /// Of the metric that is sorted by.
+    sum: i128,
+    incomplete: u64,
+    tail: u64,
+    unmeasured: u64,
+    /// Calls of paths that end here without having come to a root, or without a caller.
+    ends: Option<(&'static str, u64)>,
+    /// By their frames, those on paths that are shown.
+    callers: HashMap<usize, Node>,
+    /// True if there are others.
+    has_others: bool,
+}
+
+impl Node {
+    fn add(&mut self, path: &PathEntry, sum: i128, is_point: bool) {
+        self.calls = self.calls.saturating_add(path.metrics.count);
+        self.sum = self.sum.saturating_add(sum);
+        self.incomplete = self.incomplete.saturating_add(path.incomplete());
+        self.tail = self.tail.saturating_add(path.tail);
+        if !is_point {
+            self.unmeasured = self.unmeasured.saturating_add(path.unmeasured());
+        }
+    }
+}
+
+impl Node {
+    /// Adds a path as far as callers of it are shown.
+    fn take(&mut self, path: &PathEntry, sum: i128, depth: usize, is_point: bool) {
+        self.add(path, sum, is_point);
+        let mut node = self;
+        for frame in path.stack.iter().take(depth) {
+            node.has_others |= !node.callers.contains_key(frame);
+            let Some(caller) = node.callers.get_mut(frame) else {
+                return;
+            };
+            caller.add(path, sum, is_point);
+            node = caller;
+        }
+        let end = match path.stack.len() > depth {
+            true => Some("..."),
+            false => end_of(path),
+        };
+        if let Some(end) = end {
+            let (_, calls) = node.ends.get_or_insert((end, 0));
+            *calls = calls.saturating_add(path.metrics.count);
+        }
+    }
+}
+
+/// Writes of each function the tree of its callers, with their shares of the calls and of the metric.
+///
+/// # Errors
+/// What `out` gives.
+pub fn tree(
+    profile: &Profile,
+    shown: &Selection,
+    options: &Options,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let report = Report::new(profile, shown, options);
+    report.head(out)?;
+    let mut is_shown = vec![false; profile.paths.len()];
+    for (index, _) in report.chosen().0 {
+        is_shown[index] = true;
+    }
+    for &function in report.listed() {
+        Tree::of(&report, function, &is_shown).write(out)?;
+    }
+    let hidden = report.order.len() - report.listed().len();
+    if hidden > 0 {
+        let (more, all_by) = (super::more(hidden, "function"), options.all_by);
+        writeln!(out, "\n{more}, not shown; {all_by}")?;
+    }
+    exactness::write(profile, out)
+}
+
+struct Tree<'r> {
+    report: &'r Report<'r>,
+    function: usize,
+    root: Node,
+    /// Paths of the function that are not shown.
+    hidden: usize,
+}
+
+impl<'r> Tree<'r> {
+    fn of(report: &'r Report<'r>, function: usize, is_shown: &[bool]) -> Self {
+        let mut root = Node::default();
+        let is_point = report.profile.functions[function].point;
+        let depth = report.options.depth.unwrap_or(usize::MAX);
+        let paths: &[Numbered<'_>] = &report.paths[function];
+        for (_, path) in paths.iter().filter(|(index, _)| is_shown[*index]) {
+            let frames = path.stack.iter().take(depth);
+            frames.fold(&mut root, |node, &frame| {
+                node.callers.entry(frame).or_default()
+            });
+        }
+        for &(_, path) in paths {
+            let stats = report.sorted_by().and_then(|m| path.metrics.timers.get(m));
+            root.take(path, stats.map_or(0, |stats| stats.sum), depth, is_point);
+        }
+        let shown = paths.iter().filter(|(index, _)| is_shown[*index]).count();
+        Self {
+            report,
+            function,
+            root,
+            hidden: paths.len() - shown,
+        }
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let function = &self.report.profile.functions[self.function];
+        let name = printable(&function.name);
+        let metric = self.report.sorted_by();
+        writeln!(out, "\n{name}")?;
+        for line in self.report.place(function) {
+            writeln!(out, "  {line}")?;
+        }
+        write!(out, "  {}", human::count(self.root.calls, "call"))?;
+        if let Some(metric) = self.report.metrics.first().filter(|_| metric.is_some()) {
+            let sum = human::quantity(self.root.sum, &metric.unit);
+            write!(out, ", {} {sum}", printable(&metric.name))?;
+        }
+        writeln!(out)?;
+        let of_metric = metric.map_or_else(String::new, |m| format!("  {:>7}", printable(m)));
+        writeln!(out, "  {:>7}{of_metric}", "calls")?;
+        let module = self.report.profile.module_name(Some(function.module));
+        let lines = vec![(name.into_owned(), module.into_owned())];
+        self.node(&self.root, &lines, 0, out)?;
+        if self.hidden > 0 {
+            let (more, all_by) = (super::more(self.hidden, "path"), self.report.options.all_by);
+            writeln!(out, "  {more}, in the shares but not shown; {all_by}")?;
+        }
+        Ok(())
+    }
+
+    /// Writes a caller, of these lines, and those that call it.
+    fn node(
+        &self,
+        node: &Node,
+        lines: &[(String, String)],
+        indent: usize,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let mut numbers = self.numbers(node.calls, Some(node.sum));
+        for (name, place) in lines {
+            let text = format!("  {numbers}  {:indent$}{name}  {place}", "");
+            write!(out, "{}", text.trim_end())?;
+            if numbers.trim().is_empty() {
+                writeln!(out)?;
+            } else {
+                writeln!(out, "{}", marks(node))?;
+            }
+            numbers = " ".repeat(numbers.len());
+        }
+        let mut callers: Vec<_> = node.callers.iter().collect();
+        callers.sort_by_key(|(frame, n)| (std::cmp::Reverse((n.sum, n.calls)), **frame));
+        // A caller that is the only one stands below, those that part stand further in.
+        let others = usize::from(node.ends.is_some()) + usize::from(node.has_others);
+        let parts = node.callers.len() + others > 1;
+        let indent = indent + if parts { 2 } else { 0 };
+        for (&frame, caller) in callers {
+            self.node(caller, &self.report.lines(frame), indent, out)?;
+        }
+        if let Some((end, calls)) = node.ends {
+            let numbers = self.numbers(calls, None);
+            writeln!(out, "  {numbers}  {:indent$}{end}", "")?;
+        }
+        Ok(())
+    }
+
+    /// The share of the calls, and of the metric where there is one.
+    fn numbers(&self, calls: u64, sum: Option<i128>) -> String {
+        let calls = human::share(calls.into(), self.root.calls.into());
+        if self.report.sorted_by().is_none() {
+            return format!("{calls:>7}");
+        }
+        let sum = sum.map_or_else(String::new, |sum| human::share(sum, self.root.sum));
+        format!("{calls:>7}  {sum:>7}")
+    }
+}
+
+/// What is not exact of the calls that go through a caller.
+fn marks(node: &Node) -> String {
+    let marks = [
+        (node.incomplete, "incomplete"),
+        (node.tail, "left by a tail call"),
+        (node.unmeasured, "not measured by every metric"),
+    ];
+    let marks = marks.iter().filter(|(n, _)| *n > 0);
+    marks.map(|(n, what)| format!(", {n} {what}")).collect()
+}

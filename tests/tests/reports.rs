@@ -1,0 +1,265 @@
+//! `report`, `diff` and `merge` of profiles that programs have left, and of files that are none.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::program;
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::program::Program;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A profile of a run of its own.
+fn measured(scratch: &Scratch, name: &str) -> PathBuf {
+    let file = scratch.file(name);
+    let program = Program::new(&program("paths.c"), [""; 0]);
+    program
+        .under_ipath(&["work"], "count,wall", &file)
+        .expect(3);
+    file
+}
+
+fn value(file: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(file).expect("readable")).expect("JSON")
+}
+
+fn report(file: &Path, options: &[&str]) -> Finished {
+    Run::ipath(["report"]).arg(file).args(options).run()
+}
+
+#[test]
+fn reports_show_what_is_asked_for() {
+    let scratch = Scratch::new("asked");
+    let file = measured(&scratch, "p.json");
+    let profile = Profile::read(&file);
+    let paths = profile.paths.len();
+    assert!(paths > 2, "{paths}");
+    let calls = |report: &Value| -> u64 {
+        let paths = report["paths"].as_array().expect("paths").iter();
+        paths
+            .map(|p| p["metrics"]["count"].as_u64().expect("calls"))
+            .sum()
+    };
+    let all = report(&file, &["--json", "--limit", "0"]).expect(0).json();
+    assert_eq!(all["paths_in_all"], paths);
+    assert_eq!(calls(&all), profile.calls("work"));
+    assert_eq!(all["not_exact"], json!([]));
+    let few = report(&file, &["--json", "--limit", "2", "--sort", "calls"])
+        .expect(0)
+        .json();
+    let counts: Vec<u64> = few["paths"]
+        .as_array()
+        .expect("paths")
+        .iter()
+        .map(|p| p["metrics"]["count"].as_u64().expect("calls"))
+        .collect();
+    let mut most: Vec<u64> = profile
+        .paths
+        .iter()
+        .map(|p| p.metrics["count"].as_u64().expect("calls"))
+        .collect();
+    most.sort_unstable_by(|a, b| b.cmp(a));
+    assert_eq!(counts, most[..2]);
+    // Through a function: those paths in which its name stands.
+    let under = report(
+        &file,
+        &["--json", "--limit", "0", "--depth", "0", "--under", "down"],
+    );
+    let under = under.expect(0).json();
+    let through = all_through(&all, "down");
+    assert!(through > 0 && through < paths, "{through} of {paths}");
+    assert_eq!(under["paths_in_all"], through);
+    let tree = report(&file, &["--tree"]).expect(0).stdout;
+    assert!(tree.contains("  100.0 %  100.0 %  work"), "{tree}");
+    let quiet = report(&file, &["--quiet"]).expect(0).stdout;
+    assert!(
+        quiet.starts_with("\nFunctions\n") && quiet.contains("Nothing was lost"),
+        "{quiet}"
+    );
+    let line = report(&file, &["--function", "nix"]).expect_error();
+    assert!(line.ends_with("it has no function `nix`"), "{line}");
+    let line = report(&file, &["--thread", "1"]).expect_error();
+    assert!(line.contains("not kept apart"), "{line}");
+}
+
+fn all_through(report: &Value, name: &str) -> usize {
+    let paths = report["paths"].as_array().expect("paths").iter();
+    let is_it = |frame: &Value| {
+        let text = frame.as_str().expect("a name");
+        text == name || text.split(['+', ' ']).next() == Some(name)
+    };
+    paths
+        .filter(|p| p["stack"].as_array().expect("a stack").iter().any(is_it))
+        .count()
+}
+
+#[test]
+fn what_is_no_profile_is_said_in_plain_words() {
+    let scratch = Scratch::new("no-profile");
+    let with = |name: &str, content: &[u8]| {
+        let file = scratch.file(name);
+        fs::write(&file, content).expect("an own folder");
+        file
+    };
+    for (file, cause) in [
+        (program("paths.c"), "it is a program or a library"),
+        (scratch.path().to_owned(), "is a directory"),
+        (with("empty", b""), "it is empty"),
+        (with("binary", b"\x1f\x8b\x08\0\0"), "it is binary"),
+        (with("text", b"hello"), "it is text"),
+        (with("list", b"[1]"), "it is JSON of something else"),
+        (
+            with("object", b"{\"a\": [1, {}]}"),
+            "it is JSON without a schema",
+        ),
+        (
+            with("newer", b"{\"schema\": \"ipath-profile/2\"}"),
+            "another version of ipath",
+        ),
+    ] {
+        for command in ["report", "merge", "diff"] {
+            let run = Run::ipath([command]).arg(&file);
+            let run = match command {
+                "merge" => run.args(["-o", "/dev/null"]),
+                "diff" => run.arg(&file),
+                _ => run,
+            };
+            let line = run.run().expect_error();
+            assert!(line.contains(cause), "{line}");
+            assert!(line.starts_with(&format!("ipath: {command} ")), "{line}");
+        }
+    }
+}
+
+#[test]
+fn two_runs_are_one_profile_and_do_not_differ() {
+    let scratch = Scratch::new("two-runs");
+    let (one, two) = (measured(&scratch, "1.json"), measured(&scratch, "2.json"));
+    let all = scratch.file("all.json");
+    let merge =
+        |files: &[&Path], to: &Path| Run::ipath(["merge"]).args(files).arg("-o").arg(to).run();
+    merge(&[&one, &two], &all).expect(0);
+    let sum = Profile::read(&all);
+    sum.check_sums();
+    sum.assert_lossless();
+    let parts = [Profile::read(&one), Profile::read(&two)];
+    assert_eq!(
+        sum.calls("work"),
+        parts.iter().map(|p| p.calls("work")).sum::<u64>()
+    );
+    assert_eq!(sum.paths.len(), parts[0].paths.len());
+    let text = report(&all, &[]).expect(0).stdout;
+    assert!(text.starts_with("2 processes as one\n"), "{text}");
+    assert!(text.contains("in 2 of 2 processes: min "), "{text}");
+    assert_eq!(
+        value(&all)["processes"]
+            .as_array()
+            .expect("processes")
+            .len(),
+        2
+    );
+    let twice = merge(&[&one, &one], &all).expect_error();
+    assert!(twice.contains("the same session"), "{twice}");
+
+    let diff = |old: &Path, new: &Path, options: &[&str]| {
+        Run::ipath(["diff"]).arg(old).arg(new).args(options).run()
+    };
+    let none = diff(&one, &two, &["--threshold", "100000%"]).expect(0);
+    assert!(
+        none.stdout.contains(" 0 new, 0 vanished"),
+        "{}",
+        none.report()
+    );
+    let same = diff(&one, &one, &["--json"]).expect(0).json();
+    let paths = same["paths"].as_array().expect("paths");
+    assert_eq!(paths.len(), parts[0].paths.len());
+    for path in paths {
+        assert_eq!(path["function"], "work");
+        assert_eq!(path["old"], path["new"]);
+        assert_eq!(path["p_value"].as_f64().unwrap_or(1.0), 1.0);
+        assert!(
+            path["stack"]
+                .as_array()
+                .is_some_and(|stack| !stack.is_empty())
+        );
+    }
+    let first = one.clone();
+    // A thousand calls for each, and the same sixteen times as slow.
+    let times = |calls: i64, shift: u32| {
+        let mut changed = value(&first);
+        for path in changed["paths"].as_array_mut().expect("paths") {
+            let count = path["metrics"]["count"].as_i64().expect("calls");
+            path["metrics"]["count"] = json!(count * calls);
+            let wall = path["metrics"]["wall"].as_object_mut().expect("wall");
+            for (key, by) in [("sum", calls), ("min", 1), ("max", 1)] {
+                wall[key] = json!((wall[key].as_i64().expect("ns") * by) << shift);
+            }
+            for bucket in wall["hist"].as_array_mut().expect("buckets") {
+                bucket[0] = json!(bucket[0].as_u64().expect("a bucket") + u64::from(shift));
+                bucket[1] = json!(bucket[1].as_i64().expect("calls") * calls);
+            }
+        }
+        changed
+    };
+    let one = scratch.file("many.json");
+    let parts = [
+        (&one, times(1000, 0)),
+        (&scratch.file("slow.json"), times(1000, 4)),
+    ];
+    for (file, profile) in parts {
+        fs::write(file, profile.to_string()).expect("an own folder");
+    }
+    let file = scratch.file("slow.json");
+    let worse = diff(&one, &file, &["--threshold", "5%"]).expect(3);
+    assert!(worse.stdout.contains("+1500.0 %"), "{}", worse.report());
+    assert!(
+        worse.stderr.contains("worse by 5.0 % or more"),
+        "{}",
+        worse.report()
+    );
+    assert_eq!(
+        diff(&one, &file, &["--threshold", "5%", "-q"])
+            .expect(3)
+            .stdout,
+        ""
+    );
+    diff(&file, &one, &["--threshold", "5%"]).expect(0);
+}
+
+/// What merging takes does not grow with the number of files.
+#[test]
+fn merging_takes_memory_for_the_result_alone() {
+    let scratch = Scratch::new("bounded");
+    let of = measured(&scratch, "p.json");
+    let mut part = value(&of);
+    let paths = part["paths"].as_array().expect("paths").clone();
+    let frames = part["frames"].as_array().expect("frames").len();
+    // The same calls on as many paths as make a file of some size.
+    let longer = |n: usize| {
+        let mut path = paths[n % paths.len()].clone();
+        let stack = path["stack"].as_array_mut().expect("a stack");
+        stack.extend((0..8).map(|bit| json!((n >> bit) % frames)));
+        path
+    };
+    part["paths"] = (0..2000).map(longer).collect();
+    let file = |n: u64| {
+        let file = scratch.file(&format!("{n}.json"));
+        let mut part = part.clone();
+        part["target"]["pid"] = json!(n + 1);
+        fs::write(&file, part.to_string()).expect("an own folder");
+        file
+    };
+    let files: Vec<PathBuf> = (0..100).map(file).collect();
+    let most = |number: usize| {
+        let run = Run::ipath(["merge"]).args(&files[..number]);
+        let merged = run.arg("-o").arg(scratch.file("all.json")).run().expect(0);
+        merged.cost.max_rss_kib
+    };
+    let (few, many) = (most(5), most(100));
+    let size = fs::metadata(&files[0]).expect("there").len() >> 10;
+    assert!(size > 300, "{size} KiB a file");
+    assert!(
+        many < few + 10 * size,
+        "{few} KiB, then {many} KiB; {size} KiB a file"
+    );
+}
