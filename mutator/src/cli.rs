@@ -246,7 +246,9 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Print the manual page, or write those of all commands
-    #[command(after_help = "Examples:\n  ipath man | man -l -\n  ipath man -o ~/.local/share/man/man1")]
+    #[command(
+        after_help = "Examples:\n  ipath man | man -l -\n  ipath man -o ~/.local/share/man/man1"
+    )]
     Man {
         /// The folder to write ipath.1 and a page for each command into
         #[arg(short, long, value_name = "FOLDER")]

@@ -124,6 +124,25 @@ fn functions_are_found_and_added() {
     own_calls(target);
 }
 
+/// By what the program as it is given away can do, not the tests' build of its parts.
+#[test]
+fn names_are_searched_and_filtered() {
+    let target = many(4);
+    let terminal = view(&target, "--interval 200ms");
+    terminal.keys(&["o", "Home", "/"]);
+    terminal.keys(&["walk", "Enter"]);
+    terminal.until("it found", |text| !text.contains("look for"));
+    terminal.keys(&["f"]);
+    terminal.keys(&["walk < main|WALK", "Enter"]);
+    terminal.shows(&["nothing is left", "only through walk < main|WALK"]);
+    terminal.keys(&["BSpace", "f"]);
+    terminal.keys(&["wal.", "Enter"]);
+    let text = terminal.shows(&["only through wal.", "leaf"]);
+    assert!(!text.contains("too much"), "{text}");
+    left(&terminal);
+    own_calls(target);
+}
+
 #[test]
 fn callees_are_added() {
     let target = Target::start(program("many_paths.c"), ["4", "0", "500"]).await_output("ready");
@@ -152,8 +171,8 @@ fn estimates_are_looked_at_beside_exact_figures() {
     let terminal = Terminal::start(&command);
     terminal.shows(&["CALLS"]);
     terminal.keys(&["S"]);
-    terminal.shows(&["Enter measure exactly", "hot", "estimates"]);
-    terminal.keys(&["q"]);
+    terminal.shows(&["Enter measure exactly", "hot", "estimates", "Esc goes back"]);
+    terminal.keys(&["Escape"]);
     terminal.shows(&["CALLS", "MEAN"]);
     terminal.keys(&["S"]);
     terminal.shows(&["Enter measure exactly", "hot"]);

@@ -71,6 +71,8 @@ const A_PICTURE: Duration = Duration::from_millis(500);
 /// What the keys have come to.
 #[derive(Default)]
 pub(super) struct Choice {
+    /// True if there is something to go back to.
+    goes_back: bool,
     choices: Choices,
     /// The row that the cursor is on, and where that stands.
     at: Option<u64>,
@@ -122,6 +124,7 @@ impl Choice {
             Key::PageDown | Key::Ctrl('f') => self.go(self.index + page),
             Key::Home | Key::Char('g') => self.go(0),
             Key::End | Key::Char('G') => self.go(usize::MAX),
+            Key::Esc if self.goes_back && self.chosen.is_empty() => return Some(Chosen::Nothing),
             Key::Esc => self.chosen.clear(),
             Key::Char(' ') => self.toggle(),
             Key::Enter => return self.take(),
@@ -233,7 +236,10 @@ impl Choice {
             frame.render_widget(Line::styled(callers, DIM), line(screen.height - 2));
         }
         if screen.height > 2 {
-            let hints = "Enter measure exactly  Space choose  Esc choose none  q quit";
+            let hints = match self.goes_back {
+                true => "Enter measure exactly  Space choose  Esc goes back",
+                false => "Enter measure exactly  Space choose  Esc choose none  q quit",
+            };
             let last = match self.message.is_empty() {
                 true => Line::styled(hints, DIM),
                 false => Line::styled(self.message.as_str(), WARN),
@@ -277,16 +283,20 @@ fn columns(head: &[String], width: usize) -> Vec<bool> {
     shown
 }
 
-/// Lets the user choose.
+/// Lets the user choose; it `goes_back` to something else where nothing is chosen.
 pub(super) fn choose<B: Backend>(
     terminal: &mut Terminal<B>,
     inputs: &mut dyn Inputs,
     finder: &mut dyn Finder,
+    goes_back: bool,
 ) -> io::Result<Chosen>
 where
     B::Error: Send + Sync + 'static,
 {
-    let mut choice = Choice::default();
+    let mut choice = Choice {
+        goes_back,
+        ..Choice::default()
+    };
     let mut due = Instant::now();
     let mut page = 1;
     let mut is_drawn = false;

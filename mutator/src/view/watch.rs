@@ -172,7 +172,7 @@ where
         Ok(finder) => finder,
         Err(cause) => return Ok(Some(Err(cause))),
     };
-    let chosen = choose(terminal, inputs, finder.as_mut());
+    let chosen = choose(terminal, inputs, finder.as_mut(), true);
     wipe(terminal)?;
     Ok(match chosen? {
         Chosen::Functions(keys) => Some(source.add_found(&keys)),

@@ -113,6 +113,7 @@ impl State {
                 let site = self.function_of_row()?;
                 let (index, name) = self.still_there(site)?;
                 self.say(Ok(format!("adding what {name} calls ...")));
+                self.has_changed = true;
                 return Some(Action::AddCallees(index));
             }
             Command::Change => {
@@ -126,7 +127,10 @@ impl State {
                 let site = self.function_of_row()?;
                 self.mode = Mode::Confirm(site);
             }
-            Command::Estimate => return Some(Action::Estimate),
+            Command::Estimate => {
+                self.has_changed = true;
+                return Some(Action::Estimate);
+            }
             Command::Copy => return self.copy(),
             Command::Write => {
                 let pid = self.profile()?.target.pid;

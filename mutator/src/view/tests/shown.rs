@@ -318,3 +318,15 @@ fn functions_are_shown_before_their_first_call() {
     give(&mut state, whole.clone());
     assert_eq!(names(&state), names(&showing(whole)));
 }
+
+/// What is not exact is of the latest sample, whichever paths have changed.
+#[test]
+fn losses_are_brought_up_to_date() {
+    let mut profile = sample();
+    let mut state = showing(profile.clone());
+    profile.functions[0].tail = 77;
+    profile.functions[0].totals.counts.count += 1000;
+    state.sample(&profile, &Changed::Paths(vec![0]));
+    let head = state.profile().unwrap();
+    assert_eq!((head.tail_calls(), head.calls()), (77, profile.calls()));
+}
