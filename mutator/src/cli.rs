@@ -71,7 +71,7 @@ pub enum Command {
     /// Start a program with functions instrumented from its first instruction. Without a function it runs, and begins with
     /// what is worth naming (see suggest), to choose from
     #[command(
-        after_help = "Examples:\n  ipath run -f qsort -o p.json -- sort words.txt\n  \
+        after_help = "Examples:\n  ipath run -f qsort -o sort.json -- sort words.txt\n  \
         ipath run --search -- ./app"
     )]
     Run {
@@ -118,6 +118,7 @@ pub enum Command {
         json: bool,
     },
     /// Show the sessions on this machine
+    #[command(after_help = "Examples:\n  ipath status\n  ipath status 4242")]
     Status {
         /// Process id
         #[arg(value_parser = pid)]
@@ -130,6 +131,7 @@ pub enum Command {
         clean: bool,
     },
     /// Watch an existing session
+    #[command(after_help = "Example: ipath top 4242 --duration 2s")]
     Top {
         /// Process id
         #[arg(value_parser = pid)]
@@ -163,6 +165,7 @@ pub enum Command {
         metric: Vec<String>,
     },
     /// Write the profile of a session now
+    #[command(after_help = "Example: ipath snapshot 4242 -o now.json")]
     Snapshot {
         /// Process id
         #[arg(value_parser = pid)]
@@ -172,6 +175,7 @@ pub enum Command {
         output: PathBuf,
     },
     /// Take a session out of its process
+    #[command(after_help = "Example: ipath detach 4242 -o last.json")]
     Detach {
         /// Process id
         #[arg(value_parser = pid)]
@@ -227,12 +231,14 @@ pub enum Command {
         output: PathBuf,
     },
     /// Say what this machine and a process allow
+    #[command(after_help = "Examples:\n  ipath doctor\n  ipath doctor 4242")]
     Doctor {
         /// Process id
         #[arg(value_parser = pid)]
         pid: Option<i32>,
     },
     /// Show the live view on a small program of ipath's own
+    #[command(after_help = "Example: ipath demo --duration 3s")]
     Demo {
         #[command(flatten)]
         show: Show,

@@ -1,5 +1,5 @@
 /* Spends its time in `hot`, called through a library; from 1 s of CPU time on in `hotter`, through another one, whose frames
- * are larger and which has come to the same place; from 3 s on in `hottest`, through the first one again, to 5 s. Prints
+ * are larger and which has come to the same place; from 6 s on in `hottest`, through the first one again, to 8 s. Prints
  * `ready`, `second`, `third`, `done`, ends on SIGTERM.
  *
  *     swapped ONE OTHER
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
         const char *says;
         void (*work)(void);
         long until;
-    } phases[] = {{"ready", hot, 1000}, {"second", hotter, 3000}, {"third", hottest, 5000}};
+    } phases[] = {{"ready", hot, 1000}, {"second", hotter, 6000}, {"third", hottest, 8000}};
     Step before = NULL;
     for (int i = 0; i < 3 && !ends; i++) {
         void *library = dlopen(argv[1 + i % 2], RTLD_NOW);

@@ -146,7 +146,11 @@ fn choose_and_watch(
     let patterns = loop {
         match find::choose(OPERATION, &process, &signals) {
             Ok(Wanted::Functions(patterns)) => break patterns,
-            Ok(Wanted::Nothing) => break Vec::new(),
+            Ok(Wanted::Nothing) => {
+                let cause = "nothing is chosen: the program goes on, and Ctrl-C ends it";
+                warn(&format!("{OPERATION} {}: {cause}", process.pid));
+                break Vec::new();
+            }
             // A script has become the program that it starts: that is what is to be looked at.
             Ok(Wanted::OtherProgram) => {
                 process = Process::find(process.pid).map_err(|e| e.failure(OPERATION))?;

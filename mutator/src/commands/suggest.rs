@@ -19,6 +19,7 @@ use crate::error::{Failure, io_text};
 use crate::printable::{Page, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
+use crate::report::human;
 use crate::sampling::{Function, NoEvents, NoStops, NotSampled, Sampler, Seeing, Shares};
 use crate::session::{Query, allowed, select_in_modules};
 
@@ -162,12 +163,12 @@ fn nothing_seen(process: &Process, shares: &Shares) -> Failure {
     if process.life() != Presence::Here {
         return Failure::new(OPERATION, pid, "the process has ended");
     }
+    if let Some(stands) = process.stands() {
+        return Failure::new(OPERATION, pid, format!("nothing of it ran: it is {stands}"));
+    }
     let cause = format!(
-        "none of its {} ran within {:.1} s",
-        match shares.idle {
-            1 => "threads (1)".to_owned(),
-            n => format!("{n} threads"),
-        },
+        "none of its threads ({}) ran within {:.1} s",
+        shares.idle,
         shares.observed.as_secs_f64()
     );
     Failure::new(OPERATION, pid, cause)
@@ -356,7 +357,10 @@ fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
     }
     let mut remarks = Vec::new();
     if shares.idle > 0 {
-        remarks.push(format!("{} threads did not run", shares.idle));
+        remarks.push(format!(
+            "{} did not run",
+            human::count(shares.idle as u64, "thread")
+        ));
     }
     if shares.folded > 0.0 {
         remarks.push(format!(

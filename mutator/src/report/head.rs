@@ -87,7 +87,7 @@ fn cost(overhead: &Overhead, out: &mut impl Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "measuring: {} a call, {} in all, {:.1} % of the run; times are {is_corrected}",
+        "measuring: {} a call, {} in all, {:.1} % of its CPU time; times are {is_corrected}",
         human::average(Some(overhead.call_ns), "ns"),
         human::time(overhead.total_ns.into()),
         100.0 * overhead.share

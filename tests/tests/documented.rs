@@ -1,0 +1,177 @@
+//! Commands as the help and the tutorial print them.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath, workspace};
+use ipath_tests::target::Target;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// The examples in the help of a command.
+fn examples(command: &str) -> Vec<String> {
+    let help = Run::ipath([command, "--help"]).run().expect(0).stdout;
+    let from = help.lines().skip_while(|line| !line.starts_with("Example"));
+    let lines = from.map(|line| line.trim_start_matches("Example: ").trim());
+    let typed = lines.filter(|line| line.starts_with("ipath "));
+    typed.map(str::to_owned).collect()
+}
+
+/// Runs a line as a user types it; what would go on for ever ends as by Ctrl-C.
+fn typed(line: &str, folder: &Path, pid: u32) -> Finished {
+    const AS_FAR_AS_CTRL_C: &str = "timeout --preserve-status --signal=INT 8";
+    let line = line.replace("4242", &pid.to_string());
+    let line = match line.starts_with("ipath attach") {
+        true => format!("{AS_FAR_AS_CTRL_C} {line}"),
+        false => line,
+    };
+    let own = ipath();
+    let bin = own.parent().expect("a folder").display();
+    let script = format!(
+        "cd '{}' && PATH=\"{bin}:$PATH\" && {line}",
+        folder.display()
+    );
+    let run = Run::new("sh").args(["-c", &script]);
+    run.env("HOME", folder).run()
+}
+
+#[test]
+fn examples_in_the_help_work_as_printed() {
+    let scratch = Scratch::new("documented");
+    let folder = scratch.path();
+    let built = program("named.c");
+    let target = Target::start(&built, [] as [&str; 0]).await_output("ready");
+    let pid = target.pid();
+    fs::create_dir_all(folder.join(".local/share/bash-completion/completions")).expect("a folder");
+    fs::write(folder.join("words.txt"), "three\none\ntwo\n").expect("a file");
+    fs::copy(&built, folder.join("app")).expect("a copy");
+    for name in ["p", "old", "before", "after", "rank0", "rank1"] {
+        let file = folder.join(format!("{name}.json"));
+        let attach = Run::ipath(["attach", &pid.to_string(), "-f", "MPI_Wait"]);
+        let attach = attach
+            .args(["-f", "solve", "--duration", "300ms", "-o"])
+            .arg(file);
+        attach.run().expect(0);
+    }
+    let mut count = 0;
+    let mut try_all = |command: &str| {
+        let all = examples(command);
+        assert!(!all.is_empty(), "{command} has no example");
+        for line in all {
+            let line = line.replace("./app", "./app 4");
+            let done = typed(&line, folder, pid);
+            let code = done.code();
+            // What has become slower by more than was allowed is no failure.
+            let is_told = command == "diff" && code == 3;
+            assert!(code == 0 || is_told, "{line}: {}", done.report());
+            count += 1;
+        }
+    };
+    for command in [
+        "attach",
+        "run",
+        "list",
+        "suggest",
+        "report",
+        "export",
+        "diff",
+        "merge",
+        "completions",
+        "man",
+    ] {
+        try_all(command);
+    }
+    let begin = Run::ipath(["attach", &pid.to_string(), "-f", "solve", "--keep"]);
+    begin.args(["--duration", "100ms"]).run().expect(0);
+    for command in [
+        "status", "top", "add", "remove", "snapshot", "detach", "doctor", "demo",
+    ] {
+        try_all(command);
+    }
+    assert!(count >= 24, "{count} examples");
+}
+
+/// What stands in a page as commands, in their order.
+fn commands(page: &str) -> String {
+    let file = workspace().join("docs").join(page);
+    let text = fs::read_to_string(file).expect("a page");
+    let mut lines = text.lines();
+    let mut commands = String::new();
+    while lines.any(|line| line == "```sh") {
+        for line in lines.by_ref().take_while(|line| *line != "```") {
+            commands.push_str(line);
+            commands.push('\n');
+        }
+    }
+    commands
+}
+
+/// Types a page's commands into a shell, in a folder with the examples.
+fn typed_page(page: &str, scratch: &Scratch) -> Finished {
+    let folder = scratch.path();
+    let copy = Run::new("cp").arg("-r").arg(workspace().join("examples"));
+    copy.arg(folder.join("examples")).run().expect(0);
+    let own = ipath();
+    let bin = own.parent().expect("a folder").display();
+    // What goes on in the background is ended, whatever becomes of the rest.
+    let script = format!(
+        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT; cd '{}' && PATH=\"{bin}:$PATH\" && set -e\n{}",
+        folder.display(),
+        commands(page)
+    );
+    let run = Run::new("bash").args(["-c", &script]);
+    let run = run.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    let run = run.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    run.limit(Duration::from_secs(240)).run().expect(0)
+}
+
+fn has_written(scratch: &Scratch, files: &[&str], done: &Finished) {
+    for file in files {
+        let file = scratch.file(file);
+        assert!(file.exists(), "{}: {}", file.display(), done.report());
+    }
+}
+
+/// Each of its commands succeeds, and the culprits come to light.
+#[test]
+fn the_tutorial_ends_at_both_culprits() {
+    let scratch = Scratch::new("tutorial");
+    let done = typed_page("tutorial.md", &scratch);
+    for culprit in [
+        "hash_lookup",
+        "find_customer",
+        "exchange_corners",
+        "refine_corners",
+    ] {
+        assert!(
+            done.stdout.contains(culprit),
+            "{culprit}: {}",
+            done.report()
+        );
+    }
+    let files = [
+        "slow.json",
+        "fixed.json",
+        "changed.svg",
+        "search.json",
+        "all.json",
+    ];
+    has_written(&scratch, &files, &done);
+}
+
+#[test]
+fn recipes_work_as_printed() {
+    let scratch = Scratch::new("recipes");
+    let done = typed_page("recipes.md", &scratch);
+    for found in ["malloc", "put_in_order", "hash_lookup", "stat", "ledger"] {
+        assert!(done.stdout.contains(found), "{found}: {}", done.report());
+    }
+    let files = [
+        "heap.json",
+        "large.json",
+        "lock.json",
+        "errors.json",
+        "threads.json",
+    ];
+    has_written(&scratch, &files, &done);
+}
