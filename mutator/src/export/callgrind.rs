@@ -1,7 +1,7 @@
 //! Callgrind's format, <https://valgrind.org/docs/manual/cl-format.html>, which callgrind_annotate and KCachegrind read.
 
 use super::ExportError;
-use super::model::{Line, Model, Name, Naming, metrics, widths};
+use super::model::{Line, Model, Name, Naming, all_widths, metrics};
 use crate::profile::{Metric, Profile, printable};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
@@ -31,15 +31,8 @@ pub fn to_callgrind(
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
-    let weights: Vec<Vec<u64>> = asked
-        .iter()
-        .map(|metric| widths(profile, &metric.name))
-        .collect::<Result<_, _>>()?;
-    let naming = Naming {
-        sites,
-        inlined: true,
-    };
-    let model = Model::of(profile, naming);
+    let weights = all_widths(profile, &asked)?;
+    let model = Model::of(profile, Naming::by_line(sites));
     let costs = gather(&model, &weights);
     head(profile, &asked, &weights, out)?;
     let places = Places::of(&model);

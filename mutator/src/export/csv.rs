@@ -17,11 +17,7 @@ pub fn to_csv(
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
-    let naming = Naming {
-        sites,
-        inlined: true,
-    };
-    let model = Model::of(profile, naming);
+    let model = Model::of(profile, Naming::by_line(sites));
     out.write_all(b"function,linkage,module,build_id,path,thread,complete,count,unwound,open,tail,wholly_measured")?;
     let asked: Vec<&str> = asked
         .iter()

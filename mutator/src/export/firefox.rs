@@ -23,11 +23,7 @@ pub fn to_firefox(
 ) -> Result<(), ExportError> {
     let kind = profile.metric(metric)?;
     let widths = widths(profile, metric)?;
-    let naming = Naming {
-        sites,
-        inlined: true,
-    };
-    let model = Model::of(profile, naming);
+    let model = Model::of(profile, Naming::by_line(sites));
     let name = printable(&program(&profile.target.exe, &profile.target.args).0).into_owned();
     let started = Duration::from_nanos(profile.session.started_unix_ns);
     let mut made = fx::Profile::new(

@@ -28,10 +28,7 @@ pub fn to_flamegraph(
     sites: bool,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
-    let naming = Naming {
-        sites,
-        inlined: true,
-    };
+    let naming = Naming::by_line(sites);
     let kind = profile.metric(metric)?;
     let mut model = Model::of(profile, naming);
     let mut tree = Tree::new(2);

@@ -18,11 +18,7 @@ pub fn to_hatchet(
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
-    let naming = Naming {
-        sites,
-        inlined: true,
-    };
-    let model = Model::of(profile, naming);
+    let model = Model::of(profile, Naming::by_line(sites));
     let tree = Tree::of(&model, profile.paths.iter(), asked.len(), |path, kind| {
         weight(path, &asked[kind].name)
     });

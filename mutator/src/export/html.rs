@@ -31,11 +31,7 @@ pub fn to_html(
 ) -> Result<(), ExportError> {
     let mut asked = metrics(profile, metric)?;
     asked.retain(|metric| metric.name != COUNT);
-    let naming = Naming {
-        sites,
-        inlined: true,
-    };
-    let model = Model::of(profile, naming);
+    let model = Model::of(profile, Naming::by_line(sites));
     let mut files = Files::default();
     let frame = |lines: &Vec<Line<'_>>| {
         let line = |line: &Line<'_>| {

@@ -36,6 +36,16 @@ pub(super) struct Naming {
     pub(super) inlined: bool,
 }
 
+impl Naming {
+    /// With inlined functions, as formats have them in which a line is a function.
+    pub(super) fn by_line(sites: bool) -> Self {
+        Self {
+            sites,
+            inlined: true,
+        }
+    }
+}
+
 /// The stacks of a profile by names.
 #[derive(Debug)]
 pub(super) struct Model<'p> {
@@ -170,6 +180,18 @@ pub(super) fn metrics<'p>(
         Some(name) => Ok(vec![profile.metric(name)?]),
         None => Ok(profile.metrics.iter().collect()),
     }
+}
+
+/// The widths of all paths by each of these metrics.
+///
+/// # Errors
+/// Those of [`widths`].
+pub(super) fn all_widths(
+    profile: &Profile,
+    metrics: &[&Metric],
+) -> Result<Vec<Vec<u64>>, ExportError> {
+    let each = metrics.iter();
+    each.map(|metric| widths(profile, &metric.name)).collect()
 }
 
 /// The weights of all paths, for formats in which they are widths.

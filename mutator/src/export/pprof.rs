@@ -27,11 +27,7 @@ pub fn to_pprof(
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
-    let naming = Naming {
-        sites,
-        inlined: true,
-    };
-    let model = Model::of(profile, naming);
+    let model = Model::of(profile, Naming::by_line(sites));
     let bytes = Made::of(&model, &asked)?.0.encode_to_vec();
     let mut zipped = GzEncoder::new(out, Compression::fast());
     zipped.write_all(&bytes)?;

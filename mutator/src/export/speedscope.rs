@@ -1,7 +1,7 @@
 //! Speedscope's own format, <https://www.speedscope.app/file-format-schema.json>: a profile of the kind `sampled` for each metric.
 
 use super::ExportError;
-use super::model::{Model, Naming, metrics, widths};
+use super::model::{Model, Naming, all_widths, metrics};
 use crate::profile::{Metric, Profile, printable, program};
 use serde_json::json;
 use std::collections::HashMap;
@@ -18,15 +18,8 @@ pub fn to_speedscope(
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
-    let widths: Vec<Vec<u64>> = asked
-        .iter()
-        .map(|metric| widths(profile, &metric.name))
-        .collect::<Result<_, _>>()?;
-    let naming = Naming {
-        sites,
-        inlined: true,
-    };
-    let model = Model::of(profile, naming);
+    let widths = all_widths(profile, &asked)?;
+    let model = Model::of(profile, Naming::by_line(sites));
     let mut files: HashMap<usize, &str> = HashMap::new();
     for line in model.frames.iter().flatten() {
         line.file.map(|file| files.entry(line.name).or_insert(file));

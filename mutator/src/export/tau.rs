@@ -35,11 +35,7 @@ pub fn to_tau<W: Write>(
     if asked.len() > 1 {
         asked.retain(|metric| metric.name != COUNT);
     }
-    let naming = Naming {
-        sites,
-        inlined: true,
-    };
-    let mut model = Model::of(profile, naming);
+    let mut model = Model::of(profile, Naming::by_line(sites));
     for name in &mut model.names {
         // What separates names, and what ends them.
         *name = name.replace("=>", "->").replace('"', "'");
