@@ -5,6 +5,8 @@
 //! `r_state` is RT_CONSISTENT: every library of the start is mapped and relocated, and no constructor has run
 //! (glibc elf/rtld.c, link.h `struct r_debug`; musl ldso/dynlink.c).
 
+mod program;
+
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -16,7 +18,10 @@ use nix::sys::ptrace;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd;
+use patcher::elf::ImageError;
 use patcher::{Avma, Svma};
+
+pub use program::check;
 
 use crate::images;
 use crate::inherited;
@@ -39,6 +44,8 @@ pub struct Launched {
 pub enum LaunchError {
     /// It cannot be executed.
     Exec(io::Error),
+    /// It is for another machine.
+    OtherMachine(ImageError),
     /// It ended while it was loaded, with this status: its loader says why.
     Ended(i32),
     /// It cannot be worked on.
@@ -51,6 +58,7 @@ impl std::fmt::Display for LaunchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exec(error) => crate::error::io_text(error).fmt(f),
+            Self::OtherMachine(error) => error.fmt(f),
             Self::Ended(status) => write!(f, "it ended while it was loaded, with status {status}"),
             Self::Process(error) => error.fmt(f),
             Self::Tracee(error) => error.fmt(f),

@@ -1,6 +1,6 @@
 //! `run`: a program under observation from its first instruction.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal, Seek, SeekFrom, copy};
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ use super::source::{AtEnd, Live};
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
-use crate::launch::{Launched, launch};
+use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Presence, Process, tids};
 use crate::session::{Options, Session, SessionError, Where, select_stopped};
 use crate::signals::Signals;
@@ -60,6 +60,8 @@ pub(super) fn run(
         .first()
         .map(|p| p.to_string_lossy().into_owned())
         .unwrap_or_default();
+    let unknown = |e: LaunchError| Failure::new(OPERATION, &subject, e);
+    launch::check(program.first().map_or(OsStr::new(""), |p| p)).map_err(unknown)?;
     let is_to_choose = search.is_none() && patterns.is_empty() && spots.is_empty();
     if is_to_choose && !output.is_view() {
         let hint = "name functions with -f, or have them found with --search; `ipath suggest PID` lists those worth it of a process that runs";
@@ -74,8 +76,7 @@ pub(super) fn run(
         mut child,
         process,
         mut stopped,
-    } = launch(program, signals.before(), |c| spool.redirect(c))
-        .map_err(|e| Failure::new(OPERATION, &subject, e))?;
+    } = launch(program, signals.before(), |c| spool.redirect(c)).map_err(unknown)?;
     let resumed = |e: TraceeError| Failure::new(OPERATION, &subject, e);
     if is_to_choose {
         stopped.resume().map_err(resumed)?;
@@ -98,7 +99,7 @@ pub(super) fn run(
         }
         selected.find_values(&options.items());
         let checked = check(OPERATION, &subject, &measure.patterns, &selected.selection);
-        checked.map_err(|failure| begun.not_found(failure, &subject))?;
+        checked.map_err(|failure| begun.not_found(failure, &patterns, &subject))?;
         let held = Where::Stopped(&mut stopped);
         let created = Session::create(&process, &options, selected, held);
         created.map(Some).map_err(failure)

@@ -1,0 +1,100 @@
+//! The file that a command line names as the program, as execvp(3) finds it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+use patcher::elf::ImageError;
+
+use super::LaunchError;
+
+/// Checks that the program is there, and none for another machine: execvp(3) gives what the kernel does not know to a shell,
+/// and the shell would be measured.
+///
+/// # Errors
+/// There is no such file, or it is for another machine.
+pub fn check(program: &OsStr) -> Result<(), LaunchError> {
+    let Some(path) = file(program, std::env::var_os("PATH")) else {
+        return Err(LaunchError::Exec(io::Error::from_raw_os_error(
+            libc::ENOENT,
+        )));
+    };
+    let mut head = [0; 20];
+    // What cannot be read can be executed, and execve(2) says what else is wrong.
+    let is_read = File::open(path).and_then(|mut f| f.read_exact(&mut head));
+    match is_read.ok().and_then(|()| other_machine(&head)) {
+        Some(error) => Err(LaunchError::OtherMachine(error)),
+        None => Ok(()),
+    }
+}
+
+/// The file of a program of this name; one that cannot be executed only where there is no other.
+fn file(program: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program)).filter(|file| file.exists());
+    }
+    let folders = path.unwrap_or_else(|| "/bin:/usr/bin".into());
+    let folders: Vec<PathBuf> = std::env::split_paths(&folders).collect();
+    // An empty name is the current folder.
+    let files = || folders.iter().map(|folder| folder.join(program));
+    let mut there = files().filter(|file| file.is_file());
+    let can_be_executed = |file: &Path| access(file, AccessFlags::X_OK).is_ok();
+    let found = files().find(|file| file.is_file() && can_be_executed(file));
+    found.or_else(|| there.next())
+}
+
+/// What is wrong with a file that begins so, if it is an ELF file for another machine. Figures follow its byte order (gABI,
+/// ELF Header: `EI_CLASS`, `EI_DATA`, `e_machine`).
+fn other_machine(head: &[u8; 20]) -> Option<ImageError> {
+    const X86_64: u16 = 62;
+    const BIG_ENDIAN: u8 = 2;
+    let (class, order, machine) = (head[4], head[5], [head[18], head[19]]);
+    let machine = match order {
+        BIG_ENDIAN => u16::from_be_bytes(machine),
+        _ => u16::from_le_bytes(machine),
+    };
+    let is_other = head.starts_with(b"\x7fELF") && (class, machine) != (2, X86_64);
+    is_other.then_some(ImageError::NotX86_64 { class, machine })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_for_other_machines_are_named() {
+        let head = |class, order, machine: [u8; 2]| {
+            let mut head = [0; 20];
+            head[..4].copy_from_slice(b"\x7fELF");
+            head[4..6].copy_from_slice(&[class, order]);
+            head[18..].copy_from_slice(&machine);
+            head
+        };
+        assert_eq!(other_machine(&head(2, 1, [62, 0])), None);
+        assert_eq!(other_machine(b"#!/bin/sh\necho hello"), None);
+        let named = |head| other_machine(&head).map(|e| e.to_string());
+        let arm = named(head(2, 1, [183, 0])).unwrap_or_default();
+        assert!(arm.contains("AArch64"), "{arm}");
+        let s390 = named(head(2, 2, [0, 22])).unwrap_or_default();
+        assert!(s390.contains("S/390"), "{s390}");
+        let i386 = named(head(1, 1, [3, 0])).unwrap_or_default();
+        assert!(i386.contains("i386, 32 bits"), "{i386}");
+    }
+
+    #[test]
+    fn programs_are_found_as_execvp_finds_them() {
+        let path = |text: &str| Some(OsString::from(text));
+        let sh = file(OsStr::new("sh"), path("/nosuch:/bin:/usr/bin"));
+        assert_eq!(sh, Some(PathBuf::from("/bin/sh")));
+        assert_eq!(file(OsStr::new("sh"), path("/nosuch")), None);
+        assert_eq!(
+            file(OsStr::new("/bin/sh"), None),
+            Some(PathBuf::from("/bin/sh"))
+        );
+        assert_eq!(file(OsStr::new("./no/such"), path("/bin")), None);
+        assert!(file(OsStr::new("sh"), None).is_some());
+    }
+}
