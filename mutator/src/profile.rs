@@ -41,6 +41,9 @@ use std::fmt;
 /// The only schema this version reads and writes.
 pub const SCHEMA: &str = "ipath-profile/1";
 
+/// What is said, in the place of a name, of callers that are not known.
+pub const UNKNOWN_CALLERS: &str = "[callers unknown]";
+
 /// The metric of the time that threads have been on a processor.
 const CPU: &str = "cpu";
 /// The metric of what calls return.

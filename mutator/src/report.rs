@@ -24,7 +24,8 @@ pub use summary::summary;
 pub use tree::tree;
 
 use crate::profile::{
-    COUNT, Counts, Function, Label, Metric, PathEntry, Profile, Refused, Spreads, Total, printable,
+    COUNT, Counts, Function, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
+    UNKNOWN_CALLERS, printable,
 };
 use rows::Rows;
 use std::io::{self, Write};
@@ -450,7 +451,7 @@ impl<'p> Report<'p> {
 /// What is said where a path does not end in a root.
 fn end_of(path: &PathEntry) -> Option<&'static str> {
     match (path.complete, path.stack.is_empty()) {
-        (false, _) => Some("[callers unknown]"),
+        (false, _) => Some(UNKNOWN_CALLERS),
         (true, true) => Some("[no caller]"),
         (true, false) => None,
     }

@@ -395,3 +395,20 @@ fn suggest_sees_what_comes_to_the_place_of_a_library() {
     assert!(!target.stdout().contains("moved"), "{}", target.stdout());
     target.finish("ok");
 }
+
+/// The probes of a session, and what they do, are no code of the program.
+#[test]
+fn suggest_knows_what_ipath_has_put_there() {
+    let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let attach = ["attach", &pid, "-f", "step", "--keep"];
+    Run::ipath(attach.iter().chain(&["--duration", "100ms", "--no-tui"]))
+        .run()
+        .expect(0);
+    let found = suggestion(target.pid(), "2s");
+    let own = named(&found, "measuring");
+    assert_eq!(own["reason"], "ipath's own", "{own:#}");
+    assert!(!found.to_string().contains("generated code"), "{found:#}");
+    Run::ipath(["detach", &pid]).run().expect(0);
+    target.finish("ok calls ");
+}

@@ -214,6 +214,9 @@ impl Refusals {
 
     /// Why a function cannot be patched, if it cannot.
     fn of(&self, function: &Function) -> Option<String> {
+        if function.is_own {
+            return Some("ipath's own".to_owned());
+        }
         match (function.module, self.0.get(&place(function))) {
             (None, _) => Some("JIT code".to_owned()),
             (Some(_), Some(known)) => known.clone(),

@@ -2,7 +2,7 @@
 
 use super::statistics::standard_error;
 use super::{Diff, Pair, SIGNIFICANT, Side};
-use crate::profile::{COUNT, printable};
+use crate::profile::{COUNT, UNKNOWN_CALLERS, printable};
 use crate::report::{Table, human, loss_lines};
 use std::io::{self, Write};
 
@@ -121,7 +121,7 @@ fn row(diff: &Diff<'_>, pair: &Pair<'_>, table: &mut Table) {
         table.text(human::count(hidden as u64, "more frame"));
     }
     if !path.complete {
-        table.text("[callers unknown]".to_owned());
+        table.text(UNKNOWN_CALLERS.to_owned());
     }
 }
 

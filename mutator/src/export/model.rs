@@ -1,11 +1,11 @@
 //! A profile as tools that know stacks and weights take it: names from the root to the function, and what each path weighs.
 
 use super::ExportError;
-use crate::profile::{COUNT, Frame, Function, Metric, PathEntry, Profile, printable};
+use crate::profile::{
+    COUNT, Frame, Function, Metric, PathEntry, Profile, UNKNOWN_CALLERS, printable,
+};
 use std::collections::HashMap;
 
-/// What stands above the outermost known caller of a path that is incomplete.
-pub(super) const UNKNOWN: &str = "[callers unknown]";
 /// What follows the name of a function on a path some of whose calls left by a tail call, timed up to there.
 const TAIL: &str = " [tail calls]";
 /// What follows the name of a function that has not measured all metrics from the beginning on.
@@ -66,7 +66,7 @@ impl<'p> Model<'p> {
             frames: Vec::with_capacity(profile.frames.len()),
             by_name: HashMap::new(),
         };
-        model.intern(UNKNOWN.to_owned());
+        model.intern(UNKNOWN_CALLERS.to_owned());
         for frame in &profile.frames {
             let lines = model.lines(frame, naming);
             model.frames.push(lines);
@@ -132,7 +132,7 @@ impl<'p> Model<'p> {
         path.stack.iter().rev().flat_map(|&f| &self.frames[f])
     }
 
-    /// The names on a path from the root to the function, below [`UNKNOWN`] where the root is not known.
+    /// The names on a path from the root to the function, below [`UNKNOWN_CALLERS`] where the root is not known.
     pub(super) fn stack(&self, path: &PathEntry) -> Vec<Name> {
         let unknown = (!path.complete).then_some(0);
         let callers = self.callers(path).map(|line| line.name);

@@ -2,7 +2,9 @@
 
 use super::threads::{self, Names};
 use super::{human, loss_lines};
-use crate::profile::{COUNT, Delta, Distribution, Metric, PathEntry, Profile, printable};
+use crate::profile::{
+    COUNT, Delta, Distribution, Metric, PathEntry, Profile, UNKNOWN_CALLERS, printable,
+};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
@@ -204,7 +206,7 @@ impl Summary<'_> {
         if path.stack.len() > CALLERS {
             names.push("...".to_owned());
         } else if !path.complete {
-            names.push("[callers unknown]".to_owned());
+            names.push(UNKNOWN_CALLERS.to_owned());
         } else if names.is_empty() {
             names.push("[no caller]".to_owned());
         }

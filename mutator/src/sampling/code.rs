@@ -12,13 +12,14 @@ use patcher::function::demangle;
 use patcher::select::name_of_start;
 use patcher::{Avma, Bias, Svma};
 
+use super::own;
 use super::registers::Registers;
 use super::services::is_service;
 use crate::debuginfod;
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
 use crate::process::modules::{Module, modules};
-use crate::process::{Mapping, Process};
+use crate::process::{Extent, Mapping, Process};
 
 /// Where a function is: its module, first address, and what it is called if it is generated code.
 type Key = (Option<usize>, Avma, Option<Arc<str>>);
@@ -41,6 +42,8 @@ pub(super) struct Seen {
     pub(super) name: String,
     /// See [`is_service`].
     pub(super) serves: bool,
+    /// True if ipath has put it there.
+    pub(super) is_own: bool,
 }
 
 /// A module and what is known of it.
@@ -66,6 +69,8 @@ pub(super) struct Code {
     current: Vec<usize>,
     /// Executable mappings, by address, with the module of each.
     mapped: Vec<(Range<Avma>, Option<usize>)>,
+    /// What of these ipath has put there.
+    own: Vec<Extent>,
     unwinder: UnwinderX86_64<&'static [u8]>,
     cache: CacheX86_64,
     functions: Vec<Seen>,
@@ -121,6 +126,7 @@ impl Code {
             loaded: Vec::new(),
             current: Vec::new(),
             mapped: Vec::new(),
+            own: Vec::new(),
             unwinder: UnwinderX86_64::new(),
             cache: CacheX86_64::new(),
             functions: Vec::new(),
@@ -155,8 +161,10 @@ impl Code {
     }
 
     /// What a user calls a module.
-    pub(super) fn shown(&self, module: Option<usize>) -> &str {
-        module.map_or("[jit]", |index| &self.loaded[index].shown)
+    pub(super) fn shown(&self, seen: &Seen) -> &str {
+        let generated = if seen.is_own { own::MODULE } else { "[jit]" };
+        seen.module
+            .map_or(generated, |index| &self.loaded[index].shown)
     }
 
     /// How many functions have been seen.
@@ -199,6 +207,7 @@ impl Code {
         mapped.sort_by_key(|(range, _)| range.start);
         if mapped != self.mapped {
             self.mapped = mapped;
+            self.own = own::extents(&self.process);
             self.known.clear();
         }
         // Where another file was before, its tables say nothing any more; where one has come back, they do again.
@@ -292,6 +301,9 @@ impl Code {
             return id;
         }
         let (beginning, module) = self.mapped_at(at).unwrap_or((at, None));
+        if module.is_none() && self.own.iter().any(|extent| extent.contains(at)) {
+            return self.own();
+        }
         if module.is_none_or(|index| self.loaded[index].image.is_none())
             && let Some(id) = self.generated_at(at)
         {
@@ -307,6 +319,22 @@ impl Code {
             self.known.insert(at.0, id);
         }
         id
+    }
+
+    /// All that ipath has put there, as one function.
+    fn own(&mut self) -> FunctionId {
+        let start = self.own.iter().map(|extent| extent.start).min();
+        let start = start.unwrap_or_default();
+        let seen = Seen {
+            module: None,
+            start,
+            address: Svma(start.0),
+            linkage: String::new(),
+            name: own::FUNCTION.to_owned(),
+            serves: false,
+            is_own: true,
+        };
+        self.id((None, Avma(0), None), seen)
     }
 
     fn id(&mut self, key: Key, seen: Seen) -> FunctionId {
@@ -336,6 +364,7 @@ impl Code {
             linkage: String::new(),
             name: demangle(&name),
             serves: false,
+            is_own: false,
         };
         Some(self.id((None, start, Some(name)), seen))
     }
@@ -369,6 +398,7 @@ impl Code {
             serves: is_service(&name, loaded.map(|l| l.module.file_name())),
             linkage,
             name,
+            is_own: false,
         }
     }
 

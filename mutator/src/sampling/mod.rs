@@ -13,6 +13,7 @@ mod budget;
 mod code;
 mod event;
 mod limits;
+mod own;
 mod paths;
 mod record;
 mod registers;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use patcher::{Avma, Svma};
 
+use crate::profile::UNKNOWN_CALLERS;
+
 use super::code::{Code, FunctionId, Path};
 use super::event::Seeing;
 use super::services::is_idle;
@@ -32,8 +34,10 @@ pub struct Function {
     pub module: Option<usize>,
     /// The path of the module; empty where there is none.
     pub path: String,
-    /// What a user calls the module; `[jit]` where there is none.
+    /// What a user calls the module; `[jit]` where there is none, `[ipath]` for what ipath has put there.
     pub file: String,
+    /// True if ipath has put it there.
+    pub is_own: bool,
     /// First address in the process.
     pub start: Avma,
     /// The same in its file.
@@ -208,7 +212,8 @@ pub(super) fn of(
             linkage: seen.linkage.clone(),
             module: seen.module,
             path: code.file(seen.module).to_owned(),
-            file: code.shown(seen.module).to_owned(),
+            file: code.shown(seen).to_owned(),
+            is_own: seen.is_own,
             start: seen.start,
             address: seen.address,
             own: part.own.of(on),
@@ -273,31 +278,40 @@ impl Code {
         }
     }
 
-    /// The callers that most of a function's time comes by, the nearest first.
+    /// The callers that most of a function's time comes by, the nearest first; at their end that there are unknown ones where
+    /// the stack could not be walked on.
     pub(super) fn callers(&self, id: FunctionId, paths: &[Path], seen: &[Seen]) -> Vec<String> {
         let weight = |seen: &Seen| seen.cpu + seen.waited;
         let paths = paths.iter().zip(seen).filter(|(_, s)| weight(s) > 0.0);
-        let mut ways: Vec<(&[FunctionId], f64)> = Vec::new();
+        let mut ways: Vec<(&[FunctionId], f64, bool)> = Vec::new();
         for (path, seen) in paths {
             let at = path.functions.iter().rposition(|&f| f == id);
             if let Some(outer) = at.and_then(|at| path.functions.get(at + 1..)) {
-                ways.push((outer, weight(seen)));
+                ways.push((outer, weight(seen), path.is_whole));
             }
         }
         let mut callers = Vec::new();
         while callers.len() < MOST_CALLERS {
             let depth = callers.len();
             let mut by_next: HashMap<Option<FunctionId>, f64> = HashMap::new();
-            for (way, weight) in &ways {
+            for (way, weight, _) in &ways {
                 *by_next.entry(way.get(depth).copied()).or_default() += weight;
             }
             let heaviest = by_next
                 .into_iter()
                 .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
             let Some((Some(next), _)) = heaviest else {
+                let ends = ways.iter().filter(|(way, ..)| way.len() == depth);
+                let cut = |&(_, weight, is_whole): &(_, f64, bool)| match is_whole {
+                    true => -weight,
+                    false => weight,
+                };
+                if ends.map(cut).sum::<f64>() > 0.0 {
+                    callers.push(UNKNOWN_CALLERS.to_owned());
+                }
                 break;
             };
-            ways.retain(|(way, _)| way.get(depth) == Some(&next));
+            ways.retain(|(way, ..)| way.get(depth) == Some(&next));
             callers.push(self.function(next).name.clone());
         }
         callers

@@ -73,7 +73,7 @@ impl Sampler {
         let code = &mut self.paths.code;
         let id = code.function_at(at);
         let function = code.function(id);
-        let file = code.shown(function.module);
+        let file = code.shown(function);
         (function.name.clone(), file.to_owned())
     }
 }

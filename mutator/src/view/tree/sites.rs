@@ -5,7 +5,7 @@ use std::rc::Rc;
 use patcher::select::MEANING;
 use rustc_hash::FxHashMap;
 
-use crate::profile::{Frame, Function, Label, Module, Profile, printable};
+use crate::profile::{Frame, Function, Label, Module, Profile, UNKNOWN_CALLERS, printable};
 
 /// A function, thread or call site, for as long as the view lives.
 pub(in crate::view) type SiteId = u32;
@@ -217,7 +217,7 @@ impl Sites {
     pub(super) fn unknown(&mut self) -> SiteId {
         self.id(Key::Unknown, || {
             let label = Label {
-                name: "[callers unknown]".to_owned(),
+                name: UNKNOWN_CALLERS.to_owned(),
                 place: String::new(),
                 inlined: false,
             };
