@@ -1,6 +1,6 @@
 //! Choosing the functions that are to be measured, from estimates that change meanwhile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -85,8 +85,15 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Takes new figures; the cursor stays on its function.
-    pub(super) fn update(&mut self, choices: Choices) {
+    /// Takes new figures; the cursor stays on its function. Once it has been moved, rows stay where they are, and new ones
+    /// come below: what is about to be chosen is not to move away.
+    pub(super) fn update(&mut self, mut choices: Choices) {
+        if self.at.is_some() {
+            let places = self.choices.rows.iter().enumerate();
+            let places: HashMap<u64, usize> = places.map(|(place, row)| (row.key, place)).collect();
+            let place = |row: &Choosable| places.get(&row.key).copied().unwrap_or(usize::MAX);
+            choices.rows.sort_by_key(place);
+        }
         self.choices = choices;
         self.callers = None;
         let rows = &self.choices.rows;
@@ -127,6 +134,8 @@ impl Choice {
             Key::Esc if self.goes_back && self.chosen.is_empty() => return Some(Chosen::Nothing),
             Key::Esc => self.chosen.clear(),
             Key::Char(' ') => self.toggle(),
+            // The costliest come first again with the next figures.
+            Key::Char('s') => self.at = None,
             Key::Enter => return self.take(),
             _ => {}
         }
@@ -237,8 +246,8 @@ impl Choice {
         }
         if screen.height > 2 {
             let hints = match self.goes_back {
-                true => "Enter measure exactly  Space choose  Esc goes back",
-                false => "Enter measure exactly  Space choose  Esc choose none  q quit",
+                true => "Enter measure exactly  Space choose  s sort anew  Esc goes back",
+                false => "Enter measure exactly  Space choose  s sort anew  Esc none  q quit",
             };
             let last = match self.message.is_empty() {
                 true => Line::styled(hints, DIM),
@@ -326,14 +335,16 @@ where
             is_drawn = false;
             match input {
                 Input::Key(Key::Ctrl('z')) => inputs.suspend(),
-                Input::Key(Key::Ctrl('l')) | Input::Continued => wipe(terminal)?,
+                Input::Key(Key::Ctrl('l')) | Input::Continued | Input::Resize(..) => {
+                    wipe(terminal)?;
+                }
                 Input::Key(key) => {
                     if let Some(chosen) = choice.press(key, page) {
                         return Ok(chosen);
                     }
                 }
                 Input::Mouse(mouse) => choice.point(mouse),
-                Input::Resize(..) | Input::Child => {}
+                Input::Child => {}
                 Input::Stop => return Ok(Chosen::Nothing),
             }
         }

@@ -133,7 +133,7 @@ ipath: 42  1.0 s
 
 
 < caller of 102
-Enter measure exactly  Space choose  Esc choose none  q quit            1 chosen
+Enter measure exactly  Space choose  s sort anew  Esc none  q quit      1 chosen
 ";
     assert_eq!(lines(80), expected);
     // What is needed least goes first.
@@ -154,4 +154,23 @@ fn choice_of_three() -> Choice {
     let mut choice = choosing(&["a", "bb", "-no"]);
     choice.press(Key::Char(' '), 5);
     choice
+}
+
+#[test]
+fn rows_stay_in_their_places_once_the_cursor_has_moved() {
+    let names = |choice: &mut Choice| {
+        let screen = shown(choice, 100, 10);
+        let rows = screen.lines().skip(2).take(4).map(str::to_owned);
+        let last = |line: String| line.split_whitespace().rev().nth(1).map(str::to_owned);
+        rows.filter_map(last).collect::<Vec<_>>()
+    };
+    let mut choice = choosing(&["a", "bb", "ccc"]);
+    choice.update(rows(&["ccc", "a", "bb"]));
+    assert_eq!(names(&mut choice), ["ccc", "a", "bb"]);
+    choice.press(Key::Down, 5);
+    choice.update(rows(&["dddd", "bb", "ccc", "a"]));
+    assert_eq!(names(&mut choice), ["ccc", "a", "bb", "dddd"]);
+    choice.press(Key::Char('s'), 5);
+    choice.update(rows(&["dddd", "bb", "ccc", "a"]));
+    assert_eq!(names(&mut choice), ["dddd", "bb", "ccc", "a"]);
 }
