@@ -26,7 +26,7 @@ mod watch;
 pub use choice::{Choices, Choosable, Chosen, Finder};
 pub use key::Key;
 pub use names::Names;
-pub use source::{Sample, Source};
+pub use source::{Callees, Sample, Source};
 pub use state::{Action, Event, Mouse, State};
 
 use crate::error::io_text;

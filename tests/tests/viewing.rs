@@ -154,7 +154,12 @@ fn callees_are_added() {
     let terminal = Terminal::start(&command);
     terminal.shows(&["walk", "CALLS"]);
     terminal.keys(&["Home", "i"]);
+    terminal.shows(&["add leaf? (y/n)"]);
+    terminal.keys(&["y"]);
     terminal.shows(&["added leaf"]);
+    // Nothing is asked where all of it is in.
+    terminal.keys(&["Home", "i"]);
+    terminal.shows(&["what it calls is in"]);
     left(&terminal);
     own_calls(target);
 }

@@ -18,8 +18,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
 use style::ERROR;
-use style::fit_path;
 pub(super) use style::{BOLD, DIM, SELECTED, WARN, fit};
+use style::{fit_line, fit_path};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Draws the whole screen.
@@ -130,7 +130,7 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     let notes: Vec<_> = session.notes.iter().map(|note| printable(note)).collect();
     lines.push(Line::styled(notes.join("; "), WARN));
     for (line, row) in lines.into_iter().zip(area.rows()) {
-        frame.render_widget(line, row);
+        frame.render_widget(fit_line(line, area.width.into()), row);
     }
 }
 
@@ -150,7 +150,17 @@ fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
             let text = format!("remove {}? (y/n)", name(*site));
             frame.render_widget(Line::styled(text, BOLD), area);
         }
-        Mode::Help(_) => frame.render_widget(Line::styled("any key goes back", DIM), area),
+        Mode::AddCallees(callees) => {
+            let names: Vec<_> = callees.names.iter().map(|name| printable(name)).collect();
+            let (before, after) = match names.len() {
+                1 => ("add ".to_owned(), "? (y/n)"),
+                n => (format!("add {n} functions: "), "? (y/n)"),
+            };
+            let room = usize::from(area.width).saturating_sub(before.width() + after.width());
+            let text = format!("{before}{}{after}", fit(&names.join(", "), room));
+            frame.render_widget(Line::styled(text, BOLD), area);
+        }
+        Mode::Help(_) => frame.render_widget(Line::styled("any other key goes back", DIM), area),
         Mode::Columns(_) => {
             let text =
                 "Space shows or hides  Left Right move it  a as there is room  Enter goes back";
@@ -159,9 +169,10 @@ fn bottom(state: &State, frame: &mut Frame<'_>, area: Rect) {
         Mode::Browse => match &state.message {
             Some(message) => {
                 let style = if message.is_error { ERROR } else { BOLD };
-                frame.render_widget(Line::styled(message.text.as_str(), style), area);
+                let line = Line::styled(message.text.as_str(), style);
+                frame.render_widget(fit_line(line, area.width.into()), area);
             }
-            None => frame.render_widget(hints(state), area),
+            None => frame.render_widget(hints(state, area.width.into()), area),
         },
     }
 }
@@ -195,7 +206,7 @@ fn hidden(text: &str, room: usize) -> usize {
     bytes
 }
 
-fn hints(state: &State) -> Line<'static> {
+fn hints(state: &State, room: usize) -> Line<'static> {
     // What one needs first stands first: there is not always room for all.
     use Command::{Add, Filter, Help, NextView, Quit, Search, Sort, Span as Time, Toggle};
     const FIRST: [Command; 9] = [
@@ -209,7 +220,8 @@ fn hints(state: &State) -> Line<'static> {
     };
     let mut bindings: Vec<_> = BINDINGS.iter().filter(|b| !b.hint.is_empty()).collect();
     bindings.sort_by_key(|b| place(b.command));
-    let mut spans = Vec::new();
+    let mut spans: Vec<Span<'_>> = Vec::new();
+    let mut taken = 0;
     for binding in bindings {
         let Some(key) = binding.keys.first() else {
             continue;
@@ -221,8 +233,17 @@ fn hints(state: &State) -> Line<'static> {
             Command::Span => format!(": {}", state.tree.span().name()),
             _ => String::new(),
         };
-        spans.push(Span::styled(key.to_string(), BOLD));
-        spans.push(Span::styled(format!(" {}{now}  ", binding.hint), DIM));
+        let hint = [
+            Span::styled(key.to_string(), BOLD),
+            Span::styled(format!(" {}{now}", binding.hint), DIM),
+        ];
+        taken += hint.iter().map(Span::width).sum::<usize>();
+        if taken > room {
+            break;
+        }
+        spans.extend(hint);
+        spans.push(Span::raw("  "));
+        taken += 2;
     }
     Line::from(spans)
 }

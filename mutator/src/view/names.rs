@@ -1,5 +1,7 @@
 //! Looking for a function by part of its name among all of a process.
 
+use std::cmp::Reverse;
+
 use frizbee::{Config, Matcher};
 use patcher::select::MEANING;
 
@@ -63,7 +65,10 @@ impl Names {
             return (0..self.names.len().min(most) as u32).collect();
         }
         let mut matcher = Matcher::from_query(text, &Config::default());
-        let found = matcher.match_list(&self.names);
+        let mut found = matcher.match_list(&self.names);
+        // Of those that match as well, what was typed is more of a short one.
+        let len = |index: u32| self.names.get(index as usize).map_or(0, String::len);
+        found.sort_by_key(|found| (Reverse(found.score), len(found.index)));
         found.iter().take(most).map(|found| found.index).collect()
     }
 }
@@ -176,6 +181,18 @@ mod tests {
             let pattern = typed(text).pattern(Some(&names()));
             assert_eq!(pattern.as_deref(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn of_names_that_match_as_well_the_shortest_comes_first() {
+        let mut names = Names::default();
+        let lib = names.module("libc.so.6");
+        for name in ["__pthread_mutex_lock_full", "__pthread_mutex_lock"] {
+            names.push(name.to_owned(), lib, name.len() as u64);
+        }
+        let found = names.matching("pthread_mutex_lock", 10);
+        let found: Vec<&str> = found.iter().map(|&index| names.get(index).0).collect();
+        assert_eq!(found, ["__pthread_mutex_lock", "__pthread_mutex_lock_full"]);
     }
 
     #[test]

@@ -20,12 +20,17 @@ pub trait Source {
     /// One line that says why nothing was.
     fn add(&mut self, pattern: &str) -> Result<String, String>;
 
-    /// Instruments the functions that a function, by its index in the latest sample's [`Profile::functions`], calls; gives
-    /// one line that says what was done.
+    /// The functions that a function, by its index in the latest sample's [`Profile::functions`], calls.
+    ///
+    /// # Errors
+    /// One line that says why they are not known, or that there is none.
+    fn callees(&mut self, function: usize) -> Result<Callees, String>;
+
+    /// Instruments them; gives one line that says what was done.
     ///
     /// # Errors
     /// One line that says why nothing was.
-    fn add_callees(&mut self, function: usize) -> Result<String, String>;
+    fn add_callees(&mut self, callees: &Callees) -> Result<String, String>;
 
     /// Has a function, by its index in the latest sample's [`Profile::functions`], measure the metrics of a list of names
     /// with commas, and no others; gives one line that says what was done.
@@ -61,6 +66,17 @@ pub trait Source {
     /// # Errors
     /// One line that says why it was not.
     fn write(&mut self, file: &str) -> Result<String, String>;
+}
+
+/// The functions that a function calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Callees {
+    /// Their names.
+    pub names: Vec<String>,
+    /// Patterns that mean them.
+    pub patterns: Vec<String>,
+    /// Calls of what only the run tells.
+    pub indirect: usize,
 }
 
 /// One look at a session.

@@ -11,6 +11,7 @@ use super::key;
 use super::layout::Layout;
 use super::line::EditLine;
 use super::names::{Finder, Names};
+use super::source::Callees;
 use super::tree::{self, NodeId, Row, SiteId, Tree};
 use crate::profile::{COUNT, Changed, Function, Metric, PerCycle, Profile, printable};
 use std::rc::Rc;
@@ -34,6 +35,8 @@ pub enum Event {
     Failed(String),
     /// This process was stopped for a while.
     Continued,
+    /// What a function calls, for the user to say whether that is to be added.
+    Callees(Callees),
     /// What became of the last action: a line for the user.
     Answer(Result<String, String>),
 }
@@ -58,8 +61,10 @@ pub enum Action {
     Look,
     /// Instrument the functions that this pattern matches.
     Add(String),
-    /// Instrument the functions that this function of the latest sample calls.
-    AddCallees(usize),
+    /// Find out what this function of the latest sample calls.
+    Callees(usize),
+    /// Instrument these.
+    AddCallees(Callees),
     /// Have this function of the latest sample measure these metrics.
     Change(usize, String),
     /// Take the probes out of this function of the latest sample.
@@ -90,6 +95,8 @@ pub(super) enum Mode {
     Change(SiteId, EditLine),
     /// Asked whether this function is to be removed.
     Confirm(SiteId),
+    /// Asked whether these functions are to be added.
+    AddCallees(Callees),
     /// Typing what to look for.
     Search(EditLine),
     /// Typing what is to be shown.
@@ -197,6 +204,10 @@ impl State {
                 None
             }
             Event::Continued => None,
+            Event::Callees(callees) => {
+                self.mode = Mode::AddCallees(callees);
+                None
+            }
             Event::Answer(result) => {
                 self.say(result);
                 None

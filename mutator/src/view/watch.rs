@@ -99,7 +99,11 @@ where
     let event = match input {
         Input::Key(key) => Event::Key(key),
         Input::Mouse(mouse) => Event::Mouse(mouse),
-        Input::Resize(width, height) => Event::Resize { width, height },
+        Input::Resize(width, height) => {
+            // Also where it comes back to the size it had: the terminal has moved what was there.
+            wipe(terminal)?;
+            Event::Resize { width, height }
+        }
         Input::Continued => {
             wipe(terminal)?;
             Event::Continued
@@ -147,7 +151,15 @@ where
             None => return Ok(Then::Sample),
         },
         Action::Add(pattern) => source.add(&pattern),
-        Action::AddCallees(function) => source.add_callees(function),
+        Action::Callees(function) => {
+            let event = match source.callees(function) {
+                Ok(callees) => Event::Callees(callees),
+                Err(cause) => Event::Answer(Err(cause)),
+            };
+            state.update(event);
+            return Ok(Then::GoOn);
+        }
+        Action::AddCallees(callees) => source.add_callees(&callees),
         Action::Change(function, metrics) => source.change(function, &metrics),
         Action::Remove(function) => source.remove(function),
     };

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use patcher::Svma;
 use patcher::flow::callees;
 use patcher::select::Pattern;
+use patcher::{Avma, Svma};
 
 use super::Live;
 use crate::commands::find::Finding;
@@ -15,10 +15,10 @@ use crate::commands::outcome::{added, partly_counted, unfollowed};
 use crate::commands::watch::destination;
 use crate::error::{Failure, io_text};
 use crate::images;
-use crate::process::modules::{Module, modules};
+use crate::process::modules::{Module, VDSO, modules};
 use crate::segment::Remeasure;
-use crate::session::{Changed, Session, SessionError};
-use crate::view::{Finder, Names, Sample, Source};
+use crate::session::{Candidate, Changed, Session, SessionError};
+use crate::view::{Callees, Finder, Names, Sample, Source};
 
 impl Live {
     /// The id of a function by its index in the latest sample.
@@ -91,6 +91,29 @@ impl Live {
     }
 }
 
+/// Patterns for the function of these modules that another one imports by this name. The loader's own copies are called by
+/// the loader alone.
+fn exported(name: &str, modules: &[Module]) -> Vec<String> {
+    let Ok(pattern) = Pattern::parse(name) else {
+        return Vec::new();
+    };
+    let has_it = |module: &&Module| {
+        let image = images::of_module(module);
+        module.path != VDSO && image.is_ok_and(|i| !pattern.select(i.image, "").is_empty())
+    };
+    let is_loader = |module: &&Module| module.file_name().starts_with("ld-linux");
+    let found = modules.iter().filter(has_it);
+    let (loaders, others): (Vec<&Module>, Vec<&Module>) = found.partition(is_loader);
+    let meant = if others.is_empty() { loaders } else { others };
+    let pattern = |module: &Module| format!("{}!{name}", module.file_name());
+    meant.into_iter().map(pattern).collect()
+}
+
+fn parsed<'t>(texts: impl IntoIterator<Item = &'t String>) -> Vec<Pattern> {
+    let parse = |text: &String| Pattern::parse(text).ok();
+    texts.into_iter().filter_map(parse).collect()
+}
+
 fn text(failure: Failure) -> String {
     let hint = failure.hint_text().map(|hint| format!(" ({hint})"));
     format!("{failure}{}", hint.unwrap_or_default())
@@ -106,7 +129,7 @@ impl Source for Live {
         self.add_all(&patterns, false)
     }
 
-    fn add_callees(&mut self, function: usize) -> Result<String, String> {
+    fn callees(&mut self, function: usize) -> Result<Callees, String> {
         let id = self.function(function)?;
         let (module, address, size) = self.place(id)?;
         let opened = images::of_module(&module).map_err(|e| e.to_string())?;
@@ -114,24 +137,49 @@ impl Source for Live {
             .bias(opened.image)
             .ok_or("its module is not where it was")?;
         let called = callees(opened.image, address..Svma(address.0.saturating_add(size)));
-        let mut patterns = BTreeSet::new();
-        patterns.extend(
+        let document = self.session.document();
+        let mut texts = BTreeSet::new();
+        texts.extend(
             called
                 .functions
                 .iter()
                 .map(|&at| format!("{:#x}", bias.to_avma(at).0)),
         );
-        patterns.extend(called.imported.iter().map(|name| (*name).to_owned()));
-        if patterns.is_empty() {
+        let process = self.session.process();
+        let modules = modules(process, &process.maps().unwrap_or_default());
+        let imported = called.imported.iter();
+        texts.extend(imported.flat_map(|name| exported(name, &modules)));
+        let failure = |e: SessionError| e.to_string();
+        let selected = self
+            .session
+            .select(&parsed(&texts), None)
+            .map_err(failure)?;
+        let candidates = &selected.selection.candidates;
+        let active = document.measured().filter(|(_, f)| f.active);
+        let active = active.filter_map(|(_, f)| document.place_of(f));
+        let active: BTreeSet<Avma> = active.map(|(bias, at)| bias.to_avma(at)).collect();
+        let start = |c: &Candidate| c.bias.to_avma(c.plan.function.range.start);
+        let new = candidates.iter().filter(|c| !active.contains(&start(c)));
+        let names: Vec<String> = new.map(|c| c.name.clone()).collect();
+        if names.is_empty() && !candidates.is_empty() {
+            return Err("what it calls is in".to_owned());
+        }
+        if names.is_empty() {
             return Err(match called.indirect {
                 0 => "it calls nothing".to_owned(),
                 n => format!("it calls nothing by name, and {n} times what only its run tells"),
             });
         }
-        let parse = |text: &String| Pattern::parse(text).ok();
-        let patterns: Vec<Pattern> = patterns.iter().filter_map(parse).collect();
-        let told = self.add_all(&patterns, true)?;
-        Ok(match called.indirect {
+        Ok(Callees {
+            names,
+            patterns: texts.into_iter().collect(),
+            indirect: called.indirect,
+        })
+    }
+
+    fn add_callees(&mut self, callees: &Callees) -> Result<String, String> {
+        let told = self.add_all(&parsed(&callees.patterns), true)?;
+        Ok(match callees.indirect {
             0 => told,
             n => format!("{told}; {n} calls of what only its run tells"),
         })

@@ -44,7 +44,32 @@ pub(super) fn help(top: usize, frame: &mut Frame<'_>, area: Rect) {
     const WIDE: u16 = 92;
     let height = usize::from(area.height);
     let pages = usize::from((area.width / WIDE).max(1));
-    let most = lines.len().saturating_sub(height * pages);
+    let all = lines.len();
+    let is_cut = all > height * pages && height > 1;
+    let (area, height) = match is_cut {
+        true => {
+            let last = Rect {
+                y: area.bottom() - 1,
+                height: 1,
+                ..area
+            };
+            let height = height - 1;
+            let first = top.min(all.saturating_sub(height * pages));
+            let shown = format!(
+                " lines {} to {} of {all}: Up, Down, PgUp, PgDn",
+                first + 1,
+                (first + height * pages).min(all)
+            );
+            frame.render_widget(Line::styled(shown, BOLD), last);
+            let area = Rect {
+                height: area.height - 1,
+                ..area
+            };
+            (area, height)
+        }
+        false => (area, height),
+    };
+    let most = all.saturating_sub(height * pages);
     let mut rest = lines.into_iter().skip(top.min(most));
     for page in 0..pages {
         let width = area.width / pages as u16;

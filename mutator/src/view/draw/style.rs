@@ -1,6 +1,7 @@
 //! What text on the screen looks like.
 
 use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(in crate::view) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
@@ -28,6 +29,35 @@ pub(in crate::view) fn fit(text: &str, room: usize) -> String {
         out.push('…');
     }
     out
+}
+
+/// The same of a line in several styles.
+pub(super) fn fit_line(line: Line<'_>, room: usize) -> Line<'_> {
+    if line.width() <= room {
+        return line;
+    }
+    let mut left = room;
+    let mut spans = Vec::new();
+    for span in line.spans {
+        let width = span.width();
+        // What is cut has an ellipsis, and so has what ends where the rest would begin.
+        if width < left {
+            left -= width;
+            spans.push(span);
+            continue;
+        }
+        let cut = match width == left {
+            true => fit(&format!("{}…", span.content), left),
+            false => fit(&span.content, left),
+        };
+        spans.push(Span::styled(cut, span.style));
+        break;
+    }
+    Line {
+        spans,
+        style: line.style,
+        alignment: line.alignment,
+    }
 }
 
 /// `text` in at most `room` columns: of a file's path the folders go first, then the end of its name.
@@ -60,6 +90,22 @@ pub(super) fn heat(share: f64) -> Style {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_that_are_cut_end_with_an_ellipsis() {
+        let line = || Line::from(vec![Span::styled("abc", BOLD), Span::raw("def")]);
+        for (room, expected) in [
+            (7, "abcdef"),
+            (6, "abcdef"),
+            (5, "abcd…"),
+            (4, "abc…"),
+            (3, "ab…"),
+            (1, "…"),
+            (0, ""),
+        ] {
+            assert_eq!(fit_line(line(), room).to_string(), expected, "{room}");
+        }
+    }
 
     #[test]
     fn folders_are_left_out_before_the_name() {

@@ -112,9 +112,8 @@ impl State {
             Command::AddCallees => {
                 let site = self.function_of_row()?;
                 let (index, name) = self.still_there(site)?;
-                self.say(Ok(format!("adding what {name} calls ...")));
-                self.has_changed = true;
-                return Some(Action::AddCallees(index));
+                self.say(Ok(format!("looking for what {name} calls ...")));
+                return Some(Action::Callees(index));
             }
             Command::Change => {
                 let site = self.function_of_row()?;

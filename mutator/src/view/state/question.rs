@@ -45,6 +45,14 @@ impl State {
                 self.has_changed = true;
                 Some(Action::Remove(index))
             }
+            Mode::AddCallees(callees) => {
+                if !matches!(key, Key::Char('y' | 'Y')) {
+                    return None;
+                }
+                self.say(Ok("adding ...".to_owned()));
+                self.has_changed = true;
+                Some(Action::AddCallees(callees))
+            }
             Mode::Search(line) => {
                 let typed = self.typed(line, key, Mode::Search)?;
                 if typed.is_empty() {

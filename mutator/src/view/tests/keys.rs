@@ -1,9 +1,9 @@
 //! What keys and samples do to the state.
 
 use super::*;
-use crate::view::Mouse;
 use crate::view::key::BINDINGS;
 use crate::view::tree::ROOT;
+use crate::view::{Callees, Mouse};
 
 #[test]
 fn the_hottest_path_of_each_function_is_open_at_first() {
@@ -250,7 +250,24 @@ fn a_frame_is_added_and_a_path_copied() {
     );
     assert_eq!(
         press(&mut state, &[Key::Char('i')]),
-        Some(Action::AddCallees(1))
+        Some(Action::Callees(1))
+    );
+    let callees = Callees {
+        names: vec!["parse".to_owned(), "malloc".to_owned()],
+        patterns: vec!["0x4711".to_owned(), "libc.so.6!malloc".to_owned()],
+        indirect: 0,
+    };
+    state.update(Event::Callees(callees.clone()));
+    let shown = screen(&mut state, 60, 10);
+    assert!(
+        shown.contains("add 2 functions: parse, malloc? (y/n)"),
+        "{shown}"
+    );
+    assert_eq!(press(&mut state, &[Key::Char('n')]), None);
+    state.update(Event::Callees(callees.clone()));
+    assert_eq!(
+        press(&mut state, &[Key::Char('y')]),
+        Some(Action::AddCallees(callees))
     );
     press(&mut state, &[Key::Home, Key::Char('w'), Key::Ctrl('u')]);
     press(&mut state, &typed("out.json"));

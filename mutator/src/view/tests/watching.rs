@@ -3,7 +3,7 @@
 use super::*;
 use crate::view::inputs::{Input, Inputs};
 use crate::view::watch::watch;
-use crate::view::{Finder, Names, Sample, Source};
+use crate::view::{Callees, Finder, Names, Sample, Source};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -48,8 +48,12 @@ impl Source for Fake {
         Ok(format!("added {pattern}"))
     }
 
-    fn add_callees(&mut self, function: usize) -> Result<String, String> {
+    fn callees(&mut self, function: usize) -> Result<Callees, String> {
         Err(format!("{function} calls nothing"))
+    }
+
+    fn add_callees(&mut self, callees: &Callees) -> Result<String, String> {
+        Err(format!("{callees:?}"))
     }
 
     fn names(&mut self) -> Option<Arc<Names>> {
