@@ -59,11 +59,14 @@ impl Event {
     }
 }
 
-/// Names of events for all processors, as far as they can be counted here.
+/// Names of events for all processors.
+pub fn general() -> impl Iterator<Item = &'static str> {
+    names::GENERAL.into_iter()
+}
+
+/// The same, as far as they can be counted here.
 pub fn here() -> impl Iterator<Item = &'static str> {
-    names::GENERAL
-        .into_iter()
-        .filter(|name| Event::named(name).is_ok_and(|event| attempt(&event).is_ok()))
+    general().filter(|name| Event::named(name).is_ok_and(|event| attempt(&event).is_ok()))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use abi::image::SCALE_SHIFT;
 use abi::schema::{Derived, source};
 use abi::value::RETURN;
+use strsim::levenshtein;
 
 use crate::clock;
 use crate::counter::{self, Event, NoEvent};
@@ -90,6 +91,18 @@ impl Metric {
     /// The counter of cycles; why there is none.
     pub fn counter_of_cycles() -> Result<Event, NoEvent> {
         Event::named(CYCLES)?.check()
+    }
+
+    /// The name that may have been meant by one that is none.
+    pub fn nearest(name: &str) -> Option<&'static str> {
+        const BOUND: usize = 2;
+        let names = NAMED.iter().chain(&ALSO).map(|&(name, _)| name);
+        let apart = names
+            .chain(counter::general())
+            .map(|known| (levenshtein(known, name), known));
+        // Of few letters any others could be meant.
+        let near = apart.filter(|&(d, known)| d <= BOUND && 2 * d < known.len());
+        near.min().map(|(_, known)| known)
     }
 
     /// The names there are.

@@ -221,3 +221,93 @@ fn what_is_in_is_not_said_to_be_out() {
     Run::ipath(["detach", &pid]).run().expect(0);
     target.finish("ok calls ");
 }
+
+#[test]
+fn programs_of_other_machines_are_not_given_to_a_shell() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("messages");
+    let file = scratch.file("other");
+    let mut bytes = fs::read(program("busy.c")).expect("an ELF file");
+    bytes[18..20].copy_from_slice(&183_u16.to_le_bytes());
+    fs::write(&file, &bytes).expect("an own file");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("an own file");
+    let shown = file.display().to_string();
+    let finished = Run::ipath(["run", "-f", "main", "--", &shown])
+        .run()
+        .expect(1);
+    let error = finished.expect_error();
+    assert!(error.contains("AArch64"), "{error}");
+}
+
+#[test]
+fn what_means_nothing_is_refused_before_anything_starts() {
+    let of_metric = Run::ipath(["run", "-m", "wal", "-f", "main", "--", "true"])
+        .run()
+        .expect(1);
+    assert!(
+        of_metric.hints().contains("did you mean wall?"),
+        "{}",
+        of_metric.hints()
+    );
+    for arguments in [
+        &["run", "--when", "foo > 1", "-f", "main", "--", "true"][..],
+        &["run", "-f", "/(/", "--", "true"],
+        &["run", "--", "true"],
+        &["run", "--search", "--format", "jsonl", "--", "true"],
+    ] {
+        let finished = Run::ipath(arguments).run().expect(1);
+        assert!(!finished.expect_error().is_empty(), "{arguments:?}");
+    }
+    // What is not there is another matter.
+    let error = Run::ipath(["run", "--", "/no/such"])
+        .run()
+        .expect(1)
+        .expect_error();
+    assert!(error.contains("no such file"), "{error}");
+}
+
+#[test]
+fn what_is_no_profile_is_answered_with_where_they_come_from() {
+    for file in ["/tmp", "/etc/passwd"] {
+        let finished = Run::ipath(["report", file]).run().expect(1);
+        assert!(
+            finished.hints().contains("ipath run -o"),
+            "{file}: {}",
+            finished.hints()
+        );
+    }
+    let listed = Run::ipath(["list", "/etc/passwd"]).run().expect(1);
+    assert!(
+        listed.hints().contains("a program, a library"),
+        "{}",
+        listed.hints()
+    );
+}
+
+#[test]
+fn status_names_what_is_measured_now() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    Run::ipath([
+        "attach",
+        &pid,
+        "-f",
+        "step",
+        "-m",
+        "wall,cpu",
+        "--keep",
+        "--duration",
+        "100ms",
+        "--no-tui",
+    ])
+    .run()
+    .expect(0);
+    let status = || Run::ipath(["status", &pid]).run().expect(0).stdout;
+    assert!(status().contains("count,wall,cpu"), "{}", status());
+    Run::ipath(["remove", &pid, "-f", "step", "-m", "cpu"])
+        .run()
+        .expect(0);
+    assert!(!status().contains("cpu"), "{}", status());
+    Run::ipath(["detach", &pid]).run().expect(0);
+    target.finish("ok calls ");
+}

@@ -378,3 +378,11 @@ fn search_has_options_of_its_own() {
     assert!(error.contains("one profile"), "{error}");
     target.finish("ok");
 }
+
+#[test]
+fn a_program_that_ends_at_once_ends_the_search_as_it_does() {
+    for (program, status) in [("true", 0), ("false", 1)] {
+        let run = Run::ipath(["run", "--search", "--", program]);
+        run.run().expect(status);
+    }
+}

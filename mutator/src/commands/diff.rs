@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use super::output::{print, print_json};
 use super::remarks::warn;
+use super::target::load;
 use crate::cli;
 use crate::diff::{self, Diff};
 use crate::error::Failure;
 use crate::printable::Page;
-use crate::profile::{COUNT, Profile};
+use crate::profile::COUNT;
 use crate::report::human;
 
 const OPERATION: &str = "diff";
@@ -19,8 +20,7 @@ const EXCEEDED: u8 = 3;
 
 /// Compares two profiles.
 pub(super) fn diff(old: &Path, new: &Path, options: cli::Diff) -> Result<ExitCode, Failure> {
-    let load = |path| Profile::load(path).map_err(|e| Failure::of(OPERATION, e));
-    let (before, after) = (load(old)?, load(new)?);
+    let (before, after) = (load(OPERATION, old)?, load(OPERATION, new)?);
     let first = after.timers().find(|m| before.metric(&m.name).is_ok());
     let metric = match &options.metric {
         Some(metric) => metric.as_str(),

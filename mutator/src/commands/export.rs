@@ -2,16 +2,13 @@
 
 use std::path::Path;
 
+use super::target::load;
 use super::watch::destination;
 use crate::cli::{self, Format};
 use crate::destination::Folder;
 use crate::error::Failure;
 use crate::export::{self, ExportError};
-use crate::profile::{COUNT, Profile};
-
-fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
-    Profile::load(file).map_err(|e| Failure::of(operation, e))
-}
+use crate::profile::COUNT;
 
 /// Writes a profile in another format.
 pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> {
@@ -26,11 +23,11 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
     let (sites, metric) = (*sites, metric.as_deref());
     if baseline.is_some() && *to != Format::Flamegraph {
         let cause = "only a flame graph is compared with a baseline";
-        return Err(Failure::new("export", file.display(), cause).hint("use --to flamegraph"));
+        return Err(Failure::new("export", "--baseline", cause).hint("use --to flamegraph"));
     }
     if *sources && *to != Format::Html {
         let cause = "only a page has source lines";
-        return Err(Failure::new("export", file.display(), cause).hint("use --to html"));
+        return Err(Failure::new("export", "--sources", cause).hint("use --to html"));
     }
     let failed = |e: ExportError| {
         let failure = Failure::new("export", file.display(), &e);

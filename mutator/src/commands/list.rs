@@ -117,7 +117,10 @@ fn of_process(pid: Pid, patterns: &[Pattern], all_modules: bool) -> Result<Found
 fn of_file(path: &Path, patterns: &[Pattern]) -> Result<Found, Failure> {
     let failure = |cause: String| Failure::new(OPERATION, path.display(), cause);
     let bytes = FileBytes::open(path).map_err(|e| failure(io_text(&e)))?;
-    let image = images::open(&bytes, path).map_err(|e| failure(e.to_string()))?;
+    let unknown = |e: images::OpenError| {
+        failure(e.to_string()).hint("name a program, a library, or the id of a process")
+    };
+    let image = images::open(&bytes, path).map_err(unknown)?;
     let name = path.to_string_lossy();
     let mut listing = Listing::default();
     let take = |c: Candidate| listing.take(&name, c);

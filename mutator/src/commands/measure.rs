@@ -104,7 +104,8 @@ fn metric(operation: &str, name: &str) -> Result<Metric, Failure> {
         }
         Ok(metric) => Ok(metric),
         Err(cause @ NoEvent::Unknown) => {
-            let hint = format!("there are {}", Metric::names());
+            let near = Metric::nearest(name).map(|near| format!("did you mean {near}? "));
+            let hint = format!("{}there are {}", near.unwrap_or_default(), Metric::names());
             Err(Failure::new(operation, subject, cause).hint(hint))
         }
         Err(cause) => {

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::target::load;
 use super::watch::destination;
 use crate::error::{Failure, io_text};
 use crate::merge::Merger;
-use crate::profile::Profile;
 
 const OPERATION: &str = "merge";
 
@@ -14,7 +14,7 @@ pub(super) fn merge(files: &[PathBuf], output: &Path) -> Result<(), Failure> {
     let into = destination(output)?;
     let mut merger = Merger::default();
     for file in files {
-        let profile = Profile::load(file).map_err(|e| Failure::of(OPERATION, e))?;
+        let profile = load(OPERATION, file)?;
         let added = merger.add(&profile);
         added.map_err(|e| Failure::new(OPERATION, file.display(), e))?;
     }

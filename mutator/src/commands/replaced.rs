@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use patcher::select::Pattern;
+
 use crate::error::Failure;
 use crate::printable::printable;
 use crate::process::{Presence, Process};
@@ -56,9 +58,15 @@ impl Begun {
         ))
     }
 
-    /// A failure to find functions in it, with what was meant where `subject` is a shell or a script of one.
-    pub(super) fn not_found(&self, failure: Failure, subject: &str) -> Failure {
-        if !self.is_shell {
+    /// A failure to find functions of these patterns in it, with what was meant where `subject` is a shell or a script of one.
+    pub(super) fn not_found(
+        &self,
+        failure: Failure,
+        patterns: &[Pattern],
+        subject: &str,
+    ) -> Failure {
+        // Who names a module knows what the program is.
+        if !self.is_shell || patterns.iter().all(Pattern::has_module) {
             return failure;
         }
         let exe = &self.exe;

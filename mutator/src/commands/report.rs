@@ -6,10 +6,10 @@ use patcher::select::Pattern;
 
 use super::measure;
 use super::output::{print, print_json};
+use super::target::load;
 use crate::cli::{self, Sort};
 use crate::error::Failure;
 use crate::printable::Page;
-use crate::profile::Profile;
 use crate::report::{self, By, Filter, Options};
 
 const OPERATION: &str = "report";
@@ -22,7 +22,7 @@ pub(super) fn report(file: &Path, asked: cli::Report) -> Result<(), Failure> {
         under: patterns(&asked.under)?,
         threads: asked.thread,
     };
-    let profile = Profile::load(file).map_err(|e| Failure::of(OPERATION, e))?;
+    let profile = load(OPERATION, file)?;
     if let Some(metric) = &asked.metric {
         profile.metric(metric).map_err(|e| of_file(&e))?;
     }

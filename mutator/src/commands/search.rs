@@ -24,7 +24,7 @@ use crate::cli::{Measure, Output, Refine, Show};
 use crate::error::Failure;
 use crate::guest::Runner;
 use crate::metric::Metric;
-use crate::process::{Pid, Process};
+use crate::process::{Pid, Presence, Process};
 use crate::search::Bounds;
 use crate::session::{Options, Selected, SessionError, select_in};
 use crate::signals::Signals;
@@ -82,6 +82,13 @@ impl<'a> Searching<'a> {
             let begun = Hunt::begin(self, options, &process)?;
             hunt.insert(begun).run(&mut live, given, &signals)
         });
+        // What cannot be done to a program that has ended is no failure.
+        let over = match over {
+            Err(failure) if !failure.is_internal() && process.life() == Presence::Ended => {
+                Ok(Over::Gone)
+            }
+            over => over,
+        };
         let outcome = hunt.and_then(Hunt::outcome);
         let Some(mut live) = live else {
             signals.release_but(kept);

@@ -1,5 +1,6 @@
 //! `status`: which sessions there are.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +12,7 @@ use crate::error::Failure;
 use crate::printable::{Page, printable, printable_os};
 use crate::process::Pid;
 use crate::profile;
-use crate::segment::{self, Cleaned, SegmentError, named};
+use crate::segment::{self, Cleaned, Document, SegmentError, named};
 use crate::session::{Session, SessionError};
 
 /// Prints one session, or all: with a line each, or where it is wanted in full.
@@ -101,7 +102,7 @@ fn head(session: &Session) -> String {
     let header = session.segment().header();
     let ticks = clock::tsc().saturating_sub(header.started_tsc.load(Relaxed));
     let seconds = ticks / header.clock_hz.load(Relaxed).max(1);
-    let metrics: Vec<&str> = document.metrics.iter().map(|m| m.name.as_str()).collect();
+    let metrics = measured(document);
     let state = if process.has_ended() {
         "  the process has ended"
     } else {
@@ -116,9 +117,18 @@ fn head(session: &Session) -> String {
     )
 }
 
+/// The metrics that functions of a session measure; all that it has where none is in.
+fn measured(document: &Document) -> Vec<&str> {
+    let active = document.measured().filter(|(_, f)| f.active);
+    let now: HashSet<&str> = active.flat_map(|(_, f)| document.measured_of(f)).collect();
+    let all = document.metrics.iter().map(|m| m.name.as_str());
+    all.filter(|name| now.is_empty() || now.contains(name))
+        .collect()
+}
+
 fn describe(session: &Session) -> String {
     let document = session.document();
-    let metrics: Vec<&str> = document.metrics.iter().map(|m| m.name.as_str()).collect();
+    let metrics = measured(document);
     let mut text = format!("{}\n", head(session));
     for (_, function) in document.measured() {
         let state = if function.active { "in" } else { "removed" };

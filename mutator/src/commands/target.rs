@@ -1,13 +1,24 @@
-//! The process or session that a command is about.
+//! The process, session or profile that a command is about.
+
+use std::path::Path;
 
 use crate::error::Failure;
 use crate::process::{Pid, Process};
+use crate::profile::Profile;
 use crate::segment::{SegmentError, named};
 use crate::session::{Session, SessionError};
 
 /// Finds a process that can be worked on.
 pub(super) fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {
     Process::find(pid).map_err(|e| e.failure(operation))
+}
+
+/// The profile that a file holds.
+pub(super) fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
+    Profile::load(file).map_err(|e| {
+        let hint = e.hint().map(str::to_owned);
+        Failure::of(operation, e).maybe_hint(hint)
+    })
 }
 
 /// The session of a process; of one that has ended too, as long as its segment is there.

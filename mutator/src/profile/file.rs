@@ -46,6 +46,20 @@ impl fmt::Display for ProfileError {
 
 impl std::error::Error for ProfileError {}
 
+impl ProfileError {
+    /// What the user can do.
+    pub fn hint(&self) -> Option<&'static str> {
+        let is_none = match self {
+            Self::NotAProfile(..) => true,
+            Self::Read(_, cause) => cause.kind() == io::ErrorKind::IsADirectory,
+            Self::Write(..) | Self::OtherSchema(..) | Self::Inconsistent(..) => false,
+        };
+        is_none.then_some(
+            "profiles are what `ipath run -o FILE`, `attach -o`, `snapshot -o` and `merge -o` write",
+        )
+    }
+}
+
 impl Profile {
     /// Reads the profile in `path`; its structure is checked, its sums are not (see
     /// [`Profile::check`]).

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use super::line::{Line, Verdict, line};
 use super::memory::{addresses, memory};
 use crate::guest::Runner;
-use crate::process::{Pid, Process};
+use crate::process::{Pid, Process, ProcessError};
 
 /// The lines about a process: one of it, and one for each thing that stands in the way.
 pub(super) fn lines(pid: Pid) -> Vec<Line> {
@@ -14,7 +14,12 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
     let process = match found {
         Ok(process) => process,
         Err(error) => {
-            let hint = error.hint().unwrap_or_default();
+            let hint = match error {
+                ProcessError::Gone(_) => {
+                    "`pgrep -a NAME` shows the ids of those that run".to_owned()
+                }
+                _ => error.hint().unwrap_or_default(),
+            };
             return vec![line(Verdict::Fail, format!("process {error}"), hint)];
         }
     };
