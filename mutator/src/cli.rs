@@ -55,9 +55,11 @@ pub enum Command {
         ipath attach 4242 --search"
     )]
     Attach {
-        /// Process id
+        /// Process id; with --mpi that of the launcher (mpirun, mpiexec, srun)
         #[arg(value_parser = pid)]
         pid: i32,
+        #[command(flatten)]
+        job: Job,
         #[command(flatten)]
         measure: Measure,
         #[command(flatten)]
@@ -263,6 +265,17 @@ pub enum Command {
     /// The program that `demo` watches
     #[command(hide = true)]
     DemoTarget,
+}
+
+/// Which processes of a job.
+#[derive(Debug, Args)]
+pub struct Job {
+    /// All ranks of the MPI job that the process has started on this machine, together
+    #[arg(long, conflicts_with = "search")]
+    pub mpi: bool,
+    /// These ranks alone
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "mpi")]
+    pub ranks: Vec<u32>,
 }
 
 /// Which functions.

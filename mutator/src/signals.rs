@@ -180,12 +180,11 @@ impl Signals {
     }
 
     /// The same, but for these, which stay held for good: they are for a child that goes on.
-    pub fn release_but(self, kept: &[Signal]) {
+    pub fn release_but(mut self, kept: &[Signal]) {
         self.take();
-        let mut mask = self.before;
-        mask.extend(kept.iter().copied());
+        self.before.extend(kept.iter().copied());
         // Setting a mask cannot fail.
-        let _ = mask.thread_set_mask();
+        let _ = self.before.thread_set_mask();
         if self.suspend.get() {
             let _ = raise(Signal::SIGTSTP);
         }

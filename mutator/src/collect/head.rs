@@ -9,6 +9,7 @@ use super::measured::Measured;
 use super::{counters, overhead, stats};
 use crate::clock;
 use crate::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target};
+use crate::segment::Document;
 
 /// A profile in which nothing stands yet but what its session's document says.
 pub(super) fn begin(measured: Measured<'_>) -> Profile {
@@ -18,7 +19,7 @@ pub(super) fn begin(measured: Measured<'_>) -> Profile {
         exe: document.exe.clone(),
         args: document.args.clone(),
         host: document.host.clone(),
-        labels: labels(),
+        labels: labels(document),
         state: None,
     };
     let stops = document.stops.iter().map(|stop| Stop {
@@ -101,16 +102,9 @@ fn elapsed_ns(header: &Header, hz: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// What a launcher of parallel programs says of this process.
-fn labels() -> BTreeMap<String, String> {
-    const RANKS: [&str; 4] = [
-        "OMPI_COMM_WORLD_RANK",
-        "PMI_RANK",
-        "PMIX_RANK",
-        "SLURM_PROCID",
-    ];
-    let rank = RANKS.iter().find_map(|name| std::env::var(name).ok());
-    rank.into_iter()
-        .map(|rank| ("rank".to_owned(), rank))
+/// What a launcher of parallel programs says of the process.
+fn labels(document: &Document) -> BTreeMap<String, String> {
+    let rank = document.rank.iter();
+    rank.map(|rank| ("rank".to_owned(), rank.to_string()))
         .collect()
 }

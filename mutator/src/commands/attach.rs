@@ -1,4 +1,4 @@
-//! `attach` and `top`.
+//! `attach`.
 
 use patcher::select::{Pattern, Spot};
 
@@ -7,7 +7,7 @@ use super::measure::{check, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::source::{AtEnd, Live};
-use super::target::{find, open_session};
+use super::target::find;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
@@ -82,13 +82,4 @@ pub(super) fn selected(
         warn(&format!("{operation} {pid}: {}", runner.note()));
     }
     Ok(selected)
-}
-
-/// Watches a session that is there.
-pub(super) fn top(pid: Pid, show: &Show) -> Result<(), Failure> {
-    let watch_output = Watch::new(show)?;
-    let session = open_session("top", pid)?;
-    let signals = hold("top")?;
-    let live = Live::new(session, AtEnd::Nothing);
-    watch(&watch_output, show, live, signals, &[])
 }

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use super::job::sum_of;
 use super::measure::{check, metric_names, metrics, patterns, spots};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::remarks::warn;
-use super::target::{open_session, open_to_change};
+use super::target::open_all;
 use super::watch::{destination, hold};
 use crate::cli::Patterns;
 use crate::collect::Collector;
@@ -67,21 +68,48 @@ pub(super) fn add(pid: Pid, given: &Patterns, metric: &[String]) -> Result<(), F
         true => None,
         false => Some(Remeasure::Add(metrics(OPERATION, metric)?)),
     };
-    let mut session = open_to_change(OPERATION, pid)?;
-    let process = session.process().clone();
-    let failure = |e: SessionError| e.failure(OPERATION, &process);
-    changeable(&process).map_err(failure)?;
-    let mut selected = session.select(&patterns, remeasure).map_err(failure)?;
-    selected.find_points(&spots);
-    if given.allow_trap {
-        selected.selection.allow_traps();
+    let add = |session: &mut Session| {
+        let process = session.process().clone();
+        let failure = |e: SessionError| e.failure(OPERATION, &process);
+        changeable(&process).map_err(failure)?;
+        let remeasure = remeasure.clone();
+        let mut selected = session.select(&patterns, remeasure).map_err(failure)?;
+        selected.find_points(&spots);
+        if given.allow_trap {
+            selected.selection.allow_traps();
+        }
+        let subject = process.pid.to_string();
+        check(OPERATION, &subject, given, &selected.selection)?;
+        let signals = hold(OPERATION)?;
+        let changed = session.add(OPERATION, selected).map_err(failure)?;
+        signals.release();
+        tell_refused(&changed);
+        Ok(added(&changed))
+    };
+    in_each(open_all(OPERATION, pid, Session::open_to_change)?, add)
+}
+
+/// Changes these sessions, and says what was done, once where it was the same in all. What fails in one is done in the
+/// others all the same.
+fn in_each(
+    sessions: Vec<Session>,
+    mut change: impl FnMut(&mut Session) -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    let (mut said, mut failed): (Vec<String>, Vec<Failure>) = (Vec::new(), Vec::new());
+    for mut session in sessions {
+        match change(&mut session) {
+            Ok(text) if said.contains(&text) => {}
+            Ok(text) => said.push(text),
+            Err(failure) => failed.push(failure),
+        }
     }
-    check(OPERATION, &pid.to_string(), given, &selected.selection)?;
-    let signals = hold(OPERATION)?;
-    let changed = session.add(OPERATION, selected).map_err(failure)?;
-    signals.release();
-    tell_refused(&changed);
-    print(&Page::of(&format!("{}\n", added(&changed))))
+    if !said.is_empty() {
+        print(&Page::of(&(said.join("\n") + "\n")))?;
+    }
+    let mut failed = failed.into_iter();
+    let first = failed.next();
+    failed.for_each(|failure| warn(&failure.to_string()));
+    first.map_or(Ok(()), Err)
 }
 
 /// Takes functions out, or some of what they measure.
@@ -91,61 +119,85 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
     let spots = spots(OPERATION, &given.at)?;
     check_points(OPERATION, given, metric)?;
     let names = metric_names(OPERATION, metric)?;
-    let mut session = open_to_change(OPERATION, pid)?;
-    let process = session.process().clone();
-    let failure = |e: SessionError| e.failure(OPERATION, &process);
-    changeable(&process).map_err(failure)?;
-    let mut ids = Vec::new();
-    let mut take = |text: &str, found: Vec<usize>| {
-        let functions = &session.document().functions;
-        if !found.iter().any(|&id| functions[id].active) {
-            let active = session.document().measured().filter(|(_, f)| f.active);
-            let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
-            let cause = format!("no instrumented function matches '{text}'");
-            return Err(Failure::new(OPERATION, pid, cause)
-                .hint(format!("instrumented are {}", listed(&names))));
+    let remove = |session: &mut Session| {
+        let process = session.process().clone();
+        let failure = |e: SessionError| e.failure(OPERATION, &process);
+        changeable(&process).map_err(failure)?;
+        let mut ids = Vec::new();
+        let mut take = |text: &str, found: Vec<usize>| {
+            let functions = &session.document().functions;
+            if !found.iter().any(|&id| functions[id].active) {
+                let active = session.document().measured().filter(|(_, f)| f.active);
+                let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
+                let cause = format!("no instrumented function matches '{text}'");
+                return Err(Failure::new(OPERATION, process.pid, cause)
+                    .hint(format!("instrumented are {}", listed(&names))));
+            }
+            ids.extend(found);
+            Ok(())
+        };
+        for pattern in &patterns {
+            let found = session.matching(std::slice::from_ref(pattern));
+            take(pattern.text(), found.map_err(failure)?)?;
         }
-        ids.extend(found);
-        Ok(())
-    };
-    for pattern in &patterns {
-        let found = session.matching(std::slice::from_ref(pattern));
-        take(pattern.text(), found.map_err(failure)?)?;
-    }
-    for spot in &spots {
-        let found = session.points_at(std::slice::from_ref(spot));
-        take(spot.text(), found.map_err(failure)?)?;
-    }
-    ids.sort_unstable();
-    ids.dedup();
-    let signals = hold(OPERATION)?;
-    if !names.is_empty() {
-        let changed = session.take_metrics(&ids, names).map_err(failure)?;
+        for spot in &spots {
+            let found = session.points_at(std::slice::from_ref(spot));
+            take(spot.text(), found.map_err(failure)?)?;
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        let signals = hold(OPERATION)?;
+        if !names.is_empty() {
+            let changed = session.take_metrics(&ids, names.clone()).map_err(failure)?;
+            signals.release();
+            tell_refused(&changed);
+            return Ok(added(&changed));
+        }
+        let changed = session.remove(&ids).map_err(failure)?;
         signals.release();
-        tell_refused(&changed);
-        return print(&Page::of(&format!("{}\n", added(&changed))));
-    }
-    let changed = session.remove(&ids).map_err(failure)?;
-    signals.release();
-    print(&Page::of(&format!(
-        "removed {}\n",
-        listed(&changed.functions)
-    )))
+        Ok(format!("removed {}", listed(&changed.functions)))
+    };
+    in_each(open_all(OPERATION, pid, Session::open_to_change)?, remove)
 }
 
 /// Writes the profile as it is now.
 pub(super) fn snapshot(pid: Pid, output: &Path) -> Result<(), Failure> {
     let to = destination(output)?;
-    let session = open_session("snapshot", pid)?;
-    let runner = Runner::of_process(session.process());
-    save(&profile(&session, runner), &to, output)
+    let sessions = open_all("snapshot", pid, Session::open)?;
+    let of = |session: &Session| profile(session, Runner::of_process(session.process()));
+    let profiles: Vec<Profile> = sessions.iter().map(of).collect();
+    save(&sum("snapshot", profiles)?, &to, output)
+}
+
+/// One of a session is as it is; several are added up.
+fn sum(operation: &str, mut profiles: Vec<Profile>) -> Result<Profile, Failure> {
+    match profiles.len() {
+        1 => Ok(profiles.remove(0)),
+        _ => sum_of(operation, profiles.iter()),
+    }
 }
 
 /// Takes a session out of its process.
 pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     const OPERATION: &str = "detach";
     let to = output.map(destination).transpose()?;
-    let mut session = open_to_change(OPERATION, pid)?;
+    let mut profiles = Vec::new();
+    let mut done = Ok(());
+    for mut session in open_all(OPERATION, pid, Session::open_to_change)? {
+        match take_out(&mut session, to.is_some()) {
+            Ok(profile) => profiles.extend(profile),
+            Err(failure) => done = done.and(Err(failure)),
+        }
+    }
+    if let (Some(to), Some(path), false) = (to, output, profiles.is_empty()) {
+        save(&sum(OPERATION, profiles)?, &to, path)?;
+    }
+    done
+}
+
+/// Takes a session out, and gives its profile where it `is_wanted`.
+fn take_out(session: &mut Session, is_wanted: bool) -> Result<Option<Profile>, Failure> {
+    const OPERATION: &str = "detach";
     let process = session.process().clone();
     let failure = |e: SessionError| e.failure(OPERATION, &process);
     match changeable(&process) {
@@ -156,13 +208,12 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     let signals = hold(OPERATION)?;
     let ended = session.detach().map_err(failure)?;
     signals.release();
-    if let (Some(to), Some(path)) = (to, output) {
-        save(&profile(&session, runner), &to, path)?;
-    }
+    let profile = is_wanted.then(|| profile(session, runner));
     if ended == Ended::TargetGone {
+        let pid = process.pid;
         warn(&format!(
             "detach {pid}: the program had ended or become another"
         ));
     }
-    Ok(())
+    Ok(profile)
 }

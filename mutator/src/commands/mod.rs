@@ -7,6 +7,7 @@ mod diff;
 mod doctor;
 mod export;
 mod find;
+mod job;
 mod list;
 mod manuals;
 mod measure;
@@ -23,6 +24,7 @@ mod source;
 mod status;
 mod suggest;
 mod target;
+mod top;
 mod watch;
 
 use std::io::Write;
@@ -53,13 +55,15 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
     let result = match cli.command {
         Command::Attach {
             pid,
+            job,
             measure,
             refine,
             show,
             keep,
-        } => match refine.search {
-            true => search::attach(Pid(pid), &measure, &refine, &show),
-            false => attach::attach(Pid(pid), &measure, &show, keep),
+        } => match (job.mpi, refine.search) {
+            (true, _) => job::attach(Pid(pid), &job, &measure, &show, keep),
+            (false, true) => search::attach(Pid(pid), &measure, &refine, &show),
+            (false, false) => attach::attach(Pid(pid), &measure, &show, keep),
         },
         Command::Run {
             measure,
@@ -81,7 +85,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             limit,
             json,
         } => suggest::suggest(Pid(pid), duration, limit, json),
-        Command::Top { pid, show } => attach::top(Pid(pid), &show),
+        Command::Top { pid, show } => top::top(Pid(pid), &show),
         Command::Add {
             pid,
             patterns,

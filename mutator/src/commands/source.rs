@@ -10,12 +10,12 @@ use super::replaced::Begun;
 use crate::collect::Collector;
 use crate::error::Failure;
 use crate::guest::Runner;
-use crate::process::{Pid, Presence};
+use crate::process::{Pid, Presence, Process};
 use crate::profile::Profile;
 use crate::segment::SegmentError;
 use crate::session::{Answering, Session, SessionError};
 use crate::stumble::stumble;
-use crate::view::{Names, Sample};
+use crate::view::{Names, Sample, Source};
 
 /// What becomes of the session when the watching ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,28 @@ impl Over {
             Self::Detached => "the session has been detached",
         }
     }
+}
+
+/// What is watched until it ends.
+pub(super) trait Watched: Source {
+    /// The process whose end is to be seen at once.
+    fn first(&self) -> &Process;
+
+    /// The profile now, and whether there is anything left to watch.
+    fn look(&mut self) -> Result<Sample<'_>, Failure>;
+
+    /// Ends the watching: whether what was to come out is out, which is done before anything else, and the final profile,
+    /// also where something stays in the target.
+    fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>);
+
+    /// The processes that a session stays in, where it was to.
+    fn kept_in(&self) -> Vec<Pid>;
+
+    /// The final profile once more, after debug files have come.
+    fn profile_again(&mut self) -> Result<Profile, Failure>;
+
+    /// Says what has taken the place of programs, if something has.
+    fn replaced(&self) -> Vec<String>;
 }
 
 /// A session under observation.
@@ -140,8 +162,7 @@ impl Live {
         }
     }
 
-    /// Ends the watching: whether what was to come out is out, which is done before anything else, and the
-    /// final profile, also where something stays in the target.
+    /// See [`Watched::finish`].
     pub(super) fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>) {
         self.answering = None;
         let process = self.session.process().clone();
@@ -156,23 +177,6 @@ impl Live {
             Ok(self.collector.profile(&self.session))
         });
         (ended, profile)
-    }
-
-    /// The process that the session stays in, where it was to.
-    pub(super) fn kept_in(&self) -> Option<Pid> {
-        let is_kept = self.at_end == AtEnd::Keep && self.over.is_none();
-        is_kept.then(|| self.session.process().pid)
-    }
-
-    /// Says what has taken the program's place, if something has.
-    pub(super) fn replaced(&self) -> Option<String> {
-        let replaced = self.begun.replaced()?;
-        Some(format!("watch {}: {replaced}", self.session.process().pid))
-    }
-
-    /// The final profile once more, after debug files have come.
-    pub(super) fn profile_again(&mut self) -> Result<Profile, Failure> {
-        caught("collect", || Ok(self.collector.profile(&self.session)))
     }
 
     fn end(&mut self) -> Result<(), Failure> {
@@ -199,6 +203,38 @@ impl Live {
                 false => Err(failure),
             }),
         }
+    }
+}
+
+impl Watched for Live {
+    fn first(&self) -> &Process {
+        self.session.process()
+    }
+
+    fn look(&mut self) -> Result<Sample<'_>, Failure> {
+        let process = self.session.process().clone();
+        Self::look(self).map_err(|e| e.failure("watch", &process))
+    }
+
+    fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>) {
+        Self::finish(self)
+    }
+
+    fn kept_in(&self) -> Vec<Pid> {
+        let is_kept = self.at_end == AtEnd::Keep && self.over.is_none();
+        let kept = is_kept.then(|| self.session.process().pid);
+        kept.into_iter().collect()
+    }
+
+    fn profile_again(&mut self) -> Result<Profile, Failure> {
+        caught("collect", || Ok(self.collector.profile(&self.session)))
+    }
+
+    fn replaced(&self) -> Vec<String> {
+        let pid = self.session.process().pid;
+        let replaced = self.begun.replaced();
+        let told = replaced.map(|by| format!("watch {pid}: {by}"));
+        told.into_iter().collect()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use super::remarks::warn;
 use crate::error::Failure;
+use crate::mpi::ranks;
 use crate::process::{Pid, Process};
 use crate::profile::Profile;
 use crate::segment::{SegmentError, named};
@@ -26,9 +28,33 @@ pub(super) fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure
     open_by(operation, pid, Session::open)
 }
 
-/// The same, for a command that is to change it.
-pub(super) fn open_to_change(operation: &str, pid: Pid) -> Result<Session, Failure> {
-    open_by(operation, pid, Session::open_to_change)
+/// The session of a process, or where it has none those of the ranks that it has started as the launcher of an MPI job.
+pub(super) fn open_all(
+    operation: &str,
+    pid: Pid,
+    open: fn(&Process) -> Result<Session, SessionError>,
+) -> Result<Vec<Session>, Failure> {
+    let failure = match open_by(operation, pid, open) {
+        Ok(session) => return Ok(vec![session]),
+        Err(failure) => failure,
+    };
+    let launcher = Process::find(pid).ok();
+    let ranks = launcher.and_then(|launcher| ranks(&launcher, &[]).ok());
+    let mut sessions = Vec::new();
+    for rank in ranks.unwrap_or_default() {
+        match open(&rank.process) {
+            Ok(session) => sessions.push(session),
+            Err(SessionError::Segment(SegmentError::Missing)) => {}
+            Err(error) => {
+                let failure = error.failure(operation, &rank.process);
+                warn(&format!("rank {}: {failure}", rank.number));
+            }
+        }
+    }
+    match sessions.is_empty() {
+        true => Err(failure),
+        false => Ok(sessions),
+    }
 }
 
 fn open_by(

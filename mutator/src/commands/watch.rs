@@ -9,13 +9,14 @@ use nix::sys::signal::Signal;
 use super::output::{print, print_data};
 use super::panics::caught;
 use super::remarks::warn;
-use super::source::Live;
+use super::source::Watched;
 use crate::cli::{Output, Show};
 use crate::debuginfod;
 use crate::destination::Destination;
 use crate::error::{Failure, io_text};
 use crate::outlet::{Outlet, is_nobody};
 use crate::printable::Page;
+use crate::process::Pid;
 use crate::profile::Profile;
 use crate::report;
 use crate::signals::{Asked, Signals};
@@ -110,12 +111,12 @@ pub(super) struct Shown {
 pub(super) fn watch(
     output: &Watch,
     show: &Show,
-    mut live: Live,
+    mut live: impl Watched,
     signals: Signals,
     kept: &[Signal],
 ) -> Result<(), Failure> {
     let deadline = show.duration.map(|d| Instant::now() + d);
-    signals.watch(live.session().process());
+    signals.watch(live.first());
     let mut view = None;
     let shown = caught("show", || match output.mode {
         // It was over before it began.
@@ -138,7 +139,10 @@ pub(super) fn watch(
         Mode::Silent => look_until_end(&mut live, show.interval, deadline, None, &signals),
     });
     let (ended, mut profile) = live.finish();
-    let stays_in = live.kept_in().filter(|_| output.is_view());
+    let stays_in = match output.is_view() {
+        true => live.kept_in(),
+        false => Vec::new(),
+    };
     drop(view);
     if profile.is_ok() && debuginfod::is_pending() && !signals.ended() {
         warn("waiting for debug information (Ctrl-C goes on without)");
@@ -147,14 +151,14 @@ pub(super) fn watch(
     }
     let replaced = live.replaced();
     let concluded = conclude(output, show, (ended, profile), shown, (signals, kept));
-    if let Some(pid) = stays_in.filter(|_| concluded.is_ok()) {
+    if let (Ok(()), [first, ..]) = (&concluded, &stays_in[..]) {
+        let pids: Vec<String> = stays_in.iter().map(Pid::to_string).collect();
         warn(&format!(
-            "the session stays in {pid}: `ipath detach {pid}` takes it out"
+            "the session stays in {}: `ipath detach {first}` takes it out",
+            pids.join(", ")
         ));
     }
-    if let Some(replaced) = replaced {
-        warn(&replaced);
-    }
+    replaced.iter().for_each(|replaced| warn(replaced));
     concluded
 }
 
@@ -214,14 +218,13 @@ fn tell(mode: Mode, profile: &Profile) -> Result<(), Failure> {
 
 /// Looks at the session each interval, and prints a summary of it where there is something to print to.
 fn look_until_end(
-    live: &mut Live,
+    live: &mut impl Watched,
     interval: Duration,
     deadline: Option<Instant>,
     mut printing: Option<(&mut Outlet<'_>, Output)>,
     signals: &Signals,
 ) -> Result<Shown, Failure> {
     let failure = |e| Failure::new("write", "standard output", io_text(&e));
-    let process = live.session().process().clone();
     let mut last: Option<Profile> = None;
     let mut doubted: Option<String> = None;
     let mut next = Instant::now() + interval;
@@ -254,7 +257,7 @@ fn look_until_end(
         if !is_due && !is_child {
             continue;
         }
-        let sample = live.look().map_err(|e| e.failure("watch", &process))?;
+        let sample = live.look()?;
         if sample.ended.is_some() {
             return Ok(Shown { is_deserted: false });
         }

@@ -2,6 +2,7 @@
 
 mod args;
 mod extent;
+mod family;
 pub mod identity;
 mod ids;
 mod life;

@@ -28,7 +28,8 @@ impl Process {
         (id > 0).then_some(Pid(id))
     }
 
-    fn children(&self, tid: Tid) -> Vec<Pid> {
+    /// The processes that a thread of it has started.
+    pub(super) fn children(&self, tid: Tid) -> Vec<Pid> {
         let list = std::fs::read_to_string(format!("/proc/{}/task/{tid}/children", self.pid));
         let list = list.unwrap_or_default();
         let ids = list.split_whitespace();

@@ -29,6 +29,9 @@ pub struct Document {
     pub args: Vec<String>,
     /// See `exe`.
     pub host: String,
+    /// Its number in an MPI job.
+    #[serde(default)]
+    pub rank: Option<u32>,
     /// All that is measured, `count` first.
     pub metrics: Vec<MetricDoc>,
     /// What is measured of which functions.

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::condition::{Condition, Operand};
 use crate::faults::step;
 use crate::metric::Metric;
+use crate::mpi;
 use crate::process::modules::Module;
 use crate::process::{Extent, Process};
 use crate::runtime_image::RuntimeImage;
@@ -287,6 +288,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
             .unwrap_or_default(),
         args: process.args(),
         host: host.unwrap_or_default(),
+        rank: mpi::rank_of(process),
         metrics,
         notes,
         depth: options.depth,

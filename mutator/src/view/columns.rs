@@ -295,7 +295,10 @@ fn of_run(state: &State, node: NodeId) -> Option<f64> {
         super::tree::Span::Total => state.profile()?.run_of(state.shown()?)?,
         _ if state.metric() == ("cpu", "ns") => return None,
         _ if state.metric().1 != "ns" => return None,
-        _ => state.tree.lasted(),
+        _ => {
+            let processes = state.profile()?.processes.len() as u64;
+            state.tree.lasted().saturating_mul(processes.max(1))
+        }
     };
     (run > 0).then(|| state.total(node).outermost() as f64 / run as f64)
 }

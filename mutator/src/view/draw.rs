@@ -84,8 +84,12 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     if state.paused {
         first.push(Span::styled("  display held", WARN));
     }
-    let (pid, time) = (target.pid, human::time(session.elapsed_ns.into()));
-    let mut after = vec![Span::raw(format!(" (pid {pid})  {time}"))];
+    let time = human::time(session.elapsed_ns.into());
+    let which = match profile.processes.len() {
+        0 | 1 => format!("pid {}", target.pid),
+        n => format!("{n} processes"),
+    };
+    let mut after = vec![Span::raw(format!(" ({which})  {time}"))];
     let span = state.tree.span();
     if span != super::tree::Span::Total {
         let lasted = human::time(state.tree.lasted().into());

@@ -427,6 +427,7 @@ fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Pro
         metrics,
         losses,
         threads,
+        processes,
         ..
     } = profile;
     let (functions, modules, refused) = match (before, changed) {
@@ -458,7 +459,7 @@ fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Pro
         frames: Vec::new(),
         paths: Vec::new(),
         threads: threads.clone(),
-        processes: Vec::new(),
+        processes: processes.clone(),
         search: None,
         losses: losses.clone(),
     }

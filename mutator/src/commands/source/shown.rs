@@ -16,7 +16,8 @@ use crate::commands::watch::destination;
 use crate::error::{Failure, io_text};
 use crate::images;
 use crate::process::modules::{Module, VDSO, modules};
-use crate::segment::Remeasure;
+use crate::profile;
+use crate::segment::{ModuleDoc, Remeasure};
 use crate::session::{Candidate, Changed, Session, SessionError};
 use crate::view::{Callees, Finder, Names, Sample, Source};
 
@@ -26,6 +27,26 @@ impl Live {
         let id = self.session.document().measured().nth(index);
         let id = id.map(|(id, _)| id);
         id.ok_or_else(|| "the function is not in the session".to_owned())
+    }
+
+    /// Where a function of a sum of profiles is among those of this session, by index in its latest sample.
+    pub(in crate::commands) fn index_of(
+        &self,
+        module: &profile::Module,
+        function: &profile::Function,
+    ) -> Option<usize> {
+        let document = self.session.document();
+        let is_module = |known: &ModuleDoc| match (&known.build_id, &module.build_id) {
+            (Some(known), Some(wanted)) => known == wanted,
+            _ => known.path == module.path,
+        };
+        document.measured().position(|(_, known)| {
+            let is_there = document.modules.get(known.module).is_some_and(is_module);
+            let (_, address) = document.place_of(known).unzip();
+            is_there
+                && address.is_some_and(|at| at.0 == function.address)
+                && known.is_point == function.point
+        })
     }
 
     fn apply(
@@ -133,9 +154,6 @@ impl Source for Live {
         let id = self.function(function)?;
         let (module, address, size) = self.place(id)?;
         let opened = images::of_module(&module).map_err(|e| e.to_string())?;
-        let bias = module
-            .bias(opened.image)
-            .ok_or("its module is not where it was")?;
         let called = callees(opened.image, address..Svma(address.0.saturating_add(size)));
         let document = self.session.document();
         let mut texts = BTreeSet::new();
@@ -143,7 +161,7 @@ impl Source for Live {
             called
                 .functions
                 .iter()
-                .map(|&at| format!("{:#x}", bias.to_avma(at).0)),
+                .map(|&at| format!("{}+{:#x}", module.shown_name(), at.0)),
         );
         let process = self.session.process();
         let modules = modules(process, &process.maps().unwrap_or_default());

@@ -1,0 +1,30 @@
+//! `top`.
+
+use super::job::Job;
+use super::source::{AtEnd, Live};
+use super::target::open_all;
+use super::watch::{Watch, hold, watch};
+use crate::cli::Show;
+use crate::error::Failure;
+use crate::process::Pid;
+use crate::session::Session;
+
+const OPERATION: &str = "top";
+
+/// Watches a session that is there, or those of a job.
+pub(super) fn top(pid: Pid, show: &Show) -> Result<(), Failure> {
+    let output = Watch::new(show)?;
+    let mut sessions = open_all(OPERATION, pid, Session::open)?;
+    let signals = hold(OPERATION)?;
+    // There is one at least.
+    match sessions.pop() {
+        Some(one) if sessions.is_empty() => {
+            let live = Live::new(one, AtEnd::Nothing);
+            watch(&output, show, live, signals, &[])
+        }
+        last => {
+            sessions.extend(last);
+            watch(&output, show, Job::of(sessions), signals, &[])
+        }
+    }
+}
