@@ -151,3 +151,36 @@ fn run_without_a_terminal_begins_nothing() {
     );
     assert!(!file.exists(), "the program has run");
 }
+
+/// The keys are the view's: the program has no input, and does not take them away.
+#[test]
+fn run_leaves_the_keys_to_the_view() {
+    let mut seated = running("cat; exit 3");
+    assert_eq!(seated.wait(), 3, "{}", seated.report());
+}
+
+/// Of what a program writes while the view has the terminal the last is kept.
+#[test]
+fn run_keeps_the_last_of_a_flood() {
+    let mut seated = running("yes | head -c 40000000; echo; echo the very end; exit 5");
+    assert_eq!(seated.wait(), 5, "{}", seated.report());
+    let seen = seated.seen();
+    assert!(seen.contains("the very end"), "{}", seated.report());
+    assert!(seen.contains("that the program has written are left out"));
+}
+
+/// Once the view is over, what the terminal sends is for the program.
+#[test]
+fn run_leaves_interrupts_to_the_program() {
+    let count = "n=0; trap 'n=$((n+1)); echo interrupt $n; [ $n = 2 ] && exit 6' INT; while :; do sleep 0.1; done";
+    let mut seated = running(count);
+    seated.shows("Enter measure exactly");
+    seated.forget();
+    seated.send(b"q");
+    seated.shows("nothing is chosen");
+    for n in ["interrupt 1", "interrupt 2"] {
+        seated.send(b"\x03");
+        seated.shows(n);
+    }
+    assert_eq!(seated.wait(), 6, "{}", seated.report());
+}

@@ -127,3 +127,35 @@ fn vdso() {
     }
     target.finish("ok calls ");
 }
+
+/// The kernel cuts a program's name within a character: what it tells of the process is no text then.
+#[test]
+fn name_that_is_no_text() {
+    use ipath_tests::snapshot::ProcessState;
+    let scratch = Scratch::new("name");
+    // Fifteen bytes end after the first of the last character.
+    let file = scratch.file("abcdefghijklmn\u{fc}");
+    std::fs::copy(program("busy.c"), &file).expect("a copy");
+    let target = Target::start(&file, ["1", "600"]).await_output("ready");
+    let comm = std::fs::read(format!("/proc/{}/comm", target.pid())).expect("a name");
+    assert!(String::from_utf8(comm).is_err(), "its name is text");
+    let before = ProcessState::of(target.pid());
+    let pid = target.pid().to_string();
+    Run::ipath([
+        "attach",
+        &pid,
+        "--no-tui",
+        "--duration",
+        "300ms",
+        "-f",
+        "step",
+    ])
+    .run()
+    .expect(0);
+    before.assert_unchanged(target.pid());
+    Run::ipath(["suggest", &pid, "--duration", "500ms"])
+        .run()
+        .expect(0);
+    Run::ipath(["doctor", &pid]).run().expect(0);
+    target.finish("ok calls ");
+}

@@ -1,11 +1,11 @@
 //! `run`: a program under observation from its first instruction.
 
+mod spool;
+
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, IsTerminal, Seek, SeekFrom, copy};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd;
+
+use spool::Spool;
 
 use super::attach::selected;
 use super::find::{self, Wanted};
@@ -27,8 +29,8 @@ use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
 use crate::launch::{self, LaunchError, Launched, launch};
-use crate::process::{Pid, Presence, Process, tids};
-use crate::session::{Options, Session, SessionError, Where, select_stopped};
+use crate::process::{Pid, Presence, Process, Space, tids};
+use crate::session::{Changed, Options, Session, SessionError, Where, select_stopped};
 use crate::signals::Signals;
 use crate::tracee::TraceeError;
 
@@ -67,7 +69,7 @@ pub(super) fn run(
         let hint = "name functions with -f, or have them found with --search; `ipath suggest PID` lists those worth it of a process that runs";
         return Err(find::nothing_named(OPERATION, &subject).hint(hint));
     }
-    let mut spool = match output.is_view() && search.is_none() {
+    let spool = match output.is_view() && search.is_none() {
         true => Spool::new(),
         false => Spool::default(),
     };
@@ -80,7 +82,7 @@ pub(super) fn run(
     let resumed = |e: TraceeError| Failure::new(OPERATION, &subject, e);
     if is_to_choose {
         stopped.resume().map_err(resumed)?;
-        let watched = choose_and_watch(measure, show, &output, &options, process, signals);
+        let watched = choose_and_watch(measure, show, &output, &options, &process, signals);
         return end(&mut child, spool, watched, &subject);
     }
     let begun = Begun::of(&process);
@@ -141,52 +143,73 @@ fn choose_and_watch(
     show: &Show,
     output: &Watch,
     options: &Options,
-    mut process: Process,
+    process: &Process,
     signals: Signals,
 ) -> Result<(), Failure> {
-    let patterns = loop {
-        match find::choose(OPERATION, &process, &signals) {
-            Ok(Wanted::Functions(patterns)) => break patterns,
-            Ok(Wanted::Nothing) => {
-                let cause = "nothing is chosen: the program goes on, and Ctrl-C ends it";
-                warn(&format!("{OPERATION} {}: {cause}", process.pid));
-                break Vec::new();
+    let said = |cause: &str| warn(&format!("{OPERATION} {}: {cause}", process.pid));
+    let chosen = loop {
+        let space = Space::open(process);
+        let chosen = choose(measure, options, process, &signals);
+        let is_there = || space.as_ref().map_or(Presence::Ended, Space::is_current);
+        match chosen {
+            Ok(Some(chosen)) => break Some(chosen),
+            Ok(None) => {
+                said("nothing is chosen: the program goes on, and Ctrl-C ends it");
+                break None;
             }
-            // A script has become the program that it starts: that is what is to be looked at.
-            Ok(Wanted::OtherProgram) => {
-                process = Process::find(process.pid).map_err(|e| e.failure(OPERATION))?;
-            }
-            _ if process.life() == Presence::Ended => {
-                let cause = "it has ended before a function was chosen";
-                warn(&format!("{OPERATION} {}: {cause}", process.pid));
-                break Vec::new();
-            }
-            Ok(Wanted::Over(why)) => return Err(Failure::new(OPERATION, process.pid, why)),
-            Err(failure) => return Err(failure),
+            Err(failure) if failure.is_internal() => return Err(failure),
+            Err(failure) => match (process.life(), is_there()) {
+                (Presence::Ended, _) => {
+                    said("it has ended before a function was chosen");
+                    break None;
+                }
+                // A script has become the program that it starts: that is what is to be looked at.
+                (_, Presence::OtherProgram) => {}
+                _ => return Err(failure),
+            },
         }
     };
-    if patterns.is_empty() {
-        signals.release_but(&FOR_PROGRAM);
-        return Ok(());
+    match chosen {
+        Some((session, changed)) => {
+            let live = Live::new(session, AtEnd::TakeOut);
+            tell_refused(&changed);
+            watch(output, show, live, signals, &FOR_PROGRAM)
+        }
+        None => {
+            signals.release_but(&FOR_PROGRAM);
+            Ok(())
+        }
     }
-    let selected = selected(OPERATION, &process, &patterns, &[], measure, options)?;
-    let failure = |e: SessionError| e.failure(OPERATION, &process);
-    let (session, changed) =
-        Session::create(&process, options, selected, Where::Running).map_err(failure)?;
-    let live = Live::new(session, AtEnd::TakeOut);
-    tell_refused(&changed);
-    watch(output, show, live, signals, &FOR_PROGRAM)
+}
+
+/// A session with the functions that the user chooses; none where none is wanted.
+fn choose(
+    measure: &Measure,
+    options: &Options,
+    process: &Process,
+    signals: &Signals,
+) -> Result<Option<(Session, Changed)>, Failure> {
+    let over = |why: &str| Err(Failure::new(OPERATION, process.pid, why));
+    let patterns = match find::choose(OPERATION, process, signals)? {
+        Wanted::Functions(patterns) => patterns,
+        Wanted::Nothing => return Ok(None),
+        Wanted::OtherProgram => return over(find::OTHER_PROGRAM),
+        Wanted::Over(why) => return over(&why),
+    };
+    let selected = selected(OPERATION, process, &patterns, &[], measure, options)?;
+    let created = Session::create(process, options, selected, Where::Running);
+    created.map(Some).map_err(|e| e.failure(OPERATION, process))
 }
 
 /// Ends as the program ends, once it has.
 fn end(
     child: &mut Child,
-    spool: Spool,
+    mut spool: Spool,
     watched: Result<(), Failure>,
     subject: &str,
 ) -> Result<ExitCode, Failure> {
-    let status = wait(child);
-    spool.replay();
+    let status = wait(child, &mut spool);
+    spool.finish();
     watched?;
     let status = status.map_err(|e| Failure::new(OPERATION, subject, io_text(&e)))?;
     Ok(exit_code(status))
@@ -194,10 +217,11 @@ fn end(
 
 /// Waits for the program's end. A thread that was stopped when the program was killed is this process's to
 /// collect, and before it is the program has not ended.
-fn wait(child: &mut Child) -> io::Result<ExitStatus> {
+fn wait(child: &mut Child, spool: &mut Spool) -> io::Result<ExitStatus> {
     const PAUSE: Duration = Duration::from_millis(20);
     let pid = Pid(child.id() as i32);
     loop {
+        spool.follow();
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
@@ -218,46 +242,4 @@ fn exit_code(status: ExitStatus) -> ExitCode {
         .or(status.signal().map(|n| 128 + n))
         .unwrap_or(1);
     ExitCode::from(code as u8)
-}
-
-/// Where a program's output waits while the view has the terminal.
-#[derive(Default)]
-struct Spool {
-    file: Option<File>,
-}
-
-impl Spool {
-    fn new() -> Self {
-        let fd =
-            nix::sys::memfd::memfd_create(c"ipath-output", nix::sys::memfd::MFdFlags::MFD_CLOEXEC);
-        Self {
-            file: fd.ok().map(|fd: OwnedFd| File::from(fd)),
-        }
-    }
-
-    /// Sends the program's output here, as far as it would go to the terminal.
-    fn redirect(&mut self, command: &mut Command) {
-        let Some(file) = &self.file else { return };
-        let copy = || file.try_clone().map(Stdio::from);
-        if std::io::stdout().is_terminal()
-            && let Ok(to) = copy()
-        {
-            command.stdout(to);
-        }
-        if std::io::stderr().is_terminal()
-            && let Ok(to) = copy()
-        {
-            command.stderr(to);
-        }
-    }
-
-    /// Shows what has come.
-    fn replay(self) {
-        if let Some(mut file) = self.file
-            && file.seek(SeekFrom::Start(0)).is_ok()
-        {
-            // A terminal that is gone shows nothing.
-            let _ = copy(&mut file, &mut std::io::stdout().lock());
-        }
-    }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use patcher::Avma;
 
-use super::{Process, stat_field};
+use super::{Process, read_text, stat_field};
 
 impl Process {
     /// Its command line. Of a program that has written something else in its place (setproctitle(3)), that, without what is
@@ -19,9 +19,7 @@ impl Process {
     fn argument_count(&self) -> Option<usize> {
         /// `startstack` of proc(5).
         const START_OF_STACK: usize = 28;
-        let stat = self
-            .of_living("stat", |path| fs::read_to_string(path))
-            .ok()?;
+        let stat = self.of_living("stat", |path| read_text(path)).ok()?;
         let at = stat_field(&stat, START_OF_STACK)?;
         let word = self.open_memory().ok()?.read_vec(Avma(at), 8).ok()?;
         usize::try_from(u64::from_le_bytes(word.try_into().ok()?)).ok()

@@ -1,10 +1,9 @@
 //! Whether a process lives, and what of it does.
 
-use std::fs;
 use std::io;
 use std::time::Duration;
 
-use super::{Mapping, Pid, Presence, Process, ProcessError, Tid};
+use super::{Mapping, Pid, Presence, Process, ProcessError, Tid, read_text};
 use super::{is_no_process, parse_stat, stat_field, status_field};
 
 /// How often it is looked again where a process, or the thread that was looked at, is about to end.
@@ -68,7 +67,7 @@ impl Process {
     /// State of its first thread, and how many threads there are, those included that have ended and are not
     /// collected; `None` where another process has its id.
     fn state(&self) -> io::Result<Option<(char, u64)>> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        let stat = read_text(format!("/proc/{}/stat", self.pid))?;
         let (state, start_time) =
             parse_stat(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat is not readable"))?;
         let threads = stat_field(&stat, 20).unwrap_or(0);
@@ -83,7 +82,7 @@ impl Process {
             't' => {
                 let by = self.tracer().map(|(_, by)| by);
                 let name = by.and_then(|by| {
-                    let name = fs::read_to_string(format!("/proc/{by}/comm")).ok()?;
+                    let name = read_text(format!("/proc/{by}/comm")).ok()?;
                     Some(format!("stopped by {by} ({})", name.trim()))
                 });
                 Some(name.unwrap_or_else(|| "stopped by its tracer".to_owned()))
@@ -145,7 +144,7 @@ impl Process {
     }
 
     fn thread_stat(&self, tid: Tid) -> io::Result<String> {
-        fs::read_to_string(format!("/proc/{}/task/{tid}/stat", self.pid))
+        read_text(format!("/proc/{}/task/{tid}/stat", self.pid))
     }
 
     /// True if a thread has ended; it may wait to be collected.

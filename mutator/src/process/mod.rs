@@ -15,6 +15,7 @@ mod root;
 pub mod shadow;
 mod sharing;
 mod space;
+mod text;
 
 use std::ffi::CStr;
 use std::fmt;
@@ -34,6 +35,7 @@ pub use memory::{Memory, Own, Text};
 pub use presence::Presence;
 pub use root::Root;
 pub use space::Space;
+pub use text::read_text;
 
 /// Why a process cannot be worked on.
 #[derive(Debug)]
@@ -138,7 +140,7 @@ impl Process {
         if pid.0 <= 0 {
             return Err(ProcessError::Gone(pid));
         }
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        let stat = read_text(format!("/proc/{pid}/stat"));
         let stat = stat.map_err(|error| {
             let hidden = Self { pid, start_time: 0 };
             match is_no_process(&error).then(|| hidden.unseen()) {
@@ -185,7 +187,7 @@ impl Process {
     /// PF_KTHREAD, include/linux/sched.h.
     fn is_kernel_thread(&self) -> bool {
         const PF_KTHREAD: u64 = 0x0020_0000;
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid));
+        let stat = read_text(format!("/proc/{}/stat", self.pid));
         let flags = stat.ok().and_then(|stat| stat_field(&stat, 9));
         flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
     }
@@ -200,7 +202,7 @@ impl Process {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Some((tid, by)) => {
-                    let name = fs::read_to_string(format!("/proc/{by}/comm")).unwrap_or_default();
+                    let name = read_text(format!("/proc/{by}/comm")).unwrap_or_default();
                     let name = name.trim().to_owned();
                     return Err(ProcessError::Traced(self.pid, tid, by, name));
                 }
@@ -415,7 +417,7 @@ fn boot_offset() -> i64 {
     static OFFSET: OnceLock<i64> = OnceLock::new();
     *OFFSET.get_or_init(|| {
         // Those of its children; its own are the same but between unshare(2) and fork(2).
-        let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        let offsets = read_text("/proc/self/timens_offsets").unwrap_or_default();
         parse_boot_offset(&offsets).unwrap_or(0)
     })
 }
@@ -447,7 +449,7 @@ fn list_tids(pid: Pid) -> io::Result<Vec<Tid>> {
 }
 
 fn status_field(path: &str, key: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
+    let text = read_text(path).ok()?;
     status_line(&text, key).map(str::to_owned)
 }
 

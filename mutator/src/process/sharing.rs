@@ -1,7 +1,7 @@
 //! Processes that have their memory in common without being one process: clone(2) with CLONE_VM and without
 //! CLONE_THREAD. What is written into one is written into the other, which nobody has stopped.
 
-use super::{Pid, Process, Tid};
+use super::{Pid, Process, Tid, read_text};
 
 impl Process {
     /// Processes next to it that share its memory at this moment: its parent and its children, as far as the kernel
@@ -30,7 +30,7 @@ impl Process {
 
     /// The processes that a thread of it has started.
     pub(super) fn children(&self, tid: Tid) -> Vec<Pid> {
-        let list = std::fs::read_to_string(format!("/proc/{}/task/{tid}/children", self.pid));
+        let list = read_text(format!("/proc/{}/task/{tid}/children", self.pid));
         let list = list.unwrap_or_default();
         let ids = list.split_whitespace();
         ids.filter_map(|id| id.parse().ok()).map(Pid).collect()

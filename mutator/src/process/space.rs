@@ -4,7 +4,7 @@
 //! The kernel ties an open /proc/PID/mem and /proc/PID/maps to the address space there was when they
 //! were opened (fs/proc/base.c `proc_mem_open`): after an exec they show nothing.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use patcher::Avma;
 
 use super::memory::Memory;
 use super::presence::Presence;
-use super::{Mapping, Process, ProcessError, is_no_process, maps};
+use super::{Mapping, Process, ProcessError, is_no_process, maps, read_text};
 use crate::faults::look;
 
 /// An address space and the process it was found in.
@@ -136,7 +136,7 @@ impl Space {
     /// begin.
     pub fn maps_with_heap(&self) -> Result<Vec<Mapping>, ProcessError> {
         let mut maps = self.maps()?;
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.entry()));
+        let stat = read_text(format!("/proc/{}/stat", self.process.entry()));
         if let Some(start) = stat.ok().and_then(|stat| super::stat_field(&stat, 47)) {
             maps::expect_heap(&mut maps, Avma(start));
         }

@@ -1,8 +1,6 @@
 //! What the kernel counts of a thread in any case: how often and for how long it has had a processor; and what time it is.
 
-use std::fs;
-
-use crate::process::{Process, Tid};
+use crate::process::{Process, Tid, read_text};
 
 /// What a thread has done since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +23,7 @@ pub(super) struct Pace {
 impl Activity {
     /// That of a thread by now; `None` where it has ended. A kernel that does not count says nothing but 0.
     pub(super) fn of(process: &Process, tid: Tid) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", process.pid));
+        let text = read_text(format!("/proc/{}/task/{tid}/schedstat", process.pid));
         parse(&text.ok()?)
     }
 

@@ -2,7 +2,6 @@
 //! Those that sleep are left alone: /proc says where they are.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::time::Duration;
 
 use super::activity::{Activity, now};
@@ -11,7 +10,7 @@ use super::registers::Registers;
 use super::thread::Met;
 use super::watched::Watched;
 use super::windows::{how_met, stack_at};
-use crate::process::{Process, Tid, is_passing};
+use crate::process::{Process, Tid, is_passing, read_text};
 use crate::random;
 use crate::tracee::{TraceeError, glance, tracing};
 
@@ -63,7 +62,7 @@ impl Stops {
     /// Begins, where its threads may be stopped: one is.
     pub(super) fn of(process: &Process) -> Result<Self, NoStops> {
         if let Some((_, by)) = process.tracer().filter(|&(_, by)| !is_passing(by)) {
-            let name = fs::read_to_string(format!("/proc/{by}/comm")).unwrap_or_default();
+            let name = read_text(format!("/proc/{by}/comm")).unwrap_or_default();
             return Err(NoStops::Traced(by, name.trim().to_owned()));
         }
         let tids = process.tids().unwrap_or_default();
@@ -202,6 +201,6 @@ impl Stops {
 
 /// The letter of a thread's state, proc_pid_stat(5).
 fn state(process: &Process, tid: Tid) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{}/task/{tid}/stat", process.pid)).ok()?;
+    let stat = read_text(format!("/proc/{}/task/{tid}/stat", process.pid)).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -1,7 +1,6 @@
 //! Threads looked at by perf events, each in windows: all the time where that costs the process little, else in turn.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
 use std::time::Duration;
 
 use patcher::Avma;
@@ -15,7 +14,7 @@ use super::record::Record;
 use super::registers::Registers;
 use super::thread::Met;
 use super::watched::{Watched, Window};
-use crate::process::{Process, Tid};
+use crate::process::{Process, Tid, read_text};
 use crate::random;
 
 /// CPU time between two samples of a thread, ns: no divisor of what programs do regularly.
@@ -402,7 +401,7 @@ fn near(n: u64) -> u64 {
 pub(super) fn how_met(process: &Process, tid: Tid, paths: &mut Paths) -> Met {
     let file = format!("/proc/{}/task/{tid}/syscall", process.pid);
     let waits_at = || {
-        let text = fs::read_to_string(&file).ok()?;
+        let text = read_text(&file).ok()?;
         let mut words = text.split_whitespace().rev();
         let mut word = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
         Some((word()?, word()?))

@@ -1,7 +1,6 @@
 //! Taking a session out of its target.
 
 use std::collections::HashMap;
-use std::fs;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use super::recover::unmap;
 use super::stack_scan::Stacks;
 use super::write::read;
 use super::{Session, SessionError};
-use crate::process::{Extent, Memory, Pid, Presence, Text, Tid};
+use crate::process::{Extent, Memory, Pid, Presence, Text, Tid, read_text};
 use crate::segment::{Journal, Reaper, RegionDoc, SegmentError};
 use crate::tracee::{CallCode, Priority, Stopped, StoppedThread, tracing};
 
@@ -346,13 +345,13 @@ fn is_in(extents: &[Extent], at: Avma) -> bool {
 
 /// How long a thread has been on a processor, ns: the first number of its schedstat.
 fn run_time(pid: Pid, tid: Tid) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    let text = read_text(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
 /// True if a thread has been stopped by a signal to its process: SIGSTOP and the like.
 fn is_held(pid: Pid, tid: Tid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let stat = read_text(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
         .is_some_and(|(_, rest)| rest.starts_with('T'))
 }

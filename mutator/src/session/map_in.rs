@@ -18,7 +18,7 @@ use super::locked::make_way;
 use super::{SessionError, descriptor};
 use crate::process::identity::file_id;
 use crate::process::maps::free_range;
-use crate::process::{Extent, Mapping, Memory, Process, Space};
+use crate::process::{Extent, Mapping, Memory, Process, Space, read_text};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Lock, Segment, SegmentError, Shape, has_mapped};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
@@ -410,7 +410,7 @@ fn own_file(
 fn tid_offset(process: &Process, memory: &Memory, thread: &Remote<'_>) -> Option<i32> {
     const BLOCK: usize = 1024;
     let path = format!("/proc/{}/task/{}/status", process.pid, thread.tid());
-    let status = fs::read_to_string(path).ok()?;
+    let status = read_text(path).ok()?;
     // The last of the ids is the one in the thread's own pid namespace.
     let ids = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
     let tid = ids

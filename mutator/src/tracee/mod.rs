@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::process::memory::WholeProcess;
-use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid, is_passing, stat_field};
+use crate::process::{
+    Memory, Pid, Presence, Process, Space, Text, Tid, is_passing, read_text, stat_field,
+};
 
 use sys::Change;
 use wait::{Waited, is_dead, wait_for_stop};
@@ -436,13 +438,13 @@ fn thread_count(process: &Process) -> Option<usize> {
 fn is_worker(pid: Pid, tid: Tid) -> bool {
     const PF_IO_WORKER: u64 = 0x10;
     const FLAGS: usize = 9;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+    let stat = read_text(format!("/proc/{pid}/task/{tid}/stat"));
     let flags = stat.ok().and_then(|stat| stat_field(&stat, FLAGS));
     flags.is_some_and(|flags| flags & PF_IO_WORKER != 0)
 }
 
 /// True if it is not asleep: then it stops as soon as it gets a processor.
 fn runs(pid: Pid, tid: Tid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+    let stat = read_text(format!("/proc/{pid}/task/{tid}/stat"));
     stat.is_ok_and(|s| s.rsplit_once(") ").is_some_and(|(_, r)| r.starts_with('R')))
 }

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use patcher::Avma;
 
 use crate::faults::step;
-use crate::process::Tid;
+use crate::process::{Tid, read_text};
 
 // Requests of linux/ptrace.h that libc does not name.
 const GETSIGMASK: libc::c_uint = 0x420a;
@@ -110,7 +110,7 @@ pub fn delivered(tid: Tid) -> Result<libc::siginfo_t, Errno> {
 /// kill(2) or tgkill(2): the kernel lets nobody else claim that (`do_rt_tgsigqueueinfo`, kernel/signal.c), and it has
 /// this process as its sender.
 pub fn send_again(tid: Tid, info: &libc::siginfo_t) -> Result<(), Errno> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let status = read_text(format!("/proc/{tid}/status")).unwrap_or_default();
     let process = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
     let process: i32 = process
         .and_then(|id| id.trim().parse().ok())
@@ -261,7 +261,7 @@ pub fn change(tid: Tid) -> Result<Change, Errno> {
 
 /// True if the thread is a process that this one has started, whose status is still asked for.
 fn is_own_child(tid: Tid) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let status = read_text(format!("/proc/{tid}/status")).unwrap_or_default();
     let field = |key| {
         let line = status.lines().find_map(|l| l.strip_prefix(key));
         line.and_then(|v| v.trim().parse::<i32>().ok())

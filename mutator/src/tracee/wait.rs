@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::sys::{self, Change};
 use super::{StoppedThread, TraceeError};
-use crate::process::{Pid, Tid, is_no_process};
+use crate::process::{Pid, Tid, is_no_process, read_text};
 
 /// How long a thread may take to come to a system call it has been pointed at, and to its end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ pub(super) fn is_dead(pid: Pid, tid: Tid) -> bool {
         stat.rsplit_once(") ")
             .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
     };
-    match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")) {
+    match read_text(format!("/proc/{pid}/task/{tid}/stat")) {
         Ok(stat) => has_ended(stat),
         Err(error) => is_no_process(&error),
     }

@@ -13,7 +13,7 @@ use patcher::Avma;
 use super::sys::Change;
 use super::{StoppedThread, TraceeError, sys, wait};
 use crate::process::shadow;
-use crate::process::{Mapping, Memory, Pid, Text, Tid};
+use crate::process::{Mapping, Memory, Pid, Text, Tid, read_text};
 
 /// `syscall; ret`.
 const CALL: [u8; 3] = [0x0f, 0x05, 0xc3];
@@ -247,7 +247,7 @@ fn is_own_stack(memory: &Memory, stack: &Mapping, thread: &StoppedThread, lowest
 /// restorer's address as well.
 fn has_shadow_stack(thread: &StoppedThread) -> bool {
     let path = format!("/proc/{}/status", thread.tid());
-    let status = std::fs::read_to_string(path).unwrap_or_default();
+    let status = read_text(path).unwrap_or_default();
     shadow::is_in(&status)
 }
 

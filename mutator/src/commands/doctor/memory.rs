@@ -1,18 +1,17 @@
 //! How much memory the control groups of a process leave it, and how many addresses its limit: what a session maps
 //! is charged there.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::line::{Line, Verdict, line};
-use crate::process::Process;
+use crate::process::{Process, read_text};
 
 /// With less than this left, a session can drive the process over its limit.
 const ENOUGH: u64 = 64 << 20;
 
 /// A line, where a group of the process is near its limit.
 pub(super) fn memory(process: &Process) -> Option<Line> {
-    let text = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).ok()?;
+    let text = read_text(format!("/proc/{}/cgroup", process.pid)).ok()?;
     let groups = groups(&text);
     let (left, group) = groups.iter().filter_map(Group::tightest).min()?;
     (left < ENOUGH).then(|| {
@@ -33,7 +32,7 @@ pub(super) fn memory(process: &Process) -> Option<Line> {
 pub(super) fn addresses(process: &Process) -> Option<Line> {
     /// Of a session, and some for the program.
     const ENOUGH: u64 = 1 << 30;
-    let limits = fs::read_to_string(format!("/proc/{}/limits", process.entry())).ok()?;
+    let limits = read_text(format!("/proc/{}/limits", process.entry())).ok()?;
     let size = process.status("VmSize")?;
     let left = address_limit(&limits)?.saturating_sub(kib(&size)?);
     (left < ENOUGH).then(|| {
@@ -105,7 +104,7 @@ impl Group {
         let own = root.join(self.path.trim_start_matches('/'));
         let within = own.ancestors().take_while(|p| p.starts_with(root));
         let left = |folder: &Path| {
-            let read = |name| fs::read_to_string(folder.join(name)).ok();
+            let read = |name| read_text(folder.join(name)).ok();
             Some((
                 left(&read(self.limit)?, &read(self.usage)?)?,
                 folder.to_owned(),

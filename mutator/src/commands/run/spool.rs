@@ -1,0 +1,154 @@
+//! Where a program's output waits while the view has the terminal.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
+
+use crate::commands::remarks::warn;
+
+/// Bytes that are kept, the last ones: more than anybody scrolls back.
+const KEPT: u64 = 16 << 20;
+/// Time between two looks at how much has come.
+const A_LOOK: Duration = Duration::from_millis(200);
+
+/// What goes to the terminal otherwise. The program writes into memory that it shares with this process, and goes on whatever
+/// becomes of that.
+#[derive(Default)]
+pub(super) struct Spool {
+    file: Option<Arc<File>>,
+    /// How much of it has been shown, or let go.
+    shown: u64,
+    /// Lets go what is too much, meanwhile.
+    keeper: Option<(Sender<()>, JoinHandle<u64>)>,
+    /// How the terminal was: the program may leave it as the view had it.
+    terminal: Option<Termios>,
+}
+
+impl Spool {
+    pub(super) fn new() -> Self {
+        let created = memfd_create(c"ipath-output", MFdFlags::MFD_CLOEXEC);
+        let file = created.ok().map(|fd: OwnedFd| Arc::new(File::from(fd)));
+        let keeper = file.clone().map(|file| {
+            let (end, ended) = channel();
+            (end, std::thread::spawn(move || keep(&file, &ended)))
+        });
+        Self {
+            file,
+            shown: 0,
+            keeper,
+            terminal: tcgetattr(io::stdout()).ok(),
+        }
+    }
+
+    /// Sends the program's output here, as far as it would go to the terminal, and gives it no input from there: the keys are
+    /// the view's.
+    pub(super) fn redirect(&self, command: &mut Command) {
+        let Some(file) = &self.file else { return };
+        let copy = || file.try_clone().map(Stdio::from);
+        if io::stdin().is_terminal() {
+            command.stdin(Stdio::null());
+        }
+        if io::stdout().is_terminal()
+            && let Ok(to) = copy()
+        {
+            command.stdout(to);
+        }
+        if io::stderr().is_terminal()
+            && let Ok(to) = copy()
+        {
+            command.stderr(to);
+        }
+    }
+
+    /// Shows what has come since, once the view is over.
+    pub(super) fn follow(&mut self) {
+        if let Some((end, keeper)) = self.keeper.take() {
+            drop(end);
+            self.shown = keeper.join().unwrap_or_default();
+            if self.shown > 0 {
+                warn(&format!(
+                    "the first {} bytes that the program has written are left out",
+                    self.shown
+                ));
+            }
+        }
+        let Some(file) = &self.file else { return };
+        let mut out = io::stdout().lock();
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(len @ 1..) = file.read_at(&mut buffer, self.shown) {
+            self.shown += len as u64;
+            // A terminal that is gone shows nothing.
+            if out.write_all(&buffer[..len]).is_err() {
+                break;
+            }
+        }
+        let _ = out.flush();
+    }
+
+    /// The same once more, when the program has ended; the terminal is as it was.
+    pub(super) fn finish(mut self) {
+        self.follow();
+        let is_in_front = nix::unistd::tcgetpgrp(io::stdout()) == Ok(nix::unistd::getpgrp());
+        if let Some(terminal) = self.terminal.filter(|_| is_in_front) {
+            let _ = tcsetattr(io::stdout(), SetArg::TCSADRAIN, &terminal);
+        }
+    }
+}
+
+/// Lets go what is too much until it is told to end, and gives how much that was.
+fn keep(file: &File, ended: &Receiver<()>) -> u64 {
+    let mut gone = 0;
+    while ended.recv_timeout(A_LOOK) == Err(RecvTimeoutError::Timeout) {
+        gone = let_go(file, gone);
+    }
+    let_go(file, gone)
+}
+
+/// Gives the memory of all but the last bytes back, of which `gone` is gone already; how much is gone then.
+fn let_go(file: &File, gone: u64) -> u64 {
+    let len = file.metadata().map_or(0, |meta| meta.len());
+    let Some(to) = len.checked_sub(KEPT).filter(|&to| to > gone) else {
+        return gone;
+    };
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    match fallocate(file.as_fd(), flags, gone as i64, (to - gone) as i64) {
+        Ok(()) => to,
+        Err(_) => gone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_a_flood_is_kept_and_no_more() {
+        let spool = Spool::new();
+        let file = spool.file.clone().expect("memory");
+        let block = vec![b'x'; 1 << 20];
+        for at in 0..64 {
+            file.write_all_at(&block, at << 20).expect("memory");
+        }
+        file.write_all_at(b"the end", 64 << 20).expect("memory");
+        let (end, keeper) = spool.keeper.expect("a thread");
+        drop(end);
+        let gone = keeper.join().expect("it ends");
+        assert_eq!(gone, (64 << 20) + 7 - KEPT);
+        let mut last = [0; 8];
+        assert_eq!(file.read_at(&mut last, 64 << 20).ok(), Some(7));
+        assert_eq!(&last[..7], b"the end");
+        use std::os::unix::fs::MetadataExt;
+        let held = file.metadata().expect("a file").blocks() * 512;
+        assert!(held <= KEPT + (1 << 20), "{held}");
+    }
+}

@@ -1,0 +1,28 @@
+//! Files of /proc as text.
+
+use std::io;
+use std::path::Path;
+
+/// The text of a file. The kernel's own are not always UTF-8: names of threads are any bytes, and are cut after the fifteenth,
+/// also within a character.
+pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
+    let bytes = std::fs::read(path)?;
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_text;
+
+    #[test]
+    fn names_that_are_no_text_are_read() {
+        let name = c"abcdefghijklmn\xc3\xbc";
+        let named = std::thread::spawn(move || {
+            nix::sys::prctl::set_name(name).expect("a name");
+            read_text("/proc/thread-self/stat").expect("a text")
+        });
+        let stat = named.join().expect("a thread");
+        assert!(stat.contains("(abcdefghijklmn\u{fffd}) R"), "{stat}");
+    }
+}

@@ -1,0 +1,221 @@
+//! MPI jobs as one: the ranks of Open MPI and of MPICH are found by their launcher, and each counts what a wrapper around
+//! MPI_Wait counts, by the stacks that glibc sees there.
+
+use ipath_tests::command::Run;
+use ipath_tests::halo::{Mpi, halo_of};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
+use ipath_tests::target::Target;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Calls by stack.
+type Stacks = BTreeMap<String, u64>;
+
+/// A job whose ranks wait for a file before they begin and before they end.
+struct Job {
+    launcher: Target,
+    waits: PathBuf,
+    ranks: usize,
+}
+
+impl Job {
+    fn start(mpi: Mpi, ranks: usize, steps: &str, scratch: &Scratch) -> Self {
+        let waits = scratch.file("waits");
+        let mut command = Command::new(mpi.launcher());
+        command.args(mpi.options());
+        command.args(["-n", &ranks.to_string(), "env"]);
+        command.arg(format!("LD_PRELOAD={}", mpi.wrapper().display()));
+        command.arg(format!("WAITS={}", waits.display()));
+        command.arg(halo_of(mpi)).arg(steps);
+        Self {
+            launcher: Target::spawn(command),
+            waits,
+            ranks,
+        }
+    }
+
+    fn file(&self, end: &str) -> PathBuf {
+        PathBuf::from(format!("{}.{end}", self.waits.display()))
+    }
+
+    /// What each rank has written, once all have.
+    fn of_each(&mut self, what: &str) -> Vec<String> {
+        let files: Vec<PathBuf> = (0..self.ranks)
+            .map(|rank| self.file(&format!("{what}{rank}")))
+            .collect();
+        self.launcher
+            .until(LIMIT, what, |_| files.iter().all(|file| file.exists()));
+        let text = |file: &PathBuf| fs::read_to_string(file).expect("a file of its own");
+        files.iter().map(text).collect()
+    }
+
+    fn allow(&self, what: &str) {
+        fs::write(self.file(what), "").expect("a file of its own");
+    }
+
+    /// The ids of its ranks, in their order.
+    fn pids(&mut self) -> Vec<String> {
+        let told = self.of_each("ready.");
+        told.iter().map(|pid| pid.trim().to_owned()).collect()
+    }
+
+    /// Its result, once it is over.
+    fn result(mut self) -> String {
+        self.allow("go");
+        self.allow("end");
+        let status = self.launcher.wait(LIMIT);
+        assert!(status.success(), "{status}: {}", self.launcher.report());
+        self.launcher.stdout()
+    }
+}
+
+/// Which calls the wrapper has counted.
+fn counted(text: &str) -> Stacks {
+    let line = |line: &str| {
+        let (count, stack) = line.split_once(' ').expect("a stack");
+        (stack.to_owned(), count.parse().expect("a number"))
+    };
+    text.lines().map(line).collect()
+}
+
+/// The same of a profile, without the wrapper's own frame.
+fn measured(profile: &Profile) -> Stacks {
+    let mut stacks = Stacks::new();
+    for path in &profile.paths {
+        assert!(path.complete, "{path:?}");
+        let frame = |&index: &usize| {
+            let frame = &profile.frames[index];
+            let module = &profile.modules[frame.module.expect("code of a file")];
+            let file = Path::new(&module.path).file_name().expect("a file");
+            format!("{}+{:#x}", file.to_string_lossy(), frame.address + 1)
+        };
+        let stack: Vec<String> = path.stack.iter().skip(1).map(frame).collect();
+        let count = path.metrics["count"].as_u64().expect("a count");
+        *stacks.entry(stack.join(" ")).or_default() += count;
+    }
+    stacks
+}
+
+fn profile(operation: &str, pid: &str, file: &Path) -> Profile {
+    Run::ipath([operation, pid, "-o"]).arg(file).run().expect(0);
+    Profile::read(file)
+}
+
+fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
+    let (scratch, plain) = (Scratch::new("mpi"), Scratch::new("mpi"));
+    let expected = Job::start(mpi, ranks, "30", &plain).result();
+    assert!(expected.contains("messages completed"), "{expected}");
+    let mut job = Job::start(mpi, ranks, "30", &scratch);
+    let pids = job.pids();
+    let launcher = job.launcher.pid().to_string();
+    Run::ipath(["attach", "--mpi", &launcher, "-f", "libmpi*!MPI_Wait"])
+        .args(["--keep", "--quiet", "--duration", "100ms"])
+        .run()
+        .expect(0);
+    job.allow("go");
+    let oracle: Vec<Stacks> = job.of_each("").iter().map(|text| counted(text)).collect();
+    let file = scratch.file("profile.json");
+    for (rank, pid) in pids.iter().enumerate() {
+        let profile = profile("snapshot", pid, &file);
+        assert_eq!(measured(&profile), oracle[rank], "rank {rank} of {ranks}");
+    }
+    let together = profile("detach", &launcher, &file);
+    let all: u64 = oracle.iter().flat_map(Stacks::values).sum();
+    assert_eq!(together.calls("MPI_Wait"), all);
+    let text: Value =
+        serde_json::from_str(&fs::read_to_string(&file).expect("a profile")).expect("JSON");
+    let processes = text["processes"].as_array().expect("processes");
+    let labels = processes.iter().map(|p| p["labels"]["rank"].as_str());
+    let numbers: Vec<String> = (0..ranks).map(|rank| rank.to_string()).collect();
+    assert!(
+        labels.eq(numbers.iter().map(|n| Some(n.as_str()))),
+        "{processes:?}"
+    );
+    let status = Run::ipath(["status"]).run().expect(0).stdout;
+    for pid in &pids {
+        assert!(!status.lines().any(|l| l.starts_with(pid)), "{status}");
+    }
+    assert_eq!(job.result(), expected);
+}
+
+#[test]
+fn each_rank_of_open_mpi_is_exact() {
+    each_rank_is_exact(Mpi::Open, 2);
+}
+
+#[test]
+fn each_rank_of_mpich_is_exact() {
+    each_rank_is_exact(Mpi::Mpich, 2);
+}
+
+#[test]
+fn four_ranks_are_exact() {
+    each_rank_is_exact(Mpi::Open, 4);
+    each_rank_is_exact(Mpi::Mpich, 4);
+}
+
+/// In the middle of its run, and some ranks alone.
+#[test]
+fn a_job_is_measured_for_a_while() {
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let (scratch, plain) = (Scratch::new("mpi"), Scratch::new("mpi"));
+        let expected = Job::start(mpi, 2, "400", &plain).result();
+        let mut job = Job::start(mpi, 2, "400", &scratch);
+        job.pids();
+        job.allow("go");
+        let launcher = job.launcher.pid().to_string();
+        let file = scratch.file("profile.json");
+        for ranks in ["0,1", "1"] {
+            Run::ipath([
+                "attach",
+                "--mpi",
+                &launcher,
+                "--ranks",
+                ranks,
+                "-f",
+                "libmpi*!MPI_Wait",
+            ])
+            .args(["--quiet", "--duration", "200ms", "-o"])
+            .arg(&file)
+            .run()
+            .expect(0);
+            let text = fs::read_to_string(&file).expect("a profile");
+            let profile: Value = serde_json::from_str(&text).expect("JSON");
+            let processes = profile["processes"].as_array().expect("processes");
+            assert_eq!(processes.len(), ranks.split(',').count(), "{processes:?}");
+        }
+        assert_eq!(job.result(), expected);
+    }
+}
+
+#[test]
+fn what_is_no_launcher_is_refused() {
+    let other = Target::start("sleep", ["600"]);
+    let pid = other.pid().to_string();
+    let attach = |arguments: &[&str]| {
+        let all = [&["attach", "--mpi", "-f", "MPI_Wait"], arguments].concat();
+        Run::ipath(all).run().expect(1)
+    };
+    let finished = attach(&[&pid]);
+    let error = finished.expect_error();
+    assert!(error.contains("no rank of an MPI job"), "{error}");
+    assert!(finished.hints().contains("mpirun"), "{}", finished.hints());
+    drop(other);
+    let scratch = Scratch::new("mpi");
+    let mut job = Job::start(Mpi::Open, 2, "1", &scratch);
+    job.pids();
+    let launcher = job.launcher.pid().to_string();
+    let error = attach(&[&launcher, "--ranks", "0,7"]).expect_error();
+    assert!(
+        error.contains("no rank 7 on this machine: there are 0, 1"),
+        "{error}"
+    );
+    job.result();
+}
