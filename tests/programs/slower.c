@@ -15,7 +15,8 @@ static volatile long sink;
 NOINLINE void rest(long us)
 {
     struct timespec time = {us / 1000000, us % 1000000 * 1000};
-    nanosleep(&time, NULL);
+    if (us > 0)
+        nanosleep(&time, NULL);
     sink++;
 }
 
