@@ -63,6 +63,11 @@ fn rustc(source: &Path, name: &str, kind: &str, output: &Path) -> Result<Command
         "2024",
     ]);
     command.arg("-o").arg(output);
+    // Where the source is on this machine does not go into the image.
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("..");
+    let mut remap = root.into_os_string();
+    remap.push("=/ipath");
+    command.arg("--remap-path-prefix").arg(remap);
     let codegen = [
         "opt-level=3",
         "panic=abort",

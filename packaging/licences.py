@@ -12,20 +12,17 @@ import sys
 LICENCE = re.compile(r"^(licen[cs]e|copying|notice|unlicense|copyright)", re.IGNORECASE)
 
 
-def linked(metadata):
-    """The packages that the program is made of: not what only builds or tests it."""
-    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
-    (program,) = (p["id"] for p in metadata["packages"] if p["name"] == "ipath")
-    seen, left = set(), [program]
-    while left:
-        at = left.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        kinds = lambda dep: [kind["kind"] for kind in dep["dep_kinds"]]
-        left += [dep["pkg"] for dep in nodes[at]["deps"] if None in kinds(dep)]
+def linked(metadata, target):
+    """The packages that the program is made of: not what only builds or tests it, nor what it could be built with."""
+    # cargo metadata has optional packages, too, that no feature asks for.
+    command = ["cargo", "tree", "--locked", "--package=ipath", f"--target={target}", "--edges=normal,no-proc-macro"]
+    command += ["--prefix=none", "--format={p}"]
+    tree = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # A line is `NAME vVERSION`, and more for what does not come from a registry.
+    named = {tuple(line.split()[:2]) for line in tree.splitlines()}
     own = set(metadata["workspace_members"])
-    found = [p for p in metadata["packages"] if p["id"] in seen - own]
+    outer = [p for p in metadata["packages"] if p["id"] not in own]
+    found = [p for p in outer if (p["name"], "v" + p["version"]) in named]
     return sorted(found, key=lambda p: (p["name"], p["version"]))
 
 
@@ -49,7 +46,7 @@ def main():
             print(stream.read().strip() + "\n")
     by_text = {}
     print("It contains these packages, each under the licence named; the texts follow.\n")
-    for package in linked(metadata):
+    for package in linked(metadata, target):
         title = f"{package['name']} {package['version']}"
         print(f"  {title}: {package['license']}  {package['repository'] or ''}".rstrip())
         for text in texts(package):

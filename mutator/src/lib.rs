@@ -5,6 +5,7 @@ pub mod clock;
 pub mod collect;
 pub mod commands;
 pub mod condition;
+pub mod config;
 pub mod counter;
 pub mod debuginfod;
 pub mod destination;

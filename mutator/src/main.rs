@@ -2,9 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let cli = ipath::cli::Cli::parse().checked();
-    ipath::commands::run(cli.unwrap_or_else(|error| error.exit()))
+    ipath::commands::main(std::env::args_os())
 }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 /// `text` on one line, its control characters and those that reorder or hide text escaped as Rust
@@ -70,6 +71,27 @@ impl Write for Page {
     }
 }
 
+/// Hands on what is written, made harmless as by [`Page::of`]. For text that is too long to be held twice; each piece that is written
+/// has to be whole characters, as those of `write!` are.
+#[derive(Debug)]
+pub struct Pages<W>(pub W);
+
+impl<W: io::Write> io::Write for Pages<W> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(piece);
+        let is_harmless = |c| c == '\n' || !is_active(c);
+        match text.chars().all(is_harmless) {
+            true => self.0.write_all(text.as_bytes())?,
+            false => self.0.write_all(Page::of(&text).as_str().as_bytes())?,
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// True for a character that does something to a terminal, or to how the text around it reads:
 /// control characters, line and paragraph separators, directional and invisible formatting
 /// (Unicode TR36 and TR39), tags.
@@ -126,7 +148,11 @@ mod tests {
         fn nothing_active_comes_through(text in any::<String>(), bytes in any::<Vec<u8>>()) {
             prop_assert!(!printable(&text).contains(is_active));
             prop_assert!(!printable_os(OsStr::from_bytes(&bytes)).contains(is_active));
-            prop_assert!(!Page::of(&text).as_str().replace('\n', "").contains(is_active));
+            let page = Page::of(&text);
+            prop_assert!(!page.as_str().replace('\n', "").contains(is_active));
+            let mut written = Vec::new();
+            io::Write::write_all(&mut Pages(&mut written), text.as_bytes()).unwrap();
+            prop_assert_eq!(written, page.as_str().as_bytes());
         }
 
         #[test]

@@ -28,7 +28,10 @@ use crate::profile::{
     UNKNOWN_CALLERS, printable,
 };
 use rows::Rows;
+use std::cell::OnceCell;
 use std::io::{self, Write};
+use std::rc::Rc;
+use table::Frame;
 pub use table::Table;
 use threads::{Group, Names};
 
@@ -152,6 +155,8 @@ struct Report<'p> {
     /// The sums of those.
     totals: Vec<Total>,
     threads: Names<'p>,
+    /// What is said of each frame, once it has been asked for.
+    lines: Vec<OnceCell<Vec<Rc<Frame>>>>,
 }
 
 impl<'p> Report<'p> {
@@ -180,6 +185,7 @@ impl<'p> Report<'p> {
             paths,
             totals,
             threads: profile.thread_names(),
+            lines: vec![OnceCell::new(); profile.frames.len()],
         };
         let mut order = std::mem::take(&mut report.order);
         order.sort_by_key(|&f| {
@@ -320,8 +326,7 @@ impl<'p> Report<'p> {
             let spread = self.spread(path.spread.as_deref());
             let remarks: Vec<String> = thread.into_iter().chain(spread).collect();
             rows.add(&mut table, &part, whole, &remarks.join(", "));
-            let module = self.profile.module_name(Some(function.module));
-            table.frame(printable(&function.name).into_owned(), module.into_owned());
+            table.shared(self.end(path.function));
             self.stack(&mut table, path);
         }
         self.rest(&mut table, number - paths.len(), "path");
@@ -396,24 +401,37 @@ impl<'p> Report<'p> {
     }
 
     fn frame(&self, table: &mut Table, index: usize) {
-        for (name, place) in self.lines(index) {
-            table.frame(name, place);
+        for line in self.lines(index) {
+            table.shared(Rc::clone(line));
         }
     }
 
     /// What is said of a frame: the functions inlined there, and the function itself, each with its place.
-    fn lines(&self, index: usize) -> Vec<(String, String)> {
-        let frame = &self.profile.frames[index];
-        let labels = self.profile.labels(frame).into_iter();
-        let line = |label: Label| {
-            let name = match (label.inlined, frame.offset) {
-                (true, _) => format!("{} (inlined)", label.name),
-                (false, Some(offset)) => format!("{}+{offset:#x}", label.name),
-                (false, None) => label.name,
+    fn lines(&self, index: usize) -> &[Rc<Frame>] {
+        self.lines[index].get_or_init(|| {
+            let frame = &self.profile.frames[index];
+            let labels = self.profile.labels(frame).into_iter();
+            let line = |label: Label| {
+                let name = match (label.inlined, frame.offset) {
+                    (true, _) => format!("{} (inlined)", label.name),
+                    (false, Some(offset)) => format!("{}+{offset:#x}", label.name),
+                    (false, None) => label.name,
+                };
+                let place = label.place;
+                Rc::new(Frame { name, place })
             };
-            (name, label.place)
-        };
-        labels.map(line).collect()
+            labels.map(line).collect()
+        })
+    }
+
+    /// The line of a function where it stands at the end of paths.
+    fn end(&self, index: usize) -> Rc<Frame> {
+        let function = &self.profile.functions[index];
+        let module = self.profile.module_name(Some(function.module));
+        Rc::new(Frame {
+            name: printable(&function.name).into_owned(),
+            place: module.into_owned(),
+        })
     }
 
     fn refused(&self, out: &mut impl Write) -> io::Result<()> {

@@ -15,6 +15,7 @@ pub mod each_way;
 pub mod elf32;
 pub mod epoch;
 pub mod exact;
+pub mod exported;
 pub mod faulty;
 pub mod fold;
 pub mod halo;

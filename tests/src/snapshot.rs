@@ -46,7 +46,9 @@ impl ProcessState {
     pub fn of(pid: u32) -> Self {
         let read = |file: &str| {
             let path = format!("/proc/{pid}/{file}");
-            fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {path}: {e}"))
+            // Names are any bytes.
+            let bytes = fs::read(&path).unwrap_or_else(|e| panic!("read {path}: {e}"));
+            String::from_utf8_lossy(&bytes).into_owned()
         };
         let threads = threads_made(pid);
         let maps: Vec<String> = read("maps").lines().map(str::to_owned).collect();
@@ -249,7 +251,8 @@ fn threads_made(pid: u32) -> BTreeMap<String, BTreeMap<String, String>> {
     loop {
         let of = |tid: String| {
             // One that has ended since it was listed is none.
-            let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+            let status = fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+            let status = String::from_utf8_lossy(&status);
             Some((tid, lines(&status, OF_THREAD)))
         };
         let listed = list(&format!("/proc/{pid}/task")).into_iter();

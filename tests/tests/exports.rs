@@ -1,88 +1,12 @@
 //! Exports, each opened by what it is made for, and with the totals of the profile.
 
-use ipath_tests::command::{Finished, Run};
-use ipath_tests::compile::program_with;
+use ipath_tests::command::Run;
+use ipath_tests::exported::{Exported, measure, numbers};
 use ipath_tests::place::Scratch;
 use ipath_tests::tools;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-/// A profile in a folder of its own.
-struct Exported {
-    scratch: Scratch,
-    file: PathBuf,
-    profile: Value,
-}
-
-impl Exported {
-    /// Of a program with nested probed functions, with one path that is incomplete and one that some calls have left by a tail
-    /// call.
-    fn new(name: &str) -> Self {
-        let scratch = Scratch::new(name);
-        let file = scratch.file("p.json");
-        measure("6", &file);
-        let text = fs::read_to_string(&file).expect("a profile");
-        let mut profile: Value = serde_json::from_str(&text).expect("JSON");
-        profile["paths"][0]["complete"] = false.into();
-        profile["paths"][1]["tail"] = 1.into();
-        fs::write(&file, profile.to_string()).expect("an own folder");
-        Self {
-            scratch,
-            file,
-            profile,
-        }
-    }
-
-    fn export(&self, format: &str, output: &Path, options: &[&str]) -> Finished {
-        let run = Run::ipath(["export"]).arg(&self.file);
-        let run = run.args(["--to", format, "-o"]).arg(output).args(options);
-        run.run()
-    }
-
-    /// The file that an export has written.
-    fn file(&self, format: &str, options: &[&str]) -> PathBuf {
-        let output = self.scratch.file(&format!("out.{format}"));
-        self.export(format, &output, options).expect(0);
-        output
-    }
-
-    /// What all functions together have of a metric, nested ones counted once.
-    fn total(&self, metric: &str) -> u64 {
-        let functions = self.profile["functions"].as_array().expect("functions");
-        let own = functions.iter().map(|f| match metric {
-            "count" => &f["totals"]["count"],
-            _ => &f["totals"][metric]["exclusive"],
-        });
-        own.map(|n| n.as_u64().expect("a number")).sum()
-    }
-
-    fn totals(&self) -> BTreeMap<String, u64> {
-        ["count", "wall", "cpu"]
-            .into_iter()
-            .map(|metric| (metric.to_owned(), self.total(metric)))
-            .collect()
-    }
-}
-
-/// Writes a profile of a program with 2^levels paths into a function, and half as many into each of its callers.
-fn measure(levels: &str, file: &Path) {
-    let program = program_with("many_paths.c", &["-g"]);
-    let run = Run::ipath(["run", "--no-tui", "-m", "count,wall,cpu"]);
-    let run = run.args(["-f", "leaf", "-f", "walk", "-o"]).arg(file);
-    let run = run.arg("--").arg(program);
-    run.args([levels, "2", "0"]).run().expect(0);
-}
-
-/// Numbers that a script has printed as `NAME NUMBER` lines.
-fn numbers(finished: &Finished) -> BTreeMap<String, u64> {
-    let lines = finished.stdout.lines();
-    let pairs = lines.filter_map(|line| line.split_once(' '));
-    pairs
-        .filter_map(|(name, n)| Some((name.to_owned(), n.parse().ok()?)))
-        .collect()
-}
+use std::path::Path;
 
 /// `go tool pprof` reads it, and so does the format's own definition.
 #[test]
@@ -362,101 +286,6 @@ fn firefox_has_the_stacks_and_their_weights() {
             assert!(names.iter().any(|n| n == name), "{name}");
         }
     }
-}
-
-/// What somebody does with a page: looks, searches, sorts, zooms, opens lines, takes another metric.
-const CLICKS: &str = r##"<script>
-const said = [], say = (name, what) => said.push(name + " " + what);
-const rows = id => [...document.querySelectorAll("#" + id + " tbody tr")];
-const flames = () => [...document.querySelectorAll("#flame div")];
-const width = (id, n) => parseFloat(flames().find(f => f.dataset.name === id).style.width);
-const last = row => row.lastChild.textContent;
-try {
-    for (const [i, m] of data.metrics.entries()) {
-        $("metric").value = i;
-        $("metric").onchange();
-        say(m.name, flames()[0].dataset.value);
-    }
-    $("metric").value = 1;
-    $("metric").onchange();
-    say("paths", document.getElementById("said").textContent.split(" ")[2]);
-    $("search").value = "LEAF";
-    $("search").oninput();
-    say("functions-found", rows("functions").length);
-    say("all-found-have-it", Number(rows("paths").length > 0 && rows("paths").every(r => last(r).includes("leaf"))));
-    $("search").value = "";
-    $("search").oninput();
-    const calls = () => rows("functions").map(r => Number(r.firstChild.textContent.replaceAll(",", "")));
-    document.querySelector("#functions th").onclick();
-    const first = calls();
-    document.querySelector("#functions th").onclick();
-    say("sorted", Number(first[0] > first.at(-1) && calls()[0] < calls().at(-1)));
-    const before = width("main");
-    flames().find(f => f.dataset.name === "main").onclick();
-    say("zoomed", Number(width("main") > before));
-    $("reset").onclick();
-    say("whole-again", Number(width("main") === before));
-    rows("functions")[0].onclick();
-    say("histograms", document.querySelectorAll(".hist").length);
-    const path = rows("paths").find(r => last(r).includes("main"));
-    path.onclick();
-    const detail = path.nextSibling.textContent;
-    say("place", Number(detail.includes("many_paths.c:")));
-    say("source", Number(detail.includes("walk(")));
-    const text = document.body.textContent;
-    say("marks", Number(["callers unknown", "1 left by a tail call"].every(mark => text.includes(mark))));
-} catch (e) { say("failed", e); }
-document.body.replaceChildren();
-document.body.append("BEGIN\n" + said.join("\n") + "\nEND");
-</script>"##;
-
-#[test]
-fn a_page_is_searched_sorted_and_zoomed() {
-    let exported = Exported::new("page");
-    let file = exported.file("html", &["--sources"]);
-    let text = fs::read_to_string(&file).expect("a page");
-    for address in ["http:", "https:", "src=", "url("] {
-        assert!(!text.contains(address), "{address}");
-    }
-    let clicked = exported.scratch.file("clicked.html");
-    fs::write(
-        &clicked,
-        text.replace("</body>", &format!("{CLICKS}</body>")),
-    )
-    .expect("own folder");
-    let run =
-        Run::new("chromium").args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
-    let run = run.arg(format!(
-        "--user-data-dir={}",
-        exported.scratch.file("browser").display()
-    ));
-    let shown = run
-        .arg(format!("file://{}", clicked.display()))
-        .run()
-        .expect(0);
-    let mut numbers = numbers(&shown);
-    let functions = exported.profile["functions"].as_array().map_or(0, Vec::len) as u64;
-    let paths = exported.profile["paths"].as_array().map_or(0, Vec::len) as u64;
-    for (name, expected) in [
-        ("paths", paths),
-        ("functions-found", functions - 1),
-        ("all-found-have-it", 1),
-        ("sorted", 1),
-        ("zoomed", 1),
-        ("whole-again", 1),
-        ("histograms", 2),
-        ("place", 1),
-        ("source", 1),
-        ("marks", 1),
-    ] {
-        assert_eq!(
-            numbers.remove(name),
-            Some(expected),
-            "{name}: {}",
-            shown.report()
-        );
-    }
-    assert_eq!(numbers, exported.totals(), "{}", shown.report());
 }
 
 /// What a format cannot say is refused in one line, and nothing is left of a folder that was begun.

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    ipath::commands::run(ipath::cli::Cli::parse())
+    ipath::commands::main(std::env::args_os())
 }

@@ -27,16 +27,32 @@ mod target;
 mod top;
 mod watch;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
+use crate::config::{self, Rejected};
 use crate::debuginfod;
 use crate::error::Failure;
 use crate::process::{Pid, take_name};
 
-/// Does what the command line says.
-pub fn run(cli: Cli) -> ExitCode {
+/// The status where the command line or the file of defaults is wrong, as clap has it.
+const USAGE: u8 = 2;
+
+/// Does what arguments say, of which the first is the program.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match config::command_line(args) {
+        Ok(cli) => run(cli),
+        Err(Rejected::Arguments(error)) => error.exit(),
+        Err(Rejected::Defaults(failure)) => {
+            tell(&failure);
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn run(cli: Cli) -> ExitCode {
     panics::keep();
     take_name();
     give_large_blocks_back();
@@ -119,13 +135,17 @@ fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(failure) => {
-            let mut err = std::io::stderr().lock();
-            // Nobody is left to tell where standard error is closed.
-            let _ = writeln!(err, "ipath: {failure}");
-            if let Some(hint) = failure.hint_text() {
-                let _ = writeln!(err, "hint: {hint}");
-            }
+            tell(&failure);
             ExitCode::FAILURE
         }
+    }
+}
+
+fn tell(failure: &Failure) {
+    let mut err = std::io::stderr().lock();
+    // Nobody is left to tell where standard error is closed.
+    let _ = writeln!(err, "ipath: {failure}");
+    if let Some(hint) = failure.hint_text() {
+        let _ = writeln!(err, "hint: {hint}");
     }
 }

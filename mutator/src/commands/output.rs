@@ -1,23 +1,35 @@
 //! Results on standard output.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, StdoutLock, Write};
 use std::os::fd::AsFd;
 
 use serde::Serialize;
 
 use crate::error::{Failure, io_text};
 use crate::outlet::is_nobody;
-use crate::printable::Page;
+use crate::printable::{Page, Pages};
 
 /// Writes text to standard output; a reader that has closed it wants no more.
 pub(super) fn print(page: &Page) -> Result<(), Failure> {
     print_data(page.as_str().as_bytes())
 }
 
+/// Writes text to standard output as it comes, for what may be too long to be held.
+pub(super) fn print_by(
+    write: impl FnOnce(&mut Pages<BufWriter<StdoutLock>>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut out = Pages(BufWriter::new(io::stdout().lock()));
+    told(write(&mut out).and_then(|()| out.flush()))
+}
+
 /// Writes data for other programs to standard output, as it is.
 pub(super) fn print_data(data: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(data).and_then(|()| out.flush()) {
+    told(out.write_all(data).and_then(|()| out.flush()))
+}
+
+fn told(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
         Err(error) if !is_nobody(&error) && !is_lost_terminal(&error) => {
             Err(Failure::new("write", "standard output", io_text(&error)))
         }
@@ -27,8 +39,13 @@ pub(super) fn print_data(data: &[u8]) -> Result<(), Failure> {
 
 /// Writes a value for other programs to standard output, as JSON on a line.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).unwrap_or_default();
-    print_data((text + "\n").as_bytes())
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = serde_json::to_writer(&mut out, value).map_err(io::Error::from);
+    told(
+        written
+            .and_then(|()| out.write_all(b"\n"))
+            .and_then(|()| out.flush()),
+    )
 }
 
 fn is_lost_terminal(error: &io::Error) -> bool {

@@ -5,11 +5,10 @@ use std::path::Path;
 use patcher::select::Pattern;
 
 use super::measure;
-use super::output::{print, print_json};
+use super::output::{print_by, print_json};
 use super::target::load;
 use crate::cli::{self, Sort};
 use crate::error::Failure;
-use crate::printable::Page;
 use crate::report::{self, By, Filter, Options};
 
 const OPERATION: &str = "report";
@@ -50,13 +49,10 @@ pub(super) fn report(file: &Path, asked: cli::Report) -> Result<(), Failure> {
     if json {
         return print_json(&report::json(&profile, &shown, &options));
     }
-    let mut text = Vec::new();
-    // Writing to memory does not fail.
-    let _ = match tree {
-        true => report::tree(&profile, &shown, &options, &mut text),
-        false => report::selected(&profile, &shown, &options, &mut text),
-    };
-    print(&Page::of(&String::from_utf8_lossy(&text)))
+    print_by(|out| match tree {
+        true => report::tree(&profile, &shown, &options, out),
+        false => report::selected(&profile, &shown, &options, out),
+    })
 }
 
 fn patterns(texts: &[String]) -> Result<Vec<Pattern>, Failure> {

@@ -55,8 +55,6 @@ impl Report<'_> {
     fn found_path(&self, table: &mut Table, path: &FoundPath) {
         let total = path.cpu_ns.saturating_add(path.waiting_ns);
         let mean = (path.calls > 0).then(|| total as f64 / path.calls as f64);
-        let function = &self.profile.functions[path.function];
-        let module = self.profile.module_name(Some(function.module));
         let cells = vec![
             path.calls.to_string(),
             human::time(total.into()),
@@ -65,7 +63,7 @@ impl Report<'_> {
             share(path.waiting_share),
         ];
         table.row(cells, String::new());
-        table.frame(printable(&function.name).into_owned(), module.into_owned());
+        table.shared(self.end(path.function));
         for &frame in path.stack.iter().take(DEPTH) {
             self.frame(table, frame);
         }

@@ -1,19 +1,29 @@
 //! Columns of numbers, aligned to the right, with stacks below the rows.
 
 use std::io::{self, Write};
+use std::rc::Rc;
 
+/// A line of a stack: a function, and where it is.
+#[derive(Debug)]
+pub struct Frame {
+    pub(super) name: String,
+    pub(super) place: String,
+}
+
+/// There may be a million.
 #[derive(Debug)]
 enum Line {
-    Rows {
-        /// One at least.
-        rows: Vec<Vec<String>>,
-        remark: String,
-    },
-    Frame {
-        name: String,
-        place: String,
-    },
+    Rows(Box<Rows>),
+    /// Stands on many paths.
+    Frame(Rc<Frame>),
     Text(String),
+}
+
+#[derive(Debug)]
+struct Rows {
+    /// One at least.
+    rows: Vec<Vec<String>>,
+    remark: String,
 }
 
 /// Lines that are written together, so that all are aligned alike.
@@ -46,12 +56,18 @@ impl Table {
 
     /// Adds rows that belong together, with a remark on all of them.
     pub(super) fn rows(&mut self, rows: Vec<Vec<String>>, remark: String) {
-        self.lines.push(Line::Rows { rows, remark });
+        let rows = Box::new(Rows { rows, remark });
+        self.lines.push(Line::Rows(rows));
     }
 
     /// Adds a line of a stack: a function, and where it is.
     pub fn frame(&mut self, name: String, place: String) {
-        self.lines.push(Line::Frame { name, place });
+        self.shared(Rc::new(Frame { name, place }));
+    }
+
+    /// Adds a line of a stack that stands elsewhere, too.
+    pub(super) fn shared(&mut self, frame: Rc<Frame>) {
+        self.lines.push(Line::Frame(frame));
     }
 
     /// Adds a line of text.
@@ -68,22 +84,23 @@ impl Table {
         let mut names = 0;
         for line in &self.lines {
             match line {
-                Line::Rows { rows, .. } => {
-                    for row in rows {
+                Line::Rows(rows) => {
+                    for row in &rows.rows {
                         for (widest, cell) in widths.iter_mut().zip(row) {
                             *widest = (*widest).max(width(cell));
                         }
                     }
                 }
-                Line::Frame { name, .. } => names = names.max(width(name).min(LONGEST)),
+                Line::Frame(frame) => names = names.max(width(&frame.name).min(LONGEST)),
                 Line::Text(_) => {}
             }
         }
         writeln!(out, "{}", aligned(&widths, &self.headings))?;
         for line in &self.lines {
             match line {
-                Line::Rows { rows, remark } => write_rows(out, &widths, rows, remark)?,
-                Line::Frame { name, place } => {
+                Line::Rows(rows) => write_rows(out, &widths, rows)?,
+                Line::Frame(frame) => {
+                    let Frame { name, place } = &**frame;
                     let gap = names.saturating_sub(width(name));
                     let text = format!("{FRAME}{name}{:gap$}  {place}", "");
                     writeln!(out, "{}", text.trim_end())?;
@@ -98,12 +115,11 @@ impl Table {
 fn write_rows(
     out: &mut impl Write,
     widths: &[usize],
-    rows: &[Vec<String>],
-    remark: &str,
+    Rows { rows, remark }: &Rows,
 ) -> io::Result<()> {
     // A remark stands where the row would end if it had all its cells.
     let room = EDGE.saturating_sub(widths.iter().map(|w| w + 2).sum());
-    let mut remark = Some(remark).filter(|remark| !remark.is_empty());
+    let mut remark = Some(remark.as_str()).filter(|remark| !remark.is_empty());
     let mut beside = remark.take_if(|remark| width(remark) + 2 <= room);
     for row in rows {
         let line = aligned(widths, row);

@@ -1,9 +1,11 @@
 //! The callers of each function as a tree: paths that begin with the same callers are one up to where they part.
 
+use super::table::Frame;
 use super::{Numbered, Options, Report, Selection, end_of, exactness, human};
 use crate::profile::{PathEntry, Profile, printable};
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::rc::Rc;
 
 /// Paths that go through the same callers up to here.
 #[derive(Default)]
@@ -134,9 +136,7 @@ impl<'r> Tree<'r> {
         writeln!(out)?;
         let of_metric = metric.map_or_else(String::new, |m| format!("  {:>7}", printable(m)));
         writeln!(out, "  {:>7}{of_metric}", "calls")?;
-        let module = self.report.profile.module_name(Some(function.module));
-        let lines = vec![(name.into_owned(), module.into_owned())];
-        self.node(&self.root, &lines, 0, out)?;
+        self.node(&self.root, &[self.report.end(self.function)], 0, out)?;
         if self.hidden > 0 {
             let (more, all_by) = (super::more(self.hidden, "path"), self.report.options.all_by);
             writeln!(out, "  {more}, in the shares but not shown; {all_by}")?;
@@ -148,12 +148,13 @@ impl<'r> Tree<'r> {
     fn node(
         &self,
         node: &Node,
-        lines: &[(String, String)],
+        lines: &[Rc<Frame>],
         indent: usize,
         out: &mut impl Write,
     ) -> io::Result<()> {
         let mut numbers = self.numbers(node.calls, Some(node.sum));
-        for (name, place) in lines {
+        for line in lines {
+            let Frame { name, place } = &**line;
             let text = format!("  {numbers}  {:indent$}{name}  {place}", "");
             write!(out, "{}", text.trim_end())?;
             if numbers.trim().is_empty() {
@@ -170,7 +171,7 @@ impl<'r> Tree<'r> {
         let parts = node.callers.len() + others > 1;
         let indent = indent + if parts { 2 } else { 0 };
         for (&frame, caller) in callers {
-            self.node(caller, &self.report.lines(frame), indent, out)?;
+            self.node(caller, self.report.lines(frame), indent, out)?;
         }
         if let Some((end, calls)) = node.ends {
             let numbers = self.numbers(calls, None);

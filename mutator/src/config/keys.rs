@@ -1,0 +1,91 @@
+//! Which options can have defaults: those that say how is measured and shown. What takes a risk (`--allow-trap`), names something
+//! (`--func`, `--output`) or changes what scripts read (`--json`) is said each time.
+
+const WATCHING: &[&str] = &["interval", "no-tui"];
+const MEASURING: &[&str] = &[
+    "metric",
+    "depth",
+    "collapse-recursion",
+    "per-thread",
+    "no-correction",
+    "no-system-calls",
+    "max-paths",
+];
+const SEARCHING: &[&str] = &["min-share", "max-overhead", "max-functions"];
+
+/// The commands that watch. What stands before all tables holds for them.
+const WATCHERS: &[&str] = &["attach", "run", "top", "demo"];
+
+/// The commands that have a table, with its keys: long names of their options.
+const COMMANDS: &[(&str, &[&[&str]])] = &[
+    ("attach", &[WATCHING, MEASURING, SEARCHING]),
+    ("run", &[WATCHING, MEASURING, SEARCHING]),
+    ("top", &[WATCHING]),
+    ("demo", &[WATCHING]),
+    (
+        "report",
+        &[&[
+            "limit",
+            "sort",
+            "metric",
+            "min-share",
+            "paths",
+            "depth",
+            "tree",
+            "histogram",
+            "quiet",
+        ]],
+    ),
+    ("diff", &[&["limit", "metric"]]),
+    ("export", &[&["metric", "sites"]]),
+    ("suggest", &[&["duration", "limit"]]),
+];
+
+/// The names of all tables.
+pub(super) fn tables() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|(name, _)| *name)
+}
+
+/// The keys of a command's table; `None` for a command that has none.
+pub(super) fn of_command(name: &str) -> Option<impl Iterator<Item = &'static str>> {
+    let (_, groups) = COMMANDS.iter().find(|(command, _)| *command == name)?;
+    Some(groups.iter().flat_map(|group| group.iter().copied()))
+}
+
+/// The keys that can stand before all tables.
+pub(super) fn general() -> impl Iterator<Item = &'static str> {
+    [WATCHING, MEASURING, SEARCHING]
+        .into_iter()
+        .flatten()
+        .copied()
+}
+
+/// True if what stands before all tables holds for a command.
+pub(super) fn is_watcher(command: &str) -> bool {
+    WATCHERS.contains(&command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_key_is_an_option_of_its_command() {
+        let cli = Cli::command();
+        let has = |command: &str, key: &str| {
+            let command = cli.find_subcommand(command).expect(command);
+            command.get_arguments().any(|a| a.get_long() == Some(key))
+        };
+        for table in tables() {
+            for key in of_command(table).expect(table) {
+                assert!(has(table, key), "{table} has no --{key}");
+            }
+        }
+        for key in general() {
+            assert!(WATCHERS.iter().any(|c| has(c, key)), "--{key}");
+        }
+        assert!(WATCHERS.iter().all(|c| tables().any(|table| table == *c)));
+    }
+}
