@@ -434,7 +434,7 @@ pub struct Diff {
 }
 
 /// How it is shown.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Show {
     /// End after this time (500ms, 2s, 1m)
     #[arg(long, value_parser = duration)]
@@ -443,7 +443,7 @@ pub struct Show {
     #[arg(long, value_parser = duration, default_value = "1s")]
     pub interval: Duration,
     /// Write the final profile; - is standard output, where nothing else is printed then. With it `run` leaves standard
-    /// output to the program
+    /// output to the program, and puts its rank in an MPI job in the place of %r
     #[arg(short, long)]
     pub output: Option<PathBuf>,
     /// Print nothing on standard output

@@ -67,6 +67,12 @@ pub fn rank_of(process: &Process) -> Option<u32> {
     told.parse().ok()
 }
 
+/// The number of this very process in its job.
+pub fn own_rank() -> Option<u32> {
+    let told = RANKS.iter().find_map(|name| std::env::var(name).ok())?;
+    told.parse().ok()
+}
+
 /// The ranks that a launcher has started here, in their order; `wanted` of them, where any are named.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::halo::{Mpi, halo_of};
-use ipath_tests::place::Scratch;
+use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::target::Target;
 use serde_json::Value;
@@ -218,4 +218,32 @@ fn what_is_no_launcher_is_refused() {
         "{error}"
     );
     job.result();
+}
+
+/// Each rank from its first instruction on, by itself.
+#[test]
+fn ranks_write_files_of_their_own() {
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let scratch = Scratch::new("mpi");
+        let file = scratch.file("rank%r.json");
+        Run::new(mpi.launcher())
+            .args(mpi.options())
+            .args(["-n", "2"])
+            .arg(ipath())
+            .args(["run", "-f", "libmpi*!MPI_Wait", "-o"])
+            .arg(&file)
+            .arg("--")
+            .arg(halo_of(mpi))
+            .arg("20")
+            .limit(LIMIT)
+            .run()
+            .expect(0);
+        for rank in ["0", "1"] {
+            let profile = Profile::read(&scratch.file(&format!("rank{rank}.json")));
+            assert!(profile.calls("MPI_Wait") > 20, "{rank}");
+        }
+    }
+    let outside = Run::ipath(["run", "-f", "main", "-o", "x%r.json", "--", "true"]);
+    let error = outside.run().expect(1).expect_error();
+    assert!(error.contains("rank of an MPI job"), "{error}");
 }

@@ -29,6 +29,7 @@ use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
 use crate::launch::{self, LaunchError, Launched, launch};
+use crate::mpi;
 use crate::process::{Pid, Presence, Process, Space, tids};
 use crate::session::{Changed, Options, Session, SessionError, Where, select_stopped};
 use crate::signals::Signals;
@@ -46,6 +47,7 @@ pub(super) fn run(
     show: &Show,
     program: &[OsString],
 ) -> Result<ExitCode, Failure> {
+    let show = &of_rank(show)?;
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
     let spots = spots(OPERATION, &measure.patterns.at)?;
     let mut options = options(OPERATION, measure)?;
@@ -135,6 +137,23 @@ pub(super) fn run(
         (None, None) => Ok(()),
     };
     end(&mut child, spool, watched, &subject)
+}
+
+/// The same with the rank of this process for each `%r` in the name of the file to write.
+fn of_rank(show: &Show) -> Result<Show, Failure> {
+    const RANK: &str = "%r";
+    let mut show = show.clone();
+    if let Some(output) = &mut show.output
+        && let Some(text) = output.to_str().filter(|text| text.contains(RANK))
+    {
+        let rank = mpi::own_rank().ok_or_else(|| {
+            let cause = "%r is the rank of an MPI job, and this is none";
+            Failure::new("write", output.display(), cause)
+                .hint("a launcher such as mpirun starts one: `mpirun -n 2 ipath run ...`")
+        })?;
+        *output = text.replace(RANK, &rank.to_string()).into();
+    }
+    Ok(show)
 }
 
 /// Has functions chosen while the program runs, and watches what they cost. Who chooses none lets it run on.
