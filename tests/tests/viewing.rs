@@ -210,6 +210,21 @@ fn a_session_that_is_kept_is_said_to_be() {
     own_calls(target);
 }
 
+/// A pipe that nobody reads is said to be one, and the view goes on.
+#[test]
+fn a_pipe_without_a_reader_is_not_waited_for() {
+    let target = many(4);
+    let scratch = Scratch::public("fifo");
+    let pipe = scratch.file("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("make a FIFO");
+    let terminal = view(&target, "");
+    terminal.keys(&["w", "C-u"]);
+    terminal.keys(&[&pipe.display().to_string(), "Enter"]);
+    terminal.shows(&["pipe: nobody reads it"]);
+    left(&terminal);
+    own_calls(target);
+}
+
 /// Escape never ends it.
 #[test]
 fn escape_only_cancels() {
