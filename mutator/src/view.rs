@@ -119,7 +119,7 @@ impl View<'_> {
     /// The terminal is there and cannot be used.
     pub fn choose(&mut self, finder: &mut dyn Finder) -> Result<Chosen, ViewError> {
         let mut keyboard = keyboard::Keyboard::of(self.tty.clone());
-        match choice::choose(&mut self.terminal, &mut keyboard, finder, false) {
+        match choice::choose(&mut self.terminal, &mut keyboard, finder, false, None) {
             Err(_) if self.tty.outlet().is_shut() => Ok(Chosen::Nothing),
             chosen => Ok(chosen?),
         }

@@ -225,6 +225,24 @@ fn a_pipe_without_a_reader_is_not_waited_for() {
     own_calls(target);
 }
 
+/// Time is over while functions are chosen, too.
+#[test]
+fn the_duration_ends_the_choice() {
+    let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");
+    let (own, pid) = (ipath(), target.pid());
+    let command = format!(
+        "{} attach {pid} -f mixed --duration 10s; echo left=$?; sleep 600",
+        own.display()
+    );
+    let terminal = Terminal::start(&command);
+    terminal.shows(&["CALLS"]);
+    terminal.keys(&["S"]);
+    terminal.shows(&["Enter measure exactly"]);
+    terminal.shows(&["left=0"]);
+    assert_eq!(listed(pid), None);
+    target.finish("ok");
+}
+
 /// Escape never ends it.
 #[test]
 fn escape_only_cancels() {

@@ -68,7 +68,15 @@ where
         // All keys that are there are obeyed before the screen is drawn again.
         while let Some(input) = inputs.next(timeout)? {
             timeout = Duration::ZERO;
-            match obey(input, &mut state, terminal, inputs, source, &mut samples)? {
+            match obey(
+                input,
+                &mut state,
+                terminal,
+                inputs,
+                source,
+                &mut samples,
+                deadline,
+            )? {
                 Then::GoOn => {}
                 Then::Sample => due = Instant::now(),
                 Then::End => return Ok(()),
@@ -94,6 +102,7 @@ fn obey<B: Backend>(
     samples: &mut Samples,
 ) -> io::Result<Then>
 where
+    deadline: Option<Instant>,
     B::Error: Send + Sync + 'static,
 {
     let event = match input {
@@ -146,7 +155,7 @@ where
             state.update(Event::Answer(written));
             return Ok(Then::GoOn);
         }
-        Action::Estimate => match estimate(terminal, inputs, source)? {
+        Action::Estimate => match estimate(terminal, inputs, source, deadline)? {
             Some(answer) => answer,
             None => return Ok(Then::Sample),
         },
@@ -184,9 +193,10 @@ where
         Ok(finder) => finder,
         Err(cause) => return Ok(Some(Err(cause))),
     };
-    let chosen = choose(terminal, inputs, finder.as_mut(), true);
+    let chosen = choose(terminal, inputs, finder.as_mut(), true, deadline);
     wipe(terminal)?;
     Ok(match chosen? {
+    deadline: Option<Instant>,
         Chosen::Functions(keys) => Some(source.add_found(&keys)),
         Chosen::Nothing | Chosen::Over(_) => None,
     })
