@@ -56,6 +56,7 @@ where
         }
         state.read_source();
         stumble("draw");
+        state.find_names();
         terminal
             .draw(|frame| draw(&state, frame))
             .map_err(io::Error::other)?;
