@@ -225,6 +225,24 @@ fn a_pipe_without_a_reader_is_not_waited_for() {
     own_calls(target);
 }
 
+/// A debugger that has the program keeps the session in: who it is is said, and what is to be done then.
+#[test]
+fn who_traces_the_program_at_the_end_is_named() {
+    let target = many(4);
+    let pid = target.pid().to_string();
+    let terminal = view(&target, "");
+    let tracer = Target::start(program("tracer.c"), [&pid]).await_output("ready");
+    terminal.keys(&["q"]);
+    terminal.shows(&[
+        &format!("is traced by {} (tracer", tracer.pid()),
+        &format!("the session stays in: `ipath detach {pid}` takes it out once tracer"),
+        "left=1",
+    ]);
+    drop(tracer);
+    Run::ipath(["detach", &pid]).run().expect(0);
+    own_calls(target);
+}
+
 /// Time is over while functions are chosen, too.
 #[test]
 fn the_duration_ends_the_choice() {

@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::process::memory::WholeProcess;
-use crate::process::{Memory, Pid, Presence, Process, Space, Text, Tid, is_passing, stat_field};
+use crate::process::{
+    Memory, Pid, Presence, Process, ProcessError, Space, Text, Tid, is_passing, stat_field,
+};
 
 use sys::Change;
 use wait::{Waited, is_dead, wait_for_stop};
@@ -328,6 +330,9 @@ impl Stopped {
         let tracer = self.hold.space.process().tracer();
         match tracer {
             Some((_, by)) if errno == Errno::EPERM && is_passing(by) => TraceeError::Busy(self.pid),
+            Some((tid, by)) if errno == Errno::EPERM => {
+                TraceeError::Process(ProcessError::traced(self.pid, tid, by))
+            }
             _ => TraceeError::seize(self.pid, tid, errno),
         }
     }
