@@ -9,6 +9,7 @@ mod column;
 mod columns;
 mod decode;
 mod draw;
+mod editor;
 mod inputs;
 mod key;
 mod keyboard;

@@ -1,7 +1,7 @@
 //! The loop over a source and inputs that are both made up.
 
 use super::*;
-use crate::view::inputs::{Input, Inputs};
+use crate::view::inputs::{Edited, Input, Inputs};
 use crate::view::watch::watch;
 use crate::view::{Callees, Choices, Finder, Names, Sample, Source};
 use std::collections::VecDeque;
@@ -136,7 +136,13 @@ impl Inputs for Script {
         Ok(())
     }
 
-    fn edit(&mut self, file: &str, line: u32) -> io::Result<()> {
+    fn edit(
+        &mut self,
+        file: &str,
+        line: u32,
+        _: Option<Instant>,
+        _: &mut dyn FnMut() -> bool,
+    ) -> io::Result<Edited> {
         self.edited.push((file.to_owned(), line));
         Err(io::Error::other("no editor"))
     }
@@ -202,12 +208,6 @@ fn samples_come_every_interval_until_the_deadline() {
 }
 
 #[test]
-fn the_end_of_the_source_ends_it() {
-    let mut source = Fake {
-        ends_after: Some(4),
-        ..Fake::default()
-    };
-#[test]
 fn the_deadline_ends_it_while_functions_are_chosen() {
     let mut source = Fake {
         is_sampled: true,
@@ -216,6 +216,12 @@ fn the_deadline_ends_it_while_functions_are_chosen() {
     watched(&mut source, script(&[Key::Char('S')]), LONG, Some(200));
 }
 
+#[test]
+fn the_end_of_the_source_ends_it() {
+    let mut source = Fake {
+        ends_after: Some(4),
+        ..Fake::default()
+    };
     watched(&mut source, script(&[]), 1, None);
     assert_eq!(source.samples, 4);
 }
