@@ -16,6 +16,7 @@ mod keyboard;
 mod layout;
 mod line;
 mod names;
+mod screen;
 mod source;
 mod state;
 mod terminal;
@@ -34,7 +35,7 @@ use crate::error::io_text;
 use crate::outlet::Outlet;
 use crate::signals::Signals;
 use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
+use screen::Screen;
 use std::fmt;
 use std::io::{self, BufWriter};
 use std::time::{Duration, Instant};
@@ -69,7 +70,7 @@ impl From<io::Error> for ViewError {
 /// dropped.
 pub struct View<'s> {
     tty: terminal::Tty<'s>,
-    terminal: Terminal<CrosstermBackend<BufWriter<Outlet<'s>>>>,
+    terminal: Terminal<Screen<BufWriter<Outlet<'s>>>>,
 }
 
 impl<'s> View<'s> {
@@ -81,7 +82,7 @@ impl<'s> View<'s> {
         let tty = terminal::Tty::enter(signals)?;
         // A picture is many short pieces.
         let outlet = BufWriter::with_capacity(A_PICTURE, tty.outlet().clone());
-        let terminal = Terminal::new(CrosstermBackend::new(outlet))?;
+        let terminal = Terminal::new(Screen::new(outlet))?;
         Ok(Self { tty, terminal })
     }
 

@@ -276,6 +276,24 @@ fn escape_only_cancels() {
     own_calls(target);
 }
 
+/// One that a program has made without saying how large it is.
+#[test]
+fn a_terminal_without_a_size_is_drawn_on() {
+    use ipath_tests::pty::Pty;
+    use std::process::Command;
+    let target = many(4);
+    let mut command = Command::new("sh");
+    command.args(["-c", "stty rows 0 cols 0; exec \"$0\" \"$@\""]);
+    command.arg(ipath());
+    command.args(["attach", &target.pid().to_string(), "-f", "leaf"]);
+    let mut seated = Pty::spawn(command, true);
+    seated.shows("walk");
+    seated.shows("CALLS");
+    seated.send(b"q");
+    assert_eq!(seated.wait(), 0, "{}", seated.report());
+    own_calls(target);
+}
+
 /// Without colours where they are not wanted, and with the terminal's own where they are.
 #[test]
 fn no_color_is_obeyed() {

@@ -11,11 +11,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ratatui::crossterm::clipboard::CopyToClipboard;
 use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::size;
 
 use super::decode::{Decoded, decode, decode_last};
 use super::editor::Editor;
 use super::inputs::{Edited, Input, Inputs};
+use super::screen::size;
 use super::terminal::Tty;
 use super::{Key, Mouse};
 use crate::signals::{Asked, Signals};
@@ -50,8 +50,8 @@ impl Inputs for Keyboard<'_> {
                     return Ok(Some(Input::Continued));
                 }
                 Some(Asked::Resize) => {
-                    if let Ok((width, height)) = size() {
-                        return Ok(Some(Input::Resize(width, height)));
+                    if let Ok(size) = size() {
+                        return Ok(Some(Input::Resize(size.width, size.height)));
                     }
                     continue;
                 }
