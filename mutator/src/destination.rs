@@ -90,22 +90,44 @@ impl Destination {
         let file = match self {
             Self::Descriptor(descriptor) => {
                 self.check()?;
-                // SAFETY: it was a descriptor just now; nothing in this process closes those it was
-                // started with.
-                File::from(unsafe { BorrowedFd::borrow_raw(*descriptor) }.try_clone_to_owned()?)
+                duplicate(*descriptor)?
             }
-            Self::Direct(path) => open_direct(path)?,
+            Self::Direct(path) => open_direct(path, 0)?,
             Self::File(path) => return replace(path, content),
         };
         let mut out = BufWriter::new(file);
         content(&mut out)?;
         out.flush()
     }
+
+    /// The same for those who have more to do than to wait for a reader: where nobody reads that is an error, and so it is
+    /// where a reader makes it wait for long.
+    ///
+    /// # Errors
+    /// As with [`Destination::write`]. What a pipe has taken by then stays in it.
+    pub fn write_soon(
+        &self,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let file = match self {
+            Self::Descriptor(descriptor) => {
+                self.check()?;
+                of_descriptor(*descriptor)?
+            }
+            Self::Direct(path) => open_direct(path, libc::O_NONBLOCK)?,
+            Self::File(path) => return replace(path, content),
+        };
+        let mut out = BufWriter::new(Impatient::of(file));
+        content(&mut out)?;
+        out.flush()
+    }
 }
 
 mod directory;
+mod impatient;
 
 pub use directory::{Folder, Unfinished};
+use impatient::{Impatient, of_descriptor};
 
 /// The descriptor that a path names.
 fn descriptor(path: &Path) -> Option<RawFd> {
@@ -122,16 +144,28 @@ fn descriptor(path: &Path) -> Option<RawFd> {
     }
 }
 
+fn duplicate(descriptor: RawFd) -> io::Result<File> {
+    // SAFETY: it was a descriptor just now; nothing in this process closes those it was started with.
+    let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
+    Ok(File::from(own))
+}
+
 fn folder(path: &Path) -> &Path {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
 
-fn open_direct(path: &Path) -> io::Result<File> {
+fn open_direct(path: &Path, more: i32) -> io::Result<File> {
     let file = File::options()
         .write(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY)
-        .open(path)?;
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY | more)
+        .open(path)
+        .map_err(|e| match (e.raw_os_error(), fs::symlink_metadata(path)) {
+            (Some(libc::ENXIO), Ok(it)) if it.file_type().is_fifo() => {
+                io::Error::other("nobody reads it")
+            }
+            _ => e,
+        })?;
     // Another may have taken its place since it was looked at.
     let kind = file.metadata()?.file_type();
     match kind.is_fifo() || kind.is_char_device() {

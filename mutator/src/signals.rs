@@ -29,6 +29,9 @@ const NOT_HELD: [Signal; 9] = [
     Signal::SIGURG,
 ];
 
+/// Where a signal comes from that no process has sent: that of a key, from the terminal (sigaction(2), si_code).
+const SI_KERNEL: i32 = 0x80;
+
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
@@ -52,6 +55,8 @@ pub struct Signals {
     suspend: Cell<bool>,
     child: Cell<bool>,
     resize: Cell<bool>,
+    /// True while what is typed is another program's.
+    beside_keys: Cell<bool>,
     /// What is ready for reading once the process has ended that is watched.
     ending: RefCell<Option<OwnedFd>>,
 }
@@ -75,6 +80,7 @@ impl Signals {
             suspend: Cell::new(false),
             child: Cell::new(false),
             resize: Cell::new(false),
+            beside_keys: Cell::new(false),
             ending: RefCell::new(None),
         })
     }
@@ -168,6 +174,16 @@ impl Signals {
         });
     }
 
+    /// Does something while the terminal's keys are another program's of this job: Ctrl-C there is not meant for this
+    /// process, which gets it all the same.
+    pub fn beside_keys<R>(&self, what: impl FnOnce() -> R) -> R {
+        self.beside_keys.set(true);
+        let result = what();
+        self.take();
+        self.beside_keys.set(false);
+        result
+    }
+
     /// Does something that stops this process where it is not its turn at the terminal: see SIGTTOU
     /// in termios(3).
     pub fn in_turn<R>(&self, what: impl FnOnce() -> R) -> R {
@@ -204,6 +220,8 @@ impl Signals {
                 Ok(Signal::SIGCHLD) => self.child.set(true),
                 Ok(Signal::SIGWINCH) => self.resize.set(true),
                 Ok(Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) => self.suspend.set(true),
+                Ok(Signal::SIGINT | Signal::SIGQUIT)
+                    if self.beside_keys.get() && info.ssi_code == SI_KERNEL => {}
                 // The call that they stand for returns an error.
                 Ok(Signal::SIGPIPE | Signal::SIGXFSZ) => {}
                 _ => self.end.set(true),

@@ -9,12 +9,14 @@ mod column;
 mod columns;
 mod decode;
 mod draw;
+mod editor;
 mod inputs;
 mod key;
 mod keyboard;
 mod layout;
 mod line;
 mod names;
+mod screen;
 mod source;
 mod state;
 mod terminal;
@@ -33,7 +35,7 @@ use crate::error::io_text;
 use crate::outlet::Outlet;
 use crate::signals::Signals;
 use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
+use screen::Screen;
 use std::fmt;
 use std::io::{self, BufWriter};
 use std::time::{Duration, Instant};
@@ -68,7 +70,7 @@ impl From<io::Error> for ViewError {
 /// dropped.
 pub struct View<'s> {
     tty: terminal::Tty<'s>,
-    terminal: Terminal<CrosstermBackend<BufWriter<Outlet<'s>>>>,
+    terminal: Terminal<Screen<BufWriter<Outlet<'s>>>>,
 }
 
 impl<'s> View<'s> {
@@ -80,7 +82,7 @@ impl<'s> View<'s> {
         let tty = terminal::Tty::enter(signals)?;
         // A picture is many short pieces.
         let outlet = BufWriter::with_capacity(A_PICTURE, tty.outlet().clone());
-        let terminal = Terminal::new(CrosstermBackend::new(outlet))?;
+        let terminal = Terminal::new(Screen::new(outlet))?;
         Ok(Self { tty, terminal })
     }
 
@@ -119,7 +121,7 @@ impl View<'_> {
     /// The terminal is there and cannot be used.
     pub fn choose(&mut self, finder: &mut dyn Finder) -> Result<Chosen, ViewError> {
         let mut keyboard = keyboard::Keyboard::of(self.tty.clone());
-        match choice::choose(&mut self.terminal, &mut keyboard, finder, false) {
+        match choice::choose(&mut self.terminal, &mut keyboard, finder, false, None) {
             Err(_) if self.tty.outlet().is_shut() => Ok(Chosen::Nothing),
             chosen => Ok(chosen?),
         }

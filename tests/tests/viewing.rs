@@ -210,6 +210,57 @@ fn a_session_that_is_kept_is_said_to_be() {
     own_calls(target);
 }
 
+/// A pipe that nobody reads is said to be one, and the view goes on.
+#[test]
+fn a_pipe_without_a_reader_is_not_waited_for() {
+    let target = many(4);
+    let scratch = Scratch::public("fifo");
+    let pipe = scratch.file("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("make a FIFO");
+    let terminal = view(&target, "");
+    terminal.keys(&["w", "C-u"]);
+    terminal.keys(&[&pipe.display().to_string(), "Enter"]);
+    terminal.shows(&["pipe: nobody reads it"]);
+    left(&terminal);
+    own_calls(target);
+}
+
+/// A debugger that has the program keeps the session in: who it is is said, and what is to be done then.
+#[test]
+fn who_traces_the_program_at_the_end_is_named() {
+    let target = many(4);
+    let pid = target.pid().to_string();
+    let terminal = view(&target, "");
+    let tracer = Target::start(program("tracer.c"), [&pid]).await_output("ready");
+    terminal.keys(&["q"]);
+    terminal.shows(&[
+        &format!("is traced by {} (tracer", tracer.pid()),
+        &format!("the session stays in: `ipath detach {pid}` takes it out once tracer"),
+        "left=1",
+    ]);
+    drop(tracer);
+    Run::ipath(["detach", &pid]).run().expect(0);
+    own_calls(target);
+}
+
+/// Time is over while functions are chosen, too.
+#[test]
+fn the_duration_ends_the_choice() {
+    let target = Target::start(program("suggested.c"), ["cpu"]).await_output("ready");
+    let (own, pid) = (ipath(), target.pid());
+    let command = format!(
+        "{} attach {pid} -f mixed --duration 10s; echo left=$?; sleep 600",
+        own.display()
+    );
+    let terminal = Terminal::start(&command);
+    terminal.shows(&["CALLS"]);
+    terminal.keys(&["S"]);
+    terminal.shows(&["Enter measure exactly"]);
+    terminal.shows(&["left=0"]);
+    assert_eq!(listed(pid), None);
+    target.finish("ok");
+}
+
 /// Escape never ends it.
 #[test]
 fn escape_only_cancels() {
@@ -222,6 +273,24 @@ fn escape_only_cancels() {
     let text = terminal.shows(&["CALLS", "leaf"]);
     assert!(!text.contains("left="), "{text}");
     left(&terminal);
+    own_calls(target);
+}
+
+/// One that a program has made without saying how large it is.
+#[test]
+fn a_terminal_without_a_size_is_drawn_on() {
+    use ipath_tests::pty::Pty;
+    use std::process::Command;
+    let target = many(4);
+    let mut command = Command::new("sh");
+    command.args(["-c", "stty rows 0 cols 0; exec \"$0\" \"$@\""]);
+    command.arg(ipath());
+    command.args(["attach", &target.pid().to_string(), "-f", "leaf"]);
+    let mut seated = Pty::spawn(command, true);
+    seated.shows("walk");
+    seated.shows("CALLS");
+    seated.send(b"q");
+    assert_eq!(seated.wait(), 0, "{}", seated.report());
     own_calls(target);
 }
 

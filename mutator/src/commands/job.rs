@@ -237,7 +237,7 @@ impl Source for Job {
         let path = std::path::Path::new(file);
         let to = destination(path).map_err(|e| e.to_string())?;
         let sum = self.sum.as_ref().ok_or("there is no sample yet")?;
-        let saved = sum.save_to(&to).map_err(|e| io_text(&e));
+        let saved = sum.save_soon(&to).map_err(|e| io_text(&e));
         saved.map_err(|cause| format!("write {}: {cause}", path.display()))?;
         Ok(format!("written to {}", path.display()))
     }

@@ -191,7 +191,13 @@ impl Live {
                     .detach()
                     .map(drop)
                     .or_else(missing_is_ended)
-                    .map_err(|e| e.failure("detach", &process))
+                    .map_err(|e| {
+                        let (pid, by) = (process.pid, e.tracer());
+                        let stays = by.map(|name| {
+                            format!("the session stays in: `ipath detach {pid}` takes it out once {name} has let go")
+                        });
+                        e.failure("detach", &process).maybe_hint(stays)
+                    })
             })
         };
         match (self.at_end, &self.over) {

@@ -1,6 +1,7 @@
 //! Files are replaced whole, links are not followed, and what takes bytes gets them.
 
 use super::*;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, symlink};
 
 struct Folder(PathBuf);
@@ -108,6 +109,28 @@ fn pipes_and_devices_get_what_is_written() {
     let full = write(Path::new("/dev/full"), "no room").unwrap_err();
     assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
     assert_eq!(folder.names(), ["fifo"]);
+}
+
+/// In the view, where a reader is not waited for.
+#[test]
+fn a_pipe_is_not_waited_for_by_those_who_cannot() {
+    let folder = Folder::new("soon");
+    let fifo = folder.file("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let soon = |bytes: &[u8]| {
+        let to = Destination::of(&fifo).unwrap();
+        to.write_soon(|out| out.write_all(bytes))
+    };
+    assert_eq!(soon(b"x").unwrap_err().to_string(), "nobody reads it");
+    let mut options = File::options();
+    let reading = options.read(true).custom_flags(libc::O_NONBLOCK);
+    let reader = reading.open(&fifo).unwrap();
+    soon(&[b'x'; 5000]).unwrap();
+    let mut taken = Vec::new();
+    (&reader).read_to_end(&mut taken).unwrap();
+    assert_eq!(taken, [b'x'; 5000]);
+    let error = soon(&[0; 1 << 20]).unwrap_err().to_string();
+    assert_eq!(error, "its reader does not read on");
 }
 
 #[test]

@@ -102,6 +102,12 @@ impl ProcessError {
         Failure::of(operation, self).maybe_hint(hint)
     }
 
+    /// A thread of a process is traced by somebody, who has a name.
+    pub fn traced(pid: Pid, tid: Tid, by: i32) -> Self {
+        let name = read_text(format!("/proc/{by}/comm")).unwrap_or_default();
+        Self::Traced(pid, tid, by, name.trim().to_owned())
+    }
+
     /// What a user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -202,9 +208,7 @@ impl Process {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Some((tid, by)) => {
-                    let name = read_text(format!("/proc/{by}/comm")).unwrap_or_default();
-                    let name = name.trim().to_owned();
-                    return Err(ProcessError::Traced(self.pid, tid, by, name));
+                    return Err(ProcessError::traced(self.pid, tid, by));
                 }
             }
         }

@@ -108,10 +108,20 @@ impl Profile {
     /// # Errors
     /// It cannot be written.
     pub fn save_to(&self, to: &Destination) -> io::Result<()> {
-        to.write(|out| {
-            serde_json::to_writer(&mut *out, self)?;
-            out.write_all(b"\n")
-        })
+        to.write(|out| self.put(out))
+    }
+
+    /// The same by those who cannot wait for a reader.
+    ///
+    /// # Errors
+    /// It cannot be written, or nobody takes it.
+    pub fn save_soon(&self, to: &Destination) -> io::Result<()> {
+        to.write_soon(|out| self.put(out))
+    }
+
+    fn put(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        out.write_all(b"\n")
     }
 }
 

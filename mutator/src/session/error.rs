@@ -141,13 +141,22 @@ impl SessionError {
         }
     }
 
+    /// The name of who traces the process, where that is in the way.
+    pub fn tracer(&self) -> Option<&str> {
+        match self {
+            Self::Process(ProcessError::Traced(.., name))
+            | Self::Tracee(TraceeError::Process(ProcessError::Traced(.., name))) => Some(name),
+            _ => None,
+        }
+    }
+
     /// As a user meets it, in the course of `operation` on the process `pid`.
     pub fn failure(mut self, operation: &str, process: &Process) -> Failure {
         if self.may_come_of_an_end() && process.settled() == Presence::Ended {
             self = Self::Gone(Presence::Ended);
         }
         let hint = match &self {
-            Self::Process(error) => error.hint(),
+            Self::Process(error) | Self::Tracee(TraceeError::Process(error)) => error.hint(),
             Self::Exists => {
                 let pid = process.pid;
                 Some(format!(

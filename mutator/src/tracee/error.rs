@@ -4,7 +4,7 @@ use std::fmt;
 
 use nix::errno::Errno;
 
-use crate::process::{Pid, Tid};
+use crate::process::{Pid, ProcessError, Tid};
 
 /// Why a thread could not be stopped, read or resumed.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub enum TraceeError {
     Gone(Pid),
     /// A thread has ended.
     ThreadGone(Tid),
+    /// Somebody else traces it.
+    Process(ProcessError),
     /// PTRACE_SEIZE was refused.
     Seize(Pid, Tid, Errno),
     /// Another ipath has it stopped.
@@ -70,6 +72,7 @@ impl fmt::Display for TraceeError {
         match self {
             Self::Gone(pid) => write!(f, "{pid}: the process has ended"),
             Self::ThreadGone(tid) => write!(f, "thread {tid} has ended"),
+            Self::Process(error) => error.fmt(f),
             Self::Seize(pid, tid, errno) => {
                 write!(f, "{pid}: thread {tid} cannot be traced: {}", errno.desc())
             }

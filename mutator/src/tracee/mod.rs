@@ -22,7 +22,8 @@ use nix::errno::Errno;
 
 use crate::process::memory::WholeProcess;
 use crate::process::{
-    Memory, Pid, Presence, Process, Space, Text, Tid, is_passing, read_text, stat_field,
+    Memory, Pid, Presence, Process, ProcessError, Space, Text, Tid, is_passing, read_text,
+    stat_field,
 };
 
 use sys::Change;
@@ -330,6 +331,9 @@ impl Stopped {
         let tracer = self.hold.space.process().tracer();
         match tracer {
             Some((_, by)) if errno == Errno::EPERM && is_passing(by) => TraceeError::Busy(self.pid),
+            Some((tid, by)) if errno == Errno::EPERM => {
+                TraceeError::Process(ProcessError::traced(self.pid, tid, by))
+            }
             _ => TraceeError::seize(self.pid, tid, errno),
         }
     }

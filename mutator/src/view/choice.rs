@@ -292,12 +292,13 @@ fn columns(head: &[String], width: usize) -> Vec<bool> {
     shown
 }
 
-/// Lets the user choose; it `goes_back` to something else where nothing is chosen.
+/// Lets the user choose until `deadline`; it `goes_back` to something else where nothing is chosen.
 pub(super) fn choose<B: Backend>(
     terminal: &mut Terminal<B>,
     inputs: &mut dyn Inputs,
     finder: &mut dyn Finder,
     goes_back: bool,
+    deadline: Option<Instant>,
 ) -> io::Result<Chosen>
 where
     B::Error: Send + Sync + 'static,
@@ -312,6 +313,9 @@ where
     loop {
         if let Some(why) = finder.look() {
             return Ok(Chosen::Over(why));
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Ok(Chosen::Nothing);
         }
         if Instant::now() >= due {
             choice.update(finder.choices());

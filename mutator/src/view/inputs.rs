@@ -4,7 +4,7 @@ use super::{Key, Mouse};
 use ratatui::Terminal;
 use ratatui::backend::{Backend, ClearType};
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What comes from the terminal.
 pub(super) enum Input {
@@ -30,8 +30,23 @@ pub(super) trait Inputs {
     /// Gives a text to the terminal's clipboard, if it has one.
     fn copy(&mut self, text: &str) -> io::Result<()>;
 
-    /// Shows a line of a file in the user's editor until that ends.
-    fn edit(&mut self, file: &str, line: u32) -> io::Result<()>;
+    /// Shows a line of a file in the user's editor until that ends, or the view is to end: by `deadline`, by what comes
+    /// from outside, or because all `is_over`.
+    fn edit(
+        &mut self,
+        file: &str,
+        line: u32,
+        deadline: Option<Instant>,
+        is_over: &mut dyn FnMut() -> bool,
+    ) -> io::Result<Edited>;
+}
+
+/// What has become of an editor.
+pub(super) enum Edited {
+    /// The user has ended it.
+    Done,
+    /// The view is to end, and does not wait for it.
+    Left,
 }
 
 /// Clears the screen and has everything drawn again. `Terminal::clear` asks the terminal where its

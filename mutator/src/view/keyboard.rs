@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
@@ -13,10 +11,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ratatui::crossterm::clipboard::CopyToClipboard;
 use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::size;
 
 use super::decode::{Decoded, decode, decode_last};
-use super::inputs::{Input, Inputs};
+use super::editor::Editor;
+use super::inputs::{Edited, Input, Inputs};
+use super::screen::size;
 use super::terminal::Tty;
 use super::{Key, Mouse};
 use crate::signals::{Asked, Signals};
@@ -51,8 +50,8 @@ impl Inputs for Keyboard<'_> {
                     return Ok(Some(Input::Continued));
                 }
                 Some(Asked::Resize) => {
-                    if let Ok((width, height)) = size() {
-                        return Ok(Some(Input::Resize(width, height)));
+                    if let Ok(size) = size() {
+                        return Ok(Some(Input::Resize(size.width, size.height)));
                     }
                     continue;
                 }
@@ -77,31 +76,39 @@ impl Inputs for Keyboard<'_> {
         )
     }
 
-    fn edit(&mut self, file: &str, line: u32) -> io::Result<()> {
-        self.tty.lend(|| {
-            let editor = ["VISUAL", "EDITOR"].iter().find_map(std::env::var_os);
-            let editor = editor.unwrap_or_else(|| "vi".into());
-            // As git does: what the variable has may be a command with options.
-            let mut command = Command::new("/bin/sh");
-            command.args(["-c", "exec $IPATH_EDITOR \"$@\"", "sh"]);
-            command.arg(format!("+{line}")).arg(file);
-            command.env("IPATH_EDITOR", editor);
-            let mask = self.tty.signals().before();
-            // SAFETY: between fork and exec only system calls are made.
-            unsafe { command.pre_exec(move || Ok(mask.thread_set_mask()?)) };
-            let ended = command.status()?;
-            match ended.success() {
-                true => Ok(()),
-                false => Err(io::Error::other(format!("the editor ended with {ended}"))),
+    fn edit(
+        &mut self,
+        file: &str,
+        line: u32,
+        deadline: Option<Instant>,
+        is_over: &mut dyn FnMut() -> bool,
+    ) -> io::Result<Edited> {
+        let signals = self.tty.signals();
+        self.tty.leave();
+        let edited = Editor::start(file, line, signals.before()).and_then(|editor| {
+            let edited = signals.beside_keys(|| editor.accompany(&self.tty, deadline, is_over));
+            if let Ok(Edited::Left) = edited {
+                let has_ended = editor.hang_up(signals);
+                self.tty.mend(!has_ended);
             }
-        })
+            edited
+        });
+        if !matches!(edited, Ok(Edited::Left)) {
+            self.tty.enter_again()?;
+        }
+        edited
     }
 
     fn suspend(&mut self) {
-        // The whole job, as the terminal does by itself where it is not held back: this process
-        // takes its own part as `Input::Continued`. A signal to one's own group cannot fail.
-        let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
+        stop_job();
     }
+}
+
+/// Stops the whole job, as the terminal does by itself where it is not held back. This process takes its own part as a
+/// signal that it has got.
+pub(super) fn stop_job() {
+    // A signal to one's own group cannot fail.
+    let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
 }
 
 /// The bytes that have come and are not yet taken as keys.

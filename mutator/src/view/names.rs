@@ -81,21 +81,27 @@ pub(super) struct Finder {
     pub(super) found: Vec<u32>,
     /// Which of those is chosen.
     pub(super) at: usize,
+    /// True if what was typed has yet to be looked for.
+    is_stale: bool,
 }
 
 impl Finder {
-    pub(super) fn of(names: Option<&Names>) -> Self {
-        let mut finder = Self::default();
-        if let Some(names) = names {
-            finder.find(names);
+    pub(super) fn new() -> Self {
+        Self {
+            is_stale: true,
+            ..Self::default()
         }
-        finder
     }
 
-    /// Looks again.
-    pub(super) fn find(&mut self, names: &Names) {
+    /// Looks for what was typed, where that has yet to be done. A text that is pasted comes key by key, and is looked for
+    /// once: among all names that takes a while.
+    pub(super) fn find(&mut self, names: Option<&Names>) {
         /// As many as anybody looks at.
         const MOST: usize = 500;
+        let Some(names) = names.filter(|_| self.is_stale) else {
+            return;
+        };
+        self.is_stale = false;
         self.at = 0;
         self.found = match self.is_pattern() {
             true => Vec::new(),
@@ -113,23 +119,28 @@ impl Finder {
     pub(super) fn press(&mut self, key: Key, names: Option<&Names>) {
         /// Rows that a page key passes by.
         const PAGE: usize = 10;
+        /// Bytes of what is looked for: more than any name that is typed.
+        const LONGEST: usize = 512;
+        if matches!(key, Key::Up | Key::Down | Key::PageUp | Key::PageDown) {
+            self.find(names);
+        }
         let last = self.found.len().saturating_sub(1);
         match key {
             Key::Up => self.at = self.at.saturating_sub(1),
             Key::Down => self.at = (self.at + 1).min(last),
             Key::PageUp => self.at = self.at.saturating_sub(PAGE),
             Key::PageDown => self.at = (self.at + PAGE).min(last),
+            Key::Char(c) if self.line.text().len() + c.len_utf8() > LONGEST => {}
             key => {
                 self.line.press(key);
-                if let Some(names) = names {
-                    self.find(names);
-                }
+                self.is_stale = true;
             }
         }
     }
 
     /// The pattern to add: of the chosen function, or what was typed where that is a pattern or no function has it.
-    pub(super) fn pattern(&self, names: Option<&Names>) -> Option<String> {
+    pub(super) fn pattern(&mut self, names: Option<&Names>) -> Option<String> {
+        self.find(names);
         let text = self.line.text().trim().to_owned();
         let chosen = names.and_then(|names| names.pattern(*self.found.get(self.at)?));
         match (chosen, text.is_empty()) {
@@ -160,7 +171,7 @@ mod tests {
     }
 
     fn typed(text: &str) -> Finder {
-        let mut finder = Finder::default();
+        let mut finder = Finder::new();
         for c in text.chars() {
             finder.press(Key::Char(c), Some(&names()));
         }
@@ -196,8 +207,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_pasted_is_looked_for_once_and_not_without_end() {
+        let names = names();
+        let mut finder = Finder::new();
+        finder.find(Some(&names));
+        assert_eq!(finder.found.len(), names.len());
+        for c in "lookup".chars() {
+            finder.press(Key::Char(c), Some(&names));
+            assert_eq!(finder.found.len(), names.len(), "looked for {c} alone");
+        }
+        finder.find(Some(&names));
+        assert_eq!(finder.found, [3]);
+        let long = typed(&"ä".repeat(5000)).line.text();
+        assert_eq!(long.len(), 512);
+    }
+
+    #[test]
     fn arrows_choose_among_what_is_found() {
         let mut finder = typed("store");
+        finder.find(Some(&names()));
         assert_eq!(finder.found.len(), 2);
         finder.press(Key::Down, Some(&names()));
         finder.press(Key::Down, Some(&names()));

@@ -352,10 +352,14 @@ impl State {
 
     /// Takes the functions of the process.
     pub(super) fn give_names(&mut self, names: Arc<Names>) {
-        if let Mode::Add(finder) = &mut self.mode {
-            finder.find(&names);
-        }
         self.names = Some(names);
+    }
+
+    /// Looks for what has been typed of a name, once all keys that are there have been taken in.
+    pub(super) fn find_names(&mut self) {
+        if let Mode::Add(finder) = &mut self.mode {
+            finder.find(self.names.as_deref());
+        }
     }
 
     fn say(&mut self, result: Result<String, String>) {

@@ -72,12 +72,14 @@ impl<'s> Tty<'s> {
         self.enter_again()
     }
 
-    /// Gives the terminal back for as long as something else is done with it.
-    pub(super) fn lend<R>(&self, what: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-        self.0.leave();
-        let done = what();
-        self.enter_again()?;
-        done
+    /// Sets the terminal right after a program that was left with it, where it is this job's; whether that `is_on` it still.
+    pub(super) fn mend(&self, is_on: bool) {
+        let file = self.0.outlet.file();
+        if nix::unistd::tcgetpgrp(file) == Ok(nix::unistd::getpgrp()) {
+            // As if it were the view's: its screen goes as well.
+            self.0.is_entered.set(is_on);
+            let _ = tcsetattr(file, SetArg::TCSANOW, &self.0.before);
+        }
     }
 
     /// Gives the terminal back.
@@ -85,7 +87,8 @@ impl<'s> Tty<'s> {
         self.0.leave();
     }
 
-    fn enter_again(&self) -> io::Result<()> {
+    /// Takes the terminal again.
+    pub(super) fn enter_again(&self) -> io::Result<()> {
         let taken = &*self.0;
         let mut raw = taken.before.clone();
         cfmakeraw(&mut raw);

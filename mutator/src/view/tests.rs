@@ -42,6 +42,7 @@ fn typed(text: &str) -> Vec<Key> {
 /// The screen as text; `>` marks the selected line.
 fn screen(state: &mut State, width: u16, height: u16) -> String {
     state.update(Event::Resize { width, height });
+    state.find_names();
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(state, frame)).unwrap();
     let buffer = terminal.backend().buffer();

@@ -2,12 +2,13 @@
 
 use super::choice::{Chosen, choose};
 use super::draw::draw;
-use super::inputs::{Input, Inputs, wipe};
+use super::inputs::{Edited, Input, Inputs, wipe};
 use super::{Action, Event, Source, State};
 use crate::profile::Changed;
 use crate::stumble::stumble;
 use ratatui::Terminal;
 use ratatui::backend::Backend;
+use ratatui::layout::Size;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,7 @@ where
             state.give_names(names);
         }
         state.read_source();
+        state.find_names();
         stumble("draw");
         terminal
             .draw(|frame| draw(&state, frame))
@@ -68,7 +70,15 @@ where
         // All keys that are there are obeyed before the screen is drawn again.
         while let Some(input) = inputs.next(timeout)? {
             timeout = Duration::ZERO;
-            match obey(input, &mut state, terminal, inputs, source, &mut samples)? {
+            match obey(
+                input,
+                &mut state,
+                terminal,
+                inputs,
+                source,
+                &mut samples,
+                deadline,
+            )? {
                 Then::GoOn => {}
                 Then::Sample => due = Instant::now(),
                 Then::End => return Ok(()),
@@ -92,6 +102,7 @@ fn obey<B: Backend>(
     inputs: &mut dyn Inputs,
     source: &mut dyn Source,
     samples: &mut Samples,
+    deadline: Option<Instant>,
 ) -> io::Result<Then>
 where
     B::Error: Send + Sync + 'static,
@@ -134,19 +145,28 @@ where
             return Ok(Then::GoOn);
         }
         Action::Edit(file, line) => {
-            let edited = inputs.edit(&file, line);
+            // What has changed meanwhile is for the state to take in with the next sample.
+            samples.are_missed = true;
+            let mut is_over = || source.sample().is_ok_and(|sample| sample.ended.is_some());
+            let edited = match inputs.edit(&file, line, deadline, &mut is_over) {
+                Ok(Edited::Left) => return Ok(Then::End),
+                Ok(Edited::Done) => Ok(()),
+                Err(error) => Err(crate::error::io_text(&error)),
+            };
             wipe(terminal)?;
-            if let Err(error) = edited {
-                state.update(Event::Answer(Err(crate::error::io_text(&error))));
+            let Size { width, height } = terminal.size().map_err(io::Error::other)?;
+            state.update(Event::Resize { width, height });
+            if let Err(cause) = edited {
+                state.update(Event::Answer(Err(cause)));
             }
-            return Ok(Then::GoOn);
+            return Ok(Then::Sample);
         }
         Action::Write(file) => {
             let written = source.write(&file);
             state.update(Event::Answer(written));
             return Ok(Then::GoOn);
         }
-        Action::Estimate => match estimate(terminal, inputs, source)? {
+        Action::Estimate => match estimate(terminal, inputs, source, deadline)? {
             Some(answer) => answer,
             None => return Ok(Then::Sample),
         },
@@ -176,6 +196,7 @@ fn estimate<B: Backend>(
     terminal: &mut Terminal<B>,
     inputs: &mut dyn Inputs,
     source: &mut dyn Source,
+    deadline: Option<Instant>,
 ) -> io::Result<Option<Result<String, String>>>
 where
     B::Error: Send + Sync + 'static,
@@ -184,7 +205,7 @@ where
         Ok(finder) => finder,
         Err(cause) => return Ok(Some(Err(cause))),
     };
-    let chosen = choose(terminal, inputs, finder.as_mut(), true);
+    let chosen = choose(terminal, inputs, finder.as_mut(), true, deadline);
     wipe(terminal)?;
     Ok(match chosen? {
         Chosen::Functions(keys) => Some(source.add_found(&keys)),

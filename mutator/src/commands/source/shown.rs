@@ -267,7 +267,7 @@ impl Source for Live {
         let path = Path::new(file);
         let to = destination(path).map_err(text)?;
         let profile = self.collector.profile(&self.session);
-        let saved = profile.save_to(&to).map_err(|e| io_text(&e));
+        let saved = profile.save_soon(&to).map_err(|e| io_text(&e));
         saved.map_err(|cause| format!("write {}: {cause}", path.display()))?;
         Ok(format!("written to {}", path.display()))
     }

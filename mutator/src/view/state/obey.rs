@@ -107,7 +107,7 @@ impl State {
                 };
                 self.is_detailed = Some(true);
             }
-            Command::Add => self.mode = Mode::Add(Finder::of(self.names.as_deref())),
+            Command::Add => self.mode = Mode::Add(Finder::new()),
             Command::AddCaller => return self.add_caller(),
             Command::AddCallees => {
                 let site = self.function_of_row()?;

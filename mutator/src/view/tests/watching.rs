@@ -1,9 +1,9 @@
 //! The loop over a source and inputs that are both made up.
 
 use super::*;
-use crate::view::inputs::{Input, Inputs};
+use crate::view::inputs::{Edited, Input, Inputs};
 use crate::view::watch::watch;
-use crate::view::{Callees, Finder, Names, Sample, Source};
+use crate::view::{Callees, Choices, Finder, Names, Sample, Source};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -20,6 +20,25 @@ struct Fake {
     changed: Vec<(usize, String)>,
     removed: Vec<usize>,
     written: Vec<String>,
+    is_sampled: bool,
+}
+
+/// Samples in which there is nothing to choose.
+struct Sampled(Instant);
+
+impl Finder for Sampled {
+    fn look(&mut self) -> Option<String> {
+        assert!(self.0.elapsed() < Duration::from_secs(60), "no end of it");
+        None
+    }
+
+    fn choices(&mut self) -> Choices {
+        Choices::default()
+    }
+
+    fn callers(&mut self, _: u64) -> String {
+        String::new()
+    }
 }
 
 impl Source for Fake {
@@ -64,7 +83,10 @@ impl Source for Fake {
     }
 
     fn finder(&mut self) -> Result<Box<dyn Finder>, String> {
-        Err("it cannot be sampled".to_owned())
+        match self.is_sampled {
+            true => Ok(Box::new(Sampled(Instant::now()))),
+            false => Err("it cannot be sampled".to_owned()),
+        }
     }
 
     fn add_found(&mut self, _: &[u64]) -> Result<String, String> {
@@ -114,7 +136,13 @@ impl Inputs for Script {
         Ok(())
     }
 
-    fn edit(&mut self, file: &str, line: u32) -> io::Result<()> {
+    fn edit(
+        &mut self,
+        file: &str,
+        line: u32,
+        _: Option<Instant>,
+        _: &mut dyn FnMut() -> bool,
+    ) -> io::Result<Edited> {
         self.edited.push((file.to_owned(), line));
         Err(io::Error::other("no editor"))
     }
@@ -177,6 +205,15 @@ fn samples_come_every_interval_until_the_deadline() {
     let mut source = Fake::default();
     watched(&mut source, script(&[]), 10, Some(200));
     assert!((3..=21).contains(&source.samples), "{}", source.samples);
+}
+
+#[test]
+fn the_deadline_ends_it_while_functions_are_chosen() {
+    let mut source = Fake {
+        is_sampled: true,
+        ..Fake::default()
+    };
+    watched(&mut source, script(&[Key::Char('S')]), LONG, Some(200));
 }
 
 #[test]
