@@ -3,9 +3,14 @@
 // A comment on a flattened field would become the help of the command.
 #![allow(missing_docs)]
 
+mod profiles;
+
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use profiles::{Diff, Export, Format, Report, Sort};
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -232,6 +237,19 @@ pub enum Command {
         #[arg(short, long)]
         output: PathBuf,
     },
+    /// Serve what a session measures to a monitoring system: Prometheus, or what else reads OpenMetrics
+    #[command(after_help = "Example: ipath serve-metrics 4242 --under handle_request")]
+    ServeMetrics {
+        /// Process id; that of a launcher for all ranks of its job
+        #[arg(value_parser = pid)]
+        pid: i32,
+        /// Address and port
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
+        listen: SocketAddr,
+        /// Keep calls apart that came through this function
+        #[arg(long, value_name = "FUNC")]
+        under: Vec<String>,
+    },
     /// Say what this machine and a process allow
     #[command(after_help = "Examples:\n  ipath doctor\n  ipath doctor 4242")]
     Doctor {
@@ -352,87 +370,6 @@ pub struct Refine {
     pub max_functions: u64,
 }
 
-/// What of a profile is printed.
-#[derive(Debug, Args)]
-pub struct Report {
-    /// Most functions and most paths; 0 for all
-    #[arg(long, value_name = "N", default_value_t = crate::report::LIMIT)]
-    pub limit: usize,
-    /// What functions and paths are sorted by, the largest first
-    #[arg(long, value_name = "BY", default_value = "total")]
-    pub sort: Sort,
-    /// Metric to sort by and to show first [default: the first after count]
-    #[arg(long)]
-    pub metric: Option<String>,
-    /// Least share of its function that a path must have
-    #[arg(long, value_name = "P%", value_parser = share)]
-    pub min_share: Option<f64>,
-    /// Functions of these names alone, as for attach -f
-    #[arg(long, value_name = "PATTERN")]
-    pub function: Vec<String>,
-    /// Paths through a function of this name alone; given again, through the next one called by that
-    #[arg(long, value_name = "PATTERN")]
-    pub under: Vec<String>,
-    /// Paths of threads of this name or id alone, where they are kept apart
-    #[arg(long, value_name = "NAME|TID")]
-    pub thread: Vec<String>,
-    /// The callers of each function as a tree, equal ones folded, each with its share of the calls and of the metric
-    #[arg(long, conflicts_with_all = ["histogram", "json"])]
-    pub tree: bool,
-    /// How the values of each metric are distributed, per function
-    #[arg(long, conflicts_with = "json")]
-    pub histogram: bool,
-    /// Most paths of each function
-    #[arg(long, value_name = "N")]
-    pub paths: Option<usize>,
-    /// Most callers of each path, from the innermost; 0 for all
-    #[arg(long, value_name = "K", default_value_t = crate::report::DEPTH)]
-    pub depth: usize,
-    /// Print what is shown as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Only the tables, and what is not exact
-    #[arg(short, long)]
-    pub quiet: bool,
-}
-
-/// What functions and paths of a report are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Sort {
-    /// Sum of the metric
-    Total,
-    /// Calls
-    Calls,
-    /// Mean of the metric
-    Mean,
-    /// 99th percentile of the metric
-    P99,
-    /// Largest value of the metric
-    Max,
-    /// Name of the function, from A on
-    Name,
-}
-
-/// What is compared.
-#[derive(Debug, Args)]
-pub struct Diff {
-    /// Metric, whose mean is compared; with count the calls are [default: the first after count]
-    #[arg(long)]
-    pub metric: Option<String>,
-    /// End with status 3 if a path costs so much more a call, significantly; with --metric count, if it has so many more calls
-    #[arg(long, value_name = "P%", value_parser = growth)]
-    pub threshold: Option<f64>,
-    /// Most paths; 0 for all
-    #[arg(long, value_name = "N", default_value_t = crate::report::LIMIT)]
-    pub limit: usize,
-    /// Print all of them as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Print nothing
-    #[arg(short, long, conflicts_with = "json", requires = "threshold")]
-    pub quiet: bool,
-}
-
 /// How it is shown.
 #[derive(Clone, Debug, Args)]
 pub struct Show {
@@ -468,56 +405,6 @@ pub enum Output {
     Jsonl,
 }
 
-/// Formats a profile is converted to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// One line a path: root;…;caller;function VALUE
-    Folded,
-    /// A flame graph, SVG
-    Flamegraph,
-    /// For speedscope.app
-    Speedscope,
-    /// For go tool pprof and what else reads its gzip-compressed protobuf
-    Pprof,
-    /// For callgrind_annotate and KCachegrind
-    Callgrind,
-    /// For profiler.firefox.com
-    Firefox,
-    /// One line a path with all that is known of it
-    Csv,
-    /// For Hatchet's GraphFrame.from_literal, JSON
-    Hatchet,
-    /// A folder of profile.N.C.T, for ParaProf, PerfExplorer and Hatchet
-    Tau,
-    /// A page for a browser: flame graph, tables, histograms; one file that needs no network
-    Html,
-    /// The profile itself
-    Json,
-}
-
-/// How a profile is converted.
-#[derive(Debug, Args)]
-pub struct Export {
-    /// Format
-    #[arg(long)]
-    pub to: Format,
-    /// File to write, for tau a folder; - is standard output
-    #[arg(short, long)]
-    pub output: PathBuf,
-    /// Metric to show [default: all where the format has room for several, else the first that is not count]
-    #[arg(long)]
-    pub metric: Option<String>,
-    /// Name callers as function+0xOFFSET
-    #[arg(long)]
-    pub sites: bool,
-    /// Profile to compare with: a flame graph is coloured by what has changed since
-    #[arg(long, value_name = "OLD")]
-    pub baseline: Option<PathBuf>,
-    /// Have the source lines around each call in the page, from the files that the profile names
-    #[arg(long)]
-    pub sources: bool,
-}
-
 fn pid(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(pid) if pid > 0 => Ok(pid),
@@ -532,18 +419,6 @@ fn share(text: &str) -> Result<f64, String> {
     percent
         .map(|percent: f64| percent / 100.0)
         .ok_or_else(|| "a share is a number above 0 and up to 100, with %".to_owned())
-}
-
-/// `5%` or `150%`, as a part of 1.
-fn growth(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    let percent = number
-        .parse()
-        .ok()
-        .filter(|p: &f64| *p >= 0.0 && p.is_finite());
-    percent
-        .map(|percent| percent / 100.0)
-        .ok_or_else(|| "a threshold is a number from 0 on, with %".to_owned())
 }
 
 /// `500ms`, `2s`, `1m`, `1h`.

@@ -24,6 +24,7 @@ pub mod lines;
 pub mod merge;
 pub mod metric;
 pub mod mpi;
+pub mod openmetrics;
 mod outlet;
 pub mod printable;
 pub mod process;

@@ -35,6 +35,30 @@ use table::Frame;
 pub use table::Table;
 use threads::{Group, Names};
 
+/// How what a metric of this name and unit says differs over the processes of a profile, where there are several.
+pub fn spread(
+    profile: &Profile,
+    (name, unit): (&str, &str),
+    spreads: Option<&Spreads>,
+) -> Option<String> {
+    let spread = spreads?.get(name)?;
+    let process = profile.processes.get(spread.max_process)?;
+    let quantity = |value| human::quantity(value, unit);
+    let labels = process.labels.iter();
+    let labels: String = labels.map(|(k, v)| format!(", {k} {v}")).collect();
+    Some(format!(
+        "in {} of {} processes: min {}, mean {}, max {} (pid {}{}), imbalance {}",
+        spread.present,
+        profile.processes.len(),
+        quantity(spread.min),
+        human::average(Some(spread.mean), unit),
+        quantity(spread.max),
+        process.pid,
+        printable(&labels),
+        human::percent(spread.imbalance),
+    ))
+}
+
 /// Functions and paths that are shown where nothing else is said.
 pub const LIMIT: usize = 30;
 /// Callers of a path that are shown where nothing else is said: a recursion has thousands.
@@ -336,23 +360,8 @@ impl<'p> Report<'p> {
     /// How what is sorted by differs over the processes, where there are several.
     fn spread(&self, spreads: Option<&Spreads>) -> Option<String> {
         let metric = self.metrics.first().filter(|_| self.sorted_by().is_some());
-        let (name, unit) = metric.map_or((COUNT, "calls"), |m| (&m.name, &m.unit));
-        let spread = spreads?.get(name)?;
-        let process = self.profile.processes.get(spread.max_process)?;
-        let quantity = |value| human::quantity(value, unit);
-        let labels = process.labels.iter();
-        let labels: String = labels.map(|(k, v)| format!(", {k} {v}")).collect();
-        Some(format!(
-            "in {} of {} processes: min {}, mean {}, max {} (pid {}{}), imbalance {}",
-            spread.present,
-            self.profile.processes.len(),
-            quantity(spread.min),
-            human::average(Some(spread.mean), unit),
-            quantity(spread.max),
-            process.pid,
-            printable(&labels),
-            human::percent(spread.imbalance),
-        ))
+        let metric = metric.map_or((COUNT, "calls"), |m| (&m.name, &m.unit));
+        spread(self.profile, metric, spreads)
     }
 
     /// Says how many are not shown.

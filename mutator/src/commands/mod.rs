@@ -20,6 +20,7 @@ mod replaced;
 mod report;
 mod run;
 mod search;
+mod serve;
 mod source;
 mod status;
 mod suggest;
@@ -118,6 +119,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Export { file, options } => export::export(&file, &options),
         Command::Diff { old, new, options } => return diff::diff(&old, &new, options),
         Command::Merge { files, output } => merge::merge(&files, &output),
+        Command::ServeMetrics { pid, listen, under } => serve::serve(Pid(pid), listen, &under),
         Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),

@@ -23,6 +23,11 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Paths, by their indexes.
+    pub fn paths(&self) -> &[usize] {
+        &self.paths
+    }
+
     /// The whole profile.
     pub fn all(profile: &Profile) -> Self {
         Self {

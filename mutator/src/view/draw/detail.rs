@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use super::bars;
 use super::style::{BOLD, DIM};
 use crate::profile::printable;
-use crate::report::human;
+use crate::report::{self, human};
 use crate::view::State;
 use crate::view::column::Column;
 use crate::view::tree::{self, NodeId};
@@ -21,6 +21,7 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, area: Rect) {
     let mut lines = vec![title(state, row.key, area.width.into())];
     if area.height > 1 {
         lines.push(Line::raw(figures(state, row.key.node)));
+        lines.extend(processes(state, row.key));
         lines.extend(comparison(state, row.key.node));
         lines.extend(inlined(state, row.key));
         let room = usize::from(area.height).saturating_sub(lines.len());
@@ -75,6 +76,15 @@ fn figures(state: &State, node: NodeId) -> String {
         ]);
     }
     parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
+}
+
+/// How a function differs over the processes, where there are several.
+fn processes(state: &State, key: tree::Key) -> Option<Line<'static>> {
+    let site = *state.tree.sites(key.node).get(key.site)?;
+    let profile = state.profile()?;
+    let function = profile.functions.get(state.tree.function_index(site)?)?;
+    let spread = report::spread(profile, state.metric(), function.spread.as_deref())?;
+    Some(Line::raw(spread))
 }
 
 /// What the marked row has beside the selected one.

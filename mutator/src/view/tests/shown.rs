@@ -330,3 +330,22 @@ fn losses_are_brought_up_to_date() {
     let head = state.profile().unwrap();
     assert_eq!((head.tail_calls(), head.calls()), (77, profile.calls()));
 }
+
+/// The ranks of a job are one sum, of which each function says how they differ.
+#[test]
+fn several_processes_are_told_apart_below_a_function() {
+    let mut merger = crate::merge::Merger::default();
+    for rank in 0..2 {
+        let mut profile = sample();
+        profile.target.pid += rank;
+        let labels = &mut profile.target.labels;
+        labels.insert("rank".to_owned(), rank.to_string());
+        merger.add(&profile).unwrap();
+    }
+    let mut state = showing(merger.finish().unwrap());
+    press(&mut state, &[Key::Char('D')]);
+    let shown = screen(&mut state, 120, 20);
+    assert!(shown.contains("(2 processes)"), "{shown}");
+    assert!(shown.contains("in 2 of 2 processes: min"), "{shown}");
+    assert!(shown.contains("rank 0"), "{shown}");
+}

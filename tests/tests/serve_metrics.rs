@@ -1,0 +1,151 @@
+//! `ipath serve-metrics`: what it serves is what the session has counted, as promtool and Prometheus' own reader of OpenMetrics
+//! understand it.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::Profile;
+use ipath_tests::target::Target;
+use ipath_tests::tools::python;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Prints the calls of each function, and of each bucket, that prometheus_client reads.
+const READER: &str = "
+import json, sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
+found = {}
+for family in read(open(sys.argv[1]).read()):
+    for s in family.samples:
+        if s.name == 'ipath_calls_total' or s.name.endswith('_count') or s.labels.get('le') == '+Inf':
+            key = s.name + ' ' + s.labels['function'] + ' ' + s.labels.get('under', '')
+            found[key] = found.get(key, 0) + s.value
+print(json.dumps(found))
+";
+
+fn fetch(url: &str, accept: &str, into: &Path) {
+    Run::new("curl")
+        .args([
+            "--silent",
+            "--show-error",
+            "--fail",
+            "--max-time",
+            "30",
+            "-H",
+        ])
+        .arg(format!("Accept: {accept}"))
+        .arg("-o")
+        .arg(into)
+        .arg(url)
+        .run()
+        .expect(0);
+}
+
+#[test]
+fn metrics_are_those_of_the_session() {
+    let scratch = Scratch::new("serve");
+    let target = Target::start(program("many_paths.c"), ["4", "0", "500"]).await_output("ready");
+    let pid = target.pid().to_string();
+    Run::ipath([
+        "attach",
+        &pid,
+        "-f",
+        "leaf",
+        "--keep",
+        "--quiet",
+        "--duration",
+        "1s",
+    ])
+    .run()
+    .expect(0);
+    let mut command = Command::new(ipath());
+    command.args([
+        "serve-metrics",
+        &pid,
+        "--listen",
+        "127.0.0.1:0",
+        "--under",
+        "walk",
+    ]);
+    let mut server = Target::spawn(command);
+    server.until(Duration::from_secs(60), "its address", |server| {
+        server.stdout().contains("/metrics\n")
+    });
+    let url = server.stdout().trim().to_owned();
+    // What is read between two profiles lies between them.
+    let (before, after) = (scratch.file("before.json"), scratch.file("after.json"));
+    Run::ipath(["snapshot", &pid, "-o"])
+        .arg(&before)
+        .run()
+        .expect(0);
+    let page = scratch.file("open.txt");
+    fetch(&url, "application/openmetrics-text;version=1.0.0", &page);
+    Run::ipath(["snapshot", &pid, "-o"])
+        .arg(&after)
+        .run()
+        .expect(0);
+    let script = scratch.file("read.py");
+    fs::write(&script, READER).expect("a file of its own");
+    let read = Run::new(python()).arg(&script).arg(&page).run().expect(0);
+    let read: Value = read.json();
+    let calls = read["ipath_calls_total leaf walk"].as_f64().expect("calls") as u64;
+    let between = Profile::read(&before).calls("leaf")..=Profile::read(&after).calls("leaf");
+    assert!(between.contains(&calls), "{calls}: {between:?}");
+    let count = &read["ipath_wall_seconds_count leaf walk"];
+    assert_eq!(count, &read["ipath_wall_seconds_bucket leaf walk"]);
+    assert!(count.as_f64().expect("a count") as u64 <= calls);
+    // For who does not ask for OpenMetrics.
+    let page = scratch.file("text.txt");
+    fetch(&url, "text/plain", &page);
+    let checked = Run::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(&page)
+        .run();
+    assert_eq!(checked.code(), 0, "{}", checked.report());
+    let elsewhere = url.replace("/metrics", "/");
+    let missing = Run::new("curl")
+        .args(["--silent", "--fail", &elsewhere])
+        .run();
+    assert_eq!(missing.code(), 22, "{}", missing.report());
+    // It ends with the session.
+    Run::ipath(["detach", &pid]).run().expect(0);
+    let status = server.wait(Duration::from_secs(60));
+    assert!(status.success(), "{}", server.report());
+    target.signal(Signal::SIGKILL);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
+    let pid = target.pid().to_string();
+    let error = Run::ipath(["serve-metrics", &pid])
+        .run()
+        .expect(1)
+        .expect_error();
+    assert!(error.contains("no session"), "{error}");
+    Run::ipath([
+        "attach",
+        &pid,
+        "-f",
+        "step",
+        "--keep",
+        "--quiet",
+        "--duration",
+        "100ms",
+    ])
+    .run()
+    .expect(0);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let error = Run::ipath(["serve-metrics", &pid, "--listen", &address])
+        .run()
+        .expect(1)
+        .expect_error();
+    assert!(error.contains(&address), "{error}");
+    Run::ipath(["detach", &pid]).run().expect(0);
+    target.finish("ok calls ");
+}
