@@ -79,18 +79,17 @@ pub fn text(profiles: &[Profile], under: &[Pattern], format: Format) -> String {
         let _ = writeln!(out, "ipath_calls_total{{{labels}}} {}", series.calls);
     }
     for (metric, unit) in &metrics {
-        let (name, scale) = family(metric, unit);
+        let (name, one) = family(metric, unit);
         let _ = writeln!(
             out,
-            "# HELP {name} What {} of the function took, by {metric}.\n# TYPE {name} histogram",
-            "calls"
+            "# HELP {name} What calls of the function took, by {metric}.\n# TYPE {name} histogram"
         );
         if let (Format::OpenMetrics, "ns") = (format, unit.as_str()) {
             let _ = writeln!(out, "# UNIT {name} seconds");
         }
         for (labels, series) in &all {
             if let Some(sums) = series.metrics.get(metric) {
-                histogram(&mut out, (&name, labels), sums, scale);
+                histogram(&mut out, (&name, labels), sums, one);
             }
         }
     }
@@ -129,7 +128,7 @@ fn histograms(profile: &Profile) -> impl Iterator<Item = &Metric> {
     profile.timers().filter(move |m| !is_value(&m.name))
 }
 
-/// The name of a metric's family, and by what its numbers are to be multiplied.
+/// The name of a metric's family, and what of the metric's unit is one of its own.
 fn family(metric: &str, unit: &str) -> (String, f64) {
     let letter = |c: char| match c.is_ascii_alphanumeric() {
         true => c,
@@ -137,7 +136,7 @@ fn family(metric: &str, unit: &str) -> (String, f64) {
     };
     let name: String = metric.chars().map(letter).collect();
     match unit {
-        "ns" => (format!("ipath_{name}_seconds"), 1e-9),
+        "ns" => (format!("ipath_{name}_seconds"), 1e9),
         _ => (format!("ipath_{name}"), 1.0),
     }
 }
@@ -199,7 +198,7 @@ fn process(profile: &Profile) -> String {
     }
 }
 
-fn histogram(out: &mut String, (name, labels): (&str, &str), sums: &Sums, scale: f64) {
+fn histogram(out: &mut String, (name, labels): (&str, &str), sums: &Sums, one: f64) {
     let mut below = 0_u64;
     let mut next = 0;
     for k in BUCKETS {
@@ -207,10 +206,10 @@ fn histogram(out: &mut String, (name, labels): (&str, &str), sums: &Sums, scale:
         below = upto.fold(below, |sum, (_, &n)| sum.saturating_add(n));
         next = k;
         // Numbers are whole, and the end of a bucket is in it.
-        let end = ((1_u64 << k) - 1) as f64 * scale;
+        let end = ((1_u64 << k) - 1) as f64 / one;
         let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{end:e}\"}} {below}");
     }
-    let (values, sum) = (sums.values, sums.sum as f64 * scale);
+    let (values, sum) = (sums.values, sums.sum as f64 / one);
     let _ = writeln!(
         out,
         "{name}_bucket{{{labels},le=\"+Inf\"}} {values}\n{name}_count{{{labels}}} {values}\n{name}_sum{{{labels}}} {sum:e}"
