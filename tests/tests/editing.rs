@@ -12,6 +12,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The view has drawn the table.
 const DRAWN: &str = " help";
@@ -54,11 +55,11 @@ impl Edited {
     /// Has the view start the editor at a call, once it is drawn.
     fn edit(&self, view: &mut Pty, says: &str) {
         view.shows(DRAWN);
-        view.shows("add_left");
+        draws(view, "add_left");
         view.send(b"+");
         view.send(b"j");
         // Where the call is in the source, which is shown with the rest about the line.
-        view.shows("busy.c:");
+        draws(view, "busy.c:");
         view.forget();
         view.send(b"e");
         view.shows(says);
@@ -76,6 +77,20 @@ impl Edited {
     fn assert_clean(self) {
         self.before.assert_unchanged(self.target.pid());
         self.target.finish("ok calls ");
+    }
+}
+
+/// Has the whole screen drawn until it has a text: what differs from the screen before may be pieces of that.
+fn draws(view: &mut Pty, text: &str) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        view.forget();
+        view.send(b"\x0c");
+        view.shows(DRAWN);
+        if view.seen().contains(text) {
+            return;
+        }
+        assert!(Instant::now() < end, "no {text}:\n{}", view.report());
     }
 }
 
