@@ -81,7 +81,7 @@ mod tests {
         let s390 = named(head(2, 2, [0, 22])).unwrap_or_default();
         assert!(s390.contains("S/390"), "{s390}");
         let i386 = named(head(1, 1, [3, 0])).unwrap_or_default();
-        assert!(i386.contains("i386, 32 bits"), "{i386}");
+        assert!(i386.contains("x86 (i386), 32 bits"), "{i386}");
     }
 
     #[test]
