@@ -3,6 +3,7 @@
 // A comment on a flattened field would become the help of the command.
 #![allow(missing_docs)]
 
+mod parse;
 mod profiles;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use parse::{duration, pid, share};
 pub use profiles::{Diff, Export, Format, Report, Sort};
 
 use clap::error::ErrorKind;
@@ -405,34 +407,6 @@ pub enum Output {
     Jsonl,
 }
 
-fn pid(text: &str) -> Result<i32, String> {
-    match text.parse() {
-        Ok(pid) if pid > 0 => Ok(pid),
-        _ => Err("a process id is a positive number".to_owned()),
-    }
-}
-
-/// `5%` or `5`, as a share of 1.
-fn share(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    let percent = number.parse().ok().filter(|p| *p > 0.0 && *p <= 100.0);
-    percent
-        .map(|percent: f64| percent / 100.0)
-        .ok_or_else(|| "a share is a number above 0 and up to 100, with %".to_owned())
-}
-
-/// `500ms`, `2s`, `1m`, `1h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let parsed = units.iter().find_map(|(unit, seconds)| {
-        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
-        Duration::try_from_secs_f64(number * seconds).ok()
-    });
-    parsed
-        .filter(|d| !d.is_zero())
-        .ok_or_else(|| "a time is a number above 0 with ms, s, m or h".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -440,24 +414,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn shares() {
-        assert_eq!(share("5%"), Ok(0.05));
-        assert_eq!(share("0.5"), Ok(0.005));
-        for bad in ["", "%", "0%", "-1%", "101%", "NaN%", "inf"] {
-            assert!(share(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(duration("1m"), Ok(Duration::from_secs(60)));
-        for bad in ["", "5", "s", "-1s", "0s", "1d", "NaNs", "infs"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
     }
 }

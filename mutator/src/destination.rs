@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -127,7 +127,7 @@ mod directory;
 mod impatient;
 
 pub use directory::{Folder, Unfinished};
-use impatient::{Impatient, of_descriptor};
+use impatient::{Impatient, duplicate, of_descriptor};
 
 /// The descriptor that a path names.
 fn descriptor(path: &Path) -> Option<RawFd> {
@@ -142,12 +142,6 @@ fn descriptor(path: &Path) -> Option<RawFd> {
             number.parse().ok().filter(|&n: &RawFd| n >= 0)
         }
     }
-}
-
-fn duplicate(descriptor: RawFd) -> io::Result<File> {
-    // SAFETY: it was a descriptor just now; nothing in this process closes those it was started with.
-    let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
-    Ok(File::from(own))
 }
 
 fn folder(path: &Path) -> &Path {

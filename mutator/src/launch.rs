@@ -18,7 +18,6 @@ use nix::sys::ptrace;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd;
-use patcher::elf::ImageError;
 use patcher::{Avma, Svma};
 
 pub use program::check;
@@ -44,8 +43,6 @@ pub struct Launched {
 pub enum LaunchError {
     /// It cannot be executed.
     Exec(io::Error),
-    /// It is for another machine.
-    OtherMachine(ImageError),
     /// It ended while it was loaded, with this status: its loader says why.
     Ended(i32),
     /// It cannot be worked on.
@@ -58,7 +55,6 @@ impl std::fmt::Display for LaunchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exec(error) => crate::error::io_text(error).fmt(f),
-            Self::OtherMachine(error) => error.fmt(f),
             Self::Ended(status) => write!(f, "it ended while it was loaded, with status {status}"),
             Self::Process(error) => error.fmt(f),
             Self::Tracee(error) => error.fmt(f),

@@ -6,30 +6,16 @@
 //! the table tells that launchers have for debuggers: `MPIR_proctable` (MPI Forum, The MPIR Process Acquisition Interface,
 //! Version 1.0).
 
+mod rank;
 mod table;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use rank::{Rank, own_rank, rank_of};
+
 use crate::process::modules::modules;
 use crate::process::{Pid, Process};
-
-/// Variables that have a rank's number, the most particular first.
-const RANKS: [&str; 4] = [
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "PMIX_RANK",
-    "SLURM_PROCID",
-];
-
-/// A process of an MPI job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rank {
-    /// Its number in the job.
-    pub number: u32,
-    /// The process.
-    pub process: Process,
-}
 
 /// Why there are no ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,19 +45,6 @@ impl fmt::Display for NoRanks {
 }
 
 impl std::error::Error for NoRanks {}
-
-/// The number of a process in its job, as its launcher has told it.
-pub fn rank_of(process: &Process) -> Option<u32> {
-    let environment = process.environment();
-    let told = RANKS.iter().find_map(|name| environment.get(*name))?;
-    told.parse().ok()
-}
-
-/// The number of this very process in its job.
-pub fn own_rank() -> Option<u32> {
-    let told = RANKS.iter().find_map(|name| std::env::var(name).ok())?;
-    told.parse().ok()
-}
 
 /// The ranks that a launcher has started here, in their order; `wanted` of them, where any are named.
 ///

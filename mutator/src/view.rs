@@ -4,6 +4,7 @@
 //! terminal and to a [`Source`].
 
 mod around;
+mod callees;
 mod choice;
 mod column;
 mod columns;
@@ -11,6 +12,7 @@ mod decode;
 mod draw;
 mod editor;
 mod inputs;
+mod job;
 mod key;
 mod keyboard;
 mod layout;
@@ -25,10 +27,11 @@ mod tests;
 mod tree;
 mod watch;
 
+pub use callees::Callees;
 pub use choice::{Choices, Choosable, Chosen, Finder};
 pub use key::Key;
 pub use names::Names;
-pub use source::{Callees, Sample, Source};
+pub use source::{Sample, Source};
 pub use state::{Action, Event, Mouse, State};
 
 use crate::error::io_text;

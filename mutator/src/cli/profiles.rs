@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::share;
+use super::parse::{growth, share};
 
 /// What of a profile is printed.
 #[derive(Debug, Args)]
@@ -135,16 +135,4 @@ pub struct Export {
     /// Have the source lines around each call in the page, from the files that the profile names
     #[arg(long)]
     pub sources: bool,
-}
-
-/// `5%` or `150%`, as a part of 1.
-fn growth(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    let percent = number
-        .parse()
-        .ok()
-        .filter(|p: &f64| *p >= 0.0 && p.is_finite());
-    percent
-        .map(|percent| percent / 100.0)
-        .ok_or_else(|| "a threshold is a number from 0 on, with %".to_owned())
 }

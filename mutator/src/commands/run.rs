@@ -65,7 +65,8 @@ pub(super) fn run(
         .map(|p| p.to_string_lossy().into_owned())
         .unwrap_or_default();
     let unknown = |e: LaunchError| Failure::new(OPERATION, &subject, e);
-    launch::check(program.first().map_or(OsStr::new(""), |p| p)).map_err(unknown)?;
+    launch::check(program.first().map_or(OsStr::new(""), |p| p))
+        .map_err(|e| Failure::new(OPERATION, &subject, e))?;
     let is_to_choose = search.is_none() && patterns.is_empty() && spots.is_empty();
     if is_to_choose && !output.is_view() {
         let hint = "name functions with -f, or have them found with --search; `ipath suggest PID` lists those worth it of a process that runs";

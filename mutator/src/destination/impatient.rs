@@ -2,14 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-use super::duplicate;
 
 /// How long readers are waited for, all in all.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -79,4 +77,10 @@ pub(super) fn of_descriptor(descriptor: RawFd) -> io::Result<File> {
     });
     // One that may not be opened anew is waited for before each piece.
     Ok(anew.and_then(Result::ok).unwrap_or(file))
+}
+
+pub(super) fn duplicate(descriptor: RawFd) -> io::Result<File> {
+    // SAFETY: it was a descriptor just now; nothing in this process closes those it was started with.
+    let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
+    Ok(File::from(own))
 }

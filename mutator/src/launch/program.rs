@@ -1,32 +1,48 @@
 //! The file that a command line names as the program, as execvp(3) finds it.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use patcher::elf::ImageError;
 
-use super::LaunchError;
+/// Why a program cannot be started.
+#[derive(Debug)]
+pub enum Unfit {
+    /// There is no such file.
+    Missing,
+    /// It is for another machine.
+    OtherMachine(ImageError),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str(Errno::ENOENT.desc().to_lowercase().as_str()),
+            Self::OtherMachine(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
 
 /// Checks that the program is there, and none for another machine: execvp(3) gives what the kernel does not know to a shell,
 /// and the shell would be measured.
 ///
 /// # Errors
 /// There is no such file, or it is for another machine.
-pub fn check(program: &OsStr) -> Result<(), LaunchError> {
-    let Some(path) = file(program, std::env::var_os("PATH")) else {
-        return Err(LaunchError::Exec(io::Error::from_raw_os_error(
-            libc::ENOENT,
-        )));
-    };
+pub fn check(program: &OsStr) -> Result<(), Unfit> {
+    let path = file(program, std::env::var_os("PATH")).ok_or(Unfit::Missing)?;
     let mut head = [0; 20];
     // What cannot be read can be executed, and execve(2) says what else is wrong.
     let is_read = File::open(path).and_then(|mut f| f.read_exact(&mut head));
     match is_read.ok().and_then(|()| other_machine(&head)) {
-        Some(error) => Err(LaunchError::OtherMachine(error)),
+        Some(error) => Err(Unfit::OtherMachine(error)),
         None => Ok(()),
     }
 }

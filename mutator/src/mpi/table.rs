@@ -4,7 +4,7 @@
 use goblin::elf::Elf;
 use patcher::{Avma, Svma};
 
-use super::Rank;
+use super::rank::{Rank, rank_of};
 use crate::images;
 use crate::process::modules::{Module, modules};
 use crate::process::{Pid, Process, Space};
@@ -43,7 +43,7 @@ fn read(launcher: &Process) -> Option<Vec<Rank>> {
     let rank = |(descriptor, number): (&[u8], u32)| {
         let pid = descriptor.get(PID..PID + 4)?.try_into().ok()?;
         let process = Process::find(Pid(i32::from_le_bytes(pid))).ok()?;
-        let is_it = super::rank_of(&process)? == number;
+        let is_it = rank_of(&process)? == number;
         is_it.then_some(Rank { number, process })
     };
     Some(listed.filter_map(rank).collect())

@@ -9,7 +9,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
 use super::inputs::Edited;
-use super::keyboard::stop_job;
+use super::job::stop_job;
 use super::terminal::Tty;
 use crate::signals::{Asked, Signals};
 

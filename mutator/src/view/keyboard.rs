@@ -7,14 +7,13 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use ratatui::crossterm::clipboard::CopyToClipboard;
 use ratatui::crossterm::execute;
 
 use super::decode::{Decoded, decode, decode_last};
 use super::editor::Editor;
 use super::inputs::{Edited, Input, Inputs};
+use super::job::stop_job;
 use super::screen::size;
 use super::terminal::Tty;
 use super::{Key, Mouse};
@@ -102,13 +101,6 @@ impl Inputs for Keyboard<'_> {
     fn suspend(&mut self) {
         stop_job();
     }
-}
-
-/// Stops the whole job, as the terminal does by itself where it is not held back. This process takes its own part as a
-/// signal that it has got.
-pub(super) fn stop_job() {
-    // A signal to one's own group cannot fail.
-    let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
 }
 
 /// The bytes that have come and are not yet taken as keys.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::callees::Callees;
 use super::choice::Finder;
 use super::names::Names;
 use crate::profile::{Changed, Profile};
@@ -66,17 +67,6 @@ pub trait Source {
     /// # Errors
     /// One line that says why it was not.
     fn write(&mut self, file: &str) -> Result<String, String>;
-}
-
-/// The functions that a function calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Callees {
-    /// Their names.
-    pub names: Vec<String>,
-    /// Patterns that mean them.
-    pub patterns: Vec<String>,
-    /// Calls of what only the run tells.
-    pub indirect: usize,
 }
 
 /// One look at a session.

@@ -6,12 +6,12 @@ mod question;
 use regex::Regex;
 
 use super::Key;
+use super::callees::Callees;
 use super::column::Columns;
 use super::key;
 use super::layout::Layout;
 use super::line::EditLine;
 use super::names::{Finder, Names};
-use super::source::Callees;
 use super::tree::{self, NodeId, Row, SiteId, Tree};
 use crate::profile::{COUNT, Changed, Function, Metric, PerCycle, Profile, printable};
 use std::rc::Rc;

@@ -1,0 +1,68 @@
+//! From the text of an argument to its value.
+
+use std::time::Duration;
+
+/// A process id.
+pub(super) fn pid(text: &str) -> Result<i32, String> {
+    match text.parse() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err("a process id is a positive number".to_owned()),
+    }
+}
+
+/// `5%` or `5`, as a share of 1.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    let percent = number.parse().ok().filter(|p| *p > 0.0 && *p <= 100.0);
+    percent
+        .map(|percent: f64| percent / 100.0)
+        .ok_or_else(|| "a share is a number above 0 and up to 100, with %".to_owned())
+}
+
+/// `500ms`, `2s`, `1m`, `1h`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let parsed = units.iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+        Duration::try_from_secs_f64(number * seconds).ok()
+    });
+    parsed
+        .filter(|d| !d.is_zero())
+        .ok_or_else(|| "a time is a number above 0 with ms, s, m or h".to_owned())
+}
+
+/// `5%` or `150%`, as a part of 1.
+pub(super) fn growth(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    let percent = number
+        .parse()
+        .ok()
+        .filter(|p: &f64| *p >= 0.0 && p.is_finite());
+    percent
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "a threshold is a number from 0 on, with %".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares() {
+        assert_eq!(share("5%"), Ok(0.05));
+        assert_eq!(share("0.5"), Ok(0.005));
+        for bad in ["", "%", "0%", "-1%", "101%", "NaN%", "inf"] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("1m"), Ok(Duration::from_secs(60)));
+        for bad in ["", "5", "s", "-1s", "0s", "1d", "NaNs", "infs"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The number that a launcher has told a process.
+
+use crate::process::Process;
+
+/// Variables that have a rank's number, the most particular first.
+const RANKS: [&str; 4] = [
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "SLURM_PROCID",
+];
+
+/// A process of an MPI job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// Its number in the job.
+    pub number: u32,
+    /// The process.
+    pub process: Process,
+}
+
+/// The number of a process in its job, as its launcher has told it.
+pub fn rank_of(process: &Process) -> Option<u32> {
+    let environment = process.environment();
+    let told = RANKS.iter().find_map(|name| environment.get(*name))?;
+    told.parse().ok()
+}
+
+/// The number of this very process in its job.
+pub fn own_rank() -> Option<u32> {
+    let told = RANKS.iter().find_map(|name| std::env::var(name).ok())?;
+    told.parse().ok()
+}
