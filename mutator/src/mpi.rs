@@ -33,7 +33,12 @@ impl fmt::Display for NoRanks {
             numbers.join(", ")
         };
         match self {
-            Self::None(pid) => write!(f, "{pid} has started no rank of an MPI job on this machine"),
+            Self::None(pid) => {
+                write!(
+                    f,
+                    "{pid}: it has started no rank of an MPI job on this machine"
+                )
+            }
             Self::Missing(missing, there) => write!(
                 f,
                 "no rank {} on this machine: there are {}",
