@@ -74,7 +74,7 @@ pub enum Command {
         #[command(flatten)]
         show: Show,
         /// Leave the session in the process at the end
-        #[arg(long, conflicts_with = "search")]
+        #[arg(long, conflicts_with_all = ["search", "follow"])]
         keep: bool,
     },
     /// Start a program with functions instrumented from its first instruction. Without a function it runs, and begins with
@@ -291,7 +291,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Job {
     /// All ranks of the MPI job that the process has started on this machine, together
-    #[arg(long, conflicts_with = "search")]
+    #[arg(long, conflicts_with_all = ["search", "follow"])]
     pub mpi: bool,
     /// These ranks alone
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "mpi")]
@@ -346,6 +346,10 @@ pub struct Measure {
     /// filter; chosen by itself for one that is under a filter already
     #[arg(long)]
     pub no_system_calls: bool,
+    /// Measure what the process starts as well, from its first instruction on: children by fork, vfork, clone and posix_spawn, and
+    /// the programs that they execute, which get the same patterns
+    #[arg(long, conflicts_with_all = ["search", "no_system_calls"])]
+    pub follow: bool,
     /// Most distinct paths; further ones share one per function
     #[arg(long, value_name = "N", default_value_t = 65536,
           value_parser = clap::value_parser!(u64).range(1..=1 << 22))]

@@ -14,6 +14,7 @@ pub mod error;
 pub mod export;
 pub mod faults;
 pub mod files;
+pub mod follow;
 pub(crate) mod guard;
 pub mod guest;
 pub mod images;

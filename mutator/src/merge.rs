@@ -23,7 +23,7 @@ use rustc_hash::FxHashMap;
 type PathKey = (usize, bool, Vec<usize>);
 
 /// The sum of the profiles so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Merger {
     sum: Option<Profile>,
     code: Code,
@@ -137,7 +137,7 @@ fn processes_of(profile: &Profile) -> Vec<Process> {
         pid: target.pid,
         exe: target.exe.clone(),
         args: target.args.clone(),
-        parent: None,
+        parent: target.parent,
         host: target.host.clone(),
         labels: target.labels.clone(),
         started_unix_ns: profile.session.started_unix_ns,

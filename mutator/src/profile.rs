@@ -182,6 +182,9 @@ pub struct Target {
     /// What became of it, where that is known (`running`, `exit status 0`, `killed by SIGTERM`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// The process id of the one that it comes from, where that was followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<u32>,
 }
 
 /// When and how the target was measured.

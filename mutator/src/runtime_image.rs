@@ -86,6 +86,13 @@ impl RuntimeImage {
         }
     }
 
+    /// The same of the writable pages alone.
+    pub fn writable_writes(&self, base: Avma) -> Vec<(Avma, Vec<u8>)> {
+        let mut writes = self.writes(base);
+        writes.retain(|(at, _)| self.writable.contains(&(at.0 - base.0)));
+        writes
+    }
+
     /// What has to be written where for an image that starts at `base`.
     pub fn writes(&self, base: Avma) -> Vec<(Avma, Vec<u8>)> {
         let mut writes: Vec<(Avma, Vec<u8>)> = self

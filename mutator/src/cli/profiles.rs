@@ -8,6 +8,7 @@ use super::parse::{growth, share};
 
 /// What of a profile is printed.
 #[derive(Debug, Args)]
+#[group(id = "report")]
 pub struct Report {
     /// Most functions and most paths; 0 for all
     #[arg(long, value_name = "N", default_value_t = crate::report::LIMIT)]

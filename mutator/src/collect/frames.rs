@@ -5,6 +5,7 @@ use std::path::Path;
 
 use patcher::{Avma, Svma};
 
+use super::described;
 use super::places::{Code, Place, Places};
 use crate::debuginfod::{self, hex};
 use crate::images::OpenImage;
@@ -231,8 +232,12 @@ impl Frames {
             Code::NoImage => return (unnamed(at.0), Some((place.path.clone(), None))),
         };
         let svma = bias.to_svma(at);
-        let mut frame = image.frame(svma);
         let path = place.path.clone();
+        let mut frame = described::find(image, svma, self.arrived).unwrap_or_else(|| {
+            let frame = self.describe(image, svma, &path);
+            described::keep(image, svma, self.arrived, &frame);
+            frame
+        });
         if frame.offset.is_none() {
             let mut before = self.nameless.range(..=(path.clone(), svma)).rev();
             let found = before
@@ -240,8 +245,14 @@ impl Frames {
                 .filter(|((of, _), end)| *of == path && svma < **end);
             frame.offset = found.map(|((_, start), _)| svma.0 - start.0);
         }
-        let lines = self.lines.entry(path.clone()).or_insert_with(|| {
-            let file = Path::new(&path);
+        (frame, Some((path, Some(bias.0))))
+    }
+
+    /// The frame of a call site of a file that was mapped from this path.
+    fn describe(&mut self, image: &'static OpenImage, at: Svma, path: &str) -> Frame {
+        let mut frame = image.frame(at);
+        let lines = self.lines.entry(path.to_owned()).or_insert_with(|| {
+            let file = Path::new(path);
             let lines = Lines::load(image.image.data(), &lines::Places::for_file(file));
             if lines.is_none() && path != VDSO {
                 image.want_debug_file(file);
@@ -249,9 +260,9 @@ impl Frames {
             lines
         });
         if let Some(lines) = lines {
-            lines.describe(svma, &mut frame);
+            lines.describe(at, &mut frame);
         }
-        (frame, Some((path, Some(bias.0))))
+        frame
     }
 }
 

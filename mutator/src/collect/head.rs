@@ -21,6 +21,7 @@ pub(super) fn begin(measured: Measured<'_>) -> Profile {
         host: document.host.clone(),
         labels: labels(document),
         state: None,
+        parent: document.parent.and_then(|pid| pid.try_into().ok()),
     };
     let stops = document.stops.iter().map(|stop| Stop {
         why: stop.why.clone(),

@@ -2,6 +2,7 @@
 
 mod build;
 mod counters;
+mod described;
 mod frames;
 mod functions;
 mod head;

@@ -1,115 +1,82 @@
-//! The ranks of an MPI job as one thing that is measured: a session in each, and the sum of their profiles.
+//! Several processes as one thing that is measured: a session in each, and the sum of their profiles.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::attach::selected;
-use super::measure::{options, patterns, spots};
 use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::source::{AtEnd, Live, Watched};
-use super::target::find;
-use super::watch::{Watch, destination, hold, watch};
-use crate::cli::{Job as Asked, Measure, Show};
+use super::watch::destination;
 use crate::error::{Failure, io_text};
+use crate::follow::{Follower, Newcomer};
 use crate::merge::Merger;
-use crate::mpi::{NoRanks, Rank, ranks};
 use crate::process::{Pid, Process};
 use crate::profile::{Changed, Profile};
-use crate::session::{Session, SessionError, Where};
+use crate::session::Session;
 use crate::view::{Callees, Finder, Names, Sample, Source};
 
-const OPERATION: &str = "attach";
+/// Lines about processes that are not measured, at most.
+const MOST_REMARKS: usize = 20;
 
-/// Instruments the ranks that a launcher has started here, shows what happens, and takes everything out again.
-pub(super) fn attach(
-    launcher: Pid,
-    asked: &Asked,
-    measure: &Measure,
-    show: &Show,
-    keep: bool,
-) -> Result<(), Failure> {
-    let patterns = patterns(OPERATION, &measure.patterns.func)?;
-    let spots = spots(OPERATION, &measure.patterns.at)?;
-    let options = options(OPERATION, measure)?;
-    if patterns.is_empty() && spots.is_empty() {
-        let cause = "no function is named";
-        let hint = "`ipath suggest PID` of one rank lists those worth naming with -f";
-        return Err(Failure::new(OPERATION, launcher, cause).hint(hint));
-    }
-    let output = Watch::new(show)?;
-    let launcher = find(OPERATION, launcher)?;
-    let found = ranks(&launcher, &asked.ranks);
-    let found = found.map_err(|e| {
-        let launchers = "name the launcher: `pgrep -a mpirun`, `pgrep -a mpiexec`";
-        let hint = matches!(e, NoRanks::None(_)).then(|| launchers.to_owned());
-        Failure::of(OPERATION, e).maybe_hint(hint)
-    })?;
-    let at_end = match keep {
-        true => AtEnd::Keep,
-        false => AtEnd::TakeOut,
-    };
-    let create = |rank: &Rank| {
-        let process = &rank.process;
-        let failure = |e: SessionError| e.failure(OPERATION, process);
-        process.check().map_err(|e| failure(e.into()))?;
-        let selected = selected(OPERATION, process, &patterns, &spots, measure, &options)?;
-        Session::create(process, &options, selected, Where::Running).map_err(failure)
-    };
-    let signals = hold(OPERATION)?;
-    let mut job = Job::default();
-    let mut failed = Vec::new();
-    for rank in found {
-        if signals.ended() {
-            break;
-        }
-        match create(&rank) {
-            Ok((session, changed)) => {
-                // What is refused in one rank is in all.
-                if job.members.is_empty() {
-                    tell_refused(&changed);
-                }
-                job.members.push(Member {
-                    number: rank.number,
-                    live: Live::new(session, at_end),
-                });
-            }
-            Err(failure) => failed.push((rank.number, failure)),
-        }
-    }
-    crate::segment::sweep();
-    if job.members.is_empty() {
-        return match failed.into_iter().next() {
-            Some((_, failure)) => Err(failure),
-            // It was ended before it had begun.
-            None => Ok(()),
-        };
-    }
-    for (number, failure) in failed {
-        warn(&format!("rank {number} is not measured: {failure}"));
-    }
-    watch(&output, show, job, signals, &[])
+/// What the processes of a job are, and are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Ranks of an MPI job, by their numbers.
+    Rank,
+    /// A process and what it has started, by their ids.
+    Process,
 }
 
-/// A rank and its session.
+impl Kind {
+    fn one(self) -> &'static str {
+        match self {
+            Self::Rank => "rank",
+            Self::Process => "process",
+        }
+    }
+
+    fn several(self) -> &'static str {
+        match self {
+            Self::Rank => "ranks",
+            Self::Process => "processes",
+        }
+    }
+}
+
+/// A process and its session.
 struct Member {
     number: u32,
     live: Live,
 }
 
-/// The ranks that are measured; there is one at least.
-#[derive(Default)]
+/// A process that is followed with all that it starts.
+pub(super) struct Following {
+    pub(super) follower: Follower,
+    /// What it has begun with.
+    pub(super) first: Process,
+    /// What a profile is before anything has been measured.
+    pub(super) nothing: Profile,
+}
+
+/// The processes that are measured; there is one at least, unless one is followed.
 pub(super) struct Job {
+    kind: Kind,
     members: Vec<Member>,
+    following: Option<Following>,
+    /// Programs whose refused functions have been told of.
+    programs: BTreeSet<String>,
+    /// What has been said of processes that are not measured.
+    remarks: usize,
     /// The latest sum.
     sum: Option<Profile>,
 }
 
-fn nothing(operation: &str) -> Failure {
+fn nothing_of(operation: &str) -> Failure {
     Failure::new(operation, "ranks", "none of them has a profile")
 }
 
-/// What is told of several ranks: once where all say the same.
-fn told(answers: Vec<(u32, Result<String, String>)>) -> Result<String, String> {
+/// What is told of several: once where all say the same.
+fn told(kind: Kind, answers: Vec<(u32, Result<String, String>)>) -> Result<String, String> {
     let of = answers.len();
     let mut said: Vec<(Result<String, String>, Vec<u32>)> = Vec::new();
     for (number, answer) in answers {
@@ -123,8 +90,8 @@ fn told(answers: Vec<(u32, Result<String, String>)>) -> Result<String, String> {
         let (Ok(text) | Err(text)) = answer;
         match numbers.len() {
             n if n == of => text,
-            1 => format!("rank {}: {text}", numbers[0]),
-            n => format!("{n} ranks: {text}"),
+            1 => format!("{} {}: {text}", kind.one(), numbers[0]),
+            n => format!("{n} {}: {text}", kind.several()),
         }
     };
     let text: Vec<String> = said.into_iter().map(line).collect();
@@ -135,16 +102,109 @@ fn told(answers: Vec<(u32, Result<String, String>)>) -> Result<String, String> {
 }
 
 impl Job {
-    /// The sessions that there are of a job's ranks, at the end of whose watching nothing becomes of them.
-    pub(super) fn of(sessions: Vec<Session>) -> Self {
-        let member = |session: Session| Member {
-            number: session.document().rank.unwrap_or_default(),
-            live: Live::new(session, AtEnd::Nothing),
-        };
+    /// Nothing yet.
+    pub(super) fn new(kind: Kind) -> Self {
         Self {
-            members: sessions.into_iter().map(member).collect(),
+            kind,
+            members: Vec::new(),
+            following: None,
+            programs: BTreeSet::new(),
+            remarks: 0,
             sum: None,
         }
+    }
+
+    /// What begins with a process that is followed, which has a session where anything of it is measured.
+    pub(super) fn following(following: Following, live: Option<Live>) -> Self {
+        let mut job = Self::new(Kind::Process);
+        job.following = Some(following);
+        if let Some(live) = live {
+            job.enter(live.session().process().pid.0 as u32, live);
+        }
+        job
+    }
+
+    /// Takes in a session.
+    pub(super) fn enter(&mut self, number: u32, live: Live) {
+        self.members.push(Member { number, live });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Takes in what has been begun since, and says what is to be said of it.
+    fn take_in_newcomers(&mut self) -> bool {
+        let Some(Following { follower, .. }) = &self.following else {
+            return false;
+        };
+        for (pid, since) in follower.over() {
+            let mut members = self.members.iter().map(|member| member.live.session());
+            if let Some(session) = members.find(|session| session.process().pid == pid) {
+                session.note_end_at(since);
+            }
+        }
+        let newcomers = follower.newcomers();
+        let is_any = !newcomers.is_empty();
+        for remark in follower.remarks() {
+            self.remarks += 1;
+            if self.remarks <= MOST_REMARKS {
+                warn(&remark);
+            }
+        }
+        for Newcomer { session, changed } in newcomers {
+            // What is refused in a program once is so each time.
+            if let Some(changed) =
+                changed.filter(|_| self.programs.insert(session.document().exe.clone()))
+            {
+                tell_refused(&changed);
+            }
+            let number = session.process().pid.0 as u32;
+            self.enter(number, Live::new(session, AtEnd::TakeOut));
+        }
+        is_any
+    }
+
+    /// Gives away those whose programs are over, to be added up.
+    fn give_away(&mut self, over: &[usize]) {
+        let Some(Following { follower, .. }) = &self.following else {
+            return;
+        };
+        for &index in over.iter().rev() {
+            let mut live = self.members.remove(index).live;
+            let (ended, profile) = Live::finish(&mut live);
+            for failure in [ended.err(), profile.as_ref().err().cloned()] {
+                failure
+                    .iter()
+                    .for_each(|failure| warn(&failure.to_string()));
+            }
+            if let Ok(profile) = profile {
+                follower.gather(&profile);
+            }
+        }
+    }
+
+    /// The sum of those that are over, and how many there have been.
+    fn begin_sum(&self, whole: bool) -> Merger {
+        let following = self.following.as_ref();
+        following.map_or_else(Merger::default, |f| f.follower.gathered(whole))
+    }
+
+    /// What a sum comes to.
+    fn end_sum(&self, operation: &str, merger: Merger) -> Result<Profile, Failure> {
+        let nothing = || self.following.as_ref().map(|f| f.nothing.clone());
+        let sum = merger.finish().or_else(nothing);
+        sum.ok_or_else(|| nothing_of(operation))
+    }
+
+    /// The sessions that there are of a job's ranks, at the end of whose watching nothing becomes of them.
+    pub(super) fn of(sessions: Vec<Session>) -> Self {
+        let mut job = Self::new(Kind::Rank);
+        for session in sessions {
+            let number = session.document().rank.unwrap_or_default();
+            job.enter(number, Live::new(session, AtEnd::Nothing));
+        }
+        job
     }
 
     /// What comes of doing something in each rank.
@@ -154,7 +214,7 @@ impl Job {
     ) -> Result<String, String> {
         let members = self.members.iter_mut();
         let answers = members.map(|member| (member.number, change(&mut member.live)));
-        told(answers.collect())
+        told(self.kind, answers.collect())
     }
 
     /// The same with a function of the latest sum, by its index there and in each.
@@ -182,11 +242,17 @@ pub(super) fn sum_of<'p>(
     profiles: impl Iterator<Item = &'p Profile>,
 ) -> Result<Profile, Failure> {
     let mut merger = Merger::default();
-    for profile in profiles {
-        let added = merger.add(profile);
-        added.map_err(|e| Failure::new(operation, "ranks", e))?;
-    }
-    merger.finish().ok_or_else(|| nothing(operation))
+    add_all(operation, &mut merger, profiles)?;
+    merger.finish().ok_or_else(|| nothing_of(operation))
+}
+
+fn add_all<'p>(
+    operation: &str,
+    merger: &mut Merger,
+    mut profiles: impl Iterator<Item = &'p Profile>,
+) -> Result<(), Failure> {
+    let added = profiles.try_for_each(|profile| merger.add(profile));
+    added.map_err(|e| Failure::new(operation, "processes", e))
 }
 
 impl Source for Job {
@@ -245,47 +311,80 @@ impl Source for Job {
 
 impl Watched for Job {
     fn first(&self) -> &Process {
-        self.members[0].live.session().process()
+        match &self.following {
+            Some(following) => &following.first,
+            None => self.members[0].live.session().process(),
+        }
     }
 
     fn look(&mut self) -> Result<Sample<'_>, Failure> {
-        let (mut merger, mut over, mut stopped) = (Merger::default(), 0, Vec::new());
+        self.take_in_newcomers();
+        let is_followed = self.following.is_some();
+        let mut merger = self.begin_sum(false);
+        let (mut over, mut stopped) = (Vec::new(), Vec::new());
         let (mut doubt, mut ended) = (None, None);
-        for Member { number, live } in &mut self.members {
+        for (index, Member { number, live }) in self.members.iter_mut().enumerate() {
             let sample = Watched::look(live)?;
             let added = merger.add(sample.profile);
-            added.map_err(|e| Failure::new("watch", "ranks", e))?;
+            added.map_err(|e| Failure::new("watch", self.kind.several(), e))?;
             if let Some(why) = sample.ended {
-                over += 1;
+                over.push(index);
                 ended = Some(why);
             }
             if let Some(stands) = sample.stands {
-                stopped.push(format!("rank {number} {stands}"));
+                stopped.push(format!("{} {number} {stands}", self.kind.one()));
             }
             doubt = doubt.or(sample.doubt);
         }
-        let sum = merger.finish().ok_or_else(|| nothing("watch"))?;
+        let are_over = over.len() == self.members.len();
+        if is_followed {
+            self.give_away(&over);
+        }
+        let is_over = self
+            .following
+            .as_ref()
+            .is_none_or(|f| f.follower.seen().living == 0);
+        let sum = self.end_sum("watch", merger)?;
+        let all_ended = || is_followed.then(|| "all processes have ended".to_owned());
         Ok(Sample {
             profile: self.sum.insert(sum),
             changed: Changed::All,
             stands: (!stopped.is_empty()).then(|| stopped.join(", ")),
-            ended: ended.filter(|_| over == self.members.len()),
+            ended: all_ended().or(ended).filter(|_| are_over && is_over),
             doubt,
         })
     }
 
     fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>) {
+        if let Some(following) = &self.following {
+            following.follower.close();
+        }
         let (mut done, mut profiles) = (Ok(()), Vec::new());
         let mut failed = Ok(());
-        for Member { live, .. } in &mut self.members {
-            let (ended, profile) = Live::finish(live);
-            done = done.and(ended);
-            match profile {
-                Ok(profile) => profiles.push(profile),
-                Err(failure) => failed = failed.and(Err(failure)),
+        loop {
+            for Member { live, .. } in &mut self.members {
+                let (ended, profile) = Live::finish(live);
+                done = done.and(ended);
+                match profile {
+                    Ok(profile) => profiles.push(profile),
+                    Err(failure) => failed = failed.and(Err(failure)),
+                }
+            }
+            // Children of those that were still measured.
+            let done_with = std::mem::take(&mut self.members);
+            if !self.take_in_newcomers() {
+                self.members = done_with;
+                break;
             }
         }
-        let sum = failed.and_then(|()| sum_of("watch", profiles.iter()));
+        if let Some(following) = &self.following {
+            following.follower.let_go();
+        }
+        let mut merger = self.begin_sum(true);
+        let sum = failed.and_then(|()| {
+            add_all("watch", &mut merger, profiles.iter())?;
+            self.end_sum("watch", merger)
+        });
         (done, sum)
     }
 
@@ -295,12 +394,18 @@ impl Watched for Job {
     }
 
     fn profile_again(&mut self) -> Result<Profile, Failure> {
+        let mut merger = self.begin_sum(true);
         let lives = self.members.iter_mut().map(|member| &mut member.live);
         let profiles: Result<Vec<Profile>, Failure> = lives.map(Watched::profile_again).collect();
-        sum_of("watch", profiles?.iter())
+        add_all("watch", &mut merger, profiles?.iter())?;
+        self.end_sum("watch", merger)
     }
 
     fn replaced(&self) -> Vec<String> {
+        // What takes the place of a program is measured in its turn.
+        if self.following.is_some() {
+            return Vec::new();
+        }
         let members = self.members.iter();
         members.flat_map(|member| member.live.replaced()).collect()
     }
@@ -315,17 +420,19 @@ mod tests {
         let ok = |text: &str| Ok(text.to_owned());
         let err = |text: &str| Err(text.to_owned());
         assert_eq!(
-            told(vec![(0, ok("added f")), (1, ok("added f"))]),
+            told(Kind::Rank, vec![(0, ok("added f")), (1, ok("added f"))]),
             ok("added f")
         );
         assert_eq!(
-            told(vec![
-                (0, ok("added f")),
-                (1, err("gone")),
-                (2, ok("added f"))
-            ]),
+            told(
+                Kind::Rank,
+                vec![(0, ok("added f")), (1, err("gone")), (2, ok("added f"))]
+            ),
             ok("2 ranks: added f; rank 1: gone")
         );
-        assert_eq!(told(vec![(0, err("no")), (3, err("no"))]), err("no"));
+        assert_eq!(
+            told(Kind::Rank, vec![(0, err("no")), (3, err("no"))]),
+            err("no")
+        );
     }
 }

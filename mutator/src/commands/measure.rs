@@ -54,6 +54,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         per_thread: measure.per_thread,
         no_correction: measure.no_correction,
         no_system_calls: measure.no_system_calls,
+        parent: None,
     })
 }
 
@@ -131,7 +132,7 @@ fn whole(pieces: &[String]) -> Vec<String> {
     names
 }
 
-/// Refuses a selection in which nothing can be instrumented, or more than the user may have meant.
+/// Refuses a selection in which a pattern has no match, nothing can be instrumented, or there is more than the user may have meant.
 pub(super) fn check(
     operation: &str,
     subject: &str,
@@ -146,8 +147,18 @@ pub(super) fn check(
             None => failure,
         });
     }
+    check_found(operation, subject, patterns, selection)
+}
+
+/// The same of what has been found, whatever has not.
+pub(super) fn check_found(
+    operation: &str,
+    subject: &str,
+    patterns: &Patterns,
+    selection: &Selection,
+) -> Result<(), Failure> {
     let points = || selection.points.iter().flat_map(Pointed::points);
-    let count = selection.candidates.len() + points().count();
+    let count = selection.count();
     if count > abi::MOST_FUNCTIONS {
         let cause = format!(
             "{count} functions match, and a session has room for {}",

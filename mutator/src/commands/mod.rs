@@ -7,6 +7,7 @@ mod diff;
 mod doctor;
 mod export;
 mod find;
+mod follow;
 mod job;
 mod list;
 mod manuals;
@@ -15,6 +16,7 @@ mod merge;
 mod outcome;
 mod output;
 mod panics;
+mod ranks;
 mod remarks;
 mod replaced;
 mod report;
@@ -22,6 +24,7 @@ mod run;
 mod search;
 mod serve;
 mod source;
+mod spool;
 mod status;
 mod suggest;
 mod target;
@@ -78,7 +81,8 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             show,
             keep,
         } => match (job.mpi, refine.search) {
-            (true, _) => job::attach(Pid(pid), &job, &measure, &show, keep),
+            _ if measure.follow => follow::attach(Pid(pid), &measure, &show),
+            (true, _) => ranks::attach(Pid(pid), &job, &measure, &show, keep),
             (false, true) => search::attach(Pid(pid), &measure, &refine, &show),
             (false, false) => attach::attach(Pid(pid), &measure, &show, keep),
         },
@@ -87,7 +91,12 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             refine,
             show,
             program,
-        } => return run::run(&measure, &refine, &show, &program),
+        } => {
+            return match measure.follow {
+                true => follow::run(&measure, &show, &program),
+                false => run::run(&measure, &refine, &show, &program),
+            };
+        }
         Command::List {
             target,
             patterns,

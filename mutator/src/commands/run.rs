@@ -1,7 +1,5 @@
 //! `run`: a program under observation from its first instruction.
 
-mod spool;
-
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -14,8 +12,6 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd;
 
-use spool::Spool;
-
 use super::attach::selected;
 use super::find::{self, Wanted};
 use super::measure::{check, options, patterns, spots};
@@ -25,6 +21,7 @@ use super::remarks::warn;
 use super::replaced::Begun;
 use super::search::Searching;
 use super::source::{AtEnd, Live};
+use super::spool::Spool;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
@@ -35,10 +32,10 @@ use crate::session::{Changed, Options, Session, SessionError, Where, select_stop
 use crate::signals::Signals;
 use crate::tracee::TraceeError;
 
-const OPERATION: &str = "run";
+pub(super) const OPERATION: &str = "run";
 
 /// What the terminal sends for Ctrl-C and Ctrl-\ the program has got too, and it may go on.
-const FOR_PROGRAM: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
+pub(super) const FOR_PROGRAM: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 
 /// Starts a program, instruments it, watches it, and ends as it ends.
 pub(super) fn run(
@@ -86,7 +83,7 @@ pub(super) fn run(
     if is_to_choose {
         stopped.resume().map_err(resumed)?;
         let watched = choose_and_watch(measure, show, &output, &options, &process, signals);
-        return end(&mut child, spool, watched, &subject);
+        return end(&mut child, spool, watched, &subject, || None);
     }
     let begun = Begun::of(&process);
     let prepared = caught(OPERATION, || {
@@ -137,11 +134,11 @@ pub(super) fn run(
         // A function is named where nothing is searched for.
         (None, None) => Ok(()),
     };
-    end(&mut child, spool, watched, &subject)
+    end(&mut child, spool, watched, &subject, || None)
 }
 
 /// The same with the rank of this process for each `%r` in the name of the file to write.
-fn of_rank(show: &Show) -> Result<Show, Failure> {
+pub(super) fn of_rank(show: &Show) -> Result<Show, Failure> {
     const RANK: &str = "%r";
     let mut show = show.clone();
     if let Some(output) = &mut show.output
@@ -221,14 +218,15 @@ fn choose(
     created.map(Some).map_err(|e| e.failure(OPERATION, process))
 }
 
-/// Ends as the program ends, once it has.
-fn end(
+/// Ends as the program ends, once it has: with the status of who has `collected` it, if somebody has.
+pub(super) fn end(
     child: &mut Child,
     mut spool: Spool,
     watched: Result<(), Failure>,
     subject: &str,
+    collected: impl Fn() -> Option<i32>,
 ) -> Result<ExitCode, Failure> {
-    let status = wait(child, &mut spool);
+    let status = wait(child, &mut spool, collected);
     spool.finish();
     watched?;
     let status = status.map_err(|e| Failure::new(OPERATION, subject, io_text(&e)))?;
@@ -237,11 +235,18 @@ fn end(
 
 /// Waits for the program's end. A thread that was stopped when the program was killed is this process's to
 /// collect, and before it is the program has not ended.
-fn wait(child: &mut Child, spool: &mut Spool) -> io::Result<ExitStatus> {
+fn wait(
+    child: &mut Child,
+    spool: &mut Spool,
+    collected: impl Fn() -> Option<i32>,
+) -> io::Result<ExitStatus> {
     const PAUSE: Duration = Duration::from_millis(20);
     let pid = Pid(child.id() as i32);
     loop {
         spool.follow();
+        if let Some(status) = collected() {
+            return Ok(ExitStatus::from_raw(status));
+        }
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }

@@ -89,7 +89,9 @@ impl Live {
     pub(super) fn new(session: Session, at_end: AtEnd) -> Self {
         let runner = Runner::of_process(session.process());
         let begun = Begun::of(session.process());
-        let answering = Some(Answering::begin(session.process()));
+        // One that has ended asks nothing.
+        let runs = !session.process().has_ended();
+        let answering = runs.then(|| Answering::begin(session.process()));
         let mut collector = Collector::of(session.process());
         collector.set_remark(runner.map(Runner::note));
         Self {

@@ -4,7 +4,7 @@ use crate::profile::{Counts, Frame, Function, FunctionTotals, Module, Profile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Code by what it is, with its index in the sum.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Code {
     modules: FxHashMap<String, usize>,
     functions: FxHashMap<(usize, u64, bool), usize>,

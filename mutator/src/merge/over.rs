@@ -11,7 +11,7 @@ pub(super) struct Part {
 }
 
 /// Counts of one function or path, over the processes so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Over {
     /// By the index of the metric.
     ranges: Vec<Range>,

@@ -5,7 +5,7 @@ use crate::profile::{Losses, Overhead, Process, Profile, Session, Stop, Target};
 use rustc_hash::FxHashSet;
 
 /// The sessions so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sessions(FxHashSet<(String, u32, u64)>);
 
 impl Sessions {

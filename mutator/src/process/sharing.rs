@@ -23,13 +23,14 @@ impl Process {
         order == 0
     }
 
-    fn parent(&self) -> Option<Pid> {
+    /// The process that has started it, or taken it over.
+    pub fn parent(&self) -> Option<Pid> {
         let id = self.status("PPid")?.parse().ok()?;
         (id > 0).then_some(Pid(id))
     }
 
     /// The processes that a thread of it has started.
-    pub(super) fn children(&self, tid: Tid) -> Vec<Pid> {
+    pub fn children(&self, tid: Tid) -> Vec<Pid> {
         let list = read_text(format!("/proc/{}/task/{tid}/children", self.pid));
         let list = list.unwrap_or_default();
         let ids = list.split_whitespace();

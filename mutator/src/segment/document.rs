@@ -32,6 +32,9 @@ pub struct Document {
     /// Its number in an MPI job.
     #[serde(default)]
     pub rank: Option<u32>,
+    /// The process that it comes from, where it is followed.
+    #[serde(default)]
+    pub parent: Option<i32>,
     /// All that is measured, `count` first.
     pub metrics: Vec<MetricDoc>,
     /// What is measured of which functions.

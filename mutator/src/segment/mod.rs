@@ -371,6 +371,29 @@ impl Segment {
         self.write_at(area.offset().saturating_add(at), bytes)
     }
 
+    /// Copies the first bytes of an area to another segment of the same shape; false where there is no memory.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn copy_area(&self, area: usize, len: u64, to: &Self) -> Result<bool, SegmentError> {
+        use std::os::unix::fs::FileExt;
+        const AT_ONCE: u64 = 1 << 20;
+        let (offset, room) = self.area_bytes(area);
+        let (to_offset, to_room) = to.area_bytes(area);
+        let len = len.min(room).min(to_room);
+        let mut at = 0;
+        while at < len {
+            let mut bytes = vec![0; (len - at).min(AT_ONCE) as usize];
+            let read = self.file.read_exact_at(&mut bytes, offset + at);
+            read.map_err(|e| self.io(e))?;
+            if !to.write_at(to_offset + at, &bytes)? {
+                return Ok(false);
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(true)
+    }
+
     /// Makes an item of an area zeroes, so that it can be written through the map; false where it
     /// has no room, or the system no memory.
     fn clear_item<T>(&self, area: usize, index: u64) -> Result<bool, SegmentError> {

@@ -44,6 +44,8 @@ pub struct Options {
     pub no_correction: bool,
     /// The runtime makes no system call, also where no filter is seen.
     pub no_system_calls: bool,
+    /// The process that it comes from, where it is followed.
+    pub parent: Option<i32>,
 }
 
 impl Options {
@@ -289,6 +291,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         args: process.args(),
         host: host.unwrap_or_default(),
         rank: mpi::rank_of(process),
+        parent: options.parent,
         metrics,
         notes,
         depth: options.depth,

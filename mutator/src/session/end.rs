@@ -55,6 +55,28 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Ends a session whose process has ended or become another program: the segment has no name any more, and stays readable
+    /// here.
+    ///
+    /// # Errors
+    /// It is in its process, or cannot be seen not to be.
+    pub fn give_up(&mut self) -> Result<(), SessionError> {
+        match self.take(None) {
+            Ok(Found::Gone(_, lock)) => {
+                close(&self.segment, &lock);
+                Ok(())
+            }
+            Ok(Found::Here(_) | Found::Half(_)) => Err(SessionError::Unknown(
+                "its process has not ended".to_owned(),
+            )),
+            // Somebody else has seen to it.
+            Err(SessionError::Segment(SegmentError::Missing)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 impl Locked<'_> {
     pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
         self.take_everything_out()?;
@@ -161,23 +183,6 @@ impl Locked<'_> {
         // they are read again, but not the other way round.
         let maps = self.space.maps()?;
         Ok(Stacks::of(maps, self.own_mappings(memory)?))
-    }
-
-    /// What the runtime has mapped for itself.
-    fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
-        let table = self.symbol(SYMBOL_MAPS)?;
-        let bytes = read(memory, table, OWN_MAPPINGS * 16)?;
-        let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
-        let own = bytes
-            .chunks_exact(16)
-            .map(|mapping| Extent::from((word(&mapping[..8]), word(&mapping[8..]))));
-        // The target's to write to.
-        let is_whole = |m: &Extent| {
-            let (start, len) = (m.start.0, m.len);
-            let pages = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
-            pages && start != 0 && len != 0 && start.checked_add(len).is_some()
-        };
-        Ok(own.filter(is_whole).collect())
     }
 
     /// Waits until no thread is in a trampoline or the runtime, nor will return there, nor any context that a
@@ -299,7 +304,7 @@ impl Locked<'_> {
         }
     }
 
-    fn threads_inside(
+    pub(super) fn threads_inside(
         &self,
         memory: &Memory,
         stopped: &mut Stopped,
@@ -336,6 +341,25 @@ impl Locked<'_> {
         unmap(&code, stopped, &self.in_order(&mappings))?;
         self.close();
         Ok(())
+    }
+}
+
+impl Session {
+    /// What the runtime has mapped for itself.
+    pub(super) fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
+        let table = self.symbol(SYMBOL_MAPS)?;
+        let bytes = read(memory, table, OWN_MAPPINGS * 16)?;
+        let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
+        let own = bytes
+            .chunks_exact(16)
+            .map(|mapping| Extent::from((word(&mapping[..8]), word(&mapping[8..]))));
+        // The target's to write to.
+        let is_whole = |m: &Extent| {
+            let (start, len) = (m.start.0, m.len);
+            let pages = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+            pages && start != 0 && len != 0 && start.checked_add(len).is_some()
+        };
+        Ok(own.filter(is_whole).collect())
     }
 }
 

@@ -297,7 +297,7 @@ fn map_segment(
     let (own, fd) = match opened {
         Some(fd) => (None, fd),
         None => {
-            let (own, fd) = own_file(process, remote, scratch, shape, document)?;
+            let (own, fd) = own_file(process, remote, scratch, shape, Some(document))?;
             (Some(own), fd)
         }
     };
@@ -338,18 +338,18 @@ fn map_segment(
 }
 
 /// Puts what a call is to be passed where the target can read it.
-fn pass(remote: &Remote<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
+pub(super) fn pass(remote: &Remote<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
     let written = remote.text().write(at, bytes);
     written.map_err(|e| SessionError::Memory("write", at, e))
 }
 
-fn close(remote: &mut Remote<'_>, fd: u64) -> Result<(), TraceeError> {
+pub(super) fn close(remote: &mut Remote<'_>, fd: u64) -> Result<(), TraceeError> {
     let closed = remote.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
     closed.map(drop)
 }
 
 /// Opens the named segment in the target; `None` where the target sees another file system.
-fn open_named(
+pub(super) fn open_named(
     process: &Process,
     remote: &mut Remote<'_>,
     scratch: Avma,
@@ -371,13 +371,13 @@ fn open_named(
     }
 }
 
-/// Makes a file of the target's own, without a name, and opens it here too.
-fn own_file(
+/// Makes a file of the target's own, without a name, and opens it here too; with a document, if there is one yet.
+pub(super) fn own_file(
     process: &Process,
     remote: &mut Remote<'_>,
     scratch: Avma,
     shape: &Shape,
-    document: &Document,
+    document: Option<&Document>,
 ) -> Result<((Segment, Lock), u64), SessionError> {
     pass(remote, scratch, b"ipath\0")?;
     let flags = u64::from(libc::MFD_CLOEXEC);
@@ -393,7 +393,9 @@ fn own_file(
         file.set_len(shape.size()).map_err(io)?;
         let (segment, lock) = Segment::from_target(file, process, shape)?;
         // Whoever finds it mapped finds out what it belongs to.
-        segment.write_document(document)?;
+        if let Some(document) = document {
+            segment.write_document(document)?;
+        }
         Ok::<_, SegmentError>((segment, lock))
     };
     match open() {

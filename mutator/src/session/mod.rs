@@ -6,6 +6,7 @@
 mod ahead;
 mod answers;
 mod apply;
+mod child;
 mod claims;
 mod create;
 mod descriptor;
@@ -225,9 +226,14 @@ impl Session {
 
     /// Says that the time measured has ended, with the program.
     pub fn note_end(&self) {
+        self.note_end_at(clock::tsc());
+    }
+
+    /// The same of a moment, by the time-stamp counter.
+    pub fn note_end_at(&self, moment: u64) {
         let ended = &self.segment.header().ended_tsc;
         // It has been said already.
-        let _ = ended.compare_exchange(0, clock::tsc(), Relaxed, Relaxed);
+        let _ = ended.compare_exchange(0, moment, Relaxed, Relaxed);
     }
 
     /// The segment.

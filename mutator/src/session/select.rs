@@ -89,6 +89,14 @@ pub struct Selection {
     pub remeasure: Option<Remeasure>,
 }
 
+impl Selection {
+    /// How many functions and points there are.
+    pub fn count(&self) -> usize {
+        let points = self.points.iter().flat_map(Pointed::points);
+        self.candidates.len() + points.count()
+    }
+}
+
 /// What is looked for.
 #[derive(Clone, Copy)]
 pub struct Query<'p> {

@@ -6,11 +6,13 @@
 
 mod calls;
 mod error;
+pub mod followed;
 mod priority;
 mod remote;
 mod sequence;
 mod sys;
 mod thread;
+mod tracer;
 mod wait;
 mod way_back;
 
@@ -26,13 +28,15 @@ use crate::process::{
     stat_field,
 };
 
-use sys::Change;
 use wait::{Waited, is_dead, wait_for_stop};
 
 pub use error::TraceeError;
 pub use priority::Priority;
 pub use remote::{CallCode, Remote};
+pub use sys::{Change, begun, change, cont, listen};
 pub use thread::StoppedThread;
+pub use tracer::{Follow, Tracer};
+pub use wait::next;
 
 /// How long threads may take to stop before it is given up: one in an uninterruptible sleep stops
 /// only when that ends.
@@ -52,7 +56,13 @@ const ROUNDS: usize = 200;
 /// Does something on a thread of its own. The kernel's tracers are threads: whatever is still traced
 /// when this one ends, such as what did not stop in time, it lets go. Where no thread can be made, it is done on
 /// this one.
+///
+/// Where something is followed there is one that traces, and it is done there: a thread has one tracer.
 pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
+    let change = match tracer::run(change) {
+        Ok(result) => return result,
+        Err(change) => change,
+    };
     let change = Mutex::new(Some(change));
     let once = || {
         let taken = change.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -99,6 +109,71 @@ pub fn glance<R>(
             Ok(Some(seen))
         }
         Waited::Ended | Waited::Running => Ok(None),
+    }
+}
+
+/// Begins to trace each thread of a process for good, by the thread that follows, without stopping any.
+pub fn trace_all(process: &Process) -> Result<(), TraceeError> {
+    let pid = process.pid;
+    let gone = |e| match process.life() {
+        Presence::Ended => TraceeError::Gone(pid),
+        _ => TraceeError::Unknown(pid, crate::error::io_text(&e)),
+    };
+    for _ in 0..ROUNDS {
+        let tids = process.list_tids().map_err(gone)?;
+        let is_new = |tid: &Tid| !followed::is_one(*tid) && !is_worker(pid, *tid);
+        let new: Vec<Tid> = tids.into_iter().filter(is_new).collect();
+        let mut are_all = true;
+        for tid in new {
+            match sys::seize(tid) {
+                // What it starts from now on is traced from the beginning.
+                Ok(()) => drop(followed::enter(tid)),
+                Err(Errno::ESRCH) => {}
+                Err(Errno::EPERM) if is_dead(pid, tid) => continue,
+                // One that has been started by one that is traced, and has yet to stop for the first time.
+                Err(Errno::EPERM) if followed::is_traced_here(tid) => drop(followed::enter(tid)),
+                Err(errno) => {
+                    followed::let_go(pid);
+                    return Err(refusal(process, tid, errno));
+                }
+            }
+            are_all = false;
+        }
+        if are_all {
+            return Ok(());
+        }
+    }
+    let why = "it makes threads faster than they can be traced";
+    Err(TraceeError::Unknown(pid, why.to_owned()))
+}
+
+/// Has a thread that has had itself traced (PTRACE_TRACEME), and stands in a stop, traced as by PTRACE_SEIZE, where this thread
+/// follows: what it starts is so as well, and stops without a signal. It stands in the stop of its group meanwhile, before it has
+/// run anything.
+pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
+    if !followed::is_begun() {
+        return Ok(());
+    }
+    let failed = |e| TraceeError::Resume(tid, e);
+    sys::detach(tid, libc::SIGSTOP).map_err(failed)?;
+    sys::seize(tid).map_err(failed)?;
+    match wait::next(tid)? {
+        Change::Stopped(_) => {}
+        Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+        other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
+    }
+    let raw = nix::unistd::Pid::from_raw(tid.0);
+    nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed)
+}
+
+/// Why a thread cannot be traced.
+fn refusal(process: &Process, tid: Tid, errno: Errno) -> TraceeError {
+    match process.tracer() {
+        Some((_, by)) if errno == Errno::EPERM && is_passing(by) => TraceeError::Busy(process.pid),
+        Some((tid, by)) if errno == Errno::EPERM => {
+            TraceeError::Process(ProcessError::traced(process.pid, tid, by))
+        }
+        _ => TraceeError::seize(process.pid, tid, errno),
     }
 }
 
@@ -246,7 +321,9 @@ impl Stopped {
         let mut stopped = Self::none(space);
         let tid = Tid(pid.0);
         sys::set_options(tid).map_err(|e| TraceeError::seize(pid, tid, e))?;
-        stopped.threads.insert(tid, StoppedThread::at_stop(tid, 0)?);
+        stopped
+            .threads
+            .insert(tid, StoppedThread::at_stop(tid, 0, false)?);
         Ok(stopped)
     }
 
@@ -268,13 +345,22 @@ impl Stopped {
         let mut seized = Vec::new();
         let mut refused = None;
         for &tid in tids {
+            if followed::is_one(tid) {
+                seized.push(tid);
+                continue;
+            }
             match self.seize(tid) {
                 Ok(()) => seized.push(tid),
                 // Ended since it was listed, or a zombie leader.
                 Err(Errno::ESRCH) => {}
                 Err(Errno::EPERM) if is_dead(self.pid, tid) => {}
-                // One that was too slow the last time.
-                Err(Errno::EPERM) if self.traces(tid) => seized.push(tid),
+                // One that was too slow the last time, or a new one of a process that is followed.
+                Err(Errno::EPERM) if self.traces(tid) => {
+                    if followed::process_of(Tid(self.pid.0)).is_some() {
+                        let _ = followed::enter(tid);
+                    }
+                    seized.push(tid);
+                }
                 Err(errno) => {
                     refused = Some(self.refused(tid, errno));
                     break;
@@ -328,14 +414,7 @@ impl Stopped {
 
     /// Why a thread cannot be traced.
     fn refused(&self, tid: Tid, errno: Errno) -> TraceeError {
-        let tracer = self.hold.space.process().tracer();
-        match tracer {
-            Some((_, by)) if errno == Errno::EPERM && is_passing(by) => TraceeError::Busy(self.pid),
-            Some((tid, by)) if errno == Errno::EPERM => {
-                TraceeError::Process(ProcessError::traced(self.pid, tid, by))
-            }
-            _ => TraceeError::seize(self.pid, tid, errno),
-        }
+        refusal(self.hold.space.process(), tid, errno)
     }
 
     /// The process.
@@ -392,7 +471,7 @@ impl Stopped {
         let mut again = false;
         for &tid in &running {
             let change = sys::change(tid).map_err(|e| TraceeError::Wait(tid, e))?;
-            if change == Change::Stopped {
+            if matches!(change, Change::Stopped(_)) {
                 again = true;
                 match sys::cont(tid, 0) {
                     Ok(()) | Err(Errno::ESRCH) => {}

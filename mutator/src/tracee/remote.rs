@@ -258,19 +258,20 @@ impl<'t> Remote<'t> {
                         Change::Signal(signal) => self.hold_up(signal)?,
                         Change::Ended => return Err(TraceeError::ThreadGone(tid)),
                         Change::None => return Err(self.stuck()),
-                        Change::Stopped | Change::Call | Change::Other(_) => {}
+                        Change::Stopped(_) | Change::Call | Change::Replaced | Change::Other(_) => {
+                        }
                     }
                     break None;
                 }
                 Change::Ended => return Err(TraceeError::ThreadGone(tid)),
-                Change::Stopped => sys::to_call(tid, 0).map_err(failed)?,
+                Change::Stopped(_) => sys::to_call(tid, 0).map_err(failed)?,
                 Change::Signal(signal) => {
                     // A fault of the resolver's, of which the program does not hear; else something
                     // for the program, which hears of it later.
                     self.hold_up(signal)?;
                     break None;
                 }
-                Change::Other(_) => break None,
+                Change::Replaced | Change::Other(_) => break None,
             }
         };
         sys::set_extended_state(tid, &state).map_err(failed)?;
@@ -304,8 +305,9 @@ impl<'t> Remote<'t> {
                     go(0)?;
                 }
                 // The stop of an interrupt or of the group: the call is still to come.
-                Change::Stopped => go(0)?,
+                Change::Stopped(_) => go(0)?,
                 Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+                Change::Replaced => return Err(TraceeError::OtherProgram(Pid(tid.0))),
                 Change::Other(event) => {
                     return Err(TraceeError::Unexpected(tid, format!("event {event}")));
                 }
@@ -322,7 +324,7 @@ impl<'t> Remote<'t> {
                             self.hold_up(signal)?;
                             Err(TraceeError::Call(name, Errno::EINTR))
                         }
-                        Change::Stopped | Change::Other(_) => {
+                        Change::Stopped(_) | Change::Replaced | Change::Other(_) => {
                             Err(TraceeError::Call(name, Errno::EINTR))
                         }
                     };
@@ -357,9 +359,9 @@ impl<'t> Remote<'t> {
             match wait::next(tid)? {
                 Change::Signal(libc::SIGSYS) => return Ok(()),
                 Change::Signal(signal) => self.hold_up(signal)?,
-                Change::Stopped | Change::Call => {}
+                Change::Stopped(_) | Change::Call => {}
                 Change::Ended => return Err(TraceeError::ThreadGone(tid)),
-                Change::None | Change::Other(_) => {
+                Change::None | Change::Replaced | Change::Other(_) => {
                     let what = format!("{name}: trapped, and no signal comes");
                     return Err(TraceeError::Unexpected(tid, what));
                 }
@@ -422,6 +424,14 @@ impl<'t> Remote<'t> {
             }
             other => other,
         }
+    }
+
+    /// Has zeroes stand in private memory that is there.
+    pub fn map_over(&mut self, at: Avma, len: u64) -> Result<(), TraceeError> {
+        let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let arguments = [at.0, len, protection, flags as u64, u64::MAX, 0];
+        self.call("mmap", libc::SYS_mmap, arguments).map(drop)
     }
 
     /// Finds out by calls that do nothing if what is mapped and opened can be unmapped and closed again: an

@@ -4,6 +4,7 @@
 use nix::errno::Errno;
 use patcher::Avma;
 
+use super::followed;
 use crate::faults::step;
 use crate::process::{Tid, read_text};
 
@@ -28,16 +29,23 @@ const NT_X86_XSTATE: usize = 0x202;
 pub enum Change {
     /// Nothing yet.
     None,
-    /// Stopped, for PTRACE_INTERRUPT or with its group.
-    Stopped,
+    /// Stopped, for PTRACE_INTERRUPT or at its beginning; or, where it is true, with its group.
+    Stopped(bool),
     /// Stopped at the beginning or end of a system call.
     Call,
     /// Stopped on the way to this signal, which it gets when it goes on.
     Signal(i32),
-    /// Stopped at something we do not ask for.
+    /// It has become another program, by its first thread whichever has made it so.
+    Replaced,
+    /// Stopped at another event.
     Other(i32),
     /// Ended.
     Ended,
+}
+
+/// The options of what the calling thread traces.
+fn options() -> usize {
+    OPTIONS | followed::options()
 }
 
 fn request(
@@ -67,14 +75,14 @@ pub fn sequence_area(tid: Tid) -> Option<Avma> {
 
 /// PTRACE_SEIZE.
 pub fn seize(tid: Tid) -> Result<(), Errno> {
-    request(libc::PTRACE_SEIZE, tid, 0, OPTIONS).map(drop)?;
+    request(libc::PTRACE_SEIZE, tid, 0, options()).map(drop)?;
     step("seize");
     Ok(())
 }
 
 /// What PTRACE_SEIZE does beside tracing, for a thread that has had itself traced.
 pub fn set_options(tid: Tid) -> Result<(), Errno> {
-    request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).map(drop)
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options()).map(drop)
 }
 
 /// Has the thread's seccomp filters not act until [`set_options`]; EPERM without CAP_SYS_ADMIN.
@@ -136,11 +144,23 @@ pub fn dispatches_calls(tid: Tid) -> bool {
     told.is_ok() && config[0] != 0
 }
 
+/// PTRACE_GETEVENTMSG: of a stop at fork, vfork or clone, what has been begun.
+pub fn begun(tid: Tid) -> Result<Tid, Errno> {
+    let mut message: libc::c_ulong = 0;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
+    Ok(Tid(message as i32))
+}
+
 /// PTRACE_INTERRUPT.
 pub fn interrupt(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)?;
     step("interrupt");
     Ok(())
+}
+
+/// PTRACE_LISTEN: leaves it stopped with its group, until that goes on.
+pub fn listen(tid: Tid) -> Result<(), Errno> {
+    request(libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
 }
 
 /// Lets it go on, traced, with a signal or 0.
@@ -244,7 +264,8 @@ pub fn change(tid: Tid) -> Result<Change, Errno> {
         libc::CLD_TRAPPED | libc::CLD_STOPPED => match (status & 0xff, status >> 8) {
             (CALL_STOP, 0) => Change::Call,
             (signal, 0) => Change::Signal(signal),
-            (_, EVENT_STOP) => Change::Stopped,
+            (signal, EVENT_STOP) => Change::Stopped(signal != libc::SIGTRAP),
+            (_, libc::PTRACE_EVENT_EXEC) => Change::Replaced,
             (_, event) => Change::Other(event),
         },
         _ => {

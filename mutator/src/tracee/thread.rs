@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use patcher::Avma;
 
 use super::calls::{FAULTS, can_be_made_again};
-use super::{TraceeError, sys};
+use super::{TraceeError, followed, sys};
 use crate::process::Tid;
 
 /// A thread in ptrace-stop, which resuming consumes. Its registers in the kernel are
@@ -22,6 +22,8 @@ pub struct StoppedThread {
     kept: Vec<libc::siginfo_t>,
     /// True if it still is in the stop that this value stands for.
     held: bool,
+    /// True if it has stopped with its group.
+    in_group: bool,
 }
 
 /// Errors by which the kernel marks a system call to be restarted (include/linux/errno.h).
@@ -33,7 +35,7 @@ const ERESTART_RESTARTBLOCK: i64 = 516;
 const SYSCALL: u64 = 2;
 
 impl StoppedThread {
-    pub(super) fn at_stop(tid: Tid, signal: i32) -> Result<Self, TraceeError> {
+    pub(super) fn at_stop(tid: Tid, signal: i32, in_group: bool) -> Result<Self, TraceeError> {
         let registers = sys::registers(tid).map_err(|e| TraceeError::registers(tid, e))?;
         let mut thread = Self {
             tid,
@@ -42,6 +44,7 @@ impl StoppedThread {
             signal,
             kept: Vec::new(),
             held: true,
+            in_group,
         };
         thread.mend_interrupted_call()?;
         Ok(thread)
@@ -217,7 +220,7 @@ impl StoppedThread {
             false => Ok(()),
         };
         self.send_kept();
-        match sys::detach(self.tid, self.signal) {
+        match self.let_go() {
             Ok(()) => flushed,
             Err(Errno::ESRCH) => {
                 // Nobody else can collect it while we trace it. What it answers does not matter.
@@ -226,6 +229,21 @@ impl StoppedThread {
             }
             Err(errno) => Err(TraceeError::Resume(self.tid, errno)),
         }
+    }
+}
+
+impl StoppedThread {
+    /// Lets it go on, and traces it no longer unless it is followed.
+    fn let_go(&self) -> Result<(), Errno> {
+        if !followed::is_one(self.tid) {
+            return sys::detach(self.tid, self.signal);
+        }
+        if !self.in_group {
+            return sys::cont(self.tid, self.signal);
+        }
+        // It may have worked for us meanwhile, and only this leads it back to where its group stands.
+        sys::detach(self.tid, self.signal)?;
+        sys::seize(self.tid)
     }
 }
 
@@ -255,6 +273,7 @@ mod tests {
                 signal: 0,
                 kept: Vec::new(),
                 held: false,
+                in_group: false,
             };
             thread.is_in_timed_call()
         };

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::sys::{self, Change};
-use super::{StoppedThread, TraceeError};
+use super::{StoppedThread, TraceeError, followed};
 use crate::process::{Pid, Tid, is_no_process, read_text};
 
 /// How long a thread may take to come to a system call it has been pointed at, and to its end.
@@ -26,8 +26,8 @@ pub(super) enum Waited {
 
 /// Waits until a thread that has been interrupted stops.
 pub(super) fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, TraceeError> {
-    let at_stop = |signal| {
-        let thread = StoppedThread::at_stop(tid, signal)
+    let at_stop = |signal, in_group| {
+        let thread = StoppedThread::at_stop(tid, signal, in_group)
             .map(Some)
             .or_else(TraceeError::if_gone)?;
         Ok(thread.map_or(Waited::Ended, |t| Waited::Stopped(Box::new(t))))
@@ -35,11 +35,13 @@ pub(super) fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, Trace
     loop {
         match change(tid, deadline)? {
             Change::None => return Ok(Waited::Running),
-            Change::Stopped => return at_stop(0),
+            Change::Stopped(in_group) => return at_stop(0, in_group),
             // Stopped by a signal on its way in before the interrupt: it is delivered on resuming,
             // and the interrupt's own stop would come after that.
-            Change::Signal(signal) => return at_stop(signal),
+            Change::Signal(signal) => return at_stop(signal, false),
             Change::Ended => return Ok(Waited::Ended),
+            // It stays where it is, for who follows it.
+            Change::Replaced => return Err(TraceeError::OtherProgram(Pid(tid.0))),
             Change::Call | Change::Other(_) => match sys::cont(tid, 0) {
                 Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
                 Err(errno) => return Err(TraceeError::Resume(tid, errno)),
@@ -49,7 +51,7 @@ pub(super) fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, Trace
 }
 
 /// What a thread does next, within the time it may take for a call.
-pub(super) fn next(tid: Tid) -> Result<Change, TraceeError> {
+pub fn next(tid: Tid) -> Result<Change, TraceeError> {
     change(tid, Instant::now() + PATIENCE)
 }
 
@@ -68,6 +70,9 @@ pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError>
         }
         if now > deadline {
             return Ok(Change::None);
+        }
+        if pause == LONGEST {
+            followed::let_children_run(tid);
         }
         if now.duration_since(begin) < AT_ONCE {
             std::thread::yield_now();

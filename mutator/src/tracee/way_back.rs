@@ -177,9 +177,10 @@ fn to_call(tid: Tid) -> Result<(), TraceeError> {
         match wait::next(tid)? {
             Change::Call => return Ok(()),
             Change::Signal(signal) => go(signal)?,
-            Change::Stopped => go(0)?,
+            Change::Stopped(_) => go(0)?,
             Change::Ended => return Err(TraceeError::ThreadGone(tid)),
             Change::None => return Err(TraceeError::Stuck(Pid(tid.0), tid, false)),
+            Change::Replaced => return Err(TraceeError::OtherProgram(Pid(tid.0))),
             Change::Other(event) => {
                 return Err(TraceeError::Unexpected(tid, format!("event {event}")));
             }

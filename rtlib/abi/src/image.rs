@@ -1,7 +1,7 @@
 //! What the command writes into the runtime's image and reads back from it: the symbols below are
 //! found by name in the image's symbol table.
 
-use core::mem::size_of;
+use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use crate::segment::AREAS;
@@ -50,6 +50,11 @@ pub const SYMBOL_COROUTINES: &str = "ipath_coroutines";
 /// `u64`, the epoch of the rules by which walks are made. Its first half is the command's, which adds
 /// [`EPOCH_OF_TABLES`] to it when it has published tables; the second half is the runtime's.
 pub const SYMBOL_EPOCH: &str = "ipath_epoch";
+
+/// Symbol of what measuring takes, [`COSTS`] words, which the runtime finds out where they are 0.
+pub const SYMBOL_COSTS: &str = "ipath_costs";
+/// How many words that is.
+pub const COSTS: usize = 11;
 
 /// What the command adds to the epoch's first half, a `u32` that may wrap around: function ids are less.
 pub const EPOCH_OF_TABLES: u32 = 1 << 16;
@@ -104,6 +109,13 @@ pub struct Parameters {
     pub reserve_len: AtomicU64,
     /// Where `system_calls` is 0: bytes of each area of the segment that have memory, from its start on.
     pub populated: [AtomicU64; AREAS],
+}
+
+impl Parameters {
+    /// Bytes from the start to `process`.
+    pub const PROCESS: u64 = offset_of!(Self, process) as u64;
+    /// Bytes from the start to `max_paths`.
+    pub const MAX_PATHS: u64 = offset_of!(Self, max_paths) as u64;
 }
 
 /// Bytes of the reserve that each thread takes; calls on threads beyond are missed.

@@ -58,7 +58,14 @@ pub static ipath_costs: Costs = Costs {
     with_result: AtomicU64::new(0),
 };
 
+const _: () = assert!(size_of::<Costs>() == 8 * abi::image::COSTS);
+
 impl Costs {
+    /// True if they have been found out, here or in the process that this one was forked from.
+    pub fn are_known(&self) -> bool {
+        self.timed.load(Ordering::Relaxed) != 0
+    }
+
     /// What a call takes whose walk has read so many words, by the hand-written ways.
     #[inline(always)]
     pub fn of(&self, way: u8, words: u64) -> u64 {

@@ -127,6 +127,9 @@ pub unsafe fn find_out(thread: *mut Thread) {
     if HAS_BEGUN.load(Ordering::Relaxed) != 0 || !may || HAS_BEGUN.swap(1, Ordering::Relaxed) != 0 {
         return;
     }
+    if ipath_costs.are_known() {
+        return;
+    }
     let columns = shared::header().columns.load(Ordering::Relaxed) as usize;
     let Some(record) = record::make_without_path(columns) else {
         // There may be room later.

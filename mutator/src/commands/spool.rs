@@ -31,7 +31,7 @@ pub(super) struct Spool {
     /// Lets go what is too much, meanwhile.
     keeper: Option<(Sender<()>, JoinHandle<u64>)>,
     /// How the terminal was: the program may leave it as the view had it.
-    terminal: Option<Termios>,
+    terminal: Option<libc::termios>,
 }
 
 impl Spool {
@@ -46,7 +46,7 @@ impl Spool {
             file,
             shown: 0,
             keeper,
-            terminal: tcgetattr(io::stdout()).ok(),
+            terminal: tcgetattr(io::stdout()).ok().map(Into::into),
         }
     }
 
@@ -100,7 +100,7 @@ impl Spool {
         self.follow();
         let is_in_front = nix::unistd::tcgetpgrp(io::stdout()) == Ok(nix::unistd::getpgrp());
         if let Some(terminal) = self.terminal.filter(|_| is_in_front) {
-            let _ = tcsetattr(io::stdout(), SetArg::TCSADRAIN, &terminal);
+            let _ = tcsetattr(io::stdout(), SetArg::TCSADRAIN, &Termios::from(terminal));
         }
     }
 }

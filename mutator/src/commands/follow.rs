@@ -1,0 +1,262 @@
+//! `--follow`: a process and all that it starts, as one thing that is measured.
+
+use std::ffi::{OsStr, OsString};
+use std::process::{Child, ExitCode};
+use std::sync::Arc;
+
+use patcher::select::{Pattern, Spot};
+
+use super::job::{Following, Job};
+use super::measure::{MANY, check_found, options, patterns, spots};
+use super::outcome::tell_refused;
+use super::run::{FOR_PROGRAM, OPERATION as RUN, end, of_rank};
+use super::source::{AtEnd, Live};
+use super::spool::Spool;
+use super::target::find;
+use super::watch::{Watch, hold, watch};
+use crate::cli::{Measure, Show};
+use crate::error::{Failure, io_text};
+use crate::follow::{Follower, Progress, Wanted};
+use crate::launch::{self, LaunchError, Launched, launch};
+use crate::process::{Pid, Process, tids};
+use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
+use crate::session::{Changed, Selected, Session, SessionError, Where, select_in, select_stopped};
+use crate::tracee::{TraceeError, followed, tracing};
+
+const ATTACH: &str = "attach";
+
+/// What is asked for, checked as far as it can be before there is a program.
+fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, Failure> {
+    let patterns = patterns(operation, &measure.patterns.func)?;
+    let spots = spots(operation, &measure.patterns.at)?;
+    let options = options(operation, measure)?;
+    if patterns.is_empty() && spots.is_empty() {
+        let cause = "no function is named, and what is followed is not chosen from";
+        return Err(Failure::new(operation, subject, cause).hint(
+            "name functions with -f; `ipath suggest PID` lists those worth it of one process",
+        ));
+    }
+    if options.no_system_calls {
+        let cause = "a child's session needs system calls of the runtime: without them nothing can be followed";
+        return Err(Failure::new(operation, "--no-system-calls", cause));
+    }
+    Ok(Wanted {
+        patterns,
+        spots,
+        options,
+        allows_traps: measure.patterns.allow_trap,
+        most: match measure.patterns.yes {
+            true => abi::MOST_FUNCTIONS,
+            false => MANY,
+        },
+    })
+}
+
+fn begin(operation: &str, wanted: &Wanted) -> Result<Follower, Failure> {
+    let begun = Follower::begin(wanted.clone());
+    begun.map_err(|e| Failure::new(operation, "--follow", io_text(&e)))
+}
+
+/// Measures a process that runs, and what it starts from now on.
+pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Failure> {
+    let wanted = wanted(ATTACH, &pid.to_string(), measure)?;
+    let output = Watch::new(show)?;
+    let process = find(ATTACH, pid)?;
+    let failure = |e: SessionError| e.failure(ATTACH, &process);
+    process.check().map_err(|e| failure(e.into()))?;
+    let selected = select_in(&process, &wanted.patterns, wanted.options.wanted());
+    let selected = found(
+        ATTACH,
+        &process,
+        measure,
+        &wanted,
+        selected.map_err(failure)?,
+    )?;
+    let signals = hold(ATTACH)?;
+    let follower = begin(ATTACH, &wanted)?;
+    follower.follow(&process).map_err(|e| failure(e.into()))?;
+    let created = selected.map(|selected| {
+        Session::create(&process, &wanted.options, selected, Where::Running).map_err(failure)
+    });
+    let created = created.transpose()?;
+    crate::segment::sweep();
+    let (job, progress) = job(follower, &process, created);
+    watch(&output, show, job, signals, &[])?;
+    check_measured(ATTACH, &process, &wanted, &progress)
+}
+
+/// Starts a program, and measures it with all that it starts; ends as the program does.
+pub(super) fn run(
+    measure: &Measure,
+    show: &Show,
+    program: &[OsString],
+) -> Result<ExitCode, Failure> {
+    let show = &of_rank(show)?;
+    let subject = program.first().map_or(OsStr::new(""), |p| p);
+    let name = subject.to_string_lossy().into_owned();
+    let unknown = |e: LaunchError| Failure::new(RUN, &name, e);
+    let wanted = wanted(RUN, &name, measure)?;
+    let output = Watch::beside_program(show)?;
+    launch::check(subject).map_err(|e| Failure::new(RUN, &name, e))?;
+    let spool = match output.is_view() {
+        true => Spool::new(),
+        false => Spool::default(),
+    };
+    let signals = hold(RUN)?;
+    let before = signals.before();
+    let follower = begin(RUN, &wanted)?;
+    // A thread has one tracer: the one that has it started.
+    let begun = tracing(|| {
+        let launched = launch(program, before, |c| spool.redirect(c)).map_err(unknown)?;
+        begin_program(launched, measure, &wanted)
+    });
+    let Begun {
+        mut child,
+        process,
+        created,
+    } = begun?;
+    follower.adopt(&process);
+    let (job, progress) = job(follower, &process, created);
+    let watched = watch(&output, show, job, signals, &FOR_PROGRAM);
+    let watched = watched.and_then(|()| check_measured(RUN, &process, &wanted, &progress));
+    end(&mut child, spool, watched, &name, || progress.status())
+}
+
+/// A program that has begun.
+struct Begun {
+    child: Child,
+    process: Process,
+    created: Option<(Session, Changed)>,
+}
+
+/// Instruments a program that has been started, and lets it go on: it stays traced.
+fn begin_program(launched: Launched, measure: &Measure, wanted: &Wanted) -> Result<Begun, Failure> {
+    let Launched {
+        mut child,
+        process,
+        mut stopped,
+    } = launched;
+    let mut prepare = || {
+        let failure = |e: SessionError| e.failure(RUN, &process);
+        let space = Arc::clone(stopped.space());
+        let effects = wanted.options.wanted();
+        let selected = select_stopped(space, &wanted.patterns, effects, Some(&mut stopped));
+        let selected = found(RUN, &process, measure, wanted, selected.map_err(failure)?)?;
+        let created = selected.map(|selected| {
+            let held = Where::Stopped(&mut stopped);
+            Session::create(&process, &wanted.options, selected, held).map_err(failure)
+        });
+        let created = created.transpose()?;
+        created.iter().for_each(|(session, _)| session.note_begin());
+        Ok(created)
+    };
+    match prepare() {
+        Ok(created) => {
+            for tid in tids(process.pid).into_iter().flatten() {
+                let _ = followed::enter(tid);
+            }
+            let resumed = stopped.resume();
+            resumed.map_err(|e: TraceeError| Failure::new(RUN, process.pid, e))?;
+            Ok(Begun {
+                child,
+                process,
+                created,
+            })
+        }
+        Err(failure) => {
+            // It has not begun, and shall not without what was asked for.
+            let _ = child.kill();
+            drop(stopped);
+            let _ = child.wait();
+            Err(failure)
+        }
+    }
+}
+
+/// What is to be instrumented of the first process; none where nothing of it is there, which what it starts may have.
+fn found(
+    operation: &str,
+    process: &Process,
+    measure: &Measure,
+    wanted: &Wanted,
+    mut selected: Selected,
+) -> Result<Option<Selected>, Failure> {
+    selected.find_points(&wanted.spots);
+    if selected.selection.count() == 0 {
+        return Ok(None);
+    }
+    if wanted.allows_traps {
+        selected.selection.allow_traps();
+    }
+    selected.find_values(&wanted.options.items());
+    let subject = process.pid.to_string();
+    check_found(operation, &subject, &measure.patterns, &selected.selection)?;
+    Ok(Some(selected))
+}
+
+/// What is watched: a process that is followed.
+fn job(
+    follower: Follower,
+    process: &Process,
+    created: Option<(Session, Changed)>,
+) -> (Job, Progress) {
+    let progress = follower.progress();
+    let following = Following {
+        follower,
+        first: process.clone(),
+        nothing: nothing(process),
+    };
+    let live = created.map(|(session, changed)| {
+        let live = Live::new(session, AtEnd::TakeOut);
+        tell_refused(&changed);
+        progress.note_measured();
+        live
+    });
+    (Job::following(following, live), progress)
+}
+
+/// The profile of a process of which nothing is measured.
+fn nothing(process: &Process) -> Profile {
+    let target = Target {
+        pid: process.pid.0 as u32,
+        exe: process
+            .exe()
+            .map_or_else(String::new, |exe| exe.display().to_string()),
+        args: process.args(),
+        ..Target::default()
+    };
+    let during = During {
+        started_unix_ns: crate::clock::unix_ns(),
+        ..During::default()
+    };
+    let count = Metric {
+        name: COUNT.to_owned(),
+        unit: "calls".to_owned(),
+        since_ns: None,
+    };
+    Profile::empty(target, during, vec![count])
+}
+
+/// An error where nothing that was wanted has been in any of the programs.
+fn check_measured(
+    operation: &str,
+    process: &Process,
+    wanted: &Wanted,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let seen = progress.seen();
+    if seen.measured > 0 {
+        return Ok(());
+    }
+    let texts = wanted.patterns.iter().map(Pattern::text);
+    let texts = texts.chain(wanted.spots.iter().map(Spot::text));
+    let texts: Vec<String> = texts.map(|text| format!("'{text}'")).collect();
+    let programs = match seen.programs {
+        0 => String::new(),
+        1 => " or in the program that has been started from it".to_owned(),
+        n => format!(" or in one of {n} programs that have been started from it"),
+    };
+    let cause = format!("no function in it matches {}{programs}", texts.join(" or "));
+    Err(Failure::new(operation, process.pid, cause)
+        .hint("`ipath list FILE PATTERN` shows what a pattern matches in a program"))
+}

@@ -1,0 +1,84 @@
+//! `attach --mpi`: a session in each rank that a launcher has started here.
+
+use super::attach::selected;
+use super::job::{Job, Kind};
+use super::measure::{options, patterns, spots};
+use super::outcome::tell_refused;
+use super::remarks::warn;
+use super::source::{AtEnd, Live};
+use super::target::find;
+use super::watch::{Watch, hold, watch};
+use crate::cli::{Job as Asked, Measure, Show};
+use crate::error::Failure;
+use crate::mpi::{NoRanks, Rank, ranks};
+use crate::process::Pid;
+use crate::session::{Session, SessionError, Where};
+
+const OPERATION: &str = "attach";
+
+/// Instruments the ranks that a launcher has started here, shows what happens, and takes everything out again.
+pub(super) fn attach(
+    launcher: Pid,
+    asked: &Asked,
+    measure: &Measure,
+    show: &Show,
+    keep: bool,
+) -> Result<(), Failure> {
+    let patterns = patterns(OPERATION, &measure.patterns.func)?;
+    let spots = spots(OPERATION, &measure.patterns.at)?;
+    let options = options(OPERATION, measure)?;
+    if patterns.is_empty() && spots.is_empty() {
+        let cause = "no function is named";
+        let hint = "`ipath suggest PID` of one rank lists those worth naming with -f";
+        return Err(Failure::new(OPERATION, launcher, cause).hint(hint));
+    }
+    let output = Watch::new(show)?;
+    let launcher = find(OPERATION, launcher)?;
+    let found = ranks(&launcher, &asked.ranks);
+    let found = found.map_err(|e| {
+        let launchers = "name the launcher: `pgrep -a mpirun`, `pgrep -a mpiexec`";
+        let hint = matches!(e, NoRanks::None(_)).then(|| launchers.to_owned());
+        Failure::of(OPERATION, e).maybe_hint(hint)
+    })?;
+    let at_end = match keep {
+        true => AtEnd::Keep,
+        false => AtEnd::TakeOut,
+    };
+    let create = |rank: &Rank| {
+        let process = &rank.process;
+        let failure = |e: SessionError| e.failure(OPERATION, process);
+        process.check().map_err(|e| failure(e.into()))?;
+        let selected = selected(OPERATION, process, &patterns, &spots, measure, &options)?;
+        Session::create(process, &options, selected, Where::Running).map_err(failure)
+    };
+    let signals = hold(OPERATION)?;
+    let mut job = Job::new(Kind::Rank);
+    let mut failed = Vec::new();
+    for rank in found {
+        if signals.ended() {
+            break;
+        }
+        match create(&rank) {
+            Ok((session, changed)) => {
+                // What is refused in one rank is in all.
+                if job.is_empty() {
+                    tell_refused(&changed);
+                }
+                job.enter(rank.number, Live::new(session, at_end));
+            }
+            Err(failure) => failed.push((rank.number, failure)),
+        }
+    }
+    crate::segment::sweep();
+    if job.is_empty() {
+        return match failed.into_iter().next() {
+            Some((_, failure)) => Err(failure),
+            // It was ended before it had begun.
+            None => Ok(()),
+        };
+    }
+    for (number, failure) in failed {
+        warn(&format!("rank {number} is not measured: {failure}"));
+    }
+    watch(&output, show, job, signals, &[])
+}

@@ -1,0 +1,190 @@
+//! Following a process: what it starts is measured as well, from its first instruction on.
+//!
+//! The kernel tells of each fork(2), vfork(2), clone(2) and execve(2) (ptrace(2), PTRACE_O_TRACEFORK and its like), so nothing that
+//! begins is missed, whatever made it. A child of fork has its parent's session once more (`session/child.rs`). A program that has
+//! been executed is analysed, and gets what was asked for once its loader reports that its libraries are there. A child that
+//! shares its parent's memory, as one of posix_spawn(3) does at first, is nobody's until it becomes another program.
+
+mod family;
+mod gathering;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use patcher::select::{Pattern, Spot};
+
+use crate::merge::Merger;
+use crate::process::{Pid, Process};
+use crate::profile::Profile;
+use crate::session::{Changed, Options, Session};
+use crate::tracee::Tracer;
+
+use family::Family;
+use gathering::Gathering;
+
+/// What is measured in each program.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Functions,
+    pub patterns: Vec<Pattern>,
+    /// places,
+    pub spots: Vec<Spot>,
+    /// and what of them.
+    pub options: Options,
+    /// True if breakpoints may lead to what nothing else can.
+    pub allows_traps: bool,
+    /// Most functions of a program; with more, nothing of it is measured.
+    pub most: usize,
+}
+
+/// A session that has been made in a process that was followed.
+pub struct Newcomer {
+    /// It.
+    pub session: Session,
+    /// What was done; none in a child, where it is what was done in its parent.
+    pub changed: Option<Changed>,
+}
+
+/// What has come of following so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Processes that are there.
+    pub living: u64,
+    /// Children that share no memory with their parents.
+    pub children: u64,
+    /// Programs that have been executed.
+    pub programs: u64,
+    /// Sessions that there have been.
+    pub measured: u64,
+}
+
+/// What the thread that traces has for others.
+#[derive(Default)]
+struct Shared {
+    newcomers: BTreeMap<Pid, Newcomer>,
+    /// Whose programs are over, since when by the time-stamp counter, where their sessions have been given out.
+    over: Vec<(Pid, u64)>,
+    /// What could not be measured, with why.
+    remarks: Vec<String>,
+    seen: Seen,
+    /// Status (wait(2)) of the program that was started, once it has ended.
+    status: Option<i32>,
+}
+
+/// What comes of following.
+#[derive(Clone)]
+pub struct Progress(Arc<Mutex<Shared>>);
+
+impl Progress {
+    /// So far.
+    pub fn seen(&self) -> Seen {
+        lock(&self.0).seen
+    }
+
+    /// How the program has ended that was started, if it has been collected: wait(2).
+    pub fn status(&self) -> Option<i32> {
+        lock(&self.0).status
+    }
+
+    /// Counts a session that was made elsewhere.
+    pub fn note_measured(&self) {
+        lock(&self.0).seen.measured += 1;
+    }
+}
+
+/// Follows processes as long as it lives.
+pub struct Follower {
+    tracer: Tracer<Family>,
+    shared: Arc<Mutex<Shared>>,
+    /// Ends after what feeds it.
+    gathering: Gathering,
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Follower {
+    /// Begins, with no process yet.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub fn begin(wanted: Wanted) -> io::Result<Self> {
+        let shared: Arc<Mutex<Shared>> = Arc::default();
+        let gathering = Gathering::begin()?;
+        let family = Family::new(wanted, Arc::clone(&shared), gathering.over());
+        Ok(Self {
+            tracer: Tracer::begin(family)?,
+            shared,
+            gathering,
+        })
+    }
+
+    /// Follows a process that runs, and all that it starts from now on; what it has started before is not followed.
+    ///
+    /// # Errors
+    /// It cannot be traced.
+    pub fn follow(&self, process: &Process) -> Result<(), crate::tracee::TraceeError> {
+        let process = process.clone();
+        let followed = self.tracer.ask(move |family| family.follow(&process));
+        followed.unwrap_or(Ok(()))
+    }
+
+    /// Notes that a process is there which this one has started, by the thread that traces, and whose only thread that holds.
+    pub fn adopt(&self, process: &Process) {
+        let process = process.clone();
+        let _ = self.tracer.ask(move |family| family.adopt(&process));
+    }
+
+    /// The sessions that have been made since the last time, but those of processes that have ended.
+    pub fn newcomers(&self) -> Vec<Newcomer> {
+        let newcomers = std::mem::take(&mut lock(&self.shared).newcomers);
+        newcomers.into_values().collect()
+    }
+
+    /// The processes whose programs are over, since when by the time-stamp counter, of those whose sessions have been given out.
+    pub fn over(&self) -> Vec<(Pid, u64)> {
+        std::mem::take(&mut lock(&self.shared).over)
+    }
+
+    /// Adds up the profile of a session that has been given out and is over.
+    pub fn gather(&self, profile: &Profile) {
+        self.gathering.add(profile);
+    }
+
+    /// The sum of the sessions that are over; of all that are by now, where it is to be `whole`.
+    pub fn gathered(&self, whole: bool) -> Merger {
+        match whole {
+            true => self.gathering.whole(),
+            false => self.gathering.sum(),
+        }
+    }
+
+    /// What is to be said since the last time.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = std::mem::take(&mut lock(&self.shared).remarks);
+        remarks.extend(self.gathering.failed());
+        remarks
+    }
+
+    /// What has come of it so far.
+    pub fn seen(&self) -> Seen {
+        lock(&self.shared).seen
+    }
+
+    /// What comes of it, also once this is gone.
+    pub fn progress(&self) -> Progress {
+        Progress(Arc::clone(&self.shared))
+    }
+
+    /// Makes no more sessions in programs that are executed from now on. Children still get what their parents have.
+    pub fn close(&self) {
+        let _ = self.tracer.ask(|family| family.close());
+    }
+
+    /// Lets all go.
+    pub fn let_go(&self) {
+        let _ = self.tracer.ask(Family::let_go);
+    }
+}

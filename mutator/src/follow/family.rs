@@ -1,0 +1,419 @@
+//! What the thread that traces knows of the processes that it follows.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::gathering::Over;
+use super::{Newcomer, Shared, Wanted, lock};
+use crate::clock;
+use crate::launch::{Arrived, Loader};
+use crate::process::{Pid, Process, Space, Tid};
+use crate::segment::SegmentError;
+use crate::session::{Options, Session, SessionError, Where, select_stopped};
+use crate::tracee::{
+    Change, Follow, Stopped, TraceeError, begun, change, cont, followed, listen, next, trace_all,
+};
+
+/// A process that is followed.
+struct Member {
+    process: Process,
+    parent: Option<Pid>,
+    /// The session that it has, for its children to have it too.
+    session: Option<Session>,
+    /// Its loader, while that loads its libraries.
+    loading: Option<Loader>,
+}
+
+/// The processes that are followed.
+pub(super) struct Family {
+    wanted: Wanted,
+    shared: Arc<Mutex<Shared>>,
+    over: Over,
+    members: BTreeMap<Pid, Member>,
+    is_closed: bool,
+}
+
+/// Why something of a process is not measured.
+type Unmeasured = String;
+
+impl Family {
+    pub(super) fn new(wanted: Wanted, shared: Arc<Mutex<Shared>>, over: Over) -> Self {
+        Self {
+            wanted,
+            shared,
+            over,
+            members: BTreeMap::new(),
+            is_closed: false,
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Begins to trace each thread of a process that runs, without stopping it.
+    pub(super) fn follow(&mut self, process: &Process) -> Result<(), TraceeError> {
+        trace_all(process)?;
+        self.enter(process.clone(), None);
+        Ok(())
+    }
+
+    pub(super) fn adopt(&mut self, process: &Process) {
+        self.known(process.pid);
+    }
+
+    /// True if a process is followed. The first one is met here by what it does.
+    fn known(&mut self, pid: Pid) -> bool {
+        let is_followed = followed::process_of(Tid(pid.0)).is_some();
+        if is_followed
+            && !self.members.contains_key(&pid)
+            && let Ok(process) = Process::find(pid)
+        {
+            self.enter(process, None);
+        }
+        is_followed
+    }
+
+    fn enter(&mut self, process: Process, parent: Option<Pid>) {
+        let member = Member {
+            process,
+            parent,
+            session: None,
+            loading: None,
+        };
+        self.members.insert(member.process.pid, member);
+        lock(&self.shared).seen.living = self.members.len() as u64;
+    }
+
+    fn remove(&mut self, pid: Pid) {
+        self.retire(pid);
+        self.members.remove(&pid);
+        lock(&self.shared).seen.living = self.members.len() as u64;
+    }
+
+    /// Waits until those have their libraries which load them: until then there is a breakpoint in their loaders.
+    fn finish_loading(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        const PAUSE: Duration = Duration::from_micros(200);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let loading = self.members.values().filter(|m| m.loading.is_some());
+            let pids: Vec<Pid> = loading.map(|m| m.process.pid).collect();
+            if pids.is_empty() || Instant::now() > until {
+                return;
+            }
+            for pid in pids {
+                let tid = Tid(pid.0);
+                match change(tid) {
+                    Ok(Change::None) => {}
+                    Ok(Change::Ended) | Err(_) => self.remove(pid),
+                    Ok(change) => self.happened(tid, change),
+                }
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Lets all go, wherever they are.
+    pub(super) fn let_go(&mut self) {
+        self.is_closed = true;
+        self.finish_loading();
+        for (pid, member) in std::mem::take(&mut self.members) {
+            followed::let_go(pid);
+            let Ok(space) = Space::open(&member.process).map(Arc::new) else {
+                continue;
+            };
+            let stopped = Stopped::all(&space);
+            if let Some(loader) = &member.loading {
+                let _ = loader.disarm();
+            }
+            // What cannot be stopped goes on untraced when this thread ends.
+            let _ = stopped.and_then(Stopped::resume);
+        }
+        lock(&self.shared).seen.living = 0;
+    }
+
+    /// What a process has is over: nobody need look at it any more.
+    fn retire(&self, pid: Pid) {
+        let now = clock::tsc();
+        let mut shared = lock(&self.shared);
+        let newcomer = shared.newcomers.remove(&pid);
+        match newcomer {
+            Some(Newcomer { session, .. }) => {
+                drop(shared);
+                session.note_end_at(now);
+                self.over.take(session);
+            }
+            None => shared.over.push((pid, now)),
+        }
+    }
+
+    fn remark(&self, pid: Pid, why: &str) {
+        let mut shared = lock(&self.shared);
+        shared.remarks.push(format!("follow {pid}: {why}"));
+    }
+
+    /// A thread that nobody knows has stopped for the first time: another one of a process, or a child.
+    fn begin(&mut self, tid: Tid, in_group: bool) {
+        let Some(pid) = followed::enter(tid) else {
+            return;
+        };
+        if pid.0 == tid.0 {
+            self.begin_child(pid);
+        }
+        go_on(tid, in_group);
+    }
+
+    fn begin_child(&mut self, pid: Pid) {
+        let Ok(process) = Process::find(pid) else {
+            return;
+        };
+        let parent = process.parent();
+        self.enter(process.clone(), parent);
+        let Some(parent) = parent.filter(|&parent| self.known(parent)) else {
+            return;
+        };
+        // It is nobody's until it becomes another program.
+        if process.shares_with(parent) {
+            return;
+        }
+        lock(&self.shared).seen.children += 1;
+        if let Err(why) = self.measure_child(&process, parent) {
+            self.remark(
+                pid,
+                &format!("the child of {parent} is not measured: {why}"),
+            );
+        }
+    }
+
+    /// Has a child measured as its parent is, if that is.
+    fn measure_child(&mut self, child: &Process, parent: Pid) -> Result<(), Unmeasured> {
+        let Some(member) = self.members.get_mut(&parent) else {
+            return Ok(());
+        };
+        let text = |e: &dyn std::fmt::Display| e.to_string();
+        if member.session.is_none() {
+            member.session = match Session::open(&member.process) {
+                Ok(session) => Some(session),
+                Err(SessionError::Segment(SegmentError::Missing)) => return Ok(()),
+                Err(error) => return Err(text(&error)),
+            };
+        }
+        let Some(of_parent) = member.session.as_mut() else {
+            return Ok(());
+        };
+        let space = Space::open(child).map_err(|e| text(&e))?;
+        let mut stopped = Stopped::adopt(&Arc::new(space)).map_err(|e| text(&e))?;
+        let made = of_parent.of_child(child, &mut stopped);
+        stopped.leave();
+        let session = match made {
+            Ok(session) => session,
+            // The session has been taken out meanwhile.
+            Err(SessionError::Segment(SegmentError::Missing)) => {
+                member.session = None;
+                return Ok(());
+            }
+            Err(error) => return Err(text(&error)),
+        };
+        self.welcome(Newcomer {
+            session,
+            changed: None,
+        });
+        Ok(())
+    }
+
+    fn welcome(&self, newcomer: Newcomer) {
+        let pid = newcomer.session.process().pid;
+        let mut shared = lock(&self.shared);
+        shared.seen.measured += 1;
+        shared.newcomers.insert(pid, newcomer);
+    }
+
+    /// A process has become another program, and is at its very beginning.
+    fn replaced(&mut self, tid: Tid) {
+        let pid = Pid(tid.0);
+        followed::replace(pid);
+        self.retire(pid);
+        match Process::find(pid) {
+            Ok(process) if !self.members.contains_key(&pid) => {
+                let parent = process.parent();
+                self.enter(process, parent);
+            }
+            _ => {}
+        }
+        lock(&self.shared).seen.programs += 1;
+        let Some(member) = self.members.get_mut(&pid) else {
+            go_on(tid, false);
+            return;
+        };
+        (member.session, member.loading) = (None, None);
+        let loading = match self.is_closed {
+            true => Ok(Loading::Loaded),
+            false => load(&member.process),
+        };
+        match loading {
+            Ok(Loading::By(loader)) => member.loading = Some(loader),
+            Ok(Loading::Loaded) => self.begin_program(pid),
+            Err(why) => self.remark(pid, &format!("not measured: {why}")),
+        }
+        go_on(tid, false);
+    }
+
+    /// A program that loads its libraries has stopped at a trap; the signal that it is to get.
+    fn trapped(&mut self, pid: Pid) -> i32 {
+        let Some(member) = self.members.get_mut(&pid) else {
+            return libc::SIGTRAP;
+        };
+        let Some(loader) = &member.loading else {
+            return libc::SIGTRAP;
+        };
+        let (is_over, signal) = match loader.arrived() {
+            Ok(Arrived::Loading) => (loader.pass().is_err(), 0),
+            Ok(Arrived::Loaded) => (true, 0),
+            Ok(Arrived::Elsewhere) => (true, libc::SIGTRAP),
+            Err(_) => (true, 0),
+        };
+        if is_over {
+            member.loading = None;
+            self.begin_program(pid);
+        }
+        signal
+    }
+
+    /// Has a program measured that is there with its libraries and has not begun.
+    fn begin_program(&mut self, pid: Pid) {
+        if self.is_closed {
+            return;
+        }
+        let Some(member) = self.members.get(&pid) else {
+            return;
+        };
+        match measure(&member.process, &self.wanted) {
+            Ok(Some(newcomer)) => self.welcome(newcomer),
+            Ok(None) => {}
+            Err(why) => {
+                let exe = member.process.exe().unwrap_or_default();
+                self.remark(pid, &format!("{} is not measured: {why}", exe.display()));
+            }
+        }
+    }
+}
+
+/// How a program comes to its libraries.
+enum Loading {
+    /// It has what it needs.
+    Loaded,
+    By(Loader),
+}
+
+fn load(process: &Process) -> Result<Loading, Unmeasured> {
+    process.check_program().map_err(|e| e.to_string())?;
+    let space = Space::open(process).map_err(|e| e.to_string())?;
+    let loader = Loader::of(&Arc::new(space)).map_err(|e| e.to_string())?;
+    match loader {
+        Some(loader) => {
+            loader.arm().map_err(|e| e.to_string())?;
+            Ok(Loading::By(loader))
+        }
+        None => Ok(Loading::Loaded),
+    }
+}
+
+/// Makes a session in a program that is stopped; none where nothing of what is wanted is there.
+fn measure(process: &Process, wanted: &Wanted) -> Result<Option<Newcomer>, Unmeasured> {
+    let space = Space::open(process).map_err(|e| e.to_string())?;
+    let mut stopped = Stopped::adopt(&Arc::new(space)).map_err(|e| e.to_string())?;
+    let made = measure_stopped(process, wanted, &mut stopped);
+    stopped.leave();
+    made.map_err(|e| e.to_string())
+}
+
+fn measure_stopped(
+    process: &Process,
+    wanted: &Wanted,
+    stopped: &mut Stopped,
+) -> Result<Option<Newcomer>, SessionError> {
+    let Wanted {
+        patterns,
+        spots,
+        options,
+        ..
+    } = wanted;
+    let space = Arc::clone(stopped.space());
+    let mut selected = select_stopped(space, patterns, options.wanted(), Some(stopped))?;
+    selected.find_points(spots);
+    let count = selected.selection.count();
+    if count == 0 {
+        return Ok(None);
+    }
+    if count > wanted.most {
+        let why = format!("{count} functions match, more than without --yes");
+        return Err(SessionError::Held(why));
+    }
+    if wanted.allows_traps {
+        selected.selection.allow_traps();
+    }
+    selected.find_values(&options.items());
+    let parent = process.parent().map(|pid| pid.0);
+    let options = Options {
+        parent,
+        ..options.clone()
+    };
+    let (session, changed) = Session::create(process, &options, selected, Where::Stopped(stopped))?;
+    session.note_begin();
+    Ok(Some(Newcomer {
+        session,
+        changed: Some(changed),
+    }))
+}
+
+/// Lets a thread go on from where it was seen to have stopped.
+fn go_on(tid: Tid, in_group: bool) {
+    let _ = match in_group {
+        true => listen(tid),
+        false => cont(tid, 0),
+    };
+}
+
+impl Follow for Family {
+    fn happened(&mut self, tid: Tid, change: Change) {
+        let known = followed::process_of(tid);
+        match change {
+            Change::None | Change::Ended => {}
+            Change::Stopped(in_group) if known.is_none() => self.begin(tid, in_group),
+            Change::Stopped(in_group) => go_on(tid, in_group),
+            Change::Replaced => self.replaced(tid),
+            Change::Signal(libc::SIGTRAP) => {
+                let signal = known.map_or(libc::SIGTRAP, |pid| self.trapped(pid));
+                let _: Result<(), Errno> = cont(tid, signal);
+            }
+            Change::Signal(signal) => drop(cont(tid, signal)),
+            Change::Other(_) => {
+                // Before its parent goes on, so that it is known whose it is.
+                if let Ok(child) = begun(tid)
+                    && followed::process_of(child).is_none()
+                    && let Ok(Change::Stopped(in_group)) = next(child)
+                {
+                    self.begin(child, in_group);
+                }
+                let _ = cont(tid, 0);
+            }
+            Change::Call => drop(cont(tid, 0)),
+        }
+    }
+
+    fn ended(&mut self, tid: Tid, status: i32) {
+        let pid = Pid(tid.0);
+        if followed::process_of(tid) == Some(pid) {
+            if self.members.get(&pid).is_none_or(|m| m.parent.is_none()) {
+                lock(&self.shared).status = Some(status);
+            }
+            self.remove(pid);
+        }
+        followed::leave(tid);
+    }
+}

@@ -1,0 +1,154 @@
+//! The profiles of processes that have ended, added up while others run: as many as begin in a second, so that what is kept of each is
+//! its part of the sum.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::collect::Collector;
+use crate::merge::Merger;
+use crate::profile::Profile;
+use crate::session::Session;
+
+/// Sessions that wait to be added up, at most: each has a descriptor and memory.
+const MOST: usize = 64;
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Session>,
+    /// One is being added up.
+    is_busy: bool,
+    is_over: bool,
+    sum: Merger,
+    failed: Vec<String>,
+}
+
+impl State {
+    fn add(&mut self, profile: &Profile) {
+        if let Err(error) = self.sum.add(profile) {
+            let pid = profile.target.pid;
+            self.failed.push(format!("follow {pid}: {error}"));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, condition: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let wait = self
+            .changed
+            .wait_while(self.lock(), |state| condition(state));
+        wait.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        loop {
+            let next = {
+                let mut state = self.wait_while(|s| s.waiting.is_empty() && !s.is_over);
+                let next = state.waiting.pop_front();
+                state.is_busy = next.is_some();
+                next
+            };
+            self.changed.notify_all();
+            let Some(mut session) = next else { return };
+            let pid = session.process().pid;
+            let ended = session.give_up();
+            let profile = session
+                .refresh()
+                .map(|()| Collector::default().profile(&session));
+            let mut state = self.lock();
+            match profile {
+                Ok(profile) => state.add(&profile),
+                Err(error) => state.failed.push(format!("follow {pid}: {error}")),
+            }
+            if let Err(error) = ended {
+                state.failed.push(format!("follow {pid}: {error}"));
+            }
+            state.is_busy = false;
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// A thread that adds up, as long as this lives.
+pub(super) struct Gathering {
+    queue: Arc<Queue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where sessions go that are over.
+#[derive(Clone)]
+pub(super) struct Over(Arc<Queue>);
+
+impl Over {
+    /// Has a session added up; waits where too many are waiting.
+    pub(super) fn take(&self, session: Session) {
+        let mut state = self.0.wait_while(|s| s.waiting.len() >= MOST && !s.is_over);
+        state.waiting.push_back(session);
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Gathering {
+    pub(super) fn begin() -> std::io::Result<Self> {
+        let queue: Arc<Queue> = Arc::default();
+        let own = Arc::clone(&queue);
+        let work = move || own.work();
+        let thread = std::thread::Builder::new()
+            .name("gather".into())
+            .spawn(work)?;
+        Ok(Self {
+            queue,
+            thread: Some(thread),
+        })
+    }
+
+    pub(super) fn over(&self) -> Over {
+        Over(Arc::clone(&self.queue))
+    }
+
+    /// Adds a profile.
+    pub(super) fn add(&self, profile: &Profile) {
+        self.queue.lock().add(profile);
+    }
+
+    /// The sum so far.
+    pub(super) fn sum(&self) -> Merger {
+        self.queue.lock().sum.clone()
+    }
+
+    /// The sum of all that have come; waits for those.
+    pub(super) fn whole(&self) -> Merger {
+        let state = self
+            .queue
+            .wait_while(|s| s.is_busy || !s.waiting.is_empty());
+        state.sum.clone()
+    }
+
+    /// What could not be added up since the last time.
+    pub(super) fn failed(&self) -> Vec<String> {
+        std::mem::take(&mut self.queue.lock().failed)
+    }
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        self.queue.lock().is_over = true;
+        self.queue.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // What it has panicked at is said by then.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The loader of a program: where it reports that libraries are there.
+
+use std::io;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd;
+use patcher::{Avma, Svma};
+
+use super::error::LaunchError;
+use crate::images;
+use crate::process::modules::modules;
+use crate::process::{Space, Tid};
+use crate::tracee::{Stopped, TraceeError};
+
+/// What a debugger puts there.
+const BREAKPOINT: u8 = 0xcc;
+
+/// Where a program has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// At the report that every library is there, and none of its code has run.
+    Loaded,
+    /// At one before that.
+    Loading,
+    /// At a trap of its own.
+    Elsewhere,
+}
+
+/// The loader of a program that has just been executed.
+pub struct Loader {
+    space: Arc<Space>,
+    /// Where it reports.
+    report: Avma,
+    /// `r_state` of its report, where that is known.
+    state: Option<Avma>,
+    /// What stands where it reports.
+    original: [u8; 1],
+}
+
+impl Loader {
+    /// That of the program in an address space; none of a program without one, or where it does not report.
+    ///
+    /// # Errors
+    /// The process cannot be read.
+    pub fn of(space: &Arc<Space>) -> Result<Option<Self>, LaunchError> {
+        let process = space.process();
+        const AT_BASE: u64 = 7;
+        /// Offset of `r_state` in `struct r_debug`.
+        const R_STATE: u64 = 24;
+        let Some(base) = process.auxiliary(AT_BASE).filter(|&base| base != 0) else {
+            return Ok(None);
+        };
+        let maps = space.maps()?;
+        let modules = modules(process, &maps);
+        let loader = modules.iter().find(|m| m.range.start.0 == base);
+        let Some((module, image)) = loader.and_then(|m| Some((m, images::of_module(m).ok()?)))
+        else {
+            return Ok(None);
+        };
+        let Some(bias) = module.bias(image.image) else {
+            return Ok(None);
+        };
+        let Ok(elf) = goblin::elf::Elf::parse(image.image.data()) else {
+            return Ok(None);
+        };
+        let symbol = |name: &str| {
+            let is_it = |s: &goblin::elf::Sym| elf.dynstrtab.get_at(s.st_name) == Some(name);
+            let found = elf.dynsyms.iter().find(|s| s.st_shndx != 0 && is_it(s));
+            found.map(|s| bias.to_avma(Svma(s.st_value)))
+        };
+        let Some(report) = symbol("_dl_debug_state") else {
+            return Ok(None);
+        };
+        let state = symbol("_r_debug").map(|at| at.plus(R_STATE));
+        let mut original = [0];
+        let read = space.memory().read(report, &mut original);
+        read.map_err(|e| unexpected(Tid(process.pid.0), &e))?;
+        Ok(Some(Self {
+            space: Arc::clone(space),
+            report,
+            state,
+            original,
+        }))
+    }
+
+    /// Writes where the loader reports, while the program is stopped.
+    fn write(&self, bytes: &[u8]) -> Result<(), TraceeError> {
+        let mut stopped = Stopped::adopt(&self.space)?;
+        let written = stopped.text().write(self.report, bytes);
+        stopped.leave();
+        written.map_err(|e| unexpected(Tid(self.space.process().pid.0), &e))
+    }
+
+    /// Has a stopped program stop where the loader reports.
+    ///
+    /// # Errors
+    /// It cannot be written there.
+    pub fn arm(&self) -> Result<(), TraceeError> {
+        self.write(&[BREAKPOINT])
+    }
+
+    /// Has a program run on where the loader reports.
+    ///
+    /// # Errors
+    /// It cannot be written there.
+    pub fn disarm(&self) -> Result<(), TraceeError> {
+        self.write(&self.original)
+    }
+
+    /// Where a program is that has stopped at a trap; the loader is as it was.
+    ///
+    /// # Errors
+    /// The program cannot be read or led back.
+    pub fn arrived(&self) -> Result<Arrived, TraceeError> {
+        const CONSISTENT: u8 = 0;
+        let tid = Tid(self.space.process().pid.0);
+        let raw = unistd::Pid::from_raw(tid.0);
+        let registers = |e| TraceeError::Registers(tid, e);
+        self.write(&self.original)?;
+        let mut at = ptrace::getregs(raw).map_err(registers)?;
+        if at.rip != self.report.0 + 1 {
+            return Ok(Arrived::Elsewhere);
+        }
+        at.rip = self.report.0;
+        ptrace::setregs(raw, at).map_err(registers)?;
+        let mut state = [CONSISTENT];
+        if let Some(place) = self.state {
+            let read = self.space.memory().read(place, &mut state);
+            read.map_err(|e| unexpected(tid, &e))?;
+        }
+        match state[0] == CONSISTENT {
+            true => Ok(Arrived::Loaded),
+            false => Ok(Arrived::Loading),
+        }
+    }
+
+    /// Leads a program that is still being loaded past the report, and has it stop at the next one.
+    ///
+    /// # Errors
+    /// It has ended, or cannot be led.
+    pub fn pass(&self) -> Result<(), LaunchError> {
+        let tid = Tid(self.space.process().pid.0);
+        let raw = unistd::Pid::from_raw(tid.0);
+        ptrace::step(raw, None).map_err(|e| TraceeError::Registers(tid, e))?;
+        wait_for_trap(raw)?;
+        Ok(self.arm()?)
+    }
+
+    /// Runs the program to the loader's report that everything is loaded.
+    pub(super) fn run_until_loaded(&self, raw: unistd::Pid) -> Result<(), LaunchError> {
+        let tid = Tid(raw.as_raw());
+        self.arm()?;
+        loop {
+            ptrace::cont(raw, None).map_err(|e| TraceeError::Resume(tid, e))?;
+            wait_for_trap(raw)?;
+            match self.arrived()? {
+                // A trap of the program's own; what it means is for the program to say.
+                Arrived::Loaded | Arrived::Elsewhere => return Ok(()),
+                Arrived::Loading => self.pass()?,
+            }
+        }
+    }
+}
+
+fn unexpected(tid: Tid, error: &io::Error) -> TraceeError {
+    TraceeError::Unexpected(tid, format!("loader: {}", crate::error::io_text(error)))
+}
+
+/// Waits for SIGTRAP; other signals are passed on.
+pub(super) fn wait_for_trap(raw: unistd::Pid) -> Result<(), LaunchError> {
+    let tid = Tid(raw.as_raw());
+    loop {
+        match waitpid(raw, Some(WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => return Ok(()),
+            Ok(WaitStatus::Stopped(_, signal)) => {
+                ptrace::cont(raw, signal).map_err(|e| TraceeError::Resume(tid, e))?;
+            }
+            Ok(WaitStatus::Exited(_, status)) => return Err(LaunchError::Ended(status)),
+            Ok(WaitStatus::Signaled(_, signal, _)) => {
+                return Err(LaunchError::Ended(128 + signal as i32));
+            }
+            Ok(_) => ptrace::cont(raw, None).map_err(|e| TraceeError::Resume(tid, e))?,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(TraceeError::Wait(tid, errno).into()),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! A session in a child that a process with one has made by fork(2), before the child has run.
+//!
+//! It has all of its parent's memory: text that leads to trampolines, these, and the runtime, whose page [`ALIVE`] is empty. So
+//! nothing is analysed again. What the runtime knows of its parent goes, what the command has told it stays, and the child gets a
+//! segment of its own in the same place. Until that page says otherwise the hooks do nothing, and the session that is being made
+//! looks like one in a program that is no more: whoever finds it takes its name away, and no more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use abi::counter::Event;
+use abi::image::{
+    ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_COSTS, SYMBOL_COUNTERS, SYMBOL_DETAILS, SYMBOL_EPOCH,
+    SYMBOL_PARAMETERS, SYMBOL_PROBES, SYMBOL_SCHEMAS, SYMBOL_TRAP_ACTIONS, SYMBOL_TRAPS,
+    TRAP_BUCKETS, Trap, TrapActions,
+};
+use abi::schema::{MAX_SCHEMAS, Schema, source};
+use abi::segment::{AREA_JOURNAL, AREA_TABLES, JournalEntry, STATE_ACTIVE, STATE_SETUP};
+use patcher::Avma;
+
+use super::locked::{Locked, make_way};
+use super::map_in::{close, open_named, own_file, pass};
+use super::write::read;
+use super::{Session, SessionError};
+use crate::clock;
+use crate::process::{Extent, Memory, Process};
+use crate::runtime_image::RuntimeImage;
+use crate::segment::{Document, Journal, Lock, RegionDoc, Segment, SegmentError, Shape, has_room};
+use crate::tracee::{CallCode, Priority, Remote, Stopped};
+
+impl Session {
+    /// Makes a session in a child of this one's process that has not run yet: of the same functions, with nothing counted.
+    ///
+    /// # Errors
+    /// The child stays as it is, without a session, and its hooks do nothing.
+    pub fn of_child(
+        &mut self,
+        child: &Process,
+        stopped: &mut Stopped,
+    ) -> Result<Self, SessionError> {
+        let _priority = Priority::raise();
+        self.refresh()?;
+        if self.segment.header().state.load(Acquire) != STATE_ACTIVE {
+            return Err(SegmentError::Missing.into());
+        }
+        if self.document.quiet {
+            let why = "its parent is under a seccomp filter, or says that it will be: the runtime makes no system call there";
+            return Err(SessionError::Held(why.to_owned()));
+        }
+        let space = Arc::clone(stopped.space());
+        make_way(child, &space)?;
+        let made = self.make_in_child(child, stopped)?;
+        let mut session = made.session;
+        let mut locked = Locked::new(&mut session, space, made.lock);
+        let begun = locked.begin_in_child(stopped);
+        drop(locked);
+        match begun {
+            Ok(()) => Ok(session),
+            Err(error) => {
+                session.segment.remove_name();
+                Err(error)
+            }
+        }
+    }
+
+    fn make_in_child(&self, child: &Process, stopped: &mut Stopped) -> Result<Made, SessionError> {
+        let space = Arc::clone(stopped.space());
+        let memory = space.memory();
+        let maps = space.maps()?;
+        let mut document = self.document_of_child(child);
+        let image = RuntimeImage::load().map_err(SessionError::Image)?;
+        if document.runtime.head != image.document().head
+            || document.runtime.symbols != image.document().symbols
+        {
+            let why = "another ipath has laid its parent's runtime";
+            return Err(SessionError::Held(why.to_owned()));
+        }
+        let mut own = crate::process::Own::default();
+        let regions = document.regions.iter().filter(|r| r.ready);
+        let parts = regions.map(RegionDoc::extent).chain([document.image]);
+        for extent in parts {
+            if !own.admit(&maps, extent) {
+                return Err(SegmentError::Corrupt("mappings").into());
+            }
+        }
+        // What the runtime has mapped for its parent's threads.
+        let left = self.mapped_by_runtime(memory)?;
+        let told = self.told(memory)?;
+        let header = self.segment.header();
+        let shape = Shape {
+            max_paths: told.max_paths,
+            columns: header.columns.load(Relaxed) as usize,
+        };
+        if shape.size() != document.segment.len {
+            return Err(SegmentError::Corrupt("size").into());
+        }
+        let code = CallCode::find(child, &maps, memory)?;
+        let mut remote = Remote::new(&code, stopped)?;
+        let base = document.image.start;
+        let scratch = base.plus(image.writable.start);
+        for extent in left {
+            remote.unmap(extent.start, extent.len)?;
+        }
+        let len = image.writable.end - image.writable.start;
+        remote.map_over(scratch, len)?;
+        let named = match has_room() {
+            true => Segment::create(child, &shape).ok(),
+            false => None,
+        };
+        let opened = named.as_ref().and_then(|(segment, _)| {
+            let fd = open_named(child, &mut remote, scratch, segment);
+            if fd.is_none() {
+                segment.remove_name();
+            }
+            fd
+        });
+        let ((segment, lock), fd) = match (named, opened) {
+            (Some(named), Some(fd)) => (named, fd),
+            _ => own_file(child, &mut remote, scratch, &shape, None)?,
+        };
+        let lasting = |segment: &Segment| {
+            self.copy_to(segment)?;
+            segment.write_document(&document)?;
+            begin_header(segment, header);
+            Ok::<(), SessionError>(())
+        };
+        let mapped = lasting(&segment).and_then(|()| {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let (locks, at) = (child.locks_memory(), document.segment.start);
+            let shared = libc::MAP_SHARED;
+            Ok(remote.map_lazily(locks, at, shape.size(), protection, shared, fd as i64)?)
+        });
+        let closed = close(&mut remote, fd);
+        let whole = mapped.and_then(|()| {
+            closed?;
+            pass(&remote, scratch, &[0; 128])?;
+            for (at, bytes) in image.writable_writes(base).into_iter().chain(told.writes) {
+                pass(&remote, at, &bytes)?;
+            }
+            let number = u64::from(child.inner_pid() as u32).to_le_bytes();
+            let at = self.symbol(SYMBOL_PARAMETERS)?;
+            pass(&remote, at.plus(Parameters::PROCESS), &number)?;
+            remote.advise(self.symbol(SYMBOL_ALIVE)?, abi::PAGE, libc::MADV_WIPEONFORK)?;
+            remote.advise(document.segment.start, shape.size(), libc::MADV_DONTFORK)?;
+            Ok::<(), SessionError>(())
+        });
+        drop(remote);
+        if let Err(error) = whole {
+            segment.remove_name();
+            return Err(error);
+        }
+        document.stops.clear();
+        Ok(Made {
+            session: Session::begun(child, segment, document),
+            lock,
+        })
+    }
+
+    /// What is known of the child when it begins.
+    fn document_of_child(&self, child: &Process) -> Document {
+        let mut document = Document {
+            parent: Some(self.process.pid.0),
+            stops: Vec::new(),
+            cpu_begun_ns: child.cpu_time(),
+            cpu_ended_ns: None,
+            leaving: Vec::new(),
+            leaving_mark: String::new(),
+            ..self.document.clone()
+        };
+        for metric in &mut document.metrics {
+            metric.since_ns = None;
+        }
+        document
+    }
+
+    /// Copies what the child's session needs of this one's segment: the journal and the tables.
+    fn copy_to(&self, segment: &Segment) -> Result<(), SessionError> {
+        let (from, to) = (self.segment.header(), segment.header());
+        let entries = self
+            .segment
+            .used(AREA_JOURNAL, from.journal_used.load(Acquire));
+        let bytes = self
+            .segment
+            .used(AREA_TABLES, from.tables_used.load(Acquire));
+        let parts = [
+            (AREA_JOURNAL, entries * size_of::<JournalEntry>() as u64),
+            (AREA_TABLES, bytes),
+        ];
+        for (area, len) in parts {
+            if !self.segment.copy_area(area, len, segment)? {
+                return Err(segment.full().into());
+            }
+        }
+        to.journal_used.store(entries, Relaxed);
+        to.tables_used.store(bytes, Relaxed);
+        Ok(())
+    }
+
+    /// What the runtime has been told, in a child's memory.
+    fn told(&self, memory: &Memory) -> Result<Told, SessionError> {
+        let rows = 8 * self.document.functions.len();
+        let mut symbols = vec![
+            (SYMBOL_PARAMETERS, size_of::<Parameters>()),
+            (SYMBOL_PROBES, rows),
+            (SYMBOL_DETAILS, rows),
+            (SYMBOL_SCHEMAS, MAX_SCHEMAS * size_of::<Schema>()),
+            (SYMBOL_COUNTERS, source::COUNTERS * size_of::<Event>()),
+            (SYMBOL_EPOCH, size_of::<u64>()),
+            (SYMBOL_COSTS, abi::image::COSTS * size_of::<u64>()),
+        ];
+        if self.document.trap_handler {
+            symbols.push((SYMBOL_TRAPS, TRAP_BUCKETS * size_of::<Trap>()));
+            symbols.push((SYMBOL_TRAP_ACTIONS, size_of::<TrapActions>()));
+        }
+        let mut writes = Vec::new();
+        for (symbol, len) in symbols {
+            let at = self.symbol(symbol)?;
+            writes.push((at, read(memory, at, len)?));
+        }
+        let at = Parameters::MAX_PATHS as usize;
+        let word = writes[0].1[at..at + 8].try_into();
+        Ok(Told {
+            max_paths: word.map_or(0, u64::from_le_bytes),
+            writes,
+        })
+    }
+}
+
+/// A session that does not count yet.
+struct Made {
+    session: Session,
+    lock: Lock,
+}
+
+/// See [`Session::told`].
+struct Told {
+    max_paths: u64,
+    writes: Vec<(Avma, Vec<u8>)>,
+}
+
+/// What the header of a child's segment says; nobody else knows it.
+fn begin_header(segment: &Segment, of_parent: &abi::segment::Header) {
+    let header = segment.header();
+    header.started_tsc.store(clock::tsc(), Relaxed);
+    header.started_unix_ns.store(clock::unix_ns(), Relaxed);
+    let copied = [
+        (&header.clock_hz, &of_parent.clock_hz),
+        (&header.call_cost, &of_parent.call_cost),
+    ];
+    for (to, from) in copied {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    let _ = header
+        .state
+        .compare_exchange(STATE_SETUP, STATE_ACTIVE, Release, Relaxed);
+}
+
+impl Locked<'_> {
+    /// Has the hooks of a child count from now on, where they are as the document says.
+    fn begin_in_child(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        let space = Arc::clone(&self.space);
+        let memory = space.memory();
+        let maps = space.maps()?;
+        if self.segment_in(&maps).is_none() {
+            return Err(SegmentError::Corrupt("mappings").into());
+        }
+        let mut stacks = self.stacks(memory)?;
+        // A signal handler that has interrupted a hook may fork, and the child would come back to the midst of it.
+        if !self
+            .threads_inside(memory, stopped, &mut stacks)?
+            .is_empty()
+        {
+            let why = "it has been forked by a signal handler amid a call's recording";
+            return Err(SessionError::Held(why.to_owned()));
+        }
+        self.check_patched(memory)?;
+        let image = self.document.image;
+        if !self.own.admit(&maps, image) {
+            return Err(SegmentError::Corrupt("mappings").into());
+        }
+        let alive = self.symbol(SYMBOL_ALIVE)?;
+        self.write_own(&[(alive, ALIVE.to_le_bytes().to_vec())])
+    }
+
+    /// An error where the text is not what the document says: functions have been added or removed while the child began.
+    fn check_patched(&self, memory: &Memory) -> Result<(), SessionError> {
+        let journal = Journal(&self.segment);
+        for function in &self.document.functions {
+            let inside = match function.active {
+                true => function.sites_in(),
+                false => &[],
+            };
+            for (index, site) in function.sites.iter().enumerate() {
+                for &patch in &site.patches {
+                    let patch = journal.patch(patch)?;
+                    let now = read(memory, patch.at, patch.new.len())?;
+                    // Others may have been laid out for the same bytes.
+                    let is_right = match index < inside.len() {
+                        true => now == patch.new,
+                        false => now != patch.new,
+                    };
+                    if !is_right {
+                        let why = "functions were added or removed while it was forked";
+                        return Err(SessionError::Held(why.to_owned()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// What the runtime had mapped in the process that a child comes from, as the child's memory says. Pages of events are not
+    /// the child's.
+    fn mapped_by_runtime(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
+        let mut own = self.own_mappings(memory)?;
+        let image = self.document.image;
+        own.retain(|m| !image.contains(m.start));
+        Ok(own)
+    }
+}

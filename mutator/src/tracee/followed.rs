@@ -1,0 +1,111 @@
+//! What the calling thread follows: processes whose threads stay traced between stops, with all that they start.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use super::sys::{self, Change};
+use crate::process::{Pid, Process, Tid, read_text};
+
+thread_local! {
+    /// The threads of what this thread follows, and their processes; none where it follows nothing.
+    static FOLLOWED: RefCell<Option<HashMap<Tid, Pid>>> = const { RefCell::new(None) };
+}
+
+/// Has what this thread traces from now on begin with all that it starts traced by it as well.
+pub(super) fn begin() {
+    FOLLOWED.with_borrow_mut(|followed| *followed = Some(HashMap::new()));
+}
+
+/// True if this thread follows.
+pub(super) fn is_begun() -> bool {
+    FOLLOWED.with_borrow(Option::is_some)
+}
+
+/// The options of ptrace(2) by which that is so.
+pub(super) fn options() -> usize {
+    let all = libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACECLONE
+        | libc::PTRACE_O_TRACEEXEC;
+    FOLLOWED.with_borrow(|followed| followed.as_ref().map_or(0, |_| all as usize))
+}
+
+/// True if a thread stays traced when it goes on.
+pub(super) fn is_one(tid: Tid) -> bool {
+    FOLLOWED.with_borrow(|followed| followed.as_ref().is_some_and(|f| f.contains_key(&tid)))
+}
+
+/// The process of a thread that stays traced.
+pub fn process_of(tid: Tid) -> Option<Pid> {
+    FOLLOWED.with_borrow(|followed| followed.as_ref()?.get(&tid).copied())
+}
+
+/// True if this thread traces a thread.
+pub(super) fn is_traced_here(tid: Tid) -> bool {
+    let own = nix::unistd::gettid().as_raw();
+    let status = read_text(format!("/proc/{tid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("TracerPid:"));
+    line.and_then(|id| id.trim().parse().ok()) == Some(own)
+}
+
+/// A thread stays traced from now on; its process.
+pub fn enter(tid: Tid) -> Option<Pid> {
+    let status = read_text(format!("/proc/{tid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
+    let pid = Pid(line?.trim().parse().ok()?);
+    with(|followed| followed.insert(tid, pid));
+    Some(pid)
+}
+
+/// A thread has ended.
+pub fn leave(tid: Tid) {
+    with(|followed| followed.remove(&tid));
+}
+
+/// A process has become another program: of its threads the first alone is left.
+pub fn replace(pid: Pid) {
+    with(|followed| {
+        followed.retain(|tid, of| *of != pid || tid.0 == pid.0);
+        followed.insert(Tid(pid.0), pid)
+    });
+}
+
+/// The threads of a process no longer stay traced, once they go on.
+pub fn let_go(pid: Pid) {
+    with(|followed| {
+        followed.retain(|_, of| *of != pid);
+        None::<Pid>
+    });
+}
+
+fn with<R>(change: impl FnOnce(&mut HashMap<Tid, Pid>) -> R) {
+    FOLLOWED.with_borrow_mut(|followed| {
+        if let Some(followed) = followed {
+            change(followed);
+        }
+    });
+}
+
+/// Lets children go on that a thread waits for before it can stop: it shares its memory with them (vfork(2)).
+pub(super) fn let_children_run(tid: Tid) {
+    let Some(pid) = process_of(tid) else { return };
+    let Ok(process) = Process::find(pid) else {
+        return;
+    };
+    for child in process.children(tid) {
+        let first = Tid(child.0);
+        if !process.shares_with(child) {
+            continue;
+        }
+        match sys::change(first) {
+            // What becomes another program is looked at later; its parent waits no longer.
+            Ok(Change::Stopped(false)) if process_of(first).is_none() => {
+                let _ = enter(first);
+                let _ = sys::cont(first, 0);
+            }
+            Ok(Change::Stopped(false) | Change::Call) => drop(sys::cont(first, 0)),
+            Ok(Change::Signal(signal)) => drop(sys::cont(first, signal)),
+            _ => {}
+        }
+    }
+}
