@@ -160,6 +160,9 @@ pub enum Command {
         /// Without it further functions measure what the session does
         #[arg(short, long, value_delimiter = ',')]
         metric: Vec<String>,
+        /// Have the patterns wait for libraries that are loaded later, as for attach
+        #[arg(long, conflicts_with = "metric")]
+        pending: bool,
     },
     /// Take functions out of a session, or some of what they measure
     #[command(after_help = "Example: ipath remove 4242 -f MPI_Wait -m cpu")]
@@ -346,6 +349,10 @@ pub struct Measure {
     /// filter; chosen by itself for one that is under a filter already
     #[arg(long)]
     pub no_system_calls: bool,
+    /// Have patterns wait for libraries that are loaded later (dlopen): what they name there is put in before the library's own code
+    /// runs. One that matches nothing yet is no error then
+    #[arg(long, conflicts_with_all = ["search", "no_system_calls"])]
+    pub pending: bool,
     /// Measure what the process starts as well, from its first instruction on: children by fork, vfork, clone and posix_spawn, and
     /// the programs that they execute, which get the same patterns
     #[arg(long, conflicts_with_all = ["search", "no_system_calls"])]

@@ -17,7 +17,7 @@ use patcher::select::{Pattern, Spot};
 use crate::merge::Merger;
 use crate::process::{Pid, Process};
 use crate::profile::Profile;
-use crate::session::{Changed, Options, Session};
+use crate::session::{Answering, Changed, Options, Session};
 use crate::tracee::Tracer;
 
 use family::Family;
@@ -44,6 +44,19 @@ pub struct Newcomer {
     pub session: Session,
     /// What was done; none in a child, where it is what was done in its parent.
     pub changed: Option<Changed>,
+    /// Looks at the libraries that come, where patterns wait for some.
+    pub answering: Option<Answering>,
+}
+
+impl Newcomer {
+    fn of(session: Session, changed: Option<Changed>) -> Self {
+        let waits = !session.document().pending.is_empty();
+        Self {
+            answering: waits.then(|| Answering::begin(session.process())),
+            session,
+            changed,
+        }
+    }
 }
 
 /// What has come of following so far.

@@ -16,6 +16,7 @@ use patcher::{Bias, Svma};
 use crate::debuginfod;
 use crate::files::FileBytes;
 use crate::lines::{self, Places};
+use crate::process::identity::FileId;
 use crate::process::modules::{Module, VDSO};
 
 /// An opened file and what has been found out about it.
@@ -153,8 +154,29 @@ type FileKey = (String, String, u64);
 static MODULES: LazyLock<Mutex<HashMap<FileKey, &'static OpenImage>>> =
     LazyLock::new(Mutex::default);
 
+/// A file that is not mapped by a process that lives, by path, device and inode: opened once, by its `bytes`, where no module is known
+/// to be it.
+pub fn of_file(
+    path: &str,
+    file: &FileId,
+    bytes: impl FnOnce() -> Result<FileBytes, OpenError>,
+) -> Result<&'static OpenImage, OpenError> {
+    let key = (path.to_owned(), file.0.clone(), file.1);
+    let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(image) = known.get(&key) {
+        return Ok(image);
+    }
+    let image = open(&bytes()?, path.as_ref())?;
+    known.insert(key, image);
+    Ok(image)
+}
+
 /// The code that the kernel maps into every process, as this one has it.
 pub fn vdso() -> Result<&'static OpenImage, OpenError> {
+    static KNOWN: OnceLock<&'static OpenImage> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(known);
+    }
     let read = || {
         let maps = std::fs::read_to_string("/proc/self/maps")?;
         let maps = crate::process::maps::parse(&maps);
@@ -168,7 +190,8 @@ pub fn vdso() -> Result<&'static OpenImage, OpenError> {
     let bytes: &'static [u8] = Vec::leak(read().map_err(OpenError::Io)?);
     let image = Image::parse(bytes).map_err(OpenError::Image)?;
     // The kernel exports all of its functions.
-    Ok(OpenImage::of(image, true))
+    let image = OpenImage::of(image, true);
+    Ok(KNOWN.get_or_init(|| image))
 }
 
 /// The file of a loaded module.

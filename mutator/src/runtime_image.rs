@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_W, PT_LOAD};
@@ -27,6 +28,13 @@ pub struct RuntimeImage {
 }
 
 impl RuntimeImage {
+    /// The image that was built into this program, read once.
+    pub fn built_in() -> Result<&'static Self, String> {
+        static BUILT_IN: OnceLock<Result<RuntimeImage, String>> = OnceLock::new();
+        let built_in = BUILT_IN.get_or_init(Self::load);
+        built_in.as_ref().map_err(Clone::clone)
+    }
+
     /// Reads the image that was built into this program.
     pub fn load() -> Result<Self, String> {
         let elf = Elf::parse(BYTES).map_err(|e| format!("runtime image: {e}"))?;

@@ -24,6 +24,17 @@ pub struct Profile {
     pub frames: Vec<Frame>,
     pub paths: Vec<CallPath>,
     pub losses: Losses,
+    #[serde(default)]
+    pub processes: Vec<Process>,
+}
+
+/// One process of several.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Process {
+    pub pid: u32,
+    pub exe: String,
+    pub parent: Option<u32>,
 }
 
 /// The process that was measured.

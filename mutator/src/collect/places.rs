@@ -301,16 +301,18 @@ impl Published {
         let paths = in_root.iter().chain([&self.path]).map(Path::new);
         let since = self.seen_unix(header);
         let agrees = |image: &Image<'_>| self.build_id_agrees(image, documented);
-        let mut cause = None;
-        for path in paths {
-            match identity::open_unchanged(path, &self.file, since, agrees) {
-                Ok(bytes) => return images::open(&bytes, self.path.as_ref()),
-                Err(error) => cause = cause.or(Some(error)),
+        images::of_file(&self.path, &self.file, || {
+            let mut cause = None;
+            for path in paths {
+                match identity::open_unchanged(path, &self.file, since, agrees) {
+                    Ok(bytes) => return Ok(bytes),
+                    Err(error) => cause = cause.or(Some(error)),
+                }
             }
-        }
-        Err(OpenError::Io(
-            cause.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()),
-        ))
+            Err(OpenError::Io(
+                cause.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()),
+            ))
+        })
     }
 
     /// When it was seen, in seconds since 1970.

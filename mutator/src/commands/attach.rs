@@ -3,7 +3,7 @@
 use patcher::select::{Pattern, Spot};
 
 use super::find::{self, Wanted};
-use super::measure::{check, options, patterns, spots};
+use super::measure::{check, check_but_pending, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::source::{AtEnd, Live};
@@ -77,6 +77,10 @@ pub(super) fn selected(
     }
     selected.find_values(&options.items());
     let (named, selection) = (&measure.patterns, &selected.selection);
+    let check = match measure.pending {
+        true => check_but_pending,
+        false => check,
+    };
     check(operation, &pid.to_string(), named, selection)?;
     if let Some(runner) = Runner::of_process(process) {
         warn(&format!("{operation} {pid}: {}", runner.note()));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::job::sum_of;
-use super::measure::{check, metric_names, metrics, patterns, spots};
+use super::measure::{check, check_but_pending, metric_names, metrics, patterns, spots};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::remarks::warn;
@@ -59,7 +59,12 @@ fn check_points(operation: &str, given: &Patterns, metric: &[String]) -> Result<
 }
 
 /// Instruments further functions, or has some that are in measure more.
-pub(super) fn add(pid: Pid, given: &Patterns, metric: &[String]) -> Result<(), Failure> {
+pub(super) fn add(
+    pid: Pid,
+    given: &Patterns,
+    metric: &[String],
+    is_pending: bool,
+) -> Result<(), Failure> {
     const OPERATION: &str = "add";
     let patterns = patterns(OPERATION, &given.func)?;
     let spots = spots(OPERATION, &given.at)?;
@@ -79,8 +84,15 @@ pub(super) fn add(pid: Pid, given: &Patterns, metric: &[String]) -> Result<(), F
             selected.selection.allow_traps();
         }
         let subject = process.pid.to_string();
+        let check = match is_pending {
+            true => check_but_pending,
+            false => check,
+        };
         check(OPERATION, &subject, given, &selected.selection)?;
         let signals = hold(OPERATION)?;
+        if is_pending {
+            session.await_patterns(&patterns).map_err(failure)?;
+        }
         let changed = session.add(OPERATION, selected).map_err(failure)?;
         signals.release();
         tell_refused(&changed);
@@ -124,8 +136,12 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
         let failure = |e: SessionError| e.failure(OPERATION, &process);
         changeable(&process).map_err(failure)?;
         let mut ids = Vec::new();
-        let mut take = |text: &str, found: Vec<usize>| {
+        let mut take = |session: &Session, text: &str, found: Vec<usize>, waits: bool| {
             let functions = &session.document().functions;
+            if waits {
+                ids.extend(found);
+                return Ok(());
+            }
             if !found.iter().any(|&id| functions[id].active) {
                 let active = session.document().measured().filter(|(_, f)| f.active);
                 let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
@@ -136,13 +152,15 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
             ids.extend(found);
             Ok(())
         };
+        let forgotten = session.forget_patterns(&patterns).map_err(failure)?;
         for pattern in &patterns {
             let found = session.matching(std::slice::from_ref(pattern));
-            take(pattern.text(), found.map_err(failure)?)?;
+            let waits = forgotten.iter().any(|text| text == pattern.text());
+            take(session, pattern.text(), found.map_err(failure)?, waits)?;
         }
         for spot in &spots {
             let found = session.points_at(std::slice::from_ref(spot));
-            take(spot.text(), found.map_err(failure)?)?;
+            take(session, spot.text(), found.map_err(failure)?, false)?;
         }
         ids.sort_unstable();
         ids.dedup();
@@ -155,7 +173,12 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
         }
         let changed = session.remove(&ids).map_err(failure)?;
         signals.release();
-        Ok(format!("removed {}", listed(&changed.functions)))
+        let mut removed = forgotten;
+        removed
+            .iter_mut()
+            .for_each(|text| *text = format!("'{text}', which waited"));
+        removed.extend(changed.functions);
+        Ok(format!("removed {}", listed(&removed)))
     };
     in_each(open_all(OPERATION, pid, Session::open_to_change)?, remove)
 }

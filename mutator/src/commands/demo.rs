@@ -36,6 +36,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         no_correction: false,
         no_system_calls: false,
         parent: None,
+        pending: Vec::new(),
     };
     let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;
     let given = Patterns {

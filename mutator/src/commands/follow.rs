@@ -182,7 +182,8 @@ fn found(
     mut selected: Selected,
 ) -> Result<Option<Selected>, Failure> {
     selected.find_points(&wanted.spots);
-    if selected.selection.count() == 0 {
+    let may_come = !wanted.options.pending.is_empty();
+    if selected.selection.count() == 0 && !may_come {
         return Ok(None);
     }
     if wanted.allows_traps {
@@ -190,7 +191,9 @@ fn found(
     }
     selected.find_values(&wanted.options.items());
     let subject = process.pid.to_string();
-    check_found(operation, &subject, &measure.patterns, &selected.selection)?;
+    if selected.selection.count() > 0 {
+        check_found(operation, &subject, &measure.patterns, &selected.selection)?;
+    }
     Ok(Some(selected))
 }
 

@@ -152,7 +152,12 @@ impl Job {
                 warn(&remark);
             }
         }
-        for Newcomer { session, changed } in newcomers {
+        for newcomer in newcomers {
+            let Newcomer {
+                session,
+                changed,
+                answering,
+            } = newcomer;
             // What is refused in a program once is so each time.
             if let Some(changed) =
                 changed.filter(|_| self.programs.insert(session.document().exe.clone()))
@@ -160,7 +165,7 @@ impl Job {
                 tell_refused(&changed);
             }
             let number = session.process().pid.0 as u32;
-            self.enter(number, Live::new(session, AtEnd::TakeOut));
+            self.enter(number, Live::answered(session, AtEnd::TakeOut, answering));
         }
         is_any
     }

@@ -141,6 +141,7 @@ fn query(patterns: &[Pattern], allowed: Allowed) -> Query<'_> {
         want: WANT,
         allowed,
         in_full: true,
+        is_quick: false,
     }
 }
 

@@ -9,7 +9,9 @@ use crate::counter::NoEvent;
 use crate::error::Failure;
 use crate::metric::Metric;
 use crate::profile::{COUNT, printable};
-use crate::session::{Candidate, Options, Pointed, Selection, none_measured, none_patched};
+use crate::session::{
+    Candidate, Options, Pointed, Selection, Unmatched, none_measured, none_patched,
+};
 
 /// More functions than this need `--yes`.
 pub(super) const MANY: usize = 64;
@@ -55,6 +57,10 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         no_correction: measure.no_correction,
         no_system_calls: measure.no_system_calls,
         parent: None,
+        pending: match measure.pending {
+            true => measure.patterns.func.clone(),
+            false => Vec::new(),
+        },
     })
 }
 
@@ -148,6 +154,34 @@ pub(super) fn check(
         });
     }
     check_found(operation, subject, patterns, selection)
+}
+
+/// The same where patterns without a match may wait: what has been found is checked, and what waits is said.
+pub(super) fn check_but_pending(
+    operation: &str,
+    subject: &str,
+    patterns: &Patterns,
+    selection: &Selection,
+) -> Result<(), Failure> {
+    let waits = |unmatched: &&Unmatched| patterns.func.contains(&unmatched.pattern);
+    let (waiting, missing): (Vec<_>, Vec<_>) = selection.unmatched.iter().partition(waits);
+    if let Some(unmatched) = missing.first() {
+        return Err(unmatched.failure(operation, subject));
+    }
+    if selection.count() > 0 {
+        check_found(operation, subject, patterns, selection)?;
+    }
+    for unmatched in waiting {
+        let near = match unmatched.near.is_empty() {
+            true => String::new(),
+            false => format!(" (did you mean {}?)", unmatched.near.join(", ")),
+        };
+        let pattern = &unmatched.pattern;
+        warn(&format!(
+            "'{pattern}' waits for a library that has it{near}"
+        ));
+    }
+    Ok(())
 }
 
 /// The same of what has been found, whatever has not.

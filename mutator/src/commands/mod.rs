@@ -116,7 +116,8 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             pid,
             patterns,
             metric,
-        } => change::add(Pid(pid), &patterns, &metric),
+            pending,
+        } => change::add(Pid(pid), &patterns, &metric, pending),
         Command::Remove {
             pid,
             patterns,

@@ -14,7 +14,7 @@ use nix::unistd;
 
 use super::attach::selected;
 use super::find::{self, Wanted};
-use super::measure::{check, options, patterns, spots};
+use super::measure::{check, check_but_pending, options, patterns, spots};
 use super::outcome::tell_refused;
 use super::panics::caught;
 use super::remarks::warn;
@@ -100,6 +100,10 @@ pub(super) fn run(
             selected.selection.allow_traps();
         }
         selected.find_values(&options.items());
+        let check = match measure.pending {
+            true => check_but_pending,
+            false => check,
+        };
         let checked = check(OPERATION, &subject, &measure.patterns, &selected.selection);
         checked.map_err(|failure| begun.not_found(failure, &patterns, &subject))?;
         let held = Where::Stopped(&mut stopped);

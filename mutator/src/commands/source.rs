@@ -87,11 +87,17 @@ pub(super) struct Live {
 impl Live {
     /// Watches a session.
     pub(super) fn new(session: Session, at_end: AtEnd) -> Self {
+        Self::answered(session, at_end, None)
+    }
+
+    /// The same where somebody answers the runtime already.
+    pub(super) fn answered(session: Session, at_end: AtEnd, answering: Option<Answering>) -> Self {
         let runner = Runner::of_process(session.process());
         let begun = Begun::of(session.process());
         // One that has ended asks nothing.
         let runs = !session.process().has_ended();
-        let answering = runs.then(|| Answering::begin(session.process()));
+        let begin = || runs.then(|| Answering::begin(session.process()));
+        let answering = answering.or_else(begin);
         let mut collector = Collector::of(session.process());
         collector.set_remark(runner.map(Runner::note));
         Self {

@@ -146,6 +146,13 @@ fn describe(session: &Session) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "    {name}  {module}  {measured}{state}");
     }
+    for pending in &document.pending {
+        let _ = writeln!(
+            text,
+            "    {}  waits for libraries",
+            printable(&pending.pattern)
+        );
+    }
     for refused in &document.refused {
         let (name, reason) = (printable(&refused.name), printable(&refused.reason));
         let _ = writeln!(text, "    {name}  refused: {reason}");

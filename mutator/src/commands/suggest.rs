@@ -204,6 +204,7 @@ impl Refusals {
             },
             allowed: allowed(process, &here, false),
             in_full: false,
+            is_quick: false,
         };
         select_in_modules(&here, &query, |candidate| {
             let start = candidate.bias.to_avma(candidate.plan.function.range.start);

@@ -15,7 +15,8 @@ use crate::process::{Pid, Process, Space, Tid};
 use crate::segment::SegmentError;
 use crate::session::{Options, Session, SessionError, Where, select_stopped};
 use crate::tracee::{
-    Change, Follow, Stopped, TraceeError, begun, change, cont, followed, listen, next, trace_all,
+    Change, Follow, Stopped, TraceeError, begun, change, collect, cont, followed, listen, next,
+    trace_all,
 };
 
 /// A process that is followed.
@@ -219,10 +220,7 @@ impl Family {
             }
             Err(error) => return Err(text(&error)),
         };
-        self.welcome(Newcomer {
-            session,
-            changed: None,
-        });
+        self.welcome(Newcomer::of(session, None));
         Ok(())
     }
 
@@ -236,6 +234,7 @@ impl Family {
     /// A process has become another program, and is at its very beginning.
     fn replaced(&mut self, tid: Tid) {
         let pid = Pid(tid.0);
+        collect(tid);
         followed::replace(pid);
         self.retire(pid);
         match Process::find(pid) {
@@ -347,7 +346,8 @@ fn measure_stopped(
     let mut selected = select_stopped(space, patterns, options.wanted(), Some(stopped))?;
     selected.find_points(spots);
     let count = selected.selection.count();
-    if count == 0 {
+    let may_come = !options.pending.is_empty() && has_loader(process);
+    if count == 0 && !may_come {
         return Ok(None);
     }
     if count > wanted.most {
@@ -365,10 +365,13 @@ fn measure_stopped(
     };
     let (session, changed) = Session::create(process, &options, selected, Where::Stopped(stopped))?;
     session.note_begin();
-    Ok(Some(Newcomer {
-        session,
-        changed: Some(changed),
-    }))
+    Ok(Some(Newcomer::of(session, Some(changed))))
+}
+
+/// True if a program may load libraries.
+fn has_loader(process: &Process) -> bool {
+    const AT_BASE: u64 = 7;
+    process.auxiliary(AT_BASE).is_some_and(|base| base != 0)
 }
 
 /// Lets a thread go on from where it was seen to have stopped.

@@ -44,6 +44,9 @@ pub struct Document {
     /// Counters of the processor that sources are.
     #[serde(default)]
     pub counters: Vec<CounterDoc>,
+    /// Patterns that wait for the libraries that have what they name.
+    #[serde(default)]
+    pub pending: Vec<PendingDoc>,
     /// Remarks on the measurement.
     pub notes: Vec<String>,
     /// Innermost callers kept; 0 for all.
@@ -122,6 +125,25 @@ pub struct MetricDoc {
     /// True if it is a value of a call, which has no inclusive and exclusive part.
     #[serde(default)]
     pub is_value: bool,
+}
+
+/// A pattern that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingDoc {
+    /// As it was written.
+    pub pattern: String,
+    /// True once it has named a function.
+    pub is_met: bool,
+}
+
+impl PendingDoc {
+    /// One that has named nothing yet.
+    pub fn of(pattern: &String) -> Self {
+        Self {
+            pattern: pattern.clone(),
+            is_met: false,
+        }
+    }
 }
 
 /// A moment the target was stopped.

@@ -8,6 +8,7 @@ mod document;
 mod error;
 mod journal;
 mod layout;
+mod loads;
 mod lock;
 mod measuring;
 mod schema;
@@ -39,8 +40,8 @@ use trust::FOLDER;
 pub use asked::{Asking, Question};
 pub use clean::{Cleaned, clean, sweep};
 pub use document::{
-    Document, FunctionDoc, KeptDoc, MetricDoc, ModuleDoc, PairDoc, Reaper, RefusedDoc, RegionDoc,
-    RuntimeDoc, SiteDoc, StopDoc,
+    Document, FunctionDoc, KeptDoc, MetricDoc, ModuleDoc, PairDoc, PendingDoc, Reaper, RefusedDoc,
+    RegionDoc, RuntimeDoc, SiteDoc, StopDoc,
 };
 pub use error::SegmentError;
 pub use journal::Journal;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use patcher::Avma;
 
 use super::ahead::Ahead;
+use super::pending::LookedThrough;
 use super::tables::{answers, generated_answer, prepare, quick_answers, table_key};
 use super::{Session, SessionError};
 use crate::clock;
@@ -51,6 +52,11 @@ impl Answering {
             let mut failures = 0;
             while !answers.is_over(rest) {
                 let begun = Instant::now();
+                if let Err(error) = answers.look_at_loads()
+                    && is_end(&error)
+                {
+                    return;
+                }
                 let looked = answers.look();
                 failures = match looked {
                     Ok(_) => 0,
@@ -83,6 +89,16 @@ struct Answers<'r> {
     left: Vec<Question>,
     /// What is found out before it is asked for.
     ahead: Ahead,
+    /// What has been looked through for patterns that wait.
+    looked_through: LookedThrough,
+}
+
+impl Drop for Answers<'_> {
+    fn drop(&mut self) {
+        if !self.session.document.pending.is_empty() {
+            self.session.note_unwatched();
+        }
+    }
 }
 
 /// A return address, and the bytes from the stack pointer to where rbp points to; negative where that is not known.
@@ -97,7 +113,12 @@ impl<'r> Answers<'r> {
             unwritten: Vec::new(),
             left: Vec::new(),
             ahead: Ahead::default(),
+            looked_through: LookedThrough::default(),
         }
+    }
+
+    fn look_at_loads(&mut self) -> Result<(), SessionError> {
+        self.session.look_at_loads(&mut self.looked_through)
     }
 
     /// True once nobody waits for answers any more.

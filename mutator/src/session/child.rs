@@ -68,7 +68,7 @@ impl Session {
         let memory = space.memory();
         let maps = space.maps()?;
         let mut document = self.document_of_child(child);
-        let image = RuntimeImage::load().map_err(SessionError::Image)?;
+        let image = RuntimeImage::built_in().map_err(SessionError::Image)?;
         if document.runtime.head != image.document().head
             || document.runtime.symbols != image.document().symbols
         {

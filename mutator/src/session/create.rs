@@ -21,7 +21,7 @@ use crate::mpi;
 use crate::process::modules::Module;
 use crate::process::{Extent, Process};
 use crate::runtime_image::RuntimeImage;
-use crate::segment::{Document, MetricDoc, SchemaDoc, SegmentError, Shape, has_room};
+use crate::segment::{Document, MetricDoc, PendingDoc, SchemaDoc, SegmentError, Shape, has_room};
 use crate::tracee::{Priority, Stopped, tracing};
 use crate::values::Item;
 
@@ -46,6 +46,8 @@ pub struct Options {
     pub no_system_calls: bool,
     /// The process that it comes from, where it is followed.
     pub parent: Option<i32>,
+    /// Patterns that wait for libraries.
+    pub pending: Vec<String>,
 }
 
 impl Options {
@@ -126,7 +128,7 @@ impl Session {
         // Not with the priority that comes next, and not under the lock.
         prepare_all(&modules);
         let _priority = Priority::raise();
-        let image = RuntimeImage::load().map_err(SessionError::Image)?;
+        let image = RuntimeImage::built_in().map_err(SessionError::Image)?;
         let mut document = document(process, options, hz)?;
         let columns = document.schemas.iter().map(|schema| schema.columns.len());
         let shape = Shape {
@@ -141,7 +143,7 @@ impl Session {
         let ready = Ready {
             process,
             space: &space,
-            image: &image,
+            image,
             shape: &shape,
             reserve: match document.quiet {
                 true => quiet::reserve(process),
@@ -162,11 +164,19 @@ impl Session {
             locked.note_stop("attach", duration);
         }
         let parameters = locked.parameters(options, hz, &modules, control_block);
-        let result = locked.fill(&image, hz, &parameters).and_then(|()| {
+        let result = locked.fill(image, hz, &parameters).and_then(|()| {
             if let Some((draft, _lock)) = &draft {
                 draft.remove_name();
             }
-            locked.add("attach", &modules, selection, stopped.as_deref_mut())
+            let met = selection.met_texts(&options.pending);
+            for pending in &mut locked.document.pending {
+                pending.is_met = met.contains(&pending.pattern);
+            }
+            let changed = locked.add("attach", &modules, selection, stopped.as_deref_mut())?;
+            if !options.pending.is_empty() {
+                locked.document.check_awaits()?;
+            }
+            Ok(changed)
         });
         let result = result.inspect_err(|_| {
             // The first error is the one to report.
@@ -252,7 +262,7 @@ impl Session {
             rdfsbase: u32::from(control_block.fs_base == FsBase::Register).into(),
             has_rdfsbase: u32::from(control_block.has_rdfsbase).into(),
             system_calls: 1.into(),
-            reserved: 0.into(),
+            awaits_libraries: u32::from(!options.pending.is_empty()).into(),
             threads_apart: u32::from(options.per_thread).into(),
             corrects: (if options.no_correction { 0 } else { u64::MAX }).into(),
             scale: clock::scale_to_ns(hz).0.into(),
@@ -292,6 +302,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         host: host.unwrap_or_default(),
         rank: mpi::rank_of(process),
         parent: options.parent,
+        pending: options.pending.iter().map(PendingDoc::of).collect(),
         metrics,
         notes,
         depth: options.depth,

@@ -22,6 +22,7 @@ mod lending;
 mod locked;
 mod map_in;
 mod parked;
+mod pending;
 mod place;
 mod pointed;
 mod points;

@@ -42,6 +42,11 @@ impl Session {
                 }
                 let patch = journal.patch(patch)?;
                 let now = memory.read_vec(patch.at, patch.new.len());
+                // Its library has been loaded anew, and is looked at.
+                if !self.document.pending.is_empty() && now.as_ref().is_ok_and(|n| *n == patch.old)
+                {
+                    continue;
+                }
                 if now.is_ok_and(|now| now != patch.new) && disturbed.last() != Some(&id) {
                     disturbed.push(id);
                 }
@@ -71,6 +76,7 @@ impl Session {
 impl Locked<'_> {
     /// Brings the session to a state that its document describes.
     pub(super) fn recover(&mut self) -> Result<(), SessionError> {
+        self.retire_gone()?;
         self.recover_regions()?;
         self.recover_remeasured()?;
         let mut broken = self.broken()?;

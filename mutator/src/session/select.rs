@@ -90,6 +90,18 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Those of the patterns that it was made by which have named something.
+    pub(super) fn met(&self, patterns: &[Pattern]) -> Vec<String> {
+        let texts: Vec<String> = patterns.iter().map(|p| p.text().to_owned()).collect();
+        self.met_texts(&texts)
+    }
+
+    /// The same by their texts.
+    pub(super) fn met_texts(&self, patterns: &[String]) -> Vec<String> {
+        let is_met = |text: &&String| self.unmatched.iter().all(|u| u.pattern != **text);
+        patterns.iter().filter(is_met).cloned().collect()
+    }
+
     /// How many functions and points there are.
     pub fn count(&self) -> usize {
         let points = self.points.iter().flat_map(Pointed::points);
@@ -108,6 +120,8 @@ pub struct Query<'p> {
     pub allowed: Allowed,
     /// True where parts of functions are wanted too, and inlined copies however long it takes to count them.
     pub in_full: bool,
+    /// True where it does not matter what may have been meant by what has no match.
+    pub is_quick: bool,
 }
 
 /// What was looked for in vain.
@@ -132,11 +146,36 @@ pub(super) fn select(
         want,
         allowed,
         in_full: false,
+        is_quick: false,
     };
+    select_by(modules, &query)
+}
+
+/// The same without what may have been meant by what has no match.
+pub(super) fn select_quickly(
+    modules: &[Module],
+    patterns: &[Pattern],
+    want: Effects,
+    allowed: Allowed,
+) -> Selection {
+    let query = Query {
+        patterns,
+        want,
+        allowed,
+        in_full: false,
+        is_quick: true,
+    };
+    select_by(modules, &query)
+}
+
+fn select_by(modules: &[Module], query: &Query<'_>) -> Selection {
+    let Query {
+        patterns, allowed, ..
+    } = *query;
     let mut candidates = Vec::new();
     let missed = match patterns.is_empty() {
         true => Missed::default(),
-        false => select_in_modules(modules, &query, |c| candidates.push(c)),
+        false => select_in_modules(modules, query, |c| candidates.push(c)),
     };
     Selection {
         allowed,
@@ -408,7 +447,11 @@ fn unmatched(
     };
     let patterns = query.patterns.iter().zip(matched);
     let unmatched = patterns.filter(|(_, matched)| !**matched);
-    unmatched.map(|(pattern, _)| of_pattern(pattern)).collect()
+    let unmatched = unmatched.map(|(pattern, _)| match query.is_quick {
+        true => Unmatched::only(pattern),
+        false => of_pattern(pattern),
+    });
+    unmatched.collect()
 }
 
 /// The demangled name, or where the function stands in its module.

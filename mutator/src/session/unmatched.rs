@@ -32,6 +32,18 @@ pub struct Unmatched {
 }
 
 impl Unmatched {
+    /// That it has none, and nothing more.
+    pub(super) fn only(pattern: &Pattern) -> Self {
+        Self {
+            pattern: pattern.text().to_owned(),
+            near: Vec::new(),
+            inlined: 0,
+            jit: None,
+            why: None,
+            modules: None,
+        }
+    }
+
     /// As a user meets it.
     pub fn failure(&self, operation: &str, subject: &str) -> Failure {
         let failure = Failure::new(operation, subject, self);
@@ -75,7 +87,7 @@ fn loaded(modules: &[String]) -> String {
         n => format!(" and {n} more"),
     };
     format!(
-        "loaded are {}{more}; a library that is loaded later is known after that",
+        "loaded are {}{more}; with --pending it waits for a library that is loaded later",
         shown.join(", ")
     )
 }

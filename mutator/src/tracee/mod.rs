@@ -33,7 +33,7 @@ use wait::{Waited, is_dead, wait_for_stop};
 pub use error::TraceeError;
 pub use priority::Priority;
 pub use remote::{CallCode, Remote};
-pub use sys::{Change, begun, change, cont, listen};
+pub use sys::{Change, begun, change, collect, cont, listen};
 pub use thread::StoppedThread;
 pub use tracer::{Follow, Tracer};
 pub use wait::next;

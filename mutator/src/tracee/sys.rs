@@ -144,6 +144,16 @@ pub fn dispatches_calls(tid: Tid) -> bool {
     told.is_ok() && config[0] != 0
 }
 
+/// Takes note of what a thread has done, which is not told again. The stop of one that has become another program can be left in no
+/// other way where it was not the first of its process (`looks_like_a_spurious_pid`, kernel/ptrace.c).
+pub fn collect(tid: Tid) -> i32 {
+    let mut status = 0;
+    let flags = libc::WNOHANG | libc::__WALL;
+    // SAFETY: `status` is live.
+    let _ = unsafe { libc::waitpid(tid.0, &raw mut status, flags) };
+    status
+}
+
 /// PTRACE_GETEVENTMSG: of a stop at fork, vfork or clone, what has been begun.
 pub fn begun(tid: Tid) -> Result<Tid, Errno> {
     let mut message: libc::c_ulong = 0;

@@ -158,7 +158,7 @@ impl<F: Follow> Queue<F> {
             }
             match next() {
                 Ok(Some(tid)) => match sys::change(tid) {
-                    Ok(Change::Ended) => collect(tid, follow),
+                    Ok(Change::Ended) => follow.ended(tid, sys::collect(tid)),
                     Ok(change) => follow.happened(tid, change),
                     // It is gone: another one has been told of that.
                     Err(_) => std::thread::sleep(REST),
@@ -192,15 +192,6 @@ fn next() -> Result<Option<Tid>, Errno> {
     // SAFETY: waitid fills this field.
     let pid = unsafe { info.si_pid() };
     Ok((pid != 0).then_some(Tid(pid)))
-}
-
-/// Collects a thread that has ended, if it has not been.
-fn collect<F: Follow>(tid: Tid, follow: &mut F) {
-    let mut status = 0;
-    let flags = libc::WNOHANG | libc::__WALL;
-    // SAFETY: `status` is live.
-    let _ = unsafe { libc::waitpid(tid.0, &raw mut status, flags) };
-    follow.ended(tid, status);
 }
 
 /// Has [`WAKE`] interrupt what its thread waits for: it is ignored otherwise.

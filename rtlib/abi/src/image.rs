@@ -88,8 +88,8 @@ pub struct Parameters {
     /// 1 where the runtime may make system calls; 0 where it makes none at all, as one that a filter forbids could end
     /// the program. Then it has the reserve, and what the command has published of the process's maps.
     pub system_calls: AtomicU32,
-    /// Not used; zero.
-    pub reserved: AtomicU32,
+    /// 1 where the command waits for libraries to come, and puts functions in before their own code runs.
+    pub awaits_libraries: AtomicU32,
     /// 1 where no thread is to be counted as another that has ended, as long as there is room.
     pub threads_apart: AtomicU32,
     /// All ones where times are without what measuring takes, else 0.
@@ -114,6 +114,8 @@ pub struct Parameters {
 impl Parameters {
     /// Bytes from the start to `process`.
     pub const PROCESS: u64 = offset_of!(Self, process) as u64;
+    /// Bytes from the start to `awaits_libraries`.
+    pub const AWAITS: u64 = offset_of!(Self, awaits_libraries) as u64;
     /// Bytes from the start to `max_paths`.
     pub const MAX_PATHS: u64 = offset_of!(Self, max_paths) as u64;
 }

@@ -103,6 +103,14 @@ pub struct Header {
     pub journal_used: AtomicU64,
     /// Ticks that a call takes whose time is measured, at the least; 0 as long as the runtime has not found it out.
     pub call_cost: AtomicU64,
+    /// How often libraries have come or gone while some are awaited. Who has noted that waits.
+    pub loads: AtomicU64,
+    /// How many of these the command has looked at. Its lower half is what who waits sleeps by (futex(2)).
+    pub loads_seen: AtomicU64,
+    /// Until when, by the time-stamp counter, a command is sure to be looking, if it lives; 0 where none has.
+    pub watched_until: AtomicU64,
+    /// Process id of that command, where the target would know it by that; else 0.
+    pub watched_by: AtomicU64,
     /// How it went with each counter.
     pub counted: [Counted; COUNTERS],
 }

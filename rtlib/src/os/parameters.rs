@@ -33,7 +33,7 @@ pub static ipath_parameters: Parameters = Parameters {
     has_rdfsbase: AtomicU32::new(0),
     // The crate's own tests may.
     system_calls: AtomicU32::new(cfg!(test) as u32),
-    reserved: AtomicU32::new(0),
+    awaits_libraries: AtomicU32::new(0),
     threads_apart: AtomicU32::new(0),
     corrects: AtomicU64::new(0),
     scale: AtomicU64::new(0),

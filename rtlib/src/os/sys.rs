@@ -83,6 +83,13 @@ pub fn is_thread(process: u32, tid: u32) -> bool {
     unsafe { syscall(number::TGKILL, arguments) != ESRCH }
 }
 
+/// Whether there is no process of this id, as far as the kernel tells this one.
+pub fn has_ended(process: u32) -> bool {
+    const ESRCH: i64 = -3;
+    // SAFETY: signal 0 is none.
+    unsafe { syscall(number::KILL, [process.into(), 0, 0, 0, 0, 0]) == ESRCH }
+}
+
 /// The FS base as the kernel has it, where it may be asked.
 pub fn fs_base() -> Option<u64> {
     if !may_call() {
@@ -195,6 +202,22 @@ pub fn wake_others(word: &AtomicU64) {
     }
     // SAFETY: changes no memory.
     unsafe { syscall(number::FUTEX, [word.as_ptr() as u64, WAKE, ALL, 0, 0, 0]) };
+}
+
+/// Sleeps by the lower half of a word of shared memory as long as that is `value`, for so many ns at most.
+pub fn sleep_by(word: &AtomicU64, value: u32, ns: u64) {
+    const WAIT: u64 = 0;
+    let time = [0, ns];
+    let arguments = [
+        word.as_ptr() as u64,
+        WAIT,
+        value.into(),
+        (&raw const time) as u64,
+        0,
+        0,
+    ];
+    // SAFETY: reads the word and the time.
+    unsafe { syscall(number::FUTEX, arguments) };
 }
 
 /// Why memory could not be read.

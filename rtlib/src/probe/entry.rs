@@ -8,7 +8,7 @@ use abi::probe::{Children, Kind};
 use abi::segment::RecordHead;
 
 use super::next::{AGAIN, DONE, FOUND, VECTORS};
-use super::{busy, ending, forks, moves};
+use super::{busy, ending, forks, loads, moves};
 use crate::arch::clock;
 use crate::calls::activation::{Activation, lent};
 use crate::calls::cost::Entered;
@@ -297,7 +297,10 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         let kind = parameters::kind(function);
         match kind {
             Kind::Moves => moves::begin(thread, function, slot),
-            Kind::Loads => MODULES.refresh(),
+            Kind::Loads => {
+                MODULES.refresh();
+                loads::have_changed();
+            }
             // What it cannot tell is found at a later call.
             kind if kind.ends_calls() => drop(ending::reap(thread, kind, slot)),
             kind if kind.is_measured() => {

@@ -5,6 +5,7 @@ mod ending;
 pub mod entry;
 pub mod exit;
 mod forks;
+mod loads;
 mod moves;
 mod next;
 pub mod point;

@@ -25,6 +25,7 @@ pub mod number {
     pub const MSYNC: u64 = 26;
     pub const CLOCK_GETTIME: u64 = 228;
     pub const TGKILL: u64 = 234;
+    pub const KILL: u64 = 62;
     pub const PERF_EVENT_OPEN: u64 = 298;
 }
 

@@ -1,0 +1,253 @@
+//! Patterns that wait for the library that has what they name.
+//!
+//! The loader calls `_dl_debug_state` when libraries are mapped, and before any of their code runs. There is a probe in every
+//! session; where patterns wait, the runtime has whoever watches look at what has come, and goes on when that has been put in.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use abi::image::Parameters;
+use abi::image::SYMBOL_PARAMETERS;
+use patcher::Avma;
+use patcher::function::FunctionKind;
+use patcher::plan::Effects;
+use patcher::select::Pattern;
+
+use super::locked::Locked;
+use super::select::{Selection, select_quickly};
+use super::{Changed, Selected, Session, SessionError, allowed};
+use crate::clock;
+use crate::process::identity::FileId;
+use crate::process::modules::{Module, modules};
+use crate::process::{Mapping, Memory, Space};
+use crate::segment::{Document, FunctionDoc, Journal, PendingDoc, Reaper, SchemaDoc};
+
+/// How long after a look whoever watches is taken to be there, in seconds, and after it has begun one.
+const THERE: u64 = 5;
+const LOOKING: u64 = 60;
+
+/// What of a process has been looked through: where modules are, and of which files.
+#[derive(Default)]
+pub(super) struct LookedThrough(HashSet<(Avma, FileId)>);
+
+impl Session {
+    /// Has patterns wait, and where some do already more.
+    ///
+    /// # Errors
+    /// The process's loader does not tell of libraries, or the runtime may not wait for anything.
+    pub fn await_patterns(&mut self, patterns: &[Pattern]) -> Result<(), SessionError> {
+        self.change(None, |locked| {
+            locked.document.check_awaits()?;
+            for pattern in patterns {
+                let known = |p: &PendingDoc| p.pattern == pattern.text();
+                if !locked.document.pending.iter().any(known) {
+                    locked.document.pending.push(PendingDoc {
+                        pattern: pattern.text().to_owned(),
+                        is_met: false,
+                    });
+                }
+            }
+            locked.tell_whether_awaited()
+        })
+    }
+
+    /// Has those of these patterns wait no longer that do; which those are.
+    pub fn forget_patterns(&mut self, patterns: &[Pattern]) -> Result<Vec<String>, SessionError> {
+        let is_one = |p: &PendingDoc| patterns.iter().any(|one| one.text() == p.pattern);
+        if !self.document.pending.iter().any(is_one) {
+            return Ok(Vec::new());
+        }
+        self.change(None, |locked| {
+            let pending = std::mem::take(&mut locked.document.pending);
+            let (gone, kept): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_one);
+            locked.document.pending = kept;
+            locked.tell_whether_awaited()?;
+            Ok(gone.into_iter().map(|p| p.pattern).collect())
+        })
+    }
+
+    /// Looks at what libraries have come since the last time, where patterns wait, and tells the runtime, which waits for it.
+    pub(super) fn look_at_loads(&mut self, known: &mut LookedThrough) -> Result<(), SessionError> {
+        self.refresh()?;
+        if self.document.pending.is_empty() {
+            return Ok(());
+        }
+        self.note_watched(THERE);
+        let Some(loads) = self.segment.unseen_loads() else {
+            return Ok(());
+        };
+        self.note_watched(LOOKING);
+        let armed = self.arm(known);
+        // Whatever has come of it, nobody waits for more.
+        self.segment.note_loads_seen(loads);
+        self.note_watched(THERE);
+        armed.map(drop)
+    }
+
+    fn note_watched(&self, seconds: u64) {
+        let hz = self
+            .segment
+            .header()
+            .clock_hz
+            .load(std::sync::atomic::Ordering::Relaxed);
+        let by = match self.process.inner_pid() == self.process.pid.0 {
+            true => u64::from(std::process::id()),
+            false => 0,
+        };
+        let until = clock::tsc().saturating_add(hz.saturating_mul(seconds));
+        self.segment.note_watched(until, by);
+    }
+
+    /// Nobody looks any more.
+    pub(super) fn note_unwatched(&self) {
+        self.segment.note_watched(0, 0);
+    }
+
+    /// Puts in what the waiting patterns name in modules that have come.
+    fn arm(&mut self, known: &mut LookedThrough) -> Result<Changed, SessionError> {
+        let space = Arc::new(Space::open(&self.process)?);
+        let all = modules(&self.process, &space.maps()?);
+        let place = |module: &Module| (module.code_range().start, module.file());
+        let now: HashSet<(Avma, FileId)> = all.iter().map(place).collect();
+        if !self.gone(&space.maps()?, space.memory())?.is_empty() {
+            // One of those that are there is not the one that was.
+            known.0.clear();
+        }
+        let new: Vec<Module> = all
+            .into_iter()
+            .filter(|module| !known.0.contains(&place(module)))
+            .collect();
+        // What is gone may come back, elsewhere or in the same place.
+        known.0 = now;
+        if new.is_empty() {
+            return Ok(Changed::default());
+        }
+        let texts = self.document.pending.iter().map(|p| &p.pattern);
+        let patterns: Vec<Pattern> = texts.filter_map(|text| Pattern::parse(text).ok()).collect();
+        let schema = self.document.schema_of(self.document.schema);
+        let wanted = Effects {
+            entry: true,
+            exits: schema.is_some_and(SchemaDoc::needs_exits),
+        };
+        let items = schema.map(SchemaDoc::items).unwrap_or_default();
+        let allowed = allowed(&self.process, &new, false);
+        let mut selection = select_quickly(&new, &patterns, wanted, allowed);
+        // Their resolvers cannot run before the library has been relocated.
+        let is_direct = |f: FunctionKind| f != FunctionKind::Ifunc;
+        selection
+            .candidates
+            .retain(|c| is_direct(c.plan.function.kind));
+        let met = selection.met(&patterns);
+        let mut selected = Selected {
+            space: Arc::clone(&space),
+            modules: new,
+            selection,
+        };
+        selected.find_values(&items);
+        let Selected {
+            modules, selection, ..
+        } = selected;
+        self.change(Some(space), |locked| {
+            locked.add_pending(&modules, selection, &met)
+        })
+    }
+}
+
+impl Document {
+    /// An error where no patterns can wait.
+    pub(super) fn check_awaits(&self) -> Result<(), SessionError> {
+        if self.quiet {
+            let why = "the runtime makes no system call in it, and cannot wait for what a library has: name its functions once it is loaded";
+            return Err(SessionError::Held(why.to_owned()));
+        }
+        let tells = |f: &FunctionDoc| f.reaper == Some(Reaper::Loads) && f.active;
+        match self.functions.iter().any(tells) {
+            true => Ok(()),
+            false => {
+                let why = "it has no loader that tells of libraries (_dl_debug_state): name its functions once they are loaded";
+                Err(SessionError::Held(why.to_owned()))
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Functions that are in whose library has gone, or has been loaded anew in the same place: its text is all as the file has it.
+    fn gone(&self, maps: &[Mapping], memory: &Memory) -> Result<Vec<usize>, SessionError> {
+        let journal = Journal(&self.segment);
+        let mut gone = Vec::new();
+        let functions = self.document.functions.iter().enumerate();
+        for (id, function) in functions.filter(|(_, f)| f.active) {
+            let module = self.document.modules.get(function.module);
+            let is_there = |m: &Mapping| {
+                // A file that has been replaced since it was mapped is named so.
+                let name = m.name.strip_suffix(" (deleted)").unwrap_or(&m.name);
+                module.is_some_and(|known| m.contains(known.code.start) && name == known.path)
+            };
+            let mut patches = function
+                .sites_in()
+                .iter()
+                .flat_map(|s| &s.patches)
+                .peekable();
+            let mut is_gone = !maps.iter().any(is_there) || patches.peek().is_some();
+            if maps.iter().any(is_there) {
+                for &patch in patches {
+                    let patch = journal.patch(patch)?;
+                    let now = memory.read_vec(patch.at, patch.old.len());
+                    is_gone &= now.is_ok_and(|now| now == patch.old);
+                }
+            }
+            if is_gone {
+                gone.push(id);
+            }
+        }
+        Ok(gone)
+    }
+}
+
+impl Locked<'_> {
+    /// Tells the runtime whether anything is awaited.
+    fn tell_whether_awaited(&mut self) -> Result<(), SessionError> {
+        self.segment.write_document(&self.document)?;
+        let at = self.symbol(SYMBOL_PARAMETERS)?.plus(Parameters::AWAITS);
+        let awaits = u32::from(!self.document.pending.is_empty());
+        self.write_own(&[(at, awaits.to_le_bytes().to_vec())])
+    }
+
+    fn add_pending(
+        &mut self,
+        modules: &[Module],
+        selection: Selection,
+        met: &[String],
+    ) -> Result<Changed, SessionError> {
+        self.retire_gone()?;
+        for pending in &mut self.document.pending {
+            pending.is_met |= met.contains(&pending.pattern);
+        }
+        self.add("load", modules, selection, None)
+    }
+
+    /// Takes note that functions are out whose library has gone, with all that was written there.
+    pub(super) fn retire_gone(&mut self) -> Result<(), SessionError> {
+        if self.document.pending.is_empty() {
+            return Ok(());
+        }
+        let maps = self.space.maps()?;
+        let space = Arc::clone(&self.space);
+        let memory = space.memory();
+        let gone = self.gone(&maps, memory)?;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.switch(&gone, false)?;
+        let journal = Journal(&self.segment);
+        for &id in &gone {
+            let sites = self.document.functions[id].sites.iter();
+            for &patch in sites.flat_map(|site| &site.patches) {
+                journal.undone(patch)?;
+            }
+        }
+        self.segment.write_document(&self.document)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! Libraries that come while functions of them are awaited: the loader tells of them before their own code runs, and goes on once the
+//! command has put these functions in.
+
+use core::sync::atomic::Ordering;
+
+use crate::arch::clock;
+use crate::os::parameters::ipath_parameters;
+use crate::os::{shared, sys};
+
+/// How long it is slept before the command is woken once more: it may not have slept yet.
+const A_MOMENT_NS: u64 = 1_000_000;
+
+/// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks.
+pub fn have_changed() {
+    let awaits = ipath_parameters.awaits_libraries.load(Ordering::Relaxed) != 0;
+    if !awaits || !sys::may_call() || !shared::is_mapped() {
+        return;
+    }
+    let header = shared::header();
+    let number = header.loads.fetch_add(1, Ordering::AcqRel) + 1;
+    loop {
+        let seen = header.loads_seen.load(Ordering::Acquire);
+        let is_watched = clock::now() < header.watched_until.load(Ordering::Acquire);
+        let by = header.watched_by.load(Ordering::Relaxed) as u32;
+        if seen >= number || !is_watched || by != 0 && sys::has_ended(by) {
+            return;
+        }
+        sys::wake_others(&header.asked_used);
+        sys::sleep_by(&header.loads_seen, seen as u32, A_MOMENT_NS);
+    }
+}

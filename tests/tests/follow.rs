@@ -1,0 +1,196 @@
+//! What a process starts is measured as well: each process counts what it has done itself, and ipath's sums are the same.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::Profile;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Calls of `work` by who has called it.
+type Worked = BTreeMap<String, u64>;
+
+/// What the processes of a program have told that they have done.
+fn told(folder: &Path) -> Worked {
+    let mut worked = Worked::new();
+    for entry in fs::read_dir(folder).expect("a folder of its own") {
+        let path = entry.expect("there").path();
+        for line in fs::read_to_string(path).expect("a file").lines() {
+            let (who, calls) = line.split_once(' ').expect("two words");
+            let calls: u64 = calls.parse().expect("a number");
+            if calls > 0 {
+                *worked.entry(who.to_owned()).or_default() += calls;
+            }
+        }
+    }
+    worked
+}
+
+/// The same of a profile.
+fn measured(profile: &Profile) -> Worked {
+    let mut worked = Worked::new();
+    profile.assert_lossless();
+    for path in &profile.paths {
+        assert!(path.complete, "{path:?}");
+        let caller = &profile.frames[path.stack[0]];
+        let caller = caller.function.clone().expect("a name");
+        let count = path.metrics["count"].as_u64().expect("a count");
+        *worked.entry(caller).or_default() += count;
+    }
+    worked
+}
+
+fn run(scratch: &Scratch, arguments: &[&str]) -> (String, Profile) {
+    let (file, folder) = (scratch.file("profile.json"), scratch.file("worked"));
+    fs::create_dir(&folder).expect("a folder of its own");
+    let finished = Run::ipath(["run", "--follow", "--quiet", "-f", "work", "-o"])
+        .arg(&file)
+        .arg("--")
+        .args(arguments)
+        .env("WORKED", &folder)
+        .limit(LIMIT)
+        .run()
+        .expect(3);
+    let profile = Profile::read(&file);
+    assert_eq!(measured(&profile), told(&folder), "{}", finished.report());
+    (finished.stdout.clone(), profile)
+}
+
+/// A way of beginning processes that is followed; how many programs there are in the end.
+fn followed(way: &str, times: usize, processes: usize) {
+    let scratch = Scratch::new("follow");
+    let program = program("followed");
+    let program = program.to_str().expect("a path");
+    let (output, profile) = run(&scratch, &[program, way, &times.to_string()]);
+    assert_eq!(output, "done\n");
+    let found = profile.processes.len();
+    assert_eq!(found, processes, "{way}: {:?}", profile.processes);
+}
+
+#[test]
+fn fork() {
+    followed("fork", 20, 21);
+}
+
+/// Five hundred one after the other.
+#[test]
+fn fork_storm_followed() {
+    followed("fork", 500, 501);
+}
+
+#[test]
+fn daemon() {
+    followed("daemon", 10, 21);
+}
+
+/// Before it becomes another program, a child has its parent's functions.
+#[test]
+fn exec() {
+    followed("exec", 10, 21);
+}
+
+#[test]
+fn vfork() {
+    followed("vfork", 10, 11);
+}
+
+#[test]
+fn posix_spawn() {
+    followed("spawn", 10, 11);
+}
+
+#[test]
+fn clone_vm() {
+    followed("clone_vm", 10, 11);
+}
+
+#[test]
+fn children_of_threads() {
+    followed("thread", 10, 31);
+}
+
+#[test]
+fn exec_in_a_thread() {
+    followed("exec_in_thread", 10, 21);
+}
+
+#[test]
+fn children_of_children() {
+    followed("generations", 6, 1 + 6 * 7 / 2);
+}
+
+/// What a process does with signals, and what its parent sees of it, is as it was.
+#[test]
+fn signals_and_stops_are_the_programs() {
+    followed("signals", 5, 6);
+}
+
+/// A process that runs: what it starts from then on.
+#[test]
+fn attached_and_followed() {
+    let scratch = Scratch::new("follow");
+    let (file, folder) = (scratch.file("profile.json"), scratch.file("worked"));
+    fs::create_dir(&folder).expect("a folder of its own");
+    let mut command = Command::new(program("followed"));
+    command.args(["all", "3", "wait"]).env("WORKED", &folder);
+    let mut target = Target::spawn(command).await_output("ready");
+    let mut ipath = attached(target.pid(), &file);
+    go_on(&folder);
+    let status = target.wait(LIMIT);
+    assert!(status.success(), "{status}: {}", target.report());
+    let status = ipath.wait(LIMIT);
+    assert!(status.success(), "{status}: {}", ipath.report());
+    assert_eq!(measured(&Profile::read(&file)), told(&folder));
+}
+
+/// An `attach --follow` of a process that has come so far as to print.
+fn attached(pid: u32, file: &Path) -> Target {
+    let mut command = Command::new(ipath());
+    command.args(["attach", &pid.to_string(), "--follow", "--no-tui"]);
+    command.args(["-f", "work", "-o"]).arg(file);
+    Target::spawn(command).await_output("work")
+}
+
+/// Lets a program go on that waits.
+fn go_on(folder: &Path) {
+    fs::write(folder.with_extension("go"), "").expect("a file of its own");
+}
+
+/// Nothing is left in a process that was followed, nor in its children, and all go on.
+#[test]
+fn detached_amid_children() {
+    let scratch = Scratch::new("follow");
+    let (file, folder) = (scratch.file("profile.json"), scratch.file("worked"));
+    fs::create_dir(&folder).expect("a folder of its own");
+    let mut command = Command::new(program("followed"));
+    command
+        .args(["fork", "3000", "wait"])
+        .env("WORKED", &folder);
+    let mut target = Target::spawn(command).await_output("ready");
+    let pid = target.pid();
+    let before = ProcessState::of(pid);
+    let mut ipath = attached(pid, &file);
+    go_on(&folder);
+    let children = || fs::read_dir(&folder).map_or(0, Iterator::count);
+    target.until(LIMIT, "begun children", |_| children() > 20);
+    ipath.signal(Signal::SIGINT);
+    let status = ipath.wait(LIMIT);
+    assert!(status.success(), "{status}: {}", ipath.report());
+    let mut differences = before.differences(&ProcessState::of(pid));
+    // It goes on to map what it needs.
+    differences.retain(|line| line.starts_with("text") || line.starts_with("/dev/shm"));
+    assert_eq!(differences, Vec::<String>::new());
+    assert_eq!(ProcessState::session_in(pid), Vec::<String>::new());
+    let status = target.wait(LIMIT);
+    assert!(status.success(), "{status}: {}", target.report());
+    let calls = Profile::read(&file).calls("work");
+    assert!(calls > 20, "{calls}");
+}
