@@ -15,6 +15,7 @@ mod label;
 mod per_cycle;
 mod process;
 mod program;
+mod since;
 #[cfg(test)]
 pub(crate) mod tests;
 mod total;
