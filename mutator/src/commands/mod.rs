@@ -9,12 +9,14 @@ mod export;
 mod find;
 mod job;
 mod list;
+mod looked;
 mod manuals;
 mod measure;
 mod merge;
 mod outcome;
 mod output;
 mod panics;
+mod push;
 mod remarks;
 mod replaced;
 mod report;
@@ -120,6 +122,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Diff { old, new, options } => return diff::diff(&old, &new, options),
         Command::Merge { files, output } => merge::merge(&files, &output),
         Command::ServeMetrics { pid, listen, under } => serve::serve(Pid(pid), listen, &under),
+        Command::Push { target, options } => push::push(&target, &options),
         Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),
