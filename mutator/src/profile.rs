@@ -12,10 +12,10 @@ mod distribution;
 mod file;
 mod found;
 mod label;
+mod later;
 mod per_cycle;
 mod process;
 mod program;
-mod since;
 #[cfg(test)]
 pub(crate) mod tests;
 mod total;

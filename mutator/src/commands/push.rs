@@ -24,10 +24,9 @@ use crate::push::{Client, Headers, Outcome, Series, Server, Wait};
 use crate::session::Session;
 use crate::signals::Signals;
 
-use part::Part;
+use part::{OPERATION, Part};
 use sending::{Awaited, Heard, Sending, hear};
 
-const OPERATION: &str = "push";
 /// Time between two looks at whether a session is over.
 const A_LOOK: Duration = Duration::from_millis(200);
 
@@ -140,8 +139,10 @@ impl Pushing<'_> {
         for part in self.parts.iter_mut().filter(|part| !part.is_done) {
             part.look();
             left = left.saturating_add(part.calls_left());
-            let written = part.keep();
-            kept.extend(written.map_err(|(path, e)| Failure::new("write", path, io_text(&e)))?);
+            match part.keep() {
+                Ok(written) => kept.extend(written),
+                Err((path, error)) => warn(&format!("write {path}: {}", io_text(&error))),
+            }
         }
         self.signals.release();
         let failure = match stopped {
@@ -153,10 +154,12 @@ impl Pushing<'_> {
                 Failure::new(OPERATION, &self.url, cause)
             }
         };
-        Err(match (kept.is_empty(), failure.hint_text()) {
+        // What stands in a file is there already.
+        let may_keep = self.parts.iter().any(Part::is_session) && failure.hint_text().is_none();
+        Err(match (kept.is_empty(), may_keep) {
             (false, _) => failure.hint(format!("{} keeps what is not accepted", kept.join(", "))),
-            (true, None) => failure.hint("-o FILE keeps what is not accepted"),
-            (true, Some(_)) => failure,
+            (true, true) => failure.hint("-o FILE keeps what is not accepted"),
+            (true, false) => failure,
         })
     }
 

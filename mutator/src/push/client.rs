@@ -129,8 +129,9 @@ fn outcome(error: Error, limit: Duration) -> Outcome {
     let later = |cause: String| Outcome::Later(cause, None);
     match error {
         Error::Timeout(_) => later(format!("no answer within {:.1} s", limit.as_secs_f64())),
+        // What rustls finds wrong comes as this.
         Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
-            Outcome::Refused(error.to_string())
+            Outcome::Refused(format!("TLS: {error}"))
         }
         Error::Io(error) => later(io_text(&error)),
         Error::HostNotFound => later("its name is not known".to_owned()),

@@ -33,8 +33,10 @@ impl Headers {
             }
         }
         let is_authorized = headers.0.iter().any(|(name, _)| name == "authorization");
-        if let Some(token) = std::env::var(TOKEN).ok().filter(|_| !is_authorized) {
-            let added = headers.add(&format!("Authorization: Bearer {}", token.trim()));
+        let token = std::env::var(TOKEN).unwrap_or_default();
+        let token = token.trim();
+        if !token.is_empty() && !is_authorized {
+            let added = headers.add(&format!("Authorization: Bearer {token}"));
             added.map_err(|_| format!("{TOKEN} holds what no header can"))?;
         }
         Ok(headers)

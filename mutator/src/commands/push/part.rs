@@ -3,13 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::OPERATION;
 use crate::commands::looked::Looked;
 use crate::commands::watch::destination;
 use crate::destination::Destination;
 use crate::error::Failure;
 use crate::profile::Profile;
 
+/// The command, as messages have it.
+pub(super) const OPERATION: &str = "push";
 /// Stands for the rank in the name of a file.
 const RANK: &str = "%r";
 
@@ -71,6 +72,11 @@ impl Part {
             lost: 0,
             is_done: false,
         })
+    }
+
+    /// True for what a process measures, and no file has.
+    pub(super) fn is_session(&self) -> bool {
+        self.looked.is_some()
     }
 
     /// Finds what there is to be sent; true if nothing more will come.
