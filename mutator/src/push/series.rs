@@ -39,7 +39,7 @@ impl Series {
     }
 }
 
-/// A label's name as servers take it: [a-zA-Z_][a-zA-Z0-9_]*, of which those that begin with two underscores are their own.
+/// A label's name as servers take it: `[a-zA-Z_][a-zA-Z0-9_]*`, of which those that begin with two underscores are their own.
 pub fn label_name(name: &str) -> String {
     let letter = |c: char| match c.is_ascii_alphanumeric() {
         true => c,
