@@ -5,6 +5,7 @@
 
 mod parse;
 mod profiles;
+mod push;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use parse::{duration, pid, share};
 pub use profiles::{Diff, Export, Format, Report, Sort};
+pub use push::Push;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -254,6 +256,20 @@ pub enum Command {
         /// Keep calls apart that came through this function
         #[arg(long, value_name = "FUNC")]
         under: Vec<String>,
+    },
+    /// Send a profile, or what a session measures again and again, to a server for the profiles of many machines: Pyroscope or Parca
+    #[command(
+        after_help = "Examples:\n  ipath push p.json --to http://127.0.0.1:4040\n  \
+        ipath push 4242 --to http://127.0.0.1:4040 --every 10s --label team=solver\n  \
+        ipath push 4242 --to http://127.0.0.1:7070 --as parca\n\n\
+        With IPATH_PUSH_TOKEN in the environment, that is sent as `Authorization: Bearer`."
+    )]
+    Push {
+        /// Profile, or id of a process that has a session; that of a launcher for all ranks of its job
+        #[arg(value_name = "FILE|PID")]
+        target: OsString,
+        #[command(flatten)]
+        options: Push,
     },
     /// Say what this machine and a process allow
     #[command(after_help = "Examples:\n  ipath doctor\n  ipath doctor 4242")]

@@ -30,6 +30,7 @@ mod outlet;
 pub mod printable;
 pub mod process;
 pub mod profile;
+pub mod push;
 pub(crate) mod random;
 pub mod report;
 pub mod runtime_image;

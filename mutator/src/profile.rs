@@ -12,6 +12,7 @@ mod distribution;
 mod file;
 mod found;
 mod label;
+mod later;
 mod per_cycle;
 mod process;
 mod program;

@@ -101,6 +101,11 @@ impl Signals {
         self.end.get()
     }
 
+    /// Forgets that this process is to end: what was asked for is under way, and who asks again means more.
+    pub fn end_is_under_way(&self) {
+        self.end.set(false);
+    }
+
     /// What the signals that have come ask for, one after another, an end again and again. Where it
     /// is nothing, the next [`Signals::wait`] misses none that comes after.
     pub fn next(&self) -> Option<Asked> {

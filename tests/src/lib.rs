@@ -29,6 +29,7 @@ pub mod program;
 pub mod pty;
 pub mod questions;
 pub mod racing;
+pub mod receiver;
 pub mod redis;
 pub mod session;
 pub mod simulated;

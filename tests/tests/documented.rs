@@ -3,6 +3,7 @@
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath, workspace};
+use ipath_tests::receiver::Receiver;
 use ipath_tests::target::Target;
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,8 @@ fn examples(command: &str) -> Vec<String> {
 fn typed(line: &str, folder: &Path, pid: u32) -> Finished {
     const AS_FAR_AS_CTRL_C: &str = "timeout --preserve-status --signal=INT 8";
     let line = line.replace("4242", &pid.to_string());
-    let line = match line.starts_with("ipath attach") {
+    let is_endless = line.starts_with("ipath attach") || line.contains("--every");
+    let line = match is_endless {
         true => format!("{AS_FAR_AS_CTRL_C} {line}"),
         false => line,
     };
@@ -53,12 +55,15 @@ fn examples_in_the_help_work_as_printed() {
             .arg(file);
         attach.run().expect(0);
     }
+    let receiver = Receiver::start(&[]);
     let mut count = 0;
     let mut try_all = |command: &str| {
         let all = examples(command);
         assert!(!all.is_empty(), "{command} has no example");
         for line in all {
             let line = line.replace("./app", "./app 4");
+            let line = line.replace("http://127.0.0.1:4040", &receiver.address());
+            let line = line.replace("http://127.0.0.1:7070", &receiver.address());
             let done = typed(&line, folder, pid);
             let code = done.code();
             // What has become slower by more than was allowed is no failure.
@@ -84,11 +89,11 @@ fn examples_in_the_help_work_as_printed() {
     let begin = Run::ipath(["attach", &pid.to_string(), "-f", "solve", "--keep"]);
     begin.args(["--duration", "100ms"]).run().expect(0);
     for command in [
-        "status", "top", "add", "remove", "snapshot", "detach", "doctor", "demo",
+        "status", "top", "push", "add", "remove", "snapshot", "detach", "doctor", "demo",
     ] {
         try_all(command);
     }
-    assert!(count >= 24, "{count} examples");
+    assert!(count >= 27, "{count} examples");
 }
 
 /// What stands in a page as commands, in their order.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::push::label_name;
+
 /// A process id.
 pub(super) fn pid(text: &str) -> Result<i32, String> {
     match text.parse() {
@@ -31,6 +33,15 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a time is a number above 0 with ms, s, m or h".to_owned())
 }
 
+/// `NAME=VALUE`, the value being empty where the label is to be left out.
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a label is NAME=VALUE")?;
+    match label_name(name) == name {
+        true => Ok((name.to_owned(), value.to_owned())),
+        false => Err("a label has a name of letters, digits and _".to_owned()),
+    }
+}
+
 /// `5%` or `150%`, as a part of 1.
 pub(super) fn growth(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
@@ -53,6 +64,16 @@ mod tests {
         assert_eq!(share("0.5"), Ok(0.005));
         for bad in ["", "%", "0%", "-1%", "101%", "NaN%", "inf"] {
             assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn labels() {
+        let of = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
+        assert_eq!(label("a_1=x=y"), of("a_1", "x=y"));
+        assert_eq!(label("host="), of("host", ""));
+        for bad in ["", "a", "=x", "1=x", "a-b=x", "__name__=x"] {
+            assert!(label(bad).is_err(), "{bad}");
         }
     }
 

@@ -10,12 +10,14 @@ mod find;
 mod follow;
 mod job;
 mod list;
+mod looked;
 mod manuals;
 mod measure;
 mod merge;
 mod outcome;
 mod output;
 mod panics;
+mod push;
 mod ranks;
 mod remarks;
 mod replaced;
@@ -130,6 +132,7 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Diff { old, new, options } => return diff::diff(&old, &new, options),
         Command::Merge { files, output } => merge::merge(&files, &output),
         Command::ServeMetrics { pid, listen, under } => serve::serve(Pid(pid), listen, &under),
+        Command::Push { target, options } => push::push(&target, &options),
         Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),
         Command::Demo { show } => demo::demo(&show),
         Command::DemoTarget => demo::target(),

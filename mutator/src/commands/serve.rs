@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use tiny_http::{Header, Method, Request, Response, Server};
 
+use super::looked::Looked;
 use super::measure::patterns;
 use super::output::print;
 use super::remarks::warn;
 use super::target::open_all;
 use super::watch::hold;
-use crate::collect::Collector;
 use crate::error::Failure;
 use crate::openmetrics::{self, Format};
 use crate::printable::Page;
-use crate::process::{Pid, Presence};
+use crate::process::Pid;
 use crate::profile::Profile;
 use crate::session::Session;
 
@@ -27,9 +27,9 @@ const A_LOOK: Duration = Duration::from_millis(200);
 /// Serves the sessions of a process or a job until they are over, or a signal comes.
 pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<(), Failure> {
     let under = patterns(OPERATION, under)?;
-    let mut served: Vec<Served> = open_all(OPERATION, pid, Session::open)?
+    let mut served: Vec<Looked> = open_all(OPERATION, pid, Session::open)?
         .into_iter()
-        .map(Served::of)
+        .map(Looked::of)
         .collect();
     let signals = hold(OPERATION)?;
     let server = Server::http(listen).map_err(|e| {
@@ -47,7 +47,10 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
         let request = server.recv_timeout(A_LOOK);
         let request = request.map_err(|e| Failure::new("listen", listen, e))?;
         if let Some(request) = request {
-            let profiles: Vec<Profile> = served.iter_mut().filter_map(Served::profile).collect();
+            let profiles: Vec<Profile> = served
+                .iter_mut()
+                .filter_map(|one| one.profile(OPERATION))
+                .collect();
             answer(request, |format| {
                 openmetrics::text(&profiles, &under, format)
             });
@@ -55,40 +58,6 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
     }
     signals.release();
     Ok(())
-}
-
-/// A session that is served.
-struct Served {
-    session: Session,
-    collector: Collector,
-}
-
-impl Served {
-    fn of(session: Session) -> Self {
-        let collector = Collector::of(session.process());
-        Self { session, collector }
-    }
-
-    /// True once nothing is counted any more.
-    fn is_over(&self) -> bool {
-        let header = self.session.segment().header();
-        let state = header.state.load(std::sync::atomic::Ordering::Relaxed);
-        let is_here = !matches!(
-            self.session.presence(),
-            Presence::Ended | Presence::OtherProgram
-        );
-        !is_here || state == abi::segment::STATE_ENDED
-    }
-
-    /// What there is now; nothing where it cannot be read at this moment.
-    fn profile(&mut self) -> Option<Profile> {
-        if let Err(error) = self.session.refresh() {
-            let failure = error.failure(OPERATION, self.session.process());
-            warn(&failure.to_string());
-            return None;
-        }
-        Some(self.collector.look(&self.session).0.clone())
-    }
 }
 
 /// Answers a request for the metrics, and says of any other that there is nothing.

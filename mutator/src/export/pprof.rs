@@ -9,7 +9,7 @@ mod proto;
 use super::ExportError;
 use super::model::{Model, Naming, is_partly, metrics, weight};
 use super::notes::notes;
-use crate::profile::{Metric, PathEntry, Profile, printable};
+use crate::profile::{COUNT, Metric, PathEntry, Profile, printable};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 use std::collections::HashMap;
@@ -74,6 +74,12 @@ impl Made {
                 unit: strings.of(unit(metric)),
             });
         }
+        // Every call is recorded.
+        made.period = 1;
+        made.period_type = Some(proto::ValueType {
+            r#type: strings.of(COUNT),
+            unit: strings.of("calls"),
+        });
         // The first is `count`: what a user wants to see is what comes after it.
         let preferred = made.sample_type.get(1).or(made.sample_type.first());
         made.default_sample_type = preferred.map_or(0, |kind| kind.r#type);

@@ -1,0 +1,46 @@
+//! A session that is looked at from outside, with nothing changed.
+
+use super::remarks::warn;
+use crate::collect::Collector;
+use crate::process::{Pid, Presence};
+use crate::profile::Profile;
+use crate::session::Session;
+
+/// A session, and what is known of its code.
+pub(super) struct Looked {
+    session: Session,
+    collector: Collector,
+}
+
+impl Looked {
+    pub(super) fn of(session: Session) -> Self {
+        let collector = Collector::of(session.process());
+        Self { session, collector }
+    }
+
+    /// The process that is measured.
+    pub(super) fn pid(&self) -> Pid {
+        self.session.process().pid
+    }
+
+    /// True once nothing is counted any more.
+    pub(super) fn is_over(&self) -> bool {
+        let header = self.session.segment().header();
+        let state = header.state.load(std::sync::atomic::Ordering::Relaxed);
+        let is_here = !matches!(
+            self.session.presence(),
+            Presence::Ended | Presence::OtherProgram
+        );
+        !is_here || state == abi::segment::STATE_ENDED
+    }
+
+    /// What there is now; nothing where it cannot be read at this moment.
+    pub(super) fn profile(&mut self, operation: &str) -> Option<Profile> {
+        if let Err(error) = self.session.refresh() {
+            let failure = error.failure(operation, self.session.process());
+            warn(&failure.to_string());
+            return None;
+        }
+        Some(self.collector.look(&self.session).0.clone())
+    }
+}

@@ -1,0 +1,308 @@
+//! `push`: profiles to a server that keeps those of many machines.
+//!
+//! What is sent is what came since the last profile that was accepted. So nothing is lost while a server is away, and no more is kept
+//! than that profile: the next one that is accepted covers a longer time.
+
+mod part;
+mod sending;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::looked::Looked;
+use super::output::print;
+use super::remarks::warn;
+use super::target::{load, open_all};
+use super::watch::hold;
+use crate::cli::Push;
+use crate::error::{Failure, io_text};
+use crate::printable::Page;
+use crate::process::Pid;
+use crate::push::{Client, Headers, Outcome, Series, Server, Wait};
+use crate::session::Session;
+use crate::signals::Signals;
+
+use part::{OPERATION, Part};
+use sending::{Awaited, Heard, Sending, hear};
+
+/// Time between two looks at whether a session is over.
+const A_LOOK: Duration = Duration::from_millis(200);
+
+/// Sends a profile, or what the sessions of a process or a job measure.
+pub(super) fn push(target: &OsStr, options: &Push) -> Result<(), Failure> {
+    let server = Server::at(&options.to, options.kind).map_err(|cause| {
+        let failure = Failure::new(OPERATION, "--to", cause);
+        failure.hint("http://HOST:PORT; a token goes into IPATH_PUSH_TOKEN or `--header @FILE`")
+    })?;
+    let url = server.url().to_owned();
+    let headers = Headers::of(&options.headers);
+    let headers = headers.map_err(|cause| Failure::new(OPERATION, "--header", cause))?;
+    let parts = parts(target, options)?;
+    let client = Client::new(server, headers);
+    let client = client.map_err(|cause| {
+        Failure::new(OPERATION, &url, cause).hint("SSL_CERT_FILE names a file with certificates")
+    })?;
+    let pushing = Pushing {
+        ending: options
+            .every
+            .is_none()
+            .then(|| Instant::now() + options.give_up),
+        url,
+        client,
+        labels: options.labels.iter().cloned().collect(),
+        options,
+        parts,
+        signals: hold(OPERATION)?,
+        wait: Wait::default(),
+        trouble: None,
+        next: Instant::now(),
+        told: Told::default(),
+    };
+    pushing.run()
+}
+
+/// What there is to be sent.
+fn parts(target: &OsStr, options: &Push) -> Result<Vec<Part>, Failure> {
+    let pid = target.to_str().and_then(|text| text.parse::<i32>().ok());
+    let Some(pid) = pid.filter(|&pid| pid > 0).map(Pid) else {
+        let file = Path::new(target);
+        if options.every.is_some() {
+            let cause = "--every is for a process: a file does not change";
+            return Err(Failure::new(OPERATION, file.display(), cause));
+        }
+        let profile = load(OPERATION, file)?;
+        let part = Part::of_file(profile, options.output.as_deref())?;
+        return Ok(vec![part]);
+    };
+    let sessions = open_all(OPERATION, pid, Session::open)?;
+    let looked: Vec<Looked> = sessions.into_iter().map(Looked::of).collect();
+    let output = options.output.as_deref();
+    if let Some(output) = output.filter(|_| looked.len() > 1)
+        && !part::names_rank(output)
+    {
+        let cause = "one file for several ranks: %r in its name is the rank of each";
+        return Err(Failure::new("write", output.display(), cause));
+    }
+    let part = |looked| Part::of_session(looked, output, options.from_now);
+    looked.into_iter().map(part).collect()
+}
+
+/// Profiles on their way to a server.
+struct Pushing<'o> {
+    url: String,
+    client: Client,
+    options: &'o Push,
+    /// Labels that are given.
+    labels: BTreeMap<String, String>,
+    parts: Vec<Part>,
+    signals: Signals,
+    wait: Wait,
+    /// Why the last one was not accepted, if so.
+    trouble: Option<String>,
+    /// When something is sent next.
+    next: Instant,
+    /// Until when it is tried, where nothing more is to come.
+    ending: Option<Instant>,
+    told: Told,
+}
+
+/// What has been sent.
+#[derive(Default)]
+struct Told {
+    profiles: u64,
+    calls: u64,
+}
+
+/// Why it goes no further.
+enum Stopped {
+    /// The server does not want it, or there is nothing that could be sent.
+    Failed(Failure),
+    /// Time is over, or a signal has come that ends it.
+    GivenUp,
+}
+
+impl Pushing<'_> {
+    fn run(mut self) -> Result<(), Failure> {
+        let Err(stopped) = self.until_done() else {
+            let Told { profiles, calls } = self.told;
+            self.signals.release();
+            let what = match profiles {
+                1 => "1 profile".to_owned(),
+                n => format!("{n} profiles"),
+            };
+            let text = format!("{what} of {calls} calls sent to {}\n", self.url);
+            return print(&Page::of(&text));
+        };
+        let (mut left, mut kept) = (0_u64, Vec::new());
+        for part in self.parts.iter_mut().filter(|part| !part.is_done) {
+            part.look();
+            left = left.saturating_add(part.calls_left());
+            match part.keep() {
+                Ok(written) => kept.extend(written),
+                Err((path, error)) => warn(&format!("write {path}: {}", io_text(&error))),
+            }
+        }
+        self.signals.release();
+        let failure = match stopped {
+            Stopped::Failed(failure) => failure,
+            Stopped::GivenUp => {
+                let cause = self.trouble.as_deref();
+                let cause = cause.unwrap_or("it has been ended before they were sent");
+                let cause = format!("{left} calls are not accepted: {cause}");
+                Failure::new(OPERATION, &self.url, cause)
+            }
+        };
+        // What stands in a file is there already.
+        let may_keep = self.parts.iter().any(Part::is_session) && failure.hint_text().is_none();
+        Err(match (kept.is_empty(), may_keep) {
+            (false, _) => failure.hint(format!("{} keeps what is not accepted", kept.join(", "))),
+            (true, true) => failure.hint("-o FILE keeps what is not accepted"),
+            (true, false) => failure,
+        })
+    }
+
+    fn until_done(&mut self) -> Result<(), Stopped> {
+        loop {
+            let is_last = self.ending.is_some();
+            let is_sent = self.round()?;
+            // What was counted until the end was asked for is to be sent, too.
+            if self.parts.iter().all(|part| part.is_done) || (is_last && is_sent) {
+                return Ok(());
+            }
+            self.rest()?;
+        }
+    }
+
+    /// Sends what there is; true if all of it is accepted.
+    fn round(&mut self) -> Result<bool, Stopped> {
+        let began = Instant::now();
+        for at in 0..self.parts.len() {
+            let part = &mut self.parts[at];
+            if part.is_done {
+                continue;
+            }
+            let is_over = part.look();
+            let lost = std::mem::take(&mut part.lost);
+            if lost > 0 {
+                let who = &part.who;
+                warn(&format!(
+                    "{OPERATION} {who}: {lost} calls stand on other paths by now, and count twice"
+                ));
+            }
+            let Some(rest) = &mut part.rest else {
+                part.is_done = is_over;
+                continue;
+            };
+            let series = Series::of(rest, self.options.name.as_deref(), &self.labels);
+            let (calls, ns) = (rest.calls(), rest.session.elapsed_ns);
+            // The series has them.
+            let labels = std::mem::take(&mut rest.target.labels);
+            let metric = self.options.metric.as_deref();
+            let request = self.client.server().request(&series, rest, metric);
+            rest.target.labels = labels;
+            let request = request.map_err(|e| {
+                let hint = e.hint().map(str::to_owned);
+                Stopped::Failed(Failure::new(OPERATION, &part.who, e).maybe_hint(hint))
+            })?;
+            let limit = self.limit()?;
+            let sending = Sending::begin(&self.client, request, limit);
+            let sending = sending
+                .map_err(|e| Stopped::Failed(Failure::new(OPERATION, &self.url, io_text(&e))))?;
+            match self.outcome(sending)? {
+                Outcome::Accepted => {
+                    self.told.profiles += 1;
+                    self.told.calls = self.told.calls.saturating_add(calls);
+                    self.wait = Wait::default();
+                    let part = &mut self.parts[at];
+                    part.accepted();
+                    part.is_done = is_over;
+                    if self.trouble.take().is_some() {
+                        let seconds = ns as f64 / 1e9;
+                        warn(&format!(
+                            "{OPERATION} {}: accepted again, one profile of {seconds:.1} s",
+                            self.url
+                        ));
+                    }
+                }
+                Outcome::Later(cause, asked) => {
+                    if self.trouble.as_ref() != Some(&cause) {
+                        warn(&format!(
+                            "{OPERATION} {}: {cause}: it will be tried again",
+                            self.url
+                        ));
+                    }
+                    self.trouble = Some(cause);
+                    self.next = Instant::now() + self.wait.after(asked);
+                    return Ok(false);
+                }
+                Outcome::Refused(cause) => {
+                    return Err(Stopped::Failed(Failure::new(OPERATION, &self.url, cause)));
+                }
+            }
+        }
+        self.next = match (self.ending, self.options.every) {
+            (None, Some(every)) => began + every,
+            _ => began,
+        };
+        Ok(true)
+    }
+
+    /// The time that one request may take.
+    fn limit(&self) -> Result<Duration, Stopped> {
+        let Some(end) = self.ending else {
+            return Ok(self.options.timeout);
+        };
+        let left = end.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(Stopped::GivenUp),
+            false => Ok(left.min(self.options.timeout)),
+        }
+    }
+
+    /// Waits for an outcome. What is on its way is not given up by the first signal: it may be accepted, and would be sent again.
+    fn outcome(&mut self, sending: Sending) -> Result<Outcome, Stopped> {
+        loop {
+            match hear(&self.signals, Awaited::Outcome(&sending)) {
+                Heard::Signal => self.end()?,
+                Heard::Outcome(outcome) => return Ok(outcome),
+                Heard::Nothing => {}
+            }
+        }
+    }
+
+    /// Waits until something is to be sent.
+    fn rest(&mut self) -> Result<(), Stopped> {
+        if self.ending.is_some_and(|end| self.next >= end) {
+            return Err(Stopped::GivenUp);
+        }
+        loop {
+            let now = Instant::now();
+            if now >= self.next {
+                return Ok(());
+            }
+            match hear(&self.signals, Awaited::Time(A_LOOK.min(self.next - now))) {
+                Heard::Signal => {
+                    self.end()?;
+                    self.next = now;
+                }
+                Heard::Outcome(_) | Heard::Nothing => {}
+            }
+            if self.ending.is_none() && self.parts.iter().all(Part::is_over) {
+                self.ending = Some(now + self.options.give_up);
+                self.next = now;
+            }
+        }
+    }
+
+    /// A signal has come: what there is is sent, if it is the first.
+    fn end(&mut self) -> Result<(), Stopped> {
+        if self.ending.is_some() {
+            return Err(Stopped::GivenUp);
+        }
+        self.signals.end_is_under_way();
+        self.ending = Some(Instant::now() + self.options.give_up);
+        Ok(())
+    }
+}

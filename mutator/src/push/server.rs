@@ -1,0 +1,153 @@
+//! The servers there are, and how each is asked to take a profile.
+
+use clap::ValueEnum;
+use ureq::http::Uri;
+
+use super::{Answer, Outcome, Series, parca, pyroscope};
+use crate::export::{ExportError, to_pprof};
+use crate::profile::Profile;
+
+/// Kinds of servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Grafana Pyroscope, and what else takes its POST /ingest
+    Pyroscope,
+    /// Parca, by gRPC-Web
+    Parca,
+}
+
+/// A server that takes profiles.
+#[derive(Clone, Debug)]
+pub struct Server {
+    kind: Kind,
+    /// As it is shown and asked: `http://host:4040/ingest`.
+    url: String,
+}
+
+/// One request of POST.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub(super) url: String,
+    pub(super) query: Vec<(&'static str, String)>,
+    pub(super) media_type: &'static str,
+    pub(super) body: Vec<u8>,
+}
+
+impl Server {
+    /// The server at an address: its root, a folder of it, or the very address that takes profiles. By that it is known which kind
+    /// it is, unless that is said.
+    ///
+    /// # Errors
+    /// It is no such address, in words that do not hold what may be secret in it.
+    pub fn at(url: &str, kind: Option<Kind>) -> Result<Self, String> {
+        let uri: Uri = url.parse().map_err(|_| "that is no address".to_owned())?;
+        let (scheme, authority) = match (uri.scheme_str(), uri.authority()) {
+            (Some(scheme @ ("http" | "https")), Some(authority)) => (scheme, authority),
+            _ => return Err("an address begins with http:// or https://".to_owned()),
+        };
+        if authority.as_str().contains('@') {
+            return Err("an address is seen by all, and has no password in it".to_owned());
+        }
+        if uri.query().is_some() || url.contains('#') {
+            return Err("an address has no parameters".to_owned());
+        }
+        let path = uri.path().trim_end_matches('/');
+        let by_path = [Kind::Pyroscope, Kind::Parca].into_iter();
+        let by_path = by_path.into_iter().find(|kind| path.ends_with(kind.path()));
+        let kind = kind.or(by_path).unwrap_or(Kind::Pyroscope);
+        let rest = match path.ends_with(kind.path()) {
+            true => "",
+            false => kind.path(),
+        };
+        Ok(Self {
+            kind,
+            url: format!("{scheme}://{authority}{path}{rest}"),
+        })
+    }
+
+    /// Where it takes profiles.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The request that sends a profile, as one of this series.
+    ///
+    /// # Errors
+    /// Those of the export.
+    pub fn request(
+        &self,
+        series: &Series,
+        profile: &Profile,
+        metric: Option<&str>,
+    ) -> Result<Request, ExportError> {
+        let mut pprof = Vec::new();
+        to_pprof(profile, metric, false, &mut pprof)?;
+        let (query, media_type, body) = match self.kind {
+            Kind::Pyroscope => pyroscope::request(series, profile, pprof),
+            Kind::Parca => parca::request(series, pprof),
+        };
+        Ok(Request {
+            url: self.url.clone(),
+            query,
+            media_type,
+            body,
+        })
+    }
+
+    /// What comes of its answer.
+    pub fn judge(&self, answer: &Answer) -> Outcome {
+        match (answer.outcome(), self.kind) {
+            (Outcome::Accepted, Kind::Parca) => parca::outcome(answer),
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+impl Kind {
+    /// The end of the address that takes profiles.
+    fn path(self) -> &'static str {
+        match self {
+            Self::Pyroscope => pyroscope::PATH,
+            Self::Parca => parca::PATH,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_which_server_it_is() {
+        let at = |url: &str, kind| Server::at(url, kind).map(|server| server.url);
+        let parca = "/parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw";
+        for (url, kind, expected) in [
+            ("http://h:4040", None, "http://h:4040/ingest".to_owned()),
+            ("https://h/p/", None, "https://h/p/ingest".to_owned()),
+            (
+                "http://[::1]:1/ingest",
+                None,
+                "http://[::1]:1/ingest".to_owned(),
+            ),
+            ("http://h", Some(Kind::Parca), format!("http://h{parca}")),
+            (
+                &format!("http://h/p{parca}"),
+                None,
+                format!("http://h/p{parca}"),
+            ),
+        ] {
+            assert_eq!(at(url, kind), Ok(expected));
+        }
+        for wrong in [
+            "h:4040",
+            "ftp://h",
+            "http://u:s3cr3t@h",
+            "http://h/?t=s3cr3t",
+            "",
+            "http://",
+        ] {
+            let error = at(wrong, None).unwrap_err();
+            assert!(!error.contains("s3cr3t"), "{error}");
+        }
+    }
+}
