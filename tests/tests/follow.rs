@@ -67,7 +67,7 @@ fn run(scratch: &Scratch, arguments: &[&str]) -> (String, Profile) {
 /// A way of beginning processes that is followed; how many programs there are in the end.
 fn followed(way: &str, times: usize, processes: usize) {
     let scratch = Scratch::new("follow");
-    let program = program("followed");
+    let program = program("followed.c");
     let program = program.to_str().expect("a path");
     let (output, profile) = run(&scratch, &[program, way, &times.to_string()]);
     assert_eq!(output, "done\n");
@@ -139,7 +139,7 @@ fn attached_and_followed() {
     let scratch = Scratch::new("follow");
     let (file, folder) = (scratch.file("profile.json"), scratch.file("worked"));
     fs::create_dir(&folder).expect("a folder of its own");
-    let mut command = Command::new(program("followed"));
+    let mut command = Command::new(program("followed.c"));
     command.args(["all", "3", "wait"]).env("WORKED", &folder);
     let mut target = Target::spawn(command).await_output("ready");
     let mut ipath = attached(target.pid(), &file);
@@ -170,7 +170,7 @@ fn detached_amid_children() {
     let scratch = Scratch::new("follow");
     let (file, folder) = (scratch.file("profile.json"), scratch.file("worked"));
     fs::create_dir(&folder).expect("a folder of its own");
-    let mut command = Command::new(program("followed"));
+    let mut command = Command::new(program("followed.c"));
     command
         .args(["fork", "3000", "wait"])
         .env("WORKED", &folder);
@@ -193,4 +193,89 @@ fn detached_amid_children() {
     assert!(status.success(), "{status}: {}", target.report());
     let calls = Profile::read(&file).calls("work");
     assert!(calls > 20, "{calls}");
+}
+
+/// A small program of C, built by two jobs of make, each in a shell.
+fn project(folder: &Path) {
+    let mut makefile = String::from("prog: main.o f1.o f2.o f3.o f4.o\n\tgcc -o prog $^ && true\n");
+    makefile += "%.o: %.c\n\tgcc -O2 -c $< -o $@ && true\n";
+    fs::write(folder.join("Makefile"), makefile).expect("a folder of its own");
+    fs::write(folder.join("main.c"), "int main(void) { return 0; }\n").expect("the same");
+    for n in 1..5 {
+        let text = format!("int f{n}(int x) {{ return x * {n}; }}\n");
+        fs::write(folder.join(format!("f{n}.c")), text).expect("the same");
+    }
+}
+
+/// A build: every program that make starts, by way of shells, is measured, and calls getenv as often as a uprobe of the kernel's
+/// says that it does.
+#[test]
+fn make_with_two_jobs() {
+    const EVENT: &str = "ipath_follow";
+    const PROGRAMS: [&str; 5] = ["make", "cc1", "as", "collect2", "ld"];
+    let libc = "/lib/x86_64-linux-gnu/libc.so.6";
+    let folders = [Scratch::new("make"), Scratch::new("make")];
+    folders.iter().for_each(|folder| project(folder.path()));
+    let make = |folder: &Scratch| {
+        ["make", "-j2", "-C"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([folder.path().display().to_string()])
+    };
+
+    let probe = |arguments: [&str; 2]| Run::new("perf").args(["probe", "-q"]).args(arguments);
+    let _ = probe(["-d", &format!("probe_libc:{EVENT}")]).run();
+    let added = format!("{EVENT}=getenv");
+    let add = Run::new("perf").args(["probe", "-q", "-x", libc, "--add", &added]);
+    add.run().expect(0);
+    let data = folders[0].file("perf.data");
+    let event = format!("probe_libc:{EVENT}");
+    let recorded = Run::new("perf")
+        .args(["record", "-q", "-e", &event, "-o"])
+        .arg(&data)
+        .args(make(&folders[0]))
+        .run();
+    let _ = probe(["-d", &event]).run();
+    recorded.expect(0);
+    let script = Run::new("perf")
+        .args(["script", "-F", "comm", "-i"])
+        .arg(&data);
+    let mut expected = Worked::new();
+    for comm in script.run().expect(0).stdout.lines() {
+        *expected.entry(comm.trim().to_owned()).or_default() += 1;
+    }
+    expected.retain(|program, _| PROGRAMS.contains(&program.as_str()));
+    assert_eq!(expected.len(), PROGRAMS.len(), "{expected:?}");
+
+    let file = folders[1].file("p.json");
+    Run::ipath([
+        "run",
+        "--follow",
+        "-m",
+        "count",
+        "-f",
+        "libc.so*!getenv",
+        "-o",
+    ])
+    .arg(&file)
+    .arg("--")
+    .args(make(&folders[1]))
+    .limit(LIMIT)
+    .run()
+    .expect(0);
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    let mut found = Worked::new();
+    for path in &profile.paths {
+        let root = &profile.frames[*path.stack.last().expect("a caller")];
+        let module = &profile.modules[root.module.expect("code of a file")];
+        let name = Path::new(&module.path).file_name().expect("a file");
+        let name = name.to_string_lossy().replace("x86_64-linux-gnu-", "");
+        let name = name.strip_suffix(".bfd").unwrap_or(&name).to_owned();
+        *found.entry(name).or_default() += path.metrics["count"].as_u64().expect("a count");
+    }
+    let shells = profile.processes.iter().filter(|p| p.exe.ends_with("sh"));
+    assert!(shells.count() >= 6, "{:?}", profile.processes);
+    found.retain(|program, _| PROGRAMS.contains(&program.as_str()));
+    assert_eq!(found, expected);
 }

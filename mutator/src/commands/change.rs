@@ -110,7 +110,7 @@ fn in_each(
     let (mut said, mut failed): (Vec<String>, Vec<Failure>) = (Vec::new(), Vec::new());
     for mut session in sessions {
         match change(&mut session) {
-            Ok(text) if said.contains(&text) => {}
+            Ok(text) if text.is_empty() || said.contains(&text) => {}
             Ok(text) => said.push(text),
             Err(failure) => failed.push(failure),
         }
@@ -205,13 +205,11 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     const OPERATION: &str = "detach";
     let to = output.map(destination).transpose()?;
     let mut profiles = Vec::new();
-    let mut done = Ok(());
-    for mut session in open_all(OPERATION, pid, Session::open_to_change)? {
-        match take_out(&mut session, to.is_some()) {
-            Ok(profile) => profiles.extend(profile),
-            Err(failure) => done = done.and(Err(failure)),
-        }
-    }
+    let sessions = open_all(OPERATION, pid, Session::open_to_change)?;
+    let done = in_each(sessions, |session| {
+        profiles.extend(take_out(session, to.is_some())?);
+        Ok(String::new())
+    });
     if let (Some(to), Some(path), false) = (to, output, profiles.is_empty()) {
         save(&sum(OPERATION, profiles)?, &to, path)?;
     }

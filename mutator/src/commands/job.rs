@@ -202,11 +202,17 @@ impl Job {
         sum.ok_or_else(|| nothing_of(operation))
     }
 
-    /// The sessions that there are of a job's ranks, at the end of whose watching nothing becomes of them.
+    /// The sessions that there are of a job, at the end of whose watching nothing becomes of them.
     pub(super) fn of(sessions: Vec<Session>) -> Self {
-        let mut job = Self::new(Kind::Rank);
+        let ranks = sessions.iter().map(|session| session.document().rank);
+        let kind = match ranks.collect::<Option<BTreeSet<u32>>>() {
+            Some(ranks) if ranks.len() == sessions.len() => Kind::Rank,
+            _ => Kind::Process,
+        };
+        let mut job = Self::new(kind);
         for session in sessions {
-            let number = session.document().rank.unwrap_or_default();
+            let of_rank = session.document().rank.filter(|_| kind == Kind::Rank);
+            let number = of_rank.unwrap_or(session.process().pid.0 as u32);
             job.enter(number, Live::new(session, AtEnd::Nothing));
         }
         job

@@ -2,7 +2,7 @@
 
 use super::remarks::warn;
 use crate::collect::Collector;
-use crate::process::{Pid, Presence};
+use crate::process::Pid;
 use crate::profile::Profile;
 use crate::session::Session;
 
@@ -25,13 +25,7 @@ impl Looked {
 
     /// True once nothing is counted any more.
     pub(super) fn is_over(&self) -> bool {
-        let header = self.session.segment().header();
-        let state = header.state.load(std::sync::atomic::Ordering::Relaxed);
-        let is_here = !matches!(
-            self.session.presence(),
-            Presence::Ended | Presence::OtherProgram
-        );
-        !is_here || state == abi::segment::STATE_ENDED
+        matches!(self.session.over(), Ok(Some(_)))
     }
 
     /// What there is now; nothing where it cannot be read at this moment.

@@ -10,10 +10,10 @@ use super::replaced::Begun;
 use crate::collect::Collector;
 use crate::error::Failure;
 use crate::guest::Runner;
-use crate::process::{Pid, Presence, Process};
+use crate::process::{Pid, Process};
 use crate::profile::Profile;
 use crate::segment::SegmentError;
-use crate::session::{Answering, Session, SessionError};
+use crate::session::{Answering, Over, Session, SessionError};
 use crate::stumble::stumble;
 use crate::view::{Names, Sample, Source};
 
@@ -29,20 +29,11 @@ pub(super) enum AtEnd {
 }
 
 /// Why there is nothing more to watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
-    ProgramEnded,
-    OtherProgram,
-    Detached,
-}
-
-impl Over {
-    fn text(self) -> &'static str {
-        match self {
-            Self::ProgramEnded => "the program has ended",
-            Self::OtherProgram => "the program has become another (exec)",
-            Self::Detached => "the session has been detached",
-        }
+fn text(over: Over) -> &'static str {
+    match over {
+        Over::ProgramEnded => "the program has ended",
+        Over::OtherProgram => "the program has become another (exec)",
+        Over::Detached => "the session has been detached",
     }
 }
 
@@ -127,7 +118,7 @@ impl Live {
         self.session.refresh()?;
         let mut doubt = None;
         if self.over.is_none() {
-            self.over = match self.ended() {
+            self.over = match self.session.over() {
                 Ok(over) => over,
                 Err(cause) => {
                     let pid = self.session.process().pid;
@@ -152,22 +143,9 @@ impl Live {
             profile,
             changed,
             stands,
-            ended: self.over.map(|over| over.text().to_owned()),
+            ended: self.over.map(|over| text(over).to_owned()),
             doubt,
         })
-    }
-
-    /// Why there is nothing more to come; or why that cannot be seen.
-    fn ended(&self) -> Result<Option<Over>, String> {
-        let header = self.session.segment().header();
-        let state = header.state.load(std::sync::atomic::Ordering::Relaxed);
-        match self.session.presence() {
-            Presence::Ended => Ok(Some(Over::ProgramEnded)),
-            _ if state == abi::segment::STATE_ENDED => Ok(Some(Over::Detached)),
-            Presence::OtherProgram => Ok(Some(Over::OtherProgram)),
-            Presence::Here => Ok(None),
-            Presence::Unknown(cause) => Err(cause),
-        }
     }
 
     /// See [`Watched::finish`].

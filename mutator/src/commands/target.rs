@@ -28,17 +28,26 @@ pub(super) fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure
     open_by(operation, pid, Session::open)
 }
 
-/// The session of a process, or where it has none those of the ranks that it has started as the launcher of an MPI job.
+/// The session of a process and those of what it has started, if that is followed; or where there are none those of the ranks that it
+/// has started as the launcher of an MPI job.
 pub(super) fn open_all(
     operation: &str,
     pid: Pid,
     open: fn(&Process) -> Result<Session, SessionError>,
 ) -> Result<Vec<Session>, Failure> {
-    let failure = match open_by(operation, pid, open) {
-        Ok(session) => return Ok(vec![session]),
-        Err(failure) => failure,
-    };
     let launcher = Process::find(pid).ok();
+    let own = open_by(operation, pid, open);
+    let started = launcher.iter().flat_map(Process::descendants);
+    let started = started.filter_map(|process| open(&process).ok());
+    let followed = started.filter(|session| session.document().parent.is_some());
+    let (mut sessions, failure) = match own {
+        Ok(session) => (vec![session], None),
+        Err(failure) => (Vec::new(), Some(failure)),
+    };
+    sessions.extend(followed);
+    let Some(failure) = failure.filter(|_| sessions.is_empty()) else {
+        return Ok(sessions);
+    };
     let ranks = launcher.and_then(|launcher| ranks(&launcher, &[]).ok());
     let mut sessions = Vec::new();
     for rank in ranks.unwrap_or_default() {

@@ -224,19 +224,26 @@ fn look_until_end(
     mut printing: Option<(&mut Outlet<'_>, Output)>,
     signals: &Signals,
 ) -> Result<Shown, Failure> {
+    /// Between two looks at ends: of a process that is followed there may be hundreds a second.
+    const A_MOMENT: Duration = Duration::from_millis(50);
     let failure = |e| Failure::new("write", "standard output", io_text(&e));
     let mut last: Option<Profile> = None;
     let mut doubted: Option<String> = None;
     let mut next = Instant::now() + interval;
+    // When it was last looked, and whether something has ended since.
+    let (mut looked, mut has_ended) = (Instant::now() - A_MOMENT, false);
     loop {
-        let mut is_child = false;
         match signals.next() {
             Some(Asked::End) => return Ok(Shown { is_deserted: false }),
             Some(Asked::Suspend) => signals.suspend(),
-            Some(Asked::Child) => is_child = true,
+            Some(Asked::Child) => has_ended = true,
             Some(Asked::Resize) => continue,
             None => {
-                let until = deadline.map_or(next, |d| d.min(next));
+                let until = match has_ended {
+                    true => next.min(looked + A_MOMENT),
+                    false => next,
+                };
+                let until = deadline.map_or(until, |d| d.min(until));
                 let time = Some(until.saturating_duration_since(Instant::now()));
                 match &printing {
                     Some((out, _)) => signals.wait([out.desertion()], time).map(drop),
@@ -254,9 +261,10 @@ fn look_until_end(
             return Ok(Shown { is_deserted: true });
         }
         let is_due = Instant::now() >= next;
-        if !is_due && !is_child {
+        if !is_due && (!has_ended || looked.elapsed() < A_MOMENT) {
             continue;
         }
+        (looked, has_ended) = (Instant::now(), false);
         let sample = live.look()?;
         if sample.ended.is_some() {
             return Ok(Shown { is_deserted: false });

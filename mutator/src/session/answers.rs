@@ -136,7 +136,8 @@ impl<'r> Answers<'r> {
         self.session.segment.await_question(self.seen, patience);
         let is_asked = !self.session.segment.asked_since(self.seen).is_empty();
         // Where it cannot sleep by the segment it must not be awake all the time.
-        match is_asked || begun.elapsed() >= patience {
+        let is_awaited = self.session.segment.unseen_loads().is_some();
+        match is_asked || is_awaited || begun.elapsed() >= patience {
             true => Duration::ZERO,
             false => REST,
         }

@@ -51,6 +51,7 @@ use abi::image::{
     SYMBOL_IDLE_STUB, SYMBOL_LEND_STUB, SYMBOL_POINT_STUB, SYMBOL_TAIL_STUB,
     SYMBOL_VERIFIED_ENTRY_STUB, SYMBOL_VERIFIED_POINT_STUB,
 };
+use abi::segment::STATE_ENDED;
 use patcher::Avma;
 use patcher::plan::{Allowed, Effects};
 use patcher::select::Pattern;
@@ -144,6 +145,17 @@ pub fn allowed(process: &Process, modules: &[Module], just_started: bool) -> All
         moved_calls: !has_shadow_stacks,
         ..Allowed::ALL
     }
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Its program has ended,
+    ProgramEnded,
+    /// or become another.
+    OtherProgram,
+    /// It has been taken out.
+    Detached,
 }
 
 /// What a change did.
@@ -265,6 +277,21 @@ impl Session {
         let start = self.document.segment.start;
         maps.iter()
             .find(|m| m.range.start == start && self.segment.is_in(m))
+    }
+
+    /// Why nothing more is counted, where that is so; or why that cannot be seen.
+    ///
+    /// # Errors
+    /// One part of a sentence.
+    pub fn over(&self) -> Result<Option<Over>, String> {
+        let state = self.segment.header().state.load(Relaxed);
+        match self.presence() {
+            Presence::Ended => Ok(Some(Over::ProgramEnded)),
+            _ if state == STATE_ENDED => Ok(Some(Over::Detached)),
+            Presence::OtherProgram => Ok(Some(Over::OtherProgram)),
+            Presence::Here => Ok(None),
+            Presence::Unknown(cause) => Err(cause),
+        }
     }
 
     /// Where the runtime in the target has a symbol: it may be another build's.

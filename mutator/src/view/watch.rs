@@ -36,6 +36,7 @@ where
     let mut samples = Samples { are_missed: true };
     let mut due = Instant::now();
     let mut until_next = SOON;
+    let mut sampled = due - SOON;
     loop {
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
@@ -47,7 +48,8 @@ where
             }
             // From now, not from when it was due: a source slower than the interval must leave
             // time for the keys.
-            due = Instant::now() + until_next.min(interval);
+            sampled = Instant::now();
+            due = sampled + until_next.min(interval);
             until_next = until_next.saturating_mul(2).min(interval);
         }
         if state.wants_names()
@@ -80,7 +82,8 @@ where
                 deadline,
             )? {
                 Then::GoOn => {}
-                Then::Sample => due = Instant::now(),
+                // Hundreds may end in a second.
+                Then::Sample => due = due.min(Instant::now().max(sampled + SOON)),
                 Then::End => return Ok(()),
             }
         }

@@ -1,0 +1,200 @@
+//! Functions of libraries that come later: they are in before the library's own code runs.
+
+use ipath_tests::command::Run;
+use ipath_tests::compile::{program_with, source};
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::program::Program;
+use ipath_tests::session::own_counts;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn library() -> PathBuf {
+    program_with("dlopen_later_lib.c", &["-shared", "-fPIC"])
+}
+
+fn loading() -> PathBuf {
+    program_with("dlopen_later.c", &["-rdynamic"])
+}
+
+/// A run of so many rounds in which all calls are counted.
+fn all_are_counted(arguments: &[&str]) -> (Profile, u64) {
+    let scratch = Scratch::new("pending");
+    let file = scratch.file("p.json");
+    let library = library().display().to_string();
+    let arguments = [&[library.as_str()], arguments].concat();
+    let program = Program::new(&loading(), arguments);
+    let plain = own_counts(&program.plain().expect(0).stdout);
+    let finished = Run::ipath(["run", "--pending", "-f", "later", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(loading())
+        .args(&program.args)
+        .limit(LIMIT)
+        .run()
+        .expect(0);
+    let own = own_counts(&finished.stdout);
+    assert_eq!(own, plain, "{}", finished.report());
+    let profile = Profile::read(&file);
+    assert_eq!(
+        profile.calls("later"),
+        own["later"],
+        "{}",
+        finished.report()
+    );
+    profile.assert_lossless();
+    (profile, own["moved"])
+}
+
+/// `dlopen_later`: the constructor's calls are counted as well.
+#[test]
+fn dlopen_later() {
+    let (profile, _) = all_are_counted(&["1"]);
+    let callers = profile.paths.iter().map(|path| {
+        let frame = &profile.frames[path.stack[0]];
+        frame.function.clone().expect("a name")
+    });
+    let mut callers: Vec<String> = callers.collect();
+    callers.sort();
+    callers.dedup();
+    assert_eq!(callers, ["from_constructor", "main"]);
+}
+
+/// `dlclose_probed`: a thousand rounds, all in one place.
+#[test]
+fn dlclose_probed() {
+    let (profile, moved) = all_are_counted(&["1000"]);
+    assert_eq!(moved, 0);
+    assert!(profile.functions.len() <= 2, "{:?}", profile.functions);
+}
+
+/// Each time it comes to another place than the one before.
+#[test]
+fn reload_elsewhere() {
+    let (_, moved) = all_are_counted(&["40", "elsewhere"]);
+    assert!(moved > 20, "{moved}");
+}
+
+/// What waits is added to a process that runs, shown, and taken back; and nothing is left.
+#[test]
+fn added_and_taken_back() {
+    let library = library().display().to_string();
+    let mut target =
+        Target::start(loading(), [library.as_str(), "100", "x", "wait"]).await_output("ready");
+    let id = target.pid().to_string();
+    let on = |arguments: &[&str]| Run::ipath([arguments[0], &id]).args(&arguments[1..]).run();
+    let missing = on(&["attach", "-f", "later", "--quiet", "--duration", "1ms"]);
+    assert!(
+        missing.expect_error().contains("later"),
+        "{}",
+        missing.report()
+    );
+    let hinted = on(&[
+        "attach",
+        "-f",
+        "liblater*!later",
+        "--quiet",
+        "--duration",
+        "1ms",
+    ]);
+    assert!(hinted.hints().contains("--pending"), "{}", hinted.report());
+    on(&[
+        "attach",
+        "-f",
+        "later",
+        "--pending",
+        "--keep",
+        "--quiet",
+        "--duration",
+        "1ms",
+    ])
+    .expect(0);
+    let status = on(&["status"]).expect(0);
+    assert!(
+        status.stdout.contains("later  waits for libraries"),
+        "{}",
+        status.report()
+    );
+    on(&["add", "-f", "from_*", "--pending"]).expect(0);
+    let removed = on(&["remove", "-f", "from_*"]).expect(0);
+    assert!(removed.stdout.contains("from_*"), "{}", removed.report());
+    let mut command = Command::new(ipath());
+    let scratch = Scratch::new("pending");
+    let file = scratch.file("p.json");
+    command.args(["top", &id, "--no-tui", "-o"]).arg(&file);
+    let mut top = Target::spawn(command).await_output("wall");
+    target.signal(Signal::SIGTERM);
+    let status = target.wait(LIMIT);
+    assert!(status.success(), "{status}: {}", target.report());
+    assert!(top.wait(LIMIT).success(), "{}", top.report());
+    let own = own_counts(&target.stdout());
+    assert_eq!(Profile::read(&file).calls("later"), own["later"]);
+}
+
+/// The loader of musl tells as well.
+#[test]
+fn musl_loads_later() {
+    let scratch = Scratch::new("pending");
+    let musl = |name: &str, flags: &[&str]| {
+        let output = scratch.file(name);
+        let compile = Run::new("musl-gcc").args(["-O1", "-o"]).arg(&output);
+        compile.args(flags).arg(source(name)).run().expect(0);
+        output
+    };
+    let library = musl("dlopen_later_lib.c", &["-shared", "-fPIC"]);
+    let program = musl("dlopen_later.c", &["-rdynamic"]);
+    let file = scratch.file("p.json");
+    let finished = Run::ipath(["run", "--pending", "-f", "later", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(program)
+        .arg(library)
+        .arg("3")
+        .run()
+        .expect(0);
+    let own = own_counts(&finished.stdout);
+    assert_eq!(Profile::read(&file).calls("later"), own["later"]);
+}
+
+/// numpy's linear algebra, loaded by a running Python.
+#[test]
+fn python_with_numpy_later() {
+    let scratch = Scratch::new("pending");
+    let file = scratch.file("p.json");
+    let script = "import numpy\\na = numpy.ones((8, 8))\\nfor _ in range(50): a = a @ numpy.ones((8, 8)) / 8\\nprint(a[0][0])";
+    let finished = Run::ipath(["run", "--pending", "-f", "*!cblas_dgemm*", "-o"])
+        .arg(&file)
+        .args(["--", "python3", "-c", script])
+        .limit(LIMIT)
+        .run()
+        .expect(0);
+    assert_eq!(finished.stdout, "1.0\\n", "{}", finished.report());
+    let profile = Profile::read(&file);
+    let calls: u64 = profile.functions.iter().map(|f| count(&f.totals)).sum();
+    assert_eq!(calls, 50, "{}", finished.report());
+}
+
+/// What nothing tells of is refused.
+#[test]
+fn programs_without_a_loader_are_refused() {
+    let target = Target::start(program_with("sleeper.c", &["-static"]), ["0"]);
+    let refused = Run::ipath(["attach", &target.pid().to_string()])
+        .args([
+            "-f",
+            "nothing_yet",
+            "--pending",
+            "--quiet",
+            "--duration",
+            "1ms",
+        ])
+        .run();
+    let error = refused.expect_error();
+    assert!(error.contains("_dl_debug_state"), "{}", refused.report());
+    assert_eq!(ProcessState::session_in(target.pid()), Vec::<String>::new());
+}
