@@ -35,6 +35,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         per_thread: false,
         no_correction: false,
         no_system_calls: false,
+        allow_seccomp: false,
     };
     let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;
     let given = Patterns {

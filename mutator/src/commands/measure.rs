@@ -54,6 +54,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
         per_thread: measure.per_thread,
         no_correction: measure.no_correction,
         no_system_calls: measure.no_system_calls,
+        allow_seccomp: measure.allow_seccomp,
     })
 }
 

@@ -14,6 +14,7 @@ mod end;
 mod enders;
 mod enter;
 mod error;
+mod filters;
 mod forks;
 mod in_the_way;
 mod indirect;
