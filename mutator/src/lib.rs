@@ -16,6 +16,7 @@ pub mod faults;
 pub mod files;
 pub(crate) mod guard;
 pub mod guest;
+mod hotspot;
 pub mod images;
 mod inherited;
 pub mod jit;

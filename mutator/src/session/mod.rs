@@ -16,6 +16,7 @@ mod enter;
 mod error;
 mod filters;
 mod forks;
+mod generated;
 mod in_the_way;
 mod indirect;
 mod lending;

@@ -130,8 +130,10 @@ fn scheduling(process: &Process) -> Option<Line> {
 
 fn shadow_stacks(process: &Process) -> Option<Line> {
     let mend = "no call is moved in it: a function that begins with one too near is refused as `shadow-stack`";
-    let has_some = process.has_shadow_stacks();
-    has_some.then(|| warn(process, "runs with user shadow stacks", mend))?
+    match process.has_shadow_stacks() {
+        true => warn(process, "runs with user shadow stacks", mend),
+        false => None,
+    }
 }
 
 #[cfg(test)]
