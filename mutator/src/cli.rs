@@ -373,6 +373,10 @@ pub struct Measure {
     /// the programs that they execute, which get the same patterns
     #[arg(long, conflicts_with_all = ["search", "no_system_calls"])]
     pub follow: bool,
+    /// Attach without CAP_SYS_ADMIN to a program under a seccomp filter: a filter that ends the program for a call that it
+    /// does not expect will
+    #[arg(long)]
+    pub allow_seccomp: bool,
     /// Most distinct paths; further ones share one per function
     #[arg(long, value_name = "N", default_value_t = 65536,
           value_parser = clap::value_parser!(u64).range(1..=1 << 22))]

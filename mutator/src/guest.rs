@@ -57,7 +57,8 @@ impl Runner {
             Self::Pin => "Pin",
             Self::Java => {
                 return "a Java virtual machine runs this program's methods: they are not called \
-                        natively, only its own functions and native libraries are counted"
+                        natively, only its own functions and native libraries are counted; paths \
+                        through compiled methods are complete with -XX:+PreserveFramePointer alone"
                     .to_owned();
             }
         };

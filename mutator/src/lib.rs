@@ -17,6 +17,7 @@ pub mod files;
 pub mod follow;
 pub(crate) mod guard;
 pub mod guest;
+mod hotspot;
 pub mod images;
 mod inherited;
 pub mod jit;

@@ -68,7 +68,7 @@ fn seccomp_trap() {
                 "work",
             ];
             let attached = match user {
-                NOBODY => Run::ipath(given).as_nobody().run(),
+                NOBODY => Run::ipath(given).arg("--allow-seccomp").as_nobody().run(),
                 _ => Run::ipath(given).arg("--keep").run(),
             };
             assert!(

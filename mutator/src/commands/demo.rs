@@ -37,6 +37,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         no_system_calls: false,
         parent: None,
         pending: Vec::new(),
+        allow_seccomp: false,
     };
     let selected = select_in(&started.process, &patterns, options.wanted()).map_err(failure)?;
     let given = Patterns {

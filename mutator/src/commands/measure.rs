@@ -61,6 +61,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
             true => measure.patterns.func.clone(),
             false => Vec::new(),
         },
+        allow_seccomp: measure.allow_seccomp,
     })
 }
 

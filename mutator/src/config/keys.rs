@@ -1,4 +1,4 @@
-//! Which options can have defaults: those that say how is measured and shown. What takes a risk (`--allow-trap`), names something
+//! Which options can have defaults: those that say how is measured and shown. What takes a risk (`--allow-trap`, `--allow-seccomp`), names something
 //! (`--func`, `--output`) or changes what scripts read (`--json`) is said each time.
 
 const WATCHING: &[&str] = &["interval", "no-tui"];

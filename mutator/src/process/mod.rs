@@ -6,6 +6,7 @@ mod family;
 pub mod identity;
 mod ids;
 mod life;
+pub mod limits;
 pub mod maps;
 pub mod memory;
 pub mod modules;
@@ -458,7 +459,7 @@ fn status_field(path: &str, key: &str) -> Option<String> {
 }
 
 /// The value of a line `KEY: VALUE`.
-fn status_line<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+pub fn status_line<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     let mut lines = text.lines();
     let value = lines.find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
     Some(value.trim())

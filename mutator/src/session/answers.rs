@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use patcher::Avma;
 
 use super::ahead::Ahead;
+use super::generated::{Call, Generated};
 use super::pending::LookedThrough;
-use super::tables::{answers, generated_answer, prepare, quick_answers, table_key};
+use super::tables::{answers, prepare, quick_answers, table_key};
 use super::{Session, SessionError};
 use crate::clock;
+use crate::process::Process;
 use crate::process::modules::{Module, modules};
-use crate::process::{Mapping, Process};
 use crate::segment::{Asking, Question, SegmentError};
 
 /// Most return addresses that are looked up in instructions at a time: others may be asked for meanwhile.
@@ -91,6 +92,8 @@ struct Answers<'r> {
     ahead: Ahead,
     /// What has been looked through for patterns that wait.
     looked_through: LookedThrough,
+    /// Who generates code.
+    generated: Generated,
 }
 
 impl Drop for Answers<'_> {
@@ -100,9 +103,6 @@ impl Drop for Answers<'_> {
         }
     }
 }
-
-/// A return address, and the bytes from the stack pointer to where rbp points to; negative where that is not known.
-type Call = (Avma, i64);
 
 impl<'r> Answers<'r> {
     fn of(session: Session, is_over: &'r Receiver<()>) -> Self {
@@ -114,6 +114,7 @@ impl<'r> Answers<'r> {
             left: Vec::new(),
             ahead: Ahead::default(),
             looked_through: LookedThrough::default(),
+            generated: Generated::default(),
         }
     }
 
@@ -168,6 +169,7 @@ impl<'r> Answers<'r> {
             answered?;
         }
         if self.left.is_empty() {
+            self.generated.look_ahead(&mut self.session)?;
             self.answer_unasked()?;
         }
         Ok(!self.left.is_empty() || !self.ahead.is_over())
@@ -250,15 +252,18 @@ impl<'r> Answers<'r> {
         let mut calls: Vec<Call> = asked.iter().map(|q| (q.at, q.distance)).collect();
         calls.dedup_by_key(|call| call.0);
         let mut found = Vec::new();
-        for module in modules(&self.session.process, &maps) {
-            let is_in = |(at, _): &&Call| is_call_in(&module, *at);
+        let modules = modules(&self.session.process, &maps);
+        for module in &modules {
+            let is_in = |(at, _): &&Call| is_call_in(module, *at);
             let of_module: Vec<Call> = calls.iter().filter(is_in).copied().collect();
             if !of_module.is_empty() {
-                found.extend(find(&module, &of_module));
+                found.extend(find(module, &of_module));
             }
         }
-        if closely == Closely::No {
-            found.extend(self.in_generated(&maps, &calls));
+        if closely == Closely::No && !self.is_over(Duration::ZERO) {
+            self.generated.look(&mut self.session, &modules)?;
+            let process = &self.session.process;
+            found.extend(self.generated.rules(process, &modules, &maps, &calls));
         }
         found.sort_unstable();
         let answered: Vec<Avma> = found.iter().map(|answer| answer.0).collect();
@@ -298,24 +303,6 @@ impl<'r> Answers<'r> {
             .iter()
             .for_each(|question| self.ahead.begin(question.at));
         Ok(())
-    }
-
-    /// Those in code that is in no file.
-    fn in_generated(&self, maps: &[Mapping], asked: &[Call]) -> Vec<(Avma, u64)> {
-        /// Bytes before and after a return address that its function's returns are looked for in.
-        const NEAR: u64 = 32 << 10;
-        let Ok(memory) = self.session.process.open_memory() else {
-            return Vec::new();
-        };
-        let rule = |&(at, distance): &Call| {
-            let is_in = |m: &&Mapping| m.execute && !m.name.starts_with('/') && m.contains(at);
-            let range = &maps.iter().find(is_in)?.range;
-            let start = range.start.max(Avma(at.0.saturating_sub(NEAR)));
-            let end = range.end.min(at.plus(NEAR));
-            let code = memory.read_vec(start, (end.0 - start.0) as usize).ok()?;
-            Some((at, generated_answer(start, &code, at, distance)?))
-        };
-        asked.iter().filter_map(rule).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use patcher::plan::Effects;
 use super::locked::Locked;
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
 use super::tables::prepare_all;
-use super::{Changed, Selected, Session, SessionError, VERIFY, quiet};
+use super::{Changed, Selected, Session, SessionError, VERIFY, filters, quiet};
 use crate::clock;
 use crate::condition::{Condition, Operand};
 use crate::faults::step;
@@ -48,6 +48,8 @@ pub struct Options {
     pub parent: Option<i32>,
     /// Patterns that wait for libraries.
     pub pending: Vec<String>,
+    /// Make calls in the target that a seccomp filter may end it for.
+    pub allow_seccomp: bool,
 }
 
 impl Options {
@@ -136,6 +138,9 @@ impl Session {
             columns: Shape::with_spare(columns.max().unwrap_or(0)),
         };
         document.runtime = image.document();
+        if !options.allow_seccomp && filters::may_end(process) {
+            return Err(SessionError::MayBeEnded);
+        }
         document.quiet = quiet::is_needed(process)? || options.no_system_calls;
         if document.quiet {
             options.check_quiet()?;

@@ -6,8 +6,10 @@ use std::fmt;
 use patcher::Avma;
 use patcher::plan::RefuseReason;
 
+use super::filters;
 use super::in_the_way::{InTheWay, NO_ROOM};
 use crate::error::Failure;
+use crate::process::limits;
 use crate::process::{Presence, Process, ProcessError, Space};
 use crate::segment::{SegmentError, TooMuch};
 use crate::tracee::TraceeError;
@@ -37,6 +39,8 @@ pub enum SessionError {
     TooMany,
     /// A metric takes system calls, and the runtime is to make none.
     NeedsSystemCalls(String),
+    /// A seccomp filter may end the program for what attaching does.
+    MayBeEnded,
     /// More metrics than that.
     TooMuch(TooMuch),
     /// None of these functions, each with what it measures, measures the metric.
@@ -71,6 +75,9 @@ impl fmt::Display for SessionError {
             Self::NeedsSystemCalls(metric) => write!(
                 f,
                 "{metric} takes system calls, and ipath makes none in this process, which is or will be under a seccomp filter or has no /proc"
+            ),
+            Self::MayBeEnded => f.write_str(
+                "it is under a seccomp filter, which may end it for the system calls that attaching makes",
             ),
             Self::TooMuch(what) => what.fmt(f),
             Self::NotMeasured(metric, functions) => match functions.as_slice() {
@@ -166,6 +173,11 @@ impl SessionError {
             Self::Refused(functions) | Self::Unchanged(functions) => {
                 used_by_ipath(functions).or_else(|| no_room(functions, process))
             }
+            Self::MayBeEnded => Some(format!(
+                "run ipath as root, under no filter itself: then the target's does not act; or give --{} where it is known to answer with errors or SIGSYS",
+                filters::ALLOW
+            )),
+            Self::Tracee(TraceeError::Call(_, errno)) => limits::mend(process, *errno),
             Self::NotMeasured(_, functions) => functions
                 .first()
                 .map(|(name, measured)| format!("{name} measures {}", measured.join(", "))),

@@ -4,13 +4,14 @@
 //! in `.debug_frame`: all of a file's, or a few functions amid others that have them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 
 use abi::image::{EPOCH_OF_TABLES, SYMBOL_EPOCH};
 use abi::rule::Rule;
-use abi::segment::{AREA_TABLES, TABLE_OF_ENTRIES, TABLE_OF_RULES};
+use abi::segment::{AREA_TABLES, TABLE_OF_CONVENTIONS, TABLE_OF_ENTRIES, TABLE_OF_RULES};
 use patcher::flow::{
     Recipe, callees_of, callees_seen, frame_seen, frames_around, frames_called, frames_of,
     frames_seen,
@@ -51,7 +52,8 @@ impl Locked<'_> {
             self.document.tables.push(key);
         }
         tables.extend(in_pieces(all_rules).into_iter().map(Table::of_rules));
-        self.publish_all(&tables, seen)
+        self.publish_all(&tables, seen)?;
+        self.publish_conventions(modules)
     }
 
     /// Publishes rules of return addresses in code that was seen there at `seen`, by the time-stamp counter.
@@ -79,7 +81,7 @@ impl Locked<'_> {
     }
 
     /// Appends tables, and begins another epoch unless there was room for none.
-    fn publish_all(&mut self, tables: &[Table], seen: u64) -> Result<(), SessionError> {
+    pub(super) fn publish_all(&mut self, tables: &[Table], seen: u64) -> Result<(), SessionError> {
         let used = |locked: &Self| locked.segment.header().tables_used.load(Acquire);
         let before = used(self);
         for table in tables {
@@ -151,7 +153,7 @@ fn in_pieces(mut modules: Vec<Vec<(Avma, u64)>>) -> Vec<Vec<(Avma, u64)>> {
 }
 
 /// What the runtime is given.
-struct Table {
+pub(super) struct Table {
     kind: u64,
     code: (Avma, Avma),
     frames: (Avma, Avma),
@@ -160,7 +162,7 @@ struct Table {
 
 impl Table {
     /// Rules of return addresses in any modules: the runtime looks into one such table after the other.
-    fn of_rules(mut rows: Vec<(Avma, u64)>) -> Self {
+    pub(super) fn of_rules(mut rows: Vec<(Avma, u64)>) -> Self {
         rows.sort_unstable();
         rows.dedup_by_key(|row| row.0);
         let first = rows.first().map_or(0, |row| row.0.0);
@@ -169,6 +171,16 @@ impl Table {
             kind: TABLE_OF_RULES,
             // Of the calls before them.
             code: (Avma(first.saturating_sub(1)), Avma(last)),
+            frames: (Avma(0), Avma(0)),
+            rows,
+        }
+    }
+
+    /// Rules of all return addresses in this code, each from an address to the next.
+    pub(super) fn of_conventions(code: Range<Avma>, rows: Vec<(Avma, u64)>) -> Self {
+        Self {
+            kind: TABLE_OF_CONVENTIONS,
+            code: (code.start, code.end),
             frames: (Avma(0), Avma(0)),
             rows,
         }

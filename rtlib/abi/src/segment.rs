@@ -244,7 +244,7 @@ pub const ANSWERED: u64 = 1;
 /// A search table for code whose file has none, ordered by address.
 #[repr(C)]
 pub struct TableHead {
-    /// [`TABLE_OF_ENTRIES`] or [`TABLE_OF_RULES`].
+    /// [`TABLE_OF_ENTRIES`] or another such number.
     pub kind: AtomicU64,
     /// First address of the code it is for.
     pub start: AtomicU64,
@@ -268,10 +268,13 @@ pub const TABLE_OF_RULES: u64 = 2;
 /// table is the one.
 pub const TABLE_OF_MAPS: u64 = 3;
 
+/// Rows are rules of all return addresses from there to the next row, for code whose generator keeps to conventions.
+pub const TABLE_OF_CONVENTIONS: u64 = 4;
+
 /// What there is for an address.
 #[repr(C)]
 pub struct TableRow {
-    /// First address covered by an entry, or a return address.
+    /// First address covered by an entry or a convention, or a return address.
     pub start: AtomicU64,
     /// Address of the frame description entry, or the rule as a word ([`crate::rule::Rule::encode`]).
     pub value: AtomicU64,

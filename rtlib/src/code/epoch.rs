@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::image::EPOCH_OF_MAPS;
 use abi::rule;
-use abi::segment::{TABLE_OF_ENTRIES, TABLE_OF_RULES};
+use abi::segment::{TABLE_OF_CONVENTIONS, TABLE_OF_ENTRIES, TABLE_OF_RULES, TableHead};
 
 use super::rules::{Age, RULES};
 use crate::os::lock::Lock;
@@ -69,9 +69,14 @@ fn forget_before_tables() {
                     RULES.forget_one(of(&row.start));
                 }
             }
+            TABLE_OF_CONVENTIONS => {
+                RULES.forget(|pc, _| match is_in(head, pc) {
+                    true => Age::Old,
+                    false => Age::New,
+                });
+            }
             TABLE_OF_ENTRIES => {
-                let code = of(&head.start)..of(&head.end);
-                let is_of_it = |pc: u64| code.contains(&pc.wrapping_sub(1));
+                let is_of_it = |pc: u64| is_in(head, pc);
                 RULES.forget(|pc, word| match is_of_it(pc) && is_makeshift(word) {
                     true => Age::Old,
                     false => Age::New,
@@ -81,6 +86,12 @@ fn forget_before_tables() {
         }
     }
     TABLES.store(used, Ordering::Relaxed);
+}
+
+/// Whether a call that returns to `pc` is in the code that a table is for.
+fn is_in(head: &TableHead, pc: u64) -> bool {
+    let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    (of(&head.start)..of(&head.end)).contains(&pc.wrapping_sub(1))
 }
 
 /// Whether a rule stands for want of a better one.

@@ -9,7 +9,9 @@
 use abi::rule::Rule;
 
 use super::modules::MODULES;
-use super::return_address::{is_after_call, is_context_start, may_follow_call, rule_of};
+use super::return_address::{
+    convention_of, is_after_call, is_context_start, may_follow_call, rule_of,
+};
 
 /// Bytes between the two that are looked at: in a larger frame it stays in doubt.
 const LARGEST: u64 = 64 << 10;
@@ -58,7 +60,8 @@ fn is_another_frame_between(sp: u64, rbp: u64, load: &dyn Fn(u64) -> Option<u64>
 fn is_called_from(pc: u64) -> bool {
     let before = pc.wrapping_sub(1);
     if let Some(range) = MODULES.known(before) {
-        return is_after_call(&range, pc);
+        let is_frame = |rule| matches!(rule, Rule::FromRbp { .. });
+        return is_after_call(&range, pc) || convention_of(&range, pc).is_some_and(is_frame);
     }
     may_follow_call(pc)
         && MODULES

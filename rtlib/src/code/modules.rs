@@ -5,7 +5,10 @@ use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::rule;
-use abi::segment::{AREA_MODULES, MODULE_PATH, ModuleEntry, TABLE_OF_RULES, TableHead, TableRow};
+use abi::segment::{
+    AREA_MODULES, MODULE_PATH, ModuleEntry, TABLE_OF_CONVENTIONS, TABLE_OF_RULES, TableHead,
+    TableRow,
+};
 
 use super::range::{self, NEW, Range, Ranges, Tables};
 use super::rules::{Age, RULES};
@@ -52,6 +55,8 @@ struct List {
     read_at: u64,
     /// When the command looked at those that it has published.
     looked_at: u64,
+    /// Whether a Java virtual machine has been seen.
+    has_java: bool,
     #[cfg(test)]
     times_read: u64,
 }
@@ -81,6 +86,7 @@ impl Modules {
                 is_whole: false,
                 read_at: 0,
                 looked_at: 0,
+                has_java: false,
                 #[cfg(test)]
                 times_read: 0,
             }),
@@ -136,6 +142,12 @@ impl Modules {
         });
     }
 
+    /// Whether a Java virtual machine has been seen. Its interpreter puts return addresses on the stack that follow no
+    /// call, so that nothing in the code that it generates can be found out from what stands there.
+    pub fn have_java(&self) -> bool {
+        self.with(|list| list.has_java)
+    }
+
     /// Whether the maps could be read the last time.
     pub fn are_whole(&self) -> bool {
         self.with(|list| list.is_whole)
@@ -171,7 +183,7 @@ impl List {
     fn known(&mut self, address: u64) -> Option<Range> {
         let used = shared::tables_used();
         let is_of_rules = |(head, _): (&TableHead, &[TableRow])| {
-            head.kind.load(Ordering::Relaxed) == TABLE_OF_RULES
+            [TABLE_OF_RULES, TABLE_OF_CONVENTIONS].contains(&head.kind.load(Ordering::Relaxed))
         };
         if self.tables != used && shared::tables_from(self.tables).all(is_of_rules) {
             self.tables = used;
@@ -232,6 +244,7 @@ impl List {
             if is_file && mapping.offset == 0 && mapping.read {
                 head = Some(mapping);
             }
+            self.has_java |= path.ends_with(b"/libjvm.so");
             // What cannot be read, like vsyscall, is nobody's code here.
             if !mapping.execute || !mapping.read {
                 return true;

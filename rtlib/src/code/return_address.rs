@@ -35,10 +35,32 @@ pub fn find_rule(pc: u64, distance: u64) {
     let is_kept = RULES.insert(pc, rule);
     forget_if_old(pc, epoch);
     let range = || MODULES.known(pc.wrapping_sub(1));
-    let is_asked = || range().is_some_and(|range| published::rule_of(&range, pc).is_none());
-    if is_kept && matches!(rule, Rule::FromRbp { .. }) && is_asked() {
+    let is_asked = |range: Range| {
+        let better = match rule {
+            Rule::FromRbp { .. } => !is_convention(&range, pc),
+            Rule::Stop(_) => is_convention(&range, pc),
+            _ => false,
+        };
+        better && published::rule_of(&range, pc).is_none()
+    };
+    if is_kept && range().is_some_and(is_asked) {
         asked::ask(pc, distance);
     }
+}
+
+/// Whether the rule of a return address is that of all in the code around it.
+fn is_convention(range: &Range, pc: u64) -> bool {
+    convention_of(range, pc).is_some()
+}
+
+/// The rule of all return addresses in the code around `pc`, by what is known of who generates it. What a Java virtual
+/// machine generates has no other than those, and those that are published for one address.
+pub fn convention_of(range: &Range, pc: u64) -> Option<Rule> {
+    if range.is_of_file() {
+        return None;
+    }
+    let unknown = || MODULES.have_java().then_some(Rule::Stop(Cause::NoRule));
+    published::convention_of(pc).or_else(unknown)
 }
 
 /// Forgets the rule of a return address that was found in an epoch, and put where rules are only when another one had
@@ -80,9 +102,12 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
                 }
                 Some(Rule::Root)
             }
-            // Whether there is a frame pointer the full walk finds out.
-            known if is_after_call(&range, pc) => Some(known.unwrap_or(Rule::Full)),
-            _ => None,
+            Some(rule) if is_after_call(&range, pc) => Some(rule),
+            // Interpreters have frames that no call has made.
+            _ => convention_of(&range, pc).or_else(|| {
+                // Whether there is a frame pointer the full walk finds out.
+                is_after_call(&range, pc).then_some(Rule::Full)
+            }),
         };
     };
     if fde.signal_frame {

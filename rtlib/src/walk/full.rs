@@ -16,8 +16,8 @@ use crate::code::frame_pointer::{self, Evidence};
 use crate::code::modules::MODULES;
 use crate::code::published;
 use crate::code::return_address::{
-    forget_if_old, is_after_call, is_after_system_call, is_context_start, is_entry_code,
-    is_restorer, why_none,
+    convention_of, forget_if_old, is_after_call, is_after_system_call, is_context_start,
+    is_entry_code, is_restorer, why_none,
 };
 use crate::code::rows::{self, Age, STAYS, SimpleRow};
 use crate::code::rules::RULES;
@@ -216,6 +216,11 @@ fn by_tables(
         let has_rule = is_return || is_after_system_call(&range, pc);
         let rule = has_rule.then(|| published::rule_of(&range, pc)).flatten();
         let rule = rule.or_else(|| is_return.then(|| RULES.frame(pc)).flatten());
+        let rule = match (rule, convention_of(&range, pc)) {
+            // What holds for return addresses does not where a signal has come.
+            (None, Some(_)) if !is_return => return None,
+            (rule, convention) => rule.or(convention),
+        };
         let rule = rule.or_else(|| frame_pointer(registers, pc, is_return, load))?;
         return by_rule(registers, rule, high, load);
     };

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::line::{Line, Verdict, line};
-use crate::process::{Process, read_text};
+use crate::process::{Process, limits, read_text};
 
 /// With less than this left, a session can drive the process over its limit.
 const ENOUGH: u64 = 64 << 20;
@@ -32,9 +32,8 @@ pub(super) fn memory(process: &Process) -> Option<Line> {
 pub(super) fn addresses(process: &Process) -> Option<Line> {
     /// Of a session, and some for the program.
     const ENOUGH: u64 = 1 << 30;
-    let limits = read_text(format!("/proc/{}/limits", process.entry())).ok()?;
     let size = process.status("VmSize")?;
-    let left = address_limit(&limits)?.saturating_sub(kib(&size)?);
+    let left = limits::addresses(process)?.saturating_sub(kib(&size)?);
     (left < ENOUGH).then(|| {
         line(
             Verdict::Warn,
@@ -46,13 +45,6 @@ pub(super) fn addresses(process: &Process) -> Option<Line> {
             "a session takes some 400 MiB of them, of which it uses few: prlimit --as",
         )
     })
-}
-
-/// The soft limit of /proc/PID/limits, bytes; none without one.
-fn address_limit(limits: &str) -> Option<u64> {
-    let mut lines = limits.lines();
-    let fields = lines.find_map(|l| l.strip_prefix("Max address space"))?;
-    fields.split_whitespace().next()?.parse().ok()
 }
 
 /// Bytes of `N kB`.
@@ -140,15 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_on_addresses_are_read() {
-        let of = |soft: &str| {
-            address_limit(&format!(
-                "Limit                     Soft Limit           Hard Limit           Units\n\
-                 Max address space         {soft}            unlimited            bytes\n"
-            ))
-        };
-        assert_eq!(of("536870912"), Some(512 << 20));
-        assert_eq!(of("unlimited"), None);
+    fn sizes_are_read() {
         assert_eq!(kib("2820 kB"), Some(2820 << 10));
     }
 

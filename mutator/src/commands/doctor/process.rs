@@ -39,6 +39,7 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
         inner_proc(&process),
         inner_folder(&process),
         scheduling(&process),
+        shadow_stacks(&process),
     ];
     lines.extend(further.into_iter().flatten());
     lines.extend(memory(&process));
@@ -125,6 +126,14 @@ fn scheduling(process: &Process) -> Option<Line> {
         _ => return None,
     };
     warn(process, &format!("runs under {name}"), mend)
+}
+
+fn shadow_stacks(process: &Process) -> Option<Line> {
+    let mend = "no call is moved in it: a function that begins with one too near is refused as `shadow-stack`";
+    match process.has_shadow_stacks() {
+        true => warn(process, "runs with user shadow stacks", mend),
+        false => None,
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,66 @@
+//! Seccomp filters of a target, and what they may do to it for the system calls that attaching makes.
+//!
+//! With CAP_SYS_ADMIN they are suspended for these calls. Without, the kernel says of a filter no more than that it is
+//! there (PTRACE_SECCOMP_GET_FILTER needs the same right). Most answer with an error or with SIGSYS, and the program
+//! hears of neither. One that kills ends the program, which no tracer can prevent (kernel/seccomp.c, SA_IMMUTABLE).
+
+use crate::process::{Process, status_line};
+
+/// The option by which a user says that a filter does not kill.
+pub(super) const ALLOW: &str = "allow-seccomp";
+
+/// The line of /proc/PID/status with the number of a thread's filters.
+const FILTERS: &str = "Seccomp_filters";
+
+/// True if a filter may end the process for a call that a thread of it makes for us.
+///
+/// Filters that ipath is under itself do not count: the rest of a container is under the same.
+pub(super) fn may_end(process: &Process) -> bool {
+    let own = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    if can_suspend(&own) {
+        return false;
+    }
+    let own = filters(status_line(&own, FILTERS));
+    let tids = process.tids().unwrap_or_default();
+    let mut of_threads = tids
+        .into_iter()
+        .map(|tid| filters(process.thread_status(tid, FILTERS).as_deref()));
+    of_threads.any(|number| number > own)
+}
+
+/// How many there are by such a line; none where there is no line, or no thread any more.
+fn filters(line: Option<&str>) -> u32 {
+    line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
+}
+
+/// True if a thread with this status may suspend the filters of one that it traces (PTRACE_O_SUSPEND_SECCOMP): that needs
+/// CAP_SYS_ADMIN, and to be under none itself.
+fn can_suspend(status: &str) -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let effective = status_line(status, "CapEff").unwrap_or_default().trim();
+    let effective = u64::from_str_radix(effective, 16).unwrap_or(0);
+    let is_filtered = status_line(status, "Seccomp").is_none_or(|mode| mode.trim() != "0");
+    effective & 1 << CAP_SYS_ADMIN != 0 && !is_filtered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suspending_takes_the_capability_and_no_filter() {
+        let status = |capabilities, mode| {
+            format!("Name:\tipath\nCapEff:\t{capabilities}\nSeccomp:\t{mode}\n")
+        };
+        assert!(can_suspend(&status("000001ffffffffff", 0)));
+        assert!(!can_suspend(&status("000001ffffffffff", 2)));
+        assert!(!can_suspend(&status("0000000000080000", 0)));
+        assert!(!can_suspend(""));
+    }
+
+    #[test]
+    fn filters_are_counted() {
+        assert_eq!(filters(Some("\t3")), 3);
+        assert_eq!(filters(None), 0);
+    }
+}

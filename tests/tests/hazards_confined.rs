@@ -1,0 +1,237 @@
+//! Programs that are confined: by namespaces, a seccomp filter, limits, another user's rights, a missing /dev/shm. Each
+//! is measured exactly from outside and left as it was, or refused in one line that says what to do.
+
+use ipath_tests::command::{Finished, NOBODY, Run};
+use ipath_tests::compile::program;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::session::own_counts;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The program, confined in some way.
+struct Confined {
+    /// What has been started: the program, or what waits for it.
+    started: Target,
+    /// The program.
+    pid: u32,
+}
+
+impl Confined {
+    /// As a command starts it, which waits for it in another process, or becomes it.
+    fn spawn(command: Command) -> Self {
+        let mut started = Target::spawn(command).await_output("ready");
+        let outer = started.pid();
+        let mut pid = outer;
+        started.until(LIMIT, "begun the program", |_| {
+            let children = format!("/proc/{outer}/task/{outer}/children");
+            let children = fs::read_to_string(children).unwrap_or_default();
+            let child = children.split_whitespace().next();
+            pid = child.map_or(outer, |child| child.parse().expect("a number"));
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.starts_with("allowed")
+        });
+        Self { started, pid }
+    }
+
+    /// In a shell of a mount namespace of its own that has done something before.
+    fn after(script: &str) -> Self {
+        let mut command = Command::new("unshare");
+        let script = format!("{script} && exec \"$0\"");
+        command.args(["--mount", "sh", "-c", &script]);
+        command.arg(program("allowed.c"));
+        Self::spawn(command)
+    }
+
+    fn of_user(user: u32, answer: &[&str]) -> Self {
+        let mut command = Command::new(program("allowed.c"));
+        command.args(answer).uid(user).gid(user);
+        Self::spawn(command)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid as i32), signal).expect("it runs");
+    }
+
+    /// Measures all calls that it makes, by `run`, which is given the arguments of ipath.
+    fn measure(mut self, run: impl Fn(&[&str]) -> Finished) {
+        let clean = ProcessState::of(self.pid);
+        let scratch = Scratch::public("confined");
+        // Whoever runs ipath writes there.
+        let all = Permissions::from_mode(0o777);
+        fs::set_permissions(scratch.path(), all).expect("an own folder");
+        let file = scratch.file("p.json").display().to_string();
+        let pid = self.pid.to_string();
+        let attach = ["attach", &pid, "--keep", "--no-tui", "--duration", "1ms"];
+        run(&[&attach[..], &["-f", "work"]].concat()).expect(0);
+        self.signal(Signal::SIGUSR1);
+        self.started.until(LIMIT, "called work", |started| {
+            started.stdout().contains("calls work")
+        });
+        run(&["detach", &pid, "-o", &file]).expect(0);
+        clean.assert_unchanged(self.pid);
+        let profile = Profile::read(file.as_ref());
+        let own = own_counts(&self.started.stdout())["work"];
+        assert_eq!(profile.calls("work"), own);
+        profile.assert_lossless();
+        profile.assert_complete("all of it has tables");
+        let counts: Vec<u64> = profile.paths.iter().map(|p| count(&p.metrics)).collect();
+        assert_eq!(counts, [own / 2, own / 2], "one path through each caller");
+        self.end();
+    }
+
+    /// Attaching, by `run`, is refused: what is said of it. The program does not notice.
+    fn refused(&mut self, run: impl Fn(&[&str]) -> Finished) -> String {
+        let clean = ProcessState::of(self.pid);
+        let pid = self.pid.to_string();
+        let attach = ["attach", &pid, "--no-tui", "--duration", "1ms"];
+        let refused = run(&[&attach[..], &["-f", "work"]].concat());
+        let said = format!("{}\n{}", refused.expect_error(), refused.hints());
+        assert!(self.started.poll().is_none(), "{}", self.started.report());
+        clean.assert_unchanged(self.pid);
+        said
+    }
+
+    fn end(mut self) {
+        self.signal(Signal::SIGTERM);
+        let status = self.started.wait(LIMIT);
+        let printed = self.started.stdout();
+        assert!(status.success(), "{}", self.started.report());
+        assert!(printed.ends_with("ok\n"), "{printed}");
+    }
+}
+
+fn as_root(arguments: &[&str]) -> Finished {
+    Run::ipath(arguments).run()
+}
+
+fn as_nobody(arguments: &[&str]) -> Finished {
+    Run::ipath(arguments).as_nobody().run()
+}
+
+/// `container`: namespaces of its own, one by one and together, also of a user who is root in there alone.
+#[test]
+fn container() {
+    let user = ["--user", "--map-root-user"];
+    let pid = ["--pid", "--fork", "--mount-proc"];
+    let others = ["--mount", "--cgroup", "--ipc", "--uts", "--net"];
+    let all = [&pid[..], &others, &user].concat();
+    for options in [&["--mount"][..], &["--cgroup"], &user, &pid, &all] {
+        for owner in [0, NOBODY] {
+            // Without a user namespace a user may make none of the others.
+            if owner != 0 && !options.contains(&"--user") {
+                continue;
+            }
+            let mut command = Command::new("unshare");
+            command.args(options).arg(program("allowed.c"));
+            command.uid(owner).gid(owner);
+            println!("{options:?} of user {owner}");
+            Confined::spawn(command).measure(as_root);
+        }
+    }
+    // Who is no more than that user outside may do it, too.
+    let mut command = Command::new("unshare");
+    command.args(&all).arg(program("allowed.c"));
+    command.uid(NOBODY).gid(NOBODY);
+    Confined::spawn(command).measure(as_nobody);
+}
+
+/// `seccomp`: a filter that allows what the program itself calls, and nothing else.
+#[test]
+fn seccomp() {
+    for answer in ["errno", "trap", "kill"] {
+        for owner in [0, NOBODY] {
+            println!("{answer}, of user {owner}");
+            Confined::of_user(owner, &[answer]).measure(as_root);
+        }
+        // Without the right to suspend the filter, nothing is tried that it could end the program for.
+        let mut target = Confined::of_user(NOBODY, &[answer]);
+        let said = target.refused(as_nobody);
+        assert!(said.contains("under a seccomp filter"), "{said}");
+        assert!(said.contains("--allow-seccomp"), "{said}");
+        // Where it is said that it does not, the filter's answer is.
+        if answer != "kill" {
+            let said = target.refused(|given| {
+                let run = Run::ipath(given).arg("--allow-seccomp");
+                run.as_nobody().run()
+            });
+            assert!(said.contains("seccomp filter forbids it"), "{said}");
+        }
+        target.end();
+    }
+}
+
+/// `no_dev_shm`: where the program sees none, where ipath sees none, and where neither does.
+#[test]
+fn no_dev_shm() {
+    const WITHOUT: &str = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3";
+    let without = |given: &[&str]| {
+        let script = format!("{WITHOUT} && exec \"$0\" \"$@\"");
+        let run = Run::new("unshare").args(["--mount", "sh", "-c", &script]);
+        run.arg(ipath()).args(given).run()
+    };
+    Confined::after(WITHOUT).measure(as_root);
+    Confined::of_user(0, &[]).measure(without);
+    Confined::after(WITHOUT).measure(without);
+    // Not to be written to is as good as none.
+    Confined::after("mount -t tmpfs -o ro none /dev/shm").measure(as_root);
+}
+
+/// `rlimits`: limits that are reached already.
+#[test]
+fn rlimits() {
+    let limited = |limit: &str| {
+        let target = Confined::of_user(0, &[]);
+        let pid = target.pid.to_string();
+        let run = Run::new("prlimit").args(["--pid", &pid, limit]).run();
+        run.expect(0);
+        target
+    };
+    for limit in ["--memlock=0", "--fsize=4096", "--stack=8192"] {
+        println!("{limit}");
+        limited(limit).measure(as_root);
+    }
+    for (limit, name) in [
+        ("--as=1:", "RLIMIT_AS"),
+        ("--data=4096:", "RLIMIT_DATA"),
+        ("--nofile=3:", "RLIMIT_NOFILE"),
+    ] {
+        println!("{limit}");
+        let mut target = limited(limit);
+        let said = target.refused(as_root);
+        assert!(said.contains(name), "{said}");
+        // What is said to do about it does.
+        let pid = target.pid.to_string();
+        let (option, _) = limit.split_once('=').expect("it has one");
+        assert!(said.contains(&format!("--pid {pid} {option}=")), "{said}");
+        let raised = format!("{option}=2000000000:");
+        let raised = match option {
+            "--nofile" => "--nofile=64:".to_owned(),
+            _ => raised,
+        };
+        let run = Run::new("prlimit").args(["--pid", &pid, &raised]).run();
+        run.expect(0);
+        target.measure(as_root);
+    }
+}
+
+/// `other_user`: root attaches to anybody's process, others to their own.
+#[test]
+fn other_user() {
+    Confined::of_user(NOBODY, &[]).measure(as_root);
+    Confined::of_user(NOBODY, &[]).measure(as_nobody);
+    let mut target = Confined::of_user(0, &[]);
+    let said = target.refused(as_nobody);
+    assert!(said.contains("it belongs to user 0"), "{said}");
+    assert!(said.contains("as that user or as root"), "{said}");
+    target.end();
+}

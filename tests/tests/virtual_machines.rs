@@ -1,0 +1,270 @@
+//! Call paths through code that virtual machines generate: V8's and HotSpot's. The oracle is the machine's own stack, by
+//! which the programs count their calls: of their own functions, the innermost first.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::source;
+use ipath_tests::place::{Scratch, work_dir};
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::session::own_counts;
+use ipath_tests::target::Target;
+use std::collections::BTreeMap;
+use std::sync::Once;
+use std::time::Duration;
+
+/// Calls by the stack of functions, the innermost first. `None` is one without a name: the interpreter's frame says
+/// only that it is that of some function.
+type Calls = BTreeMap<Vec<Option<String>>, u64>;
+
+/// What a program has counted.
+fn own(finished: &Finished) -> Calls {
+    let own = own_counts(&format!("{}{}", finished.stdout, finished.stderr));
+    let own = own.into_iter();
+    let names = |stack: &str| stack.split(';').map(|name| Some(name.to_owned())).collect();
+    own.map(|(stack, calls)| (names(&stack), calls)).collect()
+}
+
+/// Calls of a function on complete paths by the frames on them that `frame` chooses and names, and the number of the
+/// others, which are counted with a cause.
+fn found(
+    profile: &Profile,
+    function: &str,
+    frame: impl Fn(&str) -> Option<Option<String>>,
+) -> (Calls, u64) {
+    let mut found = Calls::new();
+    let mut incomplete = 0;
+    for path in &profile.paths {
+        if profile.functions[path.function].name != function {
+            continue;
+        }
+        let calls = count(&path.metrics);
+        if !path.complete {
+            incomplete += calls;
+            continue;
+        }
+        let frames = path.stack.iter().map(|&at| &profile.frames[at]);
+        let named = frames.filter_map(|f| frame(f.function.as_deref().unwrap_or_default()));
+        *found.entry(named.collect()).or_default() += calls;
+    }
+    (found, incomplete)
+}
+
+/// Runs a command under ipath.
+fn measured(function: &str, command: &[&str]) -> (Finished, Profile) {
+    let scratch = Scratch::new("machine");
+    let file = scratch.file("p.json");
+    let run = ["run", "--interval", "50ms", "-f", function, "-o"];
+    let run = Run::ipath(run).arg(&file).arg("--").args(command);
+    let finished = run.limit(Duration::from_secs(100)).run().expect(0);
+    let profile = Profile::read(&file);
+    // What the machine has written down where such files are looked for.
+    let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", profile.target.pid));
+    assert_eq!(profile.losses.missed, 0, "{:?}", profile.losses);
+    (finished, profile)
+}
+
+const ROUNDS: &str = "20000";
+
+/// The first calls from a place are on incomplete paths, until the command has answered; on a busy machine that takes a
+/// while.
+fn assert_most(found: &Calls, incomplete: u64, own: &Calls) {
+    let all: u64 = own.values().sum();
+    let complete: u64 = found.values().sum();
+    assert_eq!(complete + incomplete, all, "each call is counted");
+    println!("{incomplete} of {all} incomplete");
+    assert!(complete > incomplete, "{incomplete} of {all} incomplete");
+}
+
+fn node(options: &[&str]) -> (Calls, Calls, u64) {
+    let script = source("stacks.js").display().to_string();
+    let usual = [
+        "node",
+        "--perf-basic-prof",
+        // The interpreter has a copy of its code for each function then.
+        "--interpreted-frames-native-stack",
+        // It writes a file of its own in the folder where it is.
+        "--no-logfile-per-isolate",
+        "--logfile=/dev/null",
+    ];
+    let command = [&usual, options, &[&script, ROUNDS]].concat();
+    let (finished, profile) = measured("uv_fs_write", &command);
+    // `JS:*down /some/folder/stacks.js:27:14`; before the name a mark of the tier.
+    let (found, incomplete) = found(&profile, "uv_fs_write", |name| {
+        let (function, place) = name.strip_prefix("JS:")?.split_once(' ')?;
+        let function = function.trim_start_matches(['*', '~', '^', '+']);
+        let name = match function {
+            "" => "main",
+            name => name,
+        };
+        place.contains("stacks.js:").then(|| Some(name.to_owned()))
+    });
+    (own(&finished), found, incomplete)
+}
+
+/// Each of V8's tiers: its interpreter and its baseline compiler alone, then the optimizing one.
+#[test]
+fn stacks_of_v8() {
+    for options in [&["--no-opt"][..], &["--no-turbo-inlining"]] {
+        let (own, found, incomplete) = node(options);
+        assert_most(&found, incomplete, &own);
+        for (stack, calls) in &found {
+            let counted = own.get(stack).copied().unwrap_or_default();
+            assert!(calls <= &counted, "{options:?} {stack:?}: {calls}");
+        }
+    }
+}
+
+/// What a compiler has inlined has no frame, and all others are there.
+#[test]
+fn stacks_of_v8_with_inlined_functions() {
+    let (own, found, incomplete) = node(&[]);
+    assert_most(&found, incomplete, &own);
+    for stack in found.keys() {
+        let is_among = own.keys().any(|own| {
+            let mut rest = own.iter();
+            stack.iter().all(|name| rest.any(|other| other == name))
+        });
+        assert!(is_among, "{stack:?}");
+    }
+}
+
+/// Methods of the library between `Stacks.deflate` and zlib: two of Deflater's, and the native one.
+const BETWEEN: usize = 3;
+
+/// The command that runs the program, and ends after so many rounds.
+fn java_command(options: &[&str], rounds: &str) -> Vec<String> {
+    let classes = work_dir("java").display().to_string();
+    let sources = source("Stacks.java").display().to_string();
+    static COMPILED: Once = Once::new();
+    COMPILED.call_once(|| {
+        let compile = Run::new("javac").args(["-d", &classes, &sources]);
+        compile.run().expect(0);
+    });
+    let usual = ["java", "-XX:-Inline", "-cp", &classes];
+    let all = [&usual, options, &["Stacks", rounds]].concat();
+    all.into_iter().map(str::to_owned).collect()
+}
+
+/// Calls of zlib's function by the methods that lead to it.
+fn found_in_java(profile: &Profile) -> (Calls, u64) {
+    // `int Stacks.down(int, boolean, long)`
+    let (found, incomplete) = found(profile, "deflate", |name| {
+        let method = name.split_once('(').and_then(|(before, _)| {
+            let (class, method) = before.rsplit_once('.')?;
+            (!class.contains("::")).then_some(method)
+        });
+        match (name, method) {
+            ("Interpreter" | "", _) => Some(None),
+            (_, Some(method)) => Some(Some(method.to_owned())),
+            _ => None,
+        }
+    });
+    let mut own = Calls::new();
+    for (mut stack, calls) in found {
+        assert!(stack.len() > BETWEEN, "{stack:?}");
+        stack.drain(..BETWEEN);
+        *own.entry(stack).or_default() += calls;
+    }
+    (own, incomplete)
+}
+
+fn java(options: &[&str]) -> (Calls, Calls, u64, Profile) {
+    let names = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"];
+    let command = java_command(&[options, &names].concat(), ROUNDS);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let (finished, profile) = measured("libz.so*!deflate", &command);
+    let (found, incomplete) = found_in_java(&profile);
+    (own(&finished), found, incomplete, profile)
+}
+
+/// Every frame of a stack that was found is one that the machine had there.
+fn is_possible(found: &[Option<String>], own: &[Option<String>]) -> bool {
+    let mut pairs = found.iter().zip(own);
+    found.len() == own.len() && pairs.all(|(found, own)| found.is_none() || found == own)
+}
+
+fn assert_none_wrong(found: &Calls, own: &Calls) {
+    for stack in found.keys() {
+        let is_there = own.keys().any(|own| is_possible(stack, own));
+        assert!(is_there, "{stack:?}");
+    }
+    // No more of any depth than there were.
+    let depths = |calls: &Calls| {
+        let mut depths = BTreeMap::<usize, u64>::new();
+        for (stack, calls) in calls {
+            *depths.entry(stack.len()).or_default() += calls;
+        }
+        depths
+    };
+    let own = depths(own);
+    for (depth, calls) in depths(found) {
+        assert!(calls <= own[&depth], "{calls} of depth {depth}");
+    }
+}
+
+/// The interpreter alone, with frame pointers for compiled code and without: it has its own.
+#[test]
+fn stacks_of_hotspots_interpreter() {
+    for option in ["-XX:+PreserveFramePointer", "-XX:-PreserveFramePointer"] {
+        let (own, found, incomplete, _) = java(&["-Xint", option]);
+        assert_most(&found, incomplete, &own);
+        assert_none_wrong(&found, &own);
+    }
+}
+
+/// Compiled methods with frame pointers: all of them, and as it comes.
+#[test]
+fn stacks_of_compiled_methods() {
+    for option in ["-Xcomp", "-Xmixed"] {
+        let (own, found, incomplete, _) = java(&[option, "-XX:+PreserveFramePointer"]);
+        assert_most(&found, incomplete, &own);
+        assert_none_wrong(&found, &own);
+        if option == "-Xcomp" {
+            let all_named = found.keys().flatten().all(Option::is_some);
+            assert!(all_named, "{found:?}");
+        }
+    }
+}
+
+/// Compiled methods without frame pointers: a path ends there, says so, and leaves nothing out.
+#[test]
+fn stacks_without_frame_pointers_are_incomplete() {
+    let (own, found, incomplete, profile) = java(&["-Xmixed", "-XX:-PreserveFramePointer"]);
+    assert_none_wrong(&found, &own);
+    let complete: u64 = found.values().sum();
+    assert_eq!(complete + incomplete, own.values().sum::<u64>());
+    let causes: Vec<&String> = profile.losses.causes.keys().collect();
+    assert_eq!(causes, ["no-unwind-rule"]);
+}
+
+/// A virtual machine that runs already: what it says of its code is known from the first call on. Its methods have the
+/// names that it writes down when it is asked for them.
+#[test]
+fn stacks_of_a_running_machine() {
+    let options = ["-XX:+PreserveFramePointer"];
+    let plain = java_command(&options, "100");
+    let plain = Run::new(&plain[0]).args(&plain[1..]).run().expect(0);
+    let endless = java_command(&options, "2000000000");
+    let mut target = Target::start(&endless[0], &endless[1..]).await_output("ready");
+    let pid = target.pid().to_string();
+    let named = Run::new("jcmd").args([&pid, "Compiler.perfmap"]).run();
+    named.expect(0);
+    let scratch = Scratch::new("machine");
+    let file = scratch.file("p.json");
+    let attach = ["attach", &pid, "--no-tui", "--duration", "500ms", "-o"];
+    let run = Run::ipath(attach).arg(&file);
+    run.args(["-f", "libz.so*!deflate"]).run().expect(0);
+    let profile = Profile::read(&file);
+    let _ = std::fs::remove_file(format!("/tmp/perf-{pid}.map"));
+    let (found, incomplete) = found_in_java(&profile);
+    let complete: u64 = found.values().sum();
+    assert!(
+        complete > incomplete,
+        "{complete} complete, {incomplete} not"
+    );
+    let own = own(&plain);
+    for stack in found.keys() {
+        let is_there = own.keys().any(|own| is_possible(stack, own));
+        assert!(is_there, "{stack:?}");
+    }
+    assert!(target.poll().is_none(), "it runs on: {}", target.report());
+}
