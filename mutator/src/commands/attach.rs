@@ -3,7 +3,7 @@
 use patcher::select::{Pattern, Spot};
 
 use super::find::{self, Wanted};
-use super::measure::{check, check_but_pending, options, patterns, spots};
+use super::measure::{check, check_but_pending, options, patterns, spots, waiting};
 use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::source::{AtEnd, Live};
@@ -46,6 +46,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         }
     };
     let selected = selected(OPERATION, &process, &patterns, &spots, measure, &options)?;
+    let waiting = waiting(&selected.selection);
     let signals = hold(OPERATION)?;
     let (session, changed) =
         Session::create(&process, &options, selected, Where::Running).map_err(failure)?;
@@ -56,6 +57,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     };
     let live = Live::new(session, at_end);
     tell_refused(&changed);
+    waiting.iter().for_each(|line| warn(line));
     watch(&watch_output, show, live, signals, &[])
 }
 

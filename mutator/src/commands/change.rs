@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::job::sum_of;
-use super::measure::{check, check_but_pending, metric_names, metrics, patterns, spots};
+use super::measure::{check, check_but_pending, metric_names, metrics, patterns, spots, waiting};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::remarks::warn;
@@ -89,13 +89,15 @@ pub(super) fn add(
             false => check,
         };
         check(OPERATION, &subject, given, &selected.selection)?;
+        let said = waiting(&selected.selection);
         let signals = hold(OPERATION)?;
+        let changed = session.add(OPERATION, selected).map_err(failure)?;
         if is_pending {
             session.await_patterns(&patterns).map_err(failure)?;
         }
-        let changed = session.add(OPERATION, selected).map_err(failure)?;
         signals.release();
         tell_refused(&changed);
+        said.iter().for_each(|line| warn(line));
         Ok(added(&changed))
     };
     in_each(open_all(OPERATION, pid, Session::open_to_change)?, add)

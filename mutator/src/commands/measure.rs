@@ -157,7 +157,7 @@ pub(super) fn check(
     check_found(operation, subject, patterns, selection)
 }
 
-/// The same where patterns without a match may wait: what has been found is checked, and what waits is said.
+/// The same where patterns without a match may wait.
 pub(super) fn check_but_pending(
     operation: &str,
     subject: &str,
@@ -165,24 +165,26 @@ pub(super) fn check_but_pending(
     selection: &Selection,
 ) -> Result<(), Failure> {
     let waits = |unmatched: &&Unmatched| patterns.func.contains(&unmatched.pattern);
-    let (waiting, missing): (Vec<_>, Vec<_>) = selection.unmatched.iter().partition(waits);
-    if let Some(unmatched) = missing.first() {
+    if let Some(unmatched) = selection.unmatched.iter().find(|u| !waits(u)) {
         return Err(unmatched.failure(operation, subject));
     }
-    if selection.count() > 0 {
-        check_found(operation, subject, patterns, selection)?;
+    match selection.count() {
+        0 => Ok(()),
+        _ => check_found(operation, subject, patterns, selection),
     }
-    for unmatched in waiting {
+}
+
+/// What is to be said of patterns that wait, once they do: none where an unmatched one is an error.
+pub(super) fn waiting(selection: &Selection) -> Vec<String> {
+    let said = |unmatched: &Unmatched| {
         let near = match unmatched.near.is_empty() {
             true => String::new(),
             false => format!(" (did you mean {}?)", unmatched.near.join(", ")),
         };
         let pattern = &unmatched.pattern;
-        warn(&format!(
-            "'{pattern}' waits for a library that has it{near}"
-        ));
-    }
-    Ok(())
+        format!("'{pattern}' waits for a library that has it{near}")
+    };
+    selection.unmatched.iter().map(said).collect()
 }
 
 /// The same of what has been found, whatever has not.

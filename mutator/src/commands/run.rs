@@ -14,7 +14,7 @@ use nix::unistd;
 
 use super::attach::selected;
 use super::find::{self, Wanted};
-use super::measure::{check, check_but_pending, options, patterns, spots};
+use super::measure::{check, check_but_pending, options, patterns, spots, waiting};
 use super::outcome::tell_refused;
 use super::panics::caught;
 use super::remarks::warn;
@@ -86,6 +86,7 @@ pub(super) fn run(
         return end(&mut child, spool, watched, &subject, || None);
     }
     let begun = Begun::of(&process);
+    let mut said = Vec::new();
     let prepared = caught(OPERATION, || {
         if patterns.is_empty() && spots.is_empty() {
             return Ok(None);
@@ -106,6 +107,7 @@ pub(super) fn run(
         };
         let checked = check(OPERATION, &subject, &measure.patterns, &selected.selection);
         checked.map_err(|failure| begun.not_found(failure, &patterns, &subject))?;
+        said = waiting(&selected.selection);
         let held = Where::Stopped(&mut stopped);
         let created = Session::create(&process, &options, selected, held);
         created.map(Some).map_err(failure)
@@ -123,6 +125,7 @@ pub(super) fn run(
     let live = created.map(|(session, changed)| {
         let live = Live::new(session, AtEnd::TakeOut);
         tell_refused(&changed);
+        said.iter().for_each(|line| warn(line));
         live.session().note_begin();
         live
     });

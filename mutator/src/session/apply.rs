@@ -381,7 +381,12 @@ impl Locked<'_> {
         let (reapers, others): (Vec<_>, Vec<_>) = active.partition(|(_, f)| f.reaper.is_some());
         let has_exits = others.iter().any(|(_, f)| f.has_exits());
         // Where calls are only counted, nobody needs to know that they have ended.
-        let is_idle = |reaper: Reaper| others.is_empty() || !has_exits && reaper.tells_of_ends();
+        let waits = !self.document.pending.is_empty();
+        let is_idle = |reaper: Reaper| match others.is_empty() {
+            // What comes of libraries that are awaited is to be seen.
+            true => !(waits && reaper.is_for_counts()),
+            false => !has_exits && reaper.tells_of_ends(),
+        };
         let idle = reapers
             .into_iter()
             .filter(|(_, f)| f.reaper.is_some_and(is_idle));

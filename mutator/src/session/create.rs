@@ -11,6 +11,7 @@ use patcher::plan::Effects;
 
 use super::locked::Locked;
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
+use super::pending::AT_FIRST;
 use super::tables::prepare_all;
 use super::{Changed, Selected, Session, SessionError, VERIFY, filters, quiet};
 use crate::clock;
@@ -180,6 +181,8 @@ impl Session {
             let changed = locked.add("attach", &modules, selection, stopped.as_deref_mut())?;
             if !options.pending.is_empty() {
                 locked.document.check_awaits()?;
+                // Whoever has it made looks from now on.
+                locked.note_watched(AT_FIRST);
             }
             Ok(changed)
         });

@@ -25,6 +25,8 @@ use crate::segment::{Document, FunctionDoc, Journal, PendingDoc, Reaper, SchemaD
 /// How long after a look whoever watches is taken to be there, in seconds, and after it has begun one.
 const THERE: u64 = 5;
 const LOOKING: u64 = 60;
+/// The same after a session has been made.
+pub(super) const AT_FIRST: u64 = 10;
 
 /// What of a process has been looked through: where modules are, and of which files.
 #[derive(Default)]
@@ -77,14 +79,14 @@ impl Session {
             return Ok(());
         };
         self.note_watched(LOOKING);
-        let armed = self.arm(known);
+        let armed = self.arm_at_last(known);
         // Whatever has come of it, nobody waits for more.
         self.segment.note_loads_seen(loads);
         self.note_watched(THERE);
         armed.map(drop)
     }
 
-    fn note_watched(&self, seconds: u64) {
+    pub(super) fn note_watched(&self, seconds: u64) {
         let hz = self
             .segment
             .header()
@@ -101,6 +103,19 @@ impl Session {
     /// Nobody looks any more.
     pub(super) fn note_unwatched(&self) {
         self.segment.note_watched(0, 0);
+    }
+
+    /// Puts in what the waiting patterns name in modules that have come; once more where something is in the way.
+    fn arm_at_last(&mut self, known: &mut LookedThrough) -> Result<Changed, SessionError> {
+        const TRIES: usize = 3;
+        for _ in 1..TRIES {
+            match self.arm(known) {
+                Ok(changed) => return Ok(changed),
+                // All is to be looked through.
+                Err(_) => known.0.clear(),
+            }
+        }
+        self.arm(known)
     }
 
     /// Puts in what the waiting patterns name in modules that have come.
