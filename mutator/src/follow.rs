@@ -7,83 +7,21 @@
 
 mod family;
 mod gathering;
+mod shared;
 
-use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use patcher::select::{Pattern, Spot};
+use std::sync::{Arc, Mutex};
 
 use crate::merge::Merger;
 use crate::process::{Pid, Process};
 use crate::profile::Profile;
-use crate::session::{Answering, Changed, Options, Session};
 use crate::tracee::Tracer;
 
 use family::Family;
 use gathering::Gathering;
+use shared::{Shared, lock};
 
-/// What is measured in each program.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// Functions,
-    pub patterns: Vec<Pattern>,
-    /// places,
-    pub spots: Vec<Spot>,
-    /// and what of them.
-    pub options: Options,
-    /// True if breakpoints may lead to what nothing else can.
-    pub allows_traps: bool,
-    /// Most functions of a program; with more, nothing of it is measured.
-    pub most: usize,
-}
-
-/// A session that has been made in a process that was followed.
-pub struct Newcomer {
-    /// It.
-    pub session: Session,
-    /// What was done; none in a child, where it is what was done in its parent.
-    pub changed: Option<Changed>,
-    /// Looks at the libraries that come, where patterns wait for some.
-    pub answering: Option<Answering>,
-}
-
-impl Newcomer {
-    fn of(session: Session, changed: Option<Changed>) -> Self {
-        let waits = !session.document().pending.is_empty();
-        Self {
-            answering: waits.then(|| Answering::begin(session.process())),
-            session,
-            changed,
-        }
-    }
-}
-
-/// What has come of following so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Processes that are there.
-    pub living: u64,
-    /// Children that share no memory with their parents.
-    pub children: u64,
-    /// Programs that have been executed.
-    pub programs: u64,
-    /// Sessions that there have been.
-    pub measured: u64,
-}
-
-/// What the thread that traces has for others.
-#[derive(Default)]
-struct Shared {
-    newcomers: BTreeMap<Pid, Newcomer>,
-    /// Whose programs are over, since when by the time-stamp counter, where their sessions have been given out.
-    over: Vec<(Pid, u64)>,
-    /// What could not be measured, with why.
-    remarks: Vec<String>,
-    seen: Seen,
-    /// Status (wait(2)) of the program that was started, once it has ended.
-    status: Option<i32>,
-}
+pub use shared::{Newcomer, Seen, Wanted};
 
 /// What comes of following.
 #[derive(Clone)]
@@ -112,10 +50,6 @@ pub struct Follower {
     shared: Arc<Mutex<Shared>>,
     /// Ends after what feeds it.
     gathering: Gathering,
-}
-
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Follower {

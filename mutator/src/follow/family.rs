@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::gathering::Over;
-use super::{Newcomer, Shared, Wanted, lock};
+use super::shared::{Newcomer, Shared, Wanted, lock};
 use crate::clock;
 use crate::launch::{Arrived, Loader};
 use crate::process::{Pid, Process, Space, Tid};

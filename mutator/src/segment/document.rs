@@ -138,9 +138,9 @@ pub struct PendingDoc {
 
 impl PendingDoc {
     /// One that has named nothing yet.
-    pub fn of(pattern: &String) -> Self {
+    pub fn of(pattern: &str) -> Self {
         Self {
-            pattern: pattern.clone(),
+            pattern: pattern.to_owned(),
             is_met: false,
         }
     }

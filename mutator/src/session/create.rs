@@ -310,7 +310,11 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
         host: host.unwrap_or_default(),
         rank: mpi::rank_of(process),
         parent: options.parent,
-        pending: options.pending.iter().map(PendingDoc::of).collect(),
+        pending: options
+            .pending
+            .iter()
+            .map(|text| PendingDoc::of(text))
+            .collect(),
         metrics,
         notes,
         depth: options.depth,

@@ -43,10 +43,8 @@ impl Session {
             for pattern in patterns {
                 let known = |p: &PendingDoc| p.pattern == pattern.text();
                 if !locked.document.pending.iter().any(known) {
-                    locked.document.pending.push(PendingDoc {
-                        pattern: pattern.text().to_owned(),
-                        is_met: false,
-                    });
+                    let new = PendingDoc::of(pattern.text());
+                    locked.document.pending.push(new);
                 }
             }
             locked.tell_whether_awaited()

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use super::sys::{self, Change};
-use crate::process::{Pid, Process, Tid, read_text};
+use crate::process::{Pid, Tid, read_text};
 
 thread_local! {
     /// The threads of what this thread follows, and their processes; none where it follows nothing.
@@ -84,28 +83,4 @@ fn with<R>(change: impl FnOnce(&mut HashMap<Tid, Pid>) -> R) {
             change(followed);
         }
     });
-}
-
-/// Lets children go on that a thread waits for before it can stop: it shares its memory with them (vfork(2)).
-pub(super) fn let_children_run(tid: Tid) {
-    let Some(pid) = process_of(tid) else { return };
-    let Ok(process) = Process::find(pid) else {
-        return;
-    };
-    for child in process.children(tid) {
-        let first = Tid(child.0);
-        if !process.shares_with(child) {
-            continue;
-        }
-        match sys::change(first) {
-            // What becomes another program is looked at later; its parent waits no longer.
-            Ok(Change::Stopped(false)) if process_of(first).is_none() => {
-                let _ = enter(first);
-                let _ = sys::cont(first, 0);
-            }
-            Ok(Change::Stopped(false) | Change::Call) => drop(sys::cont(first, 0)),
-            Ok(Change::Signal(signal)) => drop(sys::cont(first, signal)),
-            _ => {}
-        }
-    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::sys::{self, Change};
 use super::{StoppedThread, TraceeError, followed};
-use crate::process::{Pid, Tid, is_no_process, read_text};
+use crate::process::{Pid, Process, Tid, is_no_process, read_text};
 
 /// How long a thread may take to come to a system call it has been pointed at, and to its end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,13 +72,39 @@ pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError>
             return Ok(Change::None);
         }
         if pause == LONGEST {
-            followed::let_children_run(tid);
+            let_children_run(tid);
         }
         if now.duration_since(begin) < AT_ONCE {
             std::thread::yield_now();
         } else {
             std::thread::sleep(pause);
             pause = (pause * 2).min(LONGEST);
+        }
+    }
+}
+
+/// Lets children go on that a thread waits for before it can stop: it shares its memory with them (vfork(2)).
+fn let_children_run(tid: Tid) {
+    let Some(pid) = followed::process_of(tid) else {
+        return;
+    };
+    let Ok(process) = Process::find(pid) else {
+        return;
+    };
+    for child in process.children(tid) {
+        let first = Tid(child.0);
+        if !process.shares_with(child) {
+            continue;
+        }
+        match sys::change(first) {
+            // What becomes another program is looked at later; its parent waits no longer.
+            Ok(Change::Stopped(false)) if followed::process_of(first).is_none() => {
+                let _ = followed::enter(first);
+                let _ = sys::cont(first, 0);
+            }
+            Ok(Change::Stopped(false) | Change::Call) => drop(sys::cont(first, 0)),
+            Ok(Change::Signal(signal)) => drop(sys::cont(first, signal)),
+            _ => {}
         }
     }
 }
