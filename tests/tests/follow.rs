@@ -195,6 +195,47 @@ fn detached_amid_children() {
     assert!(calls > 20, "{calls}");
 }
 
+/// Others look at what is followed, as one, and change nothing there. Killed, ipath leaves all running, and what it has left is taken out.
+#[test]
+fn killed_while_following() {
+    let scratch = Scratch::new("follow");
+    let (file, folder) = (scratch.file("profile.json"), scratch.file("worked"));
+    fs::create_dir(&folder).expect("a folder of its own");
+    let mut command = Command::new(program("followed.c"));
+    command
+        .args(["fork", "2000", "wait"])
+        .env("WORKED", &folder);
+    let mut target = Target::spawn(command).await_output("ready");
+    let pid = target.pid();
+    let id = pid.to_string();
+    let ipath = attached(pid, &file);
+    let refused = Run::ipath(["add", &id, "-f", "in_child"]).run();
+    let error = refused.expect_error();
+    assert!(error.contains("ipath-follows"), "{}", refused.report());
+    assert!(
+        refused
+            .hints()
+            .contains(&format!("kill -INT {}", ipath.pid())),
+        "{}",
+        refused.report()
+    );
+    go_on(&folder);
+    let children = || fs::read_dir(&folder).map_or(0, Iterator::count);
+    target.until(LIMIT, "begun children", |_| children() > 20);
+    Run::ipath(["snapshot", &id, "-o"])
+        .arg(&file)
+        .run()
+        .expect(0);
+    assert!(Profile::read(&file).calls("work") > 0);
+    ipath.signal(Signal::SIGKILL);
+    let before = children();
+    target.until(LIMIT, "gone on", |_| children() > before + 20);
+    Run::ipath(["detach", &id]).run().expect(0);
+    assert_eq!(ProcessState::session_in(pid), Vec::<String>::new());
+    let status = target.wait(LIMIT);
+    assert!(status.success(), "{status}: {}", target.report());
+}
+
 /// A small program of C, built by two jobs of make, each in a shell.
 fn project(folder: &Path) {
     let mut makefile = String::from("prog: main.o f1.o f2.o f3.o f4.o\n\tgcc -o prog $^ && true\n");

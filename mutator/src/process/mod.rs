@@ -126,6 +126,13 @@ impl ProcessError {
             Self::Zombie(_) => Some("there is nothing left to look at".to_owned()),
             Self::Own(_) => Some("name the process that is to be looked at".to_owned()),
             Self::KernelThread(_) => Some("perf and bpftrace look into the kernel".to_owned()),
+            Self::Traced(.., by, name) if name == FOLLOWER => {
+                let process = status_field(&format!("/proc/{by}/status"), "Tgid");
+                let process = process.unwrap_or_else(|| by.to_string());
+                Some(format!(
+                    "ipath follows it: change it in the view of that one, or end that (`kill -INT {process}`)"
+                ))
+            }
             Self::Traced(.., by, name) => Some(format!("detach {name} (process {by}) first")),
             _ => None,
         }
@@ -393,6 +400,9 @@ pub fn take_name() {
     // Without it, others refuse what they would have waited for.
     let _ = nix::sys::prctl::set_name(NAME);
 }
+
+/// The name of a thread of ipath's that traces for as long as something is followed.
+pub const FOLLOWER: &str = "ipath-follows";
 
 /// True if a thread that has been seen to trace does so for a moment only: one of another ipath command, told by
 /// its name, or one that has ended since. One that is told wrongly is waited for in vain.

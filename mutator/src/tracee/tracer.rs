@@ -15,7 +15,7 @@ use nix::errno::Errno;
 
 use super::followed;
 use super::sys::{self, Change};
-use crate::process::Tid;
+use crate::process::{FOLLOWER, Tid};
 
 /// Interrupts the wait of that thread, and nothing else.
 const WAKE: i32 = libc::SIGURG;
@@ -104,7 +104,7 @@ impl<F: Follow> Tracer<F> {
             }
         };
         let thread = std::thread::Builder::new()
-            .name("tracer".into())
+            .name(FOLLOWER.into())
             .spawn(work)?;
         *lock(&CURRENT) = Some(Arc::clone(&queue) as Arc<dyn Queued>);
         let _ = go.send(());
