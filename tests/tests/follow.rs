@@ -320,3 +320,37 @@ fn make_with_two_jobs() {
     found.retain(|program, _| PROGRAMS.contains(&program.as_str()));
     assert_eq!(found, expected);
 }
+
+/// Sends each thread of a process a signal that is ignored where nobody has said otherwise.
+fn tell_threads(pid: u32) {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let tids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    for tid in tids {
+        // SAFETY: takes no pointer. It fails where the thread has ended.
+        unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGURG) };
+    }
+}
+
+/// Calls that following interrupts go on, and signals that a thread ignores do not end them.
+#[test]
+fn interrupted_calls_go_on() {
+    const ROUNDS: usize = 12;
+    let targets = ["syscalls.c", "sleeper.c"];
+    let targets = targets.map(|p| Target::start(program(p), ["600"]).await_output("ready"));
+    for _ in 0..ROUNDS {
+        for target in &targets {
+            let mut command = Command::new(ipath());
+            command.args(["attach", &target.pid().to_string(), "--follow", "--quiet"]);
+            command.args(["-f", "tick", "--duration", "300ms"]);
+            let mut ipath = Target::spawn(command);
+            while ipath.poll().is_none() {
+                tell_threads(target.pid());
+                std::thread::sleep(Duration::from_millis(7));
+            }
+            assert!(ipath.wait(LIMIT).success(), "{}", ipath.report());
+        }
+    }
+    for target in targets {
+        target.finish("ok calls ");
+    }
+}

@@ -15,8 +15,8 @@ use crate::process::{Pid, Process, Space, Tid};
 use crate::segment::SegmentError;
 use crate::session::{Options, Session, SessionError, Where, select_stopped};
 use crate::tracee::{
-    Change, Follow, Stopped, TraceeError, begun, change, collect, cont, followed, listen, next,
-    trace_all,
+    Change, Follow, Stopped, TraceeError, begun, change, collect, cont, followed, listen, mend,
+    next, trace_all,
 };
 
 /// A process that is followed.
@@ -385,6 +385,9 @@ fn go_on(tid: Tid, in_group: bool) {
 impl Follow for Family {
     fn happened(&mut self, tid: Tid, change: Change) {
         let known = followed::process_of(tid);
+        if matches!(change, Change::Stopped(_) | Change::Signal(_)) && known.is_some() {
+            mend(tid);
+        }
         match change {
             Change::None | Change::Ended => {}
             Change::Stopped(in_group) if known.is_none() => self.begin(tid, in_group),

@@ -80,7 +80,7 @@ impl Session {
         let parts = regions.map(RegionDoc::extent).chain([document.image]);
         for extent in parts {
             if !own.admit(&maps, extent) {
-                return Err(SegmentError::Corrupt("mappings").into());
+                return Err(amid_change());
             }
         }
         // What the runtime has mapped for its parent's threads.
@@ -232,6 +232,12 @@ struct Made {
     lock: Lock,
 }
 
+/// The child is of a moment between two states of its parent.
+fn amid_change() -> SessionError {
+    let why = "functions came or went while it was forked";
+    SessionError::Held(why.to_owned())
+}
+
 /// See [`Session::told`].
 struct Told {
     max_paths: u64,
@@ -300,8 +306,7 @@ impl Locked<'_> {
                         false => now != patch.new,
                     };
                     if !is_right {
-                        let why = "functions were added or removed while it was forked";
-                        return Err(SessionError::Held(why.to_owned()));
+                        return Err(amid_change());
                     }
                 }
             }

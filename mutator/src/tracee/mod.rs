@@ -122,7 +122,7 @@ pub fn trace_all(process: &Process) -> Result<(), TraceeError> {
     for _ in 0..ROUNDS {
         let tids = process.list_tids().map_err(gone)?;
         let is_new = |tid: &Tid| !followed::is_one(*tid) && !is_worker(pid, *tid);
-        let new: Vec<Tid> = tids.into_iter().filter(is_new).collect();
+        let new: Vec<Tid> = first_last(pid, tids.into_iter().filter(is_new));
         let mut are_all = true;
         for tid in new {
             match sys::seize(tid) {
@@ -166,6 +166,14 @@ pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
     nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed)
 }
 
+/// The first thread of a process after all others: as soon as it is traced, a signal to the process that this ignores is kept for a tracer
+/// (`sig_ignored`, kernel/signal.c), and would end a call of a thread that is not traced yet.
+fn first_last(pid: Pid, tids: impl Iterator<Item = Tid>) -> Vec<Tid> {
+    let (mut first, mut tids): (Vec<Tid>, Vec<Tid>) = tids.partition(|tid| tid.0 == pid.0);
+    tids.append(&mut first);
+    tids
+}
+
 /// Why a thread cannot be traced.
 fn refusal(process: &Process, tid: Tid, errno: Errno) -> TraceeError {
     match process.tracer() {
@@ -174,6 +182,15 @@ fn refusal(process: &Process, tid: Tid, errno: Errno) -> TraceeError {
             TraceeError::Process(ProcessError::traced(process.pid, tid, by))
         }
         _ => TraceeError::seize(process.pid, tid, errno),
+    }
+}
+
+/// Has a call that a stop has interrupted made again when its thread goes on from there, unless the program handles a signal: so it would
+/// be without a tracer, who is told of signals too that the program ignores.
+pub fn mend(tid: Tid) {
+    // It fails where the thread has ended.
+    if let Ok(thread) = StoppedThread::at_stop(tid, 0, false) {
+        thread.leave();
     }
 }
 
@@ -344,7 +361,7 @@ impl Stopped {
     fn stop(&mut self, tids: &[Tid], at_once: Duration) -> Result<Vec<Tid>, TraceeError> {
         let mut seized = Vec::new();
         let mut refused = None;
-        for &tid in tids {
+        for tid in first_last(self.pid, tids.iter().copied()) {
             if followed::is_one(tid) {
                 seized.push(tid);
                 continue;

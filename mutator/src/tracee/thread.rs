@@ -24,6 +24,8 @@ pub struct StoppedThread {
     held: bool,
     /// True if it has stopped with its group.
     in_group: bool,
+    /// True if it has made calls for us, and is at the end of one.
+    has_worked: bool,
 }
 
 /// Errors by which the kernel marks a system call to be restarted (include/linux/errno.h).
@@ -45,6 +47,7 @@ impl StoppedThread {
             kept: Vec::new(),
             held: true,
             in_group,
+            has_worked: false,
         };
         thread.mend_interrupted_call()?;
         Ok(thread)
@@ -177,7 +180,7 @@ impl StoppedThread {
 
     /// Gives the thread registers that are not its own.
     pub(super) fn borrow(&mut self, registers: &libc::user_regs_struct) -> Result<(), TraceeError> {
-        self.borrowed = true;
+        (self.borrowed, self.has_worked) = (true, true);
         sys::set_registers(self.tid, registers).map_err(|e| TraceeError::registers(self.tid, e))
     }
 
@@ -239,6 +242,11 @@ impl StoppedThread {
             return sys::detach(self.tid, self.signal);
         }
         if !self.in_group {
+            if self.has_worked && self.is_in_call() {
+                // The kernel makes an interrupted call again on its way through the handling of signals, by which a thread does not
+                // come from the end of a call: unlike the end of tracing, going on does not lead there. One more stop does.
+                sys::interrupt(self.tid)?;
+            }
             return sys::cont(self.tid, self.signal);
         }
         // It may have worked for us meanwhile, and only this leads it back to where its group stands.
@@ -274,6 +282,7 @@ mod tests {
                 kept: Vec::new(),
                 held: false,
                 in_group: false,
+                has_worked: false,
             };
             thread.is_in_timed_call()
         };
