@@ -20,7 +20,9 @@ use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Process, tids};
 use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
-use crate::session::{Changed, Selected, Session, SessionError, Where, select_in, select_stopped};
+use crate::session::{
+    Changed, Selected, Session, SessionError, Where, select, select_in, select_stopped,
+};
 use crate::tracee::{TraceeError, followed, tracing};
 
 const ATTACH: &str = "attach";
@@ -140,7 +142,7 @@ fn begin_program(launched: Launched, measure: &Measure, wanted: &Wanted) -> Resu
         let failure = |e: SessionError| e.failure(RUN, &process);
         let space = Arc::clone(stopped.space());
         let effects = wanted.options.wanted();
-        let selected = select_stopped(space, &wanted.patterns, effects, Some(&mut stopped));
+        let selected = select_stopped(space, &wanted.patterns, effects, Some(&mut stopped), select);
         let selected = found(RUN, &process, measure, wanted, selected.map_err(failure)?)?;
         let created = selected.map(|selected| {
             let held = Where::Stopped(&mut stopped);

@@ -28,7 +28,7 @@ use crate::error::{Failure, io_text};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::mpi;
 use crate::process::{Pid, Presence, Process, Space, tids};
-use crate::session::{Changed, Options, Session, SessionError, Where, select_stopped};
+use crate::session::{Changed, Options, Session, SessionError, Where, select, select_stopped};
 use crate::signals::Signals;
 use crate::tracee::TraceeError;
 
@@ -95,7 +95,8 @@ pub(super) fn run(
         let space = Arc::clone(stopped.space());
         let held = Some(&mut stopped);
         let wanted = options.wanted();
-        let mut selected = select_stopped(space, &patterns, wanted, held).map_err(failure)?;
+        let mut selected =
+            select_stopped(space, &patterns, wanted, held, select).map_err(failure)?;
         selected.find_points(&spots);
         if measure.patterns.allow_trap {
             selected.selection.allow_traps();

@@ -3,10 +3,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter::once;
 use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use patcher::function::Function;
 use rustc_hash::FxHashSet;
 
+use crate::debuginfod;
 use crate::images::OpenImage;
 use crate::lines::{Lines, Places};
 use crate::segment::{Document, FunctionDoc};
@@ -50,7 +52,7 @@ pub(super) fn names<'f>(
 /// How often the functions of these names have been inlined in the file at `path`, by linkage name, as far as its DWARF
 /// says and is no more than `most` bytes; without a list of names, all that it has.
 pub(super) fn inlined_in(
-    image: &OpenImage,
+    image: &'static OpenImage,
     path: &str,
     most: usize,
     wanted: Option<&FxHashSet<&[u8]>>,
@@ -58,10 +60,36 @@ pub(super) fn inlined_in(
     if wanted.is_some_and(FxHashSet::is_empty) {
         return HashMap::new();
     }
-    let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
-    let is_wanted = |name: &[u8]| wanted.is_none_or(|names| names.contains(name));
-    lines.map_or_else(HashMap::new, |l| l.inlined_copies(most, is_wanted))
+    let counted = || {
+        let lines = Lines::load(image.image.data(), &Places::for_file(Path::new(path)));
+        let is_wanted = |name: &[u8]| wanted.is_none_or(|names| names.contains(name));
+        lines.map_or_else(HashMap::new, |l| l.inlined_copies(most, is_wanted))
+    };
+    let Some(wanted) = wanted else {
+        return counted();
+    };
+    // The programs of a job run the same files, and the same is asked of each.
+    static COUNTED: LazyLock<Mutex<HashMap<Asked, HashMap<String, u64>>>> =
+        LazyLock::new(Mutex::default);
+    let mut names: Vec<Vec<u8>> = wanted.iter().map(|name| name.to_vec()).collect();
+    names.sort_unstable();
+    let asked = (
+        std::ptr::from_ref(image).addr(),
+        debuginfod::arrived(),
+        names,
+    );
+    let mut known = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= MOST_ASKED {
+        known.clear();
+    }
+    known.entry(asked).or_insert_with(counted).clone()
 }
+
+/// Of which file, which stays open, with how many debug files, what names the copies are counted of.
+type Asked = (usize, u64, Vec<Vec<u8>>);
+
+/// Answers that are kept.
+const MOST_ASKED: usize = 1024;
 
 /// Those of the functions with these ids of which not every call is counted, by name, each with where its other
 /// calls go.

@@ -64,7 +64,6 @@ use crate::process::modules::{Module, modules};
 use crate::process::{Extent, Mapping, Presence, Process, Space, shadow};
 use crate::segment::{Document, Segment, SegmentError};
 use crate::tracee::Stopped;
-use select::select;
 
 use reading::Reading;
 
@@ -75,7 +74,9 @@ pub use end::Ended;
 pub use error::{SessionError, bare, none_measured, none_patched};
 pub use in_the_way::InTheWay;
 pub use pointed::{Point, Pointed};
-pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
+pub use select::{
+    Candidate, Missed, Query, Selection, select, select_in_file, select_in_modules, select_quickly,
+};
 pub use unmatched::Unmatched;
 
 /// In the environment, has the runtime walk the stack at every call even where it remembers the walk,
@@ -107,8 +108,11 @@ pub fn select_in(
     wanted: Effects,
 ) -> Result<Selected, SessionError> {
     let space = Arc::new(Space::open(process)?);
-    select_stopped(space, patterns, wanted, None)
+    select_stopped(space, patterns, wanted, None, select)
 }
+
+/// How patterns are looked up: with what may have been meant by those without a match, or without.
+pub type Select = fn(&[Module], &[Pattern], Effects, Allowed) -> Selection;
 
 /// The same in an address space that is known, of a process that may be stopped.
 pub fn select_stopped(
@@ -116,6 +120,7 @@ pub fn select_stopped(
     patterns: &[Pattern],
     wanted: Effects,
     stopped: Option<&mut Stopped>,
+    select: Select,
 ) -> Result<Selected, SessionError> {
     let modules = modules(space.process(), &space.maps()?);
     let allowed = allowed(space.process(), &modules, stopped.is_some());

@@ -135,7 +135,7 @@ pub struct Missed {
 
 /// Looks the patterns up in the modules of a process and plans what they name, nothing where there are none. A pattern
 /// without a module is looked up in all of them.
-pub(super) fn select(
+pub fn select(
     modules: &[Module],
     patterns: &[Pattern],
     want: Effects,
@@ -152,7 +152,7 @@ pub(super) fn select(
 }
 
 /// The same without what may have been meant by what has no match.
-pub(super) fn select_quickly(
+pub fn select_quickly(
     modules: &[Module],
     patterns: &[Pattern],
     want: Effects,
