@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::process::{Child, ExitCode};
 use std::sync::Arc;
+use std::time::Instant;
 
 use patcher::select::{Pattern, Spot};
 
@@ -210,6 +211,7 @@ fn job(
         follower,
         first: process.clone(),
         nothing: nothing(process),
+        since: Instant::now(),
     };
     let live = created.map(|(session, changed)| {
         let live = Live::new(session, AtEnd::TakeOut);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::outcome::tell_refused;
 use super::remarks::warn;
@@ -56,6 +57,8 @@ pub(super) struct Following {
     pub(super) first: Process,
     /// What a profile is before anything has been measured.
     pub(super) nothing: Profile,
+    /// When it has begun.
+    pub(super) since: Instant,
 }
 
 /// The processes that are measured; there is one at least, unless one is followed.
@@ -198,7 +201,12 @@ impl Job {
     /// What a sum comes to.
     fn end_sum(&self, operation: &str, merger: Merger) -> Result<Profile, Failure> {
         let nothing = || self.following.as_ref().map(|f| f.nothing.clone());
-        let sum = merger.finish().or_else(nothing);
+        let mut sum = merger.finish().or_else(nothing);
+        // Each has run for a part of that.
+        if let (Some(sum), Some(following)) = (&mut sum, &self.following) {
+            sum.session.started_unix_ns = following.nothing.session.started_unix_ns;
+            sum.session.elapsed_ns = following.since.elapsed().as_nanos() as u64;
+        }
         sum.ok_or_else(|| nothing_of(operation))
     }
 
