@@ -65,8 +65,8 @@ pub enum Command {
     )]
     Attach {
         /// Process id; with --mpi that of the launcher (mpirun, mpiexec, srun)
-        #[arg(value_parser = pid)]
-        pid: i32,
+        #[arg(value_parser = pid, required_unless_present = "local_ranks")]
+        pid: Option<i32>,
         #[command(flatten)]
         job: Job,
         #[command(flatten)]
@@ -310,10 +310,14 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Job {
     /// All ranks of the MPI job that the process has started on this machine, together
-    #[arg(long, conflicts_with_all = ["search", "follow"])]
+    #[arg(long, group = "of_job", conflicts_with_all = ["search", "follow"])]
     pub mpi: bool,
+    /// All ranks of the MPI job on this machine, for an ipath that the job's launcher starts once on each: `mpirun --map-by ppr:1:node
+    /// ipath attach --local-ranks -f MPI_Wait -o p%r.json`
+    #[arg(long, group = "of_job", conflicts_with_all = ["search", "follow", "pid"])]
+    pub local_ranks: bool,
     /// These ranks alone
-    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "mpi")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "of_job")]
     pub ranks: Vec<u32>,
 }
 

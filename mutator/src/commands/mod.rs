@@ -82,11 +82,12 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             refine,
             show,
             keep,
-        } => match (job.mpi, refine.search) {
-            _ if measure.follow => follow::attach(Pid(pid), &measure, &show),
-            (true, _) => ranks::attach(Pid(pid), &job, &measure, &show, keep),
-            (false, true) => search::attach(Pid(pid), &measure, &refine, &show),
-            (false, false) => attach::attach(Pid(pid), &measure, &show, keep),
+        } => match pid.map(Pid) {
+            None => ranks::attach(None, &job, &measure, &show, keep),
+            Some(pid) if measure.follow => follow::attach(pid, &measure, &show),
+            Some(pid) if job.mpi => ranks::attach(Some(pid), &job, &measure, &show, keep),
+            Some(pid) if refine.search => search::attach(pid, &measure, &refine, &show),
+            Some(pid) => attach::attach(pid, &measure, &show, keep),
         },
         Command::Run {
             measure,

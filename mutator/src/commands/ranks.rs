@@ -5,12 +5,13 @@ use super::job::{Job, Kind};
 use super::measure::{options, patterns, spots};
 use super::outcome::tell_refused;
 use super::remarks::warn;
+use super::run::of_rank;
 use super::source::{AtEnd, Live};
 use super::target::find;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Job as Asked, Measure, Show};
 use crate::error::Failure;
-use crate::mpi::{NoRanks, Rank, ranks};
+use crate::mpi::{NoRanks, Rank, local_ranks, ranks};
 use crate::process::Pid;
 use crate::session::{Session, SessionError, Where};
 
@@ -18,7 +19,7 @@ const OPERATION: &str = "attach";
 
 /// Instruments the ranks that a launcher has started here, shows what happens, and takes everything out again.
 pub(super) fn attach(
-    launcher: Pid,
+    launcher: Option<Pid>,
     asked: &Asked,
     measure: &Measure,
     show: &Show,
@@ -30,14 +31,22 @@ pub(super) fn attach(
     if patterns.is_empty() && spots.is_empty() {
         let cause = "no function is named";
         let hint = "`ipath suggest PID` of one rank lists those worth naming with -f";
-        return Err(Failure::new(OPERATION, launcher, cause).hint(hint));
+        let subject = launcher.map_or("--local-ranks".to_owned(), |pid| pid.to_string());
+        return Err(Failure::new(OPERATION, subject, cause).hint(hint));
     }
+    let show = &of_rank(show)?;
     let output = Watch::new(show)?;
-    let launcher = find(OPERATION, launcher)?;
-    let found = ranks(&launcher, &asked.ranks);
+    let found = match launcher {
+        Some(launcher) => ranks(&find(OPERATION, launcher)?, &asked.ranks),
+        None => local_ranks(&asked.ranks),
+    };
     let found = found.map_err(|e| {
         let launchers = "name the launcher: `pgrep -a mpirun`, `pgrep -a mpiexec`";
-        let hint = matches!(e, NoRanks::None(_)).then(|| launchers.to_owned());
+        let hint = match &e {
+            NoRanks::None(_) | NoRanks::NoneHere => Some(launchers.to_owned()),
+            NoRanks::Several(_) => Some("name one of these: `ipath attach --mpi PID`".to_owned()),
+            NoRanks::Missing(..) => None,
+        };
         Failure::of(OPERATION, e).maybe_hint(hint)
     })?;
     let at_end = match keep {

@@ -1,0 +1,55 @@
+//! All ranks of a job on this machine, for an ipath that the job's own launcher starts once on each.
+
+use std::collections::BTreeMap;
+
+use super::found::has_mpi;
+use super::rank::{Rank, rank_of};
+use crate::process::{Pid, Process};
+
+/// Where the ranks of a job on this machine come from: the nearest process above them that is none, such as mpirun, orted,
+/// hydra_pmi_proxy or slurmstepd, which has started them all.
+pub(super) type Starter = Pid;
+
+/// The ranks that there are on this machine, by what has started them, but for those of the job that this very process belongs to.
+pub(super) fn ranks_by_starter() -> BTreeMap<Starter, Vec<(Rank, bool)>> {
+    let own = Process::find(Pid(std::process::id() as i32)).ok();
+    let own_starter = own.as_ref().map(starter);
+    // An allocation may have several steps, and a machine several allocations.
+    let allocation = std::env::var(ALLOCATION).ok();
+    let is_of_it = |process: &Process| match &allocation {
+        Some(wanted) => process.environment().get(ALLOCATION) == Some(wanted),
+        None => true,
+    };
+    let mut found: BTreeMap<Starter, Vec<(Rank, bool)>> = BTreeMap::new();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
+    for process in pids.filter_map(|pid| Process::find(Pid(pid)).ok()) {
+        let Some(number) = rank_of(&process) else {
+            continue;
+        };
+        let starter = starter(&process);
+        if Some(starter) == own_starter || !is_of_it(&process) {
+            continue;
+        }
+        let is_mpi = has_mpi(&process);
+        let rank = Rank { number, process };
+        found.entry(starter).or_default().push((rank, is_mpi));
+    }
+    // Tools and scripts have inherited a number.
+    found.retain(|_, ranks| ranks.iter().any(|(_, is_mpi)| *is_mpi));
+    found
+}
+
+const ALLOCATION: &str = "SLURM_JOB_ID";
+
+/// The nearest process above one that is a rank which is none.
+fn starter(process: &Process) -> Starter {
+    let mut at = process.clone();
+    while let Some(parent) = at.parent().and_then(|pid| Process::find(pid).ok()) {
+        if rank_of(&parent).is_none() {
+            return parent.pid;
+        }
+        at = parent;
+    }
+    at.pid
+}
