@@ -18,7 +18,13 @@ TOOLS = {
     "perf record -g on uprobes": tools.Perf,
     "uftrace record -P": tools.Uftrace,
 }
-WORKLOADS = [workloads.Redis(), workloads.Sqlite(), workloads.Python(), workloads.Halo()]
+WORKLOADS = [
+    workloads.Redis(),
+    workloads.Sqlite(),
+    workloads.Python(),
+    workloads.Halo(),
+    workloads.PingPong(),
+]
 
 
 def processor_time(pids):

@@ -136,13 +136,16 @@ class Halo:
     functions = [(f"{LIBRARIES}/libmpi.so.40", "MPI_Wait")]
     work = 800
     is_endless = True
+    source = "../../examples/halo/halo.c"
+    rounds = "1000000"
 
     @contextlib.contextmanager
     def running(self, scratch, prefix):
-        halo = os.path.join(scratch, "halo")
+        called = os.path.basename(self.source).removesuffix(".c")
+        halo = os.path.join(scratch, called)
         if not os.path.exists(halo):
             here = os.path.dirname(os.path.abspath(__file__))
-            source = os.path.join(here, "../../examples/halo/halo.c")
+            source = os.path.join(here, self.source)
             done = run([program("mpicc"), "-O2", "-g", source, "-o", halo])
             if done.returncode != 0:
                 raise Unavailable(f"mpicc: {done.stderr.strip()}")
@@ -150,14 +153,14 @@ class Halo:
         self.variable = next(int(words[0], 16) for words in names if words[-1] == "steps_done")
         command = [program("mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", "2"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with started([*command, *prefix, halo, "1000000"], **quiet) as mpirun:
+        with started([*command, *prefix, halo, self.rounds], **quiet) as mpirun:
             ranks = []
 
             def all_run():
-                ranks[:] = descendants(mpirun.pid, "halo")
+                ranks[:] = descendants(mpirun.pid, called)
                 return len(ranks) == 2 and all(self.steps(rank, halo) > 10 for rank in ranks)
 
-            wait_for("halo", all_run, mpirun)
+            wait_for(called, all_run, mpirun)
             steps = lambda: self.steps(ranks[0], halo)
             yield ranks, lambda count: self.wait(steps, count), steps
 
@@ -176,6 +179,15 @@ class Halo:
                 return int.from_bytes(memory.read(8), "little")
         except (OSError, StopIteration):
             return 0
+
+
+class PingPong(Halo):
+    """Rounds of two ranks that do nothing but hand a message to and fro: two calls of MPI_Wait each."""
+
+    name = "ping-pong, 2 ranks"
+    work = 400_000
+    source = "pingpong.c"
+    rounds = "1000000000"
 
 
 def counted(work):
