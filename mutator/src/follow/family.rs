@@ -27,6 +27,8 @@ struct Member {
     session: Option<Session>,
     /// Its loader, while that loads its libraries.
     loading: Option<Loader>,
+    /// The one whose memory it is in.
+    shares: Option<Pid>,
 }
 
 /// The processes that are followed.
@@ -35,6 +37,8 @@ pub(super) struct Family {
     shared: Arc<Mutex<Shared>>,
     over: Over,
     members: BTreeMap<Pid, Member>,
+    /// The one that it has begun with.
+    first: Option<Pid>,
     is_closed: bool,
 }
 
@@ -48,6 +52,7 @@ impl Family {
             shared,
             over,
             members: BTreeMap::new(),
+            first: None,
             is_closed: false,
         }
     }
@@ -85,7 +90,11 @@ impl Family {
             parent,
             session: None,
             loading: None,
+            shares: None,
         };
+        if member.parent.is_none() {
+            self.first.get_or_insert(member.process.pid);
+        }
         self.members.insert(member.process.pid, member);
         lock(&self.shared).seen.living = self.members.len() as u64;
     }
@@ -159,27 +168,32 @@ impl Family {
     }
 
     /// A thread that nobody knows has stopped for the first time: another one of a process, or a child.
-    fn begin(&mut self, tid: Tid, in_group: bool) {
+    fn begin(&mut self, tid: Tid, in_group: bool, by: Option<Pid>) {
         let Some(pid) = followed::enter(tid) else {
             return;
         };
         if pid.0 == tid.0 {
-            self.begin_child(pid);
+            self.begin_child(pid, by);
         }
         go_on(tid, in_group);
     }
 
-    fn begin_child(&mut self, pid: Pid) {
+    /// A child, which one that is followed has begun, if it is known which.
+    fn begin_child(&mut self, pid: Pid, by: Option<Pid>) {
         let Ok(process) = Process::find(pid) else {
             return;
         };
-        let parent = process.parent();
+        // The two differ where a child is to be its parent's sibling (CLONE_PARENT).
+        let parent = by.or_else(|| process.parent());
         self.enter(process.clone(), parent);
         let Some(parent) = parent.filter(|&parent| self.known(parent)) else {
             return;
         };
         // It is nobody's until it becomes another program.
         if process.shares_with(parent) {
+            if let Some(member) = self.members.get_mut(&pid) {
+                member.shares = Some(parent);
+            }
             return;
         }
         lock(&self.shared).seen.children += 1;
@@ -193,6 +207,10 @@ impl Family {
 
     /// Has a child measured as its parent is, if that is.
     fn measure_child(&mut self, child: &Process, parent: Pid) -> Result<(), Unmeasured> {
+        let mut parent = parent;
+        while let Some(other) = self.members.get(&parent).and_then(|m| m.shares) {
+            parent = other;
+        }
         let Some(member) = self.members.get_mut(&parent) else {
             return Ok(());
         };
@@ -249,7 +267,7 @@ impl Family {
             go_on(tid, false);
             return;
         };
-        (member.session, member.loading) = (None, None);
+        (member.session, member.loading, member.shares) = (None, None, None);
         let loading = match self.is_closed {
             true => Ok(Loading::Loaded),
             false => load(&member.process),
@@ -396,7 +414,7 @@ impl Follow for Family {
         }
         match change {
             Change::None | Change::Ended => {}
-            Change::Stopped(in_group) if known.is_none() => self.begin(tid, in_group),
+            Change::Stopped(in_group) if known.is_none() => self.begin(tid, in_group, None),
             Change::Stopped(in_group) => go_on(tid, in_group),
             Change::Replaced => self.replaced(tid),
             Change::Signal(libc::SIGTRAP) => {
@@ -410,7 +428,7 @@ impl Follow for Family {
                     && followed::process_of(child).is_none()
                     && let Ok(Change::Stopped(in_group)) = next(child)
                 {
-                    self.begin(child, in_group);
+                    self.begin(child, in_group, known);
                 }
                 let _ = cont(tid, 0);
             }
@@ -420,10 +438,10 @@ impl Follow for Family {
 
     fn ended(&mut self, tid: Tid, status: i32) {
         let pid = Pid(tid.0);
+        if self.first.is_none_or(|first| first == pid) {
+            lock(&self.shared).status = Some(status);
+        }
         if followed::process_of(tid) == Some(pid) {
-            if self.members.get(&pid).is_none_or(|m| m.parent.is_none()) {
-                lock(&self.shared).status = Some(status);
-            }
             self.remove(pid);
         }
         followed::leave(tid);
