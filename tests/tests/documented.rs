@@ -168,7 +168,7 @@ fn the_tutorial_ends_at_both_culprits() {
 fn recipes_work_as_printed() {
     let scratch = Scratch::new("recipes");
     let done = typed_page("recipes.md", &scratch);
-    for found in ["malloc", "put_in_order", "hash_lookup", "stat", "ledger"] {
+    for found in ["malloc", "put_in_order", "hash_lookup", "stat", "ledger", "cc1", "_json"] {
         assert!(done.stdout.contains(found), "{found}: {}", done.report());
     }
     let files = [
@@ -177,6 +177,8 @@ fn recipes_work_as_printed() {
         "lock.json",
         "errors.json",
         "threads.json",
+        "build.json",
+        "plugin.json",
     ];
     has_written(&scratch, &files, &done);
 }

@@ -8,7 +8,7 @@ use super::parse::{growth, share};
 
 /// What of a profile is printed.
 #[derive(Debug, Args)]
-#[group(id = "report")]
+#[group(id = "of_report")]
 pub struct Report {
     /// Most functions and most paths; 0 for all
     #[arg(long, value_name = "N", default_value_t = crate::report::LIMIT)]
@@ -70,6 +70,7 @@ pub enum Sort {
 
 /// What is compared.
 #[derive(Debug, Args)]
+#[group(id = "of_diff")]
 pub struct Diff {
     /// Metric, whose mean is compared; with count the calls are [default: the first after count]
     #[arg(long)]
@@ -117,6 +118,7 @@ pub enum Format {
 
 /// How a profile is converted.
 #[derive(Debug, Args)]
+#[group(id = "of_export")]
 pub struct Export {
     /// Format
     #[arg(long)]

@@ -10,6 +10,7 @@ use crate::push::Kind;
 
 /// Where profiles are sent, and how.
 #[derive(Debug, Args)]
+#[group(id = "of_push")]
 pub struct Push {
     /// Address of the server, http or https: its root, or the very address that takes profiles
     #[arg(long, value_name = "URL")]
