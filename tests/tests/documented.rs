@@ -168,7 +168,15 @@ fn the_tutorial_ends_at_both_culprits() {
 fn recipes_work_as_printed() {
     let scratch = Scratch::new("recipes");
     let done = typed_page("recipes.md", &scratch);
-    for found in ["malloc", "put_in_order", "hash_lookup", "stat", "ledger", "cc1", "_json"] {
+    for found in [
+        "malloc",
+        "put_in_order",
+        "hash_lookup",
+        "stat",
+        "ledger",
+        "cc1",
+        "_json",
+    ] {
         assert!(done.stdout.contains(found), "{found}: {}", done.report());
     }
     let files = [

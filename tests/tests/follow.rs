@@ -321,6 +321,17 @@ fn make_with_two_jobs() {
     assert_eq!(found, expected);
 }
 
+/// A child that comes back to the midst of a call's recording goes on, and is said not to be measured.
+#[test]
+fn forked_in_a_handler() {
+    let finished = Run::ipath(["run", "--follow", "--quiet", "-f", "work", "--"])
+        .arg(program("forked_in_handler.c"))
+        .limit(LIMIT)
+        .run()
+        .expect(0);
+    assert_eq!(finished.stdout, "bad 0\n", "{}", finished.report());
+}
+
 /// Sends each thread of a process a signal that is ignored where nobody has said otherwise.
 fn tell_threads(pid: u32) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");

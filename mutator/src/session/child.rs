@@ -20,10 +20,11 @@ use patcher::Avma;
 
 use super::locked::{Locked, make_way};
 use super::map_in::{close, open_named, own_file, pass};
+use super::stack_scan::Stacks;
 use super::write::read;
 use super::{Session, SessionError};
 use crate::clock;
-use crate::process::{Extent, Memory, Process};
+use crate::process::{Extent, Mapping, Memory, Process};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Journal, Lock, RegionDoc, Segment, SegmentError, Shape, has_room};
 use crate::tracee::{CallCode, Priority, Remote, Stopped};
@@ -52,7 +53,7 @@ impl Session {
         let made = self.make_in_child(child, stopped)?;
         let mut session = made.session;
         let mut locked = Locked::new(&mut session, space, made.lock);
-        let begun = locked.begin_in_child(stopped);
+        let begun = locked.begin_in_child();
         drop(locked);
         match begun {
             Ok(()) => Ok(session),
@@ -85,6 +86,10 @@ impl Session {
         }
         // What the runtime has mapped for its parent's threads.
         let left = self.mapped_by_runtime(memory)?;
+        if let Err(error) = self.check_left(stopped, &left) {
+            self.leave_room(child, &maps, stopped)?;
+            return Err(error);
+        }
         let told = self.told(memory)?;
         let header = self.segment.header();
         let shape = Shape {
@@ -154,6 +159,42 @@ impl Session {
             session: Session::begun(child, segment, document),
             lock,
         })
+    }
+
+    /// Has memory stand where the segment is in the parent, for a hook that the child comes back to the midst of: what it writes there
+    /// is nobody's.
+    fn leave_room(
+        &self,
+        child: &Process,
+        maps: &[Mapping],
+        stopped: &mut Stopped,
+    ) -> Result<(), SessionError> {
+        let space = Arc::clone(stopped.space());
+        let code = CallCode::find(child, maps, space.memory())?;
+        let mut remote = Remote::new(&code, stopped)?;
+        let Extent { start, len } = self.document.segment;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let locks = child.locks_memory();
+        Ok(remote.map_lazily(locks, start, len, protection, anonymous, -1)?)
+    }
+
+    /// An error where the child would come back to the midst of a hook, or of the runtime: a signal handler that has interrupted one may
+    /// fork. Then all of its parent's has to stay.
+    fn check_left(&self, stopped: &mut Stopped, own: &[Extent]) -> Result<(), SessionError> {
+        let space = Arc::clone(stopped.space());
+        let mut stacks = Stacks::of(space.maps()?, own.to_vec());
+        let regions = self.document.regions.iter().map(RegionDoc::extent);
+        let code: Vec<Extent> = regions.chain([self.document.image]).collect();
+        let is_inside = |at: Avma| code.iter().any(|extent| extent.contains(at));
+        for thread in stopped.threads() {
+            let interrupted = stacks.interrupted(space.memory(), thread.sp());
+            if is_inside(thread.pc()) || interrupted.into_iter().any(is_inside) {
+                let why = "it has been forked by a signal handler amid a call's recording";
+                return Err(SessionError::Held(why.to_owned()));
+            }
+        }
+        Ok(())
     }
 
     /// What is known of the child when it begins.
@@ -263,21 +304,12 @@ fn begin_header(segment: &Segment, of_parent: &abi::segment::Header) {
 
 impl Locked<'_> {
     /// Has the hooks of a child count from now on, where they are as the document says.
-    fn begin_in_child(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
+    fn begin_in_child(&mut self) -> Result<(), SessionError> {
         let space = Arc::clone(&self.space);
         let memory = space.memory();
         let maps = space.maps()?;
         if self.segment_in(&maps).is_none() {
             return Err(SegmentError::Corrupt("mappings").into());
-        }
-        let mut stacks = self.stacks(memory)?;
-        // A signal handler that has interrupted a hook may fork, and the child would come back to the midst of it.
-        if !self
-            .threads_inside(memory, stopped, &mut stacks)?
-            .is_empty()
-        {
-            let why = "it has been forked by a signal handler amid a call's recording";
-            return Err(SessionError::Held(why.to_owned()));
         }
         self.check_patched(memory)?;
         let image = self.document.image;

@@ -304,7 +304,7 @@ impl Locked<'_> {
         }
     }
 
-    pub(super) fn threads_inside(
+    fn threads_inside(
         &self,
         memory: &Memory,
         stopped: &mut Stopped,
