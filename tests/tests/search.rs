@@ -80,8 +80,11 @@ fn search_finds_the_one_guilty_caller_of_a_utility() {
     let finished = searched(&target, &[]);
     let profile = finished.json();
     assert_first(&profile, &["find_entry", "resolve_bodies"]);
-    // Most of the time is one path's: no other is needed.
-    assert_eq!(found(&profile).len(), 1, "{:#}", profile["search"]);
+    // Most of the time is one path's: no other is needed. One that a busy machine has kept waiting may be there.
+    let paths = profile["search"]["paths"].as_array().expect("paths");
+    let share = |path: &Value| path["cpu_share"].as_f64().expect("a share");
+    let are_needed = paths.iter().skip(1).any(|path| share(path) > 0.05);
+    assert!(!are_needed, "{:#}", profile["search"]);
     for said in ["sampling", "by samples", "added find_entry", "step 1"] {
         assert!(finished.stderr.contains(said), "{}", finished.report());
     }
