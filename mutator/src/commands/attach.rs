@@ -3,7 +3,7 @@
 use patcher::select::{Pattern, Spot};
 
 use super::find::{self, Wanted};
-use super::measure::{check, check_but_pending, options, patterns, spots, waiting};
+use super::measure::{check, options, patterns, spots, waiting};
 use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::source::{AtEnd, Live};
@@ -73,17 +73,10 @@ pub(super) fn selected(
     let pid = process.pid;
     let failure = |e: SessionError| e.failure(operation, process);
     let mut selected = select_in(process, patterns, options.wanted()).map_err(failure)?;
-    selected.find_points(spots);
-    if measure.patterns.allow_trap {
-        selected.selection.allow_traps();
-    }
-    selected.find_values(&options.items());
+    selected.complete(spots, measure.patterns.allow_trap, &options.items());
     let (named, selection) = (&measure.patterns, &selected.selection);
-    let check = match measure.pending {
-        true => check_but_pending,
-        false => check,
-    };
-    check(operation, &pid.to_string(), named, selection)?;
+    let subject = pid.to_string();
+    check(operation, &subject, named, selection, measure.pending)?;
     if let Some(runner) = Runner::of_process(process) {
         warn(&format!("{operation} {pid}: {}", runner.note()));
     }

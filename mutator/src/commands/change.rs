@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::job::sum_of;
-use super::measure::{check, check_but_pending, metric_names, metrics, patterns, spots, waiting};
+use super::measure::{check, metric_names, metrics, patterns, spots, waiting};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::remarks::warn;
@@ -84,11 +84,7 @@ pub(super) fn add(
             selected.selection.allow_traps();
         }
         let subject = process.pid.to_string();
-        let check = match is_pending {
-            true => check_but_pending,
-            false => check,
-        };
-        check(OPERATION, &subject, given, &selected.selection)?;
+        check(OPERATION, &subject, given, &selected.selection, is_pending)?;
         let said = waiting(&selected.selection);
         let signals = hold(OPERATION)?;
         let changed = session.add(OPERATION, selected).map_err(failure)?;

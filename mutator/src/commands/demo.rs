@@ -46,7 +46,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         yes: false,
         allow_trap: false,
     };
-    check(OPERATION, FUNCTION, &given, &selected.selection)?;
+    check(OPERATION, FUNCTION, &given, &selected.selection, false)?;
     let (session, _) =
         Session::create(&started.process, &options, selected, Where::Running).map_err(failure)?;
     let live = Live::new(session, AtEnd::TakeOut);

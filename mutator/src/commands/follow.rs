@@ -21,9 +21,7 @@ use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Process, tids};
 use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
-use crate::session::{
-    Changed, Selected, Session, SessionError, Where, select, select_in, select_stopped,
-};
+use crate::session::{Changed, Selected, Session, SessionError, Where, select_in, select_stopped};
 use crate::tracee::{TraceeError, followed, tracing};
 
 const ATTACH: &str = "attach";
@@ -143,7 +141,7 @@ fn begin_program(launched: Launched, measure: &Measure, wanted: &Wanted) -> Resu
         let failure = |e: SessionError| e.failure(RUN, &process);
         let space = Arc::clone(stopped.space());
         let effects = wanted.options.wanted();
-        let selected = select_stopped(space, &wanted.patterns, effects, Some(&mut stopped), select);
+        let selected = select_stopped(space, &wanted.patterns, effects, Some(&mut stopped), false);
         let selected = found(RUN, &process, measure, wanted, selected.map_err(failure)?)?;
         let created = selected.map(|selected| {
             let held = Where::Stopped(&mut stopped);
@@ -184,15 +182,11 @@ fn found(
     wanted: &Wanted,
     mut selected: Selected,
 ) -> Result<Option<Selected>, Failure> {
-    selected.find_points(&wanted.spots);
+    selected.complete(&wanted.spots, wanted.allows_traps, &wanted.options.items());
     let may_come = !wanted.options.pending.is_empty();
     if selected.selection.count() == 0 && !may_come {
         return Ok(None);
     }
-    if wanted.allows_traps {
-        selected.selection.allow_traps();
-    }
-    selected.find_values(&wanted.options.items());
     let subject = process.pid.to_string();
     if selected.selection.count() > 0 {
         check_found(operation, &subject, &measure.patterns, &selected.selection)?;

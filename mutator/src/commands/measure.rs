@@ -139,13 +139,18 @@ fn whole(pieces: &[String]) -> Vec<String> {
     names
 }
 
-/// Refuses a selection in which a pattern has no match, nothing can be instrumented, or there is more than the user may have meant.
+/// Refuses a selection in which a pattern has no match, nothing can be instrumented, or there is more than the user may have
+/// meant. Where it `is_pending`, patterns without a match may wait.
 pub(super) fn check(
     operation: &str,
     subject: &str,
     patterns: &Patterns,
     selection: &Selection,
+    is_pending: bool,
 ) -> Result<(), Failure> {
+    if is_pending {
+        return check_but_pending(operation, subject, patterns, selection);
+    }
     if let Some(unmatched) = selection.unmatched.first() {
         let failure = unmatched.failure(operation, subject);
         let unreadable = selection.unreadable.first();
@@ -158,7 +163,7 @@ pub(super) fn check(
 }
 
 /// The same where patterns without a match may wait.
-pub(super) fn check_but_pending(
+fn check_but_pending(
     operation: &str,
     subject: &str,
     patterns: &Patterns,

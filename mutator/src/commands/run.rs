@@ -14,7 +14,7 @@ use nix::unistd;
 
 use super::attach::selected;
 use super::find::{self, Wanted};
-use super::measure::{check, check_but_pending, options, patterns, spots, waiting};
+use super::measure::{check, options, patterns, spots, waiting};
 use super::outcome::tell_refused;
 use super::panics::caught;
 use super::remarks::warn;
@@ -28,7 +28,7 @@ use crate::error::{Failure, io_text};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::mpi;
 use crate::process::{Pid, Presence, Process, Space, tids};
-use crate::session::{Changed, Options, Session, SessionError, Where, select, select_stopped};
+use crate::session::{Changed, Options, Session, SessionError, Where, select_stopped};
 use crate::signals::Signals;
 use crate::tracee::TraceeError;
 
@@ -96,17 +96,10 @@ pub(super) fn run(
         let held = Some(&mut stopped);
         let wanted = options.wanted();
         let mut selected =
-            select_stopped(space, &patterns, wanted, held, select).map_err(failure)?;
-        selected.find_points(&spots);
-        if measure.patterns.allow_trap {
-            selected.selection.allow_traps();
-        }
-        selected.find_values(&options.items());
-        let check = match measure.pending {
-            true => check_but_pending,
-            false => check,
-        };
-        let checked = check(OPERATION, &subject, &measure.patterns, &selected.selection);
+            select_stopped(space, &patterns, wanted, held, false).map_err(failure)?;
+        selected.complete(&spots, measure.patterns.allow_trap, &options.items());
+        let (named, selection) = (&measure.patterns, &selected.selection);
+        let checked = check(OPERATION, &subject, named, selection, measure.pending);
         checked.map_err(|failure| begun.not_found(failure, &patterns, &subject))?;
         said = waiting(&selected.selection);
         let held = Where::Stopped(&mut stopped);

@@ -142,12 +142,10 @@ pub(super) fn attach(
     let mut given = None;
     if !patterns.is_empty() {
         let mut selected = select_in(&process, &patterns, options.wanted()).map_err(failure)?;
-        if searching.allow_traps {
-            selected.selection.allow_traps();
-        }
-        selected.find_values(&options.items());
+        selected.complete(&[], searching.allow_traps, &options.items());
         let subject = pid.to_string();
-        check(OPERATION, &subject, &measure.patterns, &selected.selection)?;
+        let (named, selection) = (&measure.patterns, &selected.selection);
+        check(OPERATION, &subject, named, selection, false)?;
         given = Some(selected);
     }
     let signals = hold(OPERATION)?;

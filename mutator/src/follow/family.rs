@@ -13,7 +13,7 @@ use crate::clock;
 use crate::launch::{Arrived, Loader};
 use crate::process::{Pid, Process, Space, Tid};
 use crate::segment::SegmentError;
-use crate::session::{Options, Session, SessionError, Where, select_quickly, select_stopped};
+use crate::session::{Options, Session, SessionError, Where, select_stopped};
 use crate::tracee::{
     Change, Follow, Stopped, TraceeError, begun, change, collect, cont, followed, listen, mend,
     next, trace_all,
@@ -361,13 +361,7 @@ fn measure_stopped(
         ..
     } = wanted;
     let space = Arc::clone(stopped.space());
-    let mut selected = select_stopped(
-        space,
-        patterns,
-        options.wanted(),
-        Some(stopped),
-        select_quickly,
-    )?;
+    let mut selected = select_stopped(space, patterns, options.wanted(), Some(stopped), true)?;
     selected.find_points(spots);
     let count = selected.selection.count();
     let may_come = !options.pending.is_empty() && has_loader(process);

@@ -68,7 +68,7 @@ impl Session {
         let space = Arc::clone(stopped.space());
         let memory = space.memory();
         let maps = space.maps()?;
-        let mut document = self.document_of_child(child);
+        let document = self.document_of_child(child);
         let image = RuntimeImage::built_in().map_err(SessionError::Image)?;
         if document.runtime.head != image.document().head
             || document.runtime.symbols != image.document().symbols
@@ -154,7 +154,6 @@ impl Session {
             segment.remove_name();
             return Err(error);
         }
-        document.stops.clear();
         Ok(Made {
             session: Session::begun(child, segment, document),
             lock,

@@ -74,9 +74,7 @@ pub use end::Ended;
 pub use error::{SessionError, bare, none_measured, none_patched};
 pub use in_the_way::InTheWay;
 pub use pointed::{Point, Pointed};
-pub use select::{
-    Candidate, Missed, Query, Selection, select, select_in_file, select_in_modules, select_quickly,
-};
+pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
 pub use unmatched::Unmatched;
 
 /// In the environment, has the runtime walk the stack at every call even where it remembers the walk,
@@ -108,23 +106,21 @@ pub fn select_in(
     wanted: Effects,
 ) -> Result<Selected, SessionError> {
     let space = Arc::new(Space::open(process)?);
-    select_stopped(space, patterns, wanted, None, select)
+    select_stopped(space, patterns, wanted, None, false)
 }
 
-/// How patterns are looked up: with what may have been meant by those without a match, or without.
-pub type Select = fn(&[Module], &[Pattern], Effects, Allowed) -> Selection;
-
-/// The same in an address space that is known, of a process that may be stopped.
+/// The same in an address space that is known, of a process that may be stopped. Where it `is_quick`, without what may have
+/// been meant by what has no match.
 pub fn select_stopped(
     space: Arc<Space>,
     patterns: &[Pattern],
     wanted: Effects,
     stopped: Option<&mut Stopped>,
-    select: Select,
+    is_quick: bool,
 ) -> Result<Selected, SessionError> {
     let modules = modules(space.process(), &space.maps()?);
     let allowed = allowed(space.process(), &modules, stopped.is_some());
-    let mut selection = select(&modules, patterns, wanted, allowed);
+    let mut selection = select::select(&modules, patterns, wanted, allowed, is_quick);
     // What is missed may have been there before the process began to end.
     if !selection.unmatched.is_empty() || !selection.unreadable.is_empty() {
         space.check()?;

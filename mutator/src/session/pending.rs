@@ -5,16 +5,16 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use abi::image::Parameters;
-use abi::image::SYMBOL_PARAMETERS;
+use abi::image::{Parameters, SYMBOL_PARAMETERS};
 use patcher::Avma;
 use patcher::function::FunctionKind;
 use patcher::plan::Effects;
 use patcher::select::Pattern;
 
 use super::locked::Locked;
-use super::select::{Selection, select_quickly};
+use super::select::{Selection, select};
 use super::{Changed, Selected, Session, SessionError, allowed};
 use crate::clock;
 use crate::process::identity::FileId;
@@ -85,11 +85,7 @@ impl Session {
     }
 
     pub(super) fn note_watched(&self, seconds: u64) {
-        let hz = self
-            .segment
-            .header()
-            .clock_hz
-            .load(std::sync::atomic::Ordering::Relaxed);
+        let hz = self.segment.header().clock_hz.load(Ordering::Relaxed);
         let by = match self.process.inner_pid() == self.process.pid.0 {
             true => u64::from(std::process::id()),
             false => 0,
@@ -144,7 +140,7 @@ impl Session {
         };
         let items = schema.map(SchemaDoc::items).unwrap_or_default();
         let allowed = allowed(&self.process, &new, false);
-        let mut selection = select_quickly(&new, &patterns, wanted, allowed);
+        let mut selection = select(&new, &patterns, wanted, allowed, true);
         // Their resolvers cannot run before the library has been relocated.
         let is_direct = |f: FunctionKind| f != FunctionKind::Ifunc;
         selection

@@ -20,6 +20,7 @@ use crate::images::{self, OpenImage};
 use crate::process::Space;
 use crate::process::modules::{Module, modules};
 use crate::segment::{Document, FunctionDoc, Reaper, RefusedDoc};
+use crate::values::Item;
 
 /// What the profile says of them where times are measured.
 const NOTE: &str = "points (FUNC+0xOFFSET) are counted, and nothing else is measured at them";
@@ -28,6 +29,16 @@ impl Selected {
     /// Looks the places up in the modules, and whether there can be points.
     pub fn find_points(&mut self, spots: &[Spot]) {
         self.selection.find_points(&self.modules, spots);
+    }
+
+    /// Completes what patterns have found: the points at these places, breakpoints where they are allowed, and where these
+    /// values of each function are.
+    pub fn complete(&mut self, spots: &[Spot], allows_traps: bool, items: &[Item]) {
+        self.find_points(spots);
+        if allows_traps {
+            self.selection.allow_traps();
+        }
+        self.find_values(items);
     }
 }
 

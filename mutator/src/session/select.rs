@@ -134,44 +134,21 @@ pub struct Missed {
 }
 
 /// Looks the patterns up in the modules of a process and plans what they name, nothing where there are none. A pattern
-/// without a module is looked up in all of them.
+/// without a module is looked up in all of them. Where it `is_quick`, without what may have been meant by what has no match.
 pub fn select(
     modules: &[Module],
     patterns: &[Pattern],
     want: Effects,
     allowed: Allowed,
+    is_quick: bool,
 ) -> Selection {
-    let query = Query {
+    let query = &Query {
         patterns,
         want,
         allowed,
         in_full: false,
-        is_quick: false,
+        is_quick,
     };
-    select_by(modules, &query)
-}
-
-/// The same without what may have been meant by what has no match.
-pub fn select_quickly(
-    modules: &[Module],
-    patterns: &[Pattern],
-    want: Effects,
-    allowed: Allowed,
-) -> Selection {
-    let query = Query {
-        patterns,
-        want,
-        allowed,
-        in_full: false,
-        is_quick: true,
-    };
-    select_by(modules, &query)
-}
-
-fn select_by(modules: &[Module], query: &Query<'_>) -> Selection {
-    let Query {
-        patterns, allowed, ..
-    } = *query;
     let mut candidates = Vec::new();
     let missed = match patterns.is_empty() {
         true => Missed::default(),
