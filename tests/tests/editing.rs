@@ -55,7 +55,8 @@ impl Edited {
     /// Has the view start the editor at a call, once it is drawn.
     fn edit(&self, view: &mut Pty, says: &str) {
         view.shows(DRAWN);
-        draws(view, "add_left");
+        // A row under that of `step`: which comes first, and how many, depends on the calls so far.
+        draws(view, "├─");
         view.send(b"+");
         view.send(b"j");
         // Where the call is in the source, which is shown with the rest about the line.

@@ -123,6 +123,19 @@ fn added_and_taken_back() {
         status.report()
     );
     on(&["add", "-f", "from_*", "--pending"]).expect(0);
+    // What is measured is taken of what is there; what waits goes on waiting.
+    let measured = on(&["remove", "-f", "from_*", "-m", "wall"]);
+    assert!(
+        measured.expect_error().contains("from_*"),
+        "{}",
+        measured.report()
+    );
+    let status = on(&["status"]).expect(0);
+    assert!(
+        status.stdout.contains("from_*  waits for libraries"),
+        "{}",
+        status.report()
+    );
     let removed = on(&["remove", "-f", "from_*"]).expect(0);
     assert!(removed.stdout.contains("from_*"), "{}", removed.report());
     let mut command = Command::new(ipath());

@@ -136,24 +136,23 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
         let mut ids = Vec::new();
         let mut take = |session: &Session, text: &str, found: Vec<usize>, waits: bool| {
             let functions = &session.document().functions;
-            if waits {
-                ids.extend(found);
-                return Ok(());
-            }
-            if !found.iter().any(|&id| functions[id].active) {
+            if !waits && !found.iter().any(|&id| functions[id].active) {
                 let active = session.document().measured().filter(|(_, f)| f.active);
                 let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
                 let cause = format!("no instrumented function matches '{text}'");
-                return Err(Failure::new(OPERATION, process.pid, cause)
-                    .hint(format!("instrumented are {}", listed(&names))));
+                let hint = match names.is_empty() {
+                    true => "nothing is instrumented".to_owned(),
+                    false => format!("instrumented are {}", listed(&names)),
+                };
+                return Err(Failure::new(OPERATION, process.pid, cause).hint(hint));
             }
             ids.extend(found);
             Ok(())
         };
-        let forgotten = session.forget_patterns(&patterns).map_err(failure)?;
         for pattern in &patterns {
             let found = session.matching(std::slice::from_ref(pattern));
-            let waits = forgotten.iter().any(|text| text == pattern.text());
+            // To wait no longer is enough; what is measured of it is taken of what is there.
+            let waits = names.is_empty() && session.document().is_awaited(pattern);
             take(session, pattern.text(), found.map_err(failure)?, waits)?;
         }
         for spot in &spots {
@@ -169,9 +168,9 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
             tell_refused(&changed);
             return Ok(added(&changed));
         }
+        let mut removed = session.forget_patterns(&patterns).map_err(failure)?;
         let changed = session.remove(&ids).map_err(failure)?;
         signals.release();
-        let mut removed = forgotten;
         removed
             .iter_mut()
             .for_each(|text| *text = format!("'{text}', which waited"));

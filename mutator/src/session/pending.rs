@@ -41,8 +41,7 @@ impl Session {
         self.change(None, |locked| {
             locked.document.check_awaits()?;
             for pattern in patterns {
-                let known = |p: &PendingDoc| p.pattern == pattern.text();
-                if !locked.document.pending.iter().any(known) {
+                if !locked.document.is_awaited(pattern) {
                     let new = PendingDoc::of(pattern.text());
                     locked.document.pending.push(new);
                 }
@@ -53,11 +52,11 @@ impl Session {
 
     /// Has those of these patterns wait no longer that do; which those are.
     pub fn forget_patterns(&mut self, patterns: &[Pattern]) -> Result<Vec<String>, SessionError> {
-        let is_one = |p: &PendingDoc| patterns.iter().any(|one| one.text() == p.pattern);
-        if !self.document.pending.iter().any(is_one) {
+        if !patterns.iter().any(|one| self.document.is_awaited(one)) {
             return Ok(Vec::new());
         }
         self.change(None, |locked| {
+            let is_one = |p: &PendingDoc| patterns.iter().any(|one| one.text() == p.pattern);
             let pending = std::mem::take(&mut locked.document.pending);
             let (gone, kept): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_one);
             locked.document.pending = kept;
@@ -163,6 +162,12 @@ impl Session {
 }
 
 impl Document {
+    /// Whether this pattern waits for libraries.
+    pub fn is_awaited(&self, pattern: &Pattern) -> bool {
+        let is_it = |p: &PendingDoc| p.pattern == pattern.text();
+        self.pending.iter().any(is_it)
+    }
+
     /// An error where no patterns can wait.
     pub(super) fn check_awaits(&self) -> Result<(), SessionError> {
         if self.quiet {
