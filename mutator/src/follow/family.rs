@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -15,8 +14,8 @@ use crate::process::{Pid, Process, Space, Tid};
 use crate::segment::SegmentError;
 use crate::session::{Options, Session, SessionError, Where, select_stopped};
 use crate::tracee::{
-    Change, Follow, Stopped, TraceeError, begun, change, collect, cont, followed, listen, mend,
-    next, trace_all,
+    Change, Follow, Stopped, TraceeError, begin, begun, change, collect, cont, followed, let_go_on,
+    mend, next, pause, trace_all,
 };
 
 /// A process that is followed.
@@ -124,7 +123,7 @@ impl Family {
                     Ok(change) => self.happened(tid, change),
                 }
             }
-            sleep(PAUSE);
+            pause(PAUSE);
         }
     }
 
@@ -175,7 +174,7 @@ impl Family {
         if pid.0 == tid.0 {
             self.begin_child(pid, by);
         }
-        go_on(tid, in_group);
+        begin(tid, in_group);
     }
 
     /// A child, which one that is followed has begun, if it is known which.
@@ -264,7 +263,7 @@ impl Family {
         }
         lock(&self.shared).seen.programs += 1;
         let Some(member) = self.members.get_mut(&pid) else {
-            go_on(tid, false);
+            begin(tid, false);
             return;
         };
         (member.session, member.loading, member.shares) = (None, None, None);
@@ -277,7 +276,7 @@ impl Family {
             Ok(Loading::Loaded) => self.begin_program(pid),
             Err(why) => self.remark(pid, &format!("not measured: {why}")),
         }
-        go_on(tid, false);
+        begin(tid, false);
     }
 
     /// A program that loads its libraries has stopped at a trap; the signal that it is to get.
@@ -392,30 +391,20 @@ fn has_loader(process: &Process) -> bool {
     process.auxiliary(AT_BASE).is_some_and(|base| base != 0)
 }
 
-/// Lets a thread go on from where it was seen to have stopped.
-fn go_on(tid: Tid, in_group: bool) {
-    let _ = match in_group {
-        true => listen(tid),
-        false => cont(tid, 0),
-    };
-}
-
 impl Follow for Family {
     fn happened(&mut self, tid: Tid, change: Change) {
-        let known = followed::process_of(tid);
-        if matches!(change, Change::Stopped(_) | Change::Signal(_)) && known.is_some() {
-            mend(tid);
+        if let_go_on(tid, change) {
+            return;
         }
+        let known = followed::process_of(tid);
         match change {
-            Change::None | Change::Ended => {}
-            Change::Stopped(in_group) if known.is_none() => self.begin(tid, in_group, None),
-            Change::Stopped(in_group) => go_on(tid, in_group),
+            Change::Stopped(in_group) => self.begin(tid, in_group, None),
             Change::Replaced => self.replaced(tid),
             Change::Signal(libc::SIGTRAP) => {
+                mend(tid);
                 let signal = known.map_or(libc::SIGTRAP, |pid| self.trapped(pid));
                 let _: Result<(), Errno> = cont(tid, signal);
             }
-            Change::Signal(signal) => drop(cont(tid, signal)),
             Change::Other(_) => {
                 // Before its parent goes on, so that it is known whose it is.
                 if let Ok(child) = begun(tid)
@@ -426,7 +415,9 @@ impl Follow for Family {
                 }
                 let _ = cont(tid, 0);
             }
+            Change::Signal(signal) => drop(cont(tid, signal)),
             Change::Call => drop(cont(tid, 0)),
+            Change::None | Change::Ended => {}
         }
     }
 

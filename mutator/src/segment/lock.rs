@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::error::SegmentError;
 use crate::faults::step;
+use crate::tracee::pause;
 
 /// A segment's lock: no other command changes the session while this lives. It is the kernel's
 /// (flock(2)), so that it ends with the command however that ends.
@@ -27,7 +28,7 @@ impl Lock {
             if Instant::now() > deadline {
                 return Err(SegmentError::Busy);
             }
-            std::thread::sleep(Duration::from_millis(2));
+            pause(Duration::from_millis(2));
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::Duration;
 
 use patcher::Bias;
@@ -23,7 +22,7 @@ use crate::images::{self, OpenImage};
 use crate::process::Space;
 use crate::process::modules::{Module, modules};
 use crate::segment::{ModuleDoc, Reaper, RefusedDoc, Remeasure, SchemaDoc};
-use crate::tracee::{CallCode, Priority, Stopped, tracing};
+use crate::tracee::{CallCode, Priority, Stopped, pause, tracing};
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
 const ATTEMPTS: usize = 200;
@@ -427,7 +426,7 @@ impl Locked<'_> {
             attempts += 1;
             match result {
                 Err(SessionError::InTheWay(what)) if what.passes() && attempts < ATTEMPTS => {
-                    sleep(PAUSE);
+                    pause(PAUSE);
                 }
                 other => return other,
             }

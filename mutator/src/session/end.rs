@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use abi::PAGE;
@@ -18,7 +17,7 @@ use super::write::read;
 use super::{Session, SessionError};
 use crate::process::{Extent, Memory, Pid, Presence, Text, Tid, read_text};
 use crate::segment::{Journal, Reaper, RegionDoc, SegmentError};
-use crate::tracee::{CallCode, Priority, Stopped, StoppedThread, tracing};
+use crate::tracee::{CallCode, Priority, Stopped, StoppedThread, pause, tracing};
 
 /// What became of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +231,7 @@ impl Locked<'_> {
                 )));
             }
             if inside.is_empty() {
-                sleep(UNTIL_ITS_TURN);
+                pause(UNTIL_ITS_TURN);
             }
             self.let_leave(&inside, deadline);
             // Those whose process has been stopped by a signal do not leave by themselves.
@@ -297,7 +296,7 @@ impl Locked<'_> {
             .filter_map(|tid| Some((*tid, run_time(tid)? + ENOUGH_NS)))
             .collect();
         while !waiting.is_empty() && Instant::now() < until {
-            sleep(PAUSE);
+            pause(PAUSE);
             waiting.retain(|(tid, enough)| {
                 run_time(tid).is_some_and(|now| now < *enough) && !is_held(self.process.pid, *tid)
             });

@@ -7,7 +7,6 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use abi::image::{SYMBOL_DETAILS, SYMBOL_PROBES};
@@ -22,7 +21,7 @@ use super::{Changed, SessionError};
 use crate::faults::step;
 use crate::process::{Memory, Text};
 use crate::segment::Journal;
-use crate::tracee::CallCode;
+use crate::tracee::{CallCode, pause};
 
 /// Bytes of a row of the probe table.
 const ROW: usize = size_of::<Probe>();
@@ -197,7 +196,7 @@ impl Locked<'_> {
         let begin = Instant::now();
         let (mut least, mut since) = (self.open(ids), begin);
         while least > 0 && begin.elapsed() < UNTIL_ENDED && since.elapsed() < NONE_ENDED {
-            sleep(PAUSE);
+            pause(PAUSE);
             let open = self.open(ids);
             if open < least {
                 (least, since) = (open, Instant::now());

@@ -47,11 +47,21 @@ pub(super) fn is_traced_here(tid: Tid) -> bool {
     line.and_then(|id| id.trim().parse().ok()) == Some(own)
 }
 
-/// A thread stays traced from now on; its process.
-pub fn enter(tid: Tid) -> Option<Pid> {
+/// The threads that stay traced.
+pub(super) fn tids() -> Vec<Tid> {
+    FOLLOWED.with_borrow(|followed| followed.iter().flatten().map(|(&tid, _)| tid).collect())
+}
+
+/// The process of any thread.
+pub(super) fn group_of(tid: Tid) -> Option<Pid> {
     let status = read_text(format!("/proc/{tid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
-    let pid = Pid(line?.trim().parse().ok()?);
+    Some(Pid(line?.trim().parse().ok()?))
+}
+
+/// A thread stays traced from now on; its process.
+pub fn enter(tid: Tid) -> Option<Pid> {
+    let pid = group_of(tid)?;
     with(|followed| followed.insert(tid, pid));
     Some(pid)
 }

@@ -10,6 +10,7 @@ pub mod followed;
 mod priority;
 mod remote;
 mod sequence;
+mod serve;
 mod sys;
 mod thread;
 mod tracer;
@@ -33,8 +34,9 @@ use wait::{Waited, is_dead, wait_for_stop};
 pub use error::TraceeError;
 pub use priority::Priority;
 pub use remote::{CallCode, Remote};
-pub use sys::{Change, begun, change, collect, cont, listen};
-pub use thread::StoppedThread;
+pub use serve::{begin, let_go_on, pause};
+pub use sys::{Change, begun, change, collect, cont};
+pub use thread::{StoppedThread, mend};
 pub use tracer::{Follow, Tracer};
 pub use wait::next;
 
@@ -45,6 +47,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long all threads are held at first for those that have not stopped yet, and at most.
 const AT_ONCE: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
+
+/// How long one thread is waited for at a time while others go on.
+const A_WHILE: Duration = Duration::from_millis(5);
 
 /// How long all go on where each was about to handle a signal.
 const A_MOMENT: Duration = Duration::from_millis(1);
@@ -185,15 +190,6 @@ fn refusal(process: &Process, tid: Tid, errno: Errno) -> TraceeError {
     }
 }
 
-/// Has a call that a stop has interrupted made again when its thread goes on from there, unless the program handles a signal: so it would
-/// be without a tracer, who is told of signals too that the program ignores.
-pub fn mend(tid: Tid) {
-    // It fails where the thread has ended.
-    if let Ok(thread) = StoppedThread::at_stop(tid, 0, false) {
-        thread.leave();
-    }
-}
-
 /// The threads of one process in ptrace-stop, all of them.
 #[derive(Debug)]
 pub struct Stopped {
@@ -237,7 +233,7 @@ impl Stopped {
                 Err(TraceeError::Busy(_)) if Instant::now() < deadline => {
                     stopped.release_all_but(&BTreeSet::new())?;
                     kept.clear();
-                    std::thread::sleep(A_MOMENT * (1 + crate::random::number() % 8));
+                    pause(A_MOMENT * (1 + crate::random::number() % 8));
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -252,7 +248,7 @@ impl Stopped {
             // The others do not wait for those: they go on until the slow ones have stopped.
             stopped.release_all_but(&kept)?;
             if slow.is_empty() {
-                std::thread::sleep(A_MOMENT);
+                serve::pause_but(A_MOMENT, |tid| kept.contains(&tid));
             }
             stopped.wait_for(&slow, deadline)?;
             kept.extend(slow);
@@ -321,12 +317,20 @@ impl Stopped {
     /// Waits until these threads, which have been interrupted, stop or end.
     fn wait_for(&mut self, tids: &[Tid], deadline: Instant) -> Result<(), TraceeError> {
         for &tid in tids {
-            match wait_for_stop(tid, deadline)? {
-                Waited::Stopped(thread) => drop(self.threads.insert(tid, *thread)),
-                Waited::Ended => {}
-                Waited::Running => {
-                    return Err(TraceeError::Stuck(self.pid, tid, runs(self.pid, tid)));
+            loop {
+                match wait_for_stop(tid, deadline.min(Instant::now() + A_WHILE))? {
+                    Waited::Stopped(thread) => drop(self.threads.insert(tid, *thread)),
+                    Waited::Ended => {}
+                    Waited::Running if Instant::now() > deadline => {
+                        return Err(TraceeError::Stuck(self.pid, tid, runs(self.pid, tid)));
+                    }
+                    Waited::Running => {
+                        let is_ours = |t| tids.contains(&t) || self.threads.contains_key(&t);
+                        serve::pause_but(Duration::ZERO, is_ours);
+                        continue;
+                    }
                 }
+                break;
             }
         }
         Ok(())

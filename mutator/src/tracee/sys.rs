@@ -254,6 +254,21 @@ pub fn set_signal_mask(tid: Tid, mask: u64) -> Result<(), Errno> {
 /// What the thread has done since it was last let go. A stop is only looked at, not collected: a
 /// signal it is on the way to is lost with its tracer otherwise, should that be killed.
 pub fn change(tid: Tid) -> Result<Change, Errno> {
+    match seen(tid) {
+        Ok(Change::Ended) => {
+            if !is_own_child(tid) {
+                // Whoever traces a thread that has ended must collect it.
+                collect(tid);
+            }
+            Ok(Change::Ended)
+        }
+        Err(Errno::ECHILD) => Ok(Change::Ended),
+        other => other,
+    }
+}
+
+/// The same, and one that has ended is not collected either; ECHILD where it has been, or is not traced.
+pub(super) fn seen(tid: Tid) -> Result<Change, Errno> {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | libc::__WALL | libc::WNOHANG;
@@ -261,7 +276,6 @@ pub fn change(tid: Tid) -> Result<Change, Errno> {
     if unsafe { libc::waitid(libc::P_PID, tid.0 as libc::id_t, &raw mut info, flags) } < 0 {
         return match Errno::last() {
             Errno::EINTR => Ok(Change::None),
-            Errno::ECHILD => Ok(Change::Ended),
             errno => Err(errno),
         };
     }
@@ -278,15 +292,7 @@ pub fn change(tid: Tid) -> Result<Change, Errno> {
             (_, libc::PTRACE_EVENT_EXEC) => Change::Replaced,
             (_, event) => Change::Other(event),
         },
-        _ => {
-            if !is_own_child(tid) {
-                let mut status = 0;
-                // Whoever traces a thread that has ended must collect it.
-                // SAFETY: `status` is live.
-                unsafe { libc::waitpid(tid.0, &raw mut status, libc::WNOHANG | libc::__WALL) };
-            }
-            Change::Ended
-        }
+        _ => Change::Ended,
     })
 }
 

@@ -255,6 +255,15 @@ impl StoppedThread {
     }
 }
 
+/// Has a call that a stop has interrupted made again when its thread goes on from there, unless the program handles a signal: so it would
+/// be without a tracer, who is told of signals too that the program ignores.
+pub fn mend(tid: Tid) {
+    // It fails where the thread has ended.
+    if let Ok(thread) = StoppedThread::at_stop(tid, 0, false) {
+        thread.leave();
+    }
+}
+
 impl Drop for StoppedThread {
     fn drop(&mut self) {
         if self.held {

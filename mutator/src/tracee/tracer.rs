@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::followed;
 use super::sys::{self, Change};
+use super::{followed, serve};
 use crate::process::{FOLLOWER, Tid};
 
 /// Interrupts the wait of that thread, and nothing else.
@@ -153,7 +153,7 @@ impl<F: Follow> Queue<F> {
         while !self.is_over.load(Ordering::Acquire) {
             let job = lock(&self.jobs).as_mut().and_then(VecDeque::pop_front);
             if let Some(job) = job {
-                job(follow);
+                serve::serving(|| job(follow));
                 continue;
             }
             match next() {
