@@ -1,7 +1,7 @@
 //! What a process starts is measured as well: each process counts what it has done itself, and ipath's sums are the same.
 
 use ipath_tests::command::Run;
-use ipath_tests::compile::program;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
@@ -325,15 +325,29 @@ fn make_with_two_jobs() {
     assert_eq!(found, expected);
 }
 
-/// A child that comes back to the midst of a call's recording goes on, and is said not to be measured.
+/// A child that comes back to the midst of a call's recording goes on, and is said not to be measured where it would be.
 #[test]
 fn forked_in_a_handler() {
-    let finished = Run::ipath(["run", "--follow", "--quiet", "-f", "work", "--"])
-        .arg(program("forked_in_handler.c"))
-        .limit(LIMIT)
-        .run()
-        .expect(0);
-    assert_eq!(finished.stdout, "bad 0\n", "{}", finished.report());
+    const MUSL: &str = "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs";
+    const FOLLOW: &[&str] = &["--follow"];
+    let ways: [(&[&str], &[&str], &str); 6] = [
+        (FOLLOW, &[], "count,wall"),
+        (&[], &[], "count,wall"),
+        (FOLLOW, &[], "count"),
+        (&[], &[], "count"),
+        (&[], &["-static"], "count,wall"),
+        (&[], &["-static", MUSL], "count,wall"),
+    ];
+    for (options, flags, metrics) in ways {
+        let finished = Run::ipath(["run", "--quiet", "-f", "work", "-m", metrics])
+            .args(options)
+            .arg("--")
+            .arg(program_with("forked_in_handler.c", flags))
+            .limit(LIMIT)
+            .run()
+            .expect(0);
+        assert_eq!(finished.stdout, "bad 0\n", "{}", finished.report());
+    }
 }
 
 /// Sends each thread of a process a signal that is ignored where nobody has said otherwise.

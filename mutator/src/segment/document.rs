@@ -191,6 +191,8 @@ pub enum Reaper {
     Clone,
     /// The same where those that its first argument leads to do.
     Clone3,
+    /// None, nor does its entry: children come out of its exits that have a copy of the memory.
+    Copies,
     /// None: it has the hooks of points, and those of their function where that is measured with them.
     Carrier,
 }
@@ -199,8 +201,8 @@ impl Reaper {
     /// Which of its probe points are needed.
     pub fn effects(self) -> Effects {
         Effects {
-            entry: !matches!(self, Self::Ender | Self::Carrier),
-            exits: matches!(self, Self::Moves | Self::Ender),
+            entry: !matches!(self, Self::Ender | Self::Copies | Self::Carrier),
+            exits: matches!(self, Self::Moves | Self::Ender | Self::Copies),
         }
     }
 
@@ -216,7 +218,10 @@ impl Reaper {
 
     /// True if a child may come of it.
     pub fn forks(self) -> bool {
-        matches!(self, Self::Forks | Self::Clone | Self::Clone3)
+        matches!(
+            self,
+            Self::Forks | Self::Clone | Self::Clone3 | Self::Copies
+        )
     }
 
     /// As the runtime has it.
@@ -227,7 +232,8 @@ impl Reaper {
             Self::End => Kind::End,
             Self::Moves => Kind::Moves,
             Self::Loads => Kind::Loads,
-            Self::Ender => Kind::Ender,
+            // The same hooks see to both.
+            Self::Ender | Self::Copies => Kind::Ender,
             Self::Forks | Self::Clone | Self::Clone3 => Kind::Forks,
             Self::Carrier => Kind::Point,
         }

@@ -20,7 +20,7 @@ use crate::faults::step;
 use crate::metric::Metric;
 use crate::mpi;
 use crate::process::modules::Module;
-use crate::process::{Extent, Process};
+use crate::process::{Extent, Process, read_text};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, MetricDoc, PendingDoc, SchemaDoc, SegmentError, Shape, has_room};
 use crate::tracee::{Priority, Stopped, tracing};
@@ -279,9 +279,17 @@ impl Session {
             root_end: root.map_or(0, |r| r + ENTRY_CODE).into(),
             reserve: 0.into(),
             reserve_len: 0.into(),
+            room: room(self.document.segment.len).into(),
             populated: std::array::from_fn(|_| 0.into()),
         }
     }
+}
+
+/// See [`Parameters::room`]: none where the kernel counts memory that nobody has written to (vm.overcommit_memory 2,
+/// Documentation/mm/overcommit-accounting.rst).
+fn room(segment: u64) -> u64 {
+    let counts = read_text("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2");
+    if counts { 0 } else { segment }
 }
 
 fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, SessionError> {

@@ -1,6 +1,7 @@
-//! Functions of the C library that begin children which share the process's memory: `vfork`, and what `posix_spawn` calls.
+//! Functions of the C library that begin children: which share the process's memory, as `vfork` and what `posix_spawn` calls, or
+//! have a copy of it, as `fork`.
 //!
-//! Some have no name, so they are found by what they do: call the kernel by `vfork`, `clone` or `clone3` (psABI A.2.1: the
+//! Some have no name, so they are found by what they do: call the kernel by `vfork`, `clone`, `clone3` or `fork` (psABI A.2.1: the
 //! number is in rax). One found that does something else costs the next call a question to the kernel.
 
 use std::collections::BTreeMap;
@@ -49,9 +50,29 @@ fn system_calls(text: &[u8]) -> impl Iterator<Item = (usize, Reaper)> + '_ {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let calls = memchr::memmem::find_iter(text, &SYSCALL);
     calls.filter_map(|at| {
-        let mut before = at.saturating_sub(NEAR)..at;
-        before.find_map(|from| Some((from, of_number(number(&text[from..at])?)?)))
+        let before = at.saturating_sub(NEAR)..at;
+        let code = &text[before.clone()];
+        let found = |from| Some((from, of_number(number(&text[from..at])?)?));
+        before
+            .clone()
+            .find_map(found)
+            .map(|(from, reaper)| match reaper {
+                Reaper::Clone if copies(code) => (from, Reaper::Copies),
+                _ => (from, reaper),
+            })
     })
+}
+
+/// True if code gives a `clone` flags that are always the same, by `mov edi, imm32`, and ask for a child with memory of its own.
+fn copies(code: &[u8]) -> bool {
+    const SIGNAL: i32 = 0xff;
+    let flags = code.windows(5).filter_map(|insn| match *insn {
+        [0xbf, a, b, c, d] => Some(i32::from_le_bytes([a, b, c, d])),
+        _ => None,
+    });
+    flags
+        .into_iter()
+        .any(|flags| flags & SIGNAL == libc::SIGCHLD && flags & libc::CLONE_VM == 0)
 }
 
 /// musl's, which have no unwind entries either: how they begin (src/process/x86_64/vfork.s, src/thread/x86_64/clone.s),
@@ -107,6 +128,7 @@ fn of_number(number: i64) -> Option<Reaper> {
         libc::SYS_vfork => Some(Reaper::Forks),
         libc::SYS_clone => Some(Reaper::Clone),
         libc::SYS_clone3 => Some(Reaper::Clone3),
+        libc::SYS_fork => Some(Reaper::Copies),
         _ => None,
     }
 }
@@ -121,6 +143,12 @@ mod tests {
         let vfork = [0x5f, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x57];
         let clone3 = [0xb8, 0xb3, 0x01, 0, 0, 0x0f, 0x05, 0x48, 0x85, 0xc0];
         let clone = [0xb8, 0x38, 0, 0, 0, 0x0f, 0x05];
+        // glibc's _Fork: mov edi, 0x1200011; lea r10, [rax + 0x2d0]; mov eax, 56; syscall. musl's: mov eax, 57; syscall.
+        let copies = [
+            0xbf, 0x11, 0, 0x20, 0x01, 0x4c, 0x8d, 0x90, 0xd0, 0x02, 0, 0, 0xb8, 0x38, 0, 0, 0,
+            0x0f, 0x05,
+        ];
+        let of_musl = [0xb8, 0x39, 0, 0, 0, 0x0f, 0x05];
         let getpid = [0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3];
         let padding = [0x90; NEAR];
         let code = [
@@ -132,10 +160,16 @@ mod tests {
             &clone3,
             &padding,
             &clone,
+            &padding,
+            &copies,
+            &padding,
+            &of_musl,
         ]
         .concat();
         let found: Vec<_> = system_calls(&code).map(|(_, reaper)| reaper).collect();
-        assert_eq!(found, [Reaper::Forks, Reaper::Clone3, Reaper::Clone]);
+        let copies = [Reaper::Copies; 2];
+        let expected = [Reaper::Forks, Reaper::Clone3, Reaper::Clone];
+        assert_eq!(found, [&expected[..], &copies].concat());
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl Places {
         candidate: &Candidate,
         id: u32,
     ) -> Result<Vec<(Place, Emitted)>, RefuseReason> {
-        let is_ender = candidate.reaper == Some(Reaper::Ender);
+        let is_ender = matches!(candidate.reaper, Some(Reaper::Ender | Reaper::Copies));
         let sites = candidate.plan.sites.iter().map(|site| {
             let jump = candidate.bias.to_avma(site.window.start);
             let stone = self.by_jump.get(&jump).copied();

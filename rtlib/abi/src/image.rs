@@ -107,6 +107,8 @@ pub struct Parameters {
     pub reserve: AtomicU64,
     /// Its bytes.
     pub reserve_len: AtomicU64,
+    /// Bytes of the segment, for a child to have as much memory in its place; 0 where it shall not.
+    pub room: AtomicU64,
     /// Where `system_calls` is 0: bytes of each area of the segment that have memory, from its start on.
     pub populated: [AtomicU64; AREAS],
 }
@@ -191,6 +193,6 @@ const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 96 + 32 + 8 * AREAS);
+    assert!(size_of::<Parameters>() == 96 + 40 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
 };

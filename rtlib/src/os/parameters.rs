@@ -42,6 +42,7 @@ pub static ipath_parameters: Parameters = Parameters {
     root_end: AtomicU64::new(0),
     reserve: AtomicU64::new(0),
     reserve_len: AtomicU64::new(0),
+    room: AtomicU64::new(0),
     populated: [const { AtomicU64::new(0) }; AREAS],
 };
 

@@ -20,6 +20,18 @@ pub fn map_anonymous(len: u64) -> Option<u64> {
     checked(unsafe { syscall(number::MMAP, arguments) })
 }
 
+/// Maps memory without contents at an address, where nothing is.
+pub fn map_anonymous_at(address: u64, len: u64) {
+    const READ_WRITE: u64 = 1 | 2;
+    const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x02 | 0x20 | 0x4000;
+    const FIXED_NOREPLACE: u64 = 0x10_0000;
+    let flags = PRIVATE_ANONYMOUS_NORESERVE | FIXED_NOREPLACE;
+    // SAFETY: what is mapped stays as it is.
+    unsafe {
+        syscall(number::MMAP, [address, len, READ_WRITE, flags, u64::MAX, 0]);
+    }
+}
+
 /// Unmaps memory.
 ///
 /// # Safety

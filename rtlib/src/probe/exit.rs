@@ -6,7 +6,7 @@ use abi::TRIAL;
 use abi::probe::Kind;
 
 use super::next::{AGAIN, DONE, VECTORS};
-use super::{busy, moves};
+use super::{busy, forks, moves};
 use crate::arch::clock;
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, lent};
@@ -122,7 +122,11 @@ ways!(
 #[inline(always)]
 unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     let function = function as u32;
-    if !is_alive() || function == TRIAL {
+    if !is_alive() {
+        forks::keep_room();
+        return DONE;
+    }
+    if function == TRIAL {
         return DONE;
     }
     let thread = thread::current();

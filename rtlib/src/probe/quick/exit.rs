@@ -30,7 +30,7 @@ macro_rules! exit {
     ($tail:tt) => {
         concat!(
             $crate::probe::quick::thread::now!(), // the clock first
-            $crate::probe::quick::thread::alive!(),
+            $crate::probe::quick::thread::alive_or_child!(),
             $crate::probe::quick::thread::find_thread!(),
             $crate::probe::quick::thread::mark!(),
             $crate::probe::quick::exit::own!(),
@@ -45,7 +45,7 @@ macro_rules! exit {
 macro_rules! ender {
     ($tail:tt) => {
         concat!(
-            $crate::probe::quick::thread::alive!(),
+            $crate::probe::quick::thread::alive_or_child!(),
             $crate::probe::quick::thread::find_thread!(),
             "
     mov r8, [rcx + {top}]

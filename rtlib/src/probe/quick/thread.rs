@@ -10,6 +10,16 @@ macro_rules! alive {
     };
 }
 
+/// The same at a return: to `6`, since a child may come out of it.
+macro_rules! alive_or_child {
+    () => {
+        "
+    cmp dword ptr [rip + {alive}], {alive_word}
+    jne 6f
+        "
+    };
+}
+
 /// The thread into rcx, with the slot in rdx; to `6` where it is not found so.
 macro_rules! find_thread {
     () => {
@@ -94,4 +104,4 @@ macro_rules! now {
     };
 }
 
-pub(crate) use {alive, done, done_behind, find_thread, mark, now, out_of_line};
+pub(crate) use {alive, alive_or_child, done, done_behind, find_thread, mark, now, out_of_line};
