@@ -14,7 +14,7 @@ use crate::process::{Pid, Process, Space, Tid};
 use crate::segment::SegmentError;
 use crate::session::{Options, Session, SessionError, Where, select_stopped};
 use crate::tracee::{
-    Change, Follow, Stopped, TraceeError, begin, begun, change, collect, cont, followed, let_go_on,
+    Change, Follow, Stopped, TraceeError, begun, change, collect, cont, followed, go_on, let_go_on,
     mend, next, pause, trace_all,
 };
 
@@ -174,7 +174,7 @@ impl Family {
         if pid.0 == tid.0 {
             self.begin_child(pid, by);
         }
-        begin(tid, in_group);
+        go_on(tid, in_group);
     }
 
     /// A child, which one that is followed has begun, if it is known which.
@@ -263,7 +263,7 @@ impl Family {
         }
         lock(&self.shared).seen.programs += 1;
         let Some(member) = self.members.get_mut(&pid) else {
-            begin(tid, false);
+            go_on(tid, false);
             return;
         };
         (member.session, member.loading, member.shares) = (None, None, None);
@@ -276,7 +276,7 @@ impl Family {
             Ok(Loading::Loaded) => self.begin_program(pid),
             Err(why) => self.remark(pid, &format!("not measured: {why}")),
         }
-        begin(tid, false);
+        go_on(tid, false);
     }
 
     /// A program that loads its libraries has stopped at a trap; the signal that it is to get.

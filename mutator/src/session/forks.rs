@@ -50,29 +50,25 @@ fn system_calls(text: &[u8]) -> impl Iterator<Item = (usize, Reaper)> + '_ {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let calls = memchr::memmem::find_iter(text, &SYSCALL);
     calls.filter_map(|at| {
-        let before = at.saturating_sub(NEAR)..at;
+        let mut before = at.saturating_sub(NEAR)..at;
         let code = &text[before.clone()];
         let found = |from| Some((from, of_number(number(&text[from..at])?)?));
-        before
-            .clone()
-            .find_map(found)
-            .map(|(from, reaper)| match reaper {
-                Reaper::Clone if copies(code) => (from, Reaper::Copies),
-                _ => (from, reaper),
-            })
+        let (from, reaper) = before.find_map(found)?;
+        match reaper {
+            Reaper::Clone if copies(code) => Some((from, Reaper::Copies)),
+            _ => Some((from, reaper)),
+        }
     })
 }
 
 /// True if code gives a `clone` flags that are always the same, by `mov edi, imm32`, and ask for a child with memory of its own.
 fn copies(code: &[u8]) -> bool {
     const SIGNAL: i32 = 0xff;
-    let flags = code.windows(5).filter_map(|insn| match *insn {
+    let mut flags = code.windows(5).filter_map(|insn| match *insn {
         [0xbf, a, b, c, d] => Some(i32::from_le_bytes([a, b, c, d])),
         _ => None,
     });
-    flags
-        .into_iter()
-        .any(|flags| flags & SIGNAL == libc::SIGCHLD && flags & libc::CLONE_VM == 0)
+    flags.any(|flags| flags & SIGNAL == libc::SIGCHLD && flags & libc::CLONE_VM == 0)
 }
 
 /// musl's, which have no unwind entries either: how they begin (src/process/x86_64/vfork.s, src/thread/x86_64/clone.s),

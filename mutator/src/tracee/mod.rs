@@ -34,7 +34,7 @@ use wait::{Waited, is_dead, wait_for_stop};
 pub use error::TraceeError;
 pub use priority::Priority;
 pub use remote::{CallCode, Remote};
-pub use serve::{begin, let_go_on, pause};
+pub use serve::{go_on, let_go_on, pause};
 pub use sys::{Change, begun, change, collect, cont};
 pub use thread::{StoppedThread, mend};
 pub use tracer::{Follow, Tracer};
@@ -317,23 +317,33 @@ impl Stopped {
     /// Waits until these threads, which have been interrupted, stop or end.
     fn wait_for(&mut self, tids: &[Tid], deadline: Instant) -> Result<(), TraceeError> {
         for &tid in tids {
-            loop {
-                match wait_for_stop(tid, deadline.min(Instant::now() + A_WHILE))? {
-                    Waited::Stopped(thread) => drop(self.threads.insert(tid, *thread)),
-                    Waited::Ended => {}
-                    Waited::Running if Instant::now() > deadline => {
-                        return Err(TraceeError::Stuck(self.pid, tid, runs(self.pid, tid)));
-                    }
-                    Waited::Running => {
-                        let is_ours = |t| tids.contains(&t) || self.threads.contains_key(&t);
-                        serve::pause_but(Duration::ZERO, is_ours);
-                        continue;
-                    }
+            match self.wait_while_others_go_on(tid, tids, deadline)? {
+                Waited::Stopped(thread) => drop(self.threads.insert(tid, *thread)),
+                Waited::Ended => {}
+                Waited::Running => {
+                    return Err(TraceeError::Stuck(self.pid, tid, runs(self.pid, tid)));
                 }
-                break;
             }
         }
         Ok(())
+    }
+
+    /// Waits for one of these; what is followed and is none of them, nor held, goes on meanwhile.
+    fn wait_while_others_go_on(
+        &self,
+        tid: Tid,
+        tids: &[Tid],
+        deadline: Instant,
+    ) -> Result<Waited, TraceeError> {
+        let is_ours = |tid| tids.contains(&tid) || self.threads.contains_key(&tid);
+        loop {
+            match wait_for_stop(tid, deadline.min(Instant::now() + A_WHILE))? {
+                Waited::Running if Instant::now() <= deadline => {
+                    serve::pause_but(Duration::ZERO, is_ours);
+                }
+                waited => return Ok(waited),
+            }
+        }
     }
 
     /// Takes over a child that has stopped itself and is traced by this process already.

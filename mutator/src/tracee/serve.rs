@@ -16,9 +16,9 @@ thread_local! {
 
 /// Does something, of what is followed nothing being looked at: [`pause`] serves it meanwhile.
 pub(super) fn serving<R>(work: impl FnOnce() -> R) -> R {
-    let before = MAY_SERVE.replace(true);
+    MAY_SERVE.set(true);
     let result = work();
-    MAY_SERVE.set(before);
+    MAY_SERVE.set(false);
     result
 }
 
@@ -57,7 +57,7 @@ pub fn let_go_on(tid: Tid, change: Change) -> bool {
     match change {
         Change::Stopped(in_group) => {
             mend(tid);
-            begin(tid, in_group);
+            go_on(tid, in_group);
         }
         // May be a breakpoint of ours.
         Change::Signal(libc::SIGTRAP) => return false,
@@ -78,7 +78,7 @@ pub fn let_go_on(tid: Tid, change: Change) -> bool {
                 && let Ok(Change::Stopped(in_group)) = wait::next(thread)
                 && followed::enter(thread).is_some()
             {
-                begin(thread, in_group);
+                go_on(thread, in_group);
             }
             let _ = sys::cont(tid, 0);
         }
@@ -88,7 +88,7 @@ pub fn let_go_on(tid: Tid, change: Change) -> bool {
 }
 
 /// Lets a thread go on from a stop for no signal.
-pub fn begin(tid: Tid, in_group: bool) {
+pub fn go_on(tid: Tid, in_group: bool) {
     let _ = match in_group {
         true => sys::listen(tid),
         false => sys::cont(tid, 0),

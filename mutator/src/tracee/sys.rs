@@ -118,11 +118,7 @@ pub fn delivered(tid: Tid) -> Result<libc::siginfo_t, Errno> {
 /// kill(2) or tgkill(2): the kernel lets nobody else claim that (`do_rt_tgsigqueueinfo`, kernel/signal.c), and it has
 /// this process as its sender.
 pub fn send_again(tid: Tid, info: &libc::siginfo_t) -> Result<(), Errno> {
-    let status = read_text(format!("/proc/{tid}/status")).unwrap_or_default();
-    let process = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
-    let process: i32 = process
-        .and_then(|id| id.trim().parse().ok())
-        .ok_or(Errno::ESRCH)?;
+    let process = followed::group_of(tid).ok_or(Errno::ESRCH)?.0;
     let number = info.si_signo;
     // SAFETY: the kernel reads what `info` points to.
     let sent = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, tid.0, number, info) };

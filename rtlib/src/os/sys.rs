@@ -7,14 +7,16 @@ use abi::counter::Event;
 use super::parameters::ipath_parameters;
 use crate::arch::system_call::{number, syscall};
 
+// Arguments of mmap(2).
+const READ_WRITE: u64 = 1 | 2;
+const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x02 | 0x20 | 0x4000;
+
 fn checked(result: i64) -> Option<u64> {
     u64::try_from(result).ok()
 }
 
 /// Maps `len` bytes of zeroed memory, readable and writable, not reserved until touched.
 pub fn map_anonymous(len: u64) -> Option<u64> {
-    const READ_WRITE: u64 = 1 | 2;
-    const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x02 | 0x20 | 0x4000;
     let arguments = [0, len, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, u64::MAX, 0];
     // SAFETY: a new mapping where the kernel chooses touches nothing that exists.
     checked(unsafe { syscall(number::MMAP, arguments) })
@@ -22,8 +24,6 @@ pub fn map_anonymous(len: u64) -> Option<u64> {
 
 /// Maps memory without contents at an address, where nothing is.
 pub fn map_anonymous_at(address: u64, len: u64) {
-    const READ_WRITE: u64 = 1 | 2;
-    const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x02 | 0x20 | 0x4000;
     const FIXED_NOREPLACE: u64 = 0x10_0000;
     let flags = PRIVATE_ANONYMOUS_NORESERVE | FIXED_NOREPLACE;
     // SAFETY: what is mapped stays as it is.
