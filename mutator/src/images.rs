@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
-use patcher::flow::{Recipe, frames, unnamed_function};
+use patcher::flow::{Recipe, frames, unnamed_functions};
 use patcher::function::Function;
 use patcher::image::{Image, ImageError};
 use patcher::plan::ModuleContext;
@@ -27,6 +27,8 @@ pub struct OpenImage {
     pub context: LazyContext,
     /// How the frames of calls are left that no loaded unwind entry covers, once they have been asked for.
     frames: OnceLock<Vec<(Svma, Recipe)>>,
+    /// The functions that nothing in the file tells, once one has been asked for.
+    unnamed: OnceLock<Vec<Function>>,
     /// True if functions that are not exported have names, by its own symbols or those of its debug file.
     has_symbols: bool,
 }
@@ -39,11 +41,11 @@ impl OpenImage {
     fn of(image: Image<'static>, has_symbols: bool) -> &'static Self {
         let image: &'static Image<'static> = Box::leak(Box::new(image));
         let context = LazyLock::new(Box::new(|| ModuleContext::new(image)) as Box<_>);
-        let frames = OnceLock::new();
         Box::leak(Box::new(Self {
             image,
             context,
-            frames,
+            frames: OnceLock::new(),
+            unnamed: OnceLock::new(),
             has_symbols,
         }))
     }
@@ -78,8 +80,26 @@ impl OpenImage {
             return pattern.select(self.image, module);
         };
         let known = Pattern::select_at(self.image, at);
-        let found = known.or_else(|| unnamed_function(self.image, &self.context, at));
+        let found = known.or_else(|| self.unnamed_at(at));
         found.into_iter().collect()
+    }
+
+    /// The function that an address is in, as far as the file or its code tells.
+    pub fn function_at(&self, at: Svma) -> Option<Function> {
+        let known = self.image.functions().function_at(at);
+        known.or_else(|| self.unnamed_at(at))
+    }
+
+    /// The same of an address in none that the file tells.
+    fn unnamed_at(&self, at: Svma) -> Option<Function> {
+        if !self.image.is_code(at) || self.image.fde(at).is_some() {
+            return None;
+        }
+        let find = || unnamed_functions(self.image, &self.context);
+        let all = self.unnamed.get_or_init(find);
+        let after = all.partition_point(|function| function.range.start <= at);
+        let before = all.get(after.checked_sub(1)?)?;
+        before.range.contains(&at).then(|| before.clone())
     }
 }
 

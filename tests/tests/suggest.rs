@@ -412,3 +412,37 @@ fn suggest_knows_what_ipath_has_put_there() {
     Run::ipath(["detach", &pid]).run().expect(0);
     target.finish("ok calls ");
 }
+
+/// Of code that neither symbols nor unwind tables tell the functions that its calls show are named; of what is known of nothing, that.
+#[test]
+fn functions_that_nothing_names() {
+    let scratch = Scratch::new("suggest");
+    let bare = scratch.file("bare").display().to_string();
+    let flags = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    let whole = program_with("unnamed_hot.c", &flags);
+    let strip = ["-s", "-R", ".eh_frame", "-R", ".eh_frame_hdr", "-o", &bare];
+    Run::new("strip").args(strip).arg(&whole).run().expect(0);
+    let address = |name: &str| {
+        let nm = Run::new("nm").arg(&whole).run().expect(0).stdout;
+        let line = nm.lines().find(|line| line.ends_with(&format!(" {name}")));
+        let address = line.and_then(|line| line.split(' ').next()).expect("there");
+        u64::from_str_radix(address, 16).expect("a number")
+    };
+    let target = Target::start(Path::new(&bare), [""; 0]).await_output("ready");
+    let suggestion = suggestion(target.pid(), "1s");
+    let hot = format!("bare+{:#x}", address("hot"));
+    let found = named(&suggestion, &hot);
+    assert_eq!(found["patchable"], true, "{suggestion:#}");
+    assert!(number(found, "self") > 0.4, "{suggestion:#}");
+    let main = address("main");
+    for candidate in candidates(&suggestion) {
+        let at = candidate["address"].as_u64().expect("an address");
+        let is_main = candidate["module"].as_str() == Some(&bare) && at == main;
+        let is_unknown = candidate["name"] == "[no known function]";
+        assert!(
+            !is_main && (!is_unknown || candidate["patchable"] == false),
+            "{suggestion:#}"
+        );
+    }
+    drop(target);
+}

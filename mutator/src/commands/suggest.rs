@@ -178,6 +178,9 @@ fn nothing_seen(process: &Process, shares: &Shares) -> Failure {
 /// A function's module, by index, and where it begins.
 type Place = (Option<usize>, Avma);
 
+/// Why nothing can be measured where this is all that is known.
+const UNKNOWN: &str = "no function is known there";
+
 /// Why functions cannot be patched, each asked once. A module that comes to the place of another has an index of its own.
 #[derive(Default)]
 pub(super) struct Refusals(HashMap<Place, Option<String>>);
@@ -192,7 +195,7 @@ impl Refusals {
         if new.is_empty() {
             return;
         }
-        let unknown = |f: &&Function| (place(f), Some("no function is known there".to_owned()));
+        let unknown = |f: &&Function| (place(f), Some(UNKNOWN.to_owned()));
         self.0.extend(new.iter().map(unknown));
         let pattern = |f: &&Function| Pattern::parse(&format!("{:#x}", f.start.0)).ok();
         let patterns: Vec<Pattern> = new.iter().filter_map(pattern).collect();
@@ -217,6 +220,9 @@ impl Refusals {
     fn of(&self, function: &Function) -> Option<String> {
         if function.is_own {
             return Some("ipath's own".to_owned());
+        }
+        if !function.is_known {
+            return Some(UNKNOWN.to_owned());
         }
         match (function.module, self.0.get(&place(function))) {
             (None, _) => Some("JIT code".to_owned()),

@@ -44,6 +44,8 @@ pub(super) struct Seen {
     pub(super) serves: bool,
     /// True if ipath has put it there.
     pub(super) is_own: bool,
+    /// False of code of a file in which no function is known.
+    pub(super) is_known: bool,
 }
 
 /// A module and what is known of it.
@@ -105,6 +107,9 @@ impl Path {
         self
     }
 }
+
+/// What code of a file is called in which no function is known.
+const UNKNOWN: &str = "[no known function]";
 
 /// Time between two looks at what is mapped: where code is met that is not, and at what else has come to the same place.
 const UNTIL_NEXT_LOOK: Duration = Duration::from_millis(200);
@@ -333,6 +338,7 @@ impl Code {
             name: own::FUNCTION.to_owned(),
             serves: false,
             is_own: true,
+            is_known: true,
         };
         self.id((None, Avma(0), None), seen)
     }
@@ -365,6 +371,7 @@ impl Code {
             name: demangle(&name),
             serves: false,
             is_own: false,
+            is_known: true,
         };
         Some(self.id((None, start, Some(name)), seen))
     }
@@ -376,7 +383,8 @@ impl Code {
         let in_file = |at: Avma| image.map_or(Svma(at.0), |(_, bias)| bias.to_svma(at));
         let address = in_file(at);
         // A part that was split off is its function's.
-        let function = image.and_then(|(opened, _)| opened.image.functions().function_at(address));
+        let function = image.and_then(|(opened, _)| opened.function_at(address));
+        let is_unknown = image.is_some() && function.is_none();
         let back = |to: Svma| image.map_or(at, |(_, bias)| bias.to_avma(to));
         let (start, address, linkage) = match function {
             Some(f) => (back(f.range.start), f.range.start, f.linkage),
@@ -388,6 +396,7 @@ impl Code {
             opened.want_debug_file(loaded.module.path.as_ref());
         }
         let name = match linkage.as_str() {
+            "" if is_unknown => UNKNOWN.to_owned(),
             "" => name_of_start(loaded.map_or("generated code", |l| &l.shown), address),
             linkage => demangle(linkage),
         };
@@ -399,6 +408,7 @@ impl Code {
             linkage,
             name,
             is_own: false,
+            is_known: !is_unknown,
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Function {
     pub file: String,
     /// True if ipath has put it there.
     pub is_own: bool,
+    /// False of code of a file in which no function is known.
+    pub is_known: bool,
     /// First address in the process.
     pub start: Avma,
     /// The same in its file.
@@ -214,6 +216,7 @@ pub(super) fn of(
             path: code.file(seen.module).to_owned(),
             file: code.shown(seen).to_owned(),
             is_own: seen.is_own,
+            is_known: seen.is_known,
             start: seen.start,
             address: seen.address,
             own: part.own.of(on),

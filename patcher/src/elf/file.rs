@@ -168,7 +168,8 @@ impl<'d> ElfFile<'d> {
         self.bytes(at, segment.file_end().0.checked_sub(at.0)?)
     }
 
-    pub(crate) fn is_code(&self, at: Svma) -> bool {
+    /// True of an address in code.
+    pub fn is_code(&self, at: Svma) -> bool {
         self.segment_at(at)
             .is_some_and(|s| s.execute && at < s.file_end())
     }

@@ -150,19 +150,16 @@ impl<'k> Search<'k> {
     }
 }
 
-/// The function around `at` that neither symbols nor unwind entries tell, where it is certain what belongs to it.
-pub fn unnamed_function(
-    image: &Image<'_>,
-    context: &ModuleContext<'_>,
-    at: Svma,
-) -> Option<Function> {
-    if !image.is_code(at) || Known::of(image).covers(at) {
-        return None;
-    }
-    let search = Search::of(image, context)?;
-    let (&start, found) = search.followed.range(..=at).next_back()?;
-    let end = found.end.filter(|_| found.verdict == Verdict::Sound)?;
-    (at < end).then(|| Function::nameless(start..end))
+/// The functions that neither symbols nor unwind entries tell, where it is certain what belongs to them, by their starts.
+pub fn unnamed_functions(image: &Image<'_>, context: &ModuleContext<'_>) -> Vec<Function> {
+    let Some(search) = Search::of(image, context) else {
+        return Vec::new();
+    };
+    let function = |(&start, found): (&Svma, &Followed)| {
+        let end = found.end.filter(|_| found.verdict == Verdict::Sound)?;
+        Some(Function::nameless(start..end))
+    };
+    search.followed.iter().filter_map(function).collect()
 }
 
 /// The recipes of calls in functions that neither symbols nor unwind entries tell, by return address.

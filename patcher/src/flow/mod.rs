@@ -41,7 +41,7 @@ pub use asked::{
     callees_of, callees_seen, frame_seen, frames_around, frames_called, frames_of, frames_seen,
 };
 pub use before::{Base, FrameBefore, frames_before};
-pub use bounds::{unnamed_function, unnamed_recipes};
+pub use bounds::{unnamed_functions, unnamed_recipes};
 pub use branch::Branch;
 pub use callees::{Callees, callees};
 pub use exit::{Leave, LeaveKind};
