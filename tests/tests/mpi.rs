@@ -119,6 +119,10 @@ fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
         .args(["--keep", "--quiet", "--duration", "100ms"])
         .run()
         .expect(0);
+    let status = Run::ipath(["status", &launcher]).run().expect(0).stdout;
+    for pid in &pids {
+        assert!(status.lines().any(|l| l.starts_with(pid)), "{status}");
+    }
     job.allow("go");
     let oracle: Vec<Stacks> = job.of_each("").iter().map(|text| counted(text)).collect();
     let file = scratch.file("profile.json");

@@ -2,44 +2,83 @@
 
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::output::print;
 use super::remarks::warn;
-use super::target::{find, open_session};
+use super::target::{find, open_all};
 use crate::clock;
 use crate::error::Failure;
 use crate::printable::{Page, printable, printable_os};
-use crate::process::Pid;
+use crate::process::{Pid, Process};
 use crate::profile;
 use crate::segment::{self, Cleaned, Document, SegmentError, named};
 use crate::session::{Session, SessionError};
 
-/// Prints one session, or all: with a line each, or where it is wanted in full.
+/// A session's process as far as it is seen from here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Living,
+    Ended,
+    /// It is not seen, and somebody has its segment.
+    Elsewhere,
+}
+
+impl Seen {
+    /// What is seen of a process whose segment has this path, where it has one: before this process has it.
+    fn of(process: &Process, path: Option<&Path>) -> Self {
+        match process.has_ended() {
+            false => Self::Living,
+            true if path.is_some_and(segment::is_in_use) => Self::Elsewhere,
+            true => Self::Ended,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Living => "",
+            Self::Ended => "  the process has ended",
+            Self::Elsewhere => {
+                "  no process of this id is here: it is in another pid namespace, or another ipath looks at what it has left"
+            }
+        }
+    }
+}
+
+/// Prints the sessions of one process, with what it has started as the launcher of an MPI job or is followed, or all: with a line each, or
+/// where it is wanted in full.
 pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> {
     if let Some(pid) = pid {
         if !named().iter().any(|(_, p)| p.pid == pid) {
             find("status", pid)?;
         }
-        let session = open_session("status", pid)?;
-        return print(&Page::of(&describe(&session)));
+        let sessions = open_all("status", pid, Session::open)?;
+        let described = sessions.iter().map(|session| {
+            let seen = Seen::of(session.process(), None);
+            describe(session, seen)
+        });
+        return print(&Page::of(&described.collect::<String>()));
     }
-    let (paths, processes): (Vec<_>, Vec<_>) = named().into_iter().unzip();
-    let names = paths.iter().map(|path| path.display().to_string());
+    let named = named();
+    let processes: Vec<Process> = named.iter().map(|(_, process)| process.clone()).collect();
     // Those without a name, or with one elsewhere, are seen in their processes.
     let unnamed = segment::mapped(&processes);
-    let pids: Vec<String> = unnamed.iter().map(|p| p.pid.to_string()).collect();
-    let all = processes.iter().chain(&unnamed).zip(names.chain(pids));
+    let named = named
+        .into_iter()
+        .map(|(path, process)| (Some(path), process));
+    let all = named.chain(unnamed.into_iter().map(|process| (None, process)));
     let mut text = String::new();
-    for (process, name) in all {
-        match Session::open(process) {
+    for (path, process) in all {
+        let seen = Seen::of(&process, path.as_deref());
+        match Session::open(&process) {
             Ok(session) => text.push_str(&match is_verbose {
-                true => describe(&session),
-                false => format!("{}\n", in_short(&session)),
+                true => describe(&session, seen),
+                false => format!("{}\n", in_short(&session, seen)),
             }),
             // It has ended since, or a process has begun one just now.
             Err(SessionError::Segment(SegmentError::Missing)) => {}
-            Err(error) => warn(&format!("status {name}: {error}")),
+            Err(error) => warn(&format!("status {}: {error}", process.pid)),
         }
     }
     if text.is_empty() {
@@ -67,7 +106,7 @@ pub(super) fn clean() -> Result<(), Failure> {
 }
 
 /// The session in a line.
-fn in_short(session: &Session) -> String {
+fn in_short(session: &Session, seen: Seen) -> String {
     const NAMED: usize = 3;
     let document = session.document();
     let (active, removed): (Vec<_>, Vec<_>) = document.measured().partition(|(_, f)| f.active);
@@ -90,30 +129,26 @@ fn in_short(session: &Session) -> String {
     };
     format!(
         "{}{active}{}{}",
-        head(session),
+        head(session, seen),
         counted(removed.len(), "removed"),
         counted(document.refused.len(), "refused")
     )
 }
 
 /// What a session is of, what it measures, and for how long.
-fn head(session: &Session) -> String {
+fn head(session: &Session, seen: Seen) -> String {
     let (process, document) = (session.process(), session.document());
     let header = session.segment().header();
     let ticks = clock::tsc().saturating_sub(header.started_tsc.load(Relaxed));
     let seconds = ticks / header.clock_hz.load(Relaxed).max(1);
     let metrics = measured(document);
-    let state = if process.has_ended() {
-        "  the process has ended"
-    } else {
-        ""
-    };
     let (program, _) = profile::program(&document.exe, &document.args);
     format!(
-        "{}  {}  {}  {seconds} s{state}",
+        "{}  {}  {}  {seconds} s{}",
         process.pid,
         printable(&program),
-        printable(&metrics.join(","))
+        printable(&metrics.join(",")),
+        seen.text()
     )
 }
 
@@ -126,10 +161,10 @@ fn measured(document: &Document) -> Vec<&str> {
         .collect()
 }
 
-fn describe(session: &Session) -> String {
+fn describe(session: &Session, seen: Seen) -> String {
     let document = session.document();
     let metrics = measured(document);
-    let mut text = format!("{}\n", head(session));
+    let mut text = format!("{}\n", head(session, seen));
     for (_, function) in document.measured() {
         let state = if function.active { "in" } else { "removed" };
         let module = document

@@ -23,12 +23,8 @@ pub(super) fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
     })
 }
 
-/// The session of a process; of one that has ended too, as long as its segment is there.
-pub(super) fn open_session(operation: &str, pid: Pid) -> Result<Session, Failure> {
-    open_by(operation, pid, Session::open)
-}
-
-/// The session of a process and those of what it has started, if that is followed; or where there are none those of the ranks that it
+/// The session of a process, of one that has ended too as long as its segment is there, and those of what it has started, if that is
+/// followed; or where there are none those of the ranks that it
 /// has started as the launcher of an MPI job.
 pub(super) fn open_all(
     operation: &str,

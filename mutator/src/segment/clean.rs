@@ -78,6 +78,16 @@ fn clean_one(process: &Process, path: &Path) -> Cleaned {
     }
 }
 
+/// True if a process is known to have the segment of this path, where it may be one that is not seen from here: in another pid
+/// namespace it has another id. This process is not to have it.
+pub fn is_in_use(path: &Path) -> bool {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path);
+    file.and_then(|file| is_written(&file)).unwrap_or(false)
+}
+
 /// The file, locked, if it is this user's and no process has it open or mapped: one in another pid
 /// namespace has another id there.
 fn unused(path: &Path) -> io::Result<File> {
@@ -102,6 +112,15 @@ fn unused(path: &Path) -> io::Result<File> {
     if unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         return Err(io::Error::other("another ipath uses it"));
     }
+    match is_written(&file)? {
+        false => Ok(file),
+        true => Err(io::Error::other("a process has it mapped")),
+    }
+}
+
+/// True if a process has the file open for writing, or mapped so.
+fn is_written(file: &File) -> io::Result<bool> {
+    let fd = file.as_raw_fd();
     // A lease for reading is given where nobody has the file open for writing, which a shared map
     // does too (fcntl(2), F_SETLEASE). Who opens it meanwhile waits until it is given back, and the
     // signal that tells of it is one that does nothing.
@@ -114,10 +133,8 @@ fn unused(path: &Path) -> io::Result<File> {
     // SAFETY: takes no pointers.
     unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
     match leased {
-        true => Ok(file),
-        false if cause.kind() == ErrorKind::WouldBlock => {
-            Err(io::Error::other("a process has it mapped"))
-        }
+        true => Ok(false),
+        false if cause.kind() == ErrorKind::WouldBlock => Ok(true),
         false => Err(cause),
     }
 }

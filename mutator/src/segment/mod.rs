@@ -38,7 +38,7 @@ use lock::PATIENCE;
 use trust::FOLDER;
 
 pub use asked::{Asking, Question};
-pub use clean::{Cleaned, clean, sweep};
+pub use clean::{Cleaned, clean, is_in_use, sweep};
 pub use document::{
     Document, FunctionDoc, KeptDoc, MetricDoc, ModuleDoc, PairDoc, PendingDoc, Reaper, RefusedDoc,
     RegionDoc, RuntimeDoc, SiteDoc, StopDoc,
