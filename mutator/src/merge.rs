@@ -4,6 +4,7 @@
 //! What is added up needs as much memory as the result, and the one profile that is being added.
 
 mod code;
+mod cost;
 mod error;
 mod over;
 mod session;
@@ -32,6 +33,7 @@ pub struct Merger {
     over_functions: Vec<Over>,
     over_paths: Vec<Over>,
     sessions: session::Sessions,
+    costs: cost::Costs,
     /// True if not all of them measure the same.
     is_uneven: bool,
 }
@@ -53,6 +55,7 @@ impl Merger {
         });
         let is_first = sum.processes.is_empty();
         session::add(sum, profile, is_first);
+        self.costs.add(profile);
         self.is_uneven |= add_metrics(&mut sum.metrics, &profile.metrics, is_first);
         let of = Part {
             first_process: sum.processes.len(),
@@ -62,10 +65,12 @@ impl Merger {
         let code = self.code.take(sum, profile);
         for (function, &at) in profile.functions.iter().zip(&code.functions) {
             if at >= self.over_functions.len() {
-                self.over_functions.resize_with(at + 1, Over::default);
+                self.over_functions.resize_with(at + 1, Over::with_each);
             }
             let (totals, spread) = (&function.totals.counts, function.spread.as_deref());
-            self.over_functions[at].add(&of, &sum.metrics, totals, spread);
+            let over = &mut self.over_functions[at];
+            over.add(&of, &sum.metrics, totals, spread);
+            over.add_each(&of, &sum.metrics, &function.processes);
             merge_function(&mut sum.functions[at], function);
         }
         for path in &profile.paths {
@@ -97,7 +102,7 @@ impl Merger {
             totals[path.function].add(path);
         }
         let processes = sum.processes.len();
-        for ((function, total), over) in sum
+        for ((function, total), mut over) in sum
             .functions
             .iter_mut()
             .zip(totals)
@@ -114,6 +119,9 @@ impl Merger {
             totals.unwound = total.unwound.or(totals.unwound);
             totals.open = total.open.or(totals.open);
             function.tail = total.tail;
+            if processes > 1 {
+                function.processes = over.take_each(&sum.metrics, function.totals.counts.count);
+            }
             function.spread = over.spreads(processes, &sum.metrics);
             if self.is_uneven {
                 let all = || sum.metrics.iter().map(|m| m.name.clone()).collect();
@@ -122,6 +130,11 @@ impl Merger {
         }
         for (path, over) in sum.paths.iter_mut().zip(self.over_paths) {
             path.spread = over.spreads(processes, &sum.metrics);
+        }
+        sum.session.overhead = self.costs.sum();
+        if self.costs.is_partial() {
+            let note = "what measuring takes is not known of all processes";
+            sum.session.notes.push(note.to_owned());
         }
         Some(sum)
     }

@@ -31,11 +31,12 @@ pub use file::ProfileError;
 pub use found::{Found, FoundPath, Left};
 pub use label::Label;
 pub use per_cycle::PerCycle;
-pub use process::{Process, Spread, Spreads};
+pub use process::{InProcess, Process, Spread, Spreads};
 pub use program::program;
 pub use total::Total;
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
@@ -195,6 +196,9 @@ pub struct Session {
     pub started_unix_ns: u64,
     /// From the start to the moment this profile shows, in ns.
     pub elapsed_ns: u64,
+    /// Patterns that wait for a library that has what they name: none has come while somebody was there to put it in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
     /// CPU time of the process in between, in ns, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
@@ -211,6 +215,19 @@ pub struct Session {
     /// What the measuring itself has cost, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
+}
+
+impl Session {
+    /// What a reader of the numbers must know, that of patterns that wait included.
+    pub fn said(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let waits = |pattern: &String| {
+            format!(
+                "'{pattern}' waits for a library that has it: none has come while somebody watched"
+            )
+        };
+        let waiting = self.pending.iter().map(move |p| Cow::Owned(waits(p)));
+        waiting.chain(self.notes.iter().map(|note| Cow::Borrowed(note.as_str())))
+    }
 }
 
 /// What the measuring itself has cost.
@@ -321,6 +338,9 @@ pub struct Function {
     /// How its sums differ over the processes, where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Box<Spreads>>,
+    /// What each process has of it that has called it, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<InProcess>,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -8,6 +8,7 @@ mod histogram;
 pub mod human;
 mod json;
 mod order;
+mod processes;
 mod rows;
 mod summary;
 mod table;
@@ -42,25 +43,27 @@ pub fn spread(
     spreads: Option<&Spreads>,
 ) -> Option<String> {
     let spread = spreads?.get(name)?;
-    let process = profile.processes.get(spread.max_process)?;
+    if spread.present == 0 {
+        let of = profile.processes.len();
+        return Some(format!("called in none of {of} processes"));
+    }
+    let process = processes::title(profile, spread.max_process)?;
     let quantity = |value| human::quantity(value, unit);
-    let labels = process.labels.iter();
-    let labels: String = labels.map(|(k, v)| format!(", {k} {v}")).collect();
     Some(format!(
-        "in {} of {} processes: min {}, mean {}, max {} (pid {}{}), imbalance {}",
+        "called in {} of {} processes: min {}, mean {}, max {} ({process}), imbalance {}",
         spread.present,
         profile.processes.len(),
         quantity(spread.min),
         human::average(Some(spread.mean), unit),
         quantity(spread.max),
-        process.pid,
-        printable(&labels),
         human::percent(spread.imbalance),
     ))
 }
 
 /// Functions and paths that are shown where nothing else is said.
 pub const LIMIT: usize = 30;
+/// Processes of a function that are shown where nothing else is said.
+pub const PROCESSES: usize = 8;
 /// Callers of a path that are shown where nothing else is said: a recursion has thousands.
 pub const DEPTH: usize = 24;
 /// Paths that are shown where they have been watched all the time.
@@ -77,6 +80,8 @@ pub struct Options {
     pub limit: Option<usize>,
     /// The most paths of each function.
     pub paths: Option<usize>,
+    /// The most processes of each function.
+    pub processes: Option<usize>,
     /// The most frames of each path, from the innermost caller.
     pub depth: Option<usize>,
     /// The least share of its function that a path must have, from 0 to 1.
@@ -96,6 +101,7 @@ impl Default for Options {
             by: By::Total,
             limit: Some(LIMIT),
             paths: None,
+            processes: Some(PROCESSES),
             depth: Some(DEPTH),
             min_share: 0.0,
             histogram: false,
@@ -326,6 +332,20 @@ impl<'p> Report<'p> {
         });
         for Group { title, total } in &groups {
             rows.add(table, total, whole, title);
+        }
+        self.processes(rows, table, function);
+    }
+
+    /// What the costliest processes have of a function, where there are several.
+    fn processes(&self, rows: &Rows<'_>, table: &mut Table, function: &Function) {
+        let by = self.sorted_by().unwrap_or(COUNT);
+        let groups = processes::groups(self.profile, function, by);
+        let most = self.options.processes.unwrap_or(usize::MAX);
+        for group in groups.iter().take(most) {
+            rows.add_sums(table, (group.count, &group.sums), &group.title);
+        }
+        if let Some(hidden) = groups.len().checked_sub(most).filter(|&n| n > 0) {
+            table.text(format!("{} more", hidden));
         }
     }
 

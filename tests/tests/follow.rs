@@ -7,6 +7,7 @@ use ipath_tests::profile::Profile;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -348,6 +349,77 @@ fn forked_in_a_handler() {
             .expect(0);
         assert_eq!(finished.stdout, "bad 0\n", "{}", finished.report());
     }
+}
+
+/// Where too many functions match, it is not said that none does, and what helps is named.
+#[test]
+fn more_functions_than_may_be_meant() {
+    let run = |options: &[&str]| {
+        let run = Run::ipath(["run", "--follow", "--quiet", "-f", "bash!*"]).args(options);
+        run.args(["--", "env", "bash", "-c", "true"]).run()
+    };
+    let refused = run(&[]).expect(1);
+    for said in [
+        "bash is not measured: ",
+        ": more than 64 functions match 'bash!*'",
+    ] {
+        assert!(refused.stderr.contains(said), "{}", refused.report());
+    }
+    assert!(refused.hints().contains("--yes"), "{}", refused.report());
+    run(&["--yes", "-m", "count"]).expect(0);
+}
+
+/// A tree is called what was started, and each process has its part of what it cost.
+#[test]
+fn each_process_has_its_part() {
+    let scratch = Scratch::new("follow");
+    let file = scratch.file("p.json");
+    let script = format!(
+        "{0} fork 2; {0} spawn 1; true",
+        program("followed.c").display()
+    );
+    let folder = scratch.file("worked");
+    fs::create_dir(&folder).expect("a folder of its own");
+    Run::ipath(["run", "--follow", "--quiet", "-f", "work", "-o"])
+        .arg(&file)
+        .args(["--", "sh", "-c", &script])
+        .env("WORKED", &folder)
+        .run()
+        .expect(0);
+    let profile = Profile::read(&file);
+    assert!(profile.target.exe.ends_with("sh"), "{:?}", profile.target);
+    let text: Value = serde_json::from_slice(&fs::read(&file).expect("a profile")).expect("JSON");
+    assert_eq!(text["target"]["args"][2], script.as_str());
+    let function = &text["functions"][0];
+    let parts = function["processes"].as_array().expect("parts");
+    let mut by_pid: BTreeMap<u64, u64> = BTreeMap::new();
+    for part in parts {
+        let process = part["process"].as_u64().expect("an index") as usize;
+        let pid = text["processes"][process]["pid"].as_u64().expect("an id");
+        *by_pid.entry(pid).or_default() += part["count"].as_u64().expect("a count");
+    }
+    // What each has told is in a file of its own.
+    let mut told: Vec<u64> = Vec::new();
+    for entry in fs::read_dir(&folder).expect("a folder of its own") {
+        let text = fs::read_to_string(entry.expect("there").path()).expect("a file");
+        let calls = text
+            .lines()
+            .map(|l| l.split_once(' ').expect("two words").1);
+        told.push(
+            calls
+                .map(|calls| calls.parse::<u64>().expect("a number"))
+                .sum(),
+        );
+    }
+    told.retain(|&calls| calls > 0);
+    told.sort_unstable();
+    let mut found: Vec<u64> = by_pid.into_values().collect();
+    found.sort_unstable();
+    assert_eq!(found, told);
+    let report = Run::ipath(["report"]).arg(&file).run().expect(0).stdout;
+    let command = format!(" -c {script}\n");
+    assert!(report.contains(&command), "{report}");
+    assert!(report.contains("called in "), "{report}");
 }
 
 /// Sends each thread of a process a signal that is ignored where nobody has said otherwise.

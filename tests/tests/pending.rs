@@ -105,7 +105,7 @@ fn added_and_taken_back() {
         "1ms",
     ]);
     assert!(hinted.hints().contains("--pending"), "{}", hinted.report());
-    on(&[
+    let kept = on(&[
         "attach",
         "-f",
         "later",
@@ -116,6 +116,7 @@ fn added_and_taken_back() {
         "1ms",
     ])
     .expect(0);
+    assert!(kept.report().contains("ipath top"), "{}", kept.report());
     let status = on(&["status"]).expect(0);
     assert!(
         status.stdout.contains("later  waits for libraries"),
@@ -149,6 +150,37 @@ fn added_and_taken_back() {
     assert!(top.wait(LIMIT).success(), "{}", top.report());
     let own = own_counts(&target.stdout());
     assert_eq!(calls(&Profile::read(&file)), own["later"]);
+}
+
+/// What one of several processes has had has not waited in vain; what none has had has.
+#[test]
+fn what_waits_in_vain_is_said() {
+    let scratch = Scratch::new("pending");
+    let file = scratch.file("p.json");
+    let script = format!("{} {} 1; true", loading().display(), library().display());
+    let report = |pattern: &str| {
+        Run::ipath([
+            "run",
+            "--follow",
+            "--pending",
+            "--quiet",
+            "-f",
+            pattern,
+            "-o",
+        ])
+        .arg(&file)
+        .args(["--", "sh", "-c", &script])
+        .limit(LIMIT)
+        .run()
+        .expect(0);
+        Run::ipath(["report"]).arg(&file).run().expect(0).stdout
+    };
+    let met = report("later");
+    assert!(!met.contains("waits for a library"), "{met}");
+    assert!(calls(&Profile::read(&file)) > 0, "{met}");
+    let unmet = report("neither_here_nor_there");
+    let note = "note: 'neither_here_nor_there' waits for a library";
+    assert!(unmet.contains(note), "{unmet}");
 }
 
 /// The loader of musl tells as well.

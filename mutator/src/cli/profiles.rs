@@ -40,6 +40,9 @@ pub struct Report {
     /// Most paths of each function
     #[arg(long, value_name = "N")]
     pub paths: Option<usize>,
+    /// Most processes of each function, or programs where these are several, the costliest first; 0 for all
+    #[arg(long, value_name = "N", default_value_t = crate::report::PROCESSES)]
+    pub processes: usize,
     /// Most callers of each path, from the innermost; 0 for all
     #[arg(long, value_name = "K", default_value_t = crate::report::DEPTH)]
     pub depth: usize,

@@ -55,6 +55,7 @@ pub(super) fn add(
                 open: ends,
             },
             spread: None,
+            processes: Vec::new(),
         });
     }
 }

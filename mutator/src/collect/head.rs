@@ -74,10 +74,7 @@ pub(super) fn refresh<'n>(
     session.notes.clear();
     session.notes.extend(document.notes.iter().cloned());
     let waiting = document.pending.iter().filter(|p| !p.is_met);
-    session.notes.extend(waiting.map(|p| {
-        let pattern = &p.pattern;
-        format!("'{pattern}' has waited for a library that has it, and none has come")
-    }));
+    session.pending = waiting.map(|p| p.pattern.clone()).collect();
     session.notes.extend(counters::notes(segment, document));
     session.notes.extend(remarks.cloned());
 

@@ -3,7 +3,7 @@
 use patcher::select::{Pattern, Spot};
 
 use super::find::{self, Wanted};
-use super::measure::{check, options, patterns, spots, waiting};
+use super::measure::{check, options, patterns, spots, unwatched, waiting};
 use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::source::{AtEnd, Live};
@@ -58,6 +58,9 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let live = Live::new(session, at_end);
     tell_refused(&changed);
     waiting.iter().for_each(|line| warn(line));
+    if keep && measure.pending {
+        warn(&unwatched(pid));
+    }
     watch(&watch_output, show, live, signals, &[])
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::job::sum_of;
-use super::measure::{check, metric_names, metrics, patterns, spots, waiting};
+use super::measure::{check, metric_names, metrics, patterns, spots, unwatched, waiting};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::remarks::warn;
@@ -94,6 +94,9 @@ pub(super) fn add(
         signals.release();
         tell_refused(&changed);
         said.iter().for_each(|line| warn(line));
+        if is_pending && !session.is_watched() {
+            warn(&unwatched(process.pid));
+        }
         Ok(added(&changed))
     };
     in_each(open_all(OPERATION, pid, Session::open_to_change)?, add)

@@ -19,7 +19,7 @@ use crate::cli::{Measure, Show};
 use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
-use crate::process::{Pid, Process, tids};
+use crate::process::{Pid, Process, host, tids};
 use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
 use crate::session::{Changed, Selected, Session, SessionError, Where, select_in, select_stopped};
 use crate::tracee::{TraceeError, followed, tracing};
@@ -36,10 +36,6 @@ fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, F
         return Err(Failure::new(operation, subject, cause).hint(
             "name functions with -f; `ipath suggest PID` lists those worth it of one process",
         ));
-    }
-    if options.no_system_calls {
-        let cause = "a child's session needs system calls of the runtime: without them nothing can be followed";
-        return Err(Failure::new(operation, "--no-system-calls", cause));
     }
     Ok(Wanted {
         patterns,
@@ -224,6 +220,7 @@ fn nothing(process: &Process) -> Profile {
             .exe()
             .map_or_else(String::new, |exe| exe.display().to_string()),
         args: process.args(),
+        host: host(),
         ..Target::default()
     };
     let during = During {
@@ -252,12 +249,18 @@ fn check_measured(
     let texts = wanted.patterns.iter().map(Pattern::text);
     let texts = texts.chain(wanted.spots.iter().map(Spot::text));
     let texts: Vec<String> = texts.map(|text| format!("'{text}'")).collect();
+    let texts = texts.join(" or ");
+    if seen.with_too_many > 0 {
+        let cause = format!("more than {} functions match {texts}", wanted.most);
+        let hint = "name fewer, or give --yes to instrument them all";
+        return Err(Failure::new(operation, process.pid, cause).hint(hint));
+    }
     let programs = match seen.programs {
         0 => String::new(),
-        1 => " or in the program that has been started from it".to_owned(),
-        n => format!(" or in one of {n} programs that have been started from it"),
+        1 => ", nor in the program that has been started from it".to_owned(),
+        n => format!(", nor in any of the {n} programs that have been started from it"),
     };
-    let cause = format!("no function in it matches {}{programs}", texts.join(" or "));
+    let cause = format!("no function in it matches {texts}{programs}");
     Err(Failure::new(operation, process.pid, cause)
         .hint("`ipath list FILE PATTERN` shows what a pattern matches in a program"))
 }

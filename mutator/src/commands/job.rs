@@ -202,8 +202,12 @@ impl Job {
     fn end_sum(&self, operation: &str, merger: Merger) -> Result<Profile, Failure> {
         let nothing = || self.following.as_ref().map(|f| f.nothing.clone());
         let mut sum = merger.finish().or_else(nothing);
-        // Each has run for a part of that.
         if let (Some(sum), Some(following)) = (&mut sum, &self.following) {
+            // It is what has been begun with, also where nothing of that is measured itself.
+            let labels = std::mem::take(&mut sum.target.labels);
+            sum.target = following.nothing.target.clone();
+            sum.target.labels = labels;
+            // Each has run for a part of that.
             sum.session.started_unix_ns = following.nothing.session.started_unix_ns;
             sum.session.elapsed_ns = following.since.elapsed().as_nanos() as u64;
         }

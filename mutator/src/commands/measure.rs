@@ -8,6 +8,7 @@ use crate::condition::ConditionError;
 use crate::counter::NoEvent;
 use crate::error::Failure;
 use crate::metric::Metric;
+use crate::process::Pid;
 use crate::profile::{COUNT, printable};
 use crate::session::{
     Candidate, Options, Pointed, Selection, Unmatched, none_measured, none_patched,
@@ -190,6 +191,11 @@ pub(super) fn waiting(selection: &Selection) -> Vec<String> {
         format!("'{pattern}' waits for a library that has it{near}")
     };
     selection.unmatched.iter().map(said).collect()
+}
+
+/// That nobody looks at the libraries that come to a process in which patterns wait.
+pub(super) fn unwatched(pid: Pid) -> String {
+    format!("patterns wait as long as somebody watches: `ipath top {pid}` does")
 }
 
 /// The same of what has been found, whatever has not.

@@ -39,6 +39,7 @@ pub(super) fn report(file: &Path, asked: cli::Report) -> Result<(), Failure> {
         },
         limit: all(asked.limit),
         paths: asked.paths,
+        processes: all(asked.processes),
         depth: all(asked.depth),
         min_share: asked.min_share.unwrap_or(0.0),
         histogram: asked.histogram,

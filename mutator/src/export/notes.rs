@@ -21,8 +21,8 @@ pub(super) fn notes(profile: &Profile) -> Vec<String> {
     ];
     let counted = counted.iter().filter(|(n, _)| *n > 0);
     let counted = counted.map(|(n, what)| format!("{n} {what}"));
-    let said = profile.session.notes.iter();
+    let said = profile.session.said();
     counted
-        .chain(said.map(|note| printable(note).into_owned()))
+        .chain(said.map(|note| printable(&note).into_owned()))
         .collect()
 }

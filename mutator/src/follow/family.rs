@@ -309,14 +309,31 @@ impl Family {
             return;
         };
         match measure(&member.process, &self.wanted) {
-            Ok(Some(newcomer)) => self.welcome(newcomer),
-            Ok(None) => {}
-            Err(why) => {
-                let exe = member.process.exe().unwrap_or_default();
-                self.remark(pid, &format!("{} is not measured: {why}", exe.display()));
+            Ok(Measured::By(newcomer)) => self.welcome(*newcomer),
+            Ok(Measured::Nothing) => {}
+            Ok(Measured::TooMany(count)) => {
+                lock(&self.shared).seen.with_too_many += 1;
+                let why = format!("{count} functions match; --yes takes them all");
+                self.remark_program(&member.process, &why);
             }
+            Err(why) => self.remark_program(&member.process, &why),
         }
     }
+
+    fn remark_program(&self, process: &Process, why: &str) {
+        let exe = process.exe().unwrap_or_default();
+        let why = format!("{} is not measured: {why}", exe.display());
+        self.remark(process.pid, &why);
+    }
+}
+
+/// What comes of looking for what is wanted in a program.
+enum Measured {
+    By(Box<Newcomer>),
+    /// Nothing of it is there.
+    Nothing,
+    /// So many functions match, which are too many.
+    TooMany(usize),
 }
 
 /// How a program comes to its libraries.
@@ -339,8 +356,8 @@ fn load(process: &Process) -> Result<Loading, Unmeasured> {
     }
 }
 
-/// Makes a session in a program that is stopped; none where nothing of what is wanted is there.
-fn measure(process: &Process, wanted: &Wanted) -> Result<Option<Newcomer>, Unmeasured> {
+/// Makes a session in a program that is stopped, where there is something to measure.
+fn measure(process: &Process, wanted: &Wanted) -> Result<Measured, Unmeasured> {
     let space = Space::open(process).map_err(|e| e.to_string())?;
     let mut stopped = Stopped::adopt(&Arc::new(space)).map_err(|e| e.to_string())?;
     let made = measure_stopped(process, wanted, &mut stopped);
@@ -352,7 +369,7 @@ fn measure_stopped(
     process: &Process,
     wanted: &Wanted,
     stopped: &mut Stopped,
-) -> Result<Option<Newcomer>, SessionError> {
+) -> Result<Measured, SessionError> {
     let Wanted {
         patterns,
         spots,
@@ -365,11 +382,10 @@ fn measure_stopped(
     let count = selected.selection.count();
     let may_come = !options.pending.is_empty() && has_loader(process);
     if count == 0 && !may_come {
-        return Ok(None);
+        return Ok(Measured::Nothing);
     }
     if count > wanted.most {
-        let why = format!("{count} functions match, more than without --yes");
-        return Err(SessionError::Held(why));
+        return Ok(Measured::TooMany(count));
     }
     if wanted.allows_traps {
         selected.selection.allow_traps();
@@ -382,7 +398,8 @@ fn measure_stopped(
     };
     let (session, changed) = Session::create(process, &options, selected, Where::Stopped(stopped))?;
     session.note_begin();
-    Ok(Some(Newcomer::of(session, Some(changed))))
+    let newcomer = Newcomer::of(session, Some(changed));
+    Ok(Measured::By(Box::new(newcomer)))
 }
 
 /// True if a program may load libraries.

@@ -55,6 +55,8 @@ pub struct Seen {
     pub programs: u64,
     /// Sessions that there have been.
     pub measured: u64,
+    /// Programs in which more functions match than are to be measured.
+    pub with_too_many: u64,
 }
 
 /// What the thread that traces has for others.

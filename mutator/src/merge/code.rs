@@ -76,6 +76,7 @@ impl Code {
                 tail: 0,
                 totals,
                 spread: None,
+                processes: Vec::new(),
                 ..function.clone()
             });
             sum.len() - 1

@@ -1,6 +1,6 @@
 //! How a number differs over processes.
 
-use crate::profile::{COUNT, Counts, Metric, Spread, Spreads};
+use crate::profile::{COUNT, Counts, InProcess, Metric, Spread, Spreads};
 
 /// Which processes some counts are of.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Over {
     covered: u64,
     /// Of the process that is being added, whose index this is: it may have several such paths, of several threads.
     current: Option<(usize, Vec<i128>)>,
+    /// Those with a call, where they are kept.
+    each: Option<Vec<(usize, Vec<i128>)>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,6 +46,28 @@ impl Range {
 }
 
 impl Over {
+    /// Of what each process is kept of, too.
+    pub(super) fn with_each() -> Self {
+        Self {
+            each: Some(Vec::new()),
+            ..Self::default()
+        }
+    }
+
+    /// Adds what is known of each of some processes.
+    pub(super) fn add_each(&mut self, of: &Part, metrics: &[Metric], known: &[InProcess]) {
+        let sum = |known: &InProcess, name: &str| match name {
+            COUNT => known.count.into(),
+            name => known.sums.get(name).copied().unwrap_or(0),
+        };
+        if let Some(each) = &mut self.each {
+            each.extend(known.iter().map(|known| {
+                let sums = metrics.iter().map(|metric| sum(known, &metric.name));
+                (of.first_process + known.process, sums.collect())
+            }));
+        }
+    }
+
     /// Adds counts of some processes; `spreads` tells how they differ over these, where they are several.
     pub(super) fn add(
         &mut self,
@@ -94,8 +118,12 @@ impl Over {
             sum,
             max_process: process,
         };
-        let ranges: Vec<Range> = sums.into_iter().map(range).collect();
-        self.take(&ranges, 1, 1);
+        let ranges: Vec<Range> = sums.iter().copied().map(range).collect();
+        let is_called = sums.first().is_some_and(|&count| count > 0);
+        self.take(&ranges, u64::from(is_called), 1);
+        if let Some(each) = self.each.as_mut().filter(|_| is_called) {
+            each.push((process, sums));
+        }
     }
 
     fn take(&mut self, ranges: &[Range], present: u64, number: u64) {
@@ -107,6 +135,26 @@ impl Over {
         }
         self.present += present;
         self.covered += number;
+    }
+
+    /// What each process with a call has, if all `calls` are known by process.
+    pub(super) fn take_each(&mut self, metrics: &[Metric], calls: u64) -> Vec<InProcess> {
+        self.end_process();
+        let each = self.each.take().unwrap_or_default();
+        let of_process = |(process, sums): (usize, Vec<i128>)| {
+            let mut by_name = metrics.iter().map(|metric| metric.name.clone()).zip(sums);
+            let (_, count) = by_name.next()?;
+            Some(InProcess {
+                process,
+                count: count.try_into().ok()?,
+                sums: by_name.collect(),
+            })
+        };
+        let each: Vec<InProcess> = each.into_iter().filter_map(of_process).collect();
+        match each.iter().map(|of| of.count).sum::<u64>() == calls {
+            true => each,
+            false => Vec::new(),
+        }
     }
 
     /// What that comes to over so many processes; nothing to tell of one.

@@ -1,7 +1,7 @@
 //! What several sessions have in common, and what they come to.
 
 use super::error::MergeError;
-use crate::profile::{Losses, Overhead, Process, Profile, Session, Stop, Target};
+use crate::profile::{Losses, Process, Profile, Session, Stop, Target};
 use rustc_hash::FxHashSet;
 
 /// The sessions so far.
@@ -50,6 +50,10 @@ pub(super) fn add(sum: &mut Profile, profile: &Profile, is_first: bool) {
 
 /// Keeps what is the same in all.
 fn add_target(sum: &mut Target, other: &Target) {
+    if sum.exe != other.exe {
+        // What one of them calls itself is not what all are.
+        sum.args.clear();
+    }
     for (sum, other) in [(&mut sum.exe, &other.exe), (&mut sum.host, &other.host)] {
         if sum != other {
             *sum = "several".to_owned();
@@ -73,6 +77,9 @@ fn add_session(sum: &mut Session, other: &Session) {
         .cpu_ns
         .zip(other.cpu_ns)
         .map(|(a, b)| a.saturating_add(b));
+    // What one has had has not waited in vain.
+    sum.pending
+        .retain(|pattern| other.pending.contains(pattern));
     sum.collapsed |= other.collapsed;
     for stop in &other.stops {
         add_stop(&mut sum.stops, stop);
@@ -82,24 +89,6 @@ fn add_session(sum: &mut Session, other: &Session) {
             sum.notes.push(note.clone());
         }
     }
-    sum.overhead = sum
-        .overhead
-        .take()
-        .zip(other.overhead.as_ref())
-        .map(|(a, b)| {
-            let total = a.total_ns.saturating_add(b.total_ns);
-            // By what each has taken: so many calls it was.
-            let mean = |x: f64, y: f64| match total {
-                0 => (x + y) / 2.0,
-                _ => (x * a.total_ns as f64 + y * b.total_ns as f64) / total as f64,
-            };
-            Overhead {
-                call_ns: mean(a.call_ns, b.call_ns),
-                total_ns: total,
-                share: mean(a.share, b.share),
-                corrected: a.corrected && b.corrected,
-            }
-        });
 }
 
 /// Keeps the longest of each reason: there is no list of all, which would grow with the files.

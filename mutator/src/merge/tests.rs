@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::profile::tests::sample;
+use crate::profile::{Losses, Overhead};
 
 /// A profile of another process: its code lies elsewhere, and its lists are in another order.
 fn other(pid: u32) -> Profile {
@@ -198,4 +199,109 @@ fn metrics_of_some_are_kept() {
         assert!(sum.functions.iter().all(|f| f.measured.is_some()));
         assert!(sum.unmeasured() > 0);
     }
+}
+
+/// What a call takes is what all together have taken by their calls, wherever processes without one are, and however they are put together.
+#[test]
+fn what_measuring_takes_is_by_calls() {
+    let with = |pid: u32, total_ns: u64, cpu_ns: u64| {
+        let mut profile = other(pid);
+        profile.session.cpu_ns = Some(cpu_ns);
+        profile.session.overhead = Some(Overhead {
+            call_ns: total_ns as f64 / profile.calls() as f64,
+            total_ns,
+            share: total_ns as f64 / cpu_ns as f64,
+            corrected: true,
+        });
+        profile
+    };
+    let mut idle = with(3, 0, 500);
+    idle.session.overhead = None;
+    idle.paths.clear();
+    for function in &mut idle.functions {
+        function.totals.counts.count = 0;
+        function.totals.unwound = Some(0);
+        function.totals.open = Some(0);
+        let stats = function.totals.counts.timers.stats_mut();
+        stats.for_each(|stats| *stats = TimerStats::default());
+    }
+    idle.losses = Losses::default();
+    idle.check().unwrap();
+    let parts = [with(1, 100, 1000), with(2, 900, 2500), idle];
+    let check = |sum: &Profile| {
+        let overhead = sum.session.overhead.as_ref().unwrap();
+        let calls = sum.calls() as f64;
+        assert_eq!(overhead.total_ns, 1000);
+        assert!(
+            (overhead.call_ns - 1000.0 / calls).abs() < 1e-9,
+            "{overhead:?}"
+        );
+        assert!((overhead.share - 0.25).abs() < 1e-9, "{overhead:?}");
+        assert!(
+            sum.session
+                .notes
+                .iter()
+                .all(|note| !note.contains("measuring"))
+        );
+    };
+    check(&merged(&parts));
+    let [a, b, idle] = parts.clone();
+    check(&merged(&[merged(&[idle, b]), a]));
+    let mut unknown = other(4);
+    unknown.session.overhead = None;
+    let notes = merged(&[parts[0].clone(), unknown]).session.notes;
+    assert!(
+        notes.iter().any(|note| note.contains("measuring")),
+        "{notes:?}"
+    );
+}
+
+/// What each process has of a function, in whatever order and with whatever metrics they come.
+#[test]
+fn each_process_has_its_part() {
+    let mut counted = other(3);
+    counted.metrics.truncate(1);
+    for function in &mut counted.functions {
+        function.totals.counts.timers = Default::default();
+    }
+    for path in &mut counted.paths {
+        path.metrics.timers = Default::default();
+    }
+    let one = sample();
+    let was = one.functions.iter().find(|f| f.name == "work").unwrap();
+    let (count, wall) = (
+        was.totals.counts.count,
+        was.totals.counts.timers.get("wall").unwrap().sum,
+    );
+    let check = |sum: &Profile, pids: &[u32]| {
+        let work = sum.functions.iter().find(|f| f.name == "work").unwrap();
+        let found: Vec<_> = work
+            .processes
+            .iter()
+            .map(|of| {
+                (
+                    sum.processes[of.process].pid,
+                    of.count,
+                    of.sums.get("wall").copied().unwrap_or(0),
+                )
+            })
+            .collect();
+        let expected: Vec<_> = pids
+            .iter()
+            .map(|&pid| (pid, count, if pid == 3 { 0 } else { wall }))
+            .collect();
+        assert_eq!(found, expected);
+    };
+    let parts = [other(1), counted, other(2)];
+    check(&merged(&parts), &[1, 3, 2]);
+    let [a, b, c] = parts;
+    let both = merged(&[b, c]);
+    check(&merged(&[a.clone(), both.clone()]), &[1, 3, 2]);
+    // Of what an earlier version has merged that is not known.
+    let mut earlier = both;
+    earlier
+        .functions
+        .iter_mut()
+        .for_each(|f| f.processes.clear());
+    check(&merged(&[a, earlier]), &[]);
 }

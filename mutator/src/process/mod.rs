@@ -36,7 +36,7 @@ pub use memory::{Memory, Own, Text};
 pub use presence::Presence;
 pub use root::Root;
 pub use space::Space;
-pub use text::read_text;
+pub use text::{host, read_text};
 
 /// Why a process cannot be worked on.
 #[derive(Debug)]

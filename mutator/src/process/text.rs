@@ -11,6 +11,15 @@ pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
         .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
 
+/// What this machine is called; nothing where that cannot be told.
+pub fn host() -> String {
+    let name = nix::unistd::gethostname();
+    name.map_or_else(
+        |_| String::new(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::read_text;

@@ -129,6 +129,12 @@ impl Profile {
                 &function.totals,
                 &totals[i],
             )?;
+            let in_all = function.processes.iter().map(|of| of.count);
+            let in_all = in_all.fold(0, u64::saturating_add);
+            if !function.processes.is_empty() && in_all != totals[i].counts.count {
+                let what = format!("functions[{i}].processes");
+                return Err(sum(what, in_all, totals[i].counts.count));
+            }
             if function.tail != totals[i].tail {
                 let what = format!("functions[{i}].tail");
                 return Err(sum(what, function.tail, totals[i].tail));
@@ -176,6 +182,10 @@ impl Profile {
             )?;
             self.check_metrics(|| format!("functions[{i}]"), &f.totals.counts)?;
             self.check_spread(|| format!("functions[{i}]"), f.spread.as_deref())?;
+            for (k, of) in f.processes.iter().enumerate() {
+                let at = || format!("functions[{i}].processes[{k}].process");
+                index(at, "processes", of.process, self.processes.len())?;
+            }
         }
         for (i, r) in self.refused.iter().enumerate() {
             index(

@@ -30,10 +30,22 @@ pub struct Process {
     pub elapsed_ns: u64,
 }
 
+/// What one process of several has of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InProcess {
+    /// Index into [`processes`](super::Profile::processes).
+    pub process: usize,
+    /// Its calls.
+    pub count: u64,
+    /// The sum of each other metric, by its name.
+    #[serde(default)]
+    pub sums: BTreeMap<String, i128>,
+}
+
 /// How a number differs over the processes of a profile. One without the function or path counts as 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many processes have the function or the path.
+    /// How many processes have called the function, or on this path.
     pub present: u64,
     /// The smallest.
     pub min: i128,

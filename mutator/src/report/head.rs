@@ -12,17 +12,18 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         ..
     } = profile;
     if !profile.processes.is_empty() {
-        let processes = human::count(profile.processes.len() as u64, "processe");
-        let processes = processes.trim_end_matches('e');
+        let processes = human::processes(profile.processes.len() as u64);
         writeln!(out, "{processes} as one")?;
     }
     let (program, args) = profile::program(&target.exe, &target.args);
     let args = args.iter().map(|a| format!(" {}", printable(a)));
     writeln!(out, "{}{}", printable(&program), args.collect::<String>())?;
+    let is_one = profile.processes.is_empty() || is_followed(profile);
+    let pid = is_one.then(|| format!("pid {} ", target.pid));
     write!(
         out,
-        "pid {} on {}, measured for {}",
-        target.pid,
+        "{}on {}, measured for {}",
+        pid.unwrap_or_default(),
         printable(&target.host),
         human::time(session.elapsed_ns.into())
     )?;
@@ -41,8 +42,8 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     if let Some(overhead) = &session.overhead {
         cost(overhead, out)?;
     }
-    for note in &session.notes {
-        writeln!(out, "note: {}", printable(note))?;
+    for note in session.said() {
+        writeln!(out, "note: {}", printable(&note))?;
     }
     if let Err(wrong) = profile.check() {
         let wrong = wrong.to_string();
@@ -50,6 +51,12 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "warning: this profile contradicts itself: {wrong}")?;
     }
     Ok(())
+}
+
+/// True if the target is what has started the processes, and not any of them.
+fn is_followed(profile: &Profile) -> bool {
+    let mut processes = profile.processes.iter();
+    processes.any(|process| process.parent.is_some())
 }
 
 fn metric(metric: &Metric) -> String {

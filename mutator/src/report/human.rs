@@ -62,6 +62,11 @@ pub fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// `1 process`, `2 processes`.
+pub fn processes(n: u64) -> String {
+    format!("{n} process{}", if n == 1 { "" } else { "es" })
+}
+
 /// `4 incomplete (0.4 %)`: how many of a function's calls stand on incomplete paths, if any.
 pub fn incomplete(part: u64, whole: u64) -> Option<String> {
     let share = || share(part.into(), whole.into());

@@ -2,6 +2,8 @@
 
 use super::human;
 use super::table::Table;
+use std::collections::BTreeMap;
+
 use crate::profile::{Metric, PerCycle, Profile, TimerStats, Total, printable};
 
 /// Which metrics have lines, and what the numbers are parts of.
@@ -69,6 +71,30 @@ impl<'p> Rows<'p> {
             }
         }
         table.rows(rows, remark);
+    }
+
+    /// Adds a line for each metric of what nothing is known of but sums.
+    pub(super) fn add_sums(
+        &self,
+        table: &mut Table,
+        (count, sums): (u64, &BTreeMap<String, i128>),
+        remark: &str,
+    ) {
+        let mut calls = count.to_string();
+        if self.metrics.is_empty() {
+            return table.row(vec![calls], remark.to_owned());
+        }
+        let row = |metric: &&Metric| {
+            let mut cells = vec![std::mem::take(&mut calls)];
+            if self.metrics.len() > 1 {
+                cells.push(printable(&metric.name).into_owned());
+            }
+            let sum = sums.get(&metric.name).copied();
+            cells.push(sum.map_or("-".to_owned(), |sum| human::quantity(sum, &metric.unit)));
+            cells
+        };
+        let rows = self.metrics.iter().map(row).collect();
+        table.rows(rows, remark.to_owned());
     }
 
     fn numbers(&self, metric: &Metric, part: &Total, whole: &Total) -> [String; 7] {

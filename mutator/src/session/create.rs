@@ -20,7 +20,7 @@ use crate::faults::step;
 use crate::metric::Metric;
 use crate::mpi;
 use crate::process::modules::Module;
-use crate::process::{Extent, Process, read_text};
+use crate::process::{Extent, Process, host, read_text};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, MetricDoc, PendingDoc, SchemaDoc, SegmentError, Shape, has_room};
 use crate::tracee::{Priority, Stopped, tracing};
@@ -308,14 +308,13 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
     if let Some(condition) = &options.condition {
         notes.push(format!("only calls with {condition} count"));
     }
-    let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned());
     let mut document = Document {
         exe: process
             .exe()
             .map(|e| e.display().to_string())
             .unwrap_or_default(),
         args: process.args(),
-        host: host.unwrap_or_default(),
+        host: host(),
         rank: mpi::rank_of(process),
         parent: options.parent,
         pending: options

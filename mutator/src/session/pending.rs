@@ -93,6 +93,12 @@ impl Session {
         self.segment.note_watched(until, by);
     }
 
+    /// True if somebody is taken to be looking.
+    pub fn is_watched(&self) -> bool {
+        let until = &self.segment.header().watched_until;
+        until.load(Ordering::Relaxed) > clock::tsc()
+    }
+
     /// Nobody looks any more.
     pub(super) fn note_unwatched(&self) {
         self.segment.note_watched(0, 0);

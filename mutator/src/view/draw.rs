@@ -131,7 +131,8 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
         let text = format!("only {}", filters.join(", "));
         lines.push(Line::styled(printable(&text).into_owned(), BOLD));
     }
-    let notes: Vec<_> = session.notes.iter().map(|note| printable(note)).collect();
+    let notes = session.said();
+    let notes: Vec<_> = notes.map(|note| printable(&note).into_owned()).collect();
     lines.push(Line::styled(notes.join("; "), WARN));
     for (line, row) in lines.into_iter().zip(area.rows()) {
         frame.render_widget(fit_line(line, area.width.into()), row);

@@ -304,7 +304,7 @@ impl State {
         let notes = self
             .head
             .as_ref()
-            .is_some_and(|p| !p.session.notes.is_empty());
+            .is_some_and(|p| p.session.said().next().is_some());
         let height = self.size.1;
         let lines = 2 + u16::from(notes) + u16::from(!self.tree.filters().is_empty());
         Layout::of(height, lines, self.is_detailed())

@@ -81,6 +81,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         tail: 0,
         totals,
         spread: None,
+        processes: Vec::new(),
     });
 }
 
