@@ -225,6 +225,29 @@ fn from_another_time() {
     target.finish("ok calls ");
 }
 
+/// From a pid namespace in which its process is not, a session that lives is not said to be of one that has ended, and stays.
+#[test]
+fn from_another_pid_namespace() {
+    let _alone = alone();
+    let target = Target::start(program("busy.c"), ["1", "600"]).await_output("ready");
+    let session = Session::attach(target.pid(), &["step"]);
+    let there = |given: &[&str]| {
+        let namespaces = ["--pid", "--fork", "--mount-proc"];
+        Run::new("unshare")
+            .args(namespaces)
+            .arg(ipath())
+            .args(given)
+            .run()
+    };
+    let of_it = listed_in(&there(&["status"]).expect(0), target.pid()).expect("its session");
+    assert!(!of_it.contains("has ended"), "{of_it}");
+    assert!(of_it.contains("another pid namespace"), "{of_it}");
+    there(&["status", "--clean"]).expect(0);
+    assert!(session.snapshot().calls("step") > 0);
+    drop(session);
+    target.finish("ok calls ");
+}
+
 /// What the sessions of ended processes have left goes, and nothing else.
 #[test]
 fn status_clean() {
