@@ -240,6 +240,9 @@ pub enum Command {
         /// Profiles
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        /// Keep paths apart by process
+        #[arg(long)]
+        per_process: bool,
         /// File to write; - is standard output
         #[arg(short, long)]
         output: PathBuf,
@@ -310,11 +313,11 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Job {
     /// All ranks of the MPI job that the process has started on this machine, together
-    #[arg(long, group = "of_job", conflicts_with_all = ["search", "follow"])]
+    #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow"])]
     pub mpi: bool,
     /// All ranks of the MPI job on this machine, for an ipath that the job's launcher starts once on each: `mpirun --map-by ppr:1:node
     /// ipath attach --local-ranks -f MPI_Wait -o p%r.json`
-    #[arg(long, group = "of_job", conflicts_with_all = ["search", "follow", "pid"])]
+    #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow", "pid"])]
     pub local_ranks: bool,
     /// These ranks alone
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "of_job")]
@@ -362,6 +365,9 @@ pub struct Measure {
     /// Keep paths apart by thread
     #[arg(long)]
     pub per_thread: bool,
+    /// Keep paths apart by process, where several are measured together
+    #[arg(long, requires = "several")]
+    pub per_process: bool,
     /// Give times as they are read, with what measuring the calls within them has taken; by default they are without it
     #[arg(long)]
     pub no_correction: bool,
@@ -375,7 +381,7 @@ pub struct Measure {
     pub pending: bool,
     /// Measure what the process starts as well, from its first instruction on: children by fork, vfork, clone and posix_spawn, and
     /// the programs that they execute, which get the same patterns
-    #[arg(long, conflicts_with_all = ["search", "no_system_calls"])]
+    #[arg(long, group = "several", conflicts_with_all = ["search", "no_system_calls"])]
     pub follow: bool,
     /// Attach without CAP_SYS_ADMIN to a program under a seccomp filter: a filter that ends the program for a call that it
     /// does not expect will

@@ -12,7 +12,7 @@ mod shared;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::merge::Merger;
+use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};
 use crate::profile::Profile;
 use crate::tracee::Tracer;
@@ -53,13 +53,13 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Begins, with no process yet.
+    /// Begins, with no process yet. The sum of what is over has its paths as this says.
     ///
     /// # Errors
     /// No thread can be made.
-    pub fn begin(wanted: Wanted) -> io::Result<Self> {
+    pub fn begin(wanted: Wanted, paths_of: PathsOf) -> io::Result<Self> {
         let shared: Arc<Mutex<Shared>> = Arc::default();
-        let gathering = Gathering::begin()?;
+        let gathering = Gathering::begin(paths_of)?;
         let family = Family::new(wanted, Arc::clone(&shared), gathering.over());
         Ok(Self {
             tracer: Tracer::begin(family)?,

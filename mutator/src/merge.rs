@@ -20,12 +20,23 @@ use code::Code;
 use over::{Over, Part};
 use rustc_hash::FxHashMap;
 
-/// Which path: the function, whether it comes to a root, and its frames.
-type PathKey = (usize, bool, Vec<usize>);
+/// Which path: the function, whether it comes to a root, its frames, and the process where these are kept apart.
+type PathKey = (usize, bool, Vec<usize>, Option<usize>);
+
+/// Whether equal paths of several processes are one path of the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathsOf {
+    /// They are.
+    #[default]
+    All,
+    /// The paths of each process are kept apart.
+    Each,
+}
 
 /// The sum of the profiles so far.
 #[derive(Clone, Debug, Default)]
 pub struct Merger {
+    paths_of: PathsOf,
     sum: Option<Profile>,
     code: Code,
     paths: FxHashMap<PathKey, usize>,
@@ -39,6 +50,14 @@ pub struct Merger {
 }
 
 impl Merger {
+    /// Nothing yet.
+    pub fn new(paths_of: PathsOf) -> Self {
+        Self {
+            paths_of,
+            ..Self::default()
+        }
+    }
+
     /// Adds a profile that has passed [`Profile::check_structure`].
     ///
     /// # Errors
@@ -75,7 +94,15 @@ impl Merger {
         }
         for path in &profile.paths {
             let stack: Vec<usize> = path.stack.iter().map(|&f| code.frames[f]).collect();
-            let key = (code.functions[path.function], path.complete, stack);
+            // A sum in which they are not told apart is of all of its processes.
+            let process = match (path.process, of.number) {
+                (Some(process), _) => Some(of.first_process + process),
+                (None, 1) => Some(of.first_process),
+                (None, _) => None,
+            };
+            let apart = process.filter(|_| self.paths_of == PathsOf::Each);
+            let function = code.functions[path.function];
+            let key = (function, path.complete, stack, apart);
             let at = match self.paths.get(&key) {
                 Some(&at) => at,
                 None => {
@@ -87,6 +114,10 @@ impl Merger {
                 }
             };
             add_path(&mut sum.paths[at], path);
+            let of = match process {
+                Some(process) => Part::one(process),
+                None => of,
+            };
             self.over_paths[at].add(&of, &sum.metrics, &path.metrics, path.spread.as_deref());
         }
         Ok(())
@@ -129,7 +160,9 @@ impl Merger {
             }
         }
         for (path, over) in sum.paths.iter_mut().zip(self.over_paths) {
-            path.spread = over.spreads(processes, &sum.metrics);
+            if path.process.is_none() {
+                path.spread = over.spreads(processes, &sum.metrics);
+            }
         }
         sum.session.overhead = self.costs.sum();
         if self.costs.is_partial() {
@@ -205,12 +238,13 @@ fn merge_function(sum: &mut Function, function: &Function) {
     }
 }
 
-fn empty_path((function, complete, stack): &PathKey) -> PathEntry {
+fn empty_path((function, complete, stack, process): &PathKey) -> PathEntry {
     PathEntry {
         function: *function,
         stack: stack.clone(),
         complete: *complete,
         thread: None,
+        process: *process,
         unwound: None,
         open: None,
         tail: 0,

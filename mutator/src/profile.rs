@@ -160,6 +160,16 @@ impl Profile {
             .collect()
     }
 
+    /// Its process, if the paths of each are kept apart.
+    pub fn process_of(&self, path: &PathEntry) -> Option<&Process> {
+        self.processes.get(path.process?)
+    }
+
+    /// True if the paths of each process are kept apart.
+    pub fn has_processes_apart(&self) -> bool {
+        self.paths.iter().any(|path| path.process.is_some())
+    }
+
     /// Those that left by a tail call, timed without what that called.
     pub fn tail_calls(&self) -> u64 {
         let calls = self.functions.iter().map(|f| f.tail);
@@ -412,6 +422,9 @@ pub struct PathEntry {
     /// The thread, where threads are kept apart.
     #[serde(default)]
     pub thread: Option<u32>,
+    /// The process, as an index into [`Profile::processes`], where processes are kept apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<usize>,
     /// Activations that ended by an exception or longjmp; none where exits are not patched.
     #[serde(default = "counts::zero", skip_serializing_if = "counts::is_zero")]
     pub unwound: Option<u64>,

@@ -25,7 +25,7 @@ pub use summary::summary;
 pub use tree::tree;
 
 use crate::profile::{
-    COUNT, Counts, Function, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
+    COUNT, Counts, Function, InProcess, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
     UNKNOWN_CALLERS, printable,
 };
 use rows::Rows;
@@ -58,6 +58,28 @@ pub fn spread(
         quantity(spread.max),
         human::percent(spread.imbalance),
     ))
+}
+
+/// What the costliest of several processes have of a function, by a metric of this name and unit, on one line.
+pub fn costliest_processes(
+    profile: &Profile,
+    (name, unit): (&str, &str),
+    function: &Function,
+) -> Option<String> {
+    let groups = processes::groups(profile, &function.processes, name);
+    let shown = groups.iter().take(PROCESSES).map(|group| {
+        let value = human::quantity(group.by(name), unit);
+        format!("{value} {}", group.title)
+    });
+    let shown: Vec<String> = shown.collect();
+    let more = groups.len().saturating_sub(shown.len());
+    let more = (more > 0).then(|| format!("; {more} more"));
+    (!groups.is_empty()).then(|| format!("{}{}", shown.join("; "), more.unwrap_or_default()))
+}
+
+/// The title of a process of several, by which it is told from the others.
+pub fn process_title(profile: &Profile, index: usize) -> Option<String> {
+    processes::title(profile, index)
 }
 
 /// Functions and paths that are shown where nothing else is said.
@@ -317,7 +339,10 @@ impl<'p> Report<'p> {
         let name = printable(&function.name);
         let paths = human::count(self.paths[index].len() as u64, "path");
         rows.add(table, whole, whole, &format!("{name}, {paths}"));
-        if let Some(spread) = self.spread(function.spread.as_deref()) {
+        // It is of all calls.
+        let is_whole = whole.counts.count == function.totals.counts.count;
+        let spread = function.spread.as_deref().filter(|_| is_whole);
+        if let Some(spread) = self.spread(spread) {
             table.text(spread);
         }
         for line in self.place(function) {
@@ -333,19 +358,20 @@ impl<'p> Report<'p> {
         for Group { title, total } in &groups {
             rows.add(table, total, whole, title);
         }
-        self.processes(rows, table, function);
+        let parts = processes::parts(function, &paths, whole.counts.count);
+        self.processes(rows, table, &parts);
     }
 
     /// What the costliest processes have of a function, where there are several.
-    fn processes(&self, rows: &Rows<'_>, table: &mut Table, function: &Function) {
+    fn processes(&self, rows: &Rows<'_>, table: &mut Table, parts: &[InProcess]) {
         let by = self.sorted_by().unwrap_or(COUNT);
-        let groups = processes::groups(self.profile, function, by);
+        let groups = processes::groups(self.profile, parts, by);
         let most = self.options.processes.unwrap_or(usize::MAX);
         for group in groups.iter().take(most) {
             rows.add_sums(table, (group.count, &group.sums), &group.title);
         }
         if let Some(hidden) = groups.len().checked_sub(most).filter(|&n| n > 0) {
-            table.text(format!("{} more", hidden));
+            table.text(format!("{hidden} more, not shown"));
         }
     }
 
@@ -367,8 +393,9 @@ impl<'p> Report<'p> {
             }
             let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
             let whole = &self.totals[path.function];
+            let process = path.process.and_then(|p| processes::title(self.profile, p));
             let spread = self.spread(path.spread.as_deref());
-            let remarks: Vec<String> = thread.into_iter().chain(spread).collect();
+            let remarks: Vec<String> = thread.into_iter().chain(process).chain(spread).collect();
             rows.add(&mut table, &part, whole, &remarks.join(", "));
             table.shared(self.end(path.function));
             self.stack(&mut table, path);

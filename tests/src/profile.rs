@@ -147,6 +147,8 @@ pub struct CallPath {
     pub open: Option<u64>,
     #[serde(default)]
     pub tail: u64,
+    #[serde(default)]
+    pub process: Option<usize>,
 }
 
 impl CallPath {

@@ -380,7 +380,8 @@ fn each_process_has_its_part() {
     );
     let folder = scratch.file("worked");
     fs::create_dir(&folder).expect("a folder of its own");
-    Run::ipath(["run", "--follow", "--quiet", "-f", "work", "-o"])
+    Run::ipath(["run", "--follow", "--per-process", "--quiet", "-f", "work"])
+        .arg("-o")
         .arg(&file)
         .args(["--", "sh", "-c", &script])
         .env("WORKED", &folder)
@@ -398,6 +399,14 @@ fn each_process_has_its_part() {
         let pid = text["processes"][process]["pid"].as_u64().expect("an id");
         *by_pid.entry(pid).or_default() += part["count"].as_u64().expect("a count");
     }
+    let mut by_paths: BTreeMap<u64, u64> = BTreeMap::new();
+    for path in text["paths"].as_array().expect("paths") {
+        let process = path["process"].as_u64().expect("an index") as usize;
+        let pid = text["processes"][process]["pid"].as_u64().expect("an id");
+        let count = path["metrics"]["count"].as_u64().expect("a count");
+        *by_paths.entry(pid).or_default() += count;
+    }
+    assert_eq!(by_paths, by_pid);
     // What each has told is in a file of its own.
     let mut told: Vec<u64> = Vec::new();
     for entry in fs::read_dir(&folder).expect("a folder of its own") {

@@ -130,6 +130,28 @@ fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
         let profile = profile("snapshot", pid, &file);
         assert_eq!(measured(&profile), oracle[rank], "rank {rank} of {ranks}");
     }
+    let files: Vec<PathBuf> = (0..ranks)
+        .map(|rank| scratch.file(&format!("{rank}.json")))
+        .collect();
+    for (pid, file) in pids.iter().zip(&files) {
+        profile("snapshot", pid, file);
+    }
+    let apart = scratch.file("apart.json");
+    let merge = Run::ipath(["merge", "--per-process", "-o"]).arg(&apart);
+    merge.args(&files).run().expect(0);
+    for (rank, expected) in oracle.iter().enumerate() {
+        let mut of_rank = Profile::read(&apart);
+        of_rank.paths.retain(|path| path.process == Some(rank));
+        assert_eq!(measured(&of_rank), *expected, "rank {rank} of {ranks}");
+        let report = Run::ipath(["report", "--json", "--limit", "0", "--process"]);
+        let report = report
+            .arg(format!("rank {rank}"))
+            .arg(&apart)
+            .run()
+            .expect(0);
+        let calls: u64 = expected.values().sum();
+        assert_eq!(report.json()["functions"][0]["totals"]["count"], calls);
+    }
     let together = profile("detach", &launcher, &file);
     let all: u64 = oracle.iter().flat_map(Stacks::values).sum();
     assert_eq!(together.calls("MPI_Wait"), all);

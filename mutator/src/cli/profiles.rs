@@ -31,6 +31,9 @@ pub struct Report {
     /// Paths of threads of this name or id alone, where they are kept apart
     #[arg(long, value_name = "NAME|TID")]
     pub thread: Vec<String>,
+    /// Paths of these processes alone, by id, program or rank (`rank 3`), where they are kept apart
+    #[arg(long, value_name = "PID|PROGRAM|RANK")]
+    pub process: Vec<String>,
     /// The callers of each function as a tree, equal ones folded, each with its share of the calls and of the metric
     #[arg(long, conflicts_with_all = ["histogram", "json"])]
     pub tree: bool,

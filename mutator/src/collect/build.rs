@@ -149,5 +149,6 @@ fn path(
             timers: measures.zeroes(),
         },
         spread: None,
+        process: None,
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use patcher::select::{Pattern, Spot};
 
 use super::job::{Following, Job};
-use super::measure::{MANY, check_found, options, patterns, spots};
+use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
 use super::run::{FOR_PROGRAM, OPERATION as RUN, end, of_rank};
 use super::source::{AtEnd, Live};
@@ -49,8 +49,8 @@ fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, F
     })
 }
 
-fn begin(operation: &str, wanted: &Wanted) -> Result<Follower, Failure> {
-    let begun = Follower::begin(wanted.clone());
+fn begin(operation: &str, measure: &Measure, wanted: &Wanted) -> Result<Follower, Failure> {
+    let begun = Follower::begin(wanted.clone(), paths_of(measure.per_process));
     begun.map_err(|e| Failure::new(operation, "--follow", io_text(&e)))
 }
 
@@ -70,14 +70,14 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
         selected.map_err(failure)?,
     )?;
     let signals = hold(ATTACH)?;
-    let follower = begin(ATTACH, &wanted)?;
+    let follower = begin(ATTACH, measure, &wanted)?;
     follower.follow(&process).map_err(|e| failure(e.into()))?;
     let created = selected.map(|selected| {
         Session::create(&process, &wanted.options, selected, Where::Running).map_err(failure)
     });
     let created = created.transpose()?;
     crate::segment::sweep();
-    let (job, progress) = job(follower, &process, created);
+    let (job, progress) = job(follower, &process, measure, created);
     watch(&output, show, job, signals, &[])?;
     check_measured(ATTACH, &process, &wanted, &progress)
 }
@@ -101,7 +101,7 @@ pub(super) fn run(
     };
     let signals = hold(RUN)?;
     let before = signals.before();
-    let follower = begin(RUN, &wanted)?;
+    let follower = begin(RUN, measure, &wanted)?;
     // A thread has one tracer: the one that has it started.
     let begun = tracing(|| {
         let launched = launch(program, before, |c| spool.redirect(c)).map_err(unknown)?;
@@ -113,7 +113,7 @@ pub(super) fn run(
         created,
     } = begun?;
     follower.adopt(&process);
-    let (job, progress) = job(follower, &process, created);
+    let (job, progress) = job(follower, &process, measure, created);
     let watched = watch(&output, show, job, signals, &FOR_PROGRAM);
     let watched = watched.and_then(|()| check_measured(RUN, &process, &wanted, &progress));
     end(&mut child, spool, watched, &name, || progress.status())
@@ -194,6 +194,7 @@ fn found(
 fn job(
     follower: Follower,
     process: &Process,
+    measure: &Measure,
     created: Option<(Session, Changed)>,
 ) -> (Job, Progress) {
     let progress = follower.progress();
@@ -209,7 +210,10 @@ fn job(
         progress.note_measured();
         live
     });
-    (Job::following(following, live), progress)
+    (
+        Job::following(following, paths_of(measure.per_process), live),
+        progress,
+    )
 }
 
 /// The profile of a process of which nothing is measured.

@@ -10,7 +10,7 @@ use super::source::{AtEnd, Live, Watched};
 use super::watch::destination;
 use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Newcomer};
-use crate::merge::Merger;
+use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};
 use crate::profile::{Changed, Profile};
 use crate::session::Session;
@@ -64,6 +64,7 @@ pub(super) struct Following {
 /// The processes that are measured; there is one at least, unless one is followed.
 pub(super) struct Job {
     kind: Kind,
+    paths_of: PathsOf,
     members: Vec<Member>,
     following: Option<Following>,
     /// Programs whose refused functions have been told of.
@@ -106,9 +107,10 @@ fn told(kind: Kind, answers: Vec<(u32, Result<String, String>)>) -> Result<Strin
 
 impl Job {
     /// Nothing yet.
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: Kind, paths_of: PathsOf) -> Self {
         Self {
             kind,
+            paths_of,
             members: Vec::new(),
             following: None,
             programs: BTreeSet::new(),
@@ -118,8 +120,8 @@ impl Job {
     }
 
     /// What begins with a process that is followed, which has a session where anything of it is measured.
-    pub(super) fn following(following: Following, live: Option<Live>) -> Self {
-        let mut job = Self::new(Kind::Process);
+    pub(super) fn following(following: Following, paths_of: PathsOf, live: Option<Live>) -> Self {
+        let mut job = Self::new(Kind::Process, paths_of);
         job.following = Some(following);
         if let Some(live) = live {
             job.enter(live.session().process().pid.0 as u32, live);
@@ -195,7 +197,10 @@ impl Job {
     /// The sum of those that are over, and how many there have been.
     fn begin_sum(&self, whole: bool) -> Merger {
         let following = self.following.as_ref();
-        following.map_or_else(Merger::default, |f| f.follower.gathered(whole))
+        following.map_or_else(
+            || Merger::new(self.paths_of),
+            |f| f.follower.gathered(whole),
+        )
     }
 
     /// What a sum comes to.
@@ -221,7 +226,7 @@ impl Job {
             Some(ranks) if ranks.len() == sessions.len() => Kind::Rank,
             _ => Kind::Process,
         };
-        let mut job = Self::new(kind);
+        let mut job = Self::new(kind, PathsOf::All);
         for session in sessions {
             let of_rank = session.document().rank.filter(|_| kind == Kind::Rank);
             let number = of_rank.unwrap_or(session.process().pid.0 as u32);

@@ -7,6 +7,7 @@ use crate::cli::{Measure, Patterns};
 use crate::condition::ConditionError;
 use crate::counter::NoEvent;
 use crate::error::Failure;
+use crate::merge::PathsOf;
 use crate::metric::Metric;
 use crate::process::Pid;
 use crate::profile::{COUNT, printable};
@@ -196,6 +197,14 @@ pub(super) fn waiting(selection: &Selection) -> Vec<String> {
 /// That nobody looks at the libraries that come to a process in which patterns wait.
 pub(super) fn unwatched(pid: Pid) -> String {
     format!("patterns wait as long as somebody watches: `ipath top {pid}` does")
+}
+
+/// Which paths of several processes are one.
+pub(super) fn paths_of(per_process: bool) -> PathsOf {
+    match per_process {
+        true => PathsOf::Each,
+        false => PathsOf::All,
+    }
 }
 
 /// The same of what has been found, whatever has not.

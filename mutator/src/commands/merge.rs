@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use super::target::load;
 use super::watch::destination;
 use crate::error::{Failure, io_text};
-use crate::merge::Merger;
+use crate::merge::{Merger, PathsOf};
 
 const OPERATION: &str = "merge";
 
 /// Adds up profiles, one after the other.
-pub(super) fn merge(files: &[PathBuf], output: &Path) -> Result<(), Failure> {
+pub(super) fn merge(files: &[PathBuf], paths_of: PathsOf, output: &Path) -> Result<(), Failure> {
     let into = destination(output)?;
-    let mut merger = Merger::default();
+    let mut merger = Merger::new(paths_of);
     for file in files {
         let profile = load(OPERATION, file)?;
         let added = merger.add(&profile);

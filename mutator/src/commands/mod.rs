@@ -131,7 +131,11 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Report { file, options } => report::report(&file, options),
         Command::Export { file, options } => export::export(&file, &options),
         Command::Diff { old, new, options } => return diff::diff(&old, &new, options),
-        Command::Merge { files, output } => merge::merge(&files, &output),
+        Command::Merge {
+            files,
+            per_process,
+            output,
+        } => merge::merge(&files, measure::paths_of(per_process), &output),
         Command::ServeMetrics { pid, listen, under } => serve::serve(Pid(pid), listen, &under),
         Command::Push { target, options } => push::push(&target, &options),
         Command::Doctor { pid } => return doctor::doctor(pid.map(Pid)),

@@ -2,7 +2,7 @@
 
 use super::attach::selected;
 use super::job::{Job, Kind};
-use super::measure::{options, patterns, spots};
+use super::measure::{options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
 use super::remarks::warn;
 use super::run::of_rank;
@@ -61,7 +61,7 @@ pub(super) fn attach(
         Session::create(process, &options, selected, Where::Running).map_err(failure)
     };
     let signals = hold(OPERATION)?;
-    let mut job = Job::new(Kind::Rank);
+    let mut job = Job::new(Kind::Rank, paths_of(measure.per_process));
     let mut failed = Vec::new();
     for rank in found {
         if signals.ended() {

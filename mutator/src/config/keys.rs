@@ -30,6 +30,7 @@ const COMMANDS: &[(&str, &[&[&str]])] = &[
             "metric",
             "min-share",
             "paths",
+            "processes",
             "depth",
             "tree",
             "histogram",

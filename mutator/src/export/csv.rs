@@ -18,7 +18,7 @@ pub fn to_csv(
 ) -> Result<(), ExportError> {
     let asked = metrics(profile, metric)?;
     let model = Model::of(profile, Naming::by_line(sites));
-    out.write_all(b"function,linkage,module,build_id,path,thread,complete,count,unwound,open,tail,wholly_measured")?;
+    out.write_all(b"function,linkage,module,build_id,path,thread,complete,count,unwound,open,tail,wholly_measured,process")?;
     let asked: Vec<&str> = asked
         .iter()
         .map(|m| &*m.name)
@@ -49,14 +49,15 @@ pub fn to_csv(
         }
         write!(
             out,
-            "{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{},{}",
             shown(path.thread),
             path.complete,
             path.metrics.count,
             shown(path.unwound),
             shown(path.open),
             path.tail,
-            !is_partly(function)
+            !is_partly(function),
+            shown(profile.process_of(path).map(|process| process.pid))
         )?;
         for metric in &asked {
             match path.metrics.timers.get(metric) {

@@ -100,6 +100,7 @@ pub fn to_html(
             "stack": stack,
             "complete": path.complete,
             "thread": path.thread,
+            "process": profile.process_of(path).map(|process| process.pid),
             "count": path.metrics.count,
             "unwound": path.unwound,
             "open": path.open,

@@ -232,12 +232,18 @@ fn labels(
     if let Some(name) = path.thread.and_then(|tid| threads.get(&tid)) {
         text("thread", name);
     }
-    for (name, value) in &profile.target.labels {
+    let process = profile.process_of(path);
+    let of_process = process.iter().flat_map(|process| &process.labels);
+    for (name, value) in profile.target.labels.iter().chain(of_process) {
         text(&printable(name), value);
+    }
+    if let Some(process) = process {
+        text("program", process.program());
     }
     let thread = path.thread.map_or(0, u64::from);
     for (key, n, unit) in [
         ("thread_id", thread, ""),
+        ("pid", process.map_or(0, |process| process.pid.into()), ""),
         ("unwound", path.unwound.unwrap_or(0), "calls"),
         ("open", path.open.unwrap_or(0), "calls"),
         ("tail", path.tail, "calls"),

@@ -20,7 +20,7 @@ struct Row {
     all: i128,
 }
 
-/// Writes a file for each thread, or one where threads are not kept apart, and with several metrics a folder `MULTI__METRIC` for
+/// Writes a file for each process and thread, or one where these are not kept apart, and with several metrics a folder `MULTI__METRIC` for
 /// each of them. `open` makes a file of that name. Without `metric` there is one for each but `count`, which stands in all.
 ///
 /// # Errors
@@ -40,18 +40,13 @@ pub fn to_tau<W: Write>(
         // What separates names, and what ends them.
         *name = name.replace("=>", "->").replace('"', "'");
     }
-    let node: u32 = profile
-        .target
-        .labels
-        .get("rank")
-        .and_then(|rank| rank.parse().ok())
-        .unwrap_or(0);
-    let mut threads: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
+    let mut threads: BTreeMap<(usize, Option<u32>), Vec<usize>> = BTreeMap::new();
     for (place, path) in profile.paths.iter().enumerate() {
-        threads.entry(path.thread).or_default().push(place);
+        let thread = (node(profile, path.process), path.thread);
+        threads.entry(thread).or_default().push(place);
     }
     if threads.is_empty() {
-        threads.insert(None, Vec::new());
+        threads.insert((node(profile, None), None), Vec::new());
     }
     for metric in &asked {
         let widths = widths(profile, &metric.name)?;
@@ -59,7 +54,13 @@ pub fn to_tau<W: Write>(
             1 => String::new(),
             _ => format!("MULTI__{}/", metric.name.replace(['/', '\0'], "_")),
         };
-        for (number, places) in threads.values().enumerate() {
+        let mut of_node = (0, 0);
+        for (&(node, _), places) in &threads {
+            of_node = match of_node {
+                (last, next) if last == node => (node, next + 1),
+                _ => (node, 1),
+            };
+            let number = of_node.1 - 1;
             let mut tree = Tree::new(2);
             for &place in places {
                 let path = &profile.paths[place];
@@ -73,6 +74,16 @@ pub fn to_tau<W: Write>(
         }
     }
     Ok(())
+}
+
+/// The number of a process: its rank, or where it has none its place among those that are kept apart.
+fn node(profile: &Profile, process: Option<usize>) -> usize {
+    let labels = match process.and_then(|index| profile.processes.get(index)) {
+        Some(process) => &process.labels,
+        None => &profile.target.labels,
+    };
+    let rank = labels.get("rank").and_then(|rank| rank.parse().ok());
+    rank.or(process).unwrap_or(0)
 }
 
 fn write_file(

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::collect::Collector;
-use crate::merge::Merger;
+use crate::merge::{Merger, PathsOf};
 use crate::profile::Profile;
 use crate::session::Session;
 
@@ -101,8 +101,9 @@ impl Over {
 }
 
 impl Gathering {
-    pub(super) fn begin() -> std::io::Result<Self> {
+    pub(super) fn begin(paths_of: PathsOf) -> std::io::Result<Self> {
         let queue: Arc<Queue> = Arc::default();
+        queue.lock().sum = Merger::new(paths_of);
         let own = Arc::clone(&queue);
         let work = move || own.work();
         let thread = std::thread::Builder::new()

@@ -10,6 +10,16 @@ pub(super) struct Part {
     pub(super) number: u64,
 }
 
+impl Part {
+    /// This process alone.
+    pub(super) fn one(process: usize) -> Self {
+        Self {
+            first_process: process,
+            number: 1,
+        }
+    }
+}
+
 /// Counts of one function or path, over the processes so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Over {

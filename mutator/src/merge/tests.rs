@@ -305,3 +305,36 @@ fn each_process_has_its_part() {
         .for_each(|f| f.processes.clear());
     check(&merged(&[a, earlier]), &[]);
 }
+
+/// Kept apart, each process has the paths that it has alone; added up after that they are what they would have been.
+#[test]
+fn paths_of_each_process_are_kept_apart() {
+    let parts = [other(1), other(2), sample()];
+    let mut merger = Merger::new(PathsOf::Each);
+    for part in &parts {
+        merger.add(part).unwrap();
+    }
+    let apart = merger.finish().unwrap();
+    apart.check().unwrap();
+    assert_eq!(apart.paths.len(), 3 * sample().paths.len());
+    for (index, part) in parts.iter().enumerate() {
+        let of_it = apart.paths.iter().filter(|p| p.process == Some(index));
+        let counts = |paths: &mut dyn Iterator<Item = &PathEntry>| {
+            let mut counts: Vec<u64> = paths.map(|p| p.metrics.count).collect();
+            counts.sort_unstable();
+            counts
+        };
+        assert_eq!(counts(&mut { of_it }), counts(&mut part.paths.iter()));
+    }
+    assert!(apart.paths.iter().all(|path| path.spread.is_none()));
+    assert_eq!(merged(&[apart]), merged(&parts));
+    // What is together stays so.
+    let mut merger = Merger::new(PathsOf::Each);
+    merger.add(&merged(&parts)).unwrap();
+    merger.add(&other(9)).unwrap();
+    let sum = merger.finish().unwrap();
+    sum.check().unwrap();
+    let known = sum.paths.iter().filter(|path| path.process == Some(3));
+    assert_eq!(known.count(), sample().paths.len());
+    assert_eq!(sum.paths.len(), 2 * sample().paths.len());
+}

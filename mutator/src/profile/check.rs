@@ -217,6 +217,10 @@ impl Profile {
             }
             self.check_metrics(|| format!("paths[{i}]"), &p.metrics)?;
             self.check_spread(|| format!("paths[{i}]"), p.spread.as_deref())?;
+            if let Some(process) = p.process {
+                let at = || format!("paths[{i}].process");
+                index(at, "processes", process, self.processes.len())?;
+            }
         }
         self.search
             .as_ref()

@@ -1,13 +1,13 @@
 //! What changed between two profiles of one session.
 
-use super::{PathEntry, Profile};
+use super::{PathEntry, Process, Profile};
 use std::collections::HashMap;
 
 /// Which function and path of an older profile each of a newer one was.
 ///
 /// The lists of a profile may have grown or been renumbered in between, so both are matched by
 /// what they mean: a function by module (its path and
-/// where it is mapped) and address, a path by its function, call sites and thread.
+/// where it is mapped) and address, a path by its function, call sites, thread and process.
 #[derive(Clone, Debug)]
 pub struct Delta {
     functions: Vec<Option<usize>>,
@@ -34,6 +34,7 @@ impl Delta {
         let (old_sites, new_sites) = (sites(old), sites(new));
         let same = |a: &PathEntry, b: &PathEntry| {
             functions[b.function] == Some(a.function)
+                && process(old, a) == process(new, b)
                 && (a.thread, a.complete, a.stack.len()) == (b.thread, b.complete, b.stack.len())
                 && a.stack
                     .iter()
@@ -47,10 +48,10 @@ impl Delta {
                 .get_or_insert_with(|| {
                     let keyed = old.paths.iter().enumerate();
                     keyed
-                        .map(|(i, p)| (key(p.function, p, &old_sites), i))
+                        .map(|(i, p)| (key(p.function, old, p, &old_sites), i))
                         .collect()
                 })
-                .get(&key(functions[path.function]?, path, &new_sites))
+                .get(&key(functions[path.function]?, new, path, &new_sites))
                 .copied()
         };
         let paths = new
@@ -89,12 +90,23 @@ impl Delta {
     }
 }
 
-type PathKey<'p> = (usize, Option<u32>, bool, Vec<Site<'p>>);
+type ProcessKey = Option<(u32, u64)>;
+type PathKey<'p> = (usize, Option<u32>, ProcessKey, bool, Vec<Site<'p>>);
 
-fn key<'p>(function: usize, path: &PathEntry, sites: &[Site<'p>]) -> PathKey<'p> {
+fn process(profile: &Profile, path: &PathEntry) -> ProcessKey {
+    profile.process_of(path).map(Process::key)
+}
+
+fn key<'p>(
+    function: usize,
+    profile: &Profile,
+    path: &PathEntry,
+    sites: &[Site<'p>],
+) -> PathKey<'p> {
     (
         function,
         path.thread,
+        process(profile, path),
         path.complete,
         path.stack.iter().map(|&f| sites[f]).collect(),
     )

@@ -30,6 +30,18 @@ pub struct Process {
     pub elapsed_ns: u64,
 }
 
+impl Process {
+    /// What tells it from all others, wherever it stands in a list.
+    pub fn key(&self) -> (u32, u64) {
+        (self.pid, self.started_unix_ns)
+    }
+
+    /// The file name of its program.
+    pub fn program(&self) -> &str {
+        self.exe.rsplit('/').next().unwrap_or(&self.exe)
+    }
+}
+
 /// What one process of several has of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InProcess {

@@ -1,6 +1,6 @@
 //! Which functions and paths of a profile are shown.
 
-use crate::profile::{Frame, PathEntry, Profile};
+use crate::profile::{Frame, PathEntry, Process, Profile};
 use patcher::select::Pattern;
 use std::fmt;
 
@@ -13,6 +13,8 @@ pub struct Filter {
     pub under: Vec<Pattern>,
     /// Threads, by name or id.
     pub threads: Vec<String>,
+    /// Processes, by id, by the file name of their program, or by a label and its value (`rank 3`).
+    pub processes: Vec<String>,
 }
 
 /// Parts of a profile, by their indexes.
@@ -48,6 +50,10 @@ pub enum NotThere {
     Threads,
     /// No thread is called so.
     Thread(String),
+    /// Processes are not kept apart.
+    Processes,
+    /// No process is called so.
+    Process(String),
 }
 
 impl fmt::Display for NotThere {
@@ -60,6 +66,10 @@ impl fmt::Display for NotThere {
             },
             Self::Threads => f.write_str("its threads are not kept apart (--per-thread does)"),
             Self::Thread(name) => write!(f, "it has no thread `{name}`"),
+            Self::Processes => {
+                f.write_str("its paths are of all its processes (--per-process keeps them apart)")
+            }
+            Self::Process(name) => write!(f, "it has no process `{name}`"),
         }
     }
 }
@@ -75,8 +85,10 @@ impl Filter {
         let mut shown = Selection::all(profile);
         self.keep_functions(profile, &mut shown)?;
         self.keep_threads(profile, &mut shown)?;
+        self.keep_processes(profile, &mut shown)?;
         self.keep_under(profile, &mut shown)?;
-        if !self.threads.is_empty() || !self.under.is_empty() {
+        let parts = [&self.threads, &self.processes].map(Vec::is_empty);
+        if parts.contains(&false) || !self.under.is_empty() {
             let mut has_path = vec![false; profile.functions.len()];
             for &path in &shown.paths {
                 has_path[profile.paths[path].function] = true;
@@ -133,6 +145,27 @@ impl Filter {
         Ok(())
     }
 
+    fn keep_processes(&self, profile: &Profile, shown: &mut Selection) -> Result<(), NotThere> {
+        if self.processes.is_empty() {
+            return Ok(());
+        }
+        if !profile.has_processes_apart() {
+            return Err(NotThere::Processes);
+        }
+        let is_asked = |path: &PathEntry, asked: &str| {
+            let process = profile.process_of(path);
+            process.is_some_and(|process| is_process(process, asked))
+        };
+        for asked in &self.processes {
+            if !profile.processes.iter().any(|p| is_process(p, asked)) {
+                return Err(NotThere::Process(asked.clone()));
+            }
+        }
+        let of_any = |path: &PathEntry| self.processes.iter().any(|asked| is_asked(path, asked));
+        shown.paths.retain(|&p| of_any(&profile.paths[p]));
+        Ok(())
+    }
+
     fn keep_under(&self, profile: &Profile, shown: &mut Selection) -> Result<(), NotThere> {
         if self.under.is_empty() {
             return Ok(());
@@ -176,6 +209,16 @@ impl Filter {
         };
         std::iter::once(outer).chain(inlined).map(each).collect()
     }
+}
+
+fn is_process(process: &Process, asked: &str) -> bool {
+    let mut labels = process.labels.iter();
+    process.pid.to_string() == asked
+        || process.program() == asked
+        || labels.any(|(key, value)| {
+            let rest = asked.strip_prefix(key.as_str());
+            rest.is_some_and(|rest| rest.trim_start_matches([' ', '=', ':']) == value)
+        })
 }
 
 fn is_called(pattern: &Pattern, name: &str, module: &str) -> bool {

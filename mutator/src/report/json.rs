@@ -1,7 +1,7 @@
 //! A report as data, for programs that want what people are shown.
 
-use super::{Options, Report, Selection, human, loss_lines};
-use crate::profile::{Counts, Distribution, Losses, PathEntry, Profile};
+use super::{Options, Report, Selection, human, loss_lines, processes};
+use crate::profile::{Counts, Distribution, InProcess, Losses, PathEntry, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -35,6 +35,8 @@ struct OfFunction<'p> {
     unmeasured: u64,
     totals: Counts,
     statistics: BTreeMap<String, Statistics>,
+    /// What each process has of it, where there are several.
+    processes: Vec<InProcess>,
 }
 
 #[derive(Debug, Serialize)]
@@ -46,6 +48,7 @@ struct OfPath<'p> {
     stack: Vec<String>,
     complete: bool,
     thread: Option<u32>,
+    process: Option<usize>,
     unwound: Option<u64>,
     open: Option<u64>,
     tail: u64,
@@ -107,6 +110,7 @@ pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -
             stack,
             complete: path.complete,
             thread: path.thread,
+            process: path.process,
             unwound: path.unwound,
             open: path.open,
             tail: path.tail,
@@ -119,12 +123,14 @@ pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -
     let of_function = |&index: &usize| {
         let function = &profile.functions[index];
         let total = &report.totals[index];
+        let paths = report.paths[index].iter().map(|(_, path)| *path);
+        let paths: Vec<&PathEntry> = paths.collect();
         OfFunction {
             name: &function.name,
             linkage: &function.linkage,
             module: &profile.modules[function.module].path,
             address: function.address,
-            paths: report.paths[index].len(),
+            paths: paths.len(),
             unwound: total.unwound,
             open: total.open,
             tail: total.tail,
@@ -132,6 +138,7 @@ pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -
             unmeasured: total.unmeasured,
             totals: total.counts.clone(),
             statistics: Statistics::of_all(&total.counts),
+            processes: processes::parts(function, &paths, total.counts.count).into_owned(),
         }
     };
     Shown {

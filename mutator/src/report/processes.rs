@@ -1,16 +1,21 @@
 //! What the processes of a profile have of a function.
 
 use super::human;
-use crate::profile::{COUNT, Function, InProcess, Process, Profile, printable};
+use crate::profile::{COUNT, Function, InProcess, PathEntry, Process, Profile, printable};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a group is shown with.
+/// What a process, or what all of one program have of a function.
+#[derive(Default)]
 pub(super) struct Group {
     /// Which process, or which program and how many processes of it.
     pub(super) title: String,
     pub(super) count: u64,
     /// The sum of each other metric, by its name.
     pub(super) sums: BTreeMap<String, i128>,
+    /// One of them, and how many they are.
+    first: usize,
+    processes: u64,
 }
 
 impl Group {
@@ -22,7 +27,7 @@ impl Group {
         }
     }
 
-    fn by(&self, metric: &str) -> i128 {
+    pub(super) fn by(&self, metric: &str) -> i128 {
         match metric {
             COUNT => self.count.into(),
             name => self.sums.get(name).copied().unwrap_or(0),
@@ -30,58 +35,71 @@ impl Group {
     }
 }
 
-/// By program where those that have called a function are of several, otherwise each; the costliest by this metric first.
-pub(super) fn groups(profile: &Profile, function: &Function, metric: &str) -> Vec<Group> {
-    let known = |of: &InProcess| profile.processes.get(of.process);
-    let programs: BTreeSet<_> = function
-        .processes
-        .iter()
-        .filter_map(|of| known(of).map(|p| &p.exe))
-        .collect();
-    let mut groups = match programs.len() {
-        0 | 1 => each(profile, function),
-        _ => by_program(profile, function),
-    };
-    groups.sort_by_key(|group| std::cmp::Reverse(group.by(metric)));
-    groups
-}
-
-fn each(profile: &Profile, function: &Function) -> Vec<Group> {
-    let group = |of: &InProcess| {
-        let mut group = Group {
-            title: title(profile, of.process)?,
-            count: 0,
-            sums: BTreeMap::new(),
-        };
-        group.add(of);
-        Some(group)
-    };
-    function.processes.iter().filter_map(group).collect()
-}
-
-fn by_program(profile: &Profile, function: &Function) -> Vec<Group> {
-    let mut groups: BTreeMap<&str, (u64, Group)> = BTreeMap::new();
-    for of in &function.processes {
-        let Some(process) = profile.processes.get(of.process) else {
-            continue;
-        };
-        let (number, group) = groups.entry(&process.exe).or_insert_with(|| {
-            let group = Group {
-                title: name(process),
-                count: 0,
-                sums: BTreeMap::new(),
-            };
-            (0, group)
-        });
-        *number += 1;
-        group.add(of);
+/// What each process has of a function on the paths that are shown, which come to so many calls; nothing where that is not known.
+pub(super) fn parts<'f>(
+    function: &'f Function,
+    paths: &[&PathEntry],
+    calls: u64,
+) -> Cow<'f, [InProcess]> {
+    let apart = paths.iter().map(|path| Some((path.process?, *path)));
+    if let Some(apart) = apart.collect::<Option<Vec<_>>>()
+        && !apart.is_empty()
+    {
+        return Cow::Owned(added_up(&apart));
     }
-    let titled = |(number, mut group): (u64, Group)| {
-        let processes = human::processes(number);
-        group.title = format!("{}, {processes}", group.title);
+    let known = function.processes.iter().map(|of| of.count);
+    match known.fold(0, u64::saturating_add) == calls {
+        true => Cow::Borrowed(&function.processes),
+        false => Cow::Borrowed(&[]),
+    }
+}
+
+fn added_up(paths: &[(usize, &PathEntry)]) -> Vec<InProcess> {
+    let mut parts: BTreeMap<usize, InProcess> = BTreeMap::new();
+    for &(process, path) in paths {
+        let part = parts.entry(process).or_default();
+        part.process = process;
+        part.count = part.count.saturating_add(path.metrics.count);
+        for (name, stats) in path.metrics.timers.iter() {
+            let sum = part.sums.entry(name.to_owned()).or_default();
+            *sum = sum.saturating_add(stats.sum);
+        }
+    }
+    parts.into_values().collect()
+}
+
+/// By program where these are of several, otherwise each; the costliest by this metric first.
+pub(super) fn groups(profile: &Profile, parts: &[InProcess], metric: &str) -> Vec<Group> {
+    let known = parts
+        .iter()
+        .filter_map(|part| Some((profile.processes.get(part.process)?, part)));
+    let programs: BTreeSet<_> = known.clone().map(|(process, _)| &process.exe).collect();
+    let mut groups: BTreeMap<(&str, usize), Group> = BTreeMap::new();
+    for (process, part) in known {
+        let key = match programs.len() {
+            0 | 1 => ("", part.process),
+            _ => (process.exe.as_str(), 0),
+        };
+        let group = groups.entry(key).or_default();
+        group.first = part.process;
+        group.processes += 1;
+        group.add(part);
+    }
+    let titled = |mut group: Group| {
+        group.title = match programs.len() {
+            0 | 1 => title(profile, group.first),
+            _ => {
+                let program = profile.processes.get(group.first).map(Process::program);
+                let program = printable(program.unwrap_or_default());
+                Some(format!("{program}, {}", human::processes(group.processes)))
+            }
+        }
+        .unwrap_or_default();
         group
     };
-    groups.into_values().map(titled).collect()
+    let mut groups: Vec<Group> = groups.into_values().map(titled).collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.by(metric)));
+    groups
 }
 
 /// `rank 3, pid 4711 on n2 (cc1)`: the host and the program where there are several.
@@ -99,12 +117,7 @@ pub(super) fn title(profile: &Profile, index: usize) -> Option<String> {
         title.push_str(&format!(" on {}", printable(&process.host)));
     }
     if is_told(|process| &process.exe) {
-        title.push_str(&format!(" ({})", name(process)));
+        title.push_str(&format!(" ({})", printable(process.program())));
     }
     Some(title)
-}
-
-fn name(process: &Process) -> String {
-    let exe = &process.exe;
-    printable(exe.rsplit('/').next().unwrap_or(exe)).into_owned()
 }

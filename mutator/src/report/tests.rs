@@ -167,7 +167,66 @@ fn filter(functions: &[&str], under: &[&str], threads: &[&str]) -> Filter {
         functions: patterns(functions),
         under: patterns(under),
         threads: threads.iter().map(|&t| t.to_owned()).collect(),
+        processes: Vec::new(),
     }
+}
+
+/// The paths of two ranks of two programs kept apart: chosen by id, program or rank, with what each has of a function.
+#[test]
+fn processes_are_chosen_and_told_apart() {
+    use crate::merge::{Merger, PathsOf};
+    let rank = |pid: u32, exe: &str| {
+        let mut profile = various();
+        profile.target.pid = pid;
+        profile.target.exe = exe.to_owned();
+        let label = ("rank".to_owned(), (pid - 1).to_string());
+        profile.target.labels = [label].into();
+        profile
+    };
+    let sum = |paths_of: PathsOf, programs: [&str; 2]| {
+        let mut merger = Merger::new(paths_of);
+        merger.add(&rank(1, programs[0])).unwrap();
+        merger.add(&rank(2, programs[1])).unwrap();
+        merger.finish().unwrap()
+    };
+    let apart = sum(PathsOf::Each, ["/bin/one", "/bin/two"]);
+    let chosen = |asked: &str| {
+        let filter = Filter {
+            processes: vec![asked.to_owned()],
+            ..Filter::default()
+        };
+        filter.of(&apart)
+    };
+    for asked in ["2", "two", "rank 1", "rank=1", "rank1"] {
+        let paths = chosen(asked).unwrap().paths;
+        let of_it = |&path: &usize| apart.paths[path].process == Some(1);
+        assert!(
+            paths.len() == 4 && paths.iter().all(of_it),
+            "{asked}: {paths:?}"
+        );
+    }
+    assert_eq!(
+        chosen("rank 2"),
+        Err(NotThere::Process("rank 2".to_owned()))
+    );
+    let text = |profile: &Profile, shown: &Selection| {
+        let mut out = Vec::new();
+        selected(profile, shown, &Options::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let of_both = text(&apart, &Selection::all(&apart));
+    assert!(of_both.contains("one, 1 process\n"), "{of_both}");
+    let of_one = text(&apart, &chosen("rank 1").unwrap());
+    assert!(of_one.contains("rank 1, pid 2 (two)"), "{of_one}");
+    assert!(!of_one.contains("rank 0"), "{of_one}");
+    let together = sum(PathsOf::All, ["/bin/one"; 2]);
+    let shown = text(&together, &Selection::all(&together));
+    assert!(shown.contains("rank 0, pid 1\n"), "{shown}");
+    let filter = Filter {
+        processes: vec!["1".to_owned()],
+        ..Filter::default()
+    };
+    assert_eq!(filter.of(&together), Err(NotThere::Processes));
 }
 
 #[test]

@@ -234,7 +234,10 @@ fn hints(state: &State, room: usize) -> Line<'static> {
         let now = match binding.command {
             Command::Sort => format!(": {}", state.sort_name()),
             Command::Metric => format!(": {}", state.metric().0),
-            Command::NextView => format!(": {}", state.tree.shape().name()),
+            Command::NextView => format!(
+                ": {}",
+                state.tree.shape().name(state.tree.is_of_processes())
+            ),
             Command::Span => format!(": {}", state.tree.span().name()),
             _ => String::new(),
         };

@@ -42,6 +42,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
             stack: stack.to_vec(),
             complete: *complete,
             thread: None,
+            process: None,
             unwound: Some(*unwound),
             open: Some(*open),
             tail: 0,

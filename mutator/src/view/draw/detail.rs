@@ -78,13 +78,21 @@ fn figures(state: &State, node: NodeId) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
 }
 
-/// How a function differs over the processes, where there are several.
-fn processes(state: &State, key: tree::Key) -> Option<Line<'static>> {
-    let site = *state.tree.sites(key.node).get(key.site)?;
-    let profile = state.profile()?;
-    let function = profile.functions.get(state.tree.function_index(site)?)?;
-    let spread = report::spread(profile, state.metric(), function.spread.as_deref())?;
-    Some(Line::raw(spread))
+/// How a function differs over the processes, where there are several, and what the costliest have of it.
+fn processes(state: &State, key: tree::Key) -> Vec<Line<'static>> {
+    let function = || {
+        let site = *state.tree.sites(key.node).get(key.site)?;
+        let profile = state.profile()?;
+        let function = profile.functions.get(state.tree.function_index(site)?)?;
+        Some((profile, function))
+    };
+    let Some((profile, function)) = function() else {
+        return Vec::new();
+    };
+    let metric = state.metric();
+    let spread = report::spread(profile, metric, function.spread.as_deref());
+    let costliest = report::costliest_processes(profile, metric, function);
+    spread.into_iter().chain(costliest).map(Line::raw).collect()
 }
 
 /// What the marked row has beside the selected one.

@@ -30,7 +30,10 @@ pub(super) fn draw(state: &State, frame: &mut Frame<'_>, head: Rect, body: Rect)
     };
     titles.extend([
         Span::raw("  "),
-        Span::styled(state.tree.shape().title(), style),
+        Span::styled(
+            state.tree.shape().title(state.tree.is_of_processes()),
+            style,
+        ),
     ]);
     frame.render_widget(Line::from(titles), head);
 

@@ -233,17 +233,19 @@ impl State {
     }
 
     fn next_shape(&mut self) {
-        let has_threads = self.profile().is_some_and(|p| !p.threads.is_empty());
+        let of_processes = self.tree.is_of_processes();
+        let has_threads = of_processes || self.profile().is_some_and(|p| !p.threads.is_empty());
         let all = Shape::ALL;
         let now = all.iter().position(|&shape| shape == self.tree.shape());
         let mut next = all[now.map_or(0, |now| (now + 1) % all.len())];
         if next == Shape::Threads && !has_threads {
             next = Shape::Callers;
             self.say(Ok(
-                "callers; by thread where --per-thread keeps threads apart".to_owned(),
+                "callers; by thread or process where --per-thread or --per-process keeps them apart"
+                    .to_owned(),
             ));
         } else {
-            self.say(Ok(next.name().to_owned()));
+            self.say(Ok(next.name(of_processes).to_owned()));
         }
         self.tree.set_shape(next);
         self.compared = None;

@@ -159,7 +159,7 @@ fn the_same_paths_are_shown_in_four_ways() {
     assert_eq!(names(&state)[0], "work < helper < main < __libc_start_main");
     // Without threads kept apart it begins anew.
     press(&mut state, &[Key::Char('v')]);
-    assert_eq!(state.tree.shape().name(), "callers");
+    assert_eq!(state.tree.shape().name(false), "callers");
     assert!(
         state
             .message
@@ -168,6 +168,30 @@ fn the_same_paths_are_shown_in_four_ways() {
             .text
             .contains("--per-thread")
     );
+}
+
+/// Where the paths of processes are kept apart there is a view of them, and each is shown by itself.
+#[test]
+fn processes_have_a_view() {
+    use crate::merge::{Merger, PathsOf};
+    let mut merger = Merger::new(PathsOf::Each);
+    for pid in [11, 12] {
+        let mut profile = sample();
+        profile.target.pid = pid;
+        merger.add(&profile).unwrap();
+    }
+    let mut state = showing(merger.finish().unwrap());
+    press(&mut state, &[Key::Char('v'); 3]);
+    let names = |state: &State| {
+        let mut names = names(state);
+        names.retain(|name| name.starts_with("pid"));
+        names
+    };
+    assert_eq!(names(&state), ["pid 11", "pid 12"]);
+    press(&mut state, &[Key::Char('f')]);
+    press(&mut state, &typed("process:12"));
+    press(&mut state, &[Key::Enter]);
+    assert_eq!(names(&state), ["pid 12"]);
 }
 
 #[test]

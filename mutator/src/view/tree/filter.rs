@@ -22,7 +22,7 @@ pub(in crate::view) enum Filter {
 }
 
 impl Filter {
-    /// From what was typed: `module:NAME`, `thread:NAME`, `share:1%`, and otherwise a function's name.
+    /// From what was typed: `module:NAME`, `thread:NAME`, `process:NAME`, `share:1%`, and otherwise a function's name.
     pub(in crate::view) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let (kind, rest) = text.split_once(':').unwrap_or(("", text));
@@ -36,7 +36,7 @@ impl Filter {
                 Ok(Self::Share(share / 100.0))
             }
             "module" => Ok(Self::Module(expression(rest)?)),
-            "thread" => Ok(Self::Thread(expression(rest)?)),
+            "thread" | "process" => Ok(Self::Thread(expression(rest)?)),
             "under" => Ok(Self::Through(expression(rest)?)),
             // A name may have colons.
             _ => Ok(Self::Through(expression(text)?)),

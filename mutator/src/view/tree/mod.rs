@@ -104,6 +104,11 @@ impl Tree {
         }
     }
 
+    /// True if the paths of each process are kept apart.
+    pub(super) fn is_of_processes(&self) -> bool {
+        self.sites.has_processes()
+    }
+
     pub(super) fn shape(&self) -> Shape {
         self.shape
     }
@@ -160,6 +165,8 @@ impl Tree {
             if let Some(tid) = entry.thread {
                 let name = threads.get(&tid).copied();
                 path.push(self.sites.thread(tid, name));
+            } else if let Some(index) = entry.process {
+                path.push(self.sites.process(profile, index));
             }
             let frames = entry.stack.iter().map(|&frame| self.sites.of_frame(frame));
             path.extend(frames);

@@ -12,7 +12,7 @@ pub(in crate::view) enum Shape {
     FromRoot,
     /// Each path in one row.
     Flat,
-    /// Threads, their functions, and the callers of those.
+    /// Threads or processes, their functions, and the callers of those.
     Threads,
 }
 
@@ -20,8 +20,9 @@ impl Shape {
     pub(in crate::view) const ALL: [Self; 4] =
         [Self::Callers, Self::FromRoot, Self::Flat, Self::Threads];
 
-    pub(in crate::view) fn name(self) -> &'static str {
+    pub(in crate::view) fn name(self, of_processes: bool) -> &'static str {
         match self {
+            Self::Threads if of_processes => "processes",
             Self::Callers => "callers",
             Self::FromRoot => "from the root",
             Self::Flat => "flat",
@@ -37,8 +38,10 @@ impl Shape {
         }
     }
 
-    pub(in crate::view) fn title(self) -> &'static str {
+    /// What stands above the rows; of processes where these are kept apart in the place of threads.
+    pub(in crate::view) fn title(self, of_processes: bool) -> &'static str {
         match self {
+            Self::Threads if of_processes => "PROCESS, FUNCTION < CALLERS",
             Self::Callers => "FUNCTION < CALLERS",
             Self::FromRoot => "ROOT > CALLED",
             Self::Flat => "CALL PATH",

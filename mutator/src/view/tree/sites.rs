@@ -5,7 +5,10 @@ use std::rc::Rc;
 use patcher::select::MEANING;
 use rustc_hash::FxHashMap;
 
-use crate::profile::{Frame, Function, Label, Module, Profile, UNKNOWN_CALLERS, printable};
+use crate::profile::{
+    Frame, Function, Label, Module, Process, Profile, UNKNOWN_CALLERS, printable,
+};
+use crate::report;
 
 /// A function, thread or call site, for as long as the view lives.
 pub(in crate::view) type SiteId = u32;
@@ -20,6 +23,7 @@ enum Key {
         is_point: bool,
     },
     Thread(u32),
+    Process((u32, u64)),
     Caller {
         module: u32,
         address: u64,
@@ -45,7 +49,7 @@ pub(in crate::view) struct Line {
 pub(in crate::view) struct Site {
     /// At least one: the functions inlined there, innermost first, then the function itself.
     pub(in crate::view) lines: Rc<[Line]>,
-    /// Measured functions and threads have a row of their own, whoever calls them.
+    /// Measured functions, threads and processes have a row of their own, whoever calls them.
     pub(in crate::view) is_alone: bool,
     /// True of a measured function.
     pub(in crate::view) is_function: bool,
@@ -56,7 +60,7 @@ pub(in crate::view) struct Site {
 }
 
 impl Site {
-    /// True of a thread.
+    /// True of a thread, or a process.
     pub(in crate::view) fn is_thread(&self) -> bool {
         self.is_alone && !self.is_function
     }
@@ -67,6 +71,8 @@ impl Site {
 pub(in crate::view) struct Sites {
     all: Vec<Site>,
     ids: FxHashMap<Key, SiteId>,
+    /// True if one of them is a process.
+    has_processes: bool,
     modules: FxHashMap<(String, Option<u64>), u32>,
     /// Of the sample: each module's number and file name, each function's, frame's site.
     numbers: Vec<(u32, Rc<str>)>,
@@ -191,6 +197,24 @@ impl Sites {
             Some(name) => (printable(name).into_owned(), by_number),
             None => (by_number, String::new()),
         };
+        self.alone(Key::Thread(tid), name, place)
+    }
+
+    /// A process of several, by its index.
+    pub(super) fn process(&mut self, profile: &Profile, index: usize) -> SiteId {
+        let key = profile.processes.get(index).map(Process::key);
+        let title = report::process_title(profile, index).unwrap_or_default();
+        self.has_processes = true;
+        self.alone(Key::Process(key.unwrap_or_default()), title, String::new())
+    }
+
+    /// True if there are some.
+    pub(super) fn has_processes(&self) -> bool {
+        self.has_processes
+    }
+
+    /// What paths are kept apart by, whose name may change.
+    fn alone(&mut self, key: Key, name: String, place: String) -> SiteId {
         let lines: Rc<[Line]> = [line(
             Label {
                 name,
@@ -200,7 +224,7 @@ impl Sites {
             None,
         )]
         .into();
-        let id = self.id(Key::Thread(tid), || Site {
+        let id = self.id(key, || Site {
             lines: Rc::clone(&lines),
             is_alone: true,
             is_function: false,
