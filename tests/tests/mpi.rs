@@ -115,6 +115,11 @@ fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
     let mut job = Job::start(mpi, ranks, "30", &scratch);
     let pids = job.pids();
     let launcher = job.launcher.pid().to_string();
+    let alone = Run::ipath(["attach", &launcher, "-f", "libmpi*!MPI_Wait"])
+        .args(["--quiet", "--duration", "1ms"])
+        .run();
+    let is_hinted = alone.code() == 0 || alone.hints().contains("--mpi");
+    assert!(is_hinted, "{}", alone.report());
     Run::ipath(["attach", "--mpi", &launcher, "-f", "libmpi*!MPI_Wait"])
         .args(["--keep", "--quiet", "--duration", "100ms"])
         .run()
@@ -133,9 +138,11 @@ fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
     let files: Vec<PathBuf> = (0..ranks)
         .map(|rank| scratch.file(&format!("{rank}.json")))
         .collect();
-    for (pid, file) in pids.iter().zip(&files) {
-        profile("snapshot", pid, file);
-    }
+    let of_each = scratch.file("%r.json");
+    Run::ipath(["snapshot", &launcher, "-o"])
+        .arg(&of_each)
+        .run()
+        .expect(0);
     let apart = scratch.file("apart.json");
     let merge = Run::ipath(["merge", "--per-process", "-o"]).arg(&apart);
     merge.args(&files).run().expect(0);

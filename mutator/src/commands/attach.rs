@@ -12,6 +12,7 @@ use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::guest::Runner;
+use crate::mpi;
 use crate::process::{Pid, Process};
 use crate::session::{Options, Selected, Session, SessionError, Where, select_in};
 
@@ -45,7 +46,11 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
             return Err(find::nothing_named(OPERATION, &pid.to_string()).hint(hint));
         }
     };
-    let selected = selected(OPERATION, &process, &patterns, &spots, measure, &options)?;
+    let selected = selected(OPERATION, &process, &patterns, &spots, measure, &options);
+    let selected = selected.map_err(|failure| match started_ranks(&process) {
+        true => failure.hint("it has started ranks of an MPI job: --mpi measures those"),
+        false => failure,
+    })?;
     let waiting = waiting(&selected.selection);
     let signals = hold(OPERATION)?;
     let (session, changed) =
@@ -62,6 +67,11 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         warn(&unwatched(pid));
     }
     watch(&watch_output, show, live, signals, &[])
+}
+
+/// True of a launcher of an MPI job.
+fn started_ranks(process: &Process) -> bool {
+    mpi::rank_of(process).is_none() && mpi::ranks(process, &[]).is_ok()
 }
 
 /// What is to be instrumented of a process that runs, checked.

@@ -1,11 +1,12 @@
 //! `add`, `remove`, `snapshot` and `detach`: changes to a session from any terminal.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::job::sum_of;
 use super::measure::{check, metric_names, metrics, patterns, spots, unwatched, waiting};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
+use super::rank_file::{names_rank, with_rank};
 use super::remarks::warn;
 use super::target::open_all;
 use super::watch::{destination, hold};
@@ -185,11 +186,46 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
 
 /// Writes the profile as it is now.
 pub(super) fn snapshot(pid: Pid, output: &Path) -> Result<(), Failure> {
-    let to = destination(output)?;
     let sessions = open_all("snapshot", pid, Session::open)?;
+    let to = Places::of(output, &sessions)?;
     let of = |session: &Session| profile(session, Runner::of_process(session.process()));
-    let profiles: Vec<Profile> = sessions.iter().map(of).collect();
-    save(&sum("snapshot", profiles)?, &to, output)
+    to.save("snapshot", sessions.iter().map(of).enumerate().collect())
+}
+
+/// Where the profiles of sessions go.
+enum Places {
+    /// Their sum.
+    One(Destination, PathBuf),
+    /// That of each rank.
+    Each(Vec<(Destination, PathBuf)>),
+}
+
+impl Places {
+    fn of(output: &Path, sessions: &[Session]) -> Result<Self, Failure> {
+        if !names_rank(output) {
+            return Ok(Self::One(destination(output)?, output.to_owned()));
+        }
+        let place = |session: &Session| {
+            let path = with_rank(output, session.document().rank)?;
+            Ok((destination(&path)?, path))
+        };
+        let places: Result<_, Failure> = sessions.iter().map(place).collect();
+        places.map(Self::Each)
+    }
+
+    /// Writes profiles, each with the index of its session; there is one at least.
+    fn save(self, operation: &str, profiles: Vec<(usize, Profile)>) -> Result<(), Failure> {
+        match self {
+            Self::One(to, path) => {
+                let profiles = profiles.into_iter().map(|(_, profile)| profile);
+                save(&sum(operation, profiles.collect())?, &to, &path)
+            }
+            Self::Each(places) => profiles.iter().try_for_each(|(index, profile)| {
+                let (to, path) = &places[*index];
+                save(profile, to, path)
+            }),
+        }
+    }
 }
 
 /// One of a session is as it is; several are added up.
@@ -203,15 +239,19 @@ fn sum(operation: &str, mut profiles: Vec<Profile>) -> Result<Profile, Failure> 
 /// Takes a session out of its process.
 pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     const OPERATION: &str = "detach";
-    let to = output.map(destination).transpose()?;
-    let mut profiles = Vec::new();
     let sessions = open_all(OPERATION, pid, Session::open_to_change)?;
+    let to = output.map(|output| Places::of(output, &sessions));
+    let to = to.transpose()?;
+    let (mut profiles, mut index) = (Vec::new(), 0);
     let done = in_each(sessions, |session| {
-        profiles.extend(take_out(session, to.is_some())?);
+        let own = index;
+        index += 1;
+        let profile = take_out(session, to.is_some())?;
+        profiles.extend(profile.map(|profile| (own, profile)));
         Ok(String::new())
     });
-    if let (Some(to), Some(path), false) = (to, output, profiles.is_empty()) {
-        save(&sum(OPERATION, profiles)?, &to, path)?;
+    if let Some(to) = to.filter(|_| !profiles.is_empty()) {
+        to.save(OPERATION, profiles)?;
     }
     done
 }

@@ -18,6 +18,7 @@ mod outcome;
 mod output;
 mod panics;
 mod push;
+mod rank_file;
 mod ranks;
 mod remarks;
 mod replaced;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::looked::Looked;
 use super::output::print;
+use super::rank_file::names_rank;
 use super::remarks::warn;
 use super::target::{load, open_all};
 use super::watch::hold;
@@ -80,7 +81,7 @@ fn parts(target: &OsStr, options: &Push) -> Result<Vec<Part>, Failure> {
     let looked: Vec<Looked> = sessions.into_iter().map(Looked::of).collect();
     let output = options.output.as_deref();
     if let Some(output) = output.filter(|_| looked.len() > 1)
-        && !part::names_rank(output)
+        && !names_rank(output)
     {
         let cause = "one file for several ranks: %r in its name is the rank of each";
         return Err(Failure::new("write", output.display(), cause));

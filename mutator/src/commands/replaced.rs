@@ -54,7 +54,7 @@ impl Begun {
         }?;
         let (then, now) = (printable(&self.exe), printable(&by));
         Some(format!(
-            "{then} has been replaced by {now} (exec), and was measured until then; to measure {now}, name it itself"
+            "{then} has been replaced by {now} (exec), and was measured until then; --follow goes on with {now}"
         ))
     }
 
@@ -71,7 +71,7 @@ impl Begun {
         }
         let exe = &self.exe;
         failure.hint(format!(
-            "the program is {exe}, and what it starts is not followed: name the program itself in the place of {subject}"
+            "the program is {exe}, and what it starts is not followed: --follow does, or name the program itself in the place of {subject}"
         ))
     }
 }

@@ -17,6 +17,7 @@ use super::find::{self, Wanted};
 use super::measure::{check, options, patterns, spots, waiting};
 use super::outcome::tell_refused;
 use super::panics::caught;
+use super::rank_file::with_rank;
 use super::remarks::warn;
 use super::replaced::Begun;
 use super::search::Searching;
@@ -140,17 +141,11 @@ pub(super) fn run(
 
 /// The same with the rank of this process for each `%r` in the name of the file to write.
 pub(super) fn of_rank(show: &Show) -> Result<Show, Failure> {
-    const RANK: &str = "%r";
     let mut show = show.clone();
-    if let Some(output) = &mut show.output
-        && let Some(text) = output.to_str().filter(|text| text.contains(RANK))
-    {
-        let rank = mpi::own_rank().ok_or_else(|| {
-            let cause = "%r is the rank of an MPI job, and this is none";
-            Failure::new("write", output.display(), cause)
-                .hint("a launcher such as mpirun starts one: `mpirun -n 2 ipath run ...`")
+    if let Some(output) = &mut show.output {
+        *output = with_rank(output, mpi::own_rank()).map_err(|failure| {
+            failure.hint("a launcher such as mpirun starts one: `mpirun -n 2 ipath run ...`")
         })?;
-        *output = text.replace(RANK, &rank.to_string()).into();
     }
     Ok(show)
 }
@@ -231,6 +226,11 @@ pub(super) fn end(
     spool.finish();
     watched?;
     let status = status.map_err(|e| Failure::new(OPERATION, subject, io_text(&e)))?;
+    if status.signal() == Some(libc::SIGSYS) {
+        warn(&format!(
+            "{OPERATION} {subject}: a seccomp filter has ended it; if it does so only under ipath, --no-system-calls has the runtime make none"
+        ));
+    }
     Ok(exit_code(status))
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::commands::looked::Looked;
+use crate::commands::rank_file::with_rank;
 use crate::commands::watch::destination;
 use crate::destination::Destination;
 use crate::error::Failure;
@@ -11,8 +12,6 @@ use crate::profile::Profile;
 
 /// The command, as messages have it.
 pub(super) const OPERATION: &str = "push";
-/// Stands for the rank in the name of a file.
-const RANK: &str = "%r";
 
 /// A profile, or a session whose profile grows.
 pub(super) struct Part {
@@ -135,11 +134,6 @@ impl Part {
     }
 }
 
-/// True if the name of a file differs for each rank.
-pub(super) fn names_rank(output: &Path) -> bool {
-    output.to_string_lossy().contains(RANK)
-}
-
 /// The file of a profile, refused where it cannot be written.
 fn place(
     output: Option<&Path>,
@@ -148,14 +142,8 @@ fn place(
     let Some(output) = output else {
         return Ok(None);
     };
-    let mut path = output.to_owned();
-    if names_rank(output) {
-        let rank = profile.target.labels.get("rank").ok_or_else(|| {
-            let cause = "%r is the rank of an MPI job, and this is none";
-            Failure::new("write", output.display(), cause)
-        })?;
-        path = output.to_string_lossy().replace(RANK, rank).into();
-    }
+    let rank = profile.target.labels.get("rank");
+    let path = with_rank(output, rank.and_then(|rank| rank.parse().ok()))?;
     let to = destination(&path)?;
     Ok(Some((path, to)))
 }
