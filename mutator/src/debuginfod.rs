@@ -12,7 +12,9 @@ use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::signals;
 
 const CLIENT: &str = "debuginfod-find";
 
@@ -110,9 +112,7 @@ fn begin_next(state: &mut State) {
         return;
     };
     state.under_way.push(wanted.of.clone());
-    // Signals are for the thread that holds them: the new one inherits the mask.
-    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-    std::thread::spawn(move || {
+    signals::spawn(move || {
         let fetched = fetch(&wanted);
         let mut state = self::state();
         state.under_way.retain(|of| *of != wanted.of);
@@ -132,10 +132,6 @@ fn begin_next(state: &mut State) {
         begin_next(&mut state);
         CHANGED.notify_all();
     });
-    if let Ok(before) = before {
-        // Setting a mask cannot fail.
-        let _ = before.thread_set_mask();
-    }
 }
 
 enum NotFetched {

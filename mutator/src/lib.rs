@@ -18,6 +18,7 @@ pub mod follow;
 pub(crate) mod guard;
 pub mod guest;
 mod hotspot;
+mod http;
 pub mod images;
 mod inherited;
 pub mod jit;

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::null;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -43,6 +44,18 @@ pub enum Asked {
     Child,
     /// The terminal has changed its size.
     Resize,
+}
+
+/// Begins a thread that no signal comes to: they are for the one that holds them, whenever that does.
+pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    // The new one inherits the mask.
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let thread = std::thread::spawn(work);
+    if let Ok(before) = before {
+        // It was the mask a moment ago.
+        let _ = before.thread_set_mask();
+    }
+    thread
 }
 
 /// Holds the signals from its making until [`Signals::release`], in the thread that made it and in

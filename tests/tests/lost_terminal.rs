@@ -332,6 +332,26 @@ fn signals_at_every_step() {
     watched.assert_clean();
 }
 
+/// The same beside a program that it has started: what was measured is written, and the program goes on to its end.
+#[test]
+fn signals_while_running_a_program() {
+    let scratch = Scratch::new("lost");
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        for more in [&[][..], &["--follow"]] {
+            let file = scratch.file(signal.as_str());
+            let mut command = Command::new(ipath());
+            command.args(["run", "-f", "step"]).args(more);
+            command.arg("-o").arg(&file).arg("--");
+            command.arg(program("busy.c")).args(["1", "4"]);
+            let mut view = Pty::spawn(command, true);
+            view.shows(DRAWN);
+            view.signal(signal);
+            assert_eq!(view.wait(), 0, "{signal}: {}", view.report());
+            assert!(Profile::read(&file).calls("step") > 0, "{signal} {more:?}");
+        }
+    }
+}
+
 /// Each signal that would end ipath, while it watches.
 #[test]
 fn signals_while_watching() {

@@ -3,15 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tiny_http::{Header, Method, Request, Response, Server};
-
 use super::looked::Looked;
 use super::measure::patterns;
 use super::output::print;
 use super::remarks::warn;
 use super::target::open_all;
 use super::watch::hold;
-use crate::error::Failure;
+use crate::error::{Failure, io_text};
+use crate::http::{Answer, Request, Server};
 use crate::openmetrics::{self, Format};
 use crate::printable::Page;
 use crate::process::Pid;
@@ -32,11 +31,11 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
         .map(Looked::of)
         .collect();
     let signals = hold(OPERATION)?;
-    let server = Server::http(listen).map_err(|e| {
-        let failure = Failure::new("listen", listen, e);
+    let server = Server::listen(listen).map_err(|e| {
+        let failure = Failure::new("listen", listen, io_text(&e));
         failure.hint("--listen names another address and port")
     })?;
-    let address = server.server_addr();
+    let address = server.address();
     print(&Page::of(&format!("http://{address}{PATH}\n")))?;
     while !signals.ended() {
         served.retain(|one| !one.is_over());
@@ -44,9 +43,7 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
             warn(&format!("{OPERATION} {pid}: the session is over"));
             break;
         }
-        let request = server.recv_timeout(A_LOOK);
-        let request = request.map_err(|e| Failure::new("listen", listen, e))?;
-        if let Some(request) = request {
+        if let Some(request) = server.next(A_LOOK) {
             let profiles: Vec<Profile> = served
                 .iter_mut()
                 .filter_map(|one| one.profile(OPERATION))
@@ -62,26 +59,17 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
 
 /// Answers a request for the metrics, and says of any other that there is nothing.
 fn answer(request: Request, metrics: impl FnOnce(Format) -> String) {
-    let headers = request.headers().iter();
-    let accept = headers
-        .filter(|header| header.field.equiv("Accept"))
-        .map(|header| header.value.as_str())
-        .collect::<Vec<_>>()
-        .join(",");
-    let is_known = request.url().split('?').next() == Some(PATH);
-    let is_read = matches!(request.method(), Method::Get | Method::Head);
-    let (status, kind, text) = match (is_known, is_read) {
+    let answer = match (request.path == PATH, request.is_read) {
         (true, true) => {
-            let format = Format::accepted(&accept);
-            (200, format.media_type(), metrics(format))
+            let format = Format::accepted(&request.accept);
+            Answer {
+                status: (200, "OK"),
+                kind: format.media_type(),
+                text: metrics(format),
+            }
         }
-        (true, false) => (405, "text/plain", "GET it\n".to_owned()),
-        (false, _) => (404, "text/plain", format!("it is at {PATH}\n")),
+        (true, false) => Answer::line((405, "Method Not Allowed"), "GET it\n".to_owned()),
+        (false, _) => Answer::line((404, "Not Found"), format!("it is at {PATH}\n")),
     };
-    let mut response = Response::from_string(text).with_status_code(status);
-    if let Ok(header) = Header::from_bytes("Content-Type", kind) {
-        response = response.with_header(header);
-    }
-    // Who has gone away needs no answer.
-    let _ = request.respond(response);
+    request.answer(answer);
 }

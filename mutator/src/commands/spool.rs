@@ -15,6 +15,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 
 use crate::commands::remarks::warn;
+use crate::signals;
 
 /// Bytes that are kept, the last ones: more than anybody scrolls back.
 const KEPT: u64 = 16 << 20;
@@ -40,7 +41,7 @@ impl Spool {
         let file = created.ok().map(|fd: OwnedFd| Arc::new(File::from(fd)));
         let keeper = file.clone().map(|file| {
             let (end, ended) = channel();
-            (end, std::thread::spawn(move || keep(&file, &ended)))
+            (end, signals::spawn(move || keep(&file, &ended)))
         });
         Self {
             file,
