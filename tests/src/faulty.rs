@@ -12,9 +12,11 @@ use std::time::Duration;
 pub fn faulty() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
-        // With the profile and in the folder of the command itself, whose dependencies it shares.
+        // In the folder of the command itself, whose dependencies it shares.
         Run::new(env!("CARGO"))
             .args(["build", "--release", "--quiet", "--package", "ipath"])
+            .arg("--config")
+            .arg(workspace().join("tests/quick.toml"))
             .args(["--features", "ipath/faults", "--bin", "ipath-faults"])
             .arg("--manifest-path")
             .arg(workspace().join("Cargo.toml"))
