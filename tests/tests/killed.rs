@@ -4,11 +4,12 @@
 use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
 use ipath_tests::faulty::faulty;
-use ipath_tests::place;
+use ipath_tests::place::{self, Scratch};
 use ipath_tests::racing::{Chance, Running, rounds};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
+use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -506,4 +507,48 @@ fn recovery_beside_load() {
     for (target, ..) in targets {
         target.finish("ok calls ");
     }
+}
+
+/// At each step by which a child gets its session: it ends as it would, and so does its parent.
+#[test]
+fn ipath_killed_while_a_child_begins() {
+    const SESSION: u64 = 3;
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let scratch = Scratch::new("killed");
+    let told = scratch.file("told");
+    let run = |children: &str, step: u64| {
+        let _ = fs::remove_file(&told);
+        Run::new(faulty())
+            .args(["run", "--follow", "--quiet", "-f", "work", "--"])
+            .arg(program("forked_checked.c"))
+            .arg(children)
+            .arg(&told)
+            .env("IPATH_DIE_AT", step.to_string())
+            .run()
+    };
+    // What comes before the first child comes without one as well.
+    let (mut before, mut first) = (0, 1 << 12);
+    while first - before > 1 {
+        let step = (before + first) / 2;
+        match run("0", step).code() {
+            0 => first = step,
+            _ => before = step,
+        }
+    }
+    let mut died = 0;
+    for step in first.. {
+        let killed = run("1", step);
+        // The program goes on by itself.
+        let until = Instant::now() + PATIENCE;
+        let said = || fs::read_to_string(&told).unwrap_or_default();
+        while !said().contains("ok") && Instant::now() < until {
+            sleep(Duration::from_millis(5));
+        }
+        assert_eq!(said(), "ok 1 of 1\n", "step {step}:\n{}", killed.report());
+        if killed.code() == 0 {
+            break;
+        }
+        died += 1;
+    }
+    assert!(died > SESSION, "only {died} steps");
 }

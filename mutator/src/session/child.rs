@@ -101,19 +101,53 @@ impl Session {
         }
         let code = CallCode::find(child, &maps, memory)?;
         let mut remote = Remote::new(&code, stopped)?;
-        let base = document.image.start;
-        let scratch = base.plus(image.writable.start);
         for extent in left {
             remote.unmap(extent.start, extent.len)?;
         }
+        let base = document.image.start;
+        let at = base.plus(image.writable.start);
         let len = image.writable.end - image.writable.start;
-        remote.map_over(scratch, len)?;
+        // Until all of it is right the child has that of its parent, whose hooks do nothing.
+        let fresh = Fresh {
+            scratch: remote.map_zeroes(len)?,
+            at,
+            len,
+        };
+        let child = Child {
+            process: child,
+            document,
+            shape,
+            told,
+        };
+        let made = self.lay_out(child, &image, &fresh, &mut remote);
+        if made.is_err() {
+            // It is nowhere where it is needed, or in its place already.
+            let _ = remote.unmap(fresh.scratch, fresh.len);
+        }
+        made
+    }
+
+    /// Lays out what a child's session needs, and has it take the place of its parent's.
+    fn lay_out(
+        &self,
+        child: Child<'_>,
+        image: &RuntimeImage,
+        fresh: &Fresh,
+        remote: &mut Remote<'_>,
+    ) -> Result<Made, SessionError> {
+        let Child {
+            process: child,
+            document,
+            shape,
+            told,
+        } = child;
+        let (scratch, header) = (fresh.scratch, self.segment.header());
         let named = match has_room() {
             true => Segment::create(child, &shape).ok(),
             false => None,
         };
         let opened = named.as_ref().and_then(|(segment, _)| {
-            let fd = open_named(child, &mut remote, scratch, segment);
+            let fd = open_named(child, remote, scratch, segment);
             if fd.is_none() {
                 segment.remove_name();
             }
@@ -121,7 +155,7 @@ impl Session {
         });
         let ((segment, lock), fd) = match (named, opened) {
             (Some(named), Some(fd)) => (named, fd),
-            _ => own_file(child, &mut remote, scratch, &shape, None)?,
+            _ => own_file(child, remote, scratch, &shape, None)?,
         };
         let lasting = |segment: &Segment| {
             self.copy_to(segment)?;
@@ -135,21 +169,22 @@ impl Session {
             let shared = libc::MAP_SHARED;
             Ok(remote.map_lazily(locks, at, shape.size(), protection, shared, fd as i64)?)
         });
-        let closed = close(&mut remote, fd);
+        let closed = close(remote, fd);
         let whole = mapped.and_then(|()| {
             closed?;
-            pass(&remote, scratch, &[0; 128])?;
-            for (at, bytes) in image.writable_writes(base).into_iter().chain(told.writes) {
-                pass(&remote, at, &bytes)?;
-            }
+            pass(remote, scratch, &[0; 128])?;
             let number = u64::from(child.inner_pid() as u32).to_le_bytes();
-            let at = self.symbol(SYMBOL_PARAMETERS)?;
-            pass(&remote, at.plus(Parameters::PROCESS), &number)?;
+            let number_at = self.symbol(SYMBOL_PARAMETERS)?.plus(Parameters::PROCESS);
+            let writes = image.writable_writes(document.image.start);
+            let writes = writes.into_iter().chain(told.writes);
+            for (at, bytes) in writes.chain([(number_at, number.to_vec())]) {
+                pass(remote, fresh.place(at)?, &bytes)?;
+            }
+            remote.move_over(scratch, fresh.len, fresh.at)?;
             remote.advise(self.symbol(SYMBOL_ALIVE)?, abi::PAGE, libc::MADV_WIPEONFORK)?;
             remote.advise(document.segment.start, shape.size(), libc::MADV_DONTFORK)?;
             Ok::<(), SessionError>(())
         });
-        drop(remote);
         if let Err(error) = whole {
             segment.remove_name();
             return Err(error);
@@ -263,6 +298,31 @@ impl Session {
             max_paths: word.map_or(0, u64::from_le_bytes),
             writes,
         })
+    }
+}
+
+/// A child that is to have a session.
+struct Child<'p> {
+    process: &'p Process,
+    document: Document,
+    shape: Shape,
+    told: Told,
+}
+
+/// The memory that is to be the runtime's writable part, as long as it is somewhere else.
+struct Fresh {
+    scratch: Avma,
+    /// Where it is to be.
+    at: Avma,
+    len: u64,
+}
+
+impl Fresh {
+    /// Where something is for now.
+    fn place(&self, at: Avma) -> Result<Avma, SessionError> {
+        let offset = at.0.checked_sub(self.at.0).filter(|&n| n < self.len);
+        let offset = offset.ok_or(SegmentError::Corrupt("image"))?;
+        Ok(self.scratch.plus(offset))
     }
 }
 

@@ -426,12 +426,18 @@ impl<'t> Remote<'t> {
         }
     }
 
-    /// Has zeroes stand in private memory that is there.
-    pub fn map_over(&mut self, at: Avma, len: u64) -> Result<(), TraceeError> {
-        let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        let arguments = [at.0, len, protection, flags as u64, u64::MAX, 0];
-        self.call("mmap", libc::SYS_mmap, arguments).map(drop)
+    /// Private memory with zeroes in it, wherever there is room.
+    pub fn map_zeroes(&mut self, len: u64) -> Result<Avma, TraceeError> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        self.map(None, len, protection, flags, -1)
+    }
+
+    /// Has one mapping stand in the place of what is at `at`, at one blow: mremap(2).
+    pub fn move_over(&mut self, from: Avma, len: u64, at: Avma) -> Result<(), TraceeError> {
+        let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+        let arguments = [from.0, len, len, flags, at.0, 0];
+        self.call("mremap", libc::SYS_mremap, arguments).map(drop)
     }
 
     /// Finds out by calls that do nothing if what is mapped and opened can be unmapped and closed again: an
