@@ -152,6 +152,23 @@ fn added_and_taken_back() {
     assert_eq!(calls(&Profile::read(&file)), own["later"]);
 }
 
+/// A session is taken out at once while a thread waits for a library to be looked at.
+#[test]
+fn detached_amid_loading() {
+    let library = library().display().to_string();
+    let target = Target::start(loading(), [library.as_str(), "1000000000"]);
+    let id = target.pid().to_string();
+    for _ in 0..5 {
+        let mut command = Command::new(ipath());
+        command.args(["attach", &id, "--pending", "--no-tui", "-f", "later"]);
+        let mut watching = Target::spawn(command).await_output("later");
+        Run::ipath(["detach", &id]).run().expect(0);
+        assert!(watching.wait(LIMIT).success(), "{}", watching.report());
+        assert_eq!(ProcessState::session_in(target.pid()), Vec::<String>::new());
+    }
+    target.signal(Signal::SIGKILL);
+}
+
 /// What one of several processes has had has not waited in vain; what none has had has.
 #[test]
 fn what_waits_in_vain_is_said() {

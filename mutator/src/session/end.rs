@@ -78,7 +78,13 @@ impl Session {
 
 impl Locked<'_> {
     pub(super) fn end(&mut self) -> Result<Ended, SessionError> {
-        self.take_everything_out()?;
+        // Threads that wait for libraries to be looked at are in the runtime.
+        self.let_loads_go()?;
+        if let Err(error) = self.take_everything_out() {
+            // It is in the target still, or some of it: the error tells.
+            let _ = self.tell_whether_awaited();
+            return Err(error);
+        }
         self.close();
         // For whoever reads the segment on; where there is no room, the document stands as it was.
         match self.segment.write_document(&self.document) {

@@ -227,11 +227,22 @@ impl Session {
 
 impl Locked<'_> {
     /// Tells the runtime whether anything is awaited.
-    fn tell_whether_awaited(&mut self) -> Result<(), SessionError> {
+    pub(super) fn tell_whether_awaited(&mut self) -> Result<(), SessionError> {
         self.segment.write_document(&self.document)?;
+        self.set_awaits(!self.document.pending.is_empty())
+    }
+
+    /// Has no thread wait for libraries to be looked at, and those that do go on.
+    pub(super) fn let_loads_go(&mut self) -> Result<(), SessionError> {
+        match self.document.pending.is_empty() {
+            true => Ok(()),
+            false => self.set_awaits(false),
+        }
+    }
+
+    fn set_awaits(&mut self, awaits: bool) -> Result<(), SessionError> {
         let at = self.symbol(SYMBOL_PARAMETERS)?.plus(Parameters::AWAITS);
-        let awaits = u32::from(!self.document.pending.is_empty());
-        self.write_own(&[(at, awaits.to_le_bytes().to_vec())])
+        self.write_own(&[(at, u32::from(awaits).to_le_bytes().to_vec())])
     }
 
     fn add_pending(

@@ -12,8 +12,8 @@ const A_MOMENT_NS: u64 = 1_000_000;
 
 /// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks.
 pub fn have_changed() {
-    let awaits = ipath_parameters.awaits_libraries.load(Ordering::Relaxed) != 0;
-    if !awaits || !sys::may_call() || !shared::is_mapped() {
+    let awaits = || ipath_parameters.awaits_libraries.load(Ordering::Relaxed) != 0;
+    if !awaits() || !sys::may_call() || !shared::is_mapped() {
         return;
     }
     let header = shared::header();
@@ -22,7 +22,8 @@ pub fn have_changed() {
         let seen = header.loads_seen.load(Ordering::Acquire);
         let is_watched = clock::now() < header.watched_until.load(Ordering::Acquire);
         let by = header.watched_by.load(Ordering::Relaxed) as u32;
-        if seen >= number || !is_watched || by != 0 && sys::has_ended(by) {
+        // Where a session is taken out nothing is awaited any more.
+        if seen >= number || !awaits() || !is_watched || by != 0 && sys::has_ended(by) {
             return;
         }
         sys::wake_others(&header.asked_used);
