@@ -169,6 +169,30 @@ fn detached_amid_loading() {
     target.signal(Signal::SIGKILL);
 }
 
+/// A child that loads a library at once waits for its functions as any other.
+#[test]
+fn loaded_by_children() {
+    let scratch = Scratch::new("pending");
+    let file = scratch.file("p.json");
+    let finished = Run::ipath(["run", "--follow", "--pending", "--quiet", "-f", "later"])
+        .arg("-o")
+        .arg(&file)
+        .arg("--")
+        .arg(program_with("forked_loads.c", &["-rdynamic"]))
+        .arg(library())
+        .arg("30")
+        .limit(LIMIT)
+        .run()
+        .expect(0);
+    let own = own_counts(&finished.stdout);
+    assert_eq!(
+        calls(&Profile::read(&file)),
+        own["later"],
+        "{}",
+        finished.report()
+    );
+}
+
 /// What one of several processes has had has not waited in vain; what none has had has.
 #[test]
 fn what_waits_in_vain_is_said() {

@@ -74,17 +74,26 @@ pub fn expect_heap(maps: &mut Vec<Mapping>, start: Avma) {
     if start.0 == 0 || taken || maps.iter().any(|m| m.name == "[heap]") {
         return;
     }
-    let heap = Mapping {
-        range: start..start,
+    maps.insert(index, expected(start..start, "[heap]"));
+}
+
+/// Puts memory into a list that is to be mapped in a place of its own, which is free.
+pub fn expect_mapping(maps: &mut Vec<Mapping>, range: Range<Avma>) {
+    let index = maps.partition_point(|m| m.range.start < range.start);
+    maps.insert(index, expected(range, ""));
+}
+
+fn expected(range: Range<Avma>, name: &str) -> Mapping {
+    Mapping {
+        range,
         read: true,
         write: true,
         execute: false,
         shared: false,
         offset: FileOffset(0),
         file: (String::new(), 0),
-        name: "[heap]".to_owned(),
-    };
-    maps.insert(index, heap);
+        name: name.to_owned(),
+    }
 }
 
 /// Highest address that is ever chosen.

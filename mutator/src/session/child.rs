@@ -20,10 +20,12 @@ use patcher::Avma;
 
 use super::locked::{Locked, make_way};
 use super::map_in::{close, open_named, own_file, pass};
+use super::pending::AT_FIRST;
 use super::stack_scan::Stacks;
 use super::write::read;
 use super::{Session, SessionError};
 use crate::clock;
+use crate::process::maps::{expect_mapping, free_range};
 use crate::process::{Extent, Mapping, Memory, Process};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Journal, Lock, RegionDoc, Segment, SegmentError, Shape, has_room};
@@ -108,8 +110,12 @@ impl Session {
         let at = base.plus(image.writable.start);
         let len = image.writable.end - image.writable.start;
         // Until all of it is right the child has that of its parent, whose hooks do nothing.
+        let mut maps = maps;
+        expect_mapping(&mut maps, document.segment.range());
+        let place = free_range(&maps, len).ok_or(SessionError::NoSpace(len))?;
+        remote.map_zeroes(place, len)?;
         let fresh = Fresh {
-            scratch: remote.map_zeroes(len)?,
+            scratch: place,
             at,
             len,
         };
@@ -374,6 +380,10 @@ impl Locked<'_> {
         let image = self.document.image;
         if !self.own.admit(&maps, image) {
             return Err(SegmentError::Corrupt("mappings").into());
+        }
+        // It may load libraries before anybody has had the time to look.
+        if !self.document.pending.is_empty() {
+            self.note_watched(AT_FIRST);
         }
         let alive = self.symbol(SYMBOL_ALIVE)?;
         self.write_own(&[(alive, ALIVE.to_le_bytes().to_vec())])

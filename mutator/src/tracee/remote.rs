@@ -426,11 +426,11 @@ impl<'t> Remote<'t> {
         }
     }
 
-    /// Private memory with zeroes in it, wherever there is room.
-    pub fn map_zeroes(&mut self, len: u64) -> Result<Avma, TraceeError> {
+    /// Private memory with zeroes in it, where nothing is.
+    pub fn map_zeroes(&mut self, at: Avma, len: u64) -> Result<(), TraceeError> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        self.map(None, len, protection, flags, -1)
+        self.map(Some(at), len, protection, flags, -1).map(drop)
     }
 
     /// Has one mapping stand in the place of what is at `at`, at one blow: mremap(2).
