@@ -460,6 +460,31 @@ fn signals_are_delivered_while_it_detaches() {
     assert!(longest.is_some_and(|ms: f64| ms < MOST_MS), "{last}");
 }
 
+/// Whoever starts processes all the time, and waits in vfork(2) for them, stops all the same, each time it is begun with and ended.
+#[test]
+fn followed_amid_spawning() {
+    const ROUNDS: usize = 12;
+    for way in ["spawn", "vfork"] {
+        let scratch = Scratch::new("follow");
+        let folder = scratch.file("worked");
+        fs::create_dir(&folder).expect("a folder of its own");
+        let mut command = Command::new(program("followed.c"));
+        command
+            .args([way, "1000000", "wait"])
+            .env("WORKED", &folder);
+        let target = Target::spawn(command).await_output("ready");
+        go_on(&folder);
+        for _ in 0..ROUNDS {
+            let mut command = Command::new(ipath());
+            command.args(["attach", &target.pid().to_string(), "--follow", "--quiet"]);
+            command.args(["-f", "work", "--duration", "100ms"]);
+            let mut ipath = Target::spawn(command);
+            assert!(ipath.wait(LIMIT).success(), "{way}: {}", ipath.report());
+        }
+        target.signal(Signal::SIGKILL);
+    }
+}
+
 /// Calls that following interrupts go on, and signals that a thread ignores do not end them.
 #[test]
 fn interrupted_calls_go_on() {

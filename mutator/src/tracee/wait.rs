@@ -42,10 +42,13 @@ pub(super) fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, Trace
             Change::Ended => return Ok(Waited::Ended),
             // It stays where it is, for who follows it.
             Change::Replaced => return Err(TraceeError::OtherProgram(Pid(tid.0))),
-            Change::Call | Change::Other(_) => match sys::cont(tid, 0) {
-                Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
-                Err(errno) => return Err(TraceeError::Resume(tid, errno)),
-            },
+            // The interrupt is forgotten there (kernel/signal.c, ptrace_stop: any trap clears a pending one).
+            Change::Call | Change::Other(_) => {
+                match sys::interrupt(tid).and_then(|()| sys::cont(tid, 0)) {
+                    Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+                    Err(errno) => return Err(TraceeError::Resume(tid, errno)),
+                }
+            }
         }
     }
 }
@@ -85,7 +88,9 @@ pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError>
 
 /// Lets children go on that a thread waits for before it can stop: it shares its memory with them (vfork(2)).
 fn let_children_run(tid: Tid) {
-    let Some(pid) = followed::process_of(tid) else {
+    // Also of a process that is being let go, which is followed no more.
+    let pid = followed::is_begun().then(|| followed::group_of(tid));
+    let Some(pid) = pid.flatten() else {
         return;
     };
     let Ok(process) = Process::find(pid) else {
