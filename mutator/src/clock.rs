@@ -1,5 +1,6 @@
 //! The time-stamp counter and its frequency.
 
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use abi::image::SCALE_SHIFT;
@@ -17,8 +18,13 @@ pub fn unix_ns() -> u64 {
 }
 
 /// Frequency of the time-stamp counter in Hz, measured against the monotonic clock: the kernel
-/// offers it nowhere that works in every virtual machine.
+/// offers it nowhere that works in every virtual machine. Once: a command may begin many sessions.
 pub fn frequency() -> u64 {
+    static FOUND: OnceLock<u64> = OnceLock::new();
+    *FOUND.get_or_init(measured)
+}
+
+fn measured() -> u64 {
     const SPAN: Duration = Duration::from_millis(25);
     let (tsc0, ns0) = reading();
     std::thread::sleep(SPAN);

@@ -98,6 +98,18 @@ fn exec() {
     followed("exec", 10, 21);
 }
 
+/// Programs without a loader: there is nothing to wait for before they are measured.
+#[test]
+fn static_programs() {
+    for flags in [&["-static"][..], &["-static-pie", "-fPIE"]] {
+        let scratch = Scratch::new("follow");
+        let program = program_with("followed.c", flags);
+        let program = program.to_str().expect("a path");
+        let (_, profile) = run(&scratch, &[program, "exec", "10"]);
+        assert_eq!(profile.processes.len(), 21, "{:?}", profile.processes);
+    }
+}
+
 #[test]
 fn vfork() {
     followed("vfork", 10, 11);

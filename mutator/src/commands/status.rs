@@ -139,7 +139,12 @@ fn in_short(session: &Session, seen: Seen) -> String {
 fn head(session: &Session, seen: Seen) -> String {
     let (process, document) = (session.process(), session.document());
     let header = session.segment().header();
-    let ticks = clock::tsc().saturating_sub(header.started_tsc.load(Relaxed));
+    // One that was not finished has no beginning.
+    let started = header.started_tsc.load(Relaxed);
+    let ticks = match started {
+        0 => 0,
+        started => clock::tsc().saturating_sub(started),
+    };
     let seconds = ticks / header.clock_hz.load(Relaxed).max(1);
     let metrics = measured(document);
     let (program, _) = profile::program(&document.exe, &document.args);

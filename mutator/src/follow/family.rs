@@ -14,8 +14,8 @@ use crate::process::{Pid, Process, Space, Tid};
 use crate::segment::SegmentError;
 use crate::session::{Options, Session, SessionError, Where, select_stopped};
 use crate::tracee::{
-    Change, Follow, Stopped, TraceeError, begun, change, collect, cont, followed, go_on, let_go_on,
-    mend, next, pause, trace_all,
+    Change, Follow, Stopped, TraceeError, begun, change, collect, cont, followed, go_on,
+    leave_exec, let_go_on, mend, next, pause, trace_all,
 };
 
 /// A process that is followed.
@@ -273,10 +273,35 @@ impl Family {
         };
         match loading {
             Ok(Loading::By(loader)) => member.loading = Some(loader),
-            Ok(Loading::Loaded) => self.begin_program(pid),
+            Ok(Loading::Loaded) => return self.begin_at_once(pid),
             Err(why) => self.remark(pid, &format!("not measured: {why}")),
         }
         go_on(tid, false);
+    }
+
+    /// Has a program measured that loads nothing.
+    fn begin_at_once(&mut self, pid: Pid) {
+        let tid = Tid(pid.0);
+        match leave_exec(tid) {
+            Ok(Change::Stopped(in_group)) => {
+                self.begin_program(pid);
+                go_on(tid, in_group);
+            }
+            // It gets that before it has done anything.
+            Ok(Change::Signal(signal)) => {
+                self.begin_program(pid);
+                let _ = cont(tid, signal);
+            }
+            Ok(Change::Ended) => {}
+            other => {
+                let why = other.map_or_else(|e| e.to_string(), |change| format!("{change:?}"));
+                self.remark(
+                    pid,
+                    &format!("not measured: {why} at its first instruction"),
+                );
+                go_on(tid, false);
+            }
+        }
     }
 
     /// A program that loads its libraries has stopped at a trap; the signal that it is to get.

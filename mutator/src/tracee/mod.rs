@@ -38,7 +38,7 @@ pub use serve::{go_on, let_go_on, pause};
 pub use sys::{Change, begun, change, collect, cont};
 pub use thread::{StoppedThread, mend};
 pub use tracer::{Follow, Tracer};
-pub use wait::next;
+pub use wait::{leave_exec, next};
 
 /// How long threads may take to stop before it is given up: one in an uninterruptible sleep stops
 /// only when that ends.

@@ -58,6 +58,14 @@ pub fn next(tid: Tid) -> Result<Change, TraceeError> {
     change(tid, Instant::now() + PATIENCE)
 }
 
+/// Has a thread that has become another program leave execve(2), in which it has stopped: calls can be made in it only then. Where it
+/// has come to.
+pub fn leave_exec(tid: Tid) -> Result<Change, TraceeError> {
+    let gone_on = sys::interrupt(tid).and_then(|()| sys::cont(tid, 0));
+    gone_on.map_err(|errno| TraceeError::Resume(tid, errno))?;
+    next(tid)
+}
+
 /// What a thread does until `deadline`.
 pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError> {
     let begin = Instant::now();
