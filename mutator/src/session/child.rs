@@ -125,7 +125,7 @@ impl Session {
             shape,
             told,
         };
-        let made = self.lay_out(child, &image, &fresh, &mut remote);
+        let made = self.lay_out(child, image, &fresh, &mut remote);
         if made.is_err() {
             // It is nowhere where it is needed, or in its place already.
             let _ = remote.unmap(fresh.scratch, fresh.len);
