@@ -206,7 +206,9 @@ fn open_maps(process: &Process) -> Result<(File, Vec<u8>), ProcessError> {
 }
 
 fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
+    // The kernel tells no length, and a page at a time.
+    const USUAL: usize = 32 << 10;
+    let mut text = Vec::with_capacity(USUAL);
     file.rewind()?;
     file.read_to_end(&mut text)?;
     Ok(text)

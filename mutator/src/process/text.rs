@@ -1,12 +1,16 @@
 //! Files of /proc as text.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// The text of a file. The kernel's own are not always UTF-8: names of threads are any bytes, and are cut after the fifteenth,
 /// also within a character.
 pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
-    let bytes = std::fs::read(path)?;
+    // Their length is told by none: with room for most of them it takes two reads.
+    const USUAL: usize = 8 << 10;
+    let mut bytes = Vec::with_capacity(USUAL);
+    File::open(path)?.read_to_end(&mut bytes)?;
     Ok(String::from_utf8(bytes)
         .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
