@@ -165,8 +165,8 @@ impl Merger {
             }
         }
         sum.session.overhead = self.costs.sum();
-        if self.costs.is_partial() {
-            let note = "what measuring takes is not known of all processes";
+        let note = "what measuring takes is not known of all processes";
+        if self.costs.is_partial() && sum.session.notes.iter().all(|known| known != note) {
             sum.session.notes.push(note.to_owned());
         }
         Some(sum)

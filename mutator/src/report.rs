@@ -21,6 +21,7 @@ pub use exactness::loss_lines;
 pub use filter::{Filter, NotThere, Selection};
 pub use json::json;
 pub use order::By;
+pub use processes::Titles;
 pub use summary::summary;
 pub use tree::tree;
 
@@ -47,7 +48,7 @@ pub fn spread(
         let of = profile.processes.len();
         return Some(format!("called in none of {of} processes"));
     }
-    let process = processes::title(profile, spread.max_process)?;
+    let process = Titles::of(profile).title(spread.max_process)?;
     let quantity = |value| human::quantity(value, unit);
     Some(format!(
         "called in {} of {} processes: min {}, mean {}, max {} ({process}), imbalance {}",
@@ -67,19 +68,15 @@ pub fn costliest_processes(
     function: &Function,
 ) -> Option<String> {
     let groups = processes::groups(profile, &function.processes, name);
+    let titles = Titles::of(profile);
     let shown = groups.iter().take(PROCESSES).map(|group| {
         let value = human::quantity(group.by(name), unit);
-        format!("{value} {}", group.title)
+        format!("{value} {}", group.title(&titles))
     });
     let shown: Vec<String> = shown.collect();
     let more = groups.len().saturating_sub(shown.len());
     let more = (more > 0).then(|| format!("; {more} more"));
     (!groups.is_empty()).then(|| format!("{}{}", shown.join("; "), more.unwrap_or_default()))
-}
-
-/// The title of a process of several, by which it is told from the others.
-pub fn process_title(profile: &Profile, index: usize) -> Option<String> {
-    processes::title(profile, index)
 }
 
 /// Functions and paths that are shown where nothing else is said.
@@ -207,6 +204,7 @@ struct Report<'p> {
     /// The sums of those.
     totals: Vec<Total>,
     threads: Names<'p>,
+    titles: Titles<'p>,
     /// What is said of each frame, once it has been asked for.
     lines: Vec<OnceCell<Vec<Rc<Frame>>>>,
 }
@@ -237,6 +235,7 @@ impl<'p> Report<'p> {
             paths,
             totals,
             threads: profile.thread_names(),
+            titles: Titles::of(profile),
             lines: vec![OnceCell::new(); profile.frames.len()],
         };
         let mut order = std::mem::take(&mut report.order);
@@ -368,7 +367,8 @@ impl<'p> Report<'p> {
         let groups = processes::groups(self.profile, parts, by);
         let most = self.options.processes.unwrap_or(usize::MAX);
         for group in groups.iter().take(most) {
-            rows.add_sums(table, (group.count, &group.sums), &group.title);
+            let title = group.title(&self.titles);
+            rows.add_sums(table, (group.count, &group.sums), &title);
         }
         if let Some(hidden) = groups.len().checked_sub(most).filter(|&n| n > 0) {
             table.text(format!("{hidden} more, not shown"));
@@ -393,7 +393,7 @@ impl<'p> Report<'p> {
             }
             let thread = path.thread.map(|tid| threads::title(&self.threads, tid));
             let whole = &self.totals[path.function];
-            let process = path.process.and_then(|p| processes::title(self.profile, p));
+            let process = path.process.and_then(|index| self.titles.title(index));
             let spread = self.spread(path.spread.as_deref());
             let remarks: Vec<String> = thread.into_iter().chain(process).chain(spread).collect();
             rows.add(&mut table, &part, whole, &remarks.join(", "));

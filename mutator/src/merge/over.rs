@@ -161,7 +161,8 @@ impl Over {
             })
         };
         let each: Vec<InProcess> = each.into_iter().filter_map(of_process).collect();
-        match each.iter().map(|of| of.count).sum::<u64>() == calls {
+        let known = each.iter().map(|of| of.count);
+        match known.fold(0, u64::saturating_add) == calls {
             true => each,
             false => Vec::new(),
         }

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What a process, or what all of one program have of a function.
 #[derive(Default)]
 pub(super) struct Group {
-    /// Which process, or which program and how many processes of it.
-    pub(super) title: String,
     pub(super) count: u64,
     /// The sum of each other metric, by its name.
     pub(super) sums: BTreeMap<String, i128>,
     /// One of them, and how many they are.
     first: usize,
     processes: u64,
+    /// True if it is of all that are of one program.
+    is_program: bool,
 }
 
 impl Group {
@@ -25,6 +25,16 @@ impl Group {
             let known = self.sums.entry(name.clone()).or_default();
             *known = known.saturating_add(*sum);
         }
+    }
+
+    /// Which process, or which program and how many processes of it.
+    pub(super) fn title(&self, titles: &Titles<'_>) -> String {
+        if !self.is_program {
+            return titles.title(self.first).unwrap_or_default();
+        }
+        let program = titles.processes.get(self.first).map(Process::program);
+        let program = printable(program.unwrap_or_default());
+        format!("{program}, {}", human::processes(self.processes))
     }
 
     pub(super) fn by(&self, metric: &str) -> i128 {
@@ -82,42 +92,50 @@ pub(super) fn groups(profile: &Profile, parts: &[InProcess], metric: &str) -> Ve
         };
         let group = groups.entry(key).or_default();
         group.first = part.process;
+        group.is_program = programs.len() > 1;
         group.processes += 1;
         group.add(part);
     }
-    let titled = |mut group: Group| {
-        group.title = match programs.len() {
-            0 | 1 => title(profile, group.first),
-            _ => {
-                let program = profile.processes.get(group.first).map(Process::program);
-                let program = printable(program.unwrap_or_default());
-                Some(format!("{program}, {}", human::processes(group.processes)))
-            }
-        }
-        .unwrap_or_default();
-        group
-    };
-    let mut groups: Vec<Group> = groups.into_values().map(titled).collect();
+    let mut groups: Vec<Group> = groups.into_values().collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.by(metric)));
     groups
 }
 
-/// `rank 3, pid 4711 on n2 (cc1)`: the host and the program where there are several.
-pub(super) fn title(profile: &Profile, index: usize) -> Option<String> {
-    let process = profile.processes.get(index)?;
-    let is_told = |of: fn(&Process) -> &str| {
-        let mut all = profile.processes.iter().map(of);
-        let first = all.next();
-        all.any(|other| Some(other) != first)
-    };
-    let labels = process.labels.iter();
-    let labels: String = labels.map(|(k, v)| format!("{k} {v}, ")).collect();
-    let mut title = format!("{}pid {}", printable(&labels), process.pid);
-    if is_told(|process| &process.host) {
-        title.push_str(&format!(" on {}", printable(&process.host)));
+/// What the processes of a profile are called, by which each is told from the others.
+pub struct Titles<'p> {
+    processes: &'p [Process],
+    with_host: bool,
+    with_program: bool,
+}
+
+impl<'p> Titles<'p> {
+    /// Those of a profile.
+    pub fn of(profile: &'p Profile) -> Self {
+        let processes = &profile.processes;
+        let differ = |of: fn(&Process) -> &str| {
+            let mut all = processes.iter().map(of);
+            let first = all.next();
+            all.any(|other| Some(other) != first)
+        };
+        Self {
+            processes,
+            with_host: differ(|process| &process.host),
+            with_program: differ(|process| &process.exe),
+        }
     }
-    if is_told(|process| &process.exe) {
-        title.push_str(&format!(" ({})", printable(process.program())));
+
+    /// `rank 3, pid 4711 on n2 (cc1)`: the host and the program where there are several.
+    pub fn title(&self, index: usize) -> Option<String> {
+        let process = self.processes.get(index)?;
+        let labels = process.labels.iter();
+        let labels: String = labels.map(|(k, v)| format!("{k} {v}, ")).collect();
+        let mut title = format!("{}pid {}", printable(&labels), process.pid);
+        if self.with_host {
+            title.push_str(&format!(" on {}", printable(&process.host)));
+        }
+        if self.with_program {
+            title.push_str(&format!(" ({})", printable(process.program())));
+        }
+        Some(title)
     }
-    Some(title)
 }

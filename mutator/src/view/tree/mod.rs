@@ -19,6 +19,7 @@ pub(super) use sites::{Line, Site, SiteId};
 pub(super) use trie::{NodeId, ROOT, Split};
 
 use crate::profile::{Changed, Distribution, Gathered, Profile};
+use crate::report::Titles;
 use numbers::Paths;
 use sites::Sites;
 use trie::Trie;
@@ -157,7 +158,7 @@ impl Tree {
     }
 
     fn add_paths(&mut self, profile: &Profile, from: usize) {
-        let threads = profile.thread_names();
+        let (threads, titles) = (profile.thread_names(), Titles::of(profile));
         let mut path = Vec::new();
         for entry in &profile.paths[from..] {
             path.clear();
@@ -166,7 +167,7 @@ impl Tree {
                 let name = threads.get(&tid).copied();
                 path.push(self.sites.thread(tid, name));
             } else if let Some(index) = entry.process {
-                path.push(self.sites.process(profile, index));
+                path.push(self.sites.process(profile, &titles, index));
             }
             let frames = entry.stack.iter().map(|&frame| self.sites.of_frame(frame));
             path.extend(frames);

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::profile::{
     Frame, Function, Label, Module, Process, Profile, UNKNOWN_CALLERS, printable,
 };
-use crate::report;
+use crate::report::Titles;
 
 /// A function, thread or call site, for as long as the view lives.
 pub(in crate::view) type SiteId = u32;
@@ -201,9 +201,14 @@ impl Sites {
     }
 
     /// A process of several, by its index.
-    pub(super) fn process(&mut self, profile: &Profile, index: usize) -> SiteId {
+    pub(super) fn process(
+        &mut self,
+        profile: &Profile,
+        titles: &Titles<'_>,
+        index: usize,
+    ) -> SiteId {
         let key = profile.processes.get(index).map(Process::key);
-        let title = report::process_title(profile, index).unwrap_or_default();
+        let title = titles.title(index).unwrap_or_default();
         self.has_processes = true;
         self.alone(Key::Process(key.unwrap_or_default()), title, String::new())
     }
