@@ -405,7 +405,7 @@ fn measure_stopped(
     let mut selected = select_stopped(space, patterns, options.wanted(), Some(stopped), true)?;
     selected.find_points(spots);
     let count = selected.selection.count();
-    let may_come = !options.pending.is_empty() && has_loader(process);
+    let may_come = !options.pending.is_empty() && process.loader().is_some();
     if count == 0 && !may_come {
         return Ok(Measured::Nothing);
     }
@@ -425,12 +425,6 @@ fn measure_stopped(
     session.note_begin();
     let newcomer = Newcomer::of(session, Some(changed));
     Ok(Measured::By(Box::new(newcomer)))
-}
-
-/// True if a program may load libraries.
-fn has_loader(process: &Process) -> bool {
-    const AT_BASE: u64 = 7;
-    process.auxiliary(AT_BASE).is_some_and(|base| base != 0)
 }
 
 impl Follow for Family {

@@ -48,15 +48,14 @@ impl Loader {
     /// The process cannot be read.
     pub fn of(space: &Arc<Space>) -> Result<Option<Self>, LaunchError> {
         let process = space.process();
-        const AT_BASE: u64 = 7;
         /// Offset of `r_state` in `struct r_debug`.
         const R_STATE: u64 = 24;
-        let Some(base) = process.auxiliary(AT_BASE).filter(|&base| base != 0) else {
+        let Some(base) = process.loader() else {
             return Ok(None);
         };
         let maps = space.maps()?;
         let modules = modules(process, &maps);
-        let loader = modules.iter().find(|m| m.range.start.0 == base);
+        let loader = modules.iter().find(|m| m.range.start == base);
         let Some((module, image)) = loader.and_then(|m| Some((m, images::of_module(m).ok()?)))
         else {
             return Ok(None);

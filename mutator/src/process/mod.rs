@@ -27,6 +27,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use patcher::Avma;
+
 use crate::error::Failure;
 
 pub use extent::Extent;
@@ -356,6 +358,13 @@ impl Process {
     /// The folder in which names that begin with none are looked up.
     pub fn cwd(&self) -> Option<PathBuf> {
         self.of_living("cwd", |path| fs::read_link(path)).ok()
+    }
+
+    /// Where the loader of its program is; none where that has none (AT_BASE of getauxval(3)).
+    pub fn loader(&self) -> Option<Avma> {
+        const AT_BASE: u64 = 7;
+        let base = self.auxiliary(AT_BASE).filter(|&base| base != 0);
+        base.map(Avma)
     }
 
     /// A value of its auxiliary vector, getauxval(3).

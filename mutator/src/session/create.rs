@@ -247,15 +247,13 @@ impl Session {
         modules: &[Module],
         control_block: ControlBlock,
     ) -> Parameters {
-        const AT_BASE: u64 = 7;
         /// The loader's entry code calls the constructors; glibc's is 70 bytes long.
         const ENTRY_CODE: u64 = 128;
         const NS: u128 = 1_000_000_000;
         let process = &self.process;
         // The loader itself is the program where there is no other.
-        let loader = process.auxiliary(AT_BASE).filter(|&a| a != 0);
-        let root = loader.and_then(|base| {
-            let module = modules.iter().find(|m| m.range.start.0 == base)?;
+        let root = process.loader().and_then(|base| {
+            let module = modules.iter().find(|m| m.range.start == base)?;
             let image = crate::images::of_module(module).ok()?;
             Some(module.bias(image.image)?.to_avma(image.image.entry()).0)
         });

@@ -96,8 +96,7 @@ pub fn resolve(
 /// True if resolvers know the machine by now: a static program that has just been started has to
 /// find out about it first.
 fn is_initialized(process: &Process, just_started: bool) -> bool {
-    const AT_BASE: u64 = 7;
-    !just_started || process.auxiliary(AT_BASE).is_some_and(|base| base != 0)
+    !just_started || process.loader().is_some()
 }
 
 /// One candidate for each function: several names may stand for one implementation.
