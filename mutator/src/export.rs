@@ -23,7 +23,8 @@ pub use flamegraph::to_flamegraph;
 pub use folded::to_folded;
 pub use hatchet::to_hatchet;
 pub use html::to_html;
-pub use pprof::to_pprof;
+pub use pprof::proto as pprof_format;
+pub use pprof::{to_pprof, to_pprof_message};
 pub use speedscope::to_speedscope;
 pub use tau::to_tau;
 

@@ -5,6 +5,7 @@
 mod answer;
 mod client;
 mod headers;
+mod otlp;
 mod parca;
 mod pyroscope;
 mod series;

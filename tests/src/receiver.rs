@@ -7,7 +7,7 @@ use crate::target::Target;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where Debian has the definition of pprof.
 const PPROF: &str = "/usr/share/gocode/src/github.com/google/pprof/proto";
@@ -92,6 +92,12 @@ impl Receiver {
         lines
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect()
+    }
+
+    /// The body of one of these.
+    pub fn body(&self, request: &Value) -> PathBuf {
+        let name = request["body"].as_str().expect("the name of a file");
+        self.scratch.file(name)
     }
 
     /// How many have been accepted so far.

@@ -4,7 +4,7 @@
     missing_docs,
     reason = "it is generated; the format is documented where it is defined"
 )]
-mod proto;
+pub mod proto;
 
 use super::ExportError;
 use super::model::{Model, Naming, is_partly, metrics, weight};
@@ -26,13 +26,32 @@ pub fn to_pprof(
     sites: bool,
     out: &mut impl Write,
 ) -> Result<(), ExportError> {
-    let asked = metrics(profile, metric)?;
-    let model = Model::of(profile, Naming::by_line(sites));
-    let bytes = Made::of(&model, &asked)?.0.encode_to_vec();
+    let bytes = message(profile, metric, sites)?.encode_to_vec();
     let mut zipped = GzEncoder::new(out, Compression::fast());
     zipped.write_all(&bytes)?;
     zipped.finish()?;
     Ok(())
+}
+
+/// What that is before it is written.
+///
+/// # Errors
+/// The profile does not have the metric, or a number needs more than 64 bits.
+pub fn to_pprof_message(
+    profile: &Profile,
+    metric: Option<&str>,
+) -> Result<proto::Profile, ExportError> {
+    message(profile, metric, false)
+}
+
+fn message(
+    profile: &Profile,
+    metric: Option<&str>,
+    sites: bool,
+) -> Result<proto::Profile, ExportError> {
+    let asked = metrics(profile, metric)?;
+    let model = Model::of(profile, Naming::by_line(sites));
+    Ok(Made::of(&model, &asked)?.0)
 }
 
 /// Strings, each once, the empty one first.

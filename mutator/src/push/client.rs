@@ -74,7 +74,10 @@ impl Client {
         for (name, value) in self.headers.iter() {
             asked = asked.header(name, value);
         }
-        let asked = asked.header("Content-Type", request.media_type);
+        let mut asked = asked.header("Content-Type", request.media_type);
+        if let Some(encoding) = request.encoding {
+            asked = asked.header("Content-Encoding", encoding);
+        }
         let asked = asked.config().timeout_global(Some(limit)).build();
         let mut response = asked.send(&request.body[..])?;
         let mut body = Vec::new();

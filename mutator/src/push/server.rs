@@ -3,8 +3,8 @@
 use clap::ValueEnum;
 use ureq::http::Uri;
 
-use super::{Answer, Outcome, Series, parca, pyroscope};
-use crate::export::{ExportError, to_pprof};
+use super::{Answer, Outcome, Series, otlp, parca, pyroscope};
+use crate::export::{ExportError, to_pprof, to_pprof_message};
 use crate::profile::Profile;
 
 /// Kinds of servers.
@@ -14,6 +14,8 @@ pub enum Kind {
     Pyroscope,
     /// Parca, by gRPC-Web
     Parca,
+    /// What takes OpenTelemetry's profiles by OTLP/HTTP, whose definition is in development: that of opentelemetry-proto in November 2026
+    Otlp,
 }
 
 /// A server that takes profiles.
@@ -30,6 +32,8 @@ pub struct Request {
     pub(super) url: String,
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) media_type: &'static str,
+    /// How the body is compressed, where that is not the media type's.
+    pub(super) encoding: Option<&'static str>,
     pub(super) body: Vec<u8>,
 }
 
@@ -52,8 +56,9 @@ impl Server {
             return Err("an address has no parameters".to_owned());
         }
         let path = uri.path().trim_end_matches('/');
-        let by_path = [Kind::Pyroscope, Kind::Parca].into_iter();
-        let by_path = by_path.into_iter().find(|kind| path.ends_with(kind.path()));
+        // What is in development is not guessed.
+        let mut by_path = [Kind::Pyroscope, Kind::Parca].into_iter();
+        let by_path = by_path.find(|kind| path.ends_with(kind.path()));
         let kind = kind.or(by_path).unwrap_or(Kind::Pyroscope);
         let rest = match path.ends_with(kind.path()) {
             true => "",
@@ -80,16 +85,25 @@ impl Server {
         profile: &Profile,
         metric: Option<&str>,
     ) -> Result<Request, ExportError> {
-        let mut pprof = Vec::new();
-        to_pprof(profile, metric, false, &mut pprof)?;
+        let pprof = || {
+            let mut pprof = Vec::new();
+            to_pprof(profile, metric, false, &mut pprof)?;
+            Ok::<_, ExportError>(pprof)
+        };
         let (query, media_type, body) = match self.kind {
-            Kind::Pyroscope => pyroscope::request(series, profile, pprof),
-            Kind::Parca => parca::request(series, pprof),
+            Kind::Pyroscope => pyroscope::request(series, profile, pprof()?),
+            Kind::Parca => parca::request(series, pprof()?),
+            Kind::Otlp => {
+                let message = to_pprof_message(profile, metric)?;
+                let (media_type, body) = otlp::request(series, &message)?;
+                (Vec::new(), media_type, body)
+            }
         };
         Ok(Request {
             url: self.url.clone(),
             query,
             media_type,
+            encoding: (self.kind == Kind::Otlp).then_some("gzip"),
             body,
         })
     }
@@ -98,6 +112,7 @@ impl Server {
     pub fn judge(&self, answer: &Answer) -> Outcome {
         match (answer.outcome(), self.kind) {
             (Outcome::Accepted, Kind::Parca) => parca::outcome(answer),
+            (Outcome::Accepted, Kind::Otlp) => otlp::outcome(answer),
             (outcome, _) => outcome,
         }
     }
@@ -109,6 +124,7 @@ impl Kind {
         match self {
             Self::Pyroscope => pyroscope::PATH,
             Self::Parca => parca::PATH,
+            Self::Otlp => otlp::PATH,
         }
     }
 }
@@ -130,6 +146,11 @@ mod tests {
                 "http://[::1]:1/ingest".to_owned(),
             ),
             ("http://h", Some(Kind::Parca), format!("http://h{parca}")),
+            (
+                "http://h:4318",
+                Some(Kind::Otlp),
+                "http://h:4318/v1development/profiles".to_owned(),
+            ),
             (
                 &format!("http://h/p{parca}"),
                 None,
