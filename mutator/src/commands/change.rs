@@ -6,7 +6,7 @@ use super::job::sum_of;
 use super::measure::{check, metric_names, metrics, patterns, spots, unwatched, waiting};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
-use super::rank_file::{names_rank, with_rank};
+use super::rank_file::with_rank;
 use super::remarks::warn;
 use super::target::open_all;
 use super::watch::{destination, hold};
@@ -192,39 +192,36 @@ pub(super) fn snapshot(pid: Pid, output: &Path) -> Result<(), Failure> {
     to.save("snapshot", sessions.iter().map(of).enumerate().collect())
 }
 
-/// Where the profiles of sessions go.
-enum Places {
-    /// Their sum.
-    One(Destination, PathBuf),
-    /// That of each rank.
-    Each(Vec<(Destination, PathBuf)>),
+/// Where the profiles of sessions go: each to a file of its rank where the name has that, or all to one.
+struct Places {
+    files: Vec<(Destination, PathBuf)>,
+    /// Which of them is that of each session.
+    of_sessions: Vec<usize>,
 }
 
 impl Places {
     fn of(output: &Path, sessions: &[Session]) -> Result<Self, Failure> {
-        if !names_rank(output) {
-            return Ok(Self::One(destination(output)?, output.to_owned()));
-        }
-        let place = |session: &Session| {
+        let (mut files, mut of_sessions) = (Vec::new(), Vec::new());
+        for session in sessions {
             let path = with_rank(output, session.document().rank)?;
-            Ok((destination(&path)?, path))
-        };
-        let places: Result<_, Failure> = sessions.iter().map(place).collect();
-        places.map(Self::Each)
+            let known = files.iter().position(|(_, known)| *known == path);
+            of_sessions.push(known.unwrap_or(files.len()));
+            if known.is_none() {
+                files.push((destination(&path)?, path));
+            }
+        }
+        Ok(Self { files, of_sessions })
     }
 
-    /// Writes profiles, each with the index of its session; there is one at least.
-    fn save(self, operation: &str, profiles: Vec<(usize, Profile)>) -> Result<(), Failure> {
-        match self {
-            Self::One(to, path) => {
-                let profiles = profiles.into_iter().map(|(_, profile)| profile);
-                save(&sum(operation, profiles.collect())?, &to, &path)
-            }
-            Self::Each(places) => profiles.iter().try_for_each(|(index, profile)| {
-                let (to, path) = &places[*index];
-                save(profile, to, path)
-            }),
+    /// Writes profiles, each with the index of its session: those of one file as their sum.
+    fn save(&self, operation: &str, profiles: Vec<(usize, Profile)>) -> Result<(), Failure> {
+        let mut of_files: Vec<Vec<Profile>> = vec![Vec::new(); self.files.len()];
+        for (session, profile) in profiles {
+            of_files[self.of_sessions[session]].push(profile);
         }
+        let written = self.files.iter().zip(of_files);
+        let mut written = written.filter(|(_, profiles)| !profiles.is_empty());
+        written.try_for_each(|((to, path), profiles)| save(&sum(operation, profiles)?, to, path))
     }
 }
 
@@ -250,7 +247,7 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
         profiles.extend(profile.map(|profile| (own, profile)));
         Ok(String::new())
     });
-    if let Some(to) = to.filter(|_| !profiles.is_empty()) {
+    if let Some(to) = to {
         to.save(OPERATION, profiles)?;
     }
     done
