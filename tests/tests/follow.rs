@@ -4,6 +4,7 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
+use ipath_tests::redis;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
@@ -247,6 +248,29 @@ fn killed_while_following() {
     assert_eq!(ProcessState::session_in(pid), Vec::<String>::new());
     let status = target.wait(LIMIT);
     assert!(status.success(), "{status}: {}", target.report());
+}
+
+/// A server that leaves its parent is followed to where it works: what it does for a script is what it does in the foreground.
+#[test]
+fn daemonising_server() {
+    let played = |options: &[&str], more: &[&str]| {
+        let folder = Scratch::public("redis");
+        let file = folder.file("p.json");
+        let mut command = Command::new(ipath());
+        command.args(["run", "--quiet", "-f", "lookupKey"]);
+        command.args(options).arg("-o").arg(&file).arg("--");
+        command.arg(redis::SERVER).args(redis::arguments(&folder));
+        command.args(more);
+        let session = redis::play(command, &folder);
+        assert_eq!(session.code, Some(0), "{}", session.output);
+        (session.answers, Profile::read(&file))
+    };
+    let (answers, foreground) = played(&[], &[]);
+    let (as_daemon, followed) = played(&["--follow"], &["--daemonize", "yes"]);
+    assert_eq!(as_daemon, answers);
+    assert!(foreground.calls("lookupKey") > 0);
+    assert_eq!(measured(&followed), measured(&foreground));
+    assert!(followed.processes.len() > 1, "{:?}", followed.processes);
 }
 
 /// A small program of C, built by two jobs of make, each in a shell.
