@@ -1,6 +1,7 @@
 //! Whether a process lives, and what of it does.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use super::{Mapping, Pid, Presence, Process, ProcessError, Tid, read_text};
@@ -81,6 +82,10 @@ impl Process {
             'T' => Some("stopped by a signal".to_owned()),
             't' => {
                 let by = self.tracer().map(|(_, by)| by);
+                // What this command follows it lets go on at once.
+                if by.is_some_and(|by| Path::new(&format!("/proc/self/task/{by}")).exists()) {
+                    return None;
+                }
                 let name = by.and_then(|by| {
                     let name = read_text(format!("/proc/{by}/comm")).ok()?;
                     Some(format!("stopped by {by} ({})", name.trim()))
