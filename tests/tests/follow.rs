@@ -173,6 +173,14 @@ fn attached(pid: u32, file: &Path) -> Target {
     Target::spawn(command).await_output("work")
 }
 
+/// One that follows a program for so long.
+fn following(target: &Target, function: &str, duration: &str) -> Target {
+    let mut command = Command::new(ipath());
+    command.args(["attach", &target.pid().to_string(), "--follow", "--quiet"]);
+    command.args(["-f", function, "--duration", duration]);
+    Target::spawn(command)
+}
+
 /// Lets a program go on that waits.
 fn go_on(folder: &Path) {
     fs::write(folder.with_extension("go"), "").expect("a file of its own");
@@ -485,10 +493,7 @@ fn signals_are_delivered_while_it_detaches() {
     const MOST_MS: f64 = 4000.0;
     let target = Target::start(program("signalled.c"), [""; 0]).await_output("ready");
     for _ in 0..ROUNDS {
-        let mut command = Command::new(ipath());
-        command.args(["attach", &target.pid().to_string(), "--follow", "--quiet"]);
-        command.args(["-f", "tick", "--duration", "300ms"]);
-        let mut ipath = Target::spawn(command);
+        let mut ipath = following(&target, "tick", "300ms");
         assert!(ipath.wait(LIMIT).success(), "{}", ipath.report());
     }
     let last = target.finish("ok longest ");
@@ -511,10 +516,7 @@ fn followed_amid_spawning() {
         let target = Target::spawn(command).await_output("ready");
         go_on(&folder);
         for _ in 0..ROUNDS {
-            let mut command = Command::new(ipath());
-            command.args(["attach", &target.pid().to_string(), "--follow", "--quiet"]);
-            command.args(["-f", "work", "--duration", "100ms"]);
-            let mut ipath = Target::spawn(command);
+            let mut ipath = following(&target, "work", "100ms");
             assert!(ipath.wait(LIMIT).success(), "{way}: {}", ipath.report());
         }
         target.signal(Signal::SIGKILL);
@@ -529,10 +531,7 @@ fn interrupted_calls_go_on() {
     let targets = targets.map(|p| Target::start(program(p), ["600"]).await_output("ready"));
     for _ in 0..ROUNDS {
         for target in &targets {
-            let mut command = Command::new(ipath());
-            command.args(["attach", &target.pid().to_string(), "--follow", "--quiet"]);
-            command.args(["-f", "tick", "--duration", "300ms"]);
-            let mut ipath = Target::spawn(command);
+            let mut ipath = following(target, "tick", "300ms");
             while ipath.poll().is_none() {
                 tell_threads(target.pid());
                 std::thread::sleep(Duration::from_millis(7));
