@@ -33,6 +33,19 @@ fn other(pid: u32) -> Profile {
     profile
 }
 
+/// One in which nothing but calls has been measured.
+fn counted(pid: u32) -> Profile {
+    let mut counted = other(pid);
+    counted.metrics.truncate(1);
+    for function in &mut counted.functions {
+        function.totals.counts.timers = Default::default();
+    }
+    for path in &mut counted.paths {
+        path.metrics.timers = Default::default();
+    }
+    counted
+}
+
 fn merged(profiles: &[Profile]) -> Profile {
     let mut merger = Merger::default();
     for profile in profiles {
@@ -185,14 +198,7 @@ fn what_does_not_go_together_is_refused() {
 /// Where one measures what another does not, it is said that not all calls are measured.
 #[test]
 fn metrics_of_some_are_kept() {
-    let mut counted = other(2);
-    counted.metrics.truncate(1);
-    for function in &mut counted.functions {
-        function.totals.counts.timers = Default::default();
-    }
-    for path in &mut counted.paths {
-        path.metrics.timers = Default::default();
-    }
+    let counted = counted(2);
     for parts in [[sample(), counted.clone()], [counted.clone(), sample()]] {
         let sum = merged(&parts);
         assert_eq!(sum.metrics, sample().metrics);
@@ -259,14 +265,7 @@ fn what_measuring_takes_is_by_calls() {
 /// What each process has of a function, in whatever order and with whatever metrics they come.
 #[test]
 fn each_process_has_its_part() {
-    let mut counted = other(3);
-    counted.metrics.truncate(1);
-    for function in &mut counted.functions {
-        function.totals.counts.timers = Default::default();
-    }
-    for path in &mut counted.paths {
-        path.metrics.timers = Default::default();
-    }
+    let counted = counted(3);
     let one = sample();
     let was = one.functions.iter().find(|f| f.name == "work").unwrap();
     let (count, wall) = (
