@@ -12,11 +12,9 @@ use std::time::Duration;
 pub fn faulty() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
-        // In the folder of the command itself, whose dependencies it shares.
+        // With the profile and in the folder of the command itself, whose dependencies it shares: it runs a thousand times.
         Run::new(env!("CARGO"))
             .args(["build", "--release", "--quiet", "--package", "ipath"])
-            .arg("--config")
-            .arg(workspace().join("tests/quick.toml"))
             .args(["--features", "ipath/faults", "--bin", "ipath-faults"])
             .arg("--manifest-path")
             .arg(workspace().join("Cargo.toml"))
