@@ -95,6 +95,16 @@ impl Run {
         self
     }
 
+    /// Without the variables whose names begin so.
+    pub fn without_env(mut self, prefix: &str) -> Self {
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with(prefix) {
+                self.command.env_remove(name);
+            }
+        }
+        self
+    }
+
     /// Runs it as the user `nobody`; needs to be started by root.
     pub fn as_nobody(mut self) -> Self {
         self.command.uid(NOBODY).gid(NOBODY);
