@@ -78,7 +78,16 @@ pub(super) fn status(pid: Option<Pid>, is_verbose: bool) -> Result<(), Failure> 
             }),
             // It has ended since, or a process has begun one just now.
             Err(SessionError::Segment(SegmentError::Missing)) => {}
-            Err(error) => warn(&format!("status {}: {error}", process.pid)),
+            Err(error) => {
+                let name = path.map_or_else(
+                    || process.pid.to_string(),
+                    |path| path.display().to_string(),
+                );
+                let said = error.to_string();
+                // It may begin with that.
+                let said = said.strip_prefix(&format!("{name}: ")).unwrap_or(&said);
+                warn(&format!("status {name}: {said}"));
+            }
         }
     }
     if text.is_empty() {
