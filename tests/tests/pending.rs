@@ -156,17 +156,24 @@ fn added_and_taken_back() {
 #[test]
 fn detached_amid_loading() {
     let library = library().display().to_string();
-    let target = Target::start(loading(), [library.as_str(), "1000000000"]);
-    let id = target.pid().to_string();
-    for _ in 0..5 {
+    for _ in 0..4 {
+        let arguments = [library.as_str(), "1000000000", "x", "wait"];
+        let target = Target::start(loading(), arguments).await_output("ready");
+        let id = target.pid().to_string();
         let mut command = Command::new(ipath());
         command.args(["attach", &id, "--pending", "--no-tui", "-f", "later"]);
-        let mut watching = Target::spawn(command).await_output("later");
+        let mut watching = Target::spawn(command);
+        let waits = |watching: &Target| watching.stderr().contains("'later' waits");
+        watching.until(LIMIT, "said that it waits", |watching| waits(watching));
+        target.signal(Signal::SIGTERM);
+        watching.until(LIMIT, "put it in", |watching| {
+            watching.stdout().contains("later")
+        });
         Run::ipath(["detach", &id]).run().expect(0);
         assert!(watching.wait(LIMIT).success(), "{}", watching.report());
         assert_eq!(ProcessState::session_in(target.pid()), Vec::<String>::new());
+        target.signal(Signal::SIGKILL);
     }
-    target.signal(Signal::SIGKILL);
 }
 
 /// A child that loads a library at once waits for its functions as any other.
