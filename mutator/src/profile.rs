@@ -32,7 +32,7 @@ pub use found::{Found, FoundPath, Left};
 pub use label::Label;
 pub use per_cycle::PerCycle;
 pub use process::{InProcess, Process, Spread, Spreads};
-pub use program::program;
+pub use program::{file_name, program};
 pub use total::Total;
 
 use serde::{Deserialize, Serialize};
@@ -163,6 +163,11 @@ impl Profile {
     /// Its process, if the paths of each are kept apart.
     pub fn process_of(&self, path: &PathEntry) -> Option<&Process> {
         self.processes.get(path.process?)
+    }
+
+    /// What tells that process from others, wherever it stands in the list.
+    pub fn process_key(&self, path: &PathEntry) -> Option<(u32, u64)> {
+        self.process_of(path).map(Process::key)
     }
 
     /// True if the paths of each process are kept apart.

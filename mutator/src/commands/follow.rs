@@ -77,7 +77,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
     });
     let created = created.transpose()?;
     crate::segment::sweep();
-    let (job, progress) = job(follower, &process, measure, created);
+    let (job, progress) = job(follower, &process, created);
     watch(&output, show, job, signals, &[])?;
     check_measured(ATTACH, &process, &wanted, &progress)
 }
@@ -113,7 +113,7 @@ pub(super) fn run(
         created,
     } = begun?;
     follower.adopt(&process);
-    let (job, progress) = job(follower, &process, measure, created);
+    let (job, progress) = job(follower, &process, created);
     let watched = watch(&output, show, job, signals, &FOR_PROGRAM);
     let watched = watched.and_then(|()| check_measured(RUN, &process, &wanted, &progress));
     end(&mut child, spool, watched, &name, || progress.status())
@@ -194,7 +194,6 @@ fn found(
 fn job(
     follower: Follower,
     process: &Process,
-    measure: &Measure,
     created: Option<(Session, Changed)>,
 ) -> (Job, Progress) {
     let progress = follower.progress();
@@ -210,10 +209,7 @@ fn job(
         progress.note_measured();
         live
     });
-    (
-        Job::following(following, paths_of(measure.per_process), live),
-        progress,
-    )
+    (Job::following(following, live), progress)
 }
 
 /// The profile of a process of which nothing is measured.

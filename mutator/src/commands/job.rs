@@ -64,6 +64,7 @@ pub(super) struct Following {
 /// The processes that are measured; there is one at least, unless one is followed.
 pub(super) struct Job {
     kind: Kind,
+    /// Which paths are one; of processes that are followed the follower knows.
     paths_of: PathsOf,
     members: Vec<Member>,
     following: Option<Following>,
@@ -120,8 +121,8 @@ impl Job {
     }
 
     /// What begins with a process that is followed, which has a session where anything of it is measured.
-    pub(super) fn following(following: Following, paths_of: PathsOf, live: Option<Live>) -> Self {
-        let mut job = Self::new(Kind::Process, paths_of);
+    pub(super) fn following(following: Following, live: Option<Live>) -> Self {
+        let mut job = Self::new(Kind::Process, PathsOf::All);
         job.following = Some(following);
         if let Some(live) = live {
             job.enter(live.session().process().pid.0 as u32, live);

@@ -1,6 +1,6 @@
 //! What changed between two profiles of one session.
 
-use super::{PathEntry, Process, Profile};
+use super::{PathEntry, Profile};
 use std::collections::HashMap;
 
 /// Which function and path of an older profile each of a newer one was.
@@ -34,7 +34,7 @@ impl Delta {
         let (old_sites, new_sites) = (sites(old), sites(new));
         let same = |a: &PathEntry, b: &PathEntry| {
             functions[b.function] == Some(a.function)
-                && process(old, a) == process(new, b)
+                && old.process_key(a) == new.process_key(b)
                 && (a.thread, a.complete, a.stack.len()) == (b.thread, b.complete, b.stack.len())
                 && a.stack
                     .iter()
@@ -90,12 +90,7 @@ impl Delta {
     }
 }
 
-type ProcessKey = Option<(u32, u64)>;
-type PathKey<'p> = (usize, Option<u32>, ProcessKey, bool, Vec<Site<'p>>);
-
-fn process(profile: &Profile, path: &PathEntry) -> ProcessKey {
-    profile.process_of(path).map(Process::key)
-}
+type PathKey<'p> = (usize, Option<u32>, Option<(u32, u64)>, bool, Vec<Site<'p>>);
 
 fn key<'p>(
     function: usize,
@@ -106,7 +101,7 @@ fn key<'p>(
     (
         function,
         path.thread,
-        process(profile, path),
+        profile.process_key(path),
         path.complete,
         path.stack.iter().map(|&f| sites[f]).collect(),
     )

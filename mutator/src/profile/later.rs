@@ -1,6 +1,6 @@
 //! What a session has measured since an earlier moment, as a profile.
 
-use super::{Counts, FunctionTotals, Losses, PathEntry, Process, Profile, TimerStats, Timers};
+use super::{Counts, FunctionTotals, Losses, PathEntry, Profile, TimerStats, Timers};
 use std::collections::HashMap;
 
 /// A path by what does not change while a session lasts: where its function and its call sites are in the process, whatever these are
@@ -55,7 +55,7 @@ fn key(profile: &Profile, path: &PathEntry) -> Key {
         point: function.point,
         complete: path.complete,
         thread: path.thread,
-        process: profile.process_of(path).map(Process::key),
+        process: profile.process_key(path),
     }
 }
 

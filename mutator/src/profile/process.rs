@@ -38,7 +38,7 @@ impl Process {
 
     /// The file name of its program.
     pub fn program(&self) -> &str {
-        self.exe.rsplit('/').next().unwrap_or(&self.exe)
+        super::file_name(&self.exe)
     }
 }
 

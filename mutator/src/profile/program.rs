@@ -5,15 +5,19 @@ use std::borrow::Cow;
 /// Characters of what a program calls itself that are shown.
 const MOST: usize = 120;
 
+/// What is after the last slash of a path.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 /// A program as its user knows it, of this file and with these arguments, and the arguments that are to be shown after it. Where it was
 /// started by another name or calls itself otherwise, that comes first, and the file stands in brackets.
 pub fn program<'a>(exe: &'a str, args: &'a [String]) -> (Cow<'a, str>, &'a [String]) {
-    let name = |path: &'a str| path.rsplit('/').next().unwrap_or(path);
     let (first, rest) = match args.split_first() {
         Some((first, rest)) if !first.is_empty() => (first.as_str(), rest),
         _ => return (Cow::Borrowed(exe), &[]),
     };
-    if name(first) == name(exe.strip_suffix(" (deleted)").unwrap_or(exe)) {
+    if file_name(first) == file_name(exe.strip_suffix(" (deleted)").unwrap_or(exe)) {
         return (Cow::Borrowed(exe), rest);
     }
     let shown = match first.char_indices().nth(MOST) {

@@ -243,14 +243,19 @@ fn profiles(profile: &Pprof, tables: &mut Tables<'_>) -> Vec<Profile> {
         unit_strindex: kind.unit as i32,
     };
     let comments = tables.comments();
+    let samples = profile.sample.iter();
+    let places = samples.map(|sample| (tables.stack(sample), tables.labels(sample)));
+    // Where they are is the same for all kinds.
+    let places: Vec<(i32, Vec<i32>)> = places.collect();
     let of_kind = |(index, sample_type): (usize, &pprof::ValueType)| Profile {
         sample_type: Some(kind(sample_type)),
         samples: profile
             .sample
             .iter()
-            .map(|sample| Sample {
-                stack_index: tables.stack(sample),
-                attribute_indices: tables.labels(sample),
+            .zip(&places)
+            .map(|(sample, (stack, labels))| Sample {
+                stack_index: *stack,
+                attribute_indices: labels.clone(),
                 values: sample.value.get(index).copied().into_iter().collect(),
             })
             .collect(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::profile::Profile;
+use crate::profile::{Profile, file_name};
 
 /// A name and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,7 @@ impl Series {
     /// That of a profile: by its machine, process, program and labels. Those that are given win; one without a value is left out.
     pub fn of(profile: &Profile, name: Option<&str>, given: &BTreeMap<String, String>) -> Self {
         let target = &profile.target;
-        let program = target.exe.rsplit('/').next().unwrap_or_default();
-        let program = Some(program).filter(|program| !program.is_empty());
+        let program = Some(file_name(&target.exe)).filter(|program| !program.is_empty());
         let mut labels = BTreeMap::from([
             ("host".to_owned(), target.host.clone()),
             ("exe".to_owned(), target.exe.clone()),

@@ -152,16 +152,19 @@ impl Filter {
         if !profile.has_processes_apart() {
             return Err(NotThere::Processes);
         }
-        let is_asked = |path: &PathEntry, asked: &str| {
-            let process = profile.process_of(path);
-            process.is_some_and(|process| is_process(process, asked))
-        };
+        let mut is_kept = vec![false; profile.processes.len()];
         for asked in &self.processes {
-            if !profile.processes.iter().any(|p| is_process(p, asked)) {
+            let mut is_there = false;
+            for (process, is_kept) in profile.processes.iter().zip(&mut is_kept) {
+                let matches = is_process(process, asked);
+                *is_kept |= matches;
+                is_there |= matches;
+            }
+            if !is_there {
                 return Err(NotThere::Process(asked.clone()));
             }
         }
-        let of_any = |path: &PathEntry| self.processes.iter().any(|asked| is_asked(path, asked));
+        let of_any = |path: &PathEntry| path.process.is_some_and(|index| is_kept[index]);
         shown.paths.retain(|&p| of_any(&profile.paths[p]));
         Ok(())
     }
