@@ -56,8 +56,9 @@ fn come_to(what: &str, is_change: bool) {
     }
     if is_at(stops) {
         eprintln!("stops at step {now}: {what}");
+        // To this thread, which else would go on until another one has taken the signal.
         // SAFETY: takes no pointers; stops this process until it is continued.
-        unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+        unsafe { libc::raise(libc::SIGSTOP) };
     }
 }
 

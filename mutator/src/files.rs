@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
 
 use crate::guard::Watch;
 
@@ -61,9 +62,31 @@ const SMALL: u64 = 1 << 20;
 /// Largest file that is read as a whole.
 const LARGEST: u64 = 4 << 30;
 
+/// What tells of a file that it has been written anew: when it was written last (st_mtim), and its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    seconds: i64,
+    nanoseconds: i64,
+    size: u64,
+}
+
+impl Stamp {
+    /// That of a file of which stat(2) says this.
+    pub fn of(meta: &Metadata) -> Self {
+        Self {
+            seconds: meta.mtime(),
+            nanoseconds: meta.mtime_nsec(),
+            size: meta.len(),
+        }
+    }
+}
+
 /// The contents of a file, for as long as this value lives: a copy of them, or a map that is guarded.
 #[derive(Clone, Debug)]
-pub struct FileBytes(Arc<Contents>);
+pub struct FileBytes {
+    contents: Arc<Contents>,
+    stamp: Stamp,
+}
 
 #[derive(Debug)]
 enum Contents {
@@ -118,14 +141,26 @@ impl FileBytes {
             && meta.len() > 0
             && let Some(map) = Mapped::of(file)?
         {
-            return Ok(Self(Arc::new(Contents::Mapped(map))));
+            return Ok(Self::with(Contents::Mapped(map), &meta));
         }
-        Ok(Self(Arc::new(Contents::Read(read(file, meta.len())?))))
+        Ok(Self::with(Contents::Read(read(file, meta.len())?), &meta))
+    }
+
+    fn with(contents: Contents, meta: &Metadata) -> Self {
+        Self {
+            contents: Arc::new(contents),
+            stamp: Stamp::of(meta),
+        }
+    }
+
+    /// What tells that the file has been written anew since it was opened.
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        match &*self.0 {
+        match &*self.contents {
             Contents::Read(bytes) => bytes,
             Contents::Mapped(mapped) => &mapped.map,
         }
@@ -133,7 +168,7 @@ impl FileBytes {
 
     /// True if the file has been cut short since it was opened. What it has lost reads as zeroes.
     pub fn is_cut(&self) -> bool {
-        match &*self.0 {
+        match &*self.contents {
             Contents::Read(_) => false,
             Contents::Mapped(mapped) => mapped.watch.is_cut(),
         }

@@ -14,7 +14,7 @@ use patcher::select::Pattern;
 use patcher::{Bias, Svma};
 
 use crate::debuginfod;
-use crate::files::FileBytes;
+use crate::files::{FileBytes, Stamp};
 use crate::lines::{self, Places};
 use crate::process::identity::FileId;
 use crate::process::modules::{Module, VDSO};
@@ -31,6 +31,8 @@ pub struct OpenImage {
     unnamed: OnceLock<Vec<Function>>,
     /// True if functions that are not exported have names, by its own symbols or those of its debug file.
     has_symbols: bool,
+    /// What tells that the file has been written anew since.
+    stamp: Stamp,
 }
 
 /// See [`OpenImage::context`].
@@ -38,7 +40,7 @@ type LazyContext =
     LazyLock<ModuleContext<'static>, Box<dyn FnOnce() -> ModuleContext<'static> + Send>>;
 
 impl OpenImage {
-    fn of(image: Image<'static>, has_symbols: bool) -> &'static Self {
+    fn of(image: Image<'static>, has_symbols: bool, stamp: Stamp) -> &'static Self {
         let image: &'static Image<'static> = Box::leak(Box::new(image));
         let context = LazyLock::new(Box::new(|| ModuleContext::new(image)) as Box<_>);
         Box::leak(Box::new(Self {
@@ -47,7 +49,13 @@ impl OpenImage {
             frames: OnceLock::new(),
             unnamed: OnceLock::new(),
             has_symbols,
+            stamp,
         }))
+    }
+
+    /// What tells that the file has been written anew since it was opened.
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     /// True if functions may have names that are not known.
@@ -133,7 +141,7 @@ pub fn open(bytes: &FileBytes, path: &Path) -> Result<&'static OpenImage, OpenEr
     if let Some(symbols) = symbols {
         image = image.with_symbols_of(kept(symbols));
     }
-    Ok(OpenImage::of(image, has_symbols))
+    Ok(OpenImage::of(image, has_symbols, bytes.stamp()))
 }
 
 fn kept(bytes: FileBytes) -> &'static [u8] {
@@ -153,7 +161,7 @@ pub fn renewed(image: &'static OpenImage, path: &Path) -> &'static OpenImage {
     let again = || {
         let symbols = lines::symbol_file(data, &Places::for_file(path))?;
         let new = Image::parse(data).ok()?.with_symbols_of(kept(symbols));
-        Some(OpenImage::of(new, true))
+        Some(OpenImage::of(new, true, image.stamp))
     };
     let at = data.as_ptr() as usize;
     let Some(new) = renewed.get(&at).copied().or_else(again) else {
@@ -168,7 +176,7 @@ pub fn renewed(image: &'static OpenImage, path: &Path) -> &'static OpenImage {
     new
 }
 
-/// Path, device and inode.
+/// Path, device and inode: another file may have the same ones once nobody has the first one mapped (see [`forget_changed`]).
 type FileKey = (String, String, u64);
 
 static MODULES: LazyLock<Mutex<HashMap<FileKey, &'static OpenImage>>> =
@@ -210,14 +218,34 @@ pub fn vdso() -> Result<&'static OpenImage, OpenError> {
     let bytes: &'static [u8] = Vec::leak(read().map_err(OpenError::Io)?);
     let image = Image::parse(bytes).map_err(OpenError::Image)?;
     // The kernel exports all of its functions.
-    let image = OpenImage::of(image, true);
+    let image = OpenImage::of(image, true, Stamp::default());
     Ok(KNOWN.get_or_init(|| image))
+}
+
+fn key(module: &Module) -> FileKey {
+    let file = module.file();
+    (module.path.clone(), file.0, file.1)
+}
+
+/// Forgets those of these modules' files that have been written anew since they were opened: a library that is built again and loaded
+/// again often has the name and the inode of the one before.
+pub fn forget_changed(modules: &[Module]) {
+    let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    for module in modules {
+        let key = key(module);
+        let Some(image) = known.get(&key) else {
+            continue;
+        };
+        if module.stamp().is_some_and(|now| now != image.stamp) {
+            module.forget();
+            known.remove(&key);
+        }
+    }
 }
 
 /// The file of a loaded module.
 pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
-    let file = module.file();
-    let key = (module.path.clone(), file.0, file.1);
+    let key = key(module);
     let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(image) = known.get(&key) {
         return Ok(image);

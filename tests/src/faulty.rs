@@ -8,10 +8,13 @@ use std::time::Duration;
 
 /// That command, built when first asked for: `IPATH_DIE_AT=N` ends it at its N-th step, `IPATH_STOP_AT=N` stops it
 /// there, N a number or the name of a kind of steps, `IPATH_SIGNAL_AT=N` sends it SIGINT from there on, `IPATH_PANIC_AT=WHAT` has it panic, and
-/// `IPATH_REFUSE_WRITES=1` has forced writes refused.
+/// `IPATH_REFUSE_WRITES=1` has forced writes refused. Or the one that `IPATH_FAULTS_BIN` names, as `IPATH_BIN` names the command.
 pub fn faulty() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
+        if let Some(given) = std::env::var_os("IPATH_FAULTS_BIN") {
+            return given.into();
+        }
         // With the profile and in the folder of the command itself, whose dependencies it shares: it runs a thousand times.
         Run::new(env!("CARGO"))
             .args(["build", "--release", "--quiet", "--package", "ipath"])

@@ -19,6 +19,9 @@ use crate::segment::{Document, Segment};
 /// A module: its path, and the address in the process minus that in the file where it is known.
 pub(super) type Key = (String, Option<u64>);
 
+/// A module with its build id, where that is known: another one may have come to its place.
+type Built = (Key, Option<String>);
+
 /// What is known of addresses, kept from profile to profile.
 #[derive(Default)]
 pub(super) struct Frames {
@@ -30,13 +33,13 @@ pub(super) struct Frames {
     /// True if the profile being made has frames in code that is in no file.
     has_generated: bool,
     /// What each return address is, with its module.
-    known: HashMap<Avma, (Frame, Option<Key>)>,
+    known: HashMap<Avma, (Frame, Option<Built>)>,
     /// Modules whose file cannot be read, with the reason.
     unread: HashMap<Key, String>,
     /// Of the profile being made: the frame of each return address.
     used: HashMap<Avma, usize>,
-    /// Of the profile being made: the index of each module.
-    modules: HashMap<Key, usize>,
+    /// Of the profile being made: the indexes of the modules that have been at a place.
+    modules: HashMap<Key, Vec<usize>>,
     /// Of the profile being made: which of its modules cannot be read.
     notes: Vec<String>,
     /// The functions of the session that have no name, by path and first address, with the address after them: the
@@ -132,7 +135,13 @@ impl Frames {
         key: Key,
         build_id: Option<&str>,
     ) -> usize {
-        if let Some(&index) = self.modules.get(&key) {
+        let known = self.modules.get(&key).map_or(&[][..], Vec::as_slice);
+        // Of one that could not be read it is not known.
+        let is_it = |module: &profile::Module| match (build_id, &module.build_id) {
+            (Some(wanted), Some(known)) => wanted == known,
+            _ => true,
+        };
+        if let Some(&index) = known.iter().find(|&&at| is_it(&profile.modules[at])) {
             return index;
         }
         let (path, base) = key.clone();
@@ -146,8 +155,9 @@ impl Frames {
             build_id,
             base,
         });
-        self.modules.insert(key, profile.modules.len() - 1);
-        profile.modules.len() - 1
+        let index = profile.modules.len() - 1;
+        self.modules.entry(key).or_default().push(index);
+        index
     }
 
     fn build_id(&self, path: &str) -> Option<String> {
@@ -174,7 +184,7 @@ impl Frames {
                 }
             },
         };
-        frame.module = module.map(|key| self.module(profile, key, None));
+        frame.module = module.map(|(key, build)| self.module(profile, key, build.as_deref()));
         profile.frames.push(frame);
         self.used.insert(ra, profile.frames.len() - 1);
         profile.frames.len() - 1
@@ -191,7 +201,7 @@ impl Frames {
     }
 
     /// A frame of code that the process has made itself and has a name for.
-    fn generated(&mut self, ra: Avma) -> Option<(Frame, Option<Key>)> {
+    fn generated(&mut self, ra: Avma) -> Option<(Frame, Option<Built>)> {
         let at = Avma(ra.0.wrapping_sub(1));
         // Some compilers map what they write from a file that is in memory alone.
         let is_generated = |place: &Place| {
@@ -212,7 +222,7 @@ impl Frames {
         Some((frame, None))
     }
 
-    fn look_up(&mut self, ra: Avma) -> (Frame, Option<Key>) {
+    fn look_up(&mut self, ra: Avma) -> (Frame, Option<Built>) {
         self.looks_without = 0;
         let at = Avma(ra.0.wrapping_sub(1));
         let unnamed = |address: u64| Frame {
@@ -227,9 +237,9 @@ impl Frames {
             Code::Unread { bias, cause } => {
                 let key = (place.path.clone(), Some(bias.0));
                 self.unread.insert(key.clone(), cause.clone());
-                return (unnamed(bias.to_svma(at).0), Some(key));
+                return (unnamed(bias.to_svma(at).0), Some((key, None)));
             }
-            Code::NoImage => return (unnamed(at.0), Some((place.path.clone(), None))),
+            Code::NoImage => return (unnamed(at.0), Some(((place.path.clone(), None), None))),
         };
         let svma = bias.to_svma(at);
         let path = place.path.clone();
@@ -245,7 +255,8 @@ impl Frames {
                 .filter(|((of, _), end)| *of == path && svma < **end);
             frame.offset = found.map(|((_, start), _)| svma.0 - start.0);
         }
-        (frame, Some((path, Some(bias.0))))
+        let build_id = image.image.build_id().map(hex);
+        (frame, Some(((path, Some(bias.0)), build_id)))
     }
 
     /// The frame of a call site of a file that was mapped from this path.

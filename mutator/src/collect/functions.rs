@@ -13,11 +13,10 @@ pub(super) fn add(
     document: &Document,
 ) {
     for module in &document.modules {
-        frames.module(profile, key(Some(module)), module.build_id.as_deref());
+        index(profile, frames, Some(module));
     }
     for refused in &document.refused {
-        let key = key(document.modules.get(refused.module));
-        let module = frames.module(profile, key, None);
+        let module = index(profile, frames, document.modules.get(refused.module));
         profile.refused.push(Refused {
             name: refused.name.clone(),
             module,
@@ -26,8 +25,7 @@ pub(super) fn add(
         });
     }
     for (_, function) in document.measured() {
-        let key = key(document.modules.get(function.module));
-        let module = frames.module(profile, key, None);
+        let module = index(profile, frames, document.modules.get(function.module));
         let measured = measured(profile, document, function);
         let ends = function.has_exits().then_some(0);
         profile.functions.push(Function {
@@ -68,6 +66,8 @@ fn measured(profile: &Profile, document: &Document, function: &FunctionDoc) -> O
     is_told.then(|| measured.into_iter().map(str::to_owned).collect())
 }
 
-fn key(module: Option<&ModuleDoc>) -> Key {
-    module.map_or_else(Key::default, |m| (m.path.clone(), Some(m.bias.0)))
+/// The index of a module in the profile.
+fn index(profile: &mut Profile, frames: &mut Frames, module: Option<&ModuleDoc>) -> usize {
+    let key = module.map_or_else(Key::default, |m| (m.path.clone(), Some(m.bias.0)));
+    frames.module(profile, key, module.and_then(|m| m.build_id.as_deref()))
 }

@@ -248,9 +248,9 @@ fn heirs(document: &Document) -> BTreeMap<u32, u32> {
     let ids = document.functions.iter().enumerate();
     let retired = ids.filter(|(_, f)| f.retired && f.reaper.is_none() && is_meant(f));
     let heir = |(id, f): (usize, &FunctionDoc)| {
-        let place = document.place_of(f);
+        let place = |f: &FunctionDoc| (f.module, f.address);
         let mut now = document.measured().filter(|(_, g)| is_meant(g));
-        let (heir, _) = now.find(|(_, g)| document.place_of(g) == place)?;
+        let (heir, _) = now.find(|(_, g)| place(g) == place(f))?;
         Some((u32::try_from(id).ok()?, u32::try_from(heir).ok()?))
     };
     retired.filter_map(heir).collect()

@@ -331,8 +331,11 @@ impl Published {
             let Range { start, end } = m.code;
             m.path == self.path && start < self.end && self.start < end
         };
-        let expected = documented.iter().find(is_it)?.build_id.as_deref()?;
-        let id = image.build_id().unwrap_or_default();
-        Some(hex(id) == expected)
+        // Several have been there one after the other.
+        let expected = documented.iter().filter(is_it);
+        let mut expected = expected.filter_map(|m| m.build_id.as_deref()).peekable();
+        expected.peek()?;
+        let id = hex(image.build_id().unwrap_or_default());
+        Some(expected.any(|expected| id == expected))
     }
 }

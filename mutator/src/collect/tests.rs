@@ -11,7 +11,9 @@ use patcher::{Avma, Bias, Svma};
 use proptest::prelude::*;
 
 use super::*;
+use crate::files::Stamp;
 use crate::metric::Metric;
+use crate::process::identity::FileId;
 use crate::process::{Pid, Process};
 use crate::profile::PathEntry;
 use crate::segment::{Document, FunctionDoc, MetricDoc, ModuleDoc, Segment, Shape};
@@ -55,6 +57,9 @@ impl Session {
                 build_id: None,
                 bias: Bias::between(Svma(0), Avma(0)),
                 code: Avma(0)..Avma(1),
+                file: FileId::default(),
+                stamp: Stamp::default(),
+                is_gone: false,
             }],
             ..Document::default()
         };

@@ -88,10 +88,11 @@ pub(super) fn add(
         check(OPERATION, &subject, given, &selected.selection, is_pending)?;
         let said = waiting(&selected.selection);
         let signals = hold(OPERATION)?;
-        let changed = session.add(OPERATION, selected).map_err(failure)?;
-        if is_pending {
-            session.await_patterns(&patterns).map_err(failure)?;
-        }
+        let changed = match is_pending {
+            true => session.add_awaiting(OPERATION, selected, &patterns),
+            false => session.add(OPERATION, selected),
+        };
+        let changed = changed.map_err(failure)?;
         signals.release();
         tell_refused(&changed);
         said.iter().for_each(|line| warn(line));
@@ -172,8 +173,8 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
             tell_refused(&changed);
             return Ok(added(&changed));
         }
-        let mut removed = session.forget_patterns(&patterns).map_err(failure)?;
-        let changed = session.remove(&ids).map_err(failure)?;
+        let removed = session.remove_awaited(&ids, &patterns);
+        let (mut removed, changed) = removed.map_err(failure)?;
         signals.release();
         removed
             .iter_mut()

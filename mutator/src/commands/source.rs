@@ -132,8 +132,8 @@ impl Live {
             self.session.note_end();
         }
         if self.at_end != AtEnd::Nothing && self.over.is_none() {
-            for name in self.session.take_out_disturbed().unwrap_or_default() {
-                warn(&format!("{name}: taken out: something else has patched it"));
+            for said in self.session.take_out_lost().unwrap_or_default() {
+                warn(&said);
             }
         }
         let stands = self.session.process().stands();

@@ -67,7 +67,7 @@ fn a_file_that_is_cut_short_reads_as_zeroes_from_there() {
     let path = folder.file("mapped", &contents);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let mapped = FileBytes::open(&path).unwrap();
-    assert!(matches!(&*mapped.0, Contents::Mapped(_)) && !mapped.is_cut());
+    assert!(matches!(&*mapped.contents, Contents::Mapped(_)) && !mapped.is_cut());
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(abi::PAGE).unwrap();
     assert!(mapped.bytes()[..abi::PAGE as usize].iter().all(|&b| b == 7));

@@ -16,7 +16,7 @@ use patcher::{Avma, Bias, FileOffset, Svma};
 
 use super::identity::{self, FileId};
 use super::{Mapping, Process, Root};
-use crate::files::FileBytes;
+use crate::files::{FileBytes, Stamp, open_regular};
 
 /// What the kernel calls its own code in every process.
 pub const VDSO: &str = "[vdso]";
@@ -132,6 +132,37 @@ impl Module {
         first.map(|m| m.file.clone()).unwrap_or_default()
     }
 
+    /// What tells of the file that is mapped whether it has been written anew; `None` where that cannot be seen.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let mapping = self.code.first()?;
+        let by_path = || {
+            let file = open_regular(&self.in_root(&mapping.path()?)).ok()?;
+            let is_it = identity::is_mapped_as(&file, &mapping.file).ok()?;
+            is_it.then(|| file.metadata().ok())?
+        };
+        let found = std::fs::metadata(self.by_mapping(mapping)).ok();
+        found.or_else(by_path).map(|meta| Stamp::of(&meta))
+    }
+
+    /// Has the file opened anew, the next time.
+    pub fn forget(&self) {
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.remove(&(self.path.clone(), self.file()));
+    }
+
+    /// The file by the mapping: this holds for deleted and replaced files and other mount namespaces, but needs privilege.
+    fn by_mapping(&self, mapping: &Mapping) -> PathBuf {
+        let Range { start, end } = &mapping.range;
+        let pid = self.process.entry();
+        PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", start.0, end.0))
+    }
+
+    /// The same by its path.
+    fn in_root(&self, path: &Path) -> PathBuf {
+        let pid = self.process.entry();
+        PathBuf::from(format!("/proc/{pid}/root{}", path.display()))
+    }
+
     /// The bytes of the file that is mapped, which is opened once.
     ///
     /// # Errors
@@ -151,19 +182,14 @@ impl Module {
         let Some(mapping) = self.code.first() else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        // By the mapping: this holds for deleted and replaced files and other mount namespaces, but needs
-        // privilege.
-        let Range { start, end } = &mapping.range;
-        let pid = self.process.entry();
-        let by_mapping = format!("/proc/{pid}/map_files/{:x}-{:x}", start.0, end.0);
-        let refused = match FileBytes::open(by_mapping.as_ref()) {
+        let refused = match FileBytes::open(&self.by_mapping(mapping)) {
             Ok(bytes) => return Ok(bytes),
             Err(error) => error,
         };
         let Some(path) = mapping.path() else {
             return Err(refused);
         };
-        let in_root = PathBuf::from(format!("/proc/{pid}/root{}", path.display()));
+        let in_root = self.in_root(&path);
         let mut cause = None;
         for path in [in_root, path] {
             match identity::open(&path, &mapping.file, |image| self.build_id_agrees(image)) {

@@ -15,6 +15,7 @@ use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{DOCUMENT, DOCUMENT_SPARE};
+use super::module::ModuleDoc;
 use super::schema::{CounterDoc, SchemaDoc};
 use super::{Segment, SegmentError, addresses};
 use crate::faults::step;
@@ -153,21 +154,6 @@ pub struct StopDoc {
     pub why: String,
     /// For how long, ns.
     pub ns: u64,
-}
-
-/// A file in the target.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ModuleDoc {
-    /// Path as the target sees it.
-    pub path: String,
-    /// Build id, hexadecimal.
-    pub build_id: Option<String>,
-    /// Address in the target minus address in the file.
-    #[serde(with = "addresses::bias")]
-    pub bias: Bias,
-    /// Its code in the target.
-    #[serde(with = "addresses::range")]
-    pub code: Range<Avma>,
 }
 
 /// What the entry of a function that is not measured tells: as a rule, that calls have ended without a return.
@@ -495,10 +481,17 @@ impl FunctionDoc {
 }
 
 impl Document {
-    /// Where a function is: no two are at one address of a file that is at one place.
+    /// Where a function is: no two are at one address of a file that is at one place. `None` where something else has come to
+    /// its file's place.
     pub fn place_of(&self, function: &FunctionDoc) -> Option<(Bias, Svma)> {
         let module = self.modules.get(function.module)?;
-        Some((module.bias, function.address))
+        (!module.is_gone).then_some((module.bias, function.address))
+    }
+
+    /// Ids of the functions and points that are in and measured.
+    pub fn active(&self) -> Vec<usize> {
+        let measured = self.measured().filter(|(_, f)| f.active);
+        measured.map(|(id, _)| id).collect()
     }
 
     /// The functions that are measured and the points, with their ids.

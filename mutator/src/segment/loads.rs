@@ -1,6 +1,6 @@
 //! Libraries that come while some are awaited: what the runtime and the command tell each other.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::Segment;
 
@@ -17,6 +17,11 @@ impl Segment {
         let header = self.header();
         let loads = header.loads.load(Acquire);
         (loads != header.loads_seen.load(Acquire)).then_some(loads)
+    }
+
+    /// Has somebody look once more, as where libraries have come or gone.
+    pub fn note_load(&self) {
+        self.header().loads.fetch_add(1, AcqRel);
     }
 
     /// Says that so many have been looked at, and wakes who waits for that.

@@ -11,6 +11,7 @@ mod layout;
 mod loads;
 mod lock;
 mod measuring;
+mod module;
 mod schema;
 mod trust;
 
@@ -40,14 +41,15 @@ use trust::FOLDER;
 pub use asked::{Asking, Question};
 pub use clean::{Cleaned, clean, is_in_use, sweep};
 pub use document::{
-    Document, FunctionDoc, KeptDoc, MetricDoc, ModuleDoc, PairDoc, PendingDoc, Reaper, RefusedDoc,
-    RegionDoc, RuntimeDoc, SiteDoc, StopDoc,
+    Document, FunctionDoc, KeptDoc, MetricDoc, PairDoc, PendingDoc, Reaper, RefusedDoc, RegionDoc,
+    RuntimeDoc, SiteDoc, StopDoc,
 };
 pub use error::SegmentError;
 pub use journal::Journal;
 pub use layout::Shape;
 pub use lock::Lock;
 pub use measuring::{MadeFor, Remeasure};
+pub use module::ModuleDoc;
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 pub use trust::{Claim, is_segment_name, is_unnamed};
 

@@ -12,6 +12,7 @@ use super::bare;
 use super::claims::Claims;
 use super::elsewhere::partly;
 use super::locked::Locked;
+use super::lost::is_same_file;
 use super::reapers::{put_moves_first, reapers};
 use super::remeasure::Turn;
 use super::stack_scan::Stacks;
@@ -139,6 +140,7 @@ impl Locked<'_> {
         selection: Selection,
         stopped: Option<&mut Stopped>,
     ) -> Result<Changed, SessionError> {
+        self.note_replaced(modules);
         self.publish_tables(modules)?;
         let mut changed = Changed::default();
         let mut selection = selection;
@@ -349,7 +351,7 @@ impl Locked<'_> {
         ids.take_while(fits).count().max(1)
     }
 
-    fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
+    pub(super) fn remove(&mut self, ids: &[usize]) -> Result<Changed, SessionError> {
         let functions = &self.document.functions;
         let is_in = |id: &usize| {
             functions
@@ -502,16 +504,25 @@ impl Locked<'_> {
 
     /// The number of a module, which it gets where it has none yet.
     pub(super) fn id_of_module(&mut self, module: &Module, image: &OpenImage, bias: Bias) -> usize {
-        let known = |m: &ModuleDoc| m.path == module.path && m.bias == bias;
+        let build_id = image.image.build_id().map(hex);
+        let known = |m: &ModuleDoc| {
+            m.path == module.path
+                && m.bias == bias
+                && m.build_id == build_id
+                && is_same_file(m, module, image)
+        };
         if let Some(id) = self.document.modules.iter().position(known) {
+            self.document.modules[id].is_gone = false;
             return id;
         }
-        let build_id = image.image.build_id();
         self.document.modules.push(ModuleDoc {
             path: module.path.clone(),
-            build_id: build_id.map(hex),
+            build_id,
             bias,
             code: module.code_range(),
+            file: module.file(),
+            stamp: image.stamp(),
+            is_gone: false,
         });
         self.document.modules.len() - 1
     }

@@ -175,12 +175,12 @@ impl Session {
                 draft.remove_name();
             }
             let met = selection.met_texts(&options.pending);
-            for pending in &mut locked.document.pending {
-                pending.is_met = met.contains(&pending.pattern);
-            }
+            locked.note_met(&met);
             let changed = locked.add("attach", &modules, selection, stopped.as_deref_mut())?;
             if !options.pending.is_empty() {
                 locked.document.check_awaits()?;
+                // What has come since they were looked up is to be looked at.
+                locked.segment.note_load();
                 // Whoever has it made looks from now on.
                 locked.note_watched(AT_FIRST);
             }

@@ -177,6 +177,9 @@ impl SessionError {
                 "run ipath as root, under no filter itself: then the target's does not act; or give --{} where it is known to answer with errors or SIGSYS",
                 filters::ALLOW
             )),
+            Self::InTheWay(what) if what.is_unloaded() => {
+                Some("--pending waits until it is loaded again".to_owned())
+            }
             Self::Tracee(TraceeError::Call(_, errno)) => limits::mend(process, *errno),
             Self::NotMeasured(_, functions) => functions
                 .first()

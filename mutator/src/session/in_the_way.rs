@@ -14,6 +14,9 @@ pub(super) const NO_ROOM: &str = "exits-overlap-entry";
 /// Why a function is refused whose code something else has changed: a debugger's breakpoint, a uprobe.
 pub(super) const CHANGED: &str = "text-changed";
 
+/// Why a function is refused whose library has gone since it was found.
+const UNLOADED: &str = "unloaded";
+
 /// The functions that cannot be patched at this moment, while others can.
 #[derive(Debug)]
 pub struct InTheWay {
@@ -29,6 +32,8 @@ enum What {
     Thread(String, Tid),
     /// The code here is not the file's.
     Text(Avma),
+    /// The library of this name has been unloaded.
+    Unloaded(String),
 }
 
 impl InTheWay {
@@ -37,6 +42,14 @@ impl InTheWay {
         Self {
             functions,
             what: What::Text(at),
+        }
+    }
+
+    /// A library of this name that has gone since the functions were found.
+    pub(super) fn unloaded(functions: BTreeSet<usize>, library: String) -> Self {
+        Self {
+            functions,
+            what: What::Unloaded(library),
         }
     }
 
@@ -58,11 +71,17 @@ impl InTheWay {
         matches!(self.what, What::Thread(..))
     }
 
+    /// True if they are not there any more.
+    pub(super) fn is_unloaded(&self) -> bool {
+        matches!(self.what, What::Unloaded(_))
+    }
+
     /// Why they are refused.
     pub(super) fn reason(&self) -> &'static str {
         match self.what {
             What::Thread(..) => OCCUPIED,
             What::Text(_) => CHANGED,
+            What::Unloaded(_) => UNLOADED,
         }
     }
 }
@@ -78,6 +97,12 @@ impl fmt::Display for InTheWay {
                 f,
                 "the code at {at} is not what its file says: something else has patched it"
             ),
+            What::Unloaded(library) => {
+                write!(
+                    f,
+                    "{library} has been unloaded since its functions were found"
+                )
+            }
         }
     }
 }

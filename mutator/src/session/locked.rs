@@ -25,6 +25,8 @@ pub(super) struct Locked<'s> {
     pub(super) space: Arc<Space>,
     /// What of the target's memory is the session's.
     pub(super) own: Own,
+    /// What is to be said of functions that are found to be out, or that were taken out when that was found.
+    pub(super) taken_out: Vec<String>,
     /// Given back last.
     lock: Lock,
 }
@@ -156,6 +158,7 @@ impl<'s> Locked<'s> {
             session,
             space,
             own: Own::default(),
+            taken_out: Vec::new(),
             lock,
         }
     }

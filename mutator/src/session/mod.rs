@@ -22,6 +22,7 @@ mod in_the_way;
 mod indirect;
 mod lending;
 mod locked;
+mod lost;
 mod map_in;
 mod parked;
 mod pending;
@@ -119,6 +120,7 @@ pub fn select_stopped(
     is_quick: bool,
 ) -> Result<Selected, SessionError> {
     let modules = modules(space.process(), &space.maps()?);
+    images::forget_changed(&modules);
     let allowed = allowed(space.process(), &modules, stopped.is_some());
     let mut selection = select::select(&modules, patterns, wanted, allowed, is_quick);
     // What is missed may have been there before the process began to end.

@@ -17,10 +17,11 @@ use super::locked::Locked;
 use super::select::{Selection, select};
 use super::{Changed, Selected, Session, SessionError, allowed};
 use crate::clock;
+use crate::images;
+use crate::process::Space;
 use crate::process::identity::FileId;
 use crate::process::modules::{Module, modules};
-use crate::process::{Mapping, Memory, Space};
-use crate::segment::{Document, FunctionDoc, Journal, PendingDoc, Reaper, SchemaDoc};
+use crate::segment::{Document, FunctionDoc, PendingDoc, Reaper, SchemaDoc};
 
 /// How long after a look whoever watches is taken to be there, in seconds, and after it has begun one.
 const THERE: u64 = 5;
@@ -33,35 +34,61 @@ pub(super) const AT_FIRST: u64 = 10;
 pub(super) struct LookedThrough(HashSet<(Avma, FileId)>);
 
 impl Session {
-    /// Has patterns wait, and where some do already more.
+    /// Instruments what was selected, and has patterns wait for what else they name.
     ///
     /// # Errors
-    /// The process's loader does not tell of libraries, or the runtime may not wait for anything.
-    pub fn await_patterns(&mut self, patterns: &[Pattern]) -> Result<(), SessionError> {
-        self.change(None, |locked| {
-            locked.document.check_awaits()?;
-            for pattern in patterns {
-                if !locked.document.is_awaited(pattern) {
-                    let new = PendingDoc::of(pattern.text());
-                    locked.document.pending.push(new);
-                }
+    /// As [`Session::add`]; the process's loader does not tell of libraries, or the runtime may not wait for anything.
+    pub fn add_awaiting(
+        &mut self,
+        why: &str,
+        selected: Selected,
+        patterns: &[Pattern],
+    ) -> Result<Changed, SessionError> {
+        let Selected {
+            space,
+            modules,
+            selection,
+        } = selected;
+        self.change(Some(space), |locked| {
+            let awaited = locked.document.pending.clone();
+            let are_in = locked.document.active();
+            let met = selection.met(patterns);
+            // Told first: what comes while the functions are put in is to be seen.
+            locked.await_patterns(patterns, &met)?;
+            let added = locked.add(why, &modules, selection, None);
+            let added = added.and_then(|changed| locked.document.check_awaits().map(|()| changed));
+            if added.is_err() {
+                locked.document.pending = awaited;
+                locked.tell_whether_awaited()?;
+                let mut new = locked.document.active();
+                new.retain(|id| !are_in.contains(id));
+                locked.remove(&new)?;
+                return added;
             }
-            locked.tell_whether_awaited()
+            // What has come since they were looked up is to be looked at.
+            locked.segment.note_load();
+            added
         })
     }
 
-    /// Has those of these patterns wait no longer that do; which those are.
-    pub fn forget_patterns(&mut self, patterns: &[Pattern]) -> Result<Vec<String>, SessionError> {
-        if !patterns.iter().any(|one| self.document.is_awaited(one)) {
-            return Ok(Vec::new());
-        }
+    /// Takes out the probes of functions by id, and has those of these patterns wait no longer that do: which those are.
+    pub fn remove_awaited(
+        &mut self,
+        ids: &[usize],
+        patterns: &[Pattern],
+    ) -> Result<(Vec<String>, Changed), SessionError> {
         self.change(None, |locked| {
             let is_one = |p: &PendingDoc| patterns.iter().any(|one| one.text() == p.pattern);
-            let pending = std::mem::take(&mut locked.document.pending);
-            let (gone, kept): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_one);
+            let pending = locked.document.pending.clone();
+            let (gone, kept): (Vec<_>, Vec<_>) = pending.iter().cloned().partition(is_one);
             locked.document.pending = kept;
+            let removed = locked.remove(ids);
+            if removed.is_err() {
+                locked.document.pending = pending;
+            }
             locked.tell_whether_awaited()?;
-            Ok(gone.into_iter().map(|p| p.pattern).collect())
+            let gone = gone.into_iter().map(|p| p.pattern).collect();
+            removed.map(|changed| (gone, changed))
         })
     }
 
@@ -123,10 +150,11 @@ impl Session {
         let all = modules(&self.process, &space.maps()?);
         let place = |module: &Module| (module.code_range().start, module.file());
         let now: HashSet<(Avma, FileId)> = all.iter().map(place).collect();
-        if !self.gone(&space.maps()?, space.memory())?.is_empty() {
+        if !self.lost(&space)?.is_empty() {
             // One of those that are there is not the one that was.
             known.0.clear();
         }
+        images::forget_changed(&all);
         let new: Vec<Module> = all
             .into_iter()
             .filter(|module| !known.0.contains(&place(module)))
@@ -191,41 +219,26 @@ impl Document {
     }
 }
 
-impl Session {
-    /// Functions that are in whose library has gone, or has been loaded anew in the same place: its text is all as the file has it.
-    fn gone(&self, maps: &[Mapping], memory: &Memory) -> Result<Vec<usize>, SessionError> {
-        let journal = Journal(&self.segment);
-        let mut gone = Vec::new();
-        let functions = self.document.functions.iter().enumerate();
-        for (id, function) in functions.filter(|(_, f)| f.active) {
-            let module = self.document.modules.get(function.module);
-            let is_there = |m: &Mapping| {
-                // A file that has been replaced since it was mapped is named so.
-                let name = m.name.strip_suffix(" (deleted)").unwrap_or(&m.name);
-                module.is_some_and(|known| m.contains(known.code.start) && name == known.path)
-            };
-            let mut patches = function
-                .sites_in()
-                .iter()
-                .flat_map(|s| &s.patches)
-                .peekable();
-            let mut is_gone = !maps.iter().any(is_there) || patches.peek().is_some();
-            if maps.iter().any(is_there) {
-                for &patch in patches {
-                    let patch = journal.patch(patch)?;
-                    let now = memory.read_vec(patch.at, patch.old.len());
-                    is_gone &= now.is_ok_and(|now| now == patch.old);
-                }
-            }
-            if is_gone {
-                gone.push(id);
+impl Locked<'_> {
+    /// Has patterns wait, and where some do already more; these are met.
+    fn await_patterns(&mut self, patterns: &[Pattern], met: &[String]) -> Result<(), SessionError> {
+        for pattern in patterns {
+            if !self.document.is_awaited(pattern) {
+                let new = PendingDoc::of(pattern.text());
+                self.document.pending.push(new);
             }
         }
-        Ok(gone)
+        self.note_met(met);
+        self.tell_whether_awaited()
     }
-}
 
-impl Locked<'_> {
+    /// Notes that these patterns have named something.
+    pub(super) fn note_met(&mut self, met: &[String]) {
+        for pending in &mut self.document.pending {
+            pending.is_met |= met.contains(&pending.pattern);
+        }
+    }
+
     /// Tells the runtime whether anything is awaited.
     pub(super) fn tell_whether_awaited(&mut self) -> Result<(), SessionError> {
         self.segment.write_document(&self.document)?;
@@ -251,34 +264,7 @@ impl Locked<'_> {
         selection: Selection,
         met: &[String],
     ) -> Result<Changed, SessionError> {
-        self.retire_gone()?;
-        for pending in &mut self.document.pending {
-            pending.is_met |= met.contains(&pending.pattern);
-        }
+        self.note_met(met);
         self.add("load", modules, selection, None)
-    }
-
-    /// Takes note that functions are out whose library has gone, with all that was written there.
-    pub(super) fn retire_gone(&mut self) -> Result<(), SessionError> {
-        if self.document.pending.is_empty() {
-            return Ok(());
-        }
-        let maps = self.space.maps()?;
-        let space = Arc::clone(&self.space);
-        let memory = space.memory();
-        let gone = self.gone(&maps, memory)?;
-        if gone.is_empty() {
-            return Ok(());
-        }
-        self.switch(&gone, false)?;
-        let journal = Journal(&self.segment);
-        for &id in &gone {
-            let sites = self.document.functions[id].sites.iter();
-            for &patch in sites.flat_map(|site| &site.patches) {
-                journal.undone(patch)?;
-            }
-        }
-        self.segment.write_document(&self.document)?;
-        Ok(())
     }
 }

@@ -14,78 +14,27 @@ use abi::segment::{JOURNAL_WRITTEN, STATE_LEAVING, STATE_SETUP};
 use nix::errno::Errno;
 use patcher::Avma;
 
+use super::SessionError;
 use super::locked::Locked;
 use super::write::read;
-use super::{Session, SessionError};
 use crate::faults::step;
 use crate::process::identity::{FileId, file_id};
 use crate::process::memory::is_anonymous;
 use crate::process::{Extent, Mapping, Memory, Space};
-use crate::segment::{
-    Claim, Journal, Reaper, RegionDoc, SegmentError, is_segment_name, is_unnamed,
-};
+use crate::segment::{Claim, Journal, RegionDoc, SegmentError, is_segment_name, is_unnamed};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
 
 /// First bytes of a mapping that is about to be taken out.
 const MARK: usize = 16;
 
-impl Session {
-    /// Functions whose probes are in and whose text is not what was written: another tool has set a breakpoint
-    /// there, or has taken one away and the file's bytes with it come back.
-    fn disturbed(&self, memory: &Memory) -> Result<Vec<usize>, SessionError> {
-        let journal = Journal(&self.segment);
-        let mut disturbed = Vec::new();
-        for (id, function) in self.document.functions.iter().enumerate() {
-            for &patch in function.sites.iter().flat_map(|s| &s.patches) {
-                if !function.active || journal.state(patch)? != JOURNAL_WRITTEN {
-                    continue;
-                }
-                let patch = journal.patch(patch)?;
-                let now = memory.read_vec(patch.at, patch.new.len());
-                // Its library has been loaded anew, and is looked at.
-                if !self.document.pending.is_empty() && now.as_ref().is_ok_and(|n| *n == patch.old)
-                {
-                    continue;
-                }
-                if now.is_ok_and(|now| now != patch.new) && disturbed.last() != Some(&id) {
-                    disturbed.push(id);
-                }
-            }
-        }
-        Ok(disturbed)
-    }
-
-    /// Takes out the functions whose text something else has changed since they were put in; their names. Nothing
-    /// is stopped where there are none.
-    pub fn take_out_disturbed(&mut self) -> Result<Vec<String>, SessionError> {
-        let space = Space::open(&self.process)?;
-        let disturbed = self.disturbed(space.memory())?;
-        if disturbed.is_empty() {
-            return Ok(Vec::new());
-        }
-        let disturbed = self.document.with_carried(&disturbed);
-        let functions = disturbed.iter().map(|&id| &self.document.functions[id]);
-        let named = functions.filter(|f| f.reaper != Some(Reaper::Carrier));
-        let names = named.map(|f| f.name.clone()).collect();
-        // Whoever takes the lock brings that in order first.
-        self.change(None, |_| Ok(()))?;
-        Ok(names)
-    }
-}
-
 impl Locked<'_> {
     /// Brings the session to a state that its document describes.
     pub(super) fn recover(&mut self) -> Result<(), SessionError> {
-        self.retire_gone()?;
+        let lost = self.note_lost()?;
         self.recover_regions()?;
         self.recover_remeasured()?;
         let mut broken = self.broken()?;
-        let disturbed = self.disturbed(self.space.memory())?;
-        let disturbed = self.document.with_carried(&disturbed);
-        for &id in &disturbed {
-            self.refuse_disturbed(id);
-        }
-        broken.extend(disturbed);
+        broken.extend(lost);
         broken = self.document.with_carried(&broken);
         broken.extend(self.idle_carriers(&broken));
         broken.sort_unstable();

@@ -4,7 +4,7 @@ use patcher::Avma;
 
 use super::Changed;
 use super::error::SessionError;
-use super::in_the_way::{CHANGED, InTheWay};
+use super::in_the_way::InTheWay;
 use super::locked::Locked;
 use super::parked::{IN_STOP, saved_inside};
 use super::stack_scan::Stacks;
@@ -126,18 +126,8 @@ impl Locked<'_> {
         Some((found?, tid))
     }
 
-    /// Notes that a function comes out because something else has changed its text.
-    pub(super) fn refuse_disturbed(&mut self, id: usize) {
-        if self.document.functions[id].reaper.is_none() {
-            self.refuse_known(id, CHANGED);
-            let name = &self.document.functions[id].name;
-            let note = format!("{name} was taken out: something else has patched it");
-            self.document.notes.push(note);
-        }
-    }
-
     /// Goes on without the functions that something is in the way of, which are refused by name; gives the
-    /// error back where none is left then.
+    /// error back where none is left then. Those of a library that has gone come in with it again where patterns wait.
     pub(super) fn give_up(
         &mut self,
         in_the_way: InTheWay,
@@ -146,6 +136,7 @@ impl Locked<'_> {
     ) -> Result<(), SessionError> {
         let given_up: Vec<usize> = in_the_way.functions().iter().copied().collect();
         let given_up = self.document.with_carried(&given_up);
+        let waits = in_the_way.is_unloaded() && !self.document.pending.is_empty();
         self.switch(&given_up, false)?;
         ids.retain(|id| !given_up.contains(id));
         for &id in &given_up {
@@ -153,11 +144,14 @@ impl Locked<'_> {
             if self.document.functions[id].reaper.is_none() {
                 changed.functions.retain(|n| *n != name);
                 changed.trapped.retain(|n| *n != name);
+                if waits {
+                    continue;
+                }
                 self.refuse_known(id, in_the_way.reason());
                 changed.refused.push((name, in_the_way.reason().to_owned()));
             }
         }
-        match changed.functions.is_empty() {
+        match changed.functions.is_empty() && !waits {
             true => Err(SessionError::InTheWay(in_the_way)),
             false => Ok(()),
         }

@@ -10,9 +10,10 @@ use patcher::emit::Patch;
 use super::SessionError;
 use super::in_the_way::InTheWay;
 use super::locked::Locked;
+use super::lost::is_mapped;
 use super::stack_scan::Stacks;
 use crate::process::{Memory, Text};
-use crate::segment::{FunctionDoc, Journal, KeptDoc, SiteDoc};
+use crate::segment::{FunctionDoc, Journal, KeptDoc, SegmentError, SiteDoc};
 use crate::tracee::Stopped;
 
 /// Which sites of functions.
@@ -82,8 +83,8 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// An error where the text of functions is not what it was analysed as: a debugger or another tool has
-    /// changed it, or it is another file's by now.
+    /// An error where the text of functions is not what it was analysed as: it is another file's by now, or a debugger or another tool
+    /// has changed it.
     fn check_text(&self, memory: &Memory, ids: &[usize], part: Part) -> Result<(), SessionError> {
         let journal = Journal(&self.segment);
         let is_ours = |site: &SiteDoc| {
@@ -110,9 +111,33 @@ impl Locked<'_> {
             }
         }
         match example {
-            Some(at) => Err(SessionError::InTheWay(InTheWay::text(changed, at))),
+            Some(at) => Err(self.in_the_way(changed, at)?),
             None => Ok(()),
         }
+    }
+
+    /// What is in the way of functions whose text is another: that they are there no longer, as far as that is so.
+    fn in_the_way(&self, changed: BTreeSet<usize>, at: Avma) -> Result<SessionError, SessionError> {
+        let maps = self.space.maps()?;
+        let module = |id: usize| {
+            let module = self.document.functions[id].module;
+            let corrupt = SegmentError::Corrupt("functions");
+            self.document.modules.get(module).ok_or(corrupt)
+        };
+        let mut unloaded = BTreeSet::new();
+        for &id in &changed {
+            let first = self.document.functions[id].sites.first();
+            let is_there = |site: &SiteDoc| {
+                Ok::<_, SegmentError>(is_mapped(&maps, site.window.start, module(id)?))
+            };
+            if !first.map_or(Ok(true), is_there)? {
+                unloaded.insert(id);
+            }
+        }
+        Ok(SessionError::InTheWay(match unloaded.first() {
+            Some(&id) => InTheWay::unloaded(unloaded, module(id)?.file_name().to_owned()),
+            None => InTheWay::text(changed, at),
+        }))
     }
 
     /// Puts the original bytes of functions back while all threads are stopped.

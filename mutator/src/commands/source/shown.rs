@@ -42,10 +42,7 @@ impl Live {
         };
         document.measured().position(|(_, known)| {
             let is_there = document.modules.get(known.module).is_some_and(is_module);
-            let (_, address) = document.place_of(known).unzip();
-            is_there
-                && address.is_some_and(|at| at.0 == function.address)
-                && known.is_point == function.point
+            is_there && known.address.0 == function.address && known.is_point == function.point
         })
     }
 

@@ -1,0 +1,225 @@
+//! Functions that are in whose text is not what was written there: their library has been unloaded, or something else has changed it.
+
+use std::sync::Arc;
+
+use abi::segment::JOURNAL_WRITTEN;
+use patcher::Avma;
+
+use super::in_the_way::CHANGED;
+use super::locked::Locked;
+use super::{Session, SessionError};
+use crate::images::{self, OpenImage};
+use crate::process::modules::Module;
+use crate::process::{Mapping, Memory, Space};
+use crate::segment::{FunctionDoc, Journal, ModuleDoc, Reaper};
+
+/// Such a function.
+#[derive(Clone, Copy)]
+pub(super) struct Lost {
+    id: usize,
+    text: Text,
+    cause: Cause,
+}
+
+/// What has become of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// Its library has been unloaded.
+    Unloaded,
+    /// Another tool has set a breakpoint there.
+    Changed,
+    /// The file's bytes are back: another tool has taken a breakpoint away, or the library has been unloaded and loaded again.
+    Restored,
+}
+
+impl Lost {
+    /// True if nothing is left of what was written there.
+    fn is_out(&self) -> bool {
+        self.cause == Cause::Unloaded && self.text != Text::Other
+    }
+}
+
+/// What stands where a function has been patched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Text {
+    Ours,
+    /// All of it is as the file has it.
+    Original,
+    Other,
+    /// Nothing is mapped there.
+    Nothing,
+}
+
+impl Session {
+    /// What stands where this function is patched, which is in.
+    fn text_of(&self, function: &FunctionDoc, memory: &Memory) -> Result<Text, SessionError> {
+        let journal = Journal(&self.segment);
+        let (mut is_ours, mut is_original, mut is_there) = (true, true, true);
+        for &index in function.sites.iter().flat_map(|site| &site.patches) {
+            if journal.state(index)? != JOURNAL_WRITTEN {
+                continue;
+            }
+            let patch = journal.patch(index)?;
+            match memory.read_vec(patch.at, patch.new.len()) {
+                Ok(now) => {
+                    is_ours &= now == patch.new;
+                    is_original &= now == patch.old;
+                }
+                Err(_) => is_there = false,
+            }
+        }
+        Ok(match (is_there, is_ours, is_original) {
+            (false, ..) => Text::Nothing,
+            (_, true, _) => Text::Ours,
+            (_, _, true) => Text::Original,
+            _ => Text::Other,
+        })
+    }
+
+    /// The functions that are in whose text is not what was written. While libraries come and go, what is said to have been changed may
+    /// have been unloaded instead.
+    pub(super) fn lost(&self, space: &Space) -> Result<Vec<Lost>, SessionError> {
+        let mut maps: Option<Vec<Mapping>> = None;
+        let mut lost = Vec::new();
+        let functions = self.document.functions.iter().enumerate();
+        for (id, function) in functions.filter(|(_, f)| f.active) {
+            let text = self.text_of(function, space.memory())?;
+            let Some(site) = function.sites.first().filter(|_| text != Text::Ours) else {
+                continue;
+            };
+            let maps = match &mut maps {
+                Some(maps) => maps,
+                none => none.insert(space.maps()?),
+            };
+            let module = self.document.modules.get(function.module);
+            let is_there = module.is_some_and(|m| is_mapped(maps, site.window.start, m));
+            let cause = match text {
+                // Its library is back, and is looked at.
+                Text::Original if !self.document.pending.is_empty() => Cause::Unloaded,
+                // It has come only now.
+                Text::Nothing if is_there => continue,
+                Text::Original if is_there => Cause::Restored,
+                _ if is_there => Cause::Changed,
+                _ => Cause::Unloaded,
+            };
+            lost.push(Lost { id, text, cause });
+        }
+        Ok(lost)
+    }
+}
+
+/// True if the file of a module is what is mapped at `at`.
+pub(super) fn is_mapped(maps: &[Mapping], at: Avma, module: &ModuleDoc) -> bool {
+    let there = maps.iter().find(|m| m.contains(at));
+    // Another build of ipath may not have told which file it is.
+    there.is_some_and(|m| m.file == module.file || module.file.0.is_empty())
+}
+
+/// True if a module of the session is this one.
+pub(super) fn is_same_file(known: &ModuleDoc, module: &Module, image: &OpenImage) -> bool {
+    known.file == module.file() && known.stamp == image.stamp()
+}
+
+impl Session {
+    /// Takes out the functions whose text is not what was written any more: what is to be said of each. Nothing is stopped where there
+    /// are none.
+    pub fn take_out_lost(&mut self) -> Result<Vec<String>, SessionError> {
+        let space = Space::open(&self.process)?;
+        if self.lost(&space)?.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Whoever takes the lock brings that in order first.
+        self.change(None, |locked| Ok(std::mem::take(&mut locked.taken_out)))
+    }
+}
+
+impl Locked<'_> {
+    /// Notes which functions' text is not what was written any more; ids of those that are to be taken out for it.
+    pub(super) fn note_lost(&mut self) -> Result<Vec<usize>, SessionError> {
+        let space = Arc::clone(&self.space);
+        let mut lost = self.lost(&space)?;
+        if lost.iter().any(|lost| lost.cause != Cause::Unloaded) {
+            // Libraries cannot come and go now.
+            self.in_stop("recover", |locked, _, _| {
+                lost = locked.lost(&space)?;
+                Ok(())
+            })?;
+        }
+        if lost.is_empty() {
+            return Ok(Vec::new());
+        }
+        lost.iter().for_each(|lost| self.tell_lost(lost));
+        let (out, rest): (Vec<Lost>, Vec<Lost>) = lost.into_iter().partition(Lost::is_out);
+        self.note_out(&out)?;
+        let rest: Vec<usize> = rest.iter().map(|lost| lost.id).collect();
+        Ok(self.document.with_carried(&rest))
+    }
+
+    /// Takes note that functions are out with all that was written there.
+    fn note_out(&mut self, out: &[Lost]) -> Result<(), SessionError> {
+        let out: Vec<usize> = out.iter().map(|lost| lost.id).collect();
+        let out = self.document.with_carried(&out);
+        self.switch(&out, false)?;
+        let journal = Journal(&self.segment);
+        for &id in &out {
+            let sites = self.document.functions[id].sites.iter();
+            for &patch in sites.flat_map(|site| &site.patches) {
+                journal.undone(patch)?;
+            }
+        }
+        self.segment.write_document(&self.document)?;
+        Ok(())
+    }
+
+    fn tell_lost(&mut self, lost: &Lost) {
+        for id in self.document.with_carried(&[lost.id]) {
+            let function = &self.document.functions[id];
+            let (name, reaper) = (function.name.clone(), function.reaper);
+            let said = match lost.cause {
+                Cause::Changed => format!("{name} was taken out: something else has patched it"),
+                Cause::Restored => format!(
+                    "{name} was taken out: something else has patched it, or its library was loaded anew"
+                ),
+                // It may come back.
+                Cause::Unloaded if reaper.is_some() || !self.document.pending.is_empty() => {
+                    continue;
+                }
+                Cause::Unloaded => format!("{name} is out: its library has been unloaded"),
+            };
+            if reaper.is_none() {
+                self.document.notes.push(said.clone());
+            }
+            if reaper.is_none() && lost.cause != Cause::Unloaded {
+                self.refuse_known(id, CHANGED);
+            }
+            if reaper != Some(Reaper::Carrier) {
+                self.taken_out.push(said);
+            }
+        }
+    }
+
+    /// Notes which files have others in their places by now, and which are back: what is known of the former holds no longer.
+    pub(super) fn note_replaced(&mut self, modules: &[Module]) {
+        let document = &mut self.document;
+        let (known, tables) = (&mut document.modules, &mut document.tables);
+        for module in modules {
+            let code = module.code_range();
+            let overlaps =
+                |other: &ModuleDoc| other.code.start < code.end && code.start < other.code.end;
+            let mut there = known.iter_mut().filter(|m| overlaps(m)).peekable();
+            if there.peek().is_none() {
+                continue;
+            }
+            let Ok(image) = images::of_module(module) else {
+                continue;
+            };
+            for other in there {
+                let is_gone = !is_same_file(other, module, image);
+                if is_gone && !other.is_gone {
+                    tables.retain(|(start, ..)| !other.code.contains(&Avma(*start)));
+                }
+                other.is_gone = is_gone;
+            }
+        }
+    }
+}

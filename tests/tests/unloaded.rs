@@ -1,0 +1,358 @@
+//! Libraries that go, and come back, or others in their place, while their functions are measured or about to be.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::{program, program_with};
+use ipath_tests::epoch::state_of;
+use ipath_tests::faulty::faulty;
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::racing::Running;
+use ipath_tests::session::own_counts;
+use ipath_tests::snapshot::ProcessState;
+use ipath_tests::target::Target;
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn library() -> PathBuf {
+    program_with("told_lib.c", &["-shared", "-fPIC"])
+}
+
+/// One whose code is another.
+fn other() -> PathBuf {
+    program_with("told_lib.c", &["-shared", "-fPIC", "-DOTHER"])
+}
+
+/// A program that takes a step whenever it is told to.
+struct Told {
+    target: Target,
+    done: usize,
+}
+
+impl Told {
+    fn to(steps: &[String]) -> Self {
+        let target = Target::start(program("told.c"), steps).await_output("ready");
+        Self { target, done: 0 }
+    }
+
+    fn step(&mut self) {
+        self.done += 1;
+        let line = format!("done {}\n", self.done);
+        self.target.signal(Signal::SIGUSR1);
+        let is_done = |target: &Target| target.stdout().contains(&line);
+        self.target.until(LIMIT, "taken its step", is_done);
+    }
+
+    fn steps(&mut self, steps: usize) {
+        (0..steps).for_each(|_| self.step());
+    }
+
+    fn pid(&self) -> String {
+        self.target.pid().to_string()
+    }
+
+    fn on(&self, arguments: &[&str]) -> Finished {
+        Run::ipath([arguments[0], &self.pid()])
+            .args(&arguments[1..])
+            .run()
+    }
+
+    /// Ends it: how often it has called.
+    fn end(mut self) -> u64 {
+        self.target.signal(Signal::SIGTERM);
+        let status = self.target.wait(LIMIT);
+        assert!(status.success(), "{status}: {}", self.target.report());
+        own_counts(&self.target.stdout())["later"]
+    }
+
+    /// Watches it with these options until it is told to stop.
+    fn watched(&self, options: &[&str], file: &Path) -> Target {
+        let mut command = Command::new(ipath());
+        command.args(["attach", &self.pid(), "--no-tui", "--interval", "50ms"]);
+        Target::spawn({
+            command.args(options).arg("-o").arg(file);
+            command
+        })
+    }
+}
+
+fn load(path: &Path) -> String {
+    format!("load:{}", path.display())
+}
+
+fn texts<const N: usize>(steps: [&str; N]) -> [String; N] {
+    steps.map(str::to_owned)
+}
+
+/// The calls of `later` by the file and the build that it is in.
+fn calls(profile: &Profile) -> BTreeMap<(String, Option<String>), u64> {
+    let mut calls = BTreeMap::new();
+    for function in profile.functions.iter().filter(|f| f.name == "later") {
+        let module = &profile.modules[function.module];
+        let name = module.path.rsplit('/').next().unwrap_or_default();
+        let key = (name.to_owned(), module.build_id.clone());
+        *calls.entry(key).or_default() += count(&function.totals);
+    }
+    calls
+}
+
+fn sum(profile: &Profile) -> u64 {
+    calls(profile).values().sum()
+}
+
+/// A command that goes on in the end whatever happens: what it traces could not be waited for.
+struct GoesOn<'r>(&'r Running);
+
+impl Drop for GoesOn<'_> {
+    fn drop(&mut self) {
+        self.0.signal(Signal::SIGCONT);
+    }
+}
+
+/// Runs `attach` with these options and has it wait before it patches anything, while `meanwhile` happens.
+fn amid_attach(
+    told: &mut Told,
+    options: &[&str],
+    meanwhile: impl FnOnce(&mut Told),
+) -> (i32, String) {
+    let mut command = Command::new(faulty());
+    command.env("IPATH_STOP_AT", "state active");
+    let pid = told.pid();
+    let given = [&["attach", &pid, "--no-tui"], options].concat();
+    let attaching = Running::spawn(command, &given);
+    let begun = Instant::now();
+    while state_of(attaching.id()) != 'T' {
+        assert!(begun.elapsed() < LIMIT, "it does not come to the step");
+        sleep(Duration::from_millis(1));
+    }
+    let goes_on = GoesOn(&attaching);
+    meanwhile(told);
+    drop(goes_on);
+    attaching.finish()
+}
+
+/// What is not there any more is said to be gone, and not to be changed; and nothing is left.
+#[test]
+fn unloaded_before_it_is_patched() {
+    let [unload, call] = texts(["unload", "call:3"]);
+    let mut told = Told::to(&[load(&library()), unload, load(&library()), call]);
+    told.step();
+    let once = ["-f", "later", "--duration", "1ms"];
+    let (code, said) = amid_attach(&mut told, &once, Told::step);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("has been unloaded"), "{said}");
+    assert!(said.contains("hint: --pending"), "{said}");
+    assert_eq!(
+        ProcessState::session_in(told.target.pid()),
+        Vec::<String>::new()
+    );
+    told.steps(2);
+    assert_eq!(told.end(), 3);
+}
+
+/// The same where its functions may wait for it to come back.
+#[test]
+fn unloaded_before_it_waits() {
+    let [unload, call] = texts(["unload", "call:3"]);
+    let mut told = Told::to(&[load(&library()), unload, load(&library()), call]);
+    told.step();
+    let waiting = ["-f", "later", "--pending", "--keep", "--duration", "1ms"];
+    let (code, said) = amid_attach(&mut told, &waiting, Told::step);
+    assert_eq!(code, 0, "{said}");
+    let scratch = Scratch::new("unloaded");
+    let file = scratch.file("p.json");
+    let mut top = Command::new(ipath());
+    top.args(["top", &told.pid(), "--no-tui", "-o"]).arg(&file);
+    let mut top = Target::spawn(top).await_output("in all");
+    told.steps(2);
+    assert_eq!(told.end(), 3);
+    assert!(top.wait(LIMIT).success(), "{}", top.report());
+    assert_eq!(sum(&Profile::read(&file)), 3);
+}
+
+/// What has come after it was looked for and before it could be seen to come.
+#[test]
+fn loaded_before_it_waits() {
+    let [call, again] = texts(["call:3", "call:4"]);
+    let mut told = Told::to(&[load(&library()), call, again]);
+    let scratch = Scratch::new("unloaded");
+    let file = scratch.file("p.json");
+    let kept = ["-f", "later", "--pending", "--keep", "--duration", "1ms"];
+    let (code, said) = amid_attach(&mut told, &kept, Told::step);
+    assert_eq!(code, 0, "{said}");
+    let mut top = Command::new(ipath());
+    top.args(["top", &told.pid(), "--no-tui", "-o"]).arg(&file);
+    let mut top = Target::spawn(top).await_output("in all");
+    let pid = told.pid();
+    let is_in = |_: &Target| {
+        let status = Run::ipath(["status", &pid]).run().expect(0);
+        let mut lines = status.stdout.lines();
+        lines.any(|line| line.trim_start().starts_with("later ") && line.ends_with("  in"))
+    };
+    told.target.until(LIMIT, "its function put in", is_in);
+    told.steps(2);
+    assert_eq!(told.end(), 7);
+    assert!(top.wait(LIMIT).success(), "{}", top.report());
+    assert_eq!(sum(&Profile::read(&file)), 7);
+}
+
+/// A library that goes while it is measured, and one that comes back: both are said to be so, once.
+#[test]
+fn what_is_unloaded_is_out() {
+    let [unload, call] = texts(["unload", "call:3"]);
+    let mut told = Told::to(&[
+        load(&library()),
+        call.clone(),
+        unload,
+        load(&library()),
+        call,
+    ]);
+    told.step();
+    let scratch = Scratch::new("unloaded");
+    let file = scratch.file("p.json");
+    let mut watching = told
+        .watched(&["-f", "later", "-m", "count"], &file)
+        .await_output("in all");
+    told.steps(2);
+    let said = "later is out: its library has been unloaded";
+    watching.until(LIMIT, "said so", |w| w.stderr().contains(said));
+    told.steps(2);
+    let status = told.on(&["status"]).expect(0);
+    assert!(
+        !status.stdout.contains("text-changed"),
+        "{}",
+        status.report()
+    );
+    assert_eq!(told.end(), 6);
+    assert!(watching.wait(LIMIT).success(), "{}", watching.report());
+    assert_eq!(watching.stderr().matches(said).count(), 1);
+    let profile = Profile::read(&file);
+    assert_eq!(sum(&profile), 3);
+    let notes = profile.session.notes.join("\n");
+    assert!(notes.contains(said), "{notes}");
+}
+
+/// `reloaded_library`: another library that comes to the place of one that waits, and the same one built anew, have functions and
+/// calls of their own.
+#[test]
+fn others_in_the_same_place() {
+    let [unload] = texts(["unload"]);
+    let call = |times: u32| format!("call:{times}");
+    let scratch = Scratch::new("unloaded");
+    let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
+    fs::copy(library(), &place).expect("a copy");
+    let steps = [
+        [load(&place), call(3), unload.clone()],
+        [load(&other()), call(5), unload.clone()],
+        [load(&place), call(7), unload.clone()],
+        // Built anew by then.
+        [load(&place), call(11), unload.clone()],
+        [load(&library()), call(13), unload],
+    ]
+    .concat();
+    let mut told = Told::to(&steps);
+    let options = ["-f", "later", "--pending", "-m", "count"];
+    let mut watching = told.watched(&options, &file).await_output("in all");
+    told.steps(9);
+    // As a linker does, which often gets the same inode.
+    fs::remove_file(&place).expect("an own file");
+    fs::copy(other(), &place).expect("a copy");
+    told.steps(6);
+    assert_eq!(told.end(), 39);
+    assert!(watching.wait(LIMIT).success(), "{}", watching.report());
+    let profile = Profile::read(&file);
+    let [one, two] = [library(), other()].map(|path| {
+        let notes = Run::new("readelf").arg("-n").arg(&path).run().expect(0);
+        let id = notes.stdout.split("Build ID: ").nth(1).expect("a build id");
+        id.lines().next().map(|id| id.trim().to_owned())
+    });
+    let name = |path: &Path| {
+        path.file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned()
+    };
+    let expected = BTreeMap::from([
+        ((name(&place), one.clone()), 10),
+        ((name(&place), two.clone()), 11),
+        ((name(&library()), one), 13),
+        ((name(&other()), two), 5),
+    ]);
+    assert_eq!(calls(&profile), expected, "{}", watching.report());
+    assert!(profile.refused.is_empty(), "{:?}", profile.refused);
+}
+
+/// Where nothing is in any more, what is added can wait all the same.
+#[test]
+fn what_waits_is_added_where_nothing_is_in() {
+    let [call, unload] = texts(["call:3", "unload"]);
+    let mut told = Told::to(&[load(&library()), unload, load(&library()), call]);
+    told.step();
+    told.on(&[
+        "attach",
+        "-f",
+        "later",
+        "--keep",
+        "--no-tui",
+        "--duration",
+        "1ms",
+    ])
+    .expect(0);
+    told.on(&["remove", "-f", "later"]).expect(0);
+    told.step();
+    told.on(&["add", "-f", "later", "--pending"]).expect(0);
+    let scratch = Scratch::new("unloaded");
+    let file = scratch.file("p.json");
+    let mut top = Command::new(ipath());
+    top.args(["top", &told.pid(), "--no-tui", "-o"]).arg(&file);
+    let mut top = Target::spawn(top).await_output("in all");
+    told.steps(2);
+    assert_eq!(told.end(), 3);
+    assert!(top.wait(LIMIT).success(), "{}", top.report());
+    assert_eq!(sum(&Profile::read(&file)), 3);
+}
+
+/// A library whose file gets another name while its functions are in: they come out as from any other.
+#[test]
+fn renamed_while_it_is_in() {
+    let scratch = Scratch::new("unloaded");
+    let (place, renamed) = (scratch.file("one.so"), scratch.file("two.so"));
+    fs::copy(library(), &place).expect("a copy");
+    let [call] = texts(["call:3"]);
+    let mut told = Told::to(&[load(&place), call.clone(), call.clone(), call]);
+    told.step();
+    let kept = [
+        "-f",
+        "later",
+        "--pending",
+        "--keep",
+        "--no-tui",
+        "--duration",
+        "1ms",
+    ];
+    told.on(&[&["attach"], &kept[..]].concat()).expect(0);
+    told.step();
+    fs::rename(&place, &renamed).expect("an own file");
+    // Each looks at what is there.
+    let file = scratch.file("p.json");
+    let mut top = Command::new(ipath());
+    top.args(["top", &told.pid(), "--no-tui", "--duration", "100ms", "-o"]);
+    let mut top = Target::spawn({
+        top.arg(&file);
+        top
+    });
+    assert!(top.wait(LIMIT).success(), "{}", top.report());
+    told.step();
+    let last = scratch.file("q.json");
+    let last_name = last.display().to_string();
+    told.on(&["detach", "-o", &last_name]).expect(0);
+    assert_eq!(sum(&Profile::read(&last)), 6);
+    told.step();
+    assert_eq!(told.end(), 9);
+}
