@@ -1,11 +1,23 @@
-/* A library with a function; another one where OTHER is defined, whose code is as long. */
+/* A library with a function, which has the program note that it is at work; another one where OTHER is defined, whose code is as long. */
+#define NOINLINE __attribute__((noinline, noclone, noipa))
+
 #ifdef OTHER
-#define DO(x) ((x) ^ 0x1234567)
+#define AT_WORK at_other_work
+#define STEP ^
 #else
-#define DO(x) ((x) + 0x1234567)
+#define AT_WORK at_work
+#define STEP +
 #endif
 
-__attribute__((noinline, noclone, noipa)) long later(long x)
+void note(void);
+
+NOINLINE long AT_WORK(long x)
 {
-    return DO(x) * 3;
+    note();
+    return (x STEP 0x1234567) * 3;
+}
+
+NOINLINE long later(long x)
+{
+    return AT_WORK(x) STEP 0x1234567;
 }

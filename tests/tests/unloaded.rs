@@ -1,7 +1,7 @@
 //! Libraries that go, and come back, or others in their place, while their functions are measured or about to be.
 
 use ipath_tests::command::{Finished, Run};
-use ipath_tests::compile::{program, program_with};
+use ipath_tests::compile::program_with;
 use ipath_tests::epoch::state_of;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::{Scratch, ipath};
@@ -37,7 +37,8 @@ struct Told {
 
 impl Told {
     fn to(steps: &[String]) -> Self {
-        let target = Target::start(program("told.c"), steps).await_output("ready");
+        let program = program_with("told.c", &["-rdynamic"]);
+        let target = Target::start(program, steps).await_output("ready");
         Self { target, done: 0 }
     }
 
@@ -286,6 +287,61 @@ fn others_in_the_same_place() {
     ]);
     assert_eq!(calls(&profile), expected, "{}", watching.report());
     assert!(profile.refused.is_empty(), "{:?}", profile.refused);
+}
+
+/// Frames of a library whose place another one has taken since are still its own, also where both call from the same address.
+#[test]
+fn frames_of_what_was_there_before() {
+    for watched in [true, false] {
+        let [unload] = texts(["unload"]);
+        let call = |times: u32| format!("call:{times}");
+        let steps = [
+            [load(&library()), call(3), unload.clone()],
+            [load(&other()), call(5), unload.clone()],
+            [load(&library()), call(7), unload.clone()],
+            [load(&other()), call(11), unload],
+        ];
+        let mut told = Told::to(&steps.concat());
+        let scratch = Scratch::new("unloaded");
+        let file = scratch.file("p.json");
+        let mut watching = watched.then(|| {
+            let options = ["-f", "note", "-m", "count"];
+            told.watched(&options, &file).await_output("in all")
+        });
+        if !watched {
+            let kept = ["attach", "-f", "note", "-m", "count", "--keep", "--no-tui"];
+            told.on(&[&kept[..], &["--duration", "1ms"]].concat())
+                .expect(0);
+        }
+        told.steps(12);
+        match &mut watching {
+            Some(watching) => watching.signal(Signal::SIGINT),
+            None => drop(
+                told.on(&["detach", "-o", &file.display().to_string()])
+                    .expect(0),
+            ),
+        }
+        if let Some(watching) = &mut watching {
+            watching.wait(LIMIT);
+        }
+        assert_eq!(told.end(), 26);
+        let profile = Profile::read(&file);
+        let mut callers = BTreeMap::new();
+        for path in &profile.paths {
+            let frame = &profile.frames[path.stack[0]];
+            let module = frame.module.expect("of a file");
+            let module = profile.modules[module].path.clone();
+            let caller = frame.function.clone().expect("a name");
+            *callers.entry((module, caller)).or_default() += count(&path.metrics);
+        }
+        let path = |path: PathBuf| path.display().to_string();
+        let expected = BTreeMap::from([
+            ((path(library()), "at_work".to_owned()), 10),
+            ((path(other()), "at_other_work".to_owned()), 16),
+        ]);
+        assert_eq!(callers, expected);
+        profile.assert_lossless();
+    }
 }
 
 /// Where nothing is in any more, what is added can wait all the same.

@@ -135,7 +135,7 @@ fn path(
     measures: &Measures,
     new: New<'_>,
 ) -> PathEntry {
-    let stack = new.stack.iter().map(|&ra| frames.frame(profile, ra));
+    let stack = new.stack.iter().map(|&site| frames.frame(profile, site));
     PathEntry {
         function: new.function,
         stack: stack.collect(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use patcher::{Avma, Svma};
 
 use super::described;
-use super::places::{Code, Place, Places};
+use super::places::{Code, Place, Places, Site};
 use crate::debuginfod::{self, hex};
 use crate::images::OpenImage;
 use crate::jit::JitNames;
@@ -32,12 +32,12 @@ pub(super) struct Frames {
     is_jit_read: bool,
     /// True if the profile being made has frames in code that is in no file.
     has_generated: bool,
-    /// What each return address is, with its module.
-    known: HashMap<Avma, (Frame, Option<Built>)>,
+    /// What each call site is, with its module.
+    known: HashMap<Site, (Frame, Option<Built>)>,
     /// Modules whose file cannot be read, with the reason.
     unread: HashMap<Key, String>,
-    /// Of the profile being made: the frame of each return address.
-    used: HashMap<Avma, usize>,
+    /// Of the profile being made: the frame of each call site.
+    used: HashMap<Site, usize>,
     /// Of the profile being made: the indexes of the modules that have been at a place.
     modules: HashMap<Key, Vec<usize>>,
     /// Of the profile being made: which of its modules cannot be read.
@@ -47,8 +47,8 @@ pub(super) struct Frames {
     nameless: BTreeMap<(String, Svma), Svma>,
     /// How many debug files had come when these were looked up.
     arrived: u64,
-    /// Source positions, by path; `None` where a file has none.
-    lines: HashMap<String, Option<Lines<'static>>>,
+    /// Source positions, by where the file's bytes are; `None` where it has none.
+    lines: HashMap<usize, Option<Lines<'static>>>,
     /// How often has been looked at the process since one was asked for.
     looks_without: u32,
 }
@@ -73,7 +73,8 @@ impl Frames {
         let known = self.known.len();
         let mut is_renamed = false;
         for new in self.places.learn_maps(process) {
-            self.known.retain(|&ra, _| ra <= new.start || ra > new.end);
+            let is_beside = |address: Avma| address <= new.start || address > new.end;
+            self.known.retain(|site, _| is_beside(site.address()));
             let file = self.places.file(new.start);
             is_renamed |=
                 file.is_some_and(|file| self.modules.keys().any(|(path, _)| path == file));
@@ -82,15 +83,19 @@ impl Frames {
     }
 
     /// Takes in what the runtime has seen: the only witness of what a target that has ended had
-    /// mapped.
+    /// mapped; true where frames that are known may have other names by that.
     pub(super) fn learn_published(
         &mut self,
         segment: &Segment,
         document: &Document,
         process: &Process,
-    ) {
-        self.places
-            .learn_published(segment, &document.modules, process);
+    ) -> bool {
+        let places = &mut self.places;
+        let is_renamed = places.learn_published(segment, &document.modules, process);
+        if is_renamed {
+            self.known.clear();
+        }
+        is_renamed
     }
 
     /// Begins another profile, of a session with this document.
@@ -165,20 +170,20 @@ impl Frames {
         Some(hex(id))
     }
 
-    /// The index of a return address's frame in the profile being made.
-    pub(super) fn frame(&mut self, profile: &mut Profile, ra: Avma) -> usize {
-        if let Some(&index) = self.used.get(&ra) {
+    /// The index of a call site's frame in the profile being made.
+    pub(super) fn frame(&mut self, profile: &mut Profile, site: Site) -> usize {
+        if let Some(&index) = self.used.get(&site) {
             return index;
         }
-        let (mut frame, module) = match self.known.get(&ra) {
+        let (mut frame, module) = match self.known.get(&site) {
             Some(known) => known.clone(),
-            None => match self.generated(ra) {
+            None => match self.generated(site) {
                 // Other code may be there next time.
                 Some(found) => found,
                 None => {
-                    let found = self.look_up(ra);
+                    let found = self.look_up(site);
                     if found.1.is_some() {
-                        self.known.insert(ra, found.clone());
+                        self.known.insert(site, found.clone());
                     }
                     found
                 }
@@ -186,7 +191,7 @@ impl Frames {
         };
         frame.module = module.map(|(key, build)| self.module(profile, key, build.as_deref()));
         profile.frames.push(frame);
-        self.used.insert(ra, profile.frames.len() - 1);
+        self.used.insert(site, profile.frames.len() - 1);
         profile.frames.len() - 1
     }
 
@@ -201,13 +206,13 @@ impl Frames {
     }
 
     /// A frame of code that the process has made itself and has a name for.
-    fn generated(&mut self, ra: Avma) -> Option<(Frame, Option<Built>)> {
-        let at = Avma(ra.0.wrapping_sub(1));
+    fn generated(&mut self, site: Site) -> Option<(Frame, Option<Built>)> {
         // Some compilers map what they write from a file that is in memory alone.
         let is_generated = |place: &Place| {
             matches!(place.code, Code::NoImage) || place.path.starts_with("/memfd:")
         };
-        if !self.places.find(at).is_none_or(is_generated) {
+        let (at, place) = self.places.find(site);
+        if !place.is_none_or(is_generated) {
             return None;
         }
         self.has_generated = true;
@@ -222,14 +227,14 @@ impl Frames {
         Some((frame, None))
     }
 
-    fn look_up(&mut self, ra: Avma) -> (Frame, Option<Built>) {
+    fn look_up(&mut self, site: Site) -> (Frame, Option<Built>) {
         self.looks_without = 0;
-        let at = Avma(ra.0.wrapping_sub(1));
         let unnamed = |address: u64| Frame {
             address,
             ..Frame::default()
         };
-        let Some(place) = self.places.find(at) else {
+        let (at, place) = self.places.find(site);
+        let Some(place) = place else {
             return (unnamed(at.0), None);
         };
         let (image, bias) = match &place.code {
@@ -262,9 +267,11 @@ impl Frames {
     /// The frame of a call site of a file that was mapped from this path.
     fn describe(&mut self, image: &'static OpenImage, at: Svma, path: &str) -> Frame {
         let mut frame = image.frame(at);
-        let lines = self.lines.entry(path.to_owned()).or_insert_with(|| {
+        let data = image.image.data();
+        let lines = self.lines.entry(data.as_ptr() as usize);
+        let lines = lines.or_insert_with(|| {
             let file = Path::new(path);
-            let lines = Lines::load(image.image.data(), &lines::Places::for_file(file));
+            let lines = Lines::load(data, &lines::Places::for_file(file));
             if lines.is_none() && path != VDSO {
                 image.want_debug_file(file);
             }

@@ -106,8 +106,7 @@ impl Collector {
         } = measured;
         let is_renewed = self.frames.renew();
         let is_renamed = is_in_target && self.frames.learn_maps(process) || is_renewed;
-        self.frames.learn_published(segment, document, process);
-        is_renamed
+        self.frames.learn_published(segment, document, process) || is_renamed
     }
 
     /// Brings everything but the paths up to date.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::places::Site;
 use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW};
-use patcher::Avma;
 
 use super::heads::{Head, Heads};
 use crate::segment::{Document, FunctionDoc, Segment};
@@ -69,7 +69,7 @@ pub(super) struct New<'p> {
     pub(super) function: usize,
     pub(super) thread: Option<u32>,
     /// Return addresses from the caller outwards.
-    pub(super) stack: &'p [Avma],
+    pub(super) stack: &'p [Site],
     /// The node that it ends in.
     pub(super) root: u32,
 }
@@ -262,9 +262,9 @@ fn depth(segment: &Segment, path: u32) -> u64 {
     leaf.map_or(0, |leaf| leaf.depth.load(Relaxed).into())
 }
 
-/// Finds return addresses from the caller outwards, and the root they end in. `None` for a node that is
+/// Finds call sites from the caller outwards, and the root they end in. `None` for a node that is
 /// not the end of a path.
-fn stack_of(segment: &Segment, path: u32, stack: &mut Vec<Avma>) -> Option<u32> {
+fn stack_of(segment: &Segment, path: u32, stack: &mut Vec<Site>) -> Option<u32> {
     stack.clear();
     if path == SHARED {
         return Some(ROOT_OVERFLOW);
@@ -281,7 +281,7 @@ fn stack_of(segment: &Segment, path: u32, stack: &mut Vec<Avma>) -> Option<u32> 
         if stack.len() > most as usize {
             return None;
         }
-        stack.push(Avma(node.key.load(Relaxed)));
+        stack.push(Site(node.key.load(Relaxed)));
         at = node.parent.load(Relaxed);
     }
     Some(at)

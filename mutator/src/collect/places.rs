@@ -1,11 +1,12 @@
 //! The executable mappings of files, and what is known of each file.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use abi::segment::{Header, ModuleEntry, device_numbers};
+use abi::segment::{Header, ModuleEntry, address_and_module, device_numbers};
 use patcher::image::Image;
 use patcher::{Avma, Bias, FileOffset, Svma};
 
@@ -15,6 +16,23 @@ use crate::process::identity::{self, FileId};
 use crate::process::modules::{Module, VDSO, bias_of, modules};
 use crate::process::{Mapping, Presence, Process};
 use crate::segment::{ModuleDoc, Segment};
+
+/// A call site as the tree has it ([`abi::segment::call_site`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Site(pub(super) u64);
+
+impl Site {
+    /// Where the call returns to.
+    pub(super) fn address(self) -> Avma {
+        Avma(address_and_module(self.0).0)
+    }
+
+    /// The number of the runtime's entry that it is in, where another file has been mapped there before.
+    fn entry(self) -> Option<u32> {
+        let (_, module) = address_and_module(self.0);
+        u32::try_from(module.checked_sub(1)?).ok()
+    }
+}
 
 /// An executable mapping of a file.
 pub(super) struct Place {
@@ -46,18 +64,59 @@ pub(super) struct Places {
     known: BTreeMap<Avma, Place>,
     /// Executable mappings at the last look, so that the same ones are not looked at again.
     seen: Vec<(Range<Avma>, FileId)>,
+    /// The runtime's entries that have been looked at: where they are, and what tells their files apart.
+    entries: Vec<(Range<Avma>, (FileId, Bias))>,
+    /// Those of them, by number, where one file has come to the place of another.
+    shared: BTreeMap<u32, Shared>,
+}
+
+/// A mapping where others have been.
+enum Shared {
+    /// It has been looked at.
+    Place(Place),
+    /// What is needed for that. There may be thousands, of which paths go through a few.
+    Unseen(Box<Unseen>),
+}
+
+impl Shared {
+    fn look(&mut self) -> &mut Place {
+        if let Self::Unseen(unseen) = self {
+            *self = Self::Place(unseen.look());
+        }
+        match self {
+            Self::Place(place) => place,
+            Self::Unseen(_) => unreachable!("it has just been looked at"),
+        }
+    }
 }
 
 impl Places {
-    /// The mapping that holds `at`.
-    pub(super) fn find(&self, at: Avma) -> Option<&Place> {
-        let (_, place) = self.known.range(..=at).next_back()?;
-        (at < place.end).then_some(place)
+    /// The address of a call, and the mapping that it is or was in.
+    pub(super) fn find(&mut self, site: Site) -> (Avma, Option<&Place>) {
+        let call = |address: Avma| Avma(address.0.wrapping_sub(1));
+        let entry = site.entry().filter(|entry| self.shared.contains_key(entry));
+        let at = call(entry.map_or(Avma(site.0), |_| site.address()));
+        // Else what was there first.
+        let is_first = |entry: &&u32| {
+            let range = self.entries.get(**entry as usize);
+            range.is_some_and(|(range, _)| range.contains(&at))
+        };
+        let entry = entry.or_else(|| self.shared.keys().find(is_first).copied());
+        if let Some(shared) = entry.and_then(|entry| self.shared.get_mut(&entry)) {
+            return (at, Some(shared.look()));
+        }
+        let known = self.known.range(..=at).next_back();
+        let known = known.filter(|(_, place)| at < place.end);
+        (at, known.map(|(_, place)| place))
     }
 
     /// Takes the symbols of debug files that have come since.
     pub(super) fn renew(&mut self) {
-        for place in self.known.values_mut() {
+        let seen = self.shared.values_mut().filter_map(|shared| match shared {
+            Shared::Place(place) => Some(place),
+            Shared::Unseen(_) => None,
+        });
+        for place in self.known.values_mut().chain(seen) {
             if let Code::Of(image, _) = &mut place.code {
                 *image = images::renewed(image, place.path.as_ref());
             }
@@ -143,44 +202,54 @@ impl Places {
         Some(start..end)
     }
 
-    /// Takes in what the runtime has seen.
+    /// Takes in what the runtime has seen; true where one file has come to the place of another by that.
     pub(super) fn learn_published(
         &mut self,
         segment: &Segment,
         documented: &[ModuleDoc],
         process: &Process,
-    ) {
+    ) -> bool {
         let header = segment.header();
         let mut live = None;
-        let used = header.modules_used.load(Acquire);
-        for index in 0..u32::try_from(used).unwrap_or(MOST).min(MOST) {
-            let Some(entry) = segment.module(index) else {
+        let mut unseen = |published: Published| {
+            let live = live.get_or_insert_with(|| Live::of(process));
+            published.unseen(header, documented, live)
+        };
+        let used = u32::try_from(header.modules_used.load(Acquire)).unwrap_or(MOST);
+        let read = |index| segment.module(index).and_then(Published::read);
+        let shared = self.shared.len();
+        for index in self.entries.len() as u32..used.min(MOST) {
+            let Some(new) = read(index) else {
                 break;
             };
-            // Looked at before, as a rule.
-            if self.known.contains_key(&Published::start(entry)) {
-                continue;
+            let (range, file) = (new.start..new.end, new.identity());
+            let overlaps = |(other, of): &(Range<Avma>, _)| {
+                other.start < range.end && range.start < other.end && *of != file
+            };
+            let others = self.entries.iter().enumerate();
+            let others = others.filter(|(_, other)| overlaps(other));
+            let others: Vec<u32> = others.map(|(other, _)| other as u32).collect();
+            self.entries.push((range, file));
+            if !others.is_empty() {
+                for index in others.into_iter().chain([index]) {
+                    if let Entry::Vacant(vacant) = self.shared.entry(index)
+                        && let Some(published) = read(index)
+                    {
+                        let unseen = unseen(published);
+                        let is_there = unseen.module.is_some();
+                        let shared = vacant.insert(Shared::Unseen(Box::new(unseen)));
+                        // As long as it is there.
+                        if is_there {
+                            shared.look();
+                        }
+                    }
+                }
+            } else {
+                let known = self.known.entry(new.start);
+                known.or_insert_with(|| unseen(new).look());
             }
-            let Some(published) = Published::read(entry) else {
-                continue;
-            };
-            let live = live.get_or_insert_with(|| Live::of(process));
-            let code = published.code(header, documented, live);
-            let Published {
-                start,
-                end,
-                path,
-                file,
-                ..
-            } = published;
-            let place = Place {
-                end,
-                path,
-                file,
-                code,
-            };
-            self.known.insert(start, place);
         }
+        self.shared.len() != shared
     }
 }
 
@@ -238,10 +307,6 @@ struct Published {
 }
 
 impl Published {
-    fn start(entry: &ModuleEntry) -> Avma {
-        Avma(entry.start.load(Relaxed))
-    }
-
     fn read(entry: &ModuleEntry) -> Option<Self> {
         let len = entry.path_len.load(Acquire) as usize;
         if len == 0 || len > abi::segment::MODULE_PATH {
@@ -253,7 +318,7 @@ impl Published {
         let (major, minor) = device_numbers(entry.device.load(Relaxed));
         let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
         Some(Self {
-            start: Self::start(entry),
+            start: Avma(entry.start.load(Relaxed)),
             end: Avma(entry.end.load(Relaxed)),
             offset: FileOffset(entry.offset.load(Relaxed)),
             path: path.to_owned(),
@@ -265,54 +330,26 @@ impl Published {
         })
     }
 
-    fn code(&self, header: &Header, documented: &[ModuleDoc], live: &Live) -> Code {
-        let unread = |cause: String| Code::Unread {
-            bias: by_position(self.start, self.offset),
-            cause,
-        };
-        let image = match self.path.as_str() {
-            VDSO => images::vdso(),
-            path if path.starts_with('/') => match live.module(self) {
-                Some(module) => images::of_module(module),
-                None => self.open(header, documented, live),
-            },
-            _ => return Code::NoImage,
-        };
-        match image {
-            Ok(image) => match bias_of(image.image, self.start, self.offset) {
-                Some(bias) => Code::Of(image, bias),
-                None => unread("its segments are not where the file was mapped".to_owned()),
-            },
-            Err(OpenError::Image(_)) => Code::NoImage,
-            Err(error) => unread(error.to_string()),
-        }
+    /// What tells its file, at its place, from others.
+    fn identity(&self) -> (FileId, Bias) {
+        (self.file.clone(), by_position(self.start, self.offset))
     }
 
-    fn open(
-        &self,
-        header: &Header,
-        documented: &[ModuleDoc],
-        live: &Live,
-    ) -> Result<&'static OpenImage, OpenError> {
-        let in_root = live
-            .root
-            .as_ref()
-            .map(|root| format!("{root}{}", self.path));
-        let paths = in_root.iter().chain([&self.path]).map(Path::new);
-        let since = self.seen_unix(header);
-        let agrees = |image: &Image<'_>| self.build_id_agrees(image, documented);
-        images::of_file(&self.path, &self.file, || {
-            let mut cause = None;
-            for path in paths {
-                match identity::open_unchanged(path, &self.file, since, agrees) {
-                    Ok(bytes) => return Ok(bytes),
-                    Err(error) => cause = cause.or(Some(error)),
-                }
-            }
-            Err(OpenError::Io(
-                cause.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()),
-            ))
-        })
+    /// What is needed to look at its file, whenever that is.
+    fn unseen(self, header: &Header, documented: &[ModuleDoc], live: &Live) -> Unseen {
+        let is_it = |m: &&ModuleDoc| {
+            let Range { start, end } = m.code;
+            m.path == self.path && start < self.end && self.start < end
+        };
+        let builds = documented.iter().filter(is_it);
+        Unseen {
+            since: self.seen_unix(header),
+            // Several have been there one after the other.
+            builds: builds.filter_map(|m| m.build_id.clone()).collect(),
+            module: live.module(&self).cloned(),
+            root: live.root.clone(),
+            mapping: self,
+        }
     }
 
     /// When it was seen, in seconds since 1970.
@@ -324,18 +361,86 @@ impl Published {
         let started = header.started_unix_ns.load(Relaxed) / 1_000_000_000;
         i64::try_from(started.saturating_add(since_start)).unwrap_or(i64::MAX)
     }
+}
+
+/// A mapping that the runtime has seen, and what tells its file.
+struct Unseen {
+    mapping: Published,
+    /// When it was seen, in seconds since 1970.
+    since: i64,
+    /// The build ids that the session's document gives for such a module.
+    builds: Vec<String>,
+    /// The module of the process that it is, while that is there.
+    module: Option<Module>,
+    /// The root folder of the process.
+    root: Option<String>,
+}
+
+impl Unseen {
+    fn look(&self) -> Place {
+        let Published {
+            end, path, file, ..
+        } = &self.mapping;
+        Place {
+            end: *end,
+            path: path.clone(),
+            file: file.clone(),
+            code: self.code(),
+        }
+    }
+
+    fn code(&self) -> Code {
+        let Published {
+            start,
+            offset,
+            path,
+            ..
+        } = &self.mapping;
+        let unread = |cause: String| Code::Unread {
+            bias: by_position(*start, *offset),
+            cause,
+        };
+        let image = match path.as_str() {
+            VDSO => images::vdso(),
+            path if path.starts_with('/') => match &self.module {
+                Some(module) => images::of_module(module),
+                None => self.open(),
+            },
+            _ => return Code::NoImage,
+        };
+        match image {
+            Ok(image) => match bias_of(image.image, *start, *offset) {
+                Some(bias) => Code::Of(image, bias),
+                None => unread("its segments are not where the file was mapped".to_owned()),
+            },
+            Err(OpenError::Image(_)) => Code::NoImage,
+            Err(error) => unread(error.to_string()),
+        }
+    }
+
+    fn open(&self) -> Result<&'static OpenImage, OpenError> {
+        let Published { path, file, .. } = &self.mapping;
+        let in_root = self.root.as_ref().map(|root| format!("{root}{path}"));
+        let paths = in_root.iter().chain([path]).map(Path::new);
+        let agrees = |image: &Image<'_>| self.build_id_agrees(image);
+        images::of_file(path, file, || {
+            let mut cause = None;
+            for path in paths {
+                match identity::open_unchanged(path, file, self.since, agrees) {
+                    Ok(bytes) => return Ok(bytes),
+                    Err(error) => cause = cause.or(Some(error)),
+                }
+            }
+            Err(OpenError::Io(
+                cause.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()),
+            ))
+        })
+    }
 
     /// True if the image has the build id that the session's document gives for this module.
-    fn build_id_agrees(&self, image: &Image<'_>, documented: &[ModuleDoc]) -> Option<bool> {
-        let is_it = |m: &&ModuleDoc| {
-            let Range { start, end } = m.code;
-            m.path == self.path && start < self.end && self.start < end
-        };
-        // Several have been there one after the other.
-        let expected = documented.iter().filter(is_it);
-        let mut expected = expected.filter_map(|m| m.build_id.as_deref()).peekable();
-        expected.peek()?;
+    fn build_id_agrees(&self, image: &Image<'_>) -> Option<bool> {
+        self.builds.first()?;
         let id = hex(image.build_id().unwrap_or_default());
-        Some(expected.any(|expected| id == expected))
+        Some(self.builds.contains(&id))
     }
 }

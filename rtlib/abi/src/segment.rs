@@ -284,7 +284,7 @@ pub struct TableRow {
 /// end of a path.
 #[repr(C)]
 pub struct Node {
-    /// The return address; for the end of a path the function id with [`NODE_IS_PATH`] set.
+    /// The return address as [`call_site`] has it; for the end of a path the function id with [`NODE_IS_PATH`] set.
     pub key: AtomicU64,
     /// The caller's node.
     pub parent: AtomicU32,
@@ -298,6 +298,20 @@ pub struct Node {
 
 /// Bit of [`Node::key`] that tells the end of a path from a call site.
 pub const NODE_IS_PATH: u64 = 1 << 63;
+
+/// Where [`Node::key`] has the module of a call site: above all addresses of a process.
+const SITE_MODULE: u32 = 48;
+
+/// The call that returns to `address`. `module` is 0 where no file has been mapped there before the one that it is in, as far as has been
+/// seen; else one more than the number of that one's [`ModuleEntry`].
+pub const fn call_site(address: u64, module: u64) -> u64 {
+    address | module << SITE_MODULE
+}
+
+/// The same two of a call site.
+pub const fn address_and_module(site: u64) -> (u64, u64) {
+    (site & ((1 << SITE_MODULE) - 1), site >> SITE_MODULE)
+}
 
 /// What one thread has seen of one path: written by that thread alone, sequence-locked.
 #[repr(C)]

@@ -14,3 +14,4 @@ pub mod range;
 pub mod return_address;
 pub mod rows;
 pub mod rules;
+pub mod successors;

@@ -12,7 +12,7 @@ use abi::segment::{
 
 use super::range::{self, NEW, Range, Ranges, Tables};
 use super::rules::{Age, RULES};
-use super::{epoch, rows};
+use super::{epoch, rows, successors};
 use crate::arch::clock;
 use crate::os::hash;
 use crate::os::lock::Lock;
@@ -249,14 +249,19 @@ impl List {
             if !mapping.execute || !mapping.read {
                 return true;
             }
-            let mut range = Range::new(&mapping, since).known_as(self.before().find(mapping.start));
+            let before = self.before().find(mapping.start);
+            let mut range = Range::new(&mapping, since).known_as(before);
+            let is_known = before.is_some_and(|before| before.is_same(&range));
             let own_head = head.filter(|h| is_file && h.inode == mapping.inode);
             // SAFETY: the head is a mapping of this process that may be read.
             let own = own_head.and_then(|h| unsafe { range::tables(h) });
             range.tables = own.or_else(|| Tables::published(&range));
             self.now().push(range);
             if is_file && shared::is_mapped() {
-                publish(mapping, path);
+                let module = publish(mapping, path);
+                if let Some(module) = module.filter(|_| !is_known) {
+                    successors::come(mapping.start, mapping.end, module);
+                }
             }
             true
         });
@@ -317,25 +322,51 @@ fn nowhere_bucket(page: u64) -> usize {
 }
 
 /// Writes a mapping into the segment, for the command to symbolize addresses by, unless it stands
-/// there.
-fn publish(mapping: Mapping, path: &[u8]) {
+/// there. What tells the call sites in it from those in others that were there before: see [`abi::segment::call_site`].
+fn publish(mapping: Mapping, path: &[u8]) -> Option<u64> {
     let used = &shared::header().modules_used;
-    let entries = 0..used.load(Ordering::Relaxed) as u32;
-    let known = entries.map(entry).any(|entry| {
-        entry.start.load(Ordering::Relaxed) == mapping.start
-            && entry.end.load(Ordering::Relaxed) == mapping.end
-            && entry.offset.load(Ordering::Relaxed) == mapping.offset
-            && entry.inode.load(Ordering::Relaxed) == mapping.inode
-            && entry.device.load(Ordering::Relaxed) == mapping.device
-            && is_path(&entry.path, entry.path_len.load(Ordering::Relaxed), path)
-    });
-    if known || path.len() > MODULE_PATH {
-        return;
+    let entries = used.load(Ordering::Relaxed) as u32;
+    // The first entry of this file in this place, of which it may be mapped in pieces, and whether one of another is before that.
+    let (mut first, mut was_other, mut is_known) = (None, false, false);
+    for index in 0..entries {
+        let entry = entry(index);
+        let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let (start, end) = (of(&entry.start), of(&entry.end));
+        if start >= mapping.end || mapping.start >= end {
+            continue;
+        }
+        let is_file = of(&entry.inode) == mapping.inode
+            && entry.device.load(Ordering::Relaxed) == mapping.device;
+        let ahead = start.wrapping_sub(mapping.start);
+        if !is_file || of(&entry.offset) != mapping.offset.wrapping_add(ahead) {
+            was_other |= first.is_none();
+            continue;
+        }
+        first.get_or_insert(index);
+        let len = entry.path_len.load(Ordering::Relaxed);
+        is_known = (start, end) == (mapping.start, mapping.end) && is_path(&entry.path, len, path);
+        if is_known {
+            break;
+        }
     }
+    if !is_known {
+        let new = append(mapping, path)?;
+        first.get_or_insert(new);
+    }
+    match (was_other, first) {
+        (true, Some(first)) => Some(u64::from(first) + 1),
+        _ => Some(0),
+    }
+}
+
+/// Writes a mapping behind the others: its number, where there is room.
+fn append(mapping: Mapping, path: &[u8]) -> Option<u32> {
+    if path.len() > MODULE_PATH {
+        return None;
+    }
+    let used = &shared::header().modules_used;
     let stride = size_of::<ModuleEntry>() as u64;
-    let Some(index) = shared::take(AREA_MODULES, used, stride, 0, |_| Some(())) else {
-        return;
-    };
+    let index = shared::take(AREA_MODULES, used, stride, 0, |_| Some(()))?;
     let entry = entry(index);
     entry.start.store(mapping.start, Ordering::Relaxed);
     entry.end.store(mapping.end, Ordering::Relaxed);
@@ -347,6 +378,7 @@ fn publish(mapping: Mapping, path: &[u8]) {
         word.store(packed(bytes), Ordering::Relaxed);
     }
     entry.path_len.store(path.len() as u32, Ordering::Release);
+    Some(index)
 }
 
 /// Module entry `index` of the segment.

@@ -1,9 +1,11 @@
 //! The cache of rules by return address: one for the process, read without a lock.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use abi::rule::{self, Rule};
+use abi::segment::address_and_module;
 
+use super::successors;
 use crate::os::hash;
 
 /// Unwind rules by return address.
@@ -17,7 +19,7 @@ const PROBES: usize = 16;
 
 #[repr(C, align(16))]
 struct Bucket {
-    /// The return address; 0 while free.
+    /// The return address; 0 while free, and with [`GONE`] what the tree has of it where another file has come there since.
     key: AtomicU64,
     /// The encoded rule, of kind 0 while there is none, and whether the command has been asked for one.
     rule: AtomicU64,
@@ -25,6 +27,9 @@ struct Bucket {
 
 /// Set in the word of a rule that the command has been asked for, and kept when the rule is forgotten.
 const ASKED: u64 = 1 << 24;
+
+/// See [`Bucket::key`].
+const GONE: u64 = 1 << 63;
 
 /// Whether a rule still holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub enum Age {
 /// Rules by return address.
 pub struct Rules {
     buckets: [Bucket; BUCKETS],
+    /// Whether any of them is of code that is gone.
+    have_gone: AtomicBool,
 }
 
 impl Rules {
@@ -52,6 +59,7 @@ impl Rules {
                     rule: AtomicU64::new(0),
                 }
             }; BUCKETS],
+            have_gone: AtomicBool::new(false),
         }
     }
 
@@ -93,7 +101,55 @@ impl Rules {
 
     /// The address whose rule is in bucket number `site`.
     pub fn address(&self, site: u16) -> u64 {
+        let key = self.key(site);
+        self.gone(key)
+            .map_or(key, |site| address_and_module(site).0)
+    }
+
+    /// The same as the tree has it.
+    #[inline(always)]
+    pub fn site(&self, site: u16) -> u64 {
+        let key = self.key(site);
+        self.gone(key).unwrap_or_else(|| successors::site(key))
+    }
+
+    /// What has the same address, as [`address_and_module`] tells it, whatever else.
+    #[inline(always)]
+    pub fn key(&self, site: u16) -> u64 {
         self.buckets[usize::from(site)].key.load(Ordering::Relaxed)
+    }
+
+    /// What the tree has of an address whose code is gone.
+    #[inline(always)]
+    fn gone(&self, key: u64) -> Option<u64> {
+        let is_gone = key & GONE != 0 && self.have_gone.load(Ordering::Relaxed);
+        is_gone.then_some(key & !GONE)
+    }
+
+    /// Has addresses that the tree has as another one from now on lead to other buckets: to those that they had the last time, where they
+    /// have been so before. `change` tells what it had and has of an address, where it may be so.
+    pub fn rename(&self, change: impl Fn(u64) -> Option<(u64, u64)>) {
+        for bucket in &self.buckets {
+            let key = bucket.key.load(Ordering::Relaxed);
+            if key == 0 {
+                continue;
+            }
+            let gone = self.gone(key);
+            let address = gone.map_or(key, |site| address_and_module(site).0);
+            let Some((before, after)) = change(address).filter(|(before, after)| before != after)
+            else {
+                continue;
+            };
+            match gone {
+                Some(site) if site == after => bucket.key.store(address, Ordering::Relaxed),
+                Some(_) => {}
+                None => {
+                    bucket.change(|_| 0);
+                    bucket.key.store(before | GONE, Ordering::Relaxed);
+                    self.have_gone.store(true, Ordering::Relaxed);
+                }
+            }
+        }
     }
 
     /// Remembers the rule for `address`; false where there is no room, and the rule must be found

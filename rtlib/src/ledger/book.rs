@@ -115,9 +115,9 @@ impl Ledger {
         }
         // SAFETY: the caller's promise.
         unsafe {
-            let frame = |index: usize| path.frame(index);
+            let site = |index: usize| path.site(index);
             let len = path.walk.len as usize;
-            let node = tree::intern(path.function, len, frame, path.walk.root)?;
+            let node = tree::intern(path.function, len, site, path.walk.root)?;
             self.paths.reserve(For::Path)?;
             let schema = parameters::schema_of(path.function);
             let record = record::make(self.thread, self.tid, schema, node, For::Path)?;

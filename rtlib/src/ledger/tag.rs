@@ -6,6 +6,7 @@ use abi::MAX_FUNCTIONS;
 use abi::segment::FIRST_NODE;
 
 use super::tree;
+use crate::code::rules::RULES;
 use crate::walk::{Path, Walk};
 
 /// Sites in a word.
@@ -113,13 +114,8 @@ impl Tag {
             if !is_inline {
                 own = self.sites[0] as *const u64;
                 if own.is_null() {
-                    let Path {
-                        function,
-                        walk,
-                        frames,
-                        sites,
-                    } = *path;
-                    return is_by_nodes(self.path, function, walk, frames, sites);
+                    let Path { function, walk, .. } = *path;
+                    return is_by_nodes(self.path, function, walk, path.keys());
                 }
                 if own.read() != len {
                     return false;
@@ -138,25 +134,24 @@ impl Tag {
     }
 }
 
-/// Whether the nodes under `node` tell the path, whose frames and sites are as many as its walk says. Its arguments are
+/// Whether the nodes under `node` tell the path, whose frames or sites are `keys`, as many as its walk says. Its arguments are
 /// the parts of a [`Path`], which then takes no room on the stack.
 #[cold]
 #[inline(never)]
 #[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
-unsafe fn is_by_nodes(
-    node: u32,
-    function: u32,
-    walk: &Walk,
-    frames: *const u64,
-    sites: *const u64,
-) -> bool {
-    let path = Path {
-        function,
-        walk,
-        frames,
-        sites,
+unsafe fn is_by_nodes(node: u32, function: u32, walk: &Walk, keys: *const u64) -> bool {
+    let is_it = match walk.has_sites {
+        true => {
+            let sites = keys.cast::<u16>();
+            // SAFETY: the caller's promise.
+            let key = |at: usize| RULES.key(unsafe { sites.add(at).read() });
+            tree::is_path(node, function, walk.len as usize, key, walk.root)
+        }
+        false => {
+            // SAFETY: the caller's promise.
+            let key = |at: usize| unsafe { keys.add(at).read() };
+            tree::is_path(node, function, walk.len as usize, key, walk.root)
+        }
     };
-    // SAFETY: the caller's promise.
-    let frame = |at: usize| unsafe { path.frame(at) };
-    tree::is_path(node, function, walk.len as usize, frame, walk.root)
+    is_it && tree::is_of_what_is_there(node)
 }

@@ -2,9 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW};
+use abi::segment::{FIRST_NODE, NODE_IS_PATH, ROOT_OVERFLOW, address_and_module};
 
 use super::areas::{For, node, take_node};
+use crate::code::successors;
 use crate::os::hash;
 use crate::os::parameters::ipath_parameters;
 use crate::os::shared::header;
@@ -30,10 +31,10 @@ impl Buckets {
     }
 }
 
-/// The path of function `function` under `len` call sites that end in `root`, made if it is new; `frame` tells
-/// the return addresses, the innermost first. `None` where the limit on paths is reached or the tree is full.
-pub fn intern(function: u32, len: usize, frame: impl Fn(usize) -> u64, root: u32) -> Option<u32> {
-    let (known, missing) = descend(len, &frame, root);
+/// The path of function `function` under `len` call sites that end in `root`, made if it is new; `site` tells
+/// what the tree has of the return addresses, the innermost first. `None` where the limit on paths is reached or the tree is full.
+pub fn intern(function: u32, len: usize, site: impl Fn(usize) -> u64, root: u32) -> Option<u32> {
+    let (known, missing) = descend(len, &site, root);
     if missing == 0
         && let Some(path) = look_up(known, path_key(function))
     {
@@ -45,7 +46,7 @@ pub fn intern(function: u32, len: usize, frame: impl Fn(usize) -> u64, root: u32
     }
     let mut at = known;
     for index in (0..missing).rev() {
-        at = child(at, frame(index), For::Path)?.0;
+        at = child(at, site(index), For::Path)?.0;
     }
     let (path, is_new) = child(at, path_key(function), For::Path)?;
     if is_new {
@@ -59,13 +60,14 @@ pub fn overflow(function: u32) -> Option<u32> {
     child(ROOT_OVERFLOW, path_key(function), For::Overflow).map(|(path, _)| path)
 }
 
-/// Whether `path` is the one of `function` under `len` frames, the innermost first, and `root`.
+/// Whether `path` is one of `function` under `len` frames, the innermost first, and `root`; `key` has the frames' addresses, whatever files
+/// these are in: see [`is_of_what_is_there`].
 #[inline(always)]
 pub fn is_path(
     path: u32,
     function: u32,
     len: usize,
-    frame: impl Fn(usize) -> u64,
+    key: impl Fn(usize) -> u64,
     root: u32,
 ) -> bool {
     let leaf = node(path);
@@ -78,12 +80,32 @@ pub fn is_path(
             return false;
         }
         let site = node(at);
-        if site.key.load(Ordering::Relaxed) != frame(index) {
+        let (difference, _) = address_and_module(site.key.load(Ordering::Relaxed) ^ key(index));
+        if difference != 0 {
             return false;
         }
         at = site.parent.load(Ordering::Relaxed);
     }
     at == root
+}
+
+/// Whether the frames of a path are in the files that are mapped there now.
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+pub fn is_of_what_is_there(path: u32) -> bool {
+    if !successors::are_any() {
+        return true;
+    }
+    let mut at = node(path).parent.load(Ordering::Relaxed);
+    while at >= FIRST_NODE {
+        let site = node(at);
+        let key = site.key.load(Ordering::Relaxed);
+        if successors::site(address_and_module(key).0) != key {
+            return false;
+        }
+        at = site.parent.load(Ordering::Relaxed);
+    }
+    true
 }
 
 /// The key of the node that ends the paths of `function`.
@@ -93,10 +115,10 @@ pub fn path_key(function: u32) -> u64 {
 }
 
 /// The node of as many of the outer frames as are in the tree, and how many of the inner ones are not.
-fn descend(len: usize, frame: impl Fn(usize) -> u64, root: u32) -> (u32, usize) {
+fn descend(len: usize, site: impl Fn(usize) -> u64, root: u32) -> (u32, usize) {
     let mut at = root;
     for index in (0..len).rev() {
-        match look_up(at, frame(index)) {
+        match look_up(at, site(index)) {
             Some(next) => at = next,
             None => return (at, index + 1),
         }

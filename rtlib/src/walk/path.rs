@@ -2,6 +2,7 @@
 
 use super::outcome::Walk;
 use crate::code::rules::RULES;
+use crate::code::successors;
 
 /// A path as a walk has left it.
 #[derive(Clone, Copy)]
@@ -17,6 +18,30 @@ pub struct Path<'a> {
 }
 
 impl Path<'_> {
+    /// What the tree has of return address number `index`, the innermost first.
+    ///
+    /// # Safety
+    /// As for [`Path::frame`].
+    #[inline(always)]
+    pub unsafe fn site(&self, index: usize) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.walk.has_sites {
+                true => RULES.site(self.sites.cast::<u16>().add(index).read()),
+                false => successors::site(self.frames.add(index).read()),
+            }
+        }
+    }
+
+    /// Its sites, where the walk has those, else its frames.
+    #[inline(always)]
+    pub fn keys(&self) -> *const u64 {
+        match self.walk.has_sites {
+            true => self.sites,
+            false => self.frames,
+        }
+    }
+
     /// Return address number `index`, the innermost first.
     ///
     /// # Safety
