@@ -12,7 +12,8 @@ use abi::segment::{
 
 use super::range::{self, NEW, Range, Ranges, Tables};
 use super::rules::{Age, RULES};
-use super::{epoch, rows, successors};
+use super::successors::Change;
+use super::{epoch, rows};
 use crate::arch::clock;
 use crate::os::hash;
 use crate::os::lock::Lock;
@@ -259,8 +260,11 @@ impl List {
             self.now().push(range);
             if is_file && shared::is_mapped() {
                 let module = publish(mapping, path);
-                if let Some(module) = module.filter(|_| !is_known) {
-                    successors::come(mapping.start, mapping.end, module);
+                let (start, end) = (mapping.start, mapping.end);
+                let change = module.and_then(|module| Change::of(start, end, module));
+                if let Some(change) = change.filter(|_| !is_known) {
+                    RULES.rename(|pc| change.keys(pc));
+                    change.settle();
                 }
             }
             true

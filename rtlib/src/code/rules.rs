@@ -245,7 +245,9 @@ fn bucket_of(address: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{Age, Rules};
+    use crate::code::successors::{Change, site};
     use abi::rule::{self, Rule};
+    use abi::segment::call_site;
 
     #[test]
     fn gives_back_what_was_inserted() {
@@ -291,5 +293,50 @@ mod tests {
         assert!(kind(one) == 0 && !RULES.ask(one));
         assert!(RULES.insert(one, Rule::Full));
         assert_eq!(Rule::decode(RULES.get(one).0), Rule::Full);
+    }
+
+    /// One test, for the places are one for all.
+    #[test]
+    fn addresses_are_told_apart_by_what_is_mapped() {
+        const START: u64 = 0x7000_1000_0000;
+        const END: u64 = START + 0x1000;
+        static RULES: Rules = Rules::new();
+        let come = |start, end, module| {
+            let change = Change::of(start, end, module);
+            let Some(change) = change else {
+                return;
+            };
+            RULES.rename(|pc| change.keys(pc));
+            change.settle();
+        };
+        let (pc, beside) = (START + 0x123, START - 0x123);
+        let number = |pc| {
+            assert!(RULES.insert(pc, Rule::Root));
+            RULES.get(pc).1
+        };
+        let (first, other) = (number(pc), number(beside));
+        come(START, END, 0);
+        assert_eq!((site(pc), RULES.site(first)), (pc, pc));
+
+        come(START - 0x100, END + 0x100, 7);
+        assert_eq!(RULES.get(pc), (0, 0), "no rule of the one before is left");
+        let second = number(pc);
+        assert_ne!(first, second);
+        assert_eq!(RULES.site(first), pc);
+        assert_eq!(RULES.site(second), call_site(pc, 7));
+        assert_eq!([first, second].map(|n| RULES.address(n)), [pc, pc]);
+        let at_end = END + 0x100;
+        assert_eq!(site(at_end), call_site(at_end, 7), "a call at its end");
+        assert_eq!(site(at_end + 1), at_end + 1);
+
+        come(START, END, 0);
+        assert_eq!(number(pc), first, "back in its place");
+        assert_eq!(RULES.site(second), call_site(pc, 7));
+        assert_eq!(site(END + 0x80), END + 0x80, "nothing of the other is left");
+
+        come(START - 0x100, END + 0x100, 7);
+        assert_eq!(number(pc), second);
+        assert_eq!(RULES.site(first), pc);
+        assert_eq!((RULES.get(beside).1, RULES.site(other)), (other, beside));
     }
 }

@@ -7,8 +7,6 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use abi::segment::call_site;
 
-use super::rules::RULES;
-
 /// Places of which that is known at a time. What comes to further ones is taken for what was there before.
 const MOST: usize = u64::BITS as usize;
 
@@ -55,40 +53,64 @@ pub fn site(pc: u64) -> u64 {
     pc
 }
 
-/// Notes that the file is mapped in this place whose calls have `module` in their keys. Under the lock of the modules.
-pub fn come(start: u64, end: u64, module: u64) {
-    let places = PLACES.iter().enumerate();
-    // Those that it takes the place of, a bit each.
-    let leaving = places
-        .filter(|(_, place)| place.overlaps(start, end))
-        .fold(0u64, |all, (at, _)| all | 1 << at);
-    if module == 0 && leaving == 0 {
-        return;
+/// A file that comes to a place. Under the lock of the modules.
+pub struct Change {
+    start: u64,
+    end: u64,
+    module: u64,
+    /// The places that it takes, a bit each, and the one that it gets.
+    leaving: u64,
+    place: usize,
+}
+
+impl Change {
+    /// Of a file that is mapped in this place, whose calls have `module` in their keys; `None` where nothing changes by that, or no more can
+    /// be known.
+    pub fn of(start: u64, end: u64, module: u64) -> Option<Self> {
+        let places = || PLACES.iter().enumerate();
+        let leaving = places().filter(|(_, place)| place.overlaps(start, end));
+        let leaving = leaving.fold(0, |all, (at, _)| all | 1 << at);
+        if module == 0 && leaving == 0 {
+            return None;
+        }
+        let mut free = places()
+            .filter(|(at, place)| leaving >> at & 1 != 0 || place.end.load(Ordering::Relaxed) == 0);
+        let (place, _) = free.next()?;
+        Some(Self {
+            start,
+            end,
+            module,
+            leaving,
+            place,
+        })
     }
-    let all_leaving = || {
-        let places = PLACES.iter().enumerate();
-        places.filter(move |(at, _)| leaving >> at & 1 != 0)
-    };
-    let is_free = |(at, place): &(usize, &Place)| {
-        leaving >> at & 1 != 0 || place.end.load(Ordering::Relaxed) == 0
-    };
-    let Some((free, place)) = PLACES.iter().enumerate().find(is_free) else {
-        return;
-    };
-    RULES.rename(|pc| {
+
+    /// What the tree has had and has from then on of an address, where that may be another one.
+    pub fn keys(&self, pc: u64) -> Option<(u64, u64)> {
         // A call returns to where the code may end.
-        let is_in = (start..end).contains(&pc.wrapping_sub(1));
-        let is_left = is_in || leaving != 0 && all_leaving().any(|(_, place)| place.holds(pc));
-        is_left.then(|| (site(pc), call_site(pc, if is_in { module } else { 0 })))
-    });
-    for (_, place) in all_leaving() {
-        place.end.store(0, Ordering::Relaxed);
+        let is_in = (self.start..self.end).contains(&pc.wrapping_sub(1));
+        let is_left = || self.leaving().any(|place| place.holds(pc));
+        let module = if is_in { self.module } else { 0 };
+        (is_in || self.leaving != 0 && is_left()).then(|| (site(pc), call_site(pc, module)))
     }
-    if module != 0 {
-        place.start.store(start, Ordering::Relaxed);
-        place.module.store(module, Ordering::Relaxed);
-        place.end.store(end, Ordering::Release);
-        USED.fetch_max(free + 1, Ordering::Release);
+
+    /// Has it be so.
+    pub fn settle(self) {
+        for place in self.leaving() {
+            place.end.store(0, Ordering::Relaxed);
+        }
+        if let Some(place) = PLACES.get(self.place).filter(|_| self.module != 0) {
+            place.start.store(self.start, Ordering::Relaxed);
+            place.module.store(self.module, Ordering::Relaxed);
+            place.end.store(self.end, Ordering::Release);
+            USED.fetch_max(self.place + 1, Ordering::Release);
+        }
+    }
+
+    fn leaving(&self) -> impl Iterator<Item = &'static Place> {
+        let places = PLACES.iter().enumerate();
+        let leaving = places.filter(|(at, _)| self.leaving >> at & 1 != 0);
+        leaving.map(|(_, place)| place)
     }
 }
 
@@ -102,50 +124,5 @@ impl Place {
 
     fn overlaps(&self, start: u64, end: u64) -> bool {
         self.start.load(Ordering::Relaxed) < end && start < self.end.load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use abi::rule::Rule;
-
-    /// One test, for the places are one for all.
-    #[test]
-    fn addresses_are_told_apart_by_what_is_mapped() {
-        const START: u64 = 0x7000_1000_0000;
-        const END: u64 = START + 0x1000;
-        let (pc, beside) = (START + 0x123, START - 0x123);
-        let number = |pc| {
-            assert!(RULES.insert(pc, Rule::Root));
-            RULES.get(pc).1
-        };
-        let (first, other) = (number(pc), number(beside));
-        come(START, END, 0);
-        assert_eq!((site(pc), RULES.site(first)), (pc, pc));
-
-        come(START - 0x100, END + 0x100, 7);
-        assert_eq!(RULES.get(pc), (0, 0), "no rule of the one before is left");
-        let second = number(pc);
-        assert_ne!(first, second);
-        assert_eq!(RULES.site(first), pc);
-        assert_eq!(RULES.site(second), call_site(pc, 7));
-        assert_eq!([first, second].map(|n| RULES.address(n)), [pc, pc]);
-        assert_eq!(
-            site(END + 0x100),
-            call_site(END + 0x100, 7),
-            "a call at its end"
-        );
-        assert_eq!(site(END + 0x101), END + 0x101);
-
-        come(START, END, 0);
-        assert_eq!(number(pc), first, "back in its place");
-        assert_eq!(RULES.site(second), call_site(pc, 7));
-        assert_eq!(site(END + 0x80), END + 0x80, "nothing of the other is left");
-
-        come(START - 0x100, END + 0x100, 7);
-        assert_eq!(number(pc), second);
-        assert_eq!(RULES.site(first), pc);
-        assert_eq!((RULES.get(beside).1, RULES.site(other)), (other, beside));
     }
 }
