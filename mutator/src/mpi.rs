@@ -31,7 +31,12 @@ pub fn ranks(launcher: &Process, wanted: &[u32]) -> Result<Vec<Rank>, NoRanks> {
             is_mpi,
         })
     });
-    let mut ranks = chosen(candidates);
+    let candidates: Vec<Candidate> = candidates.collect();
+    let starters = local::starters(&candidates);
+    if starters.len() > 1 {
+        return Err(NoRanks::Several(Some(launcher.pid), starters));
+    }
+    let mut ranks = chosen(candidates.into_iter());
     if ranks.is_empty() {
         ranks = table::ranks(launcher);
     }
@@ -49,7 +54,7 @@ pub fn ranks(launcher: &Process, wanted: &[u32]) -> Result<Vec<Rank>, NoRanks> {
 pub fn local_ranks(wanted: &[u32]) -> Result<Vec<Rank>, NoRanks> {
     let mut jobs = local::ranks_by_starter();
     if jobs.len() > 1 {
-        return Err(NoRanks::Several(jobs.into_keys().collect()));
+        return Err(NoRanks::Several(None, jobs.into_keys().collect()));
     }
     let (_, ranks) = jobs.pop_first().ok_or(NoRanks::NoneHere)?;
     let candidates = ranks.into_iter().map(|(rank, is_mpi)| Candidate {

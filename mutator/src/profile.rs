@@ -233,6 +233,14 @@ pub struct Session {
 }
 
 impl Session {
+    /// What the share is of that measuring has taken.
+    pub fn overhead_is_of(&self) -> &'static str {
+        match self.cpu_ns {
+            Some(_) => "its CPU time",
+            None => "the time measured",
+        }
+    }
+
     /// What a reader of the numbers must know, that of patterns that wait included.
     pub fn said(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let waits = |pattern: &String| {
@@ -252,7 +260,8 @@ pub struct Overhead {
     pub call_ns: f64,
     /// Of all calls, in ns.
     pub total_ns: u64,
-    /// That as a share of the time that the process has run, from 0 to 1.
+    /// That as a share of the CPU time of the process, or where that is not known of the time measured: more than 1 where threads have
+    /// waited for ipath.
     pub share: f64,
     /// True if the times of the profile are without it.
     pub corrected: bool,

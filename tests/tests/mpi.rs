@@ -253,6 +253,31 @@ fn what_is_no_launcher_is_refused() {
     job.result();
 }
 
+/// What has started two jobs is no launcher of either: ranks of the same number are not taken for one.
+#[test]
+fn jobs_are_not_mixed() {
+    let scratches = [Scratch::new("mpi"), Scratch::new("mpi")];
+    let start = |(mpi, scratch)| Job::start(mpi, 2, "1", scratch);
+    let mut jobs = [(Mpi::Open, &scratches[0]), (Mpi::Mpich, &scratches[1])].map(start);
+    jobs.iter_mut().for_each(|job| drop(job.pids()));
+    let own = std::process::id().to_string();
+    let finished = Run::ipath(["attach", "--mpi", &own, "-f", "MPI_Wait"])
+        .run()
+        .expect(1);
+    let error = finished.expect_error();
+    assert!(error.contains("several MPI jobs below it"), "{error}");
+    let launcher = jobs[0].launcher.pid().to_string();
+    assert!(error.contains(&launcher), "{error}");
+    assert!(
+        finished.hints().contains("name one of these"),
+        "{}",
+        finished.report()
+    );
+    for mut job in jobs {
+        job.result();
+    }
+}
+
 /// Each rank from its first instruction on, by itself.
 #[test]
 fn ranks_write_files_of_their_own() {

@@ -176,6 +176,32 @@ fn detached_amid_loading() {
     }
 }
 
+/// Who watches traces for a moment each time that a library comes; who changes something meanwhile waits for that.
+#[test]
+fn changed_while_libraries_come() {
+    let library = library().display().to_string();
+    let arguments = [library.as_str(), "1000000000", "x", "wait"];
+    let target = Target::start(loading(), arguments).await_output("ready");
+    let id = target.pid().to_string();
+    let mut command = Command::new(ipath());
+    command.args(["attach", &id, "--pending", "--no-tui", "-f", "later"]);
+    let mut watching = Target::spawn(command).await_output("in all");
+    target.signal(Signal::SIGTERM);
+    watching.until(LIMIT, "put it in", |watching| {
+        watching.stdout().contains("later")
+    });
+    for _ in 0..20 {
+        for change in ["add", "remove"] {
+            Run::ipath([change, &id, "-f", "count_call"])
+                .run()
+                .expect(0);
+        }
+    }
+    Run::ipath(["detach", &id]).run().expect(0);
+    assert!(watching.wait(LIMIT).success(), "{}", watching.report());
+    target.signal(Signal::SIGKILL);
+}
+
 /// A child that loads a library at once waits for its functions as any other.
 #[test]
 fn loaded_by_children() {

@@ -44,7 +44,7 @@ pub(super) fn attach(
         let launchers = "name the launcher: `pgrep -a mpirun`, `pgrep -a mpiexec`";
         let hint = match &e {
             NoRanks::None(_) | NoRanks::NoneHere => Some(launchers.to_owned()),
-            NoRanks::Several(_) => Some("name one of these: `ipath attach --mpi PID`".to_owned()),
+            NoRanks::Several(..) => Some("name one of these: `ipath attach --mpi PID`".to_owned()),
             NoRanks::Missing(..) => None,
         };
         Failure::of(OPERATION, e).maybe_hint(hint)

@@ -153,10 +153,13 @@ pub(super) fn watch(
     let concluded = conclude(output, show, (ended, profile), shown, (signals, kept));
     if let (Ok(()), [first, ..]) = (&concluded, &stays_in[..]) {
         let pids: Vec<String> = stays_in.iter().map(Pid::to_string).collect();
-        warn(&format!(
-            "the session stays in {}: `ipath detach {first}` takes it out",
-            pids.join(", ")
-        ));
+        let pids = pids.join(", ");
+        warn(&match stays_in.len() {
+            1 => format!("the session stays in {pids}: `ipath detach {first}` takes it out"),
+            _ => format!(
+                "the session stays in {pids}: `ipath detach PID` takes it out of one, of all of an MPI job with its launcher's id"
+            ),
+        });
     }
     replaced.iter().for_each(|replaced| warn(replaced));
     concluded

@@ -14,8 +14,8 @@ pub enum NoRanks {
     None(Pid),
     /// There is no job on this machine, but the one that this process belongs to.
     NoneHere,
-    /// There are several, which these have started.
-    Several(Vec<Pid>),
+    /// There are several, which these have started; below a process, or on this machine.
+    Several(Option<Pid>, Vec<Pid>),
     /// Those that were asked for are not among those that there are.
     Missing(Vec<u32>, Vec<u32>),
 }
@@ -36,13 +36,13 @@ impl fmt::Display for NoRanks {
             Self::NoneHere => {
                 f.write_str("this machine: it has no rank of an MPI job that ipath may look at")
             }
-            Self::Several(starters) => {
+            Self::Several(below, starters) => {
+                match below {
+                    Some(pid) => write!(f, "{pid}: there are several MPI jobs below it")?,
+                    None => f.write_str("this machine: it has several MPI jobs")?,
+                }
                 let starters: Vec<String> = starters.iter().map(Pid::to_string).collect();
-                let starters = starters.join(", ");
-                write!(
-                    f,
-                    "this machine: it has several MPI jobs, started by {starters}"
-                )
+                write!(f, ", started by {}", starters.join(", "))
             }
             Self::Missing(missing, there) => write!(
                 f,

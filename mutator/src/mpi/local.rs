@@ -1,8 +1,8 @@
 //! All ranks of a job on this machine, for an ipath that the job's own launcher starts once on each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::found::has_mpi;
+use super::found::{Candidate, has_mpi};
 use super::rank::{Rank, rank_of};
 use crate::process::{Pid, Process};
 
@@ -38,6 +38,18 @@ pub(super) fn ranks_by_starter() -> BTreeMap<Starter, Vec<(Rank, bool)>> {
     // Tools and scripts have inherited a number.
     found.retain(|_, ranks| ranks.iter().any(|(_, is_mpi)| *is_mpi));
     found
+}
+
+/// What has started ranks of the same number, where these are of several jobs.
+pub(super) fn starters(candidates: &[Candidate]) -> Vec<Starter> {
+    let mut of_numbers: BTreeMap<u32, BTreeSet<Starter>> = BTreeMap::new();
+    for candidate in candidates.iter().filter(|candidate| candidate.is_mpi) {
+        let of_number = of_numbers.entry(candidate.number).or_default();
+        of_number.insert(starter(&candidate.process));
+    }
+    let several = of_numbers.into_values().filter(|of| of.len() > 1);
+    let starters: BTreeSet<Starter> = several.flatten().collect();
+    starters.into_iter().collect()
 }
 
 const ALLOCATION: &str = "SLURM_JOB_ID";

@@ -40,7 +40,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nmetrics: {}", metrics.join(", "))?;
     stops(session, out)?;
     if let Some(overhead) = &session.overhead {
-        cost(overhead, out)?;
+        cost(session, overhead, out)?;
     }
     for note in session.said() {
         writeln!(out, "note: {}", printable(&note))?;
@@ -87,17 +87,18 @@ fn stops(session: &Session, out: &mut impl Write) -> io::Result<()> {
 const FEW: u64 = 100_000_000;
 const USUAL: f64 = 1000.0;
 
-fn cost(overhead: &Overhead, out: &mut impl Write) -> io::Result<()> {
+fn cost(session: &Session, overhead: &Overhead, out: &mut impl Write) -> io::Result<()> {
     let is_corrected = match overhead.corrected {
         true => "corrected",
         false => "not corrected",
     };
     writeln!(
         out,
-        "measuring: {} a call, {} in all, {:.1} % of its CPU time; times are {is_corrected}",
+        "measuring: {} a call, {} in all, {:.1} % of {}; times are {is_corrected}",
         human::average(Some(overhead.call_ns), "ns"),
         human::time(overhead.total_ns.into()),
-        100.0 * overhead.share
+        100.0 * overhead.share,
+        session.overhead_is_of()
     )?;
     if overhead.total_ns < FEW && overhead.call_ns > USUAL {
         writeln!(

@@ -26,7 +26,7 @@ use nix::errno::Errno;
 use crate::process::memory::WholeProcess;
 use crate::process::{
     Memory, Pid, Presence, Process, ProcessError, Space, Text, Tid, is_passing, read_text,
-    stat_field,
+    stat_field, take_name,
 };
 
 use wait::{Waited, is_dead, wait_for_stop};
@@ -74,7 +74,12 @@ pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
         taken.map(|change| change())
     };
     let done = std::thread::scope(|scope| {
-        let spawned = std::thread::Builder::new().spawn_scoped(scope, once);
+        // Others know by the name that it traces for a moment only; it has that of the thread that it comes from.
+        let named = || {
+            take_name();
+            once()
+        };
+        let spawned = std::thread::Builder::new().spawn_scoped(scope, named);
         match spawned.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),

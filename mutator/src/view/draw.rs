@@ -121,7 +121,8 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
     if let Some(overhead) = &session.overhead {
         let share = 100.0 * overhead.share;
         second.push(Span::raw(format!(
-            "  measuring {share:.1} % of its CPU time"
+            "  measuring {share:.1} % of {}",
+            session.overhead_is_of()
         )));
     }
     let mut lines = vec![Line::from(first), Line::from(second)];
