@@ -33,6 +33,13 @@ pub struct OpenImage {
     has_symbols: bool,
     /// What tells that the file has been written anew since.
     stamp: Stamp,
+    /// What tells its build: see [`build_of`].
+    build: Option<u64>,
+}
+
+/// What the runtime has of a file as well ([`abi::segment::build_of`]); `None` of one that is too short.
+fn build_of(data: &[u8]) -> Option<u64> {
+    data.first_chunk().map(abi::segment::build_of)
 }
 
 /// See [`OpenImage::context`].
@@ -50,7 +57,18 @@ impl OpenImage {
             unnamed: OnceLock::new(),
             has_symbols,
             stamp,
+            build: build_of(image.data()),
         }))
+    }
+
+    /// True if the file is this build.
+    pub fn is_build(&self, build: u64) -> bool {
+        self.build == Some(build)
+    }
+
+    /// True if its bytes are what they were when it was opened: a file may be written over where it is.
+    pub fn is_intact(&self) -> bool {
+        build_of(self.image.data()) == self.build
     }
 
     /// What tells that the file has been written anew since it was opened.
@@ -230,17 +248,37 @@ fn key(module: &Module) -> FileKey {
 /// Forgets those of these modules' files that have been written anew since they were opened: a library that is built again and loaded
 /// again often has the name and the inode of the one before.
 pub fn forget_changed(modules: &[Module]) {
-    let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
     for module in modules {
-        let key = key(module);
-        let Some(image) = known.get(&key) else {
-            continue;
-        };
-        if module.stamp().is_some_and(|now| now != image.stamp) {
+        let known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+        let image = known.get(&key(module)).copied();
+        drop(known);
+        let changed = |image: &OpenImage| module.stamp().is_some_and(|now| now != image.stamp);
+        if image.is_some_and(changed) {
             module.forget();
-            known.remove(&key);
+            forget(&module.path, &module.file());
         }
     }
+}
+
+/// Has this file opened anew, the next time; what it has been is [`former`] from then on.
+pub fn forget(path: &str, file: &FileId) {
+    let key = (path.to_owned(), file.0.clone(), file.1);
+    let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(image) = known.remove(&key) {
+        let mut former = FORMER.lock().unwrap_or_else(PoisonError::into_inner);
+        former.push((key.0, image));
+    }
+}
+
+/// Files that were mapped before others that have their names and inodes.
+static FORMER: Mutex<Vec<(String, &'static OpenImage)>> = Mutex::new(Vec::new());
+
+/// The build of the file at this path that the runtime has seen, where it has been opened before the one that is there now.
+pub fn former(path: &str, build: u64) -> Option<&'static OpenImage> {
+    let former = FORMER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut of_path = former.iter().filter(|(of, _)| of == path);
+    let (_, image) = of_path.find(|(_, image)| image.is_build(build) && image.is_intact())?;
+    Some(image)
 }
 
 /// The file of a loaded module.

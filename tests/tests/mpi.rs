@@ -273,7 +273,7 @@ fn jobs_are_not_mixed() {
         "{}",
         finished.report()
     );
-    for mut job in jobs {
+    for job in jobs {
         job.result();
     }
 }

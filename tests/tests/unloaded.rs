@@ -5,7 +5,7 @@ use ipath_tests::compile::program_with;
 use ipath_tests::epoch::state_of;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::{Scratch, ipath};
-use ipath_tests::profile::{Profile, count};
+use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::racing::Running;
 use ipath_tests::session::own_counts;
 use ipath_tests::snapshot::ProcessState;
@@ -13,6 +13,7 @@ use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -289,6 +290,70 @@ fn others_in_the_same_place() {
     assert!(profile.refused.is_empty(), "{:?}", profile.refused);
 }
 
+/// The calls of `note` by the library that makes them, and its function.
+fn callers(profile: &Profile) -> BTreeMap<(String, Option<String>), u64> {
+    let mut callers = BTreeMap::new();
+    let is_note = |path: &&CallPath| profile.functions[path.function].name == "note";
+    for path in profile.paths.iter().filter(is_note) {
+        let frame = &profile.frames[path.stack[0]];
+        let module = frame.module.expect("of a file");
+        let module = profile.modules[module].path.clone();
+        *callers.entry((module, frame.function.clone())).or_default() += count(&path.metrics);
+    }
+    callers
+}
+
+/// A library that is written over, and so has the name and the inode of the one before: no frame has the name of a function that the
+/// library did not have then, while it is watched each has its own.
+#[test]
+fn frames_of_what_was_built_before() {
+    for pending in [true, false] {
+        let [unload] = texts(["unload"]);
+        let call = |times: u32| format!("call:{times}");
+        let scratch = Scratch::new("unloaded");
+        let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
+        fs::copy(library(), &place).expect("a copy");
+        let steps = [
+            [load(&place), call(3), unload.clone()],
+            [load(&place), call(5), unload],
+        ];
+        let mut told = Told::to(&steps.concat());
+        let also: &[&str] = if pending {
+            &["--pending", "-f", "later"]
+        } else {
+            &[]
+        };
+        let options = [&["-f", "note", "-m", "count"], also].concat();
+        let mut watching = told.watched(&options, &file).await_output("in all");
+        told.steps(3);
+        let inode = |path: &Path| fs::metadata(path).expect("there").ino();
+        let before = inode(&place);
+        fs::copy(other(), &place).expect("written over");
+        assert_eq!(inode(&place), before);
+        told.steps(3);
+        assert_eq!(told.end(), 8);
+        assert!(watching.wait(LIMIT).success(), "{}", watching.report());
+        let profile = Profile::read(&file);
+        let found = callers(&profile);
+        let name = place.display().to_string();
+        let of = |name: &str, caller: &str| (name.to_owned(), Some(caller.to_owned()));
+        let wrong = found.keys().filter(|(_, caller)| {
+            let is = |name| caller.as_deref() == Some(name);
+            !(caller.is_none() || is("at_work") || is("at_other_work"))
+        });
+        assert_eq!(wrong.count(), 0, "{found:?}");
+        let known = |caller| found.get(&of(&name, caller)).copied().unwrap_or_default();
+        let unnamed = found
+            .get(&(name.clone(), None))
+            .copied()
+            .unwrap_or_default();
+        let (first, second) = (known("at_work"), known("at_other_work"));
+        assert!(first == 3 || first == 0, "{found:?}");
+        assert_eq!(second, 5, "{found:?}");
+        assert_eq!(first + second + unnamed, 8, "{found:?}");
+    }
+}
+
 /// Frames of a library whose place another one has taken since are still its own, also where both call from the same address.
 #[test]
 fn frames_of_what_was_there_before() {
@@ -326,20 +391,12 @@ fn frames_of_what_was_there_before() {
         }
         assert_eq!(told.end(), 26);
         let profile = Profile::read(&file);
-        let mut callers = BTreeMap::new();
-        for path in &profile.paths {
-            let frame = &profile.frames[path.stack[0]];
-            let module = frame.module.expect("of a file");
-            let module = profile.modules[module].path.clone();
-            let caller = frame.function.clone().expect("a name");
-            *callers.entry((module, caller)).or_default() += count(&path.metrics);
-        }
         let path = |path: PathBuf| path.display().to_string();
         let expected = BTreeMap::from([
-            ((path(library()), "at_work".to_owned()), 10),
-            ((path(other()), "at_other_work".to_owned()), 16),
+            ((path(library()), Some("at_work".to_owned())), 10),
+            ((path(other()), Some("at_other_work".to_owned())), 16),
         ]);
-        assert_eq!(callers, expected);
+        assert_eq!(callers(&profile), expected);
         profile.assert_lossless();
     }
 }

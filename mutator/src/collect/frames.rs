@@ -238,7 +238,13 @@ impl Frames {
             return (unnamed(at.0), None);
         };
         let (image, bias) = match &place.code {
-            Code::Of(image, bias) => (*image, *bias),
+            Code::Of(image, bias) if image.is_intact() => (*image, *bias),
+            Code::Of(_, bias) => {
+                let key = (place.path.clone(), Some(bias.0));
+                let cause = "it has been written over since it was opened".to_owned();
+                self.unread.insert(key.clone(), cause);
+                return (unnamed(bias.to_svma(at).0), Some((key, None)));
+            }
             Code::Unread { bias, cause } => {
                 let key = (place.path.clone(), Some(bias.0));
                 self.unread.insert(key.clone(), cause.clone());

@@ -65,10 +65,13 @@ pub(super) struct Places {
     /// Executable mappings at the last look, so that the same ones are not looked at again.
     seen: Vec<(Range<Avma>, FileId)>,
     /// The runtime's entries that have been looked at: where they are, and what tells their files apart.
-    entries: Vec<(Range<Avma>, (FileId, Bias))>,
+    entries: Vec<(Range<Avma>, Identity)>,
     /// Those of them, by number, where one file has come to the place of another.
     shared: BTreeMap<u32, Shared>,
 }
+
+/// What tells the file of a mapping, at its place, from others: which it is, which build of it, and what is added to its positions.
+type Identity = (FileId, u64, Bias);
 
 /// A mapping where others have been.
 enum Shared {
@@ -304,6 +307,7 @@ struct Published {
     path: String,
     file: FileId,
     seen_tsc: u64,
+    build: u64,
 }
 
 impl Published {
@@ -327,12 +331,14 @@ impl Published {
                 entry.inode.load(Relaxed),
             ),
             seen_tsc: entry.seen_tsc.load(Relaxed),
+            build: entry.build.load(Relaxed),
         })
     }
 
     /// What tells its file, at its place, from others.
-    fn identity(&self) -> (FileId, Bias) {
-        (self.file.clone(), by_position(self.start, self.offset))
+    fn identity(&self) -> Identity {
+        let bias = by_position(self.start, self.offset);
+        (self.file.clone(), self.build, bias)
     }
 
     /// What is needed to look at its file, whenever that is.
@@ -402,13 +408,13 @@ impl Unseen {
         };
         let image = match path.as_str() {
             VDSO => images::vdso(),
-            path if path.starts_with('/') => match &self.module {
-                Some(module) => images::of_module(module),
-                None => self.open(),
-            },
+            path if path.starts_with('/') => self.image(path),
             _ => return Code::NoImage,
         };
         match image {
+            Ok(image) if !self.is_build(image) => {
+                unread("it has been built anew since it was mapped".to_owned())
+            }
             Ok(image) => match bias_of(image.image, *start, *offset) {
                 Some(bias) => Code::Of(image, bias),
                 None => unread("its segments are not where the file was mapped".to_owned()),
@@ -416,6 +422,29 @@ impl Unseen {
             Err(OpenError::Image(_)) => Code::NoImage,
             Err(error) => unread(error.to_string()),
         }
+    }
+
+    /// The file, as it was mapped where that can still be had.
+    fn image(&self, path: &str) -> Result<&'static OpenImage, OpenError> {
+        if let Some(former) = images::former(path, self.mapping.build) {
+            return Ok(former);
+        }
+        let open = || match &self.module {
+            Some(module) => images::of_module(module),
+            None => self.open(),
+        };
+        let image = open()?;
+        if self.is_build(image) {
+            return Ok(image);
+        }
+        self.module.iter().for_each(Module::forget);
+        images::forget(path, &self.mapping.file);
+        open()
+    }
+
+    fn is_build(&self, image: &OpenImage) -> bool {
+        let build = self.mapping.build;
+        image.is_intact() && (build == 0 || image.is_build(build))
     }
 
     fn open(&self) -> Result<&'static OpenImage, OpenError> {

@@ -192,7 +192,7 @@ pub struct ThreadEntry {
 }
 
 /// Longest module path that is published, in bytes.
-pub const MODULE_PATH: usize = 208;
+pub const MODULE_PATH: usize = 264;
 
 /// A device's major and minor number in one word, as the kernel has them (linux/kdev_t.h, MKDEV).
 pub const fn device(major: u64, minor: u64) -> u32 {
@@ -221,8 +221,26 @@ pub struct ModuleEntry {
     pub inode: AtomicU64,
     /// The time-stamp counter when it was seen.
     pub seen_tsc: AtomicU64,
+    /// [`build_of`] the file's beginning as it was mapped; 0 where that could not be read.
+    pub build: AtomicU64,
     /// Path as /proc/PID/maps gives it.
     pub path: [AtomicU64; MODULE_PATH / 8],
+}
+
+/// Bytes of a file's beginning that tell one build of it from another: as a rule the build id is among them.
+pub const BUILD_BYTES: usize = 2048;
+
+/// What tells files apart that begin so and have the same name and inode (FNV-1a by words; never 0).
+pub const fn build_of(beginning: &[u8; BUILD_BYTES]) -> u64 {
+    let (words, _) = beginning.as_chunks::<8>();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut at = 0;
+    while at < words.len() {
+        hash = (hash ^ u64::from_le_bytes(words[at])).wrapping_mul(0x0100_0000_01b3);
+        hash ^= hash >> 29;
+        at += 1;
+    }
+    hash | 1
 }
 
 /// A return address of which the runtime asks for a rule: it has none, or one that costs more than it need. Question
@@ -395,7 +413,7 @@ const _: () = {
     assert!(offset_of!(Header, areas) % 8 == 0);
     assert!(size_of::<JournalEntry>() == 64);
     assert!(size_of::<ThreadEntry>() == 64);
-    assert!(size_of::<ModuleEntry>() == 256);
+    assert!(size_of::<ModuleEntry>() == 320);
     assert!(size_of::<Node>() == 24);
     assert!(size_of::<RecordHead>() == 64);
     assert!(crate::MAX_THREADS <= 1 << 16);

@@ -257,9 +257,14 @@ impl List {
             // SAFETY: the head is a mapping of this process that may be read.
             let own = own_head.and_then(|h| unsafe { range::tables(h) });
             range.tables = own.or_else(|| Tables::published(&range));
+            if let Some(head) = own_head.filter(|_| range.build == 0) {
+                // SAFETY: as above.
+                range.build = unsafe { range::build(head) };
+            }
+            let build = range.build;
             self.now().push(range);
             if is_file && shared::is_mapped() {
-                let module = publish(mapping, path);
+                let module = publish(mapping, path, build);
                 let (start, end) = (mapping.start, mapping.end);
                 let change = module.and_then(|module| Change::of(start, end, module));
                 if let Some(change) = change.filter(|_| !is_known) {
@@ -327,7 +332,7 @@ fn nowhere_bucket(page: u64) -> usize {
 
 /// Writes a mapping into the segment, for the command to symbolize addresses by, unless it stands
 /// there. What tells the call sites in it from those in others that were there before: see [`abi::segment::call_site`].
-fn publish(mapping: Mapping, path: &[u8]) -> Option<u64> {
+fn publish(mapping: Mapping, path: &[u8], build: u64) -> Option<u64> {
     let used = &shared::header().modules_used;
     let entries = used.load(Ordering::Relaxed) as u32;
     // The first entry of this file in this place, of which it may be mapped in pieces, and whether one of another is before that.
@@ -339,7 +344,9 @@ fn publish(mapping: Mapping, path: &[u8]) -> Option<u64> {
         if start >= mapping.end || mapping.start >= end {
             continue;
         }
-        let is_file = of(&entry.inode) == mapping.inode
+        let is_build = build == 0 || of(&entry.build) == build;
+        let is_file = is_build
+            && of(&entry.inode) == mapping.inode
             && entry.device.load(Ordering::Relaxed) == mapping.device;
         let ahead = start.wrapping_sub(mapping.start);
         if !is_file || of(&entry.offset) != mapping.offset.wrapping_add(ahead) {
@@ -354,7 +361,7 @@ fn publish(mapping: Mapping, path: &[u8]) -> Option<u64> {
         }
     }
     if !is_known {
-        let new = append(mapping, path)?;
+        let new = append(mapping, path, build)?;
         first.get_or_insert(new);
     }
     match (was_other, first) {
@@ -364,7 +371,7 @@ fn publish(mapping: Mapping, path: &[u8]) -> Option<u64> {
 }
 
 /// Writes a mapping behind the others: its number, where there is room.
-fn append(mapping: Mapping, path: &[u8]) -> Option<u32> {
+fn append(mapping: Mapping, path: &[u8], build: u64) -> Option<u32> {
     if path.len() > MODULE_PATH {
         return None;
     }
@@ -378,6 +385,7 @@ fn append(mapping: Mapping, path: &[u8]) -> Option<u32> {
     entry.device.store(mapping.device, Ordering::Relaxed);
     entry.inode.store(mapping.inode, Ordering::Relaxed);
     entry.seen_tsc.store(clock::now(), Ordering::Relaxed);
+    entry.build.store(build, Ordering::Relaxed);
     for (word, bytes) in entry.path.iter().zip(path.chunks(8)) {
         word.store(packed(bytes), Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::segment::{TABLE_OF_ENTRIES, TableHead, TableRow};
+use abi::segment::{BUILD_BYTES, TABLE_OF_ENTRIES, TableHead, TableRow, build_of};
 
 use super::cfi::{self, Fde, Region};
 use crate::os::maps::Mapping;
@@ -23,6 +23,8 @@ pub struct Range {
     since: u64,
     /// Where its unwind tables are, if it has any.
     pub tables: Option<Tables>,
+    /// What tells the build of the file; 0 where that is not known.
+    pub build: u64,
 }
 
 impl Range {
@@ -35,6 +37,7 @@ impl Range {
             offset: mapping.offset,
             since,
             tables: None,
+            build: 0,
         }
     }
 
@@ -54,6 +57,7 @@ impl Range {
     pub fn known_as(mut self, before: Option<&Self>) -> Self {
         if let Some(before) = before.filter(|before| before.is_same(&self)) {
             self.since = before.since;
+            self.build = before.build;
         }
         self
     }
@@ -87,6 +91,7 @@ impl Ranges {
             offset: 0,
             since: 0,
             tables: None,
+            build: 0,
         };
         Self {
             all: [NONE; MOST],
@@ -236,6 +241,21 @@ impl Head {
 
     fn u64(&self, offset: u64) -> Option<u64> {
         self.bytes(offset).map(u64::from_le_bytes)
+    }
+}
+
+/// What tells the build of a file whose beginning is mapped so: see [`abi::segment::build_of`]; 0 where it cannot be read.
+///
+/// # Safety
+/// `head` is mapped and readable, or has been a moment before.
+#[inline(never)]
+pub unsafe fn build(head: Mapping) -> u64 {
+    let mut read = [0; BUILD_BYTES];
+    // SAFETY: the caller's promise.
+    let len = unsafe { foreign::read(head.start, &mut read) };
+    match len {
+        BUILD_BYTES => build_of(&read),
+        _ => 0,
     }
 }
 
