@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -431,7 +431,7 @@ fn what_waits_is_added_where_nothing_is_in() {
     assert_eq!(sum(&Profile::read(&file)), 3);
 }
 
-/// A library whose file gets another name while its functions are in: they come out as from any other.
+/// A library whose file gets another name and time while its functions are in: they are known, and come out as from any other.
 #[test]
 fn renamed_while_it_is_in() {
     let scratch = Scratch::new("unloaded");
@@ -452,6 +452,10 @@ fn renamed_while_it_is_in() {
     told.on(&[&["attach"], &kept[..]].concat()).expect(0);
     told.step();
     fs::rename(&place, &renamed).expect("an own file");
+    let file = fs::File::options().write(true).open(&renamed);
+    let touched = file.and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH));
+    touched.expect("an own file");
+    told.on(&["add", "-f", "later"]).expect(0);
     // Each looks at what is there.
     let file = scratch.file("p.json");
     let mut top = Command::new(ipath());

@@ -248,6 +248,8 @@ impl Places {
                     }
                 }
             } else {
+                // Which build it is matters only where there has been another.
+                let new = Published { build: 0, ..new };
                 let known = self.known.entry(new.start);
                 known.or_insert_with(|| unseen(new).look());
             }

@@ -504,12 +504,8 @@ impl Locked<'_> {
 
     /// The number of a module, which it gets where it has none yet.
     pub(super) fn id_of_module(&mut self, module: &Module, image: &OpenImage, bias: Bias) -> usize {
-        let build_id = image.image.build_id().map(hex);
         let known = |m: &ModuleDoc| {
-            m.path == module.path
-                && m.bias == bias
-                && m.build_id == build_id
-                && is_same_file(m, module, image)
+            m.path == module.path && m.bias == bias && is_same_file(m, module, image)
         };
         if let Some(id) = self.document.modules.iter().position(known) {
             self.document.modules[id].is_gone = false;
@@ -517,7 +513,7 @@ impl Locked<'_> {
         }
         self.document.modules.push(ModuleDoc {
             path: module.path.clone(),
-            build_id,
+            build_id: image.image.build_id().map(hex),
             bias,
             code: module.code_range(),
             file: module.file(),

@@ -1,5 +1,6 @@
 //! Functions that are in whose text is not what was written there: their library has been unloaded, or something else has changed it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use abi::segment::JOURNAL_WRITTEN;
@@ -8,6 +9,7 @@ use patcher::Avma;
 use super::in_the_way::CHANGED;
 use super::locked::Locked;
 use super::{Session, SessionError};
+use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
 use crate::process::modules::Module;
 use crate::process::{Mapping, Memory, Space};
@@ -115,9 +117,14 @@ pub(super) fn is_mapped(maps: &[Mapping], at: Avma, module: &ModuleDoc) -> bool 
     there.is_some_and(|m| m.file == module.file || module.file.0.is_empty())
 }
 
-/// True if a module of the session is this one.
+/// True if a module of the session is this one: by build id, else by when its file was written.
 pub(super) fn is_same_file(known: &ModuleDoc, module: &Module, image: &OpenImage) -> bool {
-    known.file == module.file() && known.stamp == image.stamp()
+    let is_same = match (&known.build_id, image.image.build_id()) {
+        (Some(known), Some(build_id)) => *known == hex(build_id),
+        (None, None) => known.stamp == image.stamp(),
+        _ => false,
+    };
+    is_same && known.file == module.file()
 }
 
 impl Session {
@@ -202,18 +209,23 @@ impl Locked<'_> {
     pub(super) fn note_replaced(&mut self, modules: &[Module]) {
         let document = &mut self.document;
         let (known, tables) = (&mut document.modules, &mut document.tables);
+        // They have been looked at: what is in is there.
+        let active = document.functions.iter().filter(|f| f.active);
+        let there: BTreeSet<usize> = active.map(|f| f.module).collect();
         for module in modules {
             let code = module.code_range();
             let overlaps =
                 |other: &ModuleDoc| other.code.start < code.end && code.start < other.code.end;
-            let mut there = known.iter_mut().filter(|m| overlaps(m)).peekable();
-            if there.peek().is_none() {
+            let known = known.iter_mut().enumerate();
+            let others = known.filter(|(id, other)| !there.contains(id) && overlaps(other));
+            let mut others = others.map(|(_, other)| other).peekable();
+            if others.peek().is_none() {
                 continue;
             }
             let Ok(image) = images::of_module(module) else {
                 continue;
             };
-            for other in there {
+            for other in others {
                 let is_gone = !is_same_file(other, module, image);
                 if is_gone && !other.is_gone {
                     tables.retain(|(start, ..)| !other.code.contains(&Avma(*start)));
