@@ -17,7 +17,7 @@ use crate::debuginfod;
 use crate::files::{FileBytes, Stamp};
 use crate::lines::{self, Places};
 use crate::process::identity::FileId;
-use crate::process::modules::{Module, VDSO};
+use crate::process::modules::{self, Module, VDSO};
 
 /// An opened file and what has been found out about it.
 pub struct OpenImage {
@@ -254,7 +254,6 @@ pub fn forget_changed(modules: &[Module]) {
         drop(known);
         let changed = |image: &OpenImage| module.stamp().is_some_and(|now| now != image.stamp);
         if image.is_some_and(changed) {
-            module.forget();
             forget(&module.path, &module.file());
         }
     }
@@ -262,6 +261,7 @@ pub fn forget_changed(modules: &[Module]) {
 
 /// Has this file opened anew, the next time; what it has been is [`former`] from then on.
 pub fn forget(path: &str, file: &FileId) {
+    modules::forget(path, file);
     let key = (path.to_owned(), file.0.clone(), file.1);
     let mut known = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(image) = known.remove(&key) {

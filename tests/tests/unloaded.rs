@@ -73,14 +73,21 @@ impl Told {
         own_counts(&self.target.stdout())["later"]
     }
 
+    /// Looks at the session that is in it until it ends.
+    fn looked_at(&self, file: &Path) -> Target {
+        let mut command = Command::new(ipath());
+        command
+            .args(["top", &self.pid(), "--no-tui", "-o"])
+            .arg(file);
+        Target::spawn(command).await_output("in all")
+    }
+
     /// Watches it with these options until it is told to stop.
     fn watched(&self, options: &[&str], file: &Path) -> Target {
         let mut command = Command::new(ipath());
         command.args(["attach", &self.pid(), "--no-tui", "--interval", "50ms"]);
-        Target::spawn({
-            command.args(options).arg("-o").arg(file);
-            command
-        })
+        command.args(options).arg("-o").arg(file);
+        Target::spawn(command)
     }
 }
 
@@ -169,9 +176,7 @@ fn unloaded_before_it_waits() {
     assert_eq!(code, 0, "{said}");
     let scratch = Scratch::new("unloaded");
     let file = scratch.file("p.json");
-    let mut top = Command::new(ipath());
-    top.args(["top", &told.pid(), "--no-tui", "-o"]).arg(&file);
-    let mut top = Target::spawn(top).await_output("in all");
+    let mut top = told.looked_at(&file);
     told.steps(2);
     assert_eq!(told.end(), 3);
     assert!(top.wait(LIMIT).success(), "{}", top.report());
@@ -188,9 +193,7 @@ fn loaded_before_it_waits() {
     let kept = ["-f", "later", "--pending", "--keep", "--duration", "1ms"];
     let (code, said) = amid_attach(&mut told, &kept, Told::step);
     assert_eq!(code, 0, "{said}");
-    let mut top = Command::new(ipath());
-    top.args(["top", &told.pid(), "--no-tui", "-o"]).arg(&file);
-    let mut top = Target::spawn(top).await_output("in all");
+    let mut top = told.looked_at(&file);
     let pid = told.pid();
     let is_in = |_: &Target| {
         let status = Run::ipath(["status", &pid]).run().expect(0);
@@ -422,9 +425,7 @@ fn what_waits_is_added_where_nothing_is_in() {
     told.on(&["add", "-f", "later", "--pending"]).expect(0);
     let scratch = Scratch::new("unloaded");
     let file = scratch.file("p.json");
-    let mut top = Command::new(ipath());
-    top.args(["top", &told.pid(), "--no-tui", "-o"]).arg(&file);
-    let mut top = Target::spawn(top).await_output("in all");
+    let mut top = told.looked_at(&file);
     told.steps(2);
     assert_eq!(told.end(), 3);
     assert!(top.wait(LIMIT).success(), "{}", top.report());
@@ -460,10 +461,8 @@ fn renamed_while_it_is_in() {
     let file = scratch.file("p.json");
     let mut top = Command::new(ipath());
     top.args(["top", &told.pid(), "--no-tui", "--duration", "100ms", "-o"]);
-    let mut top = Target::spawn({
-        top.arg(&file);
-        top
-    });
+    top.arg(&file);
+    let mut top = Target::spawn(top);
     assert!(top.wait(LIMIT).success(), "{}", top.report());
     told.step();
     let last = scratch.file("q.json");

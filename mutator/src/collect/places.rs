@@ -439,7 +439,6 @@ impl Unseen {
         if self.is_build(image) {
             return Ok(image);
         }
-        self.module.iter().for_each(Module::forget);
         images::forget(path, &self.mapping.file);
         open()
     }

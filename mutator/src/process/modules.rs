@@ -25,6 +25,12 @@ pub const VDSO: &str = "[vdso]";
 static OPENED: LazyLock<Mutex<HashMap<(String, FileId), FileBytes>>> =
     LazyLock::new(Mutex::default);
 
+/// Has this file opened anew, the next time that a module is.
+pub fn forget(path: &str, file: &FileId) {
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    opened.remove(&(path.to_owned(), file.clone()));
+}
+
 /// A loaded file: where it is mapped and where its text can be read.
 #[derive(Clone, Debug)]
 pub struct Module {
@@ -142,12 +148,6 @@ impl Module {
         };
         let found = std::fs::metadata(self.by_mapping(mapping)).ok();
         found.or_else(by_path).map(|meta| Stamp::of(&meta))
-    }
-
-    /// Has the file opened anew, the next time.
-    pub fn forget(&self) {
-        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.remove(&(self.path.clone(), self.file()));
     }
 
     /// The file by the mapping: this holds for deleted and replaced files and other mount namespaces, but needs privilege.

@@ -508,7 +508,6 @@ impl Locked<'_> {
             m.path == module.path && m.bias == bias && is_same_file(m, module, image)
         };
         if let Some(id) = self.document.modules.iter().position(known) {
-            self.document.modules[id].is_gone = false;
             return id;
         }
         self.document.modules.push(ModuleDoc {
