@@ -48,6 +48,11 @@ fn kill_at_every_step(
             let is_so = done.stderr.contains("does not measure")
                 || done.stderr.contains("none of the functions measures");
             assert!(done.code() == 0 || is_so, "{}\n{what}", done.report());
+            assert!(
+                !done.stderr.contains("taken out"),
+                "{}\n{what}",
+                done.report()
+            );
             let profile = session.snapshot();
             for name in FUNCTIONS {
                 let has = |metric: &str| measured(&profile, name).iter().any(|m| m == metric);

@@ -76,9 +76,11 @@ impl Journal<'_> {
         Ok(self.entry(index)?.state.load(Acquire))
     }
 
-    /// Says that the bytes may be written from now on.
-    pub fn intend(&self, index: u32) -> Result<(), SegmentError> {
-        self.entry(index)?.state.store(JOURNAL_INTENT, Release);
+    /// Says that from now on either bytes may stand where these patches are.
+    pub fn intend(&self, indexes: impl IntoIterator<Item = u32>) -> Result<(), SegmentError> {
+        for index in indexes {
+            self.entry(index)?.state.store(JOURNAL_INTENT, Release);
+        }
         step("journal state");
         Ok(())
     }

@@ -47,7 +47,7 @@ fn what_is_written_is_read_by_another() {
     let other = Segment::open(&process).expect("there");
     assert_eq!(Journal(&other).patch(index).expect("there"), patch);
     assert!(Journal(&other).standing().expect("whole").is_empty());
-    Journal(&segment).intend(index).expect("there");
+    Journal(&segment).intend([index]).expect("there");
     assert_eq!(Journal(&other).standing().expect("whole"), [index]);
     segment.remove_name();
     assert!(matches!(

@@ -73,9 +73,7 @@ impl Locked<'_> {
         let text = stopped.text();
         let patches = self.patches(&self.sites_of(ids, |f| part.of(f)))?;
         let journal = Journal(&self.segment);
-        for &(index, _) in &patches {
-            journal.intend(index)?;
-        }
+        journal.intend(patches.iter().map(|&(index, _)| index))?;
         for (index, patch) in &patches {
             write(text, patch.at, &patch.new)?;
             journal.written(*index)?;
@@ -188,6 +186,8 @@ impl Locked<'_> {
         patches: &[(u32, Patch)],
     ) -> Result<(), SessionError> {
         let journal = Journal(&self.segment);
+        // Or what is half done looked as if somebody else had changed it.
+        journal.intend(patches.iter().map(|&(index, _)| index))?;
         for (index, patch) in patches.iter().rev() {
             let now = text.memory().read_vec(patch.at, patch.new.len());
             if let Some(original) = now.ok().and_then(|now| original(&now, patch)) {
