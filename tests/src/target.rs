@@ -3,6 +3,7 @@
 use crate::apart;
 use crate::dump::{dump, family};
 use crate::place::Scratch;
+use crate::snapshot::ProcessState;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -155,11 +156,19 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
+        let family = family(self.pid());
         if self.poll().is_none() {
-            for pid in family(self.pid()) {
+            for &pid in &family {
                 let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
             }
             let _ = self.child.wait();
+        }
+        // Or a later process of the same id would have two of them.
+        for pid in family {
+            for name in ProcessState::shared_of(pid) {
+                let is_its = name.starts_with(&format!("ipath-{pid}-"));
+                let _ = is_its.then(|| fs::remove_file(format!("/dev/shm/{name}")));
+            }
         }
     }
 }

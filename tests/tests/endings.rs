@@ -5,8 +5,11 @@ use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
 use ipath_tests::session::listed;
+use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -29,6 +32,48 @@ fn target_killed() {
     profile.check_sums();
     assert!(profile.calls("step") > 1000);
     Run::ipath(["detach", &pid]).run().expect(1);
+}
+
+/// Processes of one id, one after another, each of which has ended with a session: the later one is meant.
+#[test]
+fn ended_with_one_id() {
+    const START_TIME: u64 = 16;
+    let scratch = Scratch::new("one_id");
+    let mut target = Target::start(program("busy.c"), ["1", "300"]).await_output("ready");
+    let pid = target.pid();
+    let attach = ["attach", &pid.to_string(), "-f", "step", "--keep"];
+    let attach = Run::ipath(attach).args(["--no-tui", "--duration", "1ms"]);
+    attach.run().expect(0);
+    target.signal(Signal::SIGKILL);
+    target.wait(Duration::from_secs(20));
+    let [later] = &ProcessState::shared_of(pid)[..] else {
+        panic!("one session");
+    };
+    let start: u64 = later
+        .rsplit('-')
+        .next()
+        .and_then(|s| s.parse().ok())
+        .expect("as named");
+    let earlier = format!("ipath-{pid}-{}", start - 1);
+    let [from, to] = [later, &earlier].map(|name| format!("/dev/shm/{name}"));
+    // Most of it has never been written to.
+    Run::new("cp")
+        .args(["-p", "--sparse=always", &from, &to])
+        .run()
+        .expect(0);
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(&to)
+        .expect("made above");
+    let header = file.write_all_at(&(start - 1).to_le_bytes(), START_TIME);
+    header.expect("write");
+    let profile = scratch.file("p.json");
+    for left in [&[earlier][..], &[]] {
+        let detach = Run::ipath(["detach", &pid.to_string(), "-o"]).args([&profile]);
+        detach.run().expect(0);
+        assert_eq!(ProcessState::shared_of(pid), left);
+        assert!(Profile::read(&profile).calls("step") > 0);
+    }
 }
 
 /// The watching ends with the program, however long the interval.

@@ -70,7 +70,8 @@ fn open_by(
     let process = match Process::find(pid) {
         Ok(process) => process,
         Err(error) => {
-            let mut named = named().into_iter();
+            // The latest of those that have had this id.
+            let mut named = named().into_iter().rev();
             let Some((_, process)) = named.find(|(_, p)| p.pid == pid) else {
                 return Err(Failure::of(operation, error));
             };

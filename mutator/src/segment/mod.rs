@@ -80,7 +80,7 @@ pub fn has_mapped(process: &Process, maps: &[Mapping]) -> bool {
 }
 
 /// The named segments that can be such, by who may write to them, and the processes they stand for, one of
-/// each process.
+/// each process: by process id, and of one id by when they were started.
 pub fn named() -> Vec<(PathBuf, Process)> {
     let mut found = all_named();
     found.dedup_by(|(_, a), (_, b)| a == b);
