@@ -139,17 +139,23 @@ impl Job {
         self.members.is_empty()
     }
 
-    /// Takes in what has been begun since, and says what is to be said of it.
-    fn take_in_newcomers(&mut self) -> bool {
-        let Some(Following { follower, .. }) = &self.following else {
-            return false;
-        };
-        for (pid, since) in follower.over() {
+    /// Notes when those have ended that have: who looks at one only then takes that moment for its end.
+    fn note_ends(&self) {
+        let over = self.following.iter().flat_map(|f| f.follower.over());
+        for (pid, since) in over {
             let mut members = self.members.iter().map(|member| member.live.session());
             if let Some(session) = members.find(|session| session.process().pid == pid) {
                 session.note_end_at(since);
             }
         }
+    }
+
+    /// Takes in what has been begun since, and says what is to be said of it.
+    fn take_in_newcomers(&mut self) -> bool {
+        self.note_ends();
+        let Some(Following { follower, .. }) = &self.following else {
+            return false;
+        };
         let newcomers = follower.newcomers();
         let is_any = !newcomers.is_empty();
         for remark in follower.remarks() {
@@ -352,7 +358,9 @@ impl Watched for Job {
         let mut merger = self.begin_sum(false);
         let (mut over, mut stopped) = (Vec::new(), Vec::new());
         let (mut doubt, mut ended) = (None, None);
-        for (index, Member { number, live }) in self.members.iter_mut().enumerate() {
+        for index in 0..self.members.len() {
+            self.note_ends();
+            let Member { number, live } = &mut self.members[index];
             let sample = Watched::look(live)?;
             let added = merger.add(sample.profile);
             added.map_err(|e| Failure::new("watch", self.kind.several(), e))?;
@@ -391,8 +399,9 @@ impl Watched for Job {
         let (mut done, mut profiles) = (Ok(()), Vec::new());
         let mut failed = Ok(());
         loop {
-            for Member { live, .. } in &mut self.members {
-                let (ended, profile) = Live::finish(live);
+            for index in 0..self.members.len() {
+                self.note_ends();
+                let (ended, profile) = Live::finish(&mut self.members[index].live);
                 done = done.and(ended);
                 match profile {
                     Ok(profile) => profiles.push(profile),
