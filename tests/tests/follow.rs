@@ -413,6 +413,22 @@ fn more_functions_than_may_be_meant() {
     run(&["--yes", "-m", "count"]).expect(0);
 }
 
+/// What no program has a function for is said, also where others have what else was asked for.
+#[test]
+fn named_in_no_program() {
+    let run = Run::ipath(["run", "--follow", "--quiet", "-m", "count"])
+        .args(["-f", "work", "-f", "misspelt", "-f", "execvp"]);
+    let program = program("followed.c").display().to_string();
+    let script = format!("{program} fork 2; true");
+    let run = run.args(["--", "env", "sh", "-c", &script]).run().expect(0);
+    assert!(
+        run.stderr
+            .contains("no function in it matches 'misspelt', nor in any of the "),
+        "{}",
+        run.report()
+    );
+}
+
 /// A tree is called what was started, and each process has its part of what it cost.
 #[test]
 fn each_process_has_its_part() {

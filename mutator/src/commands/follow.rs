@@ -10,6 +10,7 @@ use patcher::select::{Pattern, Spot};
 use super::job::{Following, Job};
 use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
+use super::remarks::warn;
 use super::run::{FOR_PROGRAM, OPERATION as RUN, end, of_rank};
 use super::source::{AtEnd, Live};
 use super::spool::Spool;
@@ -17,7 +18,7 @@ use super::target::find;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
 use crate::error::{Failure, io_text};
-use crate::follow::{Follower, Progress, Wanted};
+use crate::follow::{Follower, Progress, Unmet, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Process, host, tids};
 use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
@@ -37,7 +38,10 @@ fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, F
             "name functions with -f; `ipath suggest PID` lists those worth it of one process",
         ));
     }
+    let texts = patterns.iter().map(Pattern::text);
+    let unmet = Unmet::of(texts.chain(spots.iter().map(Spot::text)));
     Ok(Wanted {
+        unmet,
         patterns,
         spots,
         options,
@@ -179,6 +183,7 @@ fn found(
     mut selected: Selected,
 ) -> Result<Option<Selected>, Failure> {
     selected.complete(&wanted.spots, wanted.allows_traps, &wanted.options.items());
+    wanted.unmet.note(&selected.selection);
     let may_come = !wanted.options.pending.is_empty();
     if selected.selection.count() == 0 && !may_come {
         return Ok(None);
@@ -235,7 +240,7 @@ fn nothing(process: &Process) -> Profile {
     Profile::empty(target, during, vec![count])
 }
 
-/// An error where nothing that was wanted has been in any of the programs.
+/// An error where nothing that was wanted has been in any of the programs; says so of what only some of it has been.
 fn check_measured(
     operation: &str,
     process: &Process,
@@ -243,24 +248,38 @@ fn check_measured(
     progress: &Progress,
 ) -> Result<(), Failure> {
     let seen = progress.seen();
+    let quoted = |texts: &[&str]| {
+        let quoted: Vec<String> = texts.iter().map(|text| format!("'{text}'")).collect();
+        quoted.join(" or ")
+    };
+    let unmatched = |texts: &[&str]| {
+        let programs = match seen.programs {
+            0 => String::new(),
+            1 => ", nor in the program that has been started from it".to_owned(),
+            n => format!(", nor in any of the {n} programs that have been started from it"),
+        };
+        let cause = format!("no function in it matches {}{programs}", quoted(texts));
+        Failure::new(operation, process.pid, cause)
+            .hint("`ipath list FILE PATTERN` shows what a pattern matches in a program")
+    };
     if seen.measured > 0 {
+        let unmet = wanted.unmet.texts();
+        // Of what has waited for libraries it is said elsewhere.
+        if !unmet.is_empty() && wanted.options.pending.is_empty() {
+            let unmet: Vec<&str> = unmet.iter().map(String::as_str).collect();
+            warn(&unmatched(&unmet).to_string());
+        }
         return Ok(());
     }
-    let texts = wanted.patterns.iter().map(Pattern::text);
-    let texts = texts.chain(wanted.spots.iter().map(Spot::text));
-    let texts: Vec<String> = texts.map(|text| format!("'{text}'")).collect();
-    let texts = texts.join(" or ");
+    let texts: Vec<&str> = wanted.texts().collect();
     if seen.with_too_many > 0 {
-        let cause = format!("more than {} functions match {texts}", wanted.most);
+        let cause = format!(
+            "more than {} functions match {}",
+            wanted.most,
+            quoted(&texts)
+        );
         let hint = "name fewer, or give --yes to instrument them all";
         return Err(Failure::new(operation, process.pid, cause).hint(hint));
     }
-    let programs = match seen.programs {
-        0 => String::new(),
-        1 => ", nor in the program that has been started from it".to_owned(),
-        n => format!(", nor in any of the {n} programs that have been started from it"),
-    };
-    let cause = format!("no function in it matches {texts}{programs}");
-    Err(Failure::new(operation, process.pid, cause)
-        .hint("`ipath list FILE PATTERN` shows what a pattern matches in a program"))
+    Err(unmatched(&texts))
 }

@@ -1,12 +1,12 @@
 //! What those who follow and those who watch have of each other.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use patcher::select::{Pattern, Spot};
 
 use crate::process::Pid;
-use crate::session::{Answering, Changed, Options, Session};
+use crate::session::{Answering, Changed, Options, Selection, Session};
 
 /// What is measured in each program.
 #[derive(Clone, Debug)]
@@ -21,6 +21,37 @@ pub struct Wanted {
     pub allows_traps: bool,
     /// Most functions of a program; with more, nothing of it is measured.
     pub most: usize,
+    /// What no program has had so far.
+    pub unmet: Unmet,
+}
+
+impl Wanted {
+    /// The functions and places as they were given.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let patterns = self.patterns.iter().map(Pattern::text);
+        patterns.chain(self.spots.iter().map(Spot::text))
+    }
+}
+
+/// Which patterns and places have named nothing in any program so far.
+#[derive(Clone, Debug)]
+pub struct Unmet(Arc<Mutex<BTreeSet<String>>>);
+
+impl Unmet {
+    /// All of these.
+    pub fn of<'t>(texts: impl Iterator<Item = &'t str>) -> Self {
+        Self(Arc::new(Mutex::new(texts.map(str::to_owned).collect())))
+    }
+
+    /// Takes note of what has been found in a program.
+    pub fn note(&self, selection: &Selection) {
+        lock(&self.0).retain(|text| !selection.is_met(text));
+    }
+
+    /// Those that are left.
+    pub fn texts(&self) -> Vec<String> {
+        lock(&self.0).iter().cloned().collect()
+    }
 }
 
 /// A session that has been made in a process that was followed.
@@ -72,6 +103,6 @@ pub(super) struct Shared {
     pub(super) status: Option<i32>,
 }
 
-pub(super) fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

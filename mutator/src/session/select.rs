@@ -98,8 +98,13 @@ impl Selection {
 
     /// The same by their texts.
     pub(super) fn met_texts(&self, patterns: &[String]) -> Vec<String> {
-        let is_met = |text: &&String| self.unmatched.iter().all(|u| u.pattern != **text);
-        patterns.iter().filter(is_met).cloned().collect()
+        let met = patterns.iter().filter(|text| self.is_met(text));
+        met.cloned().collect()
+    }
+
+    /// True if a pattern or place that it was made by has named something.
+    pub fn is_met(&self, text: &str) -> bool {
+        self.unmatched.iter().all(|u| u.pattern != text)
     }
 
     /// How many functions and points there are.
