@@ -44,16 +44,15 @@ pub fn spread(
     spreads: Option<&Spreads>,
 ) -> Option<String> {
     let spread = spreads?.get(name)?;
+    let of = processes::number(profile);
     if spread.present == 0 {
-        let of = profile.processes.len();
-        return Some(format!("called in none of {of} processes"));
+        return Some(format!("called in none of {of}"));
     }
     let process = Titles::of(profile).title(spread.max_process)?;
     let quantity = |value| human::quantity(value, unit);
     Some(format!(
-        "called in {} of {} processes: min {}, mean {}, max {} ({process}), imbalance {}",
+        "called in {} of {of}: min {}, mean {}, max {} ({process}), imbalance {}",
         spread.present,
-        profile.processes.len(),
         quantity(spread.min),
         human::average(Some(spread.mean), unit),
         quantity(spread.max),

@@ -147,6 +147,14 @@ fn a_process_that_differs_is_named() {
         "{}",
         spread.imbalance
     );
+    let told = |sum: &Profile| {
+        let load = sum.paths.iter().find_map(|p| p.spread.as_ref());
+        crate::report::spread(sum, ("wall", "ns"), load.map(|s| &**s)).unwrap()
+    };
+    assert!(told(&sum).starts_with("called in 2 of 3 processes: "));
+    let mut of_programs = sum.clone();
+    of_programs.processes[1].pid = of_programs.processes[0].pid;
+    assert!(told(&of_programs).starts_with("called in 2 of 3 programs in 2 processes: "));
     // However they are put together.
     let [a, b, c] = parts;
     let again = merged(&[merged(&[a, b]), c]);

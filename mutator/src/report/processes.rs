@@ -45,6 +45,20 @@ impl Group {
     }
 }
 
+/// How many processes a profile is of: what has executed another program stands there once for each.
+pub(super) fn number(profile: &Profile) -> String {
+    let programs = profile.processes.len();
+    let of = profile.processes.iter().map(|p| (&p.host, p.pid));
+    let processes = of.collect::<BTreeSet<_>>().len();
+    match processes == programs {
+        true => format!("{programs} processes"),
+        false => format!(
+            "{programs} programs in {}",
+            human::processes(processes as u64)
+        ),
+    }
+}
+
 /// What each process has of a function on the paths that are shown, which come to so many calls; nothing where that is not known.
 pub(super) fn parts<'f>(
     function: &'f Function,

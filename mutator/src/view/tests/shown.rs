@@ -192,6 +192,8 @@ fn processes_have_a_view() {
     press(&mut state, &typed("process:12"));
     press(&mut state, &[Key::Enter]);
     assert_eq!(names(&state), ["pid 12"]);
+    let shown = &state.tree.filters()[0];
+    assert_eq!(state.tree.describe(shown), "process 12");
 }
 
 #[test]

@@ -13,8 +13,8 @@ pub(in crate::view) enum Filter {
     Through(Regex),
     /// Paths without code of a module whose file name matches.
     Module(Regex),
-    /// Paths of threads whose name and id do not match.
-    Thread(Regex),
+    /// Paths of threads, or of what else they are kept apart by and is called so, whose name and id do not match.
+    Thread(&'static str, Regex),
     /// Rows with less than so large a share of their function.
     Share(f64),
     /// Paths that do not begin so, in this shape.
@@ -36,7 +36,8 @@ impl Filter {
                 Ok(Self::Share(share / 100.0))
             }
             "module" => Ok(Self::Module(expression(rest)?)),
-            "thread" | "process" => Ok(Self::Thread(expression(rest)?)),
+            "thread" => Ok(Self::Thread("thread", expression(rest)?)),
+            "process" => Ok(Self::Thread("process", expression(rest)?)),
             "under" => Ok(Self::Through(expression(rest)?)),
             // A name may have colons.
             _ => Ok(Self::Through(expression(text)?)),
@@ -47,7 +48,7 @@ impl Filter {
         match self {
             Self::Through(name) => format!("through {}", typed(name)),
             Self::Module(name) => format!("module {}", typed(name)),
-            Self::Thread(name) => format!("thread {}", typed(name)),
+            Self::Thread(what, name) => format!("{what} {}", typed(name)),
             Self::Share(share) => format!("at least {:.3} %", 100.0 * share).replace(".000", ""),
             Self::Zoom(_, path) => {
                 let last = path.last().map(|&site| &sites.get(site).lines);
@@ -72,7 +73,7 @@ impl Filter {
                 !site.is_thread() && site.lines.iter().any(|line| name.is_match(&line.name))
             }),
             Self::Module(name) => any(&|site| name.is_match(&site.module)),
-            Self::Thread(name) => any(&|site| {
+            Self::Thread(_, name) => any(&|site| {
                 let mut lines = site.lines.iter();
                 site.is_thread() && lines.any(|l| name.is_match(&l.name) || name.is_match(&l.place))
             }),
