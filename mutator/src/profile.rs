@@ -260,9 +260,11 @@ pub struct Overhead {
     pub call_ns: f64,
     /// Of all calls, in ns.
     pub total_ns: u64,
-    /// That as a share of the CPU time of the process, or where that is not known of the time measured: more than 1 where threads have
-    /// waited for ipath.
+    /// That as a share of the CPU time of the process, or where that is not known of the time measured.
     pub share: f64,
+    /// What threads have waited besides for libraries that came to be looked at, in ns: it is in none of their times either.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waited_ns: u64,
     /// True if the times of the profile are without it.
     pub corrected: bool,
 }

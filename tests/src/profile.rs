@@ -68,6 +68,8 @@ pub struct Overhead {
     pub call_ns: f64,
     pub total_ns: u64,
     pub share: f64,
+    #[serde(default)]
+    pub waited_ns: u64,
     pub corrected: bool,
 }
 

@@ -73,6 +73,9 @@ fn dlclose_probed() {
     let (profile, moved) = all_are_counted(&["1000"]);
     assert_eq!(moved, 0);
     assert!(profile.functions.len() <= 2, "{:?}", profile.functions);
+    // A library has been waited for a thousand times: that is not what a call takes.
+    let overhead = profile.session.overhead.expect("what measuring takes");
+    assert!(overhead.waited_ns > overhead.total_ns, "{overhead:?}");
 }
 
 /// Each time it comes to another place than the one before.

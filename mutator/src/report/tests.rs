@@ -424,6 +424,7 @@ fn various() -> Profile {
         call_ns: 24.1,
         total_ns: 1_200_000,
         share: 0.012,
+        waited_ns: 0,
         corrected: true,
     });
     profile

@@ -71,6 +71,12 @@ impl Meter {
         overhead.store(passed, Ordering::Relaxed);
     }
 
+    /// What measuring has taken on the thread so far.
+    pub fn passed(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { &*self.overhead }.load(Ordering::Relaxed)
+    }
+
     /// What passes from now on is what measuring takes.
     #[inline(always)]
     pub fn pass_from(&mut self, now: u64) {

@@ -295,6 +295,7 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         #[cfg(ipath_image)]
         super::trial::find_out(thread);
         let kind = parameters::kind(function);
+        let passed = (*thread).meter.passed();
         match kind {
             Kind::Moves => moves::begin(thread, function, slot),
             Kind::Loads => {
@@ -316,6 +317,9 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
             _ => {}
         }
         (*thread).meter.pass_until(clock::now());
+        if kind == Kind::Loads {
+            loads::note_wait((*thread).meter.passed().wrapping_sub(passed));
+        }
     }
 }
 

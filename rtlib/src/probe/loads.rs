@@ -30,3 +30,10 @@ pub fn have_changed() {
         sys::sleep_by(&header.loads_seen, seen as u32, A_MOMENT_NS);
     }
 }
+
+/// Notes what a thread has waited so, in ticks.
+pub fn note_wait(ticks: u64) {
+    if shared::is_mapped() {
+        shared::header().waited.fetch_add(ticks, Ordering::Relaxed);
+    }
+}
