@@ -126,7 +126,12 @@ fn added_and_taken_back() {
         "{}",
         status.report()
     );
-    on(&["add", "-f", "from_*", "--pending"]).expect(0);
+    let added = on(&["add", "-f", "from_*", "--pending"]).expect(0);
+    assert!(
+        added.stderr.contains("as long as somebody watches"),
+        "{}",
+        added.report()
+    );
     // What is measured is taken of what is there; what waits goes on waiting.
     let measured = on(&["remove", "-f", "from_*", "-m", "wall"]);
     assert!(

@@ -18,9 +18,9 @@ use super::select::{Selection, select};
 use super::{Changed, Selected, Session, SessionError, allowed};
 use crate::clock;
 use crate::images;
-use crate::process::Space;
 use crate::process::identity::FileId;
 use crate::process::modules::{Module, modules};
+use crate::process::{Pid, Process, Space};
 use crate::segment::{Document, FunctionDoc, PendingDoc, Reaper, SchemaDoc};
 
 /// How long after a look whoever watches is taken to be there, in seconds, and after it has begun one.
@@ -122,8 +122,10 @@ impl Session {
 
     /// True if somebody is taken to be looking.
     pub fn is_watched(&self) -> bool {
-        let until = &self.segment.header().watched_until;
-        until.load(Ordering::Relaxed) > clock::tsc()
+        let header = self.segment.header();
+        let by = header.watched_by.load(Ordering::Relaxed);
+        let is_there = || by == 0 || Process::find(Pid(by as i32)).is_ok();
+        header.watched_until.load(Ordering::Relaxed) > clock::tsc() && is_there()
     }
 
     /// Nobody looks any more.
