@@ -238,6 +238,11 @@ fn parse(head: &[u8]) -> Result<Option<Asked>, httparse::Error> {
         .map(|header| String::from_utf8_lossy(header.value))
         .collect();
     let target = request.path.unwrap_or_default();
+    // With the server named, as to a proxy (RFC 9112, 3.2.2).
+    let target = match target.strip_prefix("http://") {
+        Some(named) => named.find('/').map_or("/", |at| &named[at..]),
+        None => target,
+    };
     let path = target.split('?').next().unwrap_or_default();
     Ok(Some(Asked {
         method: request.method.unwrap_or_default().to_owned(),
@@ -264,6 +269,15 @@ mod tests {
             accept: "one,two".to_owned(),
         };
         assert_eq!(parse(text), Ok(Some(asked)));
+        for (target, path) in [
+            ("http://a:1/metrics?x", "/metrics"),
+            ("http://a", "/"),
+            ("*", "*"),
+        ] {
+            let head = format!("GET {target} HTTP/1.1\r\n\r\n");
+            let asked = parse(head.as_bytes()).unwrap().unwrap();
+            assert_eq!(asked.path, path, "{target}");
+        }
         assert!(parse(b"\0\0\0").is_err());
         assert!(parse(b"GET /metrics HTTP/9.9\r\n\r\n").is_err());
     }

@@ -19,11 +19,13 @@ pub enum Format {
 }
 
 impl Format {
-    /// The one that a client accepts, by the header of its request.
+    /// The one that a client prefers, by the header of its request (RFC 9110, 12.5.1); OpenMetrics where it names that.
     pub fn accepted(accept: &str) -> Self {
-        match accept.contains("application/openmetrics-text") {
-            true => Self::OpenMetrics,
-            false => Self::Prometheus,
+        let named = weight(accept, &["application/openmetrics-text"]);
+        let other = weight(accept, &["text/plain", "text/*", "*/*"]);
+        match named {
+            Some(weight) if weight > 0.0 && weight >= other.unwrap_or(0.0) => Self::OpenMetrics,
+            _ => Self::Prometheus,
         }
     }
 
@@ -34,6 +36,27 @@ impl Format {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
+}
+
+/// How much a client wants the first of these that it names, from 0, not at all, to 1.
+fn weight(accept: &str, kinds: &[&str]) -> Option<f64> {
+    let of = |kind: &&str| {
+        let mut ranges = accept
+            .split(',')
+            .map(|range| range.split(';').map(str::trim));
+        let parameters = ranges.find_map(|mut range| {
+            let is_it = range.next()?.eq_ignore_ascii_case(kind);
+            is_it.then_some(range)
+        })?;
+        let mut weights =
+            parameters.filter_map(|p| p.strip_prefix("q=").or_else(|| p.strip_prefix("Q=")));
+        Some(
+            weights
+                .next()
+                .map_or(1.0, |weight| weight.parse().unwrap_or(0.0)),
+        )
+    };
+    kinds.iter().find_map(of)
 }
 
 /// Upper ends of the buckets, as powers of two of a metric's unit: from 32 ns to 275 s. Always the same ones, as whoever adds up
@@ -226,6 +249,35 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::profile::tests::sample;
+
+    #[test]
+    fn a_client_gets_what_it_prefers() {
+        use Format::{OpenMetrics, Prometheus};
+        for (accept, format) in [
+            ("", Prometheus),
+            ("*/*", Prometheus),
+            ("application/*", Prometheus),
+            // Prometheus 2.
+            (
+                "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                OpenMetrics,
+            ),
+            (
+                "text/plain;q=0.5, Application/OpenMetrics-Text; version=1.0.0; q=0.75",
+                OpenMetrics,
+            ),
+            (
+                "application/openmetrics-text;q=0.1,text/plain;q=0.9",
+                Prometheus,
+            ),
+            ("application/openmetrics-text;q=0.1,*/*", Prometheus),
+            ("application/openmetrics-text;q=0,image/png", Prometheus),
+            ("application/openmetrics-text;q=x", Prometheus),
+            ("application/openmetrics-text-2", Prometheus),
+        ] {
+            assert_eq!(Format::accepted(accept), format, "{accept}");
+        }
+    }
 
     #[test]
     fn both_formats_have_the_same_series() {

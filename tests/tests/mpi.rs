@@ -124,6 +124,10 @@ fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
         .args(["--keep", "--quiet", "--duration", "100ms"])
         .run()
         .expect(0);
+    let again = Run::ipath(["attach", "--mpi", &launcher, "-f", "libmpi*!MPI_Send"]).run();
+    again.expect_error();
+    let hint = format!("`ipath top {launcher}`");
+    assert!(again.hints().contains(&hint), "{}", again.report());
     let status = Run::ipath(["status", &launcher]).run().expect(0).stdout;
     for pid in &pids {
         assert!(status.lines().any(|l| l.starts_with(pid)), "{status}");

@@ -13,7 +13,7 @@ use crate::cli::{Job as Asked, Measure, Show};
 use crate::error::Failure;
 use crate::mpi::{NoRanks, Rank, local_ranks, ranks};
 use crate::process::Pid;
-use crate::session::{Session, SessionError, Where};
+use crate::session::{Session, SessionError, Where, instead};
 
 const OPERATION: &str = "attach";
 
@@ -55,7 +55,12 @@ pub(super) fn attach(
     };
     let create = |rank: &Rank| {
         let process = &rank.process;
-        let failure = |e: SessionError| e.failure(OPERATION, process);
+        let failure = |e: SessionError| match (&e, launcher) {
+            (SessionError::Exists, Some(launcher)) => {
+                Failure::new(OPERATION, process.pid, e).hint(instead(launcher))
+            }
+            _ => e.failure(OPERATION, process),
+        };
         process.check().map_err(|e| failure(e.into()))?;
         let selected = selected(OPERATION, process, &patterns, &spots, measure, &options)?;
         Session::create(process, &options, selected, Where::Running).map_err(failure)

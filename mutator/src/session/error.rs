@@ -10,7 +10,7 @@ use super::filters;
 use super::in_the_way::{InTheWay, NO_ROOM};
 use crate::error::Failure;
 use crate::process::limits;
-use crate::process::{Presence, Process, ProcessError, Space};
+use crate::process::{Pid, Presence, Process, ProcessError, Space};
 use crate::segment::{SegmentError, TooMuch};
 use crate::tracee::TraceeError;
 
@@ -127,6 +127,13 @@ impl From<SegmentError> for SessionError {
     }
 }
 
+/// What to do with a session that a process has, or what it has started, instead of making one.
+pub fn instead(pid: Pid) -> String {
+    format!(
+        "watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"
+    )
+}
+
 impl SessionError {
     /// True if it can be no more than what one meets in a process that ends meanwhile.
     fn may_come_of_an_end(&self) -> bool {
@@ -164,12 +171,7 @@ impl SessionError {
         }
         let hint = match &self {
             Self::Process(error) | Self::Tracee(TraceeError::Process(error)) => error.hint(),
-            Self::Exists => {
-                let pid = process.pid;
-                Some(format!(
-                    "watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"
-                ))
-            }
+            Self::Exists => Some(instead(process.pid)),
             Self::Refused(functions) | Self::Unchanged(functions) => {
                 used_by_ipath(functions).or_else(|| no_room(functions, process))
             }

@@ -72,7 +72,7 @@ pub use answers::Answering;
 pub use create::{Options, Where};
 pub use elsewhere::Elsewhere;
 pub use end::Ended;
-pub use error::{SessionError, bare, none_measured, none_patched};
+pub use error::{SessionError, bare, instead, none_measured, none_patched};
 pub use in_the_way::InTheWay;
 pub use pointed::{Point, Pointed};
 pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
