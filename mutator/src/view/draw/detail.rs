@@ -78,7 +78,8 @@ fn figures(state: &State, node: NodeId) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
 }
 
-/// How a function differs over the processes, where there are several, and what the costliest have of it.
+/// How a function differs over the processes, where there are several, and what the costliest have of it: from the beginning on,
+/// whatever part of the time is shown.
 fn processes(state: &State, key: tree::Key) -> Vec<Line<'static>> {
     let function = || {
         let site = *state.tree.sites(key.node).get(key.site)?;
@@ -92,7 +93,12 @@ fn processes(state: &State, key: tree::Key) -> Vec<Line<'static>> {
     let metric = state.metric();
     let spread = report::spread(profile, metric, function.spread.as_deref());
     let costliest = report::costliest_processes(profile, metric, function);
-    spread.into_iter().chain(costliest).map(Line::raw).collect()
+    let lines = spread.into_iter().chain(costliest);
+    let lines = lines.map(|line| match state.tree.span() {
+        tree::Span::Total => line,
+        _ => format!("{}: {line}", tree::Span::Total.name()),
+    });
+    lines.map(Line::raw).collect()
 }
 
 /// What the marked row has beside the selected one.

@@ -181,6 +181,18 @@ fn processes_have_a_view() {
         merger.add(&profile).unwrap();
     }
     let mut state = showing(merger.finish().unwrap());
+    // What each process has is of the whole time, and is called so beside what is not.
+    let told = |state: &mut State| {
+        let screen = screen(state, 120, 40);
+        let told = screen
+            .lines()
+            .find(|line| line.contains("called in 2 of 2"));
+        told.expect("of processes").to_owned()
+    };
+    assert!(!told(&mut state).contains("total: "));
+    press(&mut state, &[Key::Char('t')]);
+    assert!(told(&mut state).contains("total: called in 2"));
+    press(&mut state, &[Key::Char('t')]);
     press(&mut state, &[Key::Char('v'); 3]);
     let names = |state: &State| {
         let mut names = names(state);
