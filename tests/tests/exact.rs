@@ -71,9 +71,7 @@ fn fs_base_set_inside_a_call() {
 
 /// musl's own functions have no unwind tables, and gdb loses its way there. The program's own frames are
 /// those it has with glibc, which `static_glibc` compares with gdb.
-#[test]
-fn static_musl() {
-    const SPECS: &str = "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs";
+fn musl(flags: &[&str]) {
     let own_paths = |flags: &[&str]| {
         let program = Program::new(&program_with("paths.c", flags), [""; 0]);
         let scratch = Scratch::new("static");
@@ -99,9 +97,21 @@ fn static_musl() {
         }
         paths
     };
-    let musl = own_paths(&["-g", "-static", SPECS]);
-    assert_eq!(musl, own_paths(&["-g", "-static"]));
+    let specs = ["-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs"];
+    let musl = own_paths(&[flags, &specs].concat());
+    assert_eq!(musl, own_paths(flags));
     assert!(musl.len() > 10, "{musl:?}");
+}
+
+#[test]
+fn static_musl() {
+    musl(&["-g", "-static"]);
+}
+
+/// Its library has no symbol where threads begin.
+#[test]
+fn dynamic_musl() {
+    musl(&["-g"]);
 }
 
 /// A handler's calls are on whole paths wherever it has interrupted: in a prologue, in an epilogue, before and after each

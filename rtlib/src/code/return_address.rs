@@ -88,7 +88,7 @@ pub fn rule_of(pc: u64) -> Option<Rule> {
         return Some(Rule::Root);
     }
     let Some(fde) = range.tables.and_then(|t| t.find(look_up)) else {
-        if is_entry_code(pc) {
+        if is_entry_code(pc) || is_thread_end(&range, pc) {
             return Some(Rule::Root);
         }
         if is_restorer(&range, pc) {
@@ -186,6 +186,11 @@ pub fn is_context_start(range: &Range, pc: u64) -> bool {
         coroutines::note();
     }
     is_start
+}
+
+/// Whether a thread ends at `pc`, where its outermost function returns to.
+fn is_thread_end(range: &Range, pc: u64) -> bool {
+    code_at(range, pc) == Some(call::THREAD_END) && is_after_call(range, pc)
 }
 
 /// Whether a signal handler returns to `pc`, in code without an unwind entry that says so.

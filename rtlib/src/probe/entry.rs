@@ -296,11 +296,12 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         super::trial::find_out(thread);
         let kind = parameters::kind(function);
         let passed = (*thread).meter.passed();
+        let mut has_waited = false;
         match kind {
             Kind::Moves => moves::begin(thread, function, slot),
             Kind::Loads => {
                 MODULES.refresh();
-                loads::have_changed();
+                has_waited = loads::have_changed();
             }
             // What it cannot tell is found at a later call.
             kind if kind.ends_calls() => drop(ending::reap(thread, kind, slot)),
@@ -317,7 +318,7 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
             _ => {}
         }
         (*thread).meter.pass_until(clock::now());
-        if kind == Kind::Loads {
+        if has_waited {
             loads::note_wait((*thread).meter.passed().wrapping_sub(passed));
         }
     }

@@ -10,13 +10,15 @@ use crate::os::{shared, sys};
 /// How long it is slept before the command is woken once more: it may not have slept yet.
 const A_MOMENT_NS: u64 = 1_000_000;
 
-/// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks.
-pub fn have_changed() {
+/// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks. True if it
+/// has waited.
+pub fn have_changed() -> bool {
     let awaits = || ipath_parameters.awaits_libraries.load(Ordering::Relaxed) != 0;
     if !awaits() || !sys::may_call() || !shared::is_mapped() {
-        return;
+        return false;
     }
     let header = shared::header();
+    let mut has_waited = false;
     let number = header.loads.fetch_add(1, Ordering::AcqRel) + 1;
     loop {
         let seen = header.loads_seen.load(Ordering::Acquire);
@@ -24,8 +26,9 @@ pub fn have_changed() {
         let by = header.watched_by.load(Ordering::Relaxed) as u32;
         // Where a session is taken out nothing is awaited any more.
         if seen >= number || !awaits() || !is_watched || by != 0 && sys::has_ended(by) {
-            return;
+            return has_waited;
         }
+        has_waited = true;
         sys::wake_others(&header.asked_used);
         sys::sleep_by(&header.loads_seen, seen as u32, A_MOMENT_NS);
     }

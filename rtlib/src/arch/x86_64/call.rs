@@ -35,6 +35,10 @@ fn indirect_len(modrm: u8, sib: Option<u8>) -> usize {
 /// `syscall`.
 pub const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 
+/// How musl's `__clone`, of which a stripped library has no symbol, goes on where a thread's function has returned: it ends the
+/// thread with what that gave (src/thread/x86_64/clone.s).
+pub const THREAD_END: [u8; 9] = [0x89, 0xc7, 0x31, 0xc0, 0xb0, 60, 0x0f, 0x05, 0xf4];
+
 /// How glibc's `__start_context` begins, to which functions that makecontext(3) has set up return: it takes
 /// the stack pointer from rbx (sysdeps/unix/sysv/linux/x86_64/__start_context.S).
 pub const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];
