@@ -21,7 +21,7 @@ use family::Family;
 use gathering::Gathering;
 use shared::{Shared, lock};
 
-pub use shared::{Newcomer, Seen, Unmet, Wanted};
+pub use shared::{Newcomer, Seen, Wanted};
 
 /// What comes of following.
 #[derive(Clone)]

@@ -5,8 +5,6 @@ use std::process::{Child, ExitCode};
 use std::sync::Arc;
 use std::time::Instant;
 
-use patcher::select::{Pattern, Spot};
-
 use super::job::{Following, Job};
 use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
@@ -18,7 +16,7 @@ use super::target::find;
 use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
 use crate::error::{Failure, io_text};
-use crate::follow::{Follower, Progress, Unmet, Wanted};
+use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Process, host, tids};
 use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
@@ -38,10 +36,7 @@ fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, F
             "name functions with -f; `ipath suggest PID` lists those worth it of one process",
         ));
     }
-    let texts = patterns.iter().map(Pattern::text);
-    let unmet = Unmet::of(texts.chain(spots.iter().map(Spot::text)));
     Ok(Wanted {
-        unmet,
         patterns,
         spots,
         options,
@@ -50,6 +45,7 @@ fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, F
             true => abi::MOST_FUNCTIONS,
             false => MANY,
         },
+        met: Arc::default(),
     })
 }
 
@@ -183,7 +179,7 @@ fn found(
     mut selected: Selected,
 ) -> Result<Option<Selected>, Failure> {
     selected.complete(&wanted.spots, wanted.allows_traps, &wanted.options.items());
-    wanted.unmet.note(&selected.selection);
+    wanted.note(&selected.selection);
     let may_come = !wanted.options.pending.is_empty();
     if selected.selection.count() == 0 && !may_come {
         return Ok(None);
@@ -263,10 +259,9 @@ fn check_measured(
             .hint("`ipath list FILE PATTERN` shows what a pattern matches in a program")
     };
     if seen.measured > 0 {
-        let unmet = wanted.unmet.texts();
+        let unmet = wanted.unmet();
         // Of what has waited for libraries it is said elsewhere.
         if !unmet.is_empty() && wanted.options.pending.is_empty() {
-            let unmet: Vec<&str> = unmet.iter().map(String::as_str).collect();
             warn(&unmatched(&unmet).to_string());
         }
         return Ok(());

@@ -399,13 +399,12 @@ fn measure_stopped(
         patterns,
         spots,
         options,
-        unmet,
         ..
     } = wanted;
     let space = Arc::clone(stopped.space());
     let mut selected = select_stopped(space, patterns, options.wanted(), Some(stopped), true)?;
     selected.find_points(spots);
-    unmet.note(&selected.selection);
+    wanted.note(&selected.selection);
     let count = selected.selection.count();
     let may_come = !options.pending.is_empty() && process.loader().is_some();
     if count == 0 && !may_come {

@@ -21,8 +21,8 @@ pub struct Wanted {
     pub allows_traps: bool,
     /// Most functions of a program; with more, nothing of it is measured.
     pub most: usize,
-    /// What no program has had so far.
-    pub unmet: Unmet,
+    /// The texts of those that some program has had.
+    pub met: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Wanted {
@@ -31,26 +31,17 @@ impl Wanted {
         let patterns = self.patterns.iter().map(Pattern::text);
         patterns.chain(self.spots.iter().map(Spot::text))
     }
-}
-
-/// Which patterns and places have named nothing in any program so far.
-#[derive(Clone, Debug)]
-pub struct Unmet(Arc<Mutex<BTreeSet<String>>>);
-
-impl Unmet {
-    /// All of these.
-    pub fn of<'t>(texts: impl Iterator<Item = &'t str>) -> Self {
-        Self(Arc::new(Mutex::new(texts.map(str::to_owned).collect())))
-    }
 
     /// Takes note of what has been found in a program.
     pub fn note(&self, selection: &Selection) {
-        lock(&self.0).retain(|text| !selection.is_met(text));
+        let met = self.texts().filter(|text| selection.is_met(text));
+        lock(&self.met).extend(met.map(str::to_owned));
     }
 
-    /// Those that are left.
-    pub fn texts(&self) -> Vec<String> {
-        lock(&self.0).iter().cloned().collect()
+    /// What no program has had so far.
+    pub fn unmet(&self) -> Vec<&str> {
+        let met = lock(&self.met);
+        self.texts().filter(|&text| !met.contains(text)).collect()
     }
 }
 

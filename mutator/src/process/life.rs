@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Mapping, Pid, Presence, Process, ProcessError, Tid, read_text};
 use super::{is_no_process, parse_stat, stat_field, status_field};
@@ -216,7 +216,10 @@ impl Process {
     /// What it is, once those of its threads that are about to end have ended. Where one that was traced
     /// is gone, the process may be next.
     pub fn settled(&self) -> Presence {
-        for _ in 0..TRIES {
+        /// On a busy machine what has been killed ends when it is its turn.
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
             if let Err(presence) = self.living_maps() {
                 return presence;
             }
