@@ -262,9 +262,10 @@ pub struct Overhead {
     pub total_ns: u64,
     /// That as a share of the CPU time of the process, or where that is not known of the time measured.
     pub share: f64,
-    /// What threads have waited besides for libraries that came to be looked at, in ns: it is in none of their times either.
+    /// For how long libraries that came were looked at besides, by the threads that loaded them and by ipath, for which those waited;
+    /// in ns.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub waited_ns: u64,
+    pub libraries_ns: u64,
     /// True if the times of the profile are without it.
     pub corrected: bool,
 }

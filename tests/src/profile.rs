@@ -69,7 +69,7 @@ pub struct Overhead {
     pub total_ns: u64,
     pub share: f64,
     #[serde(default)]
-    pub waited_ns: u64,
+    pub libraries_ns: u64,
     pub corrected: bool,
 }
 

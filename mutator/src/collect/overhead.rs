@@ -16,10 +16,10 @@ pub(super) fn of(profile: &Profile, segment: &Segment, document: &Document) -> O
     let used = segment.used(AREA_THREADS, header.threads_used.load(Relaxed));
     let threads = (0..used).map_while(|index| segment.thread(u32::try_from(index).ok()?));
     let ticks: u128 = threads.map(|t| u128::from(t.overhead.load(Relaxed))).sum();
-    let waited = u128::from(header.waited.load(Relaxed));
+    let of_libraries = u128::from(header.loads_cost.load(Relaxed));
     let (scale, _) = clock::scale_to_ns(profile.session.clock_hz);
     let ns = |ticks: u128| u64::try_from((ticks * u128::from(scale)) >> SCALE_SHIFT).ok();
-    let (total, waited_ns) = (ns(ticks.saturating_sub(waited))?, ns(waited)?);
+    let (total, libraries_ns) = (ns(ticks.saturating_sub(of_libraries))?, ns(of_libraries)?);
     let calls = profile.calls();
     if calls == 0 || header.call_cost.load(Relaxed) == 0 {
         return None;
@@ -29,7 +29,7 @@ pub(super) fn of(profile: &Profile, segment: &Segment, document: &Document) -> O
         call_ns: total as f64 / calls as f64,
         total_ns: total,
         share: total as f64 / run.max(1) as f64,
-        waited_ns,
+        libraries_ns,
         corrected: !document.is_uncorrected,
     })
 }

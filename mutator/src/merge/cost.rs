@@ -6,7 +6,7 @@ use crate::profile::{Overhead, Profile};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Costs {
     total_ns: u64,
-    waited_ns: u64,
+    libraries_ns: u64,
     /// Calls that this is of.
     calls: f64,
     /// Time that this is a part of, in ns, that of processes without a call too.
@@ -30,7 +30,7 @@ impl Costs {
         let total = overhead.total_ns as f64;
         let ratio = |of: f64, otherwise: f64| if of > 0.0 { total / of } else { otherwise };
         self.total_ns = self.total_ns.saturating_add(overhead.total_ns);
-        self.waited_ns = self.waited_ns.saturating_add(overhead.waited_ns);
+        self.libraries_ns = self.libraries_ns.saturating_add(overhead.libraries_ns);
         self.calls += ratio(overhead.call_ns, profile.calls() as f64);
         self.run_ns += ratio(overhead.share, run_ns);
         self.is_uncorrected |= !overhead.corrected;
@@ -42,7 +42,7 @@ impl Costs {
             call_ns: self.total_ns as f64 / self.calls,
             total_ns: self.total_ns,
             share: self.total_ns as f64 / self.run_ns.max(1.0),
-            waited_ns: self.waited_ns,
+            libraries_ns: self.libraries_ns,
             corrected: !self.is_uncorrected,
         })
     }

@@ -225,7 +225,7 @@ fn what_measuring_takes_is_by_calls() {
             call_ns: total_ns as f64 / profile.calls() as f64,
             total_ns,
             share: total_ns as f64 / cpu_ns as f64,
-            waited_ns: 0,
+            libraries_ns: 0,
             corrected: true,
         });
         profile

@@ -100,11 +100,11 @@ fn cost(session: &Session, overhead: &Overhead, out: &mut impl Write) -> io::Res
         100.0 * overhead.share,
         session.overhead_is_of()
     )?;
-    if overhead.waited_ns > 0 {
-        let waited = human::time(overhead.waited_ns.into());
+    if overhead.libraries_ns > 0 {
+        let time = human::time(overhead.libraries_ns.into());
         writeln!(
             out,
-            "  beside that, threads have waited {waited} for libraries that came to be looked at"
+            "  beside that, libraries that came were looked at for {time}"
         )?;
     }
     if overhead.total_ns < FEW && overhead.call_ns > USUAL {

@@ -424,7 +424,7 @@ fn various() -> Profile {
         call_ns: 24.1,
         total_ns: 1_200_000,
         share: 0.012,
-        waited_ns: 0,
+        libraries_ns: 129_000_000,
         corrected: true,
     });
     profile

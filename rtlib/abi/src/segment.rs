@@ -111,8 +111,8 @@ pub struct Header {
     pub watched_until: AtomicU64,
     /// Process id of that command, where the target would know it by that; else 0.
     pub watched_by: AtomicU64,
-    /// Ticks of what measuring has taken ([`ThreadEntry::overhead`]) in which threads have waited for that.
-    pub waited: AtomicU64,
+    /// Ticks of what measuring has taken ([`ThreadEntry::overhead`]) in which that has been noted and waited for.
+    pub loads_cost: AtomicU64,
     /// How it went with each counter.
     pub counted: [Counted; COUNTERS],
 }

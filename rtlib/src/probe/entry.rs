@@ -296,12 +296,11 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         super::trial::find_out(thread);
         let kind = parameters::kind(function);
         let passed = (*thread).meter.passed();
-        let mut has_waited = false;
         match kind {
             Kind::Moves => moves::begin(thread, function, slot),
             Kind::Loads => {
                 MODULES.refresh();
-                has_waited = loads::have_changed();
+                loads::have_changed();
             }
             // What it cannot tell is found at a later call.
             kind if kind.ends_calls() => drop(ending::reap(thread, kind, slot)),
@@ -318,8 +317,8 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
             _ => {}
         }
         (*thread).meter.pass_until(clock::now());
-        if has_waited {
-            loads::note_wait((*thread).meter.passed().wrapping_sub(passed));
+        if kind == Kind::Loads {
+            loads::note_cost((*thread).meter.passed().wrapping_sub(passed));
         }
     }
 }

@@ -10,15 +10,13 @@ use crate::os::{shared, sys};
 /// How long it is slept before the command is woken once more: it may not have slept yet.
 const A_MOMENT_NS: u64 = 1_000_000;
 
-/// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks. True if it
-/// has waited.
-pub fn have_changed() -> bool {
+/// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks.
+pub fn have_changed() {
     let awaits = || ipath_parameters.awaits_libraries.load(Ordering::Relaxed) != 0;
     if !awaits() || !sys::may_call() || !shared::is_mapped() {
-        return false;
+        return;
     }
     let header = shared::header();
-    let mut has_waited = false;
     let number = header.loads.fetch_add(1, Ordering::AcqRel) + 1;
     loop {
         let seen = header.loads_seen.load(Ordering::Acquire);
@@ -26,17 +24,18 @@ pub fn have_changed() -> bool {
         let by = header.watched_by.load(Ordering::Relaxed) as u32;
         // Where a session is taken out nothing is awaited any more.
         if seen >= number || !awaits() || !is_watched || by != 0 && sys::has_ended(by) {
-            return has_waited;
+            return;
         }
-        has_waited = true;
         sys::wake_others(&header.asked_used);
         sys::sleep_by(&header.loads_seen, seen as u32, A_MOMENT_NS);
     }
 }
 
-/// Notes what a thread has waited so, in ticks.
-pub fn note_wait(ticks: u64) {
+/// Notes what that has taken, in ticks.
+pub fn note_cost(ticks: u64) {
     if shared::is_mapped() {
-        shared::header().waited.fetch_add(ticks, Ordering::Relaxed);
+        shared::header()
+            .loads_cost
+            .fetch_add(ticks, Ordering::Relaxed);
     }
 }

@@ -99,7 +99,7 @@ fn threads_and_overhead_are_read_and_written_back() {
         call_ns: 24.1,
         total_ns: 1_234_567,
         share: 0.012,
-        waited_ns: 0,
+        libraries_ns: 0,
         corrected: true,
     };
     let worker = Thread {

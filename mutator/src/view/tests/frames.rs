@@ -110,7 +110,7 @@ fn values_of_threads() -> Profile {
         call_ns: 24.1,
         total_ns: 60_000_000,
         share: 0.012,
-        waited_ns: 0,
+        libraries_ns: 0,
         corrected: true,
     });
     profile
