@@ -34,6 +34,17 @@ impl Target {
         Self::spawn(command)
     }
 
+    /// The same of a program that leaves the processors to whoever else wants them: what is done to it, again and again, takes no longer
+    /// than it must.
+    pub fn start_nice<S: AsRef<OsStr>>(
+        program: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(program).args(args);
+        Self::spawn(command)
+    }
+
     /// Starts a command in the background; its streams and process group are set here.
     pub fn spawn(mut command: Command) -> Self {
         let scratch = Scratch::new("target");

@@ -178,11 +178,11 @@ fn next_ipath(step: u64, deed: &Deed<'_>, pid: u32, what: &str) {
 }
 
 fn busy() -> Target {
-    Target::start(program("busy.c"), ["2", "600"]).await_output("ready")
+    Target::start_nice(program("busy.c"), ["2", "600"]).await_output("ready")
 }
 
 fn sleeper() -> Target {
-    Target::start(program("sleeper.c"), ["600"]).await_output("ready")
+    Target::start_nice(program("sleeper.c"), ["600"]).await_output("ready")
 }
 
 const ATTACH: &[&str] = &[

@@ -51,7 +51,7 @@ impl Kind {
     fn target_for(self, arguments: &[&str]) -> (Target, Scratch) {
         let scratch = Scratch::new("killed_target");
         let target = match self {
-            Self::Busy => Target::start(program("busy.c"), ["2", "600"]),
+            Self::Busy => Target::start_nice(program("busy.c"), ["2", "600"]),
             Self::Headless => {
                 let counter = scratch.file("counter").display().to_string();
                 Target::start(program("callers.c"), ["3", "headless", &counter])

@@ -74,7 +74,7 @@ fn kill_at_every_step(
 fn functions_stay_in_where_ipath_is_killed() {
     // The target's time is for the steps, not for building.
     faulty();
-    let target = Target::start(program("remeasured.c"), ["2"]).await_output("ready");
+    let target = Target::start_nice(program("remeasured.c"), ["2"]).await_output("ready");
     let (session, attached) = Session::try_attach(target.pid(), &FUNCTIONS, "count");
     attached.expect(0);
     target.signal(Signal::SIGUSR1);

@@ -59,6 +59,7 @@ pub(super) fn push(target: &OsStr, options: &Push) -> Result<(), Failure> {
         wait: Wait::default(),
         trouble: None,
         next: Instant::now(),
+        asked_to_end: None,
         told: Told::default(),
     };
     pushing.run()
@@ -106,6 +107,8 @@ struct Pushing<'o> {
     next: Instant,
     /// Until when it is tried, where nothing more is to come.
     ending: Option<Instant>,
+    /// When a signal has asked for that.
+    asked_to_end: Option<Instant>,
     told: Told,
 }
 
@@ -299,11 +302,19 @@ impl Pushing<'_> {
 
     /// A signal has come: what there is is sent, if it is the first.
     fn end(&mut self) -> Result<(), Stopped> {
-        if self.ending.is_some() {
+        /// Within it several are one: timeout(1) sends its signal to the program, and to the group that that is in.
+        const AT_ONCE: Duration = Duration::from_millis(250);
+        let now = Instant::now();
+        let is_first = self.ending.is_none();
+        let is_same = || self.asked_to_end.is_some_and(|at| now - at < AT_ONCE);
+        if !is_first && !is_same() {
             return Err(Stopped::GivenUp);
         }
         self.signals.end_is_under_way();
-        self.ending = Some(Instant::now() + self.options.give_up);
+        if is_first {
+            self.asked_to_end = Some(now);
+            self.ending = Some(now + self.options.give_up);
+        }
         Ok(())
     }
 }
