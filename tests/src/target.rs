@@ -18,6 +18,8 @@ pub struct Target {
     shown: String,
     scratch: Scratch,
     ended: Option<ExitStatus>,
+    /// True where what a session has left when it ended is looked at.
+    leaves: bool,
 }
 
 impl Target {
@@ -61,6 +63,7 @@ impl Target {
             shown,
             scratch,
             ended: None,
+            leaves: false,
         }
     }
 
@@ -139,6 +142,7 @@ impl Target {
 
     /// Sends SIGTERM, waits, and checks for status 0 and `line` as the start of its last line.
     pub fn finish(mut self, line: &str) -> String {
+        self.leaves = true;
         self.signal(Signal::SIGTERM);
         let status = self.wait(Duration::from_secs(20));
         let stdout = self.stdout();
@@ -175,7 +179,7 @@ impl Drop for Target {
             let _ = self.child.wait();
         }
         // Or a later process of the same id would have two of them.
-        for pid in family {
+        for pid in family.into_iter().filter(|_| !self.leaves) {
             for name in ProcessState::shared_of(pid) {
                 let is_its = name.starts_with(&format!("ipath-{pid}-"));
                 let _ = is_its.then(|| fs::remove_file(format!("/dev/shm/{name}")));
