@@ -6,6 +6,7 @@ use ipath_tests::compile::{program, program_with};
 use ipath_tests::epoch::{Counted, state_of};
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
+use ipath_tests::racing;
 use ipath_tests::session::{Session, assert_attach_refused};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
@@ -162,15 +163,18 @@ fn thread_storm() {
     storm("chain");
 }
 
-/// Sessions of 5 ms each.
-const SHORT_ROUNDS: u32 = 200;
+/// How many sessions there are of 5 ms each.
+fn short_rounds() -> usize {
+    racing::rounds(60)
+}
 
 #[test]
 fn signals_during_attach() {
     let mut counted = Counted::start(program("signals.c"), [""; 0]);
     let short = "attach PID -f work --no-tui --duration 5ms";
     let short: Vec<_> = short.split(' ').collect();
-    for round in 0..SHORT_ROUNDS {
+    let rounds = short_rounds();
+    for round in 0..rounds {
         // The calls of the short sessions are in no profile: they are unsure.
         counted.change(&short);
         if round % 10 == 0 {
@@ -187,7 +191,7 @@ fn signals_during_attach() {
     counted.assert_code_unchanged();
     let line = counted.finish();
     let taken = line.rsplit_once(" taken ").map(|(_, n)| n.parse::<u64>());
-    assert!(matches!(taken, Some(Ok(5000..))), "{line}");
+    assert!(matches!(taken, Some(Ok(1500..))), "{line}");
 }
 
 #[test]
@@ -198,7 +202,8 @@ fn syscall_restart() {
     let targets = targets.map(|(p, time)| Target::start(program(p), [time]).await_output("ready"));
     let start = Instant::now();
     let (mut calls, mut longest) = (0, 0);
-    for round in 0..SHORT_ROUNDS {
+    let rounds = short_rounds();
+    for round in 0..rounds {
         for target in &targets {
             let pid = target.pid().to_string();
             let ipath = |arguments: &str| {
@@ -224,8 +229,8 @@ fn syscall_restart() {
         }
     }
     let took = start.elapsed();
-    println!("{SHORT_ROUNDS} rounds in {took:?}, {calls} calls, longest stop {longest} us");
-    assert!(calls > 100, "only {calls} calls");
+    println!("{rounds} rounds in {took:?}, {calls} calls, longest stop {longest} us");
+    assert!(calls > 30, "only {calls} calls");
     for target in targets {
         target.finish("ok calls ");
     }
