@@ -91,6 +91,11 @@ impl Target {
 /// # Panics
 /// When the file cannot be listed, or has no such function.
 pub fn patchable(file: &Path) -> Vec<Target> {
+    patchable_of(file, &[])
+}
+
+/// The same of those with one of these names.
+pub fn patchable_of(file: &Path, names: &[&str]) -> Vec<Target> {
     let file = file
         .canonicalize()
         .unwrap_or_else(|e| panic!("find {}: {e}", file.display()));
@@ -99,7 +104,7 @@ pub fn patchable(file: &Path) -> Vec<Target> {
         .expect("a file has a name")
         .to_string_lossy();
     let list = Run::ipath(["list".as_ref(), file.as_os_str(), "--json".as_ref()]);
-    let list = list.run().expect(0).json();
+    let list = list.args(names).run().expect(0).json();
     let functions = list["functions"].as_array().expect("a list of functions");
     let found: Vec<Target> = functions
         .iter()

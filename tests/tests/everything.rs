@@ -6,7 +6,9 @@
 
 use ipath_tests::compare::assert_equal;
 use ipath_tests::compile::program_with;
-use ipath_tests::instrument::{Driver, Random, Target, calls, ldd, libraries, patchable};
+use ipath_tests::instrument::{
+    Driver, Random, Target, calls, ldd, libraries, patchable, patchable_of,
+};
 use ipath_tests::oracle;
 use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::program::Program;
@@ -59,6 +61,14 @@ impl Case {
     fn unsteady(mut self) -> Self {
         self.steady = false;
         self
+    }
+
+    /// What it calls by chance more or less often: names of temporary files are drawn, and some once more (glibc,
+    /// sysdeps/posix/tempname.c).
+    fn by_chance(&self) -> Vec<Target> {
+        let libc = libraries(self.driver.path(), &[LIBC]);
+        let drawn = libc.iter().map(|file| patchable_of(file, &["getrandom"]));
+        drawn.flatten().collect()
     }
 
     /// What can be instrumented of each library.
@@ -157,9 +167,9 @@ fn three_hundred_in_turn() {
         let profile = case.driver.run(std::slice::from_ref(target), &[]);
         let alone = count(&profile.functions[0].totals);
         really_called += usize::from(alone > 0);
-        if case.steady {
+        if case.steady && alone != *together && !case.by_chance().contains(target) {
             let shown = format!("calls of {} in {}", target.pattern(), case.driver.name);
-            assert_eq!(alone, *together, "{shown}, alone and among all");
+            panic!("{alone} and {together} {shown}, alone and among all");
         }
     }
     println!("{really_called} of {} functions were called", chosen.len());
@@ -174,9 +184,11 @@ fn counts_are_those_of_gdb() {
     let mut random = Random::seeded();
     for case in cases().into_iter().filter(|case| case.steady) {
         let driver = &case.driver;
+        let by_chance = case.by_chance();
         let few: Vec<Target> = count_all(&case)
             .into_iter()
             .filter(|(_, calls)| (1..=MOST_CALLS).contains(calls))
+            .filter(|(target, _)| !by_chance.contains(target))
             .map(|(target, _)| target)
             .collect();
         let own = file_name(driver.path());
