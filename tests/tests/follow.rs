@@ -429,6 +429,39 @@ fn named_in_no_program() {
     );
 }
 
+/// Of a process that is killed as it forks, the child is measured, or said not to be.
+#[test]
+fn killed_while_they_fork() {
+    let scratch = Scratch::new("follow");
+    let file = scratch.file("p.json");
+    let run = Run::ipath([
+        "run", "--follow", "--quiet", "-f", "work", "-m", "count", "-o",
+    ]);
+    let run = run.arg(&file).arg("--").arg(program("killed_forking.c"));
+    let run = run.args(["100"]).limit(LIMIT).run().expect(0);
+    let worked: u64 = run
+        .stdout
+        .trim()
+        .rsplit(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .expect("calls");
+    let profile = Profile::read(&file);
+    let orphans = profile.session.notes.iter().find_map(|note| {
+        let number = note.strip_suffix(
+            " processes are not in it whose parents were killed as they began them",
+        )?;
+        number.parse::<u64>().ok()
+    });
+    println!("{worked} calls, {orphans:?} processes not measured");
+    assert_eq!(
+        profile.calls("work") + orphans.unwrap_or(0),
+        worked,
+        "{}",
+        run.report()
+    );
+}
+
 /// A tree is called what was started, and each process has its part of what it cost.
 #[test]
 fn each_process_has_its_part() {

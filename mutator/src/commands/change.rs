@@ -138,7 +138,7 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
         let process = session.process().clone();
         let failure = |e: SessionError| e.failure(OPERATION, &process);
         changeable(&process).map_err(failure)?;
-        let mut ids = Vec::new();
+        let (mut ids, mut are_in) = (Vec::new(), Vec::new());
         let mut take = |session: &Session, text: &str, found: Vec<usize>, waits: bool| {
             let functions = &session.document().functions;
             if !waits && !found.iter().any(|&id| functions[id].active) {
@@ -151,6 +151,8 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
                 };
                 return Err(Failure::new(OPERATION, process.pid, cause).hint(hint));
             }
+            let active = found.iter().map(|&id| &functions[id]).filter(|f| f.active);
+            are_in.extend(active.map(|f| f.name.clone()));
             ids.extend(found);
             Ok(())
         };
@@ -180,6 +182,11 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
             .iter_mut()
             .for_each(|text| *text = format!("'{text}', which waited"));
         removed.extend(changed.functions);
+        // Where they were half out, by a command that was killed, they have been taken out first.
+        if removed.is_empty() {
+            are_in.dedup();
+            removed = are_in;
+        }
         Ok(format!("removed {}", listed(&removed)))
     };
     in_each(open_all(OPERATION, pid, Session::open_to_change)?, remove)

@@ -222,6 +222,10 @@ impl Job {
             // Each has run for a part of that.
             sum.session.started_unix_ns = following.nothing.session.started_unix_ns;
             sum.session.elapsed_ns = following.since.elapsed().as_nanos() as u64;
+            let orphans = following.follower.seen().orphans;
+            let note = "processes are not in it whose parents were killed as they began them";
+            let note = (orphans > 0).then(|| format!("{orphans} {note}"));
+            sum.session.notes.extend(note);
         }
         sum.ok_or_else(|| nothing_of(operation))
     }

@@ -186,6 +186,8 @@ impl Family {
         let parent = by.or_else(|| process.parent());
         self.enter(process.clone(), parent);
         let Some(parent) = parent.filter(|&parent| self.known(parent)) else {
+            lock(&self.shared).seen.orphans += 1;
+            self.remark(pid, "not measured: what began it has been killed meanwhile");
             return;
         };
         // It is nobody's until it becomes another program.

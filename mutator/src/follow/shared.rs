@@ -73,6 +73,8 @@ pub struct Seen {
     pub living: u64,
     /// Children that share no memory with their parents.
     pub children: u64,
+    /// Those which nobody knows whose children they are: what began them was killed before the kernel had told of it.
+    pub orphans: u64,
     /// Programs that have been executed.
     pub programs: u64,
     /// Sessions that there have been.
