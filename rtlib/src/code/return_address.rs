@@ -189,7 +189,7 @@ pub fn is_context_start(range: &Range, pc: u64) -> bool {
 }
 
 /// Whether a thread ends at `pc`, where its outermost function returns to.
-fn is_thread_end(range: &Range, pc: u64) -> bool {
+pub fn is_thread_end(range: &Range, pc: u64) -> bool {
     code_at(range, pc) == Some(call::THREAD_END) && is_after_call(range, pc)
 }
 

@@ -17,7 +17,7 @@ use crate::code::modules::MODULES;
 use crate::code::published;
 use crate::code::return_address::{
     convention_of, forget_if_old, is_after_call, is_after_system_call, is_context_start,
-    is_entry_code, is_restorer, why_none,
+    is_entry_code, is_restorer, is_thread_end, why_none,
 };
 use crate::code::rows::{self, Age, STAYS, SimpleRow};
 use crate::code::rules::RULES;
@@ -204,7 +204,7 @@ fn by_tables(
     }
     let fde = range.tables.and_then(|t| t.find(look_up));
     let Some(fde) = fde else {
-        if is_entry_code(pc) {
+        if is_entry_code(pc) || is_return && is_thread_end(&range, pc) {
             return Some(Next::Root);
         }
         if is_return && is_restorer(&range, pc) {
