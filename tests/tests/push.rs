@@ -477,7 +477,7 @@ fn ends_by(signals: usize, push: &mut Target) {
 /// One signal ends a single push, two one that goes on, whatever is being waited for.
 #[test]
 fn signals_end_it_at_once() {
-    let receiver = Receiver::start(&["hang 200", "hang 200"]);
+    let receiver = Receiver::start(&["hang 200", "hang 200", "hang 200"]);
     let scratch = Scratch::new("push");
     let file = profile(&scratch).display().to_string();
     let long = ["--timeout", "100s", "--give-up", "100s"];
@@ -489,6 +489,11 @@ fn signals_end_it_at_once() {
     let mut push = pushing(&pid, &receiver, &[&["--every", "1s"], &long[..]].concat());
     push.until(LIMIT, "asked", |_| receiver.requests().len() == 2);
     ends_by(2, &mut push);
+    // What is on its way by then is waited for as long as is tried again.
+    let options = ["--every", "1s", "--timeout", "100s", "--give-up", "1s"];
+    let mut push = pushing(&pid, &receiver, &options);
+    push.until(LIMIT, "asked", |_| receiver.requests().len() == 3);
+    ends_by(1, &mut push);
     // What is accepted after the first is all there is at that moment.
     let mut push = pushing(&pid, &receiver, &["--every", "100s"]);
     push.until(LIMIT, "pushed", |_| receiver.accepted_count() == 1);

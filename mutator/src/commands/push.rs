@@ -268,7 +268,7 @@ impl Pushing<'_> {
     /// Waits for an outcome. What is on its way is not given up by the first signal: it may be accepted, and would be sent again.
     fn outcome(&mut self, sending: Sending) -> Result<Outcome, Stopped> {
         loop {
-            match hear(&self.signals, Awaited::Outcome(&sending)) {
+            match hear(&self.signals, Awaited::Outcome(&sending, self.ending)) {
                 Heard::Signal => self.end()?,
                 Heard::Outcome(outcome) => return Ok(outcome),
                 Heard::Nothing => {}

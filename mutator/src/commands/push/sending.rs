@@ -54,7 +54,8 @@ pub(super) enum Heard {
 /// What is waited for beside signals.
 #[derive(Clone, Copy)]
 pub(super) enum Awaited<'s> {
-    Outcome(&'s Sending),
+    /// No longer than until then, if that is said.
+    Outcome(&'s Sending, Option<Instant>),
     Time(Duration),
 }
 
@@ -69,15 +70,18 @@ pub(super) fn hear(signals: &Signals, awaited: Awaited<'_>) -> Heard {
         Some(Asked::Child | Asked::Resize) => return Heard::Nothing,
         None => {}
     }
-    let sending = match awaited {
-        Awaited::Outcome(sending) => sending,
+    let (sending, limit) = match awaited {
+        Awaited::Outcome(sending, end) => (
+            sending,
+            end.map_or(sending.limit, |end| end.min(sending.limit)),
+        ),
         Awaited::Time(time) => {
             // Where it cannot be waited, that is tried again.
             let _ = signals.wait([], Some(time));
             return Heard::Nothing;
         }
     };
-    let left = sending.limit.saturating_duration_since(Instant::now());
+    let left = limit.saturating_duration_since(Instant::now());
     let ready = signals.wait([(sending.end.as_fd(), PollFlags::POLLIN)], Some(left));
     let is_ready = ready.is_ok_and(|[flags]| !flags.is_empty());
     match is_ready || left.is_zero() {
