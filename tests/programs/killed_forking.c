@@ -33,8 +33,10 @@ static void child(void)
 int main(int argc, char **argv)
 {
     long children = argc > 1 ? atol(argv[1]) : 0;
+    int alive[2];
+    char none;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
+    if (shared == MAP_FAILED || pipe(alive) != 0)
         return 2;
     for (long i = 0; i < children; i++) {
         __atomic_store_n(&shared->begun, 0, __ATOMIC_RELEASE);
@@ -47,8 +49,10 @@ int main(int argc, char **argv)
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
     }
-    /* What has no parent any more. */
-    usleep(300000);
+    /* Each has the other end as long as it lives, and what has no parent any more is nobody's to wait for. */
+    close(alive[1]);
+    while (read(alive[0], &none, 1) > 0)
+        continue;
     printf("work %ld\n", shared->calls);
     return 0;
 }
