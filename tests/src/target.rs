@@ -3,7 +3,7 @@
 use crate::apart;
 use crate::dump::{dump, family};
 use crate::place::Scratch;
-use crate::snapshot::ProcessState;
+use crate::racing::segment_names;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -180,9 +180,8 @@ impl Drop for Target {
         }
         // Or a later process of the same id would have two of them.
         for pid in family.into_iter().filter(|_| !self.leaves) {
-            for name in ProcessState::shared_of(pid) {
-                let is_its = name.starts_with(&format!("ipath-{pid}-"));
-                let _ = is_its.then(|| fs::remove_file(format!("/dev/shm/{name}")));
+            for path in segment_names(pid) {
+                let _ = fs::remove_file(path);
             }
         }
     }

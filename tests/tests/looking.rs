@@ -4,6 +4,7 @@
 use ipath_tests::command::{NOBODY, Run};
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::racing::segment_names;
 use ipath_tests::session::{Session, listed_in};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
@@ -38,15 +39,6 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn segments(pid: u32) -> Vec<PathBuf> {
-    let entries = fs::read_dir("/dev/shm").expect("readable");
-    let paths = entries.map(|e| e.expect("readable").path());
-    let start = format!("/dev/shm/ipath-{pid}-");
-    paths
-        .filter(|p| p.to_string_lossy().starts_with(&start))
-        .collect()
-}
-
 /// What cannot be read is not gone: `top` goes on, says so, and the session stays.
 #[test]
 fn maps_unreadable() {
@@ -67,7 +59,7 @@ fn maps_unreadable() {
     top.until(LIMIT, "gone on", |t| summaries(t) > before + 2);
     top.signal(Signal::SIGINT);
     assert!(top.wait(LIMIT).success(), "{}", top.report());
-    assert_eq!(segments(target.pid()).len(), 1);
+    assert_eq!(segment_names(target.pid()).len(), 1);
     target.signal(Signal::SIGUSR2);
     target.until(LIMIT, "shown itself", |t| t.stdout().contains("dumpable"));
     assert!(session.detach().calls("step") > 0);
@@ -116,10 +108,10 @@ fn top_leaves_what_has_ended() {
     top.until(LIMIT, "begun", |t| t.stdout().contains("step: "));
     target.finish("ok calls ");
     assert!(top.wait(LIMIT).success(), "{}", top.report());
-    assert_eq!(segments(id).len(), 1);
+    assert_eq!(segment_names(id).len(), 1);
     assert!(session.snapshot().calls("step") > 0);
     session.detach();
-    assert!(segments(id).is_empty());
+    assert!(segment_names(id).is_empty());
 }
 
 /// One file that is no session does not keep `status` from the others, and is named.
@@ -258,7 +250,7 @@ fn status_clean() {
     let session = Session::attach(lives, &["step"]);
     Session::attach(gone, &["step"]);
     ended.finish("ok calls ");
-    let path = segments(gone).pop().expect("a segment that is left");
+    let path = segment_names(gone).pop().expect("a segment that is left");
     // Another user may not, and is told why.
     let scratch = Scratch::public("clean");
     let own = public(&scratch, &ipath());
@@ -277,8 +269,8 @@ fn status_clean() {
         "{}",
         cleaned.report()
     );
-    assert!(segments(gone).is_empty());
-    assert_eq!(segments(lives).len(), 1);
+    assert!(segment_names(gone).is_empty());
+    assert_eq!(segment_names(lives).len(), 1);
     assert!(session.detach().calls("step") > 0);
     target.finish("ok calls ");
 }
@@ -295,14 +287,14 @@ fn old_sessions_are_swept() {
         Session::attach(ended.pid(), &["step"]);
         ended.finish("ok calls ");
     }
-    let path = segments(ids[0]).pop().expect("a segment that is left");
+    let path = segment_names(ids[0]).pop().expect("a segment that is left");
     let aged = Run::new("touch").args(["-d", "3 days ago"]).arg(&path);
     aged.run().expect(0);
     let session = Session::attach(target.pid(), &["step"]);
-    assert!(segments(ids[0]).is_empty());
-    assert_eq!(segments(ids[1]).len(), 1);
+    assert!(segment_names(ids[0]).is_empty());
+    assert_eq!(segment_names(ids[1]).len(), 1);
     Run::ipath(["detach", &ids[1].to_string()]).run().expect(0);
-    assert!(segments(ids[1]).is_empty());
+    assert!(segment_names(ids[1]).is_empty());
     session.detach();
     target.finish("ok calls ");
 }
