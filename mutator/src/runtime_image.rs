@@ -63,8 +63,11 @@ impl RuntimeImage {
                     relocation.r_type
                 ));
             }
-            let addend = relocation.r_addend.unwrap_or(0) as u64;
-            image.relocations.push((relocation.r_offset, addend));
+            let (at, addend) = (relocation.r_offset, relocation.r_addend.unwrap_or(0) as u64);
+            if word_in(&mut image.parts, at).is_none() {
+                return Err(format!("runtime image: relocation of nothing at {at:#x}"));
+            }
+            image.relocations.push((at, addend));
         }
         for symbol in elf.dynsyms.iter().filter(|s| s.st_shndx != 0) {
             if let Some(name) = elf.dynstrtab.get_at(symbol.st_name) {
@@ -103,16 +106,24 @@ impl RuntimeImage {
 
     /// What has to be written where for an image that starts at `base`.
     pub fn writes(&self, base: Avma) -> Vec<(Avma, Vec<u8>)> {
-        let mut writes: Vec<(Avma, Vec<u8>)> = self
-            .parts
-            .iter()
-            .map(|(at, bytes)| (base.plus(*at), bytes.clone()))
-            .collect();
+        let mut parts = self.parts.clone();
         for &(at, addend) in &self.relocations {
-            writes.push((base.plus(at), base.plus(addend).0.to_le_bytes().to_vec()));
+            if let Some(word) = word_in(&mut parts, at) {
+                word.copy_from_slice(&base.plus(addend).0.to_le_bytes());
+            }
         }
-        writes
+        let placed = parts.into_iter().map(|(at, bytes)| (base.plus(at), bytes));
+        placed.collect()
     }
+}
+
+/// The word at `at` of what the file has.
+fn word_in(parts: &mut [(u64, Vec<u8>)], at: u64) -> Option<&mut [u8]> {
+    const WORD: usize = size_of::<u64>();
+    parts.iter_mut().find_map(|(start, bytes)| {
+        let from = at.checked_sub(*start)? as usize;
+        bytes.get_mut(from..from.checked_add(WORD)?)
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! were opened (fs/proc/base.c `proc_mem_open`): after an exec they show nothing.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Seek};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use patcher::Avma;
 
 use super::memory::Memory;
 use super::presence::Presence;
+use super::text::read_on;
 use super::{Mapping, Process, ProcessError, is_no_process, maps, read_text};
 use crate::faults::look;
 
@@ -206,12 +207,10 @@ fn open_maps(process: &Process) -> Result<(File, Vec<u8>), ProcessError> {
 }
 
 fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
-    // The kernel tells no length, and a page at a time.
+    // A page at a time.
     const USUAL: usize = 32 << 10;
-    let mut text = Vec::with_capacity(USUAL);
     file.rewind()?;
-    file.read_to_end(&mut text)?;
-    Ok(text)
+    read_on(file, USUAL)
 }
 
 /// True if it is what /proc/PID/mem answers for an address space that nobody is in any more.

@@ -26,6 +26,7 @@ fn the_image_is_whole() {
         abi::image::SYMBOL_ALIVE,
         abi::image::SYMBOL_PROBES,
         abi::image::SYMBOL_MAPS,
+        abi::image::SYMBOL_MAPS_USED,
         abi::image::SYMBOL_COROUTINES,
     ] {
         let at = image.address(Avma(0), symbol).expect("exported");

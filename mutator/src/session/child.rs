@@ -184,7 +184,7 @@ impl Session {
             let writes = image.writable_writes(document.image.start);
             let writes = writes.into_iter().chain(told.writes);
             for (at, bytes) in writes.chain([(number_at, number.to_vec())]) {
-                pass(remote, fresh.place(at)?, &bytes)?;
+                fresh.write(remote, at, &bytes)?;
             }
             remote.move_over(scratch, fresh.len, fresh.at)?;
             remote.advise(self.symbol(SYMBOL_ALIVE)?, abi::PAGE, libc::MADV_WIPEONFORK)?;
@@ -329,6 +329,15 @@ impl Fresh {
         let offset = at.0.checked_sub(self.at.0).filter(|&n| n < self.len);
         let offset = offset.ok_or(SegmentError::Corrupt("image"))?;
         Ok(self.scratch.plus(offset))
+    }
+
+    /// Writes what is not zero of `bytes`, as large tables are almost everywhere: zeroes are there.
+    fn write(&self, remote: &Remote<'_>, at: Avma, bytes: &[u8]) -> Result<(), SessionError> {
+        let pieces = bytes.chunks(abi::PAGE as usize).zip(0..);
+        for (piece, index) in pieces.filter(|(piece, _)| piece.iter().any(|&byte| byte != 0)) {
+            pass(remote, self.place(at.plus(index * abi::PAGE))?, piece)?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abi::PAGE;
-use abi::image::{OWN_MAPPINGS, SYMBOL_COROUTINES, SYMBOL_MAPS};
+use abi::image::{OWN_MAPPINGS, SYMBOL_COROUTINES, SYMBOL_MAPS, SYMBOL_MAPS_USED};
 use patcher::Avma;
 
 use super::locked::Locked;
@@ -353,8 +353,9 @@ impl Session {
     /// What the runtime has mapped for itself.
     pub(super) fn own_mappings(&self, memory: &Memory) -> Result<Vec<Extent>, SessionError> {
         let table = self.symbol(SYMBOL_MAPS)?;
-        let bytes = read(memory, table, OWN_MAPPINGS * 16)?;
         let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
+        let used = word(&read(memory, self.symbol(SYMBOL_MAPS_USED)?, 8)?);
+        let bytes = read(memory, table, used.min(OWN_MAPPINGS as u64) as usize * 16)?;
         let own = bytes
             .chunks_exact(16)
             .map(|mapping| Extent::from((word(&mapping[..8]), word(&mapping[8..]))));

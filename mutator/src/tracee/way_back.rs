@@ -7,6 +7,7 @@
 //! and rt_sigreturn(2) gives the thread everything it had: registers, signal mask, extended state.
 
 use std::arch::x86_64::__cpuid_count;
+use std::sync::{Mutex, PoisonError};
 
 use patcher::Avma;
 
@@ -43,8 +44,21 @@ pub struct Code {
 }
 
 impl Code {
-    /// Looks for it in the process's executable memory that stays: what has no file may be ours.
+    /// Looks for it in the process's executable memory that stays: what has no file may be ours. First where it was found the last
+    /// time: a child has what its parent has.
     pub fn find(maps: &[Mapping], memory: &Memory) -> Option<Self> {
+        static LAST: Mutex<Option<Code>> = Mutex::new(None);
+        let lasts = |at: Avma| maps.iter().any(|m| m.contains(at) && is_lasting(m));
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last.filter(|code| lasts(code.call) && lasts(code.restorer));
+        if let Some(code) = known.filter(|code| code.is_there(memory)) {
+            return Some(code);
+        }
+        *last = Self::search(maps, memory);
+        *last
+    }
+
+    fn search(maps: &[Mapping], memory: &Memory) -> Option<Self> {
         const AT_ONCE: usize = 1 << 20;
         let (mut call, mut restorer) = (None, None);
         // A C library has both, and is not the largest that programs have.

@@ -45,6 +45,8 @@ pub const SYMBOL_SCHEMAS: &str = "ipath_schemas";
 pub const SYMBOL_COUNTERS: &str = "ipath_counters";
 /// Symbol of the table of [`OwnMapping`], [`OWN_MAPPINGS`] long.
 pub const SYMBOL_MAPS: &str = "ipath_maps";
+/// Symbol of how many of these have been in use, from the first on.
+pub const SYMBOL_MAPS_USED: &str = "ipath_maps_used";
 /// `u32`, 1 once a stack has been seen that is not a thread's own.
 pub const SYMBOL_COROUTINES: &str = "ipath_coroutines";
 /// `u64`, the epoch of the rules by which walks are made. Its first half is the command's, which adds

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::image::OwnMapping;
 
-use super::parameters::{ipath_maps, ipath_parameters};
+use super::parameters::{ipath_maps, ipath_maps_used, ipath_parameters};
 use super::sys::{self, File};
 
 /// Bytes of the reserve that are in use.
@@ -46,13 +46,17 @@ pub unsafe fn unmap_page_of(page: u64) {
 /// Lists what `map` maps, which has `len` bytes.
 fn list(len: u64, map: impl FnOnce() -> Option<u64>) -> Option<u64> {
     // Its entry is claimed first: memory that is mapped and not listed would stay behind.
-    let is_free = |s: &&OwnMapping| {
-        s.len.load(Ordering::Relaxed) == 0
-            && s.len
-                .compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+    let claim = |(mapping, used): &(&OwnMapping, u64)| {
+        if mapping.len.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        ipath_maps_used.fetch_max(*used, Ordering::Relaxed);
+        let claimed = mapping
+            .len
+            .compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed);
+        claimed.is_ok()
     };
-    let mapping = ipath_maps.iter().find(is_free)?;
+    let (mapping, _) = ipath_maps.iter().zip(1..).find(claim)?;
     match map() {
         Some(address) => {
             mapping.address.store(address, Ordering::Release);

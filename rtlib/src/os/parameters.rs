@@ -103,6 +103,11 @@ pub static ipath_maps: [OwnMapping; OWN_MAPPINGS] = [const {
     }
 }; OWN_MAPPINGS];
 
+/// Entries of [`ipath_maps`] that have been in use, from the first on.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ipath_maps_used: AtomicU64 = AtomicU64::new(0);
+
 /// Has all hooks do nothing from now on, as in a forked child.
 pub fn go_quiet() {
     ipath_alive.0.store(0, Ordering::Relaxed);
