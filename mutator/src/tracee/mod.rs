@@ -48,8 +48,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AT_ONCE: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long one thread is waited for at a time while others go on.
+/// How long one thread is waited for at a time while others go on, and how often at least: all stands still while a virtual machine is
+/// held, but for the time.
 const A_WHILE: Duration = Duration::from_millis(5);
+const TIMES: usize = 200;
 
 /// How long all go on where each was about to handle a signal.
 const A_MOMENT: Duration = Duration::from_millis(1);
@@ -341,9 +343,11 @@ impl Stopped {
         deadline: Instant,
     ) -> Result<Waited, TraceeError> {
         let is_ours = |tid| tids.contains(&tid) || self.threads.contains_key(&tid);
+        let mut times = 0;
         loop {
-            match wait_for_stop(tid, deadline.min(Instant::now() + A_WHILE))? {
-                Waited::Running if Instant::now() <= deadline => {
+            times += 1;
+            match wait_for_stop(tid, Instant::now() + A_WHILE)? {
+                Waited::Running if Instant::now() <= deadline || times < TIMES => {
                     serve::pause_but(Duration::ZERO, is_ours);
                 }
                 waited => return Ok(waited),

@@ -8,8 +8,10 @@ use super::sys::{self, Change};
 use super::{StoppedThread, TraceeError, followed};
 use crate::process::{Pid, Process, Tid, is_no_process, read_text};
 
-/// How long a thread may take to come to a system call it has been pointed at, and to its end.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a thread may take to come to a system call it has been pointed at, and to its end: so long at a time, and so often. Time
+/// goes on while a virtual machine is held, and nothing else does.
+const AT_A_TIME: Duration = Duration::from_millis(100);
+const TIMES: usize = 100;
 /// How long it is looked for without a pause: most stops come within microseconds.
 const AT_ONCE: Duration = Duration::from_micros(30);
 /// Pauses from then on, each twice the last.
@@ -55,7 +57,13 @@ pub(super) fn wait_for_stop(tid: Tid, deadline: Instant) -> Result<Waited, Trace
 
 /// What a thread does next, within the time it may take for a call.
 pub fn next(tid: Tid) -> Result<Change, TraceeError> {
-    change(tid, Instant::now() + PATIENCE)
+    for _ in 1..TIMES {
+        match change(tid, Instant::now() + AT_A_TIME)? {
+            Change::None => {}
+            other => return Ok(other),
+        }
+    }
+    change(tid, Instant::now() + AT_A_TIME)
 }
 
 /// Has a thread that has become another program leave execve(2), in which it has stopped: calls can be made in it only then. Where it
