@@ -5,11 +5,10 @@ use crate::command::{Finished, Run};
 use crate::place::Scratch;
 use crate::profile::Profile;
 use crate::snapshot::ProcessState;
-use crate::target::Target;
+use crate::target::{Target, nice};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 
 /// From this epoch on the target begins no call while it is odd.
 const HELD: u64 = 1 << 32;
@@ -37,7 +36,8 @@ impl Counted {
     ) -> Self {
         let scratch = Scratch::new("counted");
         let counter = scratch.file("counter");
-        let mut command = Command::new(program);
+        // It is changed again and again.
+        let mut command = nice(program);
         command.args(args).arg(&counter);
         let target = Target::spawn(command).await_output("ready");
         let epoch = File::options().write(true).open(&counter);

@@ -22,6 +22,13 @@ pub struct Target {
     leaves: bool,
 }
 
+/// A program that leaves the processors to whoever else wants them.
+pub fn nice(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "10"]).arg(program);
+    command
+}
+
 impl Target {
     /// Starts a program in the background.
     ///
@@ -36,14 +43,13 @@ impl Target {
         Self::spawn(command)
     }
 
-    /// The same of a program that leaves the processors to whoever else wants them: what is done to it, again and again, takes no longer
-    /// than it must.
+    /// The same of one that is [`nice`]: what is done to it, again and again, takes no longer than it must.
     pub fn start_nice<S: AsRef<OsStr>>(
         program: impl AsRef<OsStr>,
         args: impl IntoIterator<Item = S>,
     ) -> Self {
-        let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(program).args(args);
+        let mut command = nice(program);
+        command.args(args);
         Self::spawn(command)
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// `busy` with a shared counter file.
 fn busy(threads: &str, scratch: &Scratch) -> Target {
     let counter = scratch.file("counter").display().to_string();
-    Target::start(program("busy.c"), [threads, "300", &counter]).await_output("ready")
+    Target::start_nice(program("busy.c"), [threads, "300", &counter]).await_output("ready")
 }
 
 /// The calls of `step` so far, as the program itself counts them.
