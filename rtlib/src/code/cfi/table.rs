@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::segment::TableRow;
 
 use super::cursor::{AHEAD, Cursor, Region};
+use crate::os::hash::bucket;
 
 /// A frame description entry with what its CIE says.
 #[derive(Clone, Copy, Debug)]
@@ -32,19 +33,14 @@ struct Cie {
 
 /// Where the FDEs of addresses were found lately: pairs of address and place. What is found so is looked at like
 /// anything else, so it may be of other code by now, or torn.
-static LATELY: [[AtomicU64; 2]; LATELY_LEN] =
-    [const { [const { AtomicU64::new(0) }; 2] }; LATELY_LEN];
-const LATELY_LEN: usize = 512;
-
-fn lately(pc: u64) -> Option<&'static [AtomicU64; 2]> {
-    let hash = pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    LATELY.get(hash as usize % LATELY_LEN)
-}
+static LATELY: [[AtomicU64; 2]; 1 << LATELY_BITS] =
+    [const { [const { AtomicU64::new(0) }; 2] }; 1 << LATELY_BITS];
+const LATELY_BITS: u32 = 9;
 
 /// The FDE that covers `pc`, found through the sorted table of the `.eh_frame_hdr` at `header`.
 /// `region` bounds the header and the entries it points to.
 pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
-    let recent = lately(pc)?;
+    let recent = LATELY.get(bucket(pc, LATELY_BITS))?;
     if recent[0].load(Ordering::Relaxed) == pc
         && let Some(fde) = parse(region, recent[1].load(Ordering::Relaxed))
         && fde.start <= pc
@@ -52,14 +48,44 @@ pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
     {
         return Some(fde);
     }
-    let (at, fde) = search(region, header, pc)?;
+    // By what is remembered of the table, or else, where that is another one by now, by what it is.
+    let by = |first: fn(Region, u64) -> Option<i32>| search(region, header, pc, first);
+    let (at, fde) = by(remembered_first).or_else(|| by(first))?;
     recent[0].store(pc, Ordering::Relaxed);
     recent[1].store(at, Ordering::Relaxed);
     Some(fde)
 }
 
-/// The same by the table, and where it is.
-fn search(region: Region, header: u64, pc: u64) -> Option<(u64, Fde)> {
+/// What searches have read of tables: places of entries and the offsets that they begin with. Each search of a table begins with the same
+/// ones. It may be of another table by now, or torn: what comes of it is looked at.
+static PASSED: [[AtomicU64; 2]; 1 << PASSED_BITS] =
+    [const { [const { AtomicU64::new(0) }; 2] }; 1 << PASSED_BITS];
+const PASSED_BITS: u32 = 10;
+
+/// The offset that the entry at `at` begins with.
+fn first(region: Region, at: u64) -> Option<i32> {
+    region.cursor(at)?.i32()
+}
+
+/// The same, as it may be remembered.
+fn remembered_first(region: Region, at: u64) -> Option<i32> {
+    let passed = PASSED.get(bucket(at, PASSED_BITS))?;
+    if passed[0].load(Ordering::Relaxed) == at {
+        return Some(passed[1].load(Ordering::Relaxed) as i32);
+    }
+    let first = first(region, at)?;
+    passed[1].store(u64::from(first as u32), Ordering::Relaxed);
+    passed[0].store(at, Ordering::Relaxed);
+    Some(first)
+}
+
+/// The same by the table, and where it is; `first` tells what its entries begin with.
+fn search(
+    region: Region,
+    header: u64,
+    pc: u64,
+    first: impl Fn(Region, u64) -> Option<i32>,
+) -> Option<(u64, Fde)> {
     const SORTED_DATAREL_SDATA4: u8 = 0x3b;
     /// Bytes of an entry: two offsets.
     const ENTRY: u64 = 8;
@@ -74,23 +100,21 @@ fn search(region: Region, header: u64, pc: u64) -> Option<(u64, Fde)> {
         return None;
     }
     let table = c.at();
-    let first = |index: u64| -> Option<u64> {
-        let mut c = region.cursor(table.checked_add(index.checked_mul(ENTRY)?)?)?;
-        Some(header.wrapping_add(i64::from(c.i32()?) as u64))
-    };
+    let entry = |index: u64| table.checked_add(index.checked_mul(ENTRY)?);
     // As long as the search jumps about, each entry costs a read; what one read has room for is gone through.
     const AT_ONCE: u64 = AHEAD as u64 / ENTRY;
     let (mut low, mut high) = (0, count);
     while high - low > AT_ONCE {
         let middle = low + (high - low) / 2;
-        if first(middle)? <= pc {
+        let offset = i64::from(first(region, entry(middle)?)?);
+        if header.wrapping_add(offset as u64) <= pc {
             low = middle;
         } else {
             high = middle;
         }
     }
     let mut found = None;
-    let mut c = region.cursor(table.checked_add(low.checked_mul(ENTRY)?)?)?;
+    let mut c = region.cursor(entry(low)?)?;
     for _ in low..high {
         let (start, fde) = (c.i32()?, c.i32()?);
         if header.wrapping_add(i64::from(start) as u64) > pc {

@@ -1,6 +1,7 @@
 //! The unwind tables of this process's own libraries, read by us and by gimli.
 
 use std::collections::BTreeMap;
+use std::vec;
 use std::vec::Vec;
 
 use gimli::{
@@ -162,5 +163,54 @@ fn hostile_tables_end_quietly() {
         for &(at, _) in &changes {
             copy[at] = original[at];
         }
+    }
+}
+
+/// An `.eh_frame_hdr` at `at`, and what it leads to: so many functions, `stride` bytes from each other, from `code` on.
+fn tables_of(at: u64, code: u64, stride: u64, count: u32) -> Vec<u8> {
+    let mut header = vec![1, 0x1b, 0x03, 0x3b];
+    header.extend([0; 4]);
+    header.extend(count.to_le_bytes());
+    let frames = header.len() as u64 + 8 * u64::from(count);
+    // Version 1, "zR", alignments of 1 and -8, the return address in column 16, addresses relative to themselves.
+    let cie = *b"\x10\0\0\0\0\0\0\0\x01zR\0\x01\x78\x10\x01\x1b\0\0\0";
+    let mut entries = cie.to_vec();
+    for index in 0..u64::from(count) {
+        let start = code + index * stride;
+        let offset = frames + entries.len() as u64;
+        header.extend((start.wrapping_sub(at) as u32).to_le_bytes());
+        header.extend((offset as u32).to_le_bytes());
+        entries.extend(16u32.to_le_bytes());
+        entries.extend((entries.len() as u32).to_le_bytes());
+        let place = at + offset + 8;
+        entries.extend((start.wrapping_sub(place) as u32).to_le_bytes());
+        entries.extend((stride as u32).to_le_bytes());
+        entries.extend([0; 4]);
+    }
+    header.extend(entries);
+    header
+}
+
+#[test]
+fn tables_that_others_have_taken_the_place_of_are_searched_anew() {
+    const COUNT: u32 = 1000;
+    let mut memory = vec![0; 1 << 16];
+    let at = memory.as_ptr() as u64;
+    let code = at + (1 << 20);
+    // SAFETY: the vector outlives its use here.
+    let region = unsafe { Region::new(at, at + memory.len() as u64) };
+    for stride in [16, 48, 32] {
+        let tables = tables_of(at, code, stride, COUNT);
+        memory[..tables.len()].copy_from_slice(&tables);
+        std::hint::black_box(&memory);
+        for index in 0..u64::from(COUNT) {
+            let start = code + index * stride;
+            let fde = find_fde(region, at, start + 7);
+            let found = fde.map(|fde| (fde.start, fde.end));
+            assert_eq!(found, Some((start, start + stride)), "{index} of {stride}");
+        }
+        let end = code + u64::from(COUNT) * stride;
+        assert!(find_fde(region, at, code - 1).is_none());
+        assert!(find_fde(region, at, end).is_none());
     }
 }
