@@ -63,7 +63,7 @@ const SMALL: u64 = 1 << 20;
 const LARGEST: u64 = 4 << 30;
 
 /// What tells of a file that it has been written anew: when it was written last (st_mtim), and its size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     seconds: i64,
     nanoseconds: i64,

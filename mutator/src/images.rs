@@ -18,6 +18,7 @@ use crate::files::{FileBytes, Stamp};
 use crate::lines::{self, Places};
 use crate::process::identity::FileId;
 use crate::process::modules::{self, Module, VDSO};
+use crate::segment::Reaper;
 
 /// An opened file and what has been found out about it.
 pub struct OpenImage {
@@ -29,6 +30,8 @@ pub struct OpenImage {
     frames: OnceLock<Vec<(Svma, Recipe)>>,
     /// The functions that nothing in the file tells, once one has been asked for.
     unnamed: OnceLock<Vec<Function>>,
+    /// The functions of a session's own probes, once they have been asked for.
+    reapers: OnceLock<Vec<(Function, Reaper)>>,
     /// True if functions that are not exported have names, by its own symbols or those of its debug file.
     has_symbols: bool,
     /// What tells that the file has been written anew since.
@@ -55,6 +58,7 @@ impl OpenImage {
             context,
             frames: OnceLock::new(),
             unnamed: OnceLock::new(),
+            reapers: OnceLock::new(),
             has_symbols,
             stamp,
             build: build_of(image.data()),
@@ -96,6 +100,14 @@ impl OpenImage {
             let found = frames(self.image, &self.context, described.as_deref());
             found.into_iter().collect()
         })
+    }
+
+    /// Those of its functions that `find` finds and a session probes for itself.
+    pub fn reapers(
+        &self,
+        find: impl FnOnce(&Image<'_>) -> Vec<(Function, Reaper)>,
+    ) -> &[(Function, Reaper)] {
+        self.reapers.get_or_init(|| find(self.image))
     }
 
     /// The functions that a pattern names in the file, whose name is `module`. An address in a process is one at

@@ -2,52 +2,85 @@
 //! files, and of one that has run for a millisecond nothing is to be read anew.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use patcher::Svma;
 
 use crate::images::OpenImage;
+use crate::lines::{self, Lines};
+use crate::process::modules::VDSO;
 use crate::profile::Frame;
 
 /// Frames that are kept; with more, it begins anew.
 const MOST: usize = 1 << 16;
 
+/// A file, which is opened once and stays: where it is.
+type File = usize;
+
 #[derive(Default)]
 struct Described {
-    /// By file and address.
-    frames: HashMap<(usize, Svma), Frame>,
+    frames: HashMap<(File, Svma), Frame>,
+    /// Source positions; `None` of a file that has none.
+    lines: HashMap<File, Option<Lines<'static>>>,
     /// How many debug files had come.
     arrived: u64,
 }
 
 static DESCRIBED: Mutex<Option<Described>> = Mutex::new(None);
 
-fn described(arrived: u64) -> MutexGuard<'static, Option<Described>> {
-    let mut known = DESCRIBED.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_old = |known: &Described| known.arrived != arrived || known.frames.len() >= MOST;
-    if known.as_ref().is_none_or(is_old) {
-        *known = Some(Described {
-            arrived,
-            ..Described::default()
-        });
+fn described<R>(work: impl FnOnce(&mut Described) -> R) -> R {
+    let mut described = DESCRIBED.lock().unwrap_or_else(PoisonError::into_inner);
+    work(described.get_or_insert_default())
+}
+
+/// The frame of a call in a file that was mapped from this path, as it is known by so many debug files.
+pub(super) fn frame(image: &'static OpenImage, at: Svma, path: &str, arrived: u64) -> Frame {
+    let file = std::ptr::from_ref(image).addr();
+    described(|known| {
+        if known.arrived != arrived {
+            known.arrived = arrived;
+            known.frames.clear();
+            known.lines.retain(|_, lines| lines.is_some());
+        }
+        if let Some(frame) = known.frames.get(&(file, at)) {
+            return frame.clone();
+        }
+        if known.frames.len() >= MOST {
+            known.frames.clear();
+        }
+        let lines = known.lines.entry(file);
+        let frame = describe(image, at, lines.or_insert_with(|| lines_of(image, path)));
+        known.frames.insert((file, at), frame.clone());
+        frame
+    })
+}
+
+/// Spends no more memory on source positions until one is asked for again.
+pub(super) fn forget_lines() {
+    described(|known| known.lines.clear());
+}
+
+fn lines_of(image: &'static OpenImage, path: &str) -> Option<Lines<'static>> {
+    let file = Path::new(path);
+    let lines = Lines::load(image.image.data(), &lines::Places::for_file(file));
+    if lines.is_none() && path != VDSO {
+        image.want_debug_file(file);
     }
-    known
+    lines
 }
 
-/// A file, which is opened once and stays.
-fn key(image: &'static OpenImage, at: Svma) -> (usize, Svma) {
-    (std::ptr::from_ref(image).addr(), at)
-}
-
-/// The frame of a call in a file, where it is known by what had come by then.
-pub(super) fn find(image: &'static OpenImage, at: Svma, arrived: u64) -> Option<Frame> {
-    let known = described(arrived);
-    known.as_ref()?.frames.get(&key(image, at)).cloned()
-}
-
-/// Keeps it.
-pub(super) fn keep(image: &'static OpenImage, at: Svma, arrived: u64, frame: &Frame) {
-    if let Some(known) = described(arrived).as_mut() {
-        known.frames.insert(key(image, at), frame.clone());
+fn describe(image: &OpenImage, at: Svma, lines: &Option<Lines<'_>>) -> Frame {
+    let function = image.image.functions().containing(at);
+    let mut frame = Frame {
+        module: None,
+        address: at.0,
+        function: function.and_then(|f| f.linkage).map(str::to_owned),
+        offset: function.map(|f| at.0 - f.start.0),
+        ..Frame::default()
+    };
+    if let Some(lines) = lines {
+        lines.describe(at, &mut frame);
     }
+    frame
 }

@@ -1,18 +1,14 @@
 //! Return addresses as frames: which file they are in, which function, which line.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
 use patcher::{Avma, Svma};
 
 use super::described;
 use super::places::{Code, Place, Places, Site};
 use crate::debuginfod::{self, hex};
-use crate::images::OpenImage;
 use crate::jit::JitNames;
-use crate::lines::{self, Lines};
 use crate::process::Process;
-use crate::process::modules::VDSO;
 use crate::profile::{self, Frame, Profile};
 use crate::segment::{Document, Segment};
 
@@ -47,8 +43,6 @@ pub(super) struct Frames {
     nameless: BTreeMap<(String, Svma), Svma>,
     /// How many debug files had come when these were looked up.
     arrived: u64,
-    /// Source positions, by where the file's bytes are; `None` where it has none.
-    lines: HashMap<usize, Option<Lines<'static>>>,
     /// How often has been looked at the process since one was asked for.
     looks_without: u32,
 }
@@ -68,7 +62,7 @@ impl Frames {
         const ENOUGH: u32 = 10;
         self.looks_without = self.looks_without.saturating_add(1);
         if self.looks_without == ENOUGH {
-            self.lines.clear();
+            described::forget_lines();
         }
         let known = self.known.len();
         let mut is_renamed = false;
@@ -126,7 +120,6 @@ impl Frames {
         if std::mem::replace(&mut self.arrived, arrived) != arrived {
             self.places.renew();
             self.known.clear();
-            self.lines.retain(|_, lines| lines.is_some());
             is_renamed = true;
         }
         self.is_jit_read = false;
@@ -254,11 +247,7 @@ impl Frames {
         };
         let svma = bias.to_svma(at);
         let path = place.path.clone();
-        let mut frame = described::find(image, svma, self.arrived).unwrap_or_else(|| {
-            let frame = self.describe(image, svma, &path);
-            described::keep(image, svma, self.arrived, &frame);
-            frame
-        });
+        let mut frame = described::frame(image, svma, &path, self.arrived);
         if frame.offset.is_none() {
             let mut before = self.nameless.range(..=(path.clone(), svma)).rev();
             let found = before
@@ -268,38 +257,5 @@ impl Frames {
         }
         let build_id = image.image.build_id().map(hex);
         (frame, Some(((path, Some(bias.0)), build_id)))
-    }
-
-    /// The frame of a call site of a file that was mapped from this path.
-    fn describe(&mut self, image: &'static OpenImage, at: Svma, path: &str) -> Frame {
-        let mut frame = image.frame(at);
-        let data = image.image.data();
-        let lines = self.lines.entry(data.as_ptr() as usize);
-        let lines = lines.or_insert_with(|| {
-            let file = Path::new(path);
-            let lines = Lines::load(data, &lines::Places::for_file(file));
-            if lines.is_none() && path != VDSO {
-                image.want_debug_file(file);
-            }
-            lines
-        });
-        if let Some(lines) = lines {
-            lines.describe(at, &mut frame);
-        }
-        frame
-    }
-}
-
-impl OpenImage {
-    /// The frame of a call site.
-    fn frame(&self, at: Svma) -> Frame {
-        let function = self.image.functions().containing(at);
-        Frame {
-            module: None,
-            address: at.0,
-            function: function.and_then(|f| f.linkage).map(str::to_owned),
-            offset: function.map(|f| at.0 - f.start.0),
-            ..Frame::default()
-        }
     }
 }

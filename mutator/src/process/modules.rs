@@ -127,9 +127,14 @@ impl Module {
     }
 
     fn find_own_name(&self) -> Option<String> {
+        /// Of files that processes have mapped: many have the same.
+        static KNOWN: LazyLock<Mutex<HashMap<(FileId, Stamp), Option<String>>>> =
+            LazyLock::new(Mutex::default);
         let bytes = self.open().ok()?;
-        let elf = Elf::parse(bytes.bytes()).ok()?;
-        elf.soname.map(str::to_owned)
+        let key = (self.file(), bytes.stamp());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let find = || Elf::parse(bytes.bytes()).ok()?.soname.map(str::to_owned);
+        known.entry(key).or_insert_with(find).clone()
     }
 
     /// The file as the kernel has it mapped.

@@ -78,11 +78,11 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
         let Some(bias) = module.bias(image.image) else {
             continue;
         };
-        let functions = functions(image.image).into_iter();
+        let functions = image.reapers(functions).iter();
         let functions = functions.filter(|(_, reaper)| exits || reaper.is_for_counts());
         for (function, reaper) in functions.filter(|(f, _)| module.maps_function(bias, f)) {
             let want = reaper.effects();
-            let plan = plan_allowed(image.image, &image.context, &function, want, allowed);
+            let plan = plan_allowed(image.image, &image.context, function, want, allowed);
             if plan.refused().is_some() {
                 continue;
             }
@@ -90,10 +90,10 @@ pub(super) fn reapers(modules: &[Module], exits: bool, allowed: Allowed) -> Vec<
                 module: index,
                 image,
                 bias,
-                name: display_name(&function, module.file_name()),
+                name: display_name(function, module.file_name()),
                 plan,
                 elsewhere: Elsewhere::default(),
-                reaper: Some(reaper),
+                reaper: Some(*reaper),
                 forks: None,
                 traps: false,
                 values: 0,
