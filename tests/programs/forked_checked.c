@@ -1,4 +1,5 @@
-/* Forks as often as it is told; each child calls `work` and ends by 7. Says what becomes of them, in a file if one is named. */
+/* Forks as often as it is told; each child calls `work` and ends by 7. Says which processes there were and what became of the
+ * children, in a file if one is named. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -13,16 +14,20 @@ int main(int argc, char **argv)
     int children = argc > 1 ? atoi(argv[1]) : 1, bad = 0;
     if (argc > 2 && freopen(argv[2], "w", stdout) == NULL)
         return 1;
+    printf("%d", (int)getpid());
+    fflush(stdout);
     for (int i = 0; i < children; i++) {
         int status = 0;
         pid_t pid = fork();
         if (pid == 0)
             _exit(work(2));
+        printf(" %d", (int)pid);
+        fflush(stdout);
         if (work(i) < 0 || waitpid(pid, &status, 0) != pid || status != 7 << 8) {
-            printf("bad %#x\n", status);
+            printf(" bad %#x", status);
             bad++;
         }
     }
-    printf("ok %d of %d\n", children - bad, children);
+    printf("\nok %d of %d\n", children - bad, children);
     return 0;
 }

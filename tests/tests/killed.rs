@@ -5,7 +5,7 @@ use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::{self, Scratch};
-use ipath_tests::racing::{Chance, Running, rounds};
+use ipath_tests::racing::{Chance, Running, rounds, segment_names};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
@@ -541,10 +541,24 @@ fn ipath_killed_while_a_child_begins() {
         // The program goes on by itself.
         let until = Instant::now() + PATIENCE;
         let said = || fs::read_to_string(&told).unwrap_or_default();
-        while !said().contains("ok") && Instant::now() < until {
+        while !said().contains("ok ") && Instant::now() < until {
             sleep(Duration::from_millis(5));
         }
-        assert_eq!(said(), "ok 1 of 1\n", "step {step}:\n{}", killed.report());
+        let said = said();
+        let (pids, result) = said.split_once('\n').unwrap_or_default();
+        assert_eq!(
+            result,
+            "ok 1 of 1\n",
+            "{pids}, step {step}:\n{}",
+            killed.report()
+        );
+        for path in pids
+            .split(' ')
+            .filter_map(|pid| pid.parse().ok())
+            .flat_map(segment_names)
+        {
+            let _ = fs::remove_file(path);
+        }
         if killed.code() == 0 {
             break;
         }

@@ -127,9 +127,9 @@ impl Module {
     }
 
     fn find_own_name(&self) -> Option<String> {
+        type Known = HashMap<(FileId, Stamp), Option<String>>;
         /// Of files that processes have mapped: many have the same.
-        static KNOWN: LazyLock<Mutex<HashMap<(FileId, Stamp), Option<String>>>> =
-            LazyLock::new(Mutex::default);
+        static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
         let bytes = self.open().ok()?;
         let key = (self.file(), bytes.stamp());
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
