@@ -31,18 +31,42 @@ struct Cie {
     instructions: Cursor,
 }
 
-/// Where the FDEs of addresses were found lately: pairs of address and place. What is found so is looked at like
-/// anything else, so it may be of other code by now, or torn.
-static LATELY: [[AtomicU64; 2]; 1 << LATELY_BITS] =
-    [const { [const { AtomicU64::new(0) }; 2] }; 1 << LATELY_BITS];
-const LATELY_BITS: u32 = 9;
+/// Words by other words, the latest of those that take each other's places. One that is found may be of other code by now, or torn:
+/// what comes of it is looked at like anything else.
+struct Lately<const LEN: usize>([[AtomicU64; 2]; LEN]);
+
+impl<const LEN: usize> Lately<LEN> {
+    const fn new() -> Self {
+        Self([const { [const { AtomicU64::new(0) }; 2] }; LEN])
+    }
+
+    fn pair(&self, key: u64) -> Option<&[AtomicU64; 2]> {
+        self.0.get(bucket(key, LEN.ilog2()))
+    }
+
+    fn get(&self, key: u64) -> Option<u64> {
+        let [known, value] = self.pair(key)?;
+        (known.load(Ordering::Relaxed) == key).then(|| value.load(Ordering::Relaxed))
+    }
+
+    fn put(&self, key: u64, new: u64) {
+        if let Some([known, value]) = self.pair(key) {
+            value.store(new, Ordering::Relaxed);
+            known.store(key, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where the FDEs of addresses were found.
+static FOUND: Lately<512> = Lately::new();
+/// What the entries of tables begin with that searches have passed: each search of a table begins with the same ones.
+static PASSED: Lately<1024> = Lately::new();
 
 /// The FDE that covers `pc`, found through the sorted table of the `.eh_frame_hdr` at `header`.
 /// `region` bounds the header and the entries it points to.
 pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
-    let recent = LATELY.get(bucket(pc, LATELY_BITS))?;
-    if recent[0].load(Ordering::Relaxed) == pc
-        && let Some(fde) = parse(region, recent[1].load(Ordering::Relaxed))
+    if let Some(at) = FOUND.get(pc)
+        && let Some(fde) = parse(region, at)
         && fde.start <= pc
         && pc < fde.end
     {
@@ -51,16 +75,9 @@ pub fn find_fde(region: Region, header: u64, pc: u64) -> Option<Fde> {
     // By what is remembered of the table, or else, where that is another one by now, by what it is.
     let by = |first: fn(Region, u64) -> Option<i32>| search(region, header, pc, first);
     let (at, fde) = by(remembered_first).or_else(|| by(first))?;
-    recent[0].store(pc, Ordering::Relaxed);
-    recent[1].store(at, Ordering::Relaxed);
+    FOUND.put(pc, at);
     Some(fde)
 }
-
-/// What searches have read of tables: places of entries and the offsets that they begin with. Each search of a table begins with the same
-/// ones. It may be of another table by now, or torn: what comes of it is looked at.
-static PASSED: [[AtomicU64; 2]; 1 << PASSED_BITS] =
-    [const { [const { AtomicU64::new(0) }; 2] }; 1 << PASSED_BITS];
-const PASSED_BITS: u32 = 10;
 
 /// The offset that the entry at `at` begins with.
 fn first(region: Region, at: u64) -> Option<i32> {
@@ -69,13 +86,11 @@ fn first(region: Region, at: u64) -> Option<i32> {
 
 /// The same, as it may be remembered.
 fn remembered_first(region: Region, at: u64) -> Option<i32> {
-    let passed = PASSED.get(bucket(at, PASSED_BITS))?;
-    if passed[0].load(Ordering::Relaxed) == at {
-        return Some(passed[1].load(Ordering::Relaxed) as i32);
+    if let Some(offset) = PASSED.get(at) {
+        return Some(offset as i32);
     }
     let first = first(region, at)?;
-    passed[1].store(u64::from(first as u32), Ordering::Relaxed);
-    passed[0].store(at, Ordering::Relaxed);
+    PASSED.put(at, u64::from(first as u32));
     Some(first)
 }
 
