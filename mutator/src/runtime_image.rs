@@ -99,14 +99,18 @@ impl RuntimeImage {
 
     /// The same of the writable pages alone.
     pub fn writable_writes(&self, base: Avma) -> Vec<(Avma, Vec<u8>)> {
-        let mut writes = self.writes(base);
-        writes.retain(|(at, _)| self.writable.contains(&(at.0 - base.0)));
-        writes
+        self.placed(base, |at| self.writable.contains(&at))
     }
 
     /// What has to be written where for an image that starts at `base`.
     pub fn writes(&self, base: Avma) -> Vec<(Avma, Vec<u8>)> {
-        let mut parts = self.parts.clone();
+        self.placed(base, |_| true)
+    }
+
+    /// The parts that `are_meant` by their place.
+    fn placed(&self, base: Avma, are_meant: impl Fn(u64) -> bool) -> Vec<(Avma, Vec<u8>)> {
+        let meant = self.parts.iter().filter(|(at, _)| are_meant(*at));
+        let mut parts: Vec<(u64, Vec<u8>)> = meant.cloned().collect();
         for &(at, addend) in &self.relocations {
             if let Some(word) = word_in(&mut parts, at) {
                 word.copy_from_slice(&base.plus(addend).0.to_le_bytes());
