@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use patcher::Svma;
 
@@ -27,38 +27,35 @@ struct Described {
     arrived: u64,
 }
 
-static DESCRIBED: Mutex<Option<Described>> = Mutex::new(None);
-
-fn described<R>(work: impl FnOnce(&mut Described) -> R) -> R {
-    let mut described = DESCRIBED.lock().unwrap_or_else(PoisonError::into_inner);
-    work(described.get_or_insert_default())
+fn described() -> MutexGuard<'static, Described> {
+    static DESCRIBED: LazyLock<Mutex<Described>> = LazyLock::new(Mutex::default);
+    DESCRIBED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The frame of a call in a file that was mapped from this path, as it is known by so many debug files.
 pub(super) fn frame(image: &'static OpenImage, at: Svma, path: &str, arrived: u64) -> Frame {
     let file = std::ptr::from_ref(image).addr();
-    described(|known| {
-        if known.arrived != arrived {
-            known.arrived = arrived;
-            known.frames.clear();
-            known.lines.retain(|_, lines| lines.is_some());
-        }
-        if let Some(frame) = known.frames.get(&(file, at)) {
-            return frame.clone();
-        }
-        if known.frames.len() >= MOST {
-            known.frames.clear();
-        }
-        let lines = known.lines.entry(file);
-        let frame = describe(image, at, lines.or_insert_with(|| lines_of(image, path)));
-        known.frames.insert((file, at), frame.clone());
-        frame
-    })
+    let known = &mut *described();
+    if known.arrived != arrived {
+        known.arrived = arrived;
+        known.frames.clear();
+        known.lines.retain(|_, lines| lines.is_some());
+    }
+    if let Some(frame) = known.frames.get(&(file, at)) {
+        return frame.clone();
+    }
+    if known.frames.len() >= MOST {
+        known.frames.clear();
+    }
+    let lines = known.lines.entry(file);
+    let frame = describe(image, at, lines.or_insert_with(|| lines_of(image, path)));
+    known.frames.insert((file, at), frame.clone());
+    frame
 }
 
 /// Spends no more memory on source positions until one is asked for again.
 pub(super) fn forget_lines() {
-    described(|known| known.lines.clear());
+    described().lines.clear();
 }
 
 fn lines_of(image: &'static OpenImage, path: &str) -> Option<Lines<'static>> {
