@@ -34,6 +34,13 @@ pub fn segment_names(pid: u32) -> Vec<PathBuf> {
     found
 }
 
+/// Takes these names away: a later process of the same id would have two sessions.
+pub fn remove_segments(pid: u32) {
+    for path in segment_names(pid) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
 /// A command that runs on while others do, in a process group of its own.
 #[derive(Debug)]
 pub struct Running(Child);

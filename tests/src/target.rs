@@ -3,7 +3,7 @@
 use crate::apart;
 use crate::dump::{dump, family};
 use crate::place::Scratch;
-use crate::racing::segment_names;
+use crate::racing::remove_segments;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -184,11 +184,8 @@ impl Drop for Target {
             }
             let _ = self.child.wait();
         }
-        // Or a later process of the same id would have two of them.
-        for pid in family.into_iter().filter(|_| !self.leaves) {
-            for path in segment_names(pid) {
-                let _ = fs::remove_file(path);
-            }
+        if !self.leaves {
+            family.into_iter().for_each(remove_segments);
         }
     }
 }

@@ -5,7 +5,7 @@ use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::{self, Scratch};
-use ipath_tests::racing::{Chance, Running, rounds, segment_names};
+use ipath_tests::racing::{Chance, Running, remove_segments, rounds};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
@@ -552,13 +552,8 @@ fn ipath_killed_while_a_child_begins() {
             "{pids}, step {step}:\n{}",
             killed.report()
         );
-        for path in pids
-            .split(' ')
-            .filter_map(|pid| pid.parse().ok())
-            .flat_map(segment_names)
-        {
-            let _ = fs::remove_file(path);
-        }
+        let pids = pids.split(' ').filter_map(|pid| pid.parse().ok());
+        pids.for_each(remove_segments);
         if killed.code() == 0 {
             break;
         }
