@@ -2,13 +2,15 @@
 
 use ipath_tests::command::Run;
 use ipath_tests::compile::program;
+use ipath_tests::dump::family;
 use ipath_tests::epoch::state_of;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::Scratch;
 use ipath_tests::racing::{Chance, Running, rounds};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -174,4 +176,46 @@ fn killed_target_at_any_moment() {
     }
     println!("killed {amid} times while the command was at work");
     assert!(amid > 0, "never in time");
+}
+
+/// A child of a program that is followed is killed while it gets its session: what is left goes on, and the command ends with it.
+#[test]
+fn killed_child_of_one_that_is_followed() {
+    const STEP: usize = 5;
+    const LIMIT: Duration = Duration::from_secs(60);
+    let program = program("forked_checked.c").display().to_string();
+    let arguments = ["run", "--follow", "--quiet", "-f", "work", "--", &program];
+    let mut killed = 0;
+    for step in (1..).step_by(STEP) {
+        let mut command = Command::new(faulty());
+        command.env("IPATH_STOP_AT", step.to_string());
+        let mut running = Running::spawn(command, &arguments);
+        let limit = Instant::now() + LIMIT;
+        let mut stopped = false;
+        while !stopped && !running.has_ended() {
+            stopped = state_of(running.id()) == 'T';
+            assert!(Instant::now() < limit, "{step}: neither stops nor ends");
+            sleep(Duration::from_millis(1));
+        }
+        // Itself, the program, and the child.
+        if let [_, _, child] = family(running.id())[..] {
+            kill(Pid::from_raw(child as i32), Signal::SIGKILL).expect("it is there");
+            killed += 1;
+        }
+        running.signal(Signal::SIGCONT);
+        while !running.has_ended() {
+            assert!(
+                Instant::now() < limit,
+                "killed at step {step}: does not end"
+            );
+            sleep(Duration::from_millis(1));
+        }
+        let (code, said) = running.finish();
+        assert_eq!(code, 0, "step {step}: {said}");
+        if !stopped {
+            break;
+        }
+    }
+    println!("killed at {killed} steps");
+    assert!(killed >= 5, "only at {killed} steps");
 }

@@ -252,8 +252,9 @@ pub fn set_signal_mask(tid: Tid, mask: u64) -> Result<(), Errno> {
 pub fn change(tid: Tid) -> Result<Change, Errno> {
     match seen(tid) {
         Ok(Change::Ended) => {
-            if !is_own_child(tid) {
-                // Whoever traces a thread that has ended must collect it.
+            // Whoever traces a thread that has ended must collect it; of a process that is followed that is done where its end is noted.
+            let is_noted = followed::process_of(tid).is_some_and(|pid| pid.0 == tid.0);
+            if !is_noted && !is_own_child(tid) {
                 collect(tid);
             }
             Ok(Change::Ended)
