@@ -41,7 +41,7 @@ pub struct OpenImage {
 }
 
 /// What the runtime has of a file as well ([`abi::segment::build_of`]); `None` of one that is too short.
-fn build_of(data: &[u8]) -> Option<u64> {
+pub fn build_of(data: &[u8]) -> Option<u64> {
     data.first_chunk().map(abi::segment::build_of)
 }
 

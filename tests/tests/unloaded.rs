@@ -307,10 +307,10 @@ fn callers(profile: &Profile) -> BTreeMap<(String, Option<String>), u64> {
 }
 
 /// A library that is written over, and so has the name and the inode of the one before: no frame has the name of a function that the
-/// library did not have then, while it is watched each has its own.
+/// library did not have then, while it is watched each has its own. The last one has also where nobody has looked while it was there.
 #[test]
 fn frames_of_what_was_built_before() {
-    for pending in [true, false] {
+    for (pending, looking) in [(true, true), (false, true), (false, false)] {
         let [unload] = texts(["unload"]);
         let call = |times: u32| format!("call:{times}");
         let scratch = Scratch::new("unloaded");
@@ -329,12 +329,18 @@ fn frames_of_what_was_built_before() {
         let options = [&["-f", "note", "-m", "count"], also].concat();
         let mut watching = told.watched(&options, &file).await_output("in all");
         told.steps(3);
+        if !looking {
+            watching.signal(Signal::SIGSTOP);
+        }
         let inode = |path: &Path| fs::metadata(path).expect("there").ino();
         let before = inode(&place);
         fs::copy(other(), &place).expect("written over");
         assert_eq!(inode(&place), before);
         told.steps(3);
         assert_eq!(told.end(), 8);
+        if !looking {
+            watching.signal(Signal::SIGCONT);
+        }
         assert!(watching.wait(LIMIT).success(), "{}", watching.report());
         let profile = Profile::read(&file);
         let found = callers(&profile);

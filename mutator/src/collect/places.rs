@@ -351,7 +351,7 @@ impl Published {
         };
         let builds = documented.iter().filter(is_it);
         Unseen {
-            since: self.seen_unix(header),
+            since: self.seen_unix_ns(header),
             // Several have been there one after the other.
             builds: builds.filter_map(|m| m.build_id.clone()).collect(),
             module: live.module(&self).cloned(),
@@ -360,21 +360,22 @@ impl Published {
         }
     }
 
-    /// When it was seen, in seconds since 1970.
-    fn seen_unix(&self, header: &Header) -> i64 {
+    /// When it was seen, in nanoseconds since 1970.
+    fn seen_unix_ns(&self, header: &Header) -> i64 {
         let ticks = self
             .seen_tsc
             .saturating_sub(header.started_tsc.load(Relaxed));
-        let since_start = ticks / header.clock_hz.load(Relaxed).max(1);
-        let started = header.started_unix_ns.load(Relaxed) / 1_000_000_000;
-        i64::try_from(started.saturating_add(since_start)).unwrap_or(i64::MAX)
+        let hz = header.clock_hz.load(Relaxed).max(1);
+        let since_start = u128::from(ticks) * 1_000_000_000 / u128::from(hz);
+        let started = u128::from(header.started_unix_ns.load(Relaxed));
+        i64::try_from(started + since_start).unwrap_or(i64::MAX)
     }
 }
 
 /// A mapping that the runtime has seen, and what tells its file.
 struct Unseen {
     mapping: Published,
-    /// When it was seen, in seconds since 1970.
+    /// When it was seen, in nanoseconds since 1970.
     since: i64,
     /// The build ids that the session's document gives for such a module.
     builds: Vec<String>,
@@ -467,10 +468,14 @@ impl Unseen {
         })
     }
 
-    /// True if the image has the build id that the session's document gives for this module.
+    /// Whether the image is what was mapped, where a build id tells: the one that the session's document gives for this module, or
+    /// the one that is in what the runtime has read.
     fn build_id_agrees(&self, image: &Image<'_>) -> Option<bool> {
+        let id = image.build_id();
+        if self.mapping.build != 0 && id.is_some() {
+            return Some(images::build_of(image.data()) == Some(self.mapping.build));
+        }
         self.builds.first()?;
-        let id = hex(image.build_id().unwrap_or_default());
-        Some(self.builds.contains(&id))
+        Some(self.builds.contains(&hex(id.unwrap_or_default())))
     }
 }

@@ -37,7 +37,7 @@ pub fn open(
     open_unchanged(path, file, i64::MAX, build_id_agrees)
 }
 
-/// The same for a file that was mapped at `seen`, in seconds since 1970, and may not be any more: another file
+/// The same for a file that was mapped at `seen`, in nanoseconds since 1970, and may not be any more: another file
 /// may have its inode since.
 ///
 /// # Errors
@@ -50,7 +50,7 @@ pub fn open_unchanged(
 ) -> io::Result<FileBytes> {
     let opened = open_regular(path)?;
     let is_it =
-        || Ok::<_, io::Error>(is_mapped_as(&opened, file)? && opened.metadata()?.ctime() <= seen);
+        || Ok::<_, io::Error>(is_mapped_as(&opened, file)? && changed(&opened.metadata()?) <= seen);
     let bytes = FileBytes::of(&opened)?;
     let image = Image::parse(bytes.bytes());
     match image.ok().and_then(|image| build_id_agrees(&image)) {
@@ -60,6 +60,12 @@ pub fn open_unchanged(
             "the file at its path is not the one that is mapped",
         )),
     }
+}
+
+/// When the file was changed, in nanoseconds since 1970.
+fn changed(metadata: &Metadata) -> i64 {
+    let ns = metadata.ctime().saturating_mul(1_000_000_000);
+    ns.saturating_add(metadata.ctime_nsec())
 }
 
 /// True if the kernel calls a mapping of this file `id`.
@@ -117,7 +123,9 @@ mod tests {
         assert!(!opens(own, FOREVER, Some(false)), "rewritten in place");
         assert!(!opens(other, FOREVER, None));
         assert!(opens(other, FOREVER, Some(true)), "another copy of it");
-        assert!(!opens(own, 0, None), "has changed since 1970");
+        let last = changed(&fs::metadata(own).unwrap());
+        assert!(opens(own, last, None), "mapped as it was changed");
+        assert!(!opens(own, last - 1, None), "has changed since");
         assert!(!opens(Path::new("/dev/null"), FOREVER, Some(true)));
     }
 
