@@ -160,13 +160,22 @@ impl Process {
         }
     }
 
+    /// True if all of its threads are about to end, as far as that is known: by a signal, or by exit_group(2) with a status that is not
+    /// 0. A thread may have taken its SIGKILL and not begun with its end.
+    fn is_ending(&self) -> bool {
+        /// What the process ends with, once that is known, or the signal that it is stopped by; 0 where it is hidden (`exit_code` of
+        /// proc(5)). Those of its threads have it only once each has begun to end (fs/proc/array.c).
+        const EXIT_CODE: usize = 52;
+        const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+        let stat = read_text(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let code = stat_field(&stat, EXIT_CODE).unwrap_or(0);
+        code != 0 && !STOPS.iter().any(|&stop| code == stop as u64)
+    }
+
     /// How far a thread is with its end.
     fn end_of(&self, tid: Tid) -> End {
         const PF_EXITING: u64 = 0x4;
         const SIGKILL: u64 = libc::SIGKILL as u64;
-        /// What the process ends with, once that is known, or which stop it is in; 0 where it is hidden
-        /// (`exit_code` of proc(5), fs/proc/array.c).
-        const EXIT_CODE: usize = 52;
         let stat = match self.thread_stat(tid) {
             Ok(stat) => stat,
             Err(error) if is_no_process(&error) => return End::Over,
@@ -176,8 +185,7 @@ impl Process {
             return End::Over;
         }
         let is_exiting = stat_field(&stat, 9).is_some_and(|flags| flags & PF_EXITING != 0);
-        let is_killed = stat_field(&stat, EXIT_CODE).is_some_and(|code| code & 0x7f == SIGKILL);
-        if is_exiting || is_killed {
+        if is_exiting {
             return End::Begun;
         }
         let path = format!("/proc/{}/task/{tid}/status", self.pid);
@@ -233,7 +241,7 @@ impl Process {
                 lives |= end == End::NotBegun;
                 end == End::Begun
             });
-            if lives && !is_dying {
+            if lives && !is_dying && !self.is_ending() {
                 return Presence::Here;
             }
             std::thread::sleep(A_MOMENT);
