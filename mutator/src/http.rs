@@ -239,9 +239,11 @@ fn parse(head: &[u8]) -> Result<Option<Asked>, httparse::Error> {
         .collect();
     let target = request.path.unwrap_or_default();
     // With the server named, as to a proxy (RFC 9112, 3.2.2).
-    let target = match target.strip_prefix("http://") {
-        Some(named) => named.find('/').map_or("/", |at| &named[at..]),
-        None => target,
+    let target = match target.split_once("://") {
+        Some((scheme, named)) if scheme.eq_ignore_ascii_case("http") => {
+            named.find('/').map_or("/", |at| &named[at..])
+        }
+        _ => target,
     };
     let path = target.split('?').next().unwrap_or_default();
     Ok(Some(Asked {
@@ -271,7 +273,9 @@ mod tests {
         assert_eq!(parse(text), Ok(Some(asked)));
         for (target, path) in [
             ("http://a:1/metrics?x", "/metrics"),
+            ("HTTP://a:1/metrics", "/metrics"),
             ("http://a", "/"),
+            ("/metrics?of=http://a/b", "/metrics"),
             ("*", "*"),
         ] {
             let head = format!("GET {target} HTTP/1.1\r\n\r\n");

@@ -21,8 +21,8 @@ pub enum Format {
 impl Format {
     /// The one that a client prefers, by the header of its request (RFC 9110, 12.5.1); OpenMetrics where it names that.
     pub fn accepted(accept: &str) -> Self {
-        let named = weight(accept, &["application/openmetrics-text"]);
-        let other = weight(accept, &["text/plain", "text/*", "*/*"]);
+        let named = weight(accept, "1.0.0", &["application/openmetrics-text"]);
+        let other = weight(accept, "0.0.4", &["text/plain", "text/*", "*/*"]);
         match named {
             Some(weight) if weight > 0.0 && weight >= other.unwrap_or(0.0) => Self::OpenMetrics,
             _ => Self::Prometheus,
@@ -38,14 +38,18 @@ impl Format {
     }
 }
 
-/// How much a client wants the first of these that it names, from 0, not at all, to 1.
-fn weight(accept: &str, kinds: &[&str]) -> Option<f64> {
+/// How much a client wants the first of these that it names in this version or in any, from 0, not at all, to 1.
+fn weight(accept: &str, version: &str, kinds: &[&str]) -> Option<f64> {
+    let is_other = |p: &str| {
+        p.strip_prefix("version=")
+            .is_some_and(|v| v.trim_matches('"') != version)
+    };
     let of = |kind: &&str| {
         let mut ranges = accept
             .split(',')
             .map(|range| range.split(';').map(str::trim));
         let parameters = ranges.find_map(|mut range| {
-            let is_it = range.next()?.eq_ignore_ascii_case(kind);
+            let is_it = range.next()?.eq_ignore_ascii_case(kind) && !range.clone().any(is_other);
             is_it.then_some(range)
         })?;
         let mut weights =
@@ -273,6 +277,11 @@ mod tests {
             ("application/openmetrics-text;q=0.1,*/*", Prometheus),
             ("application/openmetrics-text;q=0,image/png", Prometheus),
             ("application/openmetrics-text;q=x", Prometheus),
+            ("application/openmetrics-text;version=2.0.0", Prometheus),
+            (
+                "application/openmetrics-text;version=2.0.0,application/openmetrics-text;version=\"1.0.0\";q=0.6,text/plain;version=0.0.4;q=0.5",
+                OpenMetrics,
+            ),
             ("application/openmetrics-text-2", Prometheus),
         ] {
             assert_eq!(Format::accepted(accept), format, "{accept}");

@@ -153,7 +153,7 @@ impl Pushing<'_> {
             Stopped::Failed(failure) => failure,
             Stopped::GivenUp => {
                 let cause = self.trouble.as_deref();
-                let cause = cause.unwrap_or("it has been ended before they were sent");
+                let cause = cause.unwrap_or("it has been ended before the server took them");
                 let cause = format!("{left} calls are not accepted: {cause}");
                 Failure::new(OPERATION, &self.url, cause)
             }

@@ -348,8 +348,11 @@ impl Family {
     }
 
     fn remark_program(&self, process: &Process, why: &str) {
-        let exe = process.exe().unwrap_or_default();
-        let why = format!("{} is not measured: {why}", exe.display());
+        let why = match process.exe() {
+            Some(exe) => format!("{} is not measured: {why}", exe.display()),
+            // It has ended since.
+            None => format!("not measured: {why}"),
+        };
         self.remark(process.pid, &why);
     }
 }
