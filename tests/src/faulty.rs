@@ -15,9 +15,11 @@ pub fn faulty() -> PathBuf {
         if let Some(given) = std::env::var_os("IPATH_FAULTS_BIN") {
             return given.into();
         }
-        // With the profile and in the folder of the command itself, whose dependencies it shares: it runs a thousand times.
+        // With the profile and in the folder of the command itself, whose dependencies it shares: most of its work is theirs.
         Run::new(env!("CARGO"))
             .args(["build", "--release", "--quiet", "--package", "ipath"])
+            .arg("--config")
+            .arg(workspace().join("tests/quick.toml"))
             .args(["--features", "ipath/faults", "--bin", "ipath-faults"])
             .arg("--manifest-path")
             .arg(workspace().join("Cargo.toml"))
