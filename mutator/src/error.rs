@@ -61,6 +61,14 @@ impl Failure {
         }
     }
 
+    /// The line and the hint in one, for where it is one of several.
+    pub fn in_one_line(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{} ({hint})", self.line),
+            None => self.line.clone(),
+        }
+    }
+
     /// The hint.
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -103,6 +111,8 @@ mod tests {
             failure.hint_text(),
             Some("ev\\x1b]0;il\\x07 ipath: all is well")
         );
+        let both = format!("{line} (ev\\x1b]0;il\\x07 ipath: all is well)");
+        assert_eq!(failure.in_one_line(), both);
         let failure = Failure::of("attach", format!("attach {name}: gone"));
         assert!(!failure.to_string().contains(crate::printable::is_active));
     }

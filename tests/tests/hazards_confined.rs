@@ -224,6 +224,21 @@ fn rlimits() {
     }
 }
 
+/// The same of a program that one which is followed becomes: it runs as it would, and what is in the way is said.
+#[test]
+fn rlimits_of_what_is_followed() {
+    let run = Run::ipath(["run", "--follow", "-f", "malloc", "-m", "count", "--quiet"])
+        .args(["--", "sh", "-c", "ulimit -v 100000; exec echo done"])
+        .run()
+        .expect(0);
+    assert_eq!(run.stdout.lines().next(), Some("done"), "{}", run.report());
+    let mut said = run.stderr.lines();
+    let said = said.find(|line| line.contains("echo is not measured"));
+    let said = said.unwrap_or_else(|| panic!("{}", run.report()));
+    assert!(said.contains("RLIMIT_AS"), "{said}");
+    assert!(said.contains("raise it"), "{said}");
+}
+
 /// `other_user`: root attaches to anybody's process, others to their own.
 #[test]
 fn other_user() {

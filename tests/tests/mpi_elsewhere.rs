@@ -1,7 +1,7 @@
 //! Ranks that are not below the launcher that is named, or where none is named: by the launcher's own table, and by an ipath that a
 //! launcher starts beside them.
 
-use ipath_tests::command::Run;
+use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program;
 use ipath_tests::halo::{Mpi, halo_of};
 use ipath_tests::place::{Scratch, ipath};
@@ -28,26 +28,61 @@ fn ranks_of(file: &Path) -> (Vec<String>, u64) {
     (processes.iter().filter_map(rank).collect(), calls.sum())
 }
 
-#[test]
-fn the_launchers_table_names_ranks() {
-    let rank = |number: &str| {
+/// Programs that are ranks by their environment, in their order, and a launcher whose table has them.
+fn tabled(numbers: [&str; 2]) -> ([Target; 2], Target) {
+    let ranks = numbers.map(|number| {
         let mut command = Command::new(program("sleeper.c"));
         command.arg("600").env("OMPI_COMM_WORLD_RANK", number);
         Target::spawn(command).await_output("ready")
-    };
-    let ranks = [rank("0"), rank("1")];
+    });
     let pids = ranks.each_ref().map(|rank| rank.pid().to_string());
     let launcher = Target::start(program("mpir_table.c"), pids).await_output("ready");
-    let scratch = Scratch::new("mpir");
-    let file = scratch.file("p.json");
+    (ranks, launcher)
+}
+
+/// Measures the ranks of a launcher for a while.
+fn attach(launcher: &Target, file: &Path) -> Finished {
     Run::ipath(["attach", "--mpi", &launcher.pid().to_string(), "-f", "tick"])
         .args(["--quiet", "--duration", "500ms", "-o"])
-        .arg(&file)
+        .arg(file)
         .run()
-        .expect(0);
+        .expect(0)
+}
+
+#[test]
+fn the_launchers_table_names_ranks() {
+    let (ranks, launcher) = tabled(["0", "1"]);
+    let scratch = Scratch::new("mpir");
+    let file = scratch.file("p.json");
+    attach(&launcher, &file);
     let (numbers, calls) = ranks_of(&file);
     assert_eq!(numbers, ["0", "1"]);
     assert!(calls > 0);
+    for rank in ranks {
+        rank.finish("ok calls ");
+    }
+}
+
+/// Of which one is a debugger's: that is said, and what is to be done; the other one is measured.
+#[test]
+fn a_rank_that_is_refused_is_named() {
+    let (ranks, launcher) = tabled(["0", "1"]);
+    let refused = ranks[1].pid();
+    let tracer = Target::start(program("tracer.c"), [refused.to_string()]).await_output("ready");
+    let scratch = Scratch::new("mpir");
+    let file = scratch.file("p.json");
+    let finished = attach(&launcher, &file);
+    let by = tracer.pid();
+    let said = format!(
+        "ipath: rank 1 is not measured: attach {refused}: thread {refused} is traced by {by} (tracer"
+    );
+    let mend = format!("(process {by}) first)");
+    let is_it = |line: &str| line.starts_with(&said) && line.ends_with(&mend);
+    assert!(finished.stderr.lines().any(is_it), "{}", finished.report());
+    let (numbers, calls) = ranks_of(&file);
+    assert_eq!(numbers, ["0"]);
+    assert!(calls > 0);
+    drop(tracer);
     for rank in ranks {
         rank.finish("ok calls ");
     }

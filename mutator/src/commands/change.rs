@@ -123,7 +123,7 @@ fn in_each(
     }
     let mut failed = failed.into_iter();
     let first = failed.next();
-    failed.for_each(|failure| warn(&failure.to_string()));
+    failed.for_each(|failure| warn(&failure.in_one_line()));
     first.map_or(Ok(()), Err)
 }
 

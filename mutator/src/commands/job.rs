@@ -193,7 +193,7 @@ impl Job {
             for failure in [ended.err(), profile.as_ref().err().cloned()] {
                 failure
                     .iter()
-                    .for_each(|failure| warn(&failure.to_string()));
+                    .for_each(|failure| warn(&failure.in_one_line()));
             }
             if let Ok(profile) = profile {
                 follower.gather(&profile);

@@ -32,7 +32,7 @@ impl Looked {
     pub(super) fn profile(&mut self, operation: &str) -> Option<Profile> {
         if let Err(error) = self.session.refresh() {
             let failure = error.failure(operation, self.session.process());
-            warn(&failure.to_string());
+            warn(&failure.in_one_line());
             return None;
         }
         Some(self.collector.look(&self.session).0.clone())

@@ -92,7 +92,8 @@ pub(super) fn attach(
         };
     }
     for (number, failure) in failed {
-        warn(&format!("rank {number} is not measured: {failure}"));
+        let why = failure.in_one_line();
+        warn(&format!("rank {number} is not measured: {why}"));
     }
     watch(&output, show, job, signals, &[])
 }

@@ -52,7 +52,7 @@ pub(super) fn open_all(
             Err(SessionError::Segment(SegmentError::Missing)) => {}
             Err(error) => {
                 let failure = error.failure(operation, &rank.process);
-                warn(&format!("rank {}: {failure}", rank.number));
+                warn(&format!("rank {}: {}", rank.number, failure.in_one_line()));
             }
         }
     }

@@ -41,8 +41,15 @@ pub(super) struct Family {
     is_closed: bool,
 }
 
-/// Why something of a process is not measured.
+/// Why something of a process is not measured, and what can be done.
 type Unmeasured = String;
+
+fn unmeasured(error: &SessionError, process: &Process) -> Unmeasured {
+    match error.mend(process) {
+        Some(mend) => format!("{error} ({mend})"),
+        None => error.to_string(),
+    }
+}
 
 impl Family {
     pub(super) fn new(wanted: Wanted, shared: Arc<Mutex<Shared>>, over: Over) -> Self {
@@ -220,7 +227,7 @@ impl Family {
             member.session = match Session::open(&member.process) {
                 Ok(session) => Some(session),
                 Err(SessionError::Segment(SegmentError::Missing)) => return Ok(()),
-                Err(error) => return Err(text(&error)),
+                Err(error) => return Err(unmeasured(&error, &member.process)),
             };
         }
         let Some(of_parent) = member.session.as_mut() else {
@@ -237,7 +244,7 @@ impl Family {
                 member.session = None;
                 return Ok(());
             }
-            Err(error) => return Err(text(&error)),
+            Err(error) => return Err(unmeasured(&error, child)),
         };
         self.welcome(Newcomer::of(session, None));
         Ok(())
@@ -392,7 +399,7 @@ fn measure(process: &Process, wanted: &Wanted) -> Result<Measured, Unmeasured> {
     let mut stopped = Stopped::adopt(&Arc::new(space)).map_err(|e| e.to_string())?;
     let made = measure_stopped(process, wanted, &mut stopped);
     stopped.leave();
-    made.map_err(|e| e.to_string())
+    made.map_err(|e| unmeasured(&e, process))
 }
 
 fn measure_stopped(

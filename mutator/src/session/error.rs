@@ -164,12 +164,9 @@ impl SessionError {
         }
     }
 
-    /// As a user meets it, in the course of `operation` on the process `pid`.
-    pub fn failure(mut self, operation: &str, process: &Process) -> Failure {
-        if self.may_come_of_an_end() && process.settled() == Presence::Ended {
-            self = Self::Gone(Presence::Ended);
-        }
-        let hint = match &self {
+    /// What the user can do, if there is something.
+    pub fn mend(&self, process: &Process) -> Option<String> {
+        match self {
             Self::Process(error) | Self::Tracee(TraceeError::Process(error)) => error.hint(),
             Self::Exists => Some(instead(process.pid)),
             Self::Refused(functions) | Self::Unchanged(functions) => {
@@ -187,7 +184,15 @@ impl SessionError {
                 .first()
                 .map(|(name, measured)| format!("{name} measures {}", measured.join(", "))),
             _ => None,
-        };
+        }
+    }
+
+    /// As a user meets it, in the course of `operation` on the process `pid`.
+    pub fn failure(mut self, operation: &str, process: &Process) -> Failure {
+        if self.may_come_of_an_end() && process.settled() == Presence::Ended {
+            self = Self::Gone(Presence::Ended);
+        }
+        let hint = self.mend(process);
         let failure = match &self {
             // Names the process itself.
             Self::Process(error) => Failure::of(operation, error),

@@ -13,7 +13,7 @@ use crate::commands::find::Finding;
 use crate::commands::measure::{self, MANY};
 use crate::commands::outcome::{added, partly_counted, unfollowed};
 use crate::commands::watch::destination;
-use crate::error::{Failure, io_text};
+use crate::error::io_text;
 use crate::images;
 use crate::process::modules::{Module, VDSO, modules};
 use crate::profile;
@@ -132,11 +132,6 @@ fn parsed<'t>(texts: impl IntoIterator<Item = &'t String>) -> Vec<Pattern> {
     texts.into_iter().filter_map(parse).collect()
 }
 
-fn text(failure: Failure) -> String {
-    let hint = failure.hint_text().map(|hint| format!(" ({hint})"));
-    format!("{failure}{}", hint.unwrap_or_default())
-}
-
 impl Source for Live {
     fn sample(&mut self) -> Result<Sample<'_>, String> {
         self.look().map_err(|e| e.to_string())
@@ -203,7 +198,8 @@ impl Source for Live {
     fn change(&mut self, function: usize, metrics: &str) -> Result<String, String> {
         let names: Vec<String> = metrics.split(',').map(str::to_owned).collect();
         let names: Vec<String> = names.into_iter().filter(|n| !n.trim().is_empty()).collect();
-        let metrics = measure::metrics("change", &names).map_err(text)?;
+        let metrics =
+            measure::metrics("change", &names).map_err(|failure| failure.in_one_line())?;
         let id = self.function(function)?;
         let document = self.session.document();
         let place = document
@@ -215,7 +211,7 @@ impl Source for Live {
         let at = format!("{:#x}", bias.to_avma(address).0);
         let pattern = Pattern::parse(&at).map_err(|e| e.to_string())?;
         let process = self.session.process().clone();
-        let failure = |e: SessionError| text(e.failure("change", &process));
+        let failure = |e: SessionError| e.failure("change", &process).in_one_line();
         let remeasure = Some(Remeasure::Set(metrics));
         let selected = self
             .session
@@ -250,7 +246,8 @@ impl Source for Live {
     }
 
     fn finder(&mut self) -> Result<Box<dyn Finder>, String> {
-        let finding = Finding::begin("sample", self.session.process()).map_err(text)?;
+        let finding = Finding::begin("sample", self.session.process())
+            .map_err(|failure| failure.in_one_line())?;
         Ok(Box::new(finding))
     }
 
@@ -262,7 +259,7 @@ impl Source for Live {
 
     fn write(&mut self, file: &str) -> Result<String, String> {
         let path = Path::new(file);
-        let to = destination(path).map_err(text)?;
+        let to = destination(path).map_err(|failure| failure.in_one_line())?;
         let profile = self.collector.profile(&self.session);
         let saved = profile.save_soon(&to).map_err(|e| io_text(&e));
         saved.map_err(|cause| format!("write {}: {cause}", path.display()))?;
