@@ -1,9 +1,12 @@
 //! The time-stamp counter and its frequency.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use abi::image::SCALE_SHIFT;
+use abi::segment::Header;
+
 /// The time-stamp counter.
 pub fn tsc() -> u64 {
     // SAFETY: reads a counter.
@@ -57,6 +60,13 @@ fn monotonic_ns() -> u64 {
     // SAFETY: writes the struct given.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How long a session had lasted at a reading of the counter, ns.
+pub fn ns_since_start(header: &Header, tsc: u64) -> u64 {
+    let ticks = tsc.saturating_sub(header.started_tsc.load(Relaxed));
+    let hz = header.clock_hz.load(Relaxed).max(1);
+    u64::try_from(u128::from(ticks) * 1_000_000_000 / u128::from(hz)).unwrap_or(u64::MAX)
 }
 
 /// `(mult, shift)` with `ns = ticks * mult >> shift`.

@@ -13,7 +13,7 @@ use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -361,6 +361,30 @@ fn frames_of_what_was_built_before() {
         assert_eq!(second, 5, "{found:?}");
         assert_eq!(first + second + unnamed, 8, "{found:?}");
     }
+}
+
+/// A library that nobody has looked at while it was loaded, and whose file has other permissions since.
+#[test]
+fn frames_of_what_has_been_touched_since() {
+    let scratch = Scratch::new("unloaded");
+    let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
+    fs::copy(library(), &place).expect("a copy");
+    let [call, unload] = texts(["call:3", "unload"]);
+    let mut told = Told::to(&[load(&place), call, unload]);
+    let kept = ["attach", "-f", "note", "-m", "count", "--keep", "--no-tui"];
+    told.on(&[&kept[..], &["--duration", "1ms"]].concat())
+        .expect(0);
+    told.steps(3);
+    let touched = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(&place, touched).expect("an own file");
+    told.on(&["detach", "-o", &file.display().to_string()])
+        .expect(0);
+    assert_eq!(told.end(), 3);
+    let caller = (place.display().to_string(), Some("at_work".to_owned()));
+    assert_eq!(
+        callers(&Profile::read(&file)),
+        BTreeMap::from([(caller, 3)])
+    );
 }
 
 /// Frames of a library whose place another one has taken since are still its own, also where both call from the same address.

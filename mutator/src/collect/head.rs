@@ -60,7 +60,6 @@ pub(super) fn refresh<'n>(
         is_in_target,
     } = measured;
     let header = segment.header();
-    let hz = header.clock_hz.load(Relaxed).max(1);
     let until = match is_in_target {
         true => process.cpu_time(),
         false => document.cpu_ended_ns,
@@ -68,8 +67,8 @@ pub(super) fn refresh<'n>(
     let times = until.zip(document.cpu_begun_ns);
     let session = &mut profile.session;
     session.started_unix_ns = header.started_unix_ns.load(Relaxed);
-    session.clock_hz = hz;
-    session.elapsed_ns = elapsed_ns(header, hz);
+    session.clock_hz = header.clock_hz.load(Relaxed).max(1);
+    session.elapsed_ns = elapsed_ns(header);
     session.cpu_ns = times.map(|(until, from)| until.saturating_sub(from));
     session.notes.clear();
     session.notes.extend(document.notes.iter().cloned());
@@ -97,12 +96,10 @@ pub(super) fn refresh<'n>(
 }
 
 /// From the session's start to its end, or to now.
-fn elapsed_ns(header: &Header, hz: u64) -> u64 {
+fn elapsed_ns(header: &Header) -> u64 {
     let ended = header.ended_tsc.load(Relaxed);
     let now = if ended == 0 { clock::tsc() } else { ended };
-    let ticks = now.saturating_sub(header.started_tsc.load(Relaxed));
-    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(hz);
-    u64::try_from(ns).unwrap_or(u64::MAX)
+    clock::ns_since_start(header, now)
 }
 
 /// What a launcher of parallel programs says of the process.

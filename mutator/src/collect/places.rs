@@ -10,6 +10,7 @@ use abi::segment::{Header, ModuleEntry, address_and_module, device_numbers};
 use patcher::image::Image;
 use patcher::{Avma, Bias, FileOffset, Svma};
 
+use crate::clock;
 use crate::debuginfod::hex;
 use crate::images::{self, OpenError, OpenImage};
 use crate::process::identity::{self, FileId};
@@ -214,9 +215,9 @@ impl Places {
     ) -> bool {
         let header = segment.header();
         let mut live = None;
-        let mut unseen = |published: Published| {
+        let mut unseen = |published: Published, is_first| {
             let live = live.get_or_insert_with(|| Live::of(process));
-            published.unseen(header, documented, live)
+            published.unseen(header, documented, live, is_first)
         };
         let used = u32::try_from(header.modules_used.load(Acquire)).unwrap_or(MOST);
         let read = |index| segment.module(index).and_then(Published::read);
@@ -238,7 +239,7 @@ impl Places {
                     if let Entry::Vacant(vacant) = self.shared.entry(index)
                         && let Some(published) = read(index)
                     {
-                        let unseen = unseen(published);
+                        let unseen = unseen(published, false);
                         let is_there = unseen.module.is_some();
                         let shared = vacant.insert(Shared::Unseen(Box::new(unseen)));
                         // As long as it is there.
@@ -248,10 +249,8 @@ impl Places {
                     }
                 }
             } else {
-                // Which build it is matters only where there has been another.
-                let new = Published { build: 0, ..new };
                 let known = self.known.entry(new.start);
-                known.or_insert_with(|| unseen(new).look());
+                known.or_insert_with(|| unseen(new, true).look());
             }
         }
         self.shared.len() != shared
@@ -344,7 +343,13 @@ impl Published {
     }
 
     /// What is needed to look at its file, whenever that is.
-    fn unseen(self, header: &Header, documented: &[ModuleDoc], live: &Live) -> Unseen {
+    fn unseen(
+        self,
+        header: &Header,
+        documented: &[ModuleDoc],
+        live: &Live,
+        is_first: bool,
+    ) -> Unseen {
         let is_it = |m: &&ModuleDoc| {
             let Range { start, end } = m.code;
             m.path == self.path && start < self.end && self.start < end
@@ -356,19 +361,16 @@ impl Published {
             builds: builds.filter_map(|m| m.build_id.clone()).collect(),
             module: live.module(&self).cloned(),
             root: live.root.clone(),
+            is_first,
             mapping: self,
         }
     }
 
     /// When it was seen, in nanoseconds since 1970.
     fn seen_unix_ns(&self, header: &Header) -> i64 {
-        let ticks = self
-            .seen_tsc
-            .saturating_sub(header.started_tsc.load(Relaxed));
-        let hz = header.clock_hz.load(Relaxed).max(1);
-        let since_start = u128::from(ticks) * 1_000_000_000 / u128::from(hz);
-        let started = u128::from(header.started_unix_ns.load(Relaxed));
-        i64::try_from(started + since_start).unwrap_or(i64::MAX)
+        let since_start = clock::ns_since_start(header, self.seen_tsc);
+        let started = header.started_unix_ns.load(Relaxed);
+        i64::try_from(started.saturating_add(since_start)).unwrap_or(i64::MAX)
     }
 }
 
@@ -383,6 +385,8 @@ struct Unseen {
     module: Option<Module>,
     /// The root folder of the process.
     root: Option<String>,
+    /// True if no other has been there before: what its file begins with may have changed since (strip(1)).
+    is_first: bool,
 }
 
 impl Unseen {
@@ -446,7 +450,7 @@ impl Unseen {
 
     fn is_build(&self, image: &OpenImage) -> bool {
         let build = self.mapping.build;
-        image.is_intact() && (build == 0 || image.is_build(build))
+        image.is_intact() && (self.is_first || build == 0 || image.is_build(build))
     }
 
     fn open(&self) -> Result<&'static OpenImage, OpenError> {
@@ -472,8 +476,8 @@ impl Unseen {
     /// the one that is in what the runtime has read.
     fn build_id_agrees(&self, image: &Image<'_>) -> Option<bool> {
         let id = image.build_id();
-        if self.mapping.build != 0 && id.is_some() {
-            return Some(images::build_of(image.data()) == Some(self.mapping.build));
+        if id.is_some() && images::build_of(image.data()) == Some(self.mapping.build) {
+            return Some(true);
         }
         self.builds.first()?;
         Some(self.builds.contains(&hex(id.unwrap_or_default())))

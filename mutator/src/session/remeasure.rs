@@ -49,12 +49,10 @@ impl Session {
     pub(super) fn made_for(&self) -> MadeFor {
         let header = self.segment.header();
         let hz = header.clock_hz.load(Relaxed).max(1);
-        let ticks = clock::tsc().saturating_sub(header.started_tsc.load(Relaxed));
-        let ns = u128::from(ticks) * 1_000_000_000 / u128::from(hz);
         MadeFor {
             hz,
             room: header.columns.load(Relaxed) as usize,
-            now_ns: Some(u64::try_from(ns).unwrap_or(u64::MAX)),
+            now_ns: Some(clock::ns_since_start(header, clock::tsc())),
         }
     }
 }
