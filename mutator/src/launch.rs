@@ -51,10 +51,18 @@ pub fn launch(
     let mut command = Command::new(path);
     command.args(arguments);
     prepare(&mut command);
+    let parent = unistd::getpid();
     let trace = move || {
         mask.thread_set_mask()?;
         inherited::give_back();
-        Ok(ptrace::traceme()?)
+        ptrace::traceme()?;
+        // Where this process has been killed meanwhile, another one has become parent and tracer, and would have the program stop at
+        // its beginning for good.
+        if unistd::getppid() != parent {
+            // SAFETY: ends the child, and says nothing to who is gone.
+            unsafe { libc::_exit(127) };
+        }
+        Ok(())
     };
     // SAFETY: between fork and exec only system calls are made.
     unsafe { command.pre_exec(trace) };

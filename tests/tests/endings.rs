@@ -7,7 +7,8 @@ use ipath_tests::profile::Profile;
 use ipath_tests::session::listed;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
@@ -39,11 +40,16 @@ fn target_killed() {
 fn ended_with_one_id() {
     const START_TIME: u64 = 16;
     let scratch = Scratch::new("one_id");
-    let mut target = Target::start(program("busy.c"), ["1", "300"]).await_output("ready");
+    let counter = scratch.file("calls");
+    let arguments = ["1", "300", &counter.display().to_string()];
+    let mut target = Target::start(program("busy.c"), arguments).await_output("ready");
     let pid = target.pid();
     let attach = ["attach", &pid.to_string(), "-f", "step", "--keep"];
     let attach = Run::ipath(attach).args(["--no-tui", "--duration", "1ms"]);
     attach.run().expect(0);
+    let calls = || fs::read(&counter).expect("the program has made it");
+    let before = calls();
+    target.until(Duration::from_secs(20), "a call", |_| calls() != before);
     target.signal(Signal::SIGKILL);
     target.wait(Duration::from_secs(20));
     let [later] = &ProcessState::shared_of(pid)[..] else {
@@ -74,6 +80,51 @@ fn ended_with_one_id() {
         assert_eq!(ProcessState::shared_of(pid), left);
         assert!(Profile::read(&profile).calls("step") > 0);
     }
+}
+
+/// A program runs or is gone, and does not stand still for a tracer that it never had, whenever ipath is killed while it starts it.
+#[test]
+fn killed_as_it_starts_a_program() {
+    /// It waits so long: a number that nothing else has.
+    fn left(seconds: &str) -> Vec<i32> {
+        let found = Run::new("pgrep")
+            .args(["-fx", &format!("sleep {seconds}")])
+            .run();
+        found
+            .stdout
+            .lines()
+            .filter_map(|l| l.parse().ok())
+            .collect()
+    }
+    let seconds = format!("600.{}", std::process::id());
+    let is_traced = |&pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status
+            .lines()
+            .any(|l| l.starts_with("TracerPid:") && !l.ends_with("\t0"))
+    };
+    let mut standing = 0;
+    for round in 0..300 {
+        let mut command = Command::new(ipath());
+        command.args(["run", "-f", "malloc", "-m", "count", "--quiet", "--"]);
+        command.args(["sleep", &seconds]);
+        let mut starting = Target::spawn(command);
+        std::thread::sleep(Duration::from_micros(100 * (round % 250)));
+        starting.signal(Signal::SIGKILL);
+        starting.wait(Duration::from_secs(20));
+        let mut pids = left(&seconds);
+        let settled = std::time::Instant::now();
+        while pids.iter().any(is_traced) && settled.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(10));
+            pids = left(&seconds);
+        }
+        standing += pids.iter().filter(|pid| is_traced(pid)).count();
+        for pid in pids {
+            // Its own, by the number.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+    assert_eq!(standing, 0, "programs that are left stopped");
 }
 
 /// The watching ends with the program, however long the interval.
