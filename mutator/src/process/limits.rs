@@ -48,7 +48,7 @@ pub fn mend(process: &Process, errno: Errno) -> Option<String> {
         _ => "a session takes some 400 MiB",
     };
     Some(format!(
-        "a limit of the process is in the way ({}); {needed}: raise it by `prlimit --pid {} --{}=...`",
+        "a limit of the process is in the way ({}); {needed}: raise it by `prlimit --pid {} --{}=...`, or where it is started",
         limit.resource, process.pid, limit.option
     ))
 }
