@@ -162,8 +162,10 @@ impl Places {
             return Vec::new();
         }
         self.seen = now;
+        let modules = modules(process, &maps);
+        images::forget_changed(&modules);
         let mut new = Vec::new();
-        for module in modules(process, &maps) {
+        for module in modules {
             for mapping in &module.code {
                 new.extend(self.learn(&module, mapping));
             }
