@@ -363,6 +363,46 @@ fn frames_of_what_was_built_before() {
     }
 }
 
+/// One that is written over by a larger one without a build id, which is loaded elsewhere.
+#[test]
+fn frames_of_what_is_larger_than_before() {
+    let larger = [
+        "-shared",
+        "-fPIC",
+        "-DOTHER",
+        "-Wl,--build-id=none",
+        "-Wl,-z,max-page-size=0x40000",
+    ];
+    let larger = program_with("told_lib.c", &larger);
+    let scratch = Scratch::new("unloaded");
+    let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
+    fs::copy(library(), &place).expect("a copy");
+    let [three, five, unload] = texts(["call:3", "call:5", "unload"]);
+    let mut told = Told::to(&[load(&place), three, unload, load(&place), five]);
+    let options = ["-f", "note", "-m", "count"];
+    let mut watching = told.watched(&options, &file).await_output("in all");
+    told.steps(2);
+    // It looks meanwhile.
+    sleep(Duration::from_millis(300));
+    told.step();
+    fs::copy(larger, &place).expect("written over");
+    told.steps(2);
+    watching.signal(Signal::SIGINT);
+    assert!(watching.wait(LIMIT).success(), "{}", watching.report());
+    assert_eq!(told.end(), 8);
+    let mut found = callers(&Profile::read(&file));
+    let place = place.display().to_string();
+    let second = found.remove(&(place.clone(), Some("at_other_work".to_owned())));
+    assert_eq!(second, Some(5), "{found:?}");
+    // Where it has not looked, it has no name.
+    let first = found.into_iter().collect::<Vec<_>>();
+    let [((of, Some(caller)), 3)] = &first[..] else {
+        let unnamed = [((place, None), 3)];
+        return assert_eq!(first, unnamed);
+    };
+    assert_eq!((of, &caller[..]), (&place, "at_work"));
+}
+
 /// A library that nobody has looked at while it was loaded, and whose file has other permissions since.
 #[test]
 fn frames_of_what_has_been_touched_since() {
