@@ -4,6 +4,7 @@ use ipath_tests::command::Run;
 use ipath_tests::compile::program;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
+use ipath_tests::racing::remove_segments;
 use ipath_tests::session::listed;
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
@@ -122,6 +123,7 @@ fn killed_as_it_starts_a_program() {
         for pid in pids {
             // Its own, by the number.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            remove_segments(pid as u32);
         }
     }
     assert_eq!(standing, 0, "programs that are left stopped");

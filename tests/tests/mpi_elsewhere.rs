@@ -28,9 +28,9 @@ fn ranks_of(file: &Path) -> (Vec<String>, u64) {
     (processes.iter().filter_map(rank).collect(), calls.sum())
 }
 
-/// Programs that are ranks by their environment, in their order, and a launcher whose table has them.
-fn tabled(numbers: [&str; 2]) -> ([Target; 2], Target) {
-    let ranks = numbers.map(|number| {
+/// Programs that are ranks 0 and 1 by their environment, and a launcher whose table has them.
+fn tabled() -> ([Target; 2], Target) {
+    let ranks = ["0", "1"].map(|number| {
         let mut command = Command::new(program("sleeper.c"));
         command.arg("600").env("OMPI_COMM_WORLD_RANK", number);
         Target::spawn(command).await_output("ready")
@@ -51,7 +51,7 @@ fn attach(launcher: &Target, file: &Path) -> Finished {
 
 #[test]
 fn the_launchers_table_names_ranks() {
-    let (ranks, launcher) = tabled(["0", "1"]);
+    let (ranks, launcher) = tabled();
     let scratch = Scratch::new("mpir");
     let file = scratch.file("p.json");
     attach(&launcher, &file);
@@ -66,7 +66,7 @@ fn the_launchers_table_names_ranks() {
 /// Of which one is a debugger's: that is said, and what is to be done; the other one is measured.
 #[test]
 fn a_rank_that_is_refused_is_named() {
-    let (ranks, launcher) = tabled(["0", "1"]);
+    let (ranks, launcher) = tabled();
     let refused = ranks[1].pid();
     let tracer = Target::start(program("tracer.c"), [refused.to_string()]).await_output("ready");
     let scratch = Scratch::new("mpir");
