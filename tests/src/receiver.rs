@@ -59,7 +59,8 @@ impl Receiver {
         args.extend(self.files.iter().cloned());
         let script = source("receiver.py").display().to_string();
         args.insert(0, script);
-        let server = Target::start("python3", &args).await_output("ready");
+        // The whole line, which comes in pieces where Python does not buffer.
+        let server = Target::start("python3", &args).await_output("\n");
         let port = server.stdout();
         let port = port.trim().strip_prefix("ready ").expect("its port");
         port.clone_into(&mut self.port);

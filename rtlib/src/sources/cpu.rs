@@ -4,7 +4,9 @@
 use abi::image::TICKS_SHIFT;
 use core::sync::atomic::Ordering;
 
+use super::answer::ANSWER;
 use super::page::Page;
+use super::usage;
 use crate::arch::clock;
 use crate::os::parameters::ipath_parameters;
 use crate::os::sys;
@@ -12,7 +14,8 @@ use crate::os::sys;
 /// What is known of a thread's CPU time.
 #[repr(C)]
 pub struct Cpu {
-    /// The time-stamp counter less the CPU time, in ticks, as long as the page's number is `lock`.
+    /// The time-stamp counter less the CPU time, in ticks, as long as the page's number is `lock`. It never shrinks: no more CPU time than
+    /// time passes, also where the two clocks are read one after the other.
     pub offset: u64,
     /// When the kernel was asked.
     pub asked: u64,
@@ -23,7 +26,9 @@ pub struct Cpu {
     /// When an exit was reached last that the hand-written way saw to, which says nothing.
     pub last: u64,
     /// What it has answered.
-    answer: [u64; 2],
+    answer: [u64; ANSWER],
+    /// See [`Doubt`].
+    doubt: Option<Doubt>,
     /// What was said last. It is never less after that, also where the kernel has been asked again: so what a call has taken
     /// is no more than what the one that encloses it has.
     said: u64,
@@ -34,8 +39,17 @@ pub const LOCK: usize = core::mem::offset_of!(Cpu, lock);
 const _: () = assert!(core::mem::offset_of!(Cpu, is_known) == LOCK + 4 && LOCK.is_multiple_of(8));
 
 /// Ticks after which the kernel is asked again in any case: what a hypervisor takes from a thread (steal time) is not seen
-/// from inside. Some tens of milliseconds.
-pub const FRESH: u64 = 1 << 26;
+/// from inside. Some 100 microseconds, of which asking takes a hundredth at most.
+pub const FRESH: u64 = 1 << 18;
+
+/// That the thread seems to have been switched out while its page said nothing: less CPU time than time has passed. A program can have
+/// its events disabled (PR_TASK_PERF_EVENTS_DISABLE, prctl(2)); or a hypervisor has taken that time, of which no page tells.
+struct Doubt {
+    /// The number of the page, which is not doubted any more when it has another.
+    lock: u32,
+    /// Context switches of the thread by then.
+    switches: u64,
+}
 
 impl Cpu {
     /// That of a thread with this page, which has run for no time.
@@ -46,7 +60,8 @@ impl Cpu {
             lock: page.lock().unwrap_or(0),
             is_known: 1,
             last: 0,
-            answer: [0; 2],
+            answer: [0; ANSWER],
+            doubt: None,
             said: 0,
         }
     }
@@ -56,6 +71,7 @@ impl Cpu {
         self.is_known = 0;
         self.said = 0;
         self.last = 0;
+        self.doubt = None;
     }
 
     /// The time-stamp counter less the CPU time, as known.
@@ -82,11 +98,18 @@ impl Cpu {
         if let Some(known) = self.known(page, now) {
             return Some(known);
         }
+        let before = (self.is_known != 0).then_some(self.offset);
         self.ask(page)?;
         // Where the thread has been switched out since, it has done nothing but come here.
-        let then = match lock == page.lock() && lock.is_none_or(|lock| lock == self.lock) {
-            true => now,
-            false => self.asked,
+        let is_since = lock != page.lock() || lock.is_some_and(|lock| lock != self.lock);
+        let then = match (is_since, before) {
+            (false, _) => now,
+            (true, None) => self.asked,
+            // And it is no more than if it had run until then.
+            (true, Some(before)) => {
+                let grown = self.offset.wrapping_sub(before);
+                self.asked.min(now.wrapping_add(grown))
+            }
         };
         Some(self.say(then))
     }
@@ -132,7 +155,7 @@ impl Cpu {
         let mut is_whole = false;
         for _ in 0..TRIES {
             let before = clock::now();
-            cpu = ticks(sys::thread_cpu_time(&mut self.answer)?);
+            cpu = ticks(sys::thread_cpu_time(self.answer.first_chunk_mut()?)?);
             let after = clock::now();
             // The kernel has looked about halfway.
             now = before.midpoint(after);
@@ -143,14 +166,17 @@ impl Cpu {
             }
             lock = again;
         }
-        let offset = now.wrapping_sub(cpu);
+        let mut offset = now.wrapping_sub(cpu);
+        if self.is_known != 0 && (offset.wrapping_sub(self.offset) as i64) < 0 {
+            offset = self.offset;
+        }
         if self.last != 0 {
             // By what has been known until now, and once: it is no time after the next switch.
             self.say(self.last);
             self.last = 0;
         }
-        if self.is_known != 0 && lock == Some(self.lock) && lock.is_some() {
-            self.check(page, now, offset);
+        if let Some(lock) = lock.filter(|&lock| self.is_known != 0 && lock == self.lock) {
+            self.check(page, lock, now, offset);
         }
         self.offset = offset;
         self.asked = now;
@@ -163,14 +189,24 @@ impl Cpu {
         Some(())
     }
 
-    /// Does without a page that has not told that the thread was switched out: a program can have its events disabled
-    /// (PR_TASK_PERF_EVENTS_DISABLE, prctl(2)).
-    fn check(&self, page: &mut Page, now: u64, offset: u64) {
-        /// More than half of the time, which is more than what a hypervisor takes.
+    /// Does without a page that has not told that the thread was switched out. It has had this number since the kernel was asked last.
+    fn check(&mut self, page: &mut Page, lock: u32, now: u64, offset: u64) {
+        /// Of the time that has passed, more than which is doubted.
         const MOST: u64 = 2;
         let passed = now.wrapping_sub(self.asked);
-        if offset.wrapping_sub(self.offset) as i64 > (passed / MOST) as i64 {
-            page.refuse();
+        let is_short = offset.wrapping_sub(self.offset) as i64 > (passed / MOST) as i64;
+        let doubt = self.doubt.take().filter(|doubt| doubt.lock == lock);
+        if !is_short && doubt.is_none() {
+            return;
+        }
+        let switches = usage::context_switches(&mut self.answer);
+        match (switches, doubt) {
+            // It is of no use to ask where the kernel does not say.
+            (None, _) => page.refuse(),
+            (Some(now), Some(then)) if now != then.switches && page.lock() == Some(lock) => {
+                page.refuse()
+            }
+            (Some(switches), _) => self.doubt = Some(Doubt { lock, switches }),
         }
     }
 }
@@ -186,12 +222,65 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// What an exit that the hand-written way saw to has left behind is of the time before the thread was switched out.
-    #[test]
-    fn an_exit_long_ago_says_nothing_of_now() {
+    const NS: u64 = 1_000_000_000;
+
+    /// Ticks count as ns, and system calls may be made.
+    fn begin() {
         crate::os::parameters::allow_system_calls();
         let per_ns = &ipath_parameters.ticks_per_ns;
         per_ns.store(1 << TICKS_SHIFT, Ordering::Relaxed);
+    }
+
+    /// Has the kernel asked after a time; as many times as it takes until the thread has not been switched out meanwhile.
+    fn ask_later(cpu: &mut Cpu, page: &mut Page, hypervisor: bool) {
+        loop {
+            let lock = page.lock();
+            let until = clock::now() + FRESH;
+            while clock::now() < until {}
+            if hypervisor {
+                // As if none of that had been this thread's.
+                cpu.offset = cpu.offset.wrapping_sub(NS);
+            }
+            cpu.at(page, clock::now(), lock).expect("known");
+            if page.lock() == lock {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_is_not_doubted_for_what_a_hypervisor_takes() {
+        begin();
+        let mut page = Page::own();
+        let mut cpu = Cpu::of(&page, clock::now());
+        for round in 0..20 {
+            ask_later(&mut cpu, &mut page, round % 2 == 0);
+        }
+        assert!(page.lock().is_some());
+        page.close();
+    }
+
+    #[test]
+    fn a_page_of_disabled_events_is_not_believed() {
+        begin();
+        let mut page = Page::own();
+        let mut cpu = Cpu::of(&page, clock::now());
+        let lock = page.lock();
+        cpu.at(&mut page, clock::now(), lock).expect("known");
+        // SAFETY: of this thread's events, of which there is this one.
+        unsafe { libc::prctl(libc::PR_TASK_PERF_EVENTS_DISABLE) };
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(5));
+            let lock = page.lock();
+            cpu.at(&mut page, clock::now(), lock).expect("known");
+        }
+        assert_eq!(page.lock(), None, "it is still believed");
+    }
+
+    /// What an exit that the hand-written way saw to has left behind is of the time before the thread was switched out.
+    #[test]
+    fn an_exit_long_ago_says_nothing_of_now() {
+        begin();
         let mut page = Page::none();
         let mut cpu = Cpu::of(&page, clock::now());
         cpu.forget();

@@ -46,6 +46,17 @@ impl Page {
         }
     }
 
+    /// The calling thread's, for a test.
+    #[cfg(test)]
+    pub fn own() -> Self {
+        let mut page = Self {
+            is_refused: 0,
+            ..Self::none()
+        };
+        page.open();
+        page
+    }
+
     /// One that is mapped already.
     pub fn of(at: &'static MmapPage) -> Self {
         Self {
@@ -141,19 +152,10 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn page() -> Page {
-        Page {
-            at: ptr::null(),
-            is_refused: 0,
-            _padding: 0,
-        }
-    }
-
     #[test]
     fn its_number_changes_when_the_thread_is_switched_out() {
         crate::os::parameters::allow_system_calls();
-        let mut page = page();
-        page.open();
+        let mut page = Page::own();
         let before = page.lock().expect("root may have events of its own");
         std::thread::sleep(std::time::Duration::from_millis(5));
         assert_ne!(page.lock(), Some(before));
@@ -164,7 +166,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_again_only_after_a_switch() {
         crate::os::parameters::allow_system_calls();
-        let mut page = page();
+        let mut page = Page::own();
         let mut kept = Kept {
             said: 0,
             lock: 0,
