@@ -64,6 +64,21 @@ impl Confined {
 
     /// Measures all calls that it makes, by `run`, which is given the arguments of ipath.
     fn measure(mut self, run: impl Fn(&[&str]) -> Finished) {
+        let (profile, own) = self.profile_after(|_| (), run);
+        assert_eq!(profile.calls("work"), own);
+        profile.assert_lossless();
+        profile.assert_complete("all of it has tables");
+        let counts: Vec<u64> = profile.paths.iter().map(|p| count(&p.metrics)).collect();
+        assert_eq!(counts, [own / 2, own / 2], "one path through each caller");
+        self.end();
+    }
+
+    /// The profile of all calls that it makes once something has been done to it, by its id, and how many it says itself.
+    fn profile_after(
+        &mut self,
+        then: impl Fn(&str),
+        run: impl Fn(&[&str]) -> Finished,
+    ) -> (Profile, u64) {
         let clean = ProcessState::of(self.pid);
         let scratch = Scratch::public("confined");
         // Whoever runs ipath writes there.
@@ -73,20 +88,15 @@ impl Confined {
         let pid = self.pid.to_string();
         let attach = ["attach", &pid, "--keep", "--no-tui", "--duration", "1ms"];
         run(&[&attach[..], &["-f", "work"]].concat()).expect(0);
+        then(&pid);
         self.signal(Signal::SIGUSR1);
         self.started.until(LIMIT, "called work", |started| {
             started.stdout().contains("calls work")
         });
         run(&["detach", &pid, "-o", &file]).expect(0);
         clean.assert_unchanged(self.pid);
-        let profile = Profile::read(file.as_ref());
         let own = own_counts(&self.started.stdout())["work"];
-        assert_eq!(profile.calls("work"), own);
-        profile.assert_lossless();
-        profile.assert_complete("all of it has tables");
-        let counts: Vec<u64> = profile.paths.iter().map(|p| count(&p.metrics)).collect();
-        assert_eq!(counts, [own / 2, own / 2], "one path through each caller");
-        self.end();
+        (Profile::read(file.as_ref()), own)
     }
 
     /// Attaching, by `run`, is refused: what is said of it. The program does not notice.
@@ -189,11 +199,13 @@ fn no_dev_shm() {
 /// `rlimits`: limits that are reached already.
 #[test]
 fn rlimits() {
+    let limit_to = |pid: &str, limit: &str| {
+        let run = Run::new("prlimit").args(["--pid", pid, limit]).run();
+        run.expect(0);
+    };
     let limited = |limit: &str| {
         let target = Confined::of_user(0, &[]);
-        let pid = target.pid.to_string();
-        let run = Run::new("prlimit").args(["--pid", &pid, limit]).run();
-        run.expect(0);
+        limit_to(&target.pid.to_string(), limit);
         target
     };
     for limit in ["--memlock=0", "--fsize=4096", "--stack=8192"] {
@@ -218,9 +230,31 @@ fn rlimits() {
             "--nofile" => "--nofile=64:".to_owned(),
             _ => raised,
         };
-        let run = Run::new("prlimit").args(["--pid", &pid, &raised]).run();
-        run.expect(0);
+        limit_to(&pid, &raised);
         target.measure(as_root);
+    }
+    // Reached once it is being measured, before its first call.
+    let profile_later = |limit: &str| {
+        println!("{limit} later");
+        let mut target = Confined::of_user(0, &[]);
+        let (profile, own) = target.profile_after(|pid| limit_to(pid, limit), as_root);
+        target.end();
+        (profile, own)
+    };
+    let (profile, own) = profile_later("--nofile=0");
+    assert_eq!((profile.calls("work"), profile.losses.missed), (own, 0));
+    // Code cannot be looked up.
+    assert_eq!(profile.losses.causes["unknown-code"], own);
+    for limit in ["--as=1", "--data=4096"] {
+        let (profile, own) = profile_later(limit);
+        // No memory is to be had for the thread.
+        assert_eq!(profile.calls("work") + profile.losses.missed, own);
+        let mut said = profile.session.notes.iter();
+        assert!(
+            said.any(|note| note.contains("RLIMIT_AS")),
+            "{:?}",
+            profile.session.notes
+        );
     }
 }
 

@@ -83,16 +83,36 @@ pub(super) fn refresh<'n>(
         .min(abi::MAX_THREADS as u64) as u32;
     let on_threads = (0..threads).filter_map(|i| segment.thread(i));
     let on_threads = on_threads.map(|thread| thread.missed.load(Relaxed));
-    let missed = on_threads.fold(header.missed.load(Relaxed), u64::saturating_add);
+    let on_threads = on_threads.fold(0, u64::saturating_add);
+    let without_thread = header.missed.load(Relaxed);
+    session
+        .notes
+        .extend(missed_notes(without_thread, on_threads));
     let totals = || profile.functions.iter().map(|f| &f.totals);
     let sum = |of: fn(&FunctionTotals) -> Option<u64>| {
         totals().filter_map(of).reduce(u64::saturating_add)
     };
     let losses = &mut profile.losses;
-    losses.missed = missed;
+    losses.missed = without_thread.saturating_add(on_threads);
     losses.unwound = sum(|totals| totals.unwound);
     losses.open = sum(|totals| totals.open);
     profile.session.overhead = overhead::of(profile, segment, document);
+}
+
+/// Why calls are not recorded: of threads without a record, and of the others.
+fn missed_notes(without_thread: u64, on_threads: u64) -> impl Iterator<Item = String> {
+    // Without how many, so that they are the same in all processes.
+    let of = |calls: u64, why: &str| (calls > 0).then(|| format!("calls not recorded: {why}"));
+    let without_thread = of(
+        without_thread,
+        "no memory could be had for their threads (RLIMIT_AS, RLIMIT_DATA), or there are too many threads",
+    );
+    let on_threads = of(
+        on_threads,
+        "made by a signal handler that interrupted the recording of another one, on a stack of which nothing is known, \
+         or where no memory could be had for them",
+    );
+    without_thread.into_iter().chain(on_threads)
 }
 
 /// From the session's start to its end, or to now.

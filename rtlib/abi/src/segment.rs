@@ -185,7 +185,7 @@ pub struct ThreadEntry {
     pub tid: AtomicU32,
     /// Not used; zero.
     pub reserved: AtomicU32,
-    /// Calls missed on this thread: a probe fired while the runtime was already at work there.
+    /// Calls missed on this thread: the runtime was already at work there, or there was no memory for them.
     pub missed: AtomicU64,
     /// Ticks that measuring has taken on it.
     pub overhead: AtomicU64,

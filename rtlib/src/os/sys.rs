@@ -254,14 +254,32 @@ pub fn read_memory(at: u64, to: &mut [u8]) -> Result<usize, Refused> {
     }
 }
 
-/// How many of `count` pages, `top` and those below it, can be read, up to the first that cannot; at most `MOST`.
+/// Which way pages follow each other.
+#[derive(Clone, Copy)]
+pub enum Direction {
+    /// To lower addresses.
+    Down,
+    /// To higher addresses.
+    Up,
+}
+
+/// How many of `count` pages, `from` and those after it, can be read, up to the first that cannot; at most `MOST`.
 #[inline(never)]
-pub fn readable_pages<const MOST: usize>(top: u64, count: usize) -> Option<usize> {
+pub fn readable_pages<const MOST: usize>(
+    from: u64,
+    direction: Direction,
+    count: usize,
+) -> Option<usize> {
     let mut bytes = [0u8; MOST];
     let mut pages = [[0u64; 2]; MOST];
     let count = count.min(MOST);
     for (index, page) in pages.iter_mut().take(count).enumerate() {
-        *page = [top.wrapping_sub(index as u64 * abi::PAGE), 1];
+        let away = index as u64 * abi::PAGE;
+        let at = match direction {
+            Direction::Down => from.wrapping_sub(away),
+            Direction::Up => from.wrapping_add(away),
+        };
+        *page = [at, 1];
     }
     let own = [bytes.as_mut_ptr() as u64, count as u64];
     let process = own_pid().into();

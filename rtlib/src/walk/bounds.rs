@@ -10,6 +10,7 @@ use super::outcome::Walk;
 use super::walker::Walker;
 use crate::arch::clock;
 use crate::code::modules;
+use crate::os::sys::Direction;
 use crate::os::{maps, sys, thread_pointer};
 
 /// Whether it may be the bounds of the stack's memory where a walk ended.
@@ -59,7 +60,7 @@ impl Walker {
         // The first thread's control block is elsewhere.
         let (mut range, is_part) = match own(slot).filter(|_| self.is_first == 0) {
             Some(range) => (range, true),
-            None => (by_maps(slot)?, false),
+            None => (by_maps(slot).or_else(|| by_reading(slot))?, false),
         };
         let known = self.stacks.iter().position(|r| r.high == range.high);
         let at = known.unwrap_or_else(|| {
@@ -75,13 +76,15 @@ impl Walker {
     }
 }
 
+/// Pages that are asked for at once.
+const PAGES: usize = 256;
+/// So many pages below `slot` the thread may come before they are asked for again.
+const BELOW: usize = 16;
+
 /// The part of the thread's own stack that holds `slot`, if there is nothing but memory that can be read from there
 /// up to the control block. What lies below the thread's stack has the stack's guard page between
 /// (pthread_attr_setguardsize(3)).
 fn own(slot: u64) -> Option<StackRange> {
-    const PAGES: usize = 256;
-    /// So many pages below `slot` the thread may come before this is asked again.
-    const BELOW: usize = 16;
     let high = thread_pointer::fs_base() & !7;
     let top = (high - 1) & !(abi::PAGE - 1);
     let page = slot & !(abi::PAGE - 1);
@@ -92,7 +95,7 @@ fn own(slot: u64) -> Option<StackRange> {
     if above >= PAGES {
         return None;
     }
-    let readable = sys::readable_pages::<PAGES>(top, above + 1 + BELOW)?;
+    let readable = sys::readable_pages::<PAGES>(top, Direction::Down, above + 1 + BELOW)?;
     let low = top.checked_sub((readable as u64).checked_sub(1)? * abi::PAGE)?;
     (low <= page).then_some(StackRange { low, high })
 }
@@ -116,18 +119,43 @@ fn by_maps(slot: u64) -> Option<StackRange> {
         }
         found.is_some()
     });
-    let mut range = match found {
+    let range = match found {
         None if !sys::may_call() => below_control_block(slot)?,
         _ => read.and(found)?,
     };
-    // What lies above the thread's own stack in the same mapping is not the stack's, and may go.
+    Some(below_own_control_block(range, slot))
+}
+
+/// The part of the stack with `slot` around it that can be read, where maps cannot: a process may have no descriptor left for it
+/// (RLIMIT_NOFILE).
+fn by_reading(slot: u64) -> Option<StackRange> {
+    const LARGEST: u64 = 64 << 20;
+    if !sys::may_call() {
+        return None;
+    }
+    let page = slot & !(abi::PAGE - 1);
+    let below = sys::readable_pages::<BELOW>(page, Direction::Down, BELOW)? as u64;
+    let low = page - below.checked_sub(1)? * abi::PAGE;
+    let mut high = page;
+    while high - page < LARGEST {
+        let readable = sys::readable_pages::<PAGES>(high, Direction::Up, PAGES).unwrap_or(0);
+        high += readable as u64 * abi::PAGE;
+        if readable < PAGES {
+            break;
+        }
+    }
+    Some(below_own_control_block(StackRange { low, high }, slot))
+}
+
+/// What lies above the thread's own stack in the same mapping is not the stack's, and may go.
+fn below_own_control_block(mut range: StackRange, slot: u64) -> StackRange {
     if thread_pointer::tid_offset().is_some()
         && range.holds(thread_pointer::fs_base())
         && slot < thread_pointer::fs_base()
     {
         range.high = thread_pointer::fs_base() & !7;
     }
-    Some(range)
+    range
 }
 
 /// The stack of a thread that the command did not see.
