@@ -69,6 +69,20 @@ pub fn ns_since_start(header: &Header, tsc: u64) -> u64 {
     u64::try_from(u128::from(ticks) * 1_000_000_000 / u128::from(hz)).unwrap_or(u64::MAX)
 }
 
+/// When the counter was read so, in ns since 1970, at the earliest: by how that clock stood when the session began, and by how it stands now. Between
+/// the two it may have been set, or have run slower or faster than the counter (adjtimex(2)).
+pub fn earliest_unix_ns(header: &Header, tsc: u64) -> u64 {
+    earliest_unix_ns_by(header, tsc, (self::tsc(), unix_ns()))
+}
+
+fn earliest_unix_ns_by(header: &Header, tsc: u64, (now_tsc, now): (u64, u64)) -> u64 {
+    let since_start = ns_since_start(header, tsc);
+    let until_now = ns_since_start(header, now_tsc).saturating_sub(since_start);
+    let started = header.started_unix_ns.load(Relaxed);
+    let by_start = started.saturating_add(since_start);
+    by_start.min(now.saturating_sub(until_now))
+}
+
 /// `(mult, shift)` with `ns = ticks * mult >> shift`.
 pub fn scale_to_ns(hz: u64) -> (u64, u64) {
     let mult = (1_000_000_000u128 << SCALE_SHIFT) / u128::from(hz.max(1));
@@ -91,5 +105,22 @@ mod tests {
                 "{ticks}"
             );
         }
+    }
+
+    /// Of a session that began at 5 s of the counter, 1000 s of the other clock, seen 3 s later, and 10 s before now.
+    #[test]
+    fn the_earliest_time_is_told_also_where_the_clock_has_been_set() {
+        const S: u64 = 1_000_000_000;
+        // SAFETY: all of it are numbers.
+        let header: Header = unsafe { std::mem::zeroed() };
+        header.clock_hz.store(2 * S, Relaxed);
+        header.started_tsc.store(5 * 2 * S, Relaxed);
+        header.started_unix_ns.store(1000 * S, Relaxed);
+        let seen = |now: u64| earliest_unix_ns_by(&header, 8 * 2 * S, (18 * 2 * S, now));
+        assert_eq!(seen(1013 * S), 1003 * S);
+        // It has been put back, or has run slower; or on.
+        assert_eq!(seen(1000 * S), 990 * S);
+        assert_eq!(seen(1020 * S), 1003 * S);
+        assert_eq!(seen(0), 0);
     }
 }

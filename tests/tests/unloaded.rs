@@ -13,7 +13,7 @@ use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -403,28 +403,28 @@ fn frames_of_what_is_larger_than_before() {
     assert_eq!((of, &caller[..]), (&place, "at_work"));
 }
 
-/// A library that nobody has looked at while it was loaded, and whose file has other permissions since.
+/// A library that nobody has looked at while it was loaded, and whose file has other permissions since, or no table of all symbols.
 #[test]
 fn frames_of_what_has_been_touched_since() {
-    let scratch = Scratch::new("unloaded");
-    let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
-    fs::copy(library(), &place).expect("a copy");
-    let [call, unload] = texts(["call:3", "unload"]);
-    let mut told = Told::to(&[load(&place), call, unload]);
-    let kept = ["attach", "-f", "note", "-m", "count", "--keep", "--no-tui"];
-    told.on(&[&kept[..], &["--duration", "1ms"]].concat())
-        .expect(0);
-    told.steps(3);
-    let touched = fs::Permissions::from_mode(0o700);
-    fs::set_permissions(&place, touched).expect("an own file");
-    told.on(&["detach", "-o", &file.display().to_string()])
-        .expect(0);
-    assert_eq!(told.end(), 3);
-    let caller = (place.display().to_string(), Some("at_work".to_owned()));
-    assert_eq!(
-        callers(&Profile::read(&file)),
-        BTreeMap::from([(caller, 3)])
-    );
+    for touch in [&["chmod", "700"], &["strip", "--strip-all"]] {
+        let scratch = Scratch::new("unloaded");
+        let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
+        fs::copy(library(), &place).expect("a copy");
+        let [call, unload] = texts(["call:3", "unload"]);
+        let mut told = Told::to(&[load(&place), call, unload]);
+        let kept = ["attach", "-f", "note", "-m", "count", "--keep", "--no-tui"];
+        told.on(&[&kept[..], &["--duration", "1ms"]].concat())
+            .expect(0);
+        told.steps(3);
+        let place = place.display().to_string();
+        Run::new(touch[0]).args([touch[1], &place]).run().expect(0);
+        told.on(&["detach", "-o", &file.display().to_string()])
+            .expect(0);
+        assert_eq!(told.end(), 3);
+        let found = callers(&Profile::read(&file));
+        let caller = (place, Some("at_work".to_owned()));
+        assert_eq!(found, BTreeMap::from([(caller, 3)]), "{touch:?}");
+    }
 }
 
 /// Frames of a library whose place another one has taken since are still its own, also where both call from the same address.
@@ -471,6 +471,53 @@ fn frames_of_what_was_there_before() {
         ]);
         assert_eq!(callers(&profile), expected);
         profile.assert_lossless();
+    }
+}
+
+/// Nor has it the names of one that has come to its place and has not called.
+#[test]
+fn frames_of_what_was_there_before_one_that_is_silent() {
+    for (written_over, watched) in [(false, false), (true, false), (false, true), (true, true)] {
+        let scratch = Scratch::new("unloaded");
+        let (file, place) = (scratch.file("p.json"), scratch.file("plugin.so"));
+        fs::copy(library(), &place).expect("a copy");
+        let next = if written_over { place.clone() } else { other() };
+        let [three, unload] = texts(["call:3", "unload"]);
+        let mut told = Told::to(&[load(&place), three, unload, load(&next)]);
+        let options = ["-f", "note", "-m", "count"];
+        // It does not look until all of that has happened.
+        let watching = watched.then(|| {
+            let watching = told.watched(&options, &file).await_output("in all");
+            watching.signal(Signal::SIGSTOP);
+            watching
+        });
+        if !watched {
+            let kept = ["attach", "--keep", "--no-tui", "--duration", "1ms"];
+            told.on(&[&kept[..], &options].concat()).expect(0);
+        }
+        told.steps(3);
+        if written_over {
+            fs::copy(other(), &place).expect("written over");
+        }
+        told.step();
+        match watching {
+            Some(mut watching) => {
+                watching.signal(Signal::SIGCONT);
+                // It looks while the other one is there.
+                sleep(Duration::from_millis(200));
+                watching.signal(Signal::SIGINT);
+                assert!(watching.wait(LIMIT).success(), "{}", watching.report());
+            }
+            None => drop(
+                told.on(&["detach", "-o", &file.display().to_string()])
+                    .expect(0),
+            ),
+        }
+        assert_eq!(told.end(), 3);
+        let name = (!written_over).then(|| "at_work".to_owned());
+        let caller = (place.display().to_string(), name);
+        let found = callers(&Profile::read(&file));
+        assert_eq!(found, BTreeMap::from([(caller, 3)]), "{watched}");
     }
 }
 

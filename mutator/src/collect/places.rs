@@ -358,7 +358,8 @@ impl Published {
         };
         let builds = documented.iter().filter(is_it);
         Unseen {
-            since: self.seen_unix_ns(header),
+            since: i64::try_from(clock::earliest_unix_ns(header, self.seen_tsc))
+                .unwrap_or(i64::MAX),
             // Several have been there one after the other.
             builds: builds.filter_map(|m| m.build_id.clone()).collect(),
             module: live.module(&self).cloned(),
@@ -367,19 +368,12 @@ impl Published {
             mapping: self,
         }
     }
-
-    /// When it was seen, in nanoseconds since 1970.
-    fn seen_unix_ns(&self, header: &Header) -> i64 {
-        let since_start = clock::ns_since_start(header, self.seen_tsc);
-        let started = header.started_unix_ns.load(Relaxed);
-        i64::try_from(started.saturating_add(since_start)).unwrap_or(i64::MAX)
-    }
 }
 
 /// A mapping that the runtime has seen, and what tells its file.
 struct Unseen {
     mapping: Published,
-    /// When it was seen, in nanoseconds since 1970.
+    /// When it was seen, in nanoseconds since 1970, at the earliest.
     since: i64,
     /// The build ids that the session's document gives for such a module.
     builds: Vec<String>,

@@ -232,13 +232,24 @@ pub struct ModuleEntry {
 /// Bytes of a file's beginning that tell one build of it from another: as a rule the build id is among them.
 pub const BUILD_BYTES: usize = 2048;
 
-/// What tells files apart that begin so and have the same name and inode (FNV-1a by words; never 0).
+/// What tells files apart that begin so and have the same name and inode (FNV-1a by words; never 0). Where the table of sections is, and how long
+/// it is (`e_shoff`, `e_shentsize` and what follows it in an ELF header), does not matter: that changes where names are taken out of a file (strip(1)),
+/// and no code does.
 pub const fn build_of(beginning: &[u8; BUILD_BYTES]) -> u64 {
+    /// Words of the header that tell of sections: one, and all but the first two bytes (`e_phnum`) of the other.
+    const SECTIONS_AT: usize = 5;
+    const SECTIONS_LEN: usize = 7;
     let (words, _) = beginning.as_chunks::<8>();
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut at = 0;
     while at < words.len() {
-        hash = (hash ^ u64::from_le_bytes(words[at])).wrapping_mul(0x0100_0000_01b3);
+        let mattering = match at {
+            SECTIONS_AT => 0,
+            SECTIONS_LEN => 0xffff,
+            _ => u64::MAX,
+        };
+        let word = u64::from_le_bytes(words[at]) & mattering;
+        hash = (hash ^ word).wrapping_mul(0x0100_0000_01b3);
         hash ^= hash >> 29;
         at += 1;
     }
