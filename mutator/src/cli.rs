@@ -9,10 +9,11 @@ mod push;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parse::{duration, pid, share};
+use parse::{address, duration, pid, ranks, share};
 pub use profiles::{Diff, Export, Format, Report, Sort};
 pub use push::Push;
 
@@ -254,7 +255,7 @@ pub enum Command {
         #[arg(value_parser = pid)]
         pid: i32,
         /// Address and port
-        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
+        #[arg(long, value_name = "ADDR", value_parser = address, default_value = "127.0.0.1:9464")]
         listen: SocketAddr,
         /// Keep calls apart that came through this function
         #[arg(long, value_name = "FUNC")]
@@ -319,9 +320,9 @@ pub struct Job {
     /// ipath attach --local-ranks -f MPI_Wait -o p%r.json`
     #[arg(long, groups = ["of_job", "several"], conflicts_with_all = ["search", "follow", "pid"])]
     pub local_ranks: bool,
-    /// These ranks alone
-    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "of_job")]
-    pub ranks: Vec<u32>,
+    /// These ranks alone (0,3 or 0-3)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ranks, requires = "of_job")]
+    pub ranks: Vec<RangeInclusive<u32>>,
 }
 
 /// Which functions.

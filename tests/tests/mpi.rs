@@ -209,7 +209,7 @@ fn a_job_is_measured_for_a_while() {
         job.allow("go");
         let launcher = job.launcher.pid().to_string();
         let file = scratch.file("profile.json");
-        for ranks in ["0,1", "1"] {
+        for (ranks, count) in [("0,1", 2), ("0-1", 2), ("1", 1)] {
             Run::ipath([
                 "attach",
                 "--mpi",
@@ -226,7 +226,7 @@ fn a_job_is_measured_for_a_while() {
             let text = fs::read_to_string(&file).expect("a profile");
             let profile: Value = serde_json::from_str(&text).expect("JSON");
             let processes = profile["processes"].as_array().expect("processes");
-            assert_eq!(processes.len(), ranks.split(',').count(), "{processes:?}");
+            assert_eq!(processes.len(), count, "{ranks}: {processes:?}");
         }
         assert_eq!(job.result(), expected);
     }
@@ -249,9 +249,9 @@ fn what_is_no_launcher_is_refused() {
     let mut job = Job::start(Mpi::Open, 2, "1", &scratch);
     job.pids();
     let launcher = job.launcher.pid().to_string();
-    let error = attach(&[&launcher, "--ranks", "0,7"]).expect_error();
+    let error = attach(&[&launcher, "--ranks", "0,6-7"]).expect_error();
     assert!(
-        error.contains("no rank 7 on this machine: there are 0, 1"),
+        error.contains("no rank 6, 7 on this machine: there are 0, 1"),
         "{error}"
     );
     job.result();

@@ -1,5 +1,7 @@
 //! From the text of an argument to its value.
 
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::push::label_name;
@@ -10,6 +12,28 @@ pub(super) fn pid(text: &str) -> Result<i32, String> {
         Ok(pid) if pid > 0 => Ok(pid),
         _ => Err("a process id is a positive number".to_owned()),
     }
+}
+
+/// `3`, or `0-3` for all from one to another.
+pub(super) fn ranks(text: &str) -> Result<RangeInclusive<u32>, String> {
+    /// More than any machine has: each that is not there is named.
+    const MOST: u32 = 1 << 16;
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if first <= last && last < MOST => Ok(first..=last),
+        _ => Err(format!("ranks are numbers below {MOST}, as in 0,3 or 0-3")),
+    }
+}
+
+/// `127.0.0.1:9464`, `localhost:9464`, `[::1]:9464`.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let all = text.to_socket_addrs();
+    let all = all.map_err(|e| format!("{e}; an address has a port, as in 127.0.0.1:9464"))?;
+    // A name has several, one of each kind.
+    let mut all: Vec<SocketAddr> = all.collect();
+    all.sort_by_key(SocketAddr::is_ipv6);
+    let first = all.first().copied();
+    first.ok_or_else(|| "the name has no address".to_owned())
 }
 
 /// `5%` or `5`, as a share of 1.
@@ -74,6 +98,33 @@ mod tests {
         assert_eq!(label("host="), of("host", ""));
         for bad in ["", "a", "=x", "1=x", "a-b=x", "__name__=x"] {
             assert!(label(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ranks_are_numbers_and_ranges() {
+        assert_eq!(ranks("3"), Ok(3..=3));
+        assert_eq!(ranks("0-3"), Ok(0..=3));
+        for bad in ["", "-", "3-", "-3", "3-0", "0-4294967295", "0..3", "a"] {
+            assert!(ranks(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_a_port() {
+        let is = |text: &str, number: &str| address(text) == Ok(number.parse().expect("one"));
+        assert!(is("127.0.0.1:0", "127.0.0.1:0"));
+        assert!(is("[::1]:9464", "[::1]:9464"));
+        assert!(is("localhost:9464", "127.0.0.1:9464"));
+        for bad in [
+            "",
+            "9464",
+            "localhost",
+            "127.0.0.1",
+            "127.0.0.1:x",
+            "127.0.0.1:70000",
+        ] {
+            assert!(address(bad).is_err(), "{bad}");
         }
     }
 

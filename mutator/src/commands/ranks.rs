@@ -36,9 +36,10 @@ pub(super) fn attach(
     }
     let show = &of_rank(show)?;
     let output = Watch::new(show)?;
+    let wanted: Vec<u32> = asked.ranks.iter().cloned().flatten().collect();
     let found = match launcher {
-        Some(launcher) => ranks(&find(OPERATION, launcher)?, &asked.ranks),
-        None => local_ranks(&asked.ranks),
+        Some(launcher) => ranks(&find(OPERATION, launcher)?, &wanted),
+        None => local_ranks(&wanted),
     };
     let found = found.map_err(|e| {
         let launchers = "name the launcher: `pgrep -a mpirun`, `pgrep -a mpiexec`";

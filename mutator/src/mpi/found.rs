@@ -22,9 +22,15 @@ pub enum NoRanks {
 
 impl fmt::Display for NoRanks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// A range may name thousands that are not there.
+        const SHOWN: usize = 16;
         let list = |numbers: &[u32]| {
-            let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
-            numbers.join(", ")
+            let shown = numbers.iter().take(SHOWN).map(u32::to_string);
+            let shown = shown.collect::<Vec<_>>().join(", ");
+            match numbers.len().checked_sub(SHOWN) {
+                None | Some(0) => shown,
+                Some(others) => format!("{shown} and {others} others"),
+            }
         };
         match self {
             Self::None(pid) => {
