@@ -168,8 +168,12 @@ impl Process {
         const EXIT_CODE: usize = 52;
         const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
         let stat = read_text(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        // As long as the process does not end, it is that of its first thread: what a tracer has stopped it for (ptrace_stop in
+        // kernel/signal.c), or what it has ended with, alone.
+        let is_of_first =
+            parse_stat(&stat).is_none_or(|(state, _)| matches!(state, 't' | 'Z' | 'X'));
         let code = stat_field(&stat, EXIT_CODE).unwrap_or(0);
-        code != 0 && !STOPS.iter().any(|&stop| code == stop as u64)
+        code != 0 && !is_of_first && !STOPS.iter().any(|&stop| code == stop as u64)
     }
 
     /// How far a thread is with its end.
@@ -260,6 +264,7 @@ mod tests {
     use super::*;
     use nix::sys::signal::{Signal, kill};
     use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
     /// A program whose threads sleep.
@@ -288,5 +293,74 @@ time.sleep(100)
             child.wait().unwrap();
             assert_eq!(settled, Presence::Ended, "round {round}");
         }
+    }
+
+    /// Waits until the process is in this state.
+    fn await_state(process: &Process, wanted: char) {
+        loop {
+            let stat = read_text(format!("/proc/{}/stat", process.pid)).unwrap();
+            if parse_stat(&stat).is_some_and(|(state, _)| state == wanted) {
+                return;
+            }
+            std::thread::sleep(A_MOMENT);
+        }
+    }
+
+    /// Stopped by a tracer for any signal, or by one for the whole process; or its first thread has ended alone.
+    #[test]
+    fn what_is_stopped_does_not_end() {
+        let mut command = Command::new("sleep");
+        // SAFETY: takes no memory.
+        unsafe {
+            command.arg("100").pre_exec(|| {
+                libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().unwrap();
+        let process = Process::find(Pid(child.id() as i32)).unwrap();
+        let raw = nix::unistd::Pid::from_raw(process.pid.0);
+        for signal in [
+            None,
+            Some(Signal::SIGUSR1),
+            Some(Signal::SIGSEGV),
+            Some(Signal::SIGSTOP),
+        ] {
+            if let Some(signal) = signal {
+                kill(raw, signal).unwrap();
+                // SAFETY: it is stopped, and this thread's to trace.
+                unsafe { libc::ptrace(libc::PTRACE_CONT, raw.as_raw(), 0, 0) };
+            }
+            // SAFETY: of an own child, of which nothing is asked.
+            unsafe { libc::waitpid(raw.as_raw(), std::ptr::null_mut(), 0) };
+            await_state(&process, 't');
+            assert!(!process.is_ending(), "{signal:?}");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let script = "
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(100,)).start()
+ctypes.CDLL(None).syscall(60, 3)
+";
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .spawn()
+            .unwrap();
+        let process = Process::find(Pid(child.id() as i32)).unwrap();
+        await_state(&process, 'Z');
+        assert!(!process.is_ending());
+        assert_eq!(process.settled(), Presence::Here);
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let process = Process::find(Pid(child.id() as i32)).unwrap();
+        kill(nix::unistd::Pid::from_raw(process.pid.0), Signal::SIGSTOP).unwrap();
+        await_state(&process, 'T');
+        assert!(!process.is_ending());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
