@@ -236,4 +236,21 @@ fn a_file_that_others_may_write_is_refused() {
     as_nobody().run().expect(0);
     mode(0o600);
     refused(as_nobody(), "permission denied");
+    // In a folder that is not the user's to look into, as another's $HOME, it cannot be known to be there, unless it is named.
+    let home = scratch.file("home");
+    fs::create_dir(&home).expect("an own folder");
+    write(&home.join("ipath/config.toml"), "[report]\nquiet = 1\n");
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).expect("an own folder");
+    let in_home = |variable: &str, value: &Path| {
+        let run = Run::new("env").args(["-u", "IPATH_CONFIG"]);
+        let run = run
+            .arg(format!("{variable}={}", value.display()))
+            .arg(&copy);
+        run.arg("report").arg(&profile).as_nobody()
+    };
+    in_home("XDG_CONFIG_HOME", &home).run().expect(0);
+    refused(
+        in_home("IPATH_CONFIG", &home.join("ipath/config.toml")),
+        "permission denied",
+    );
 }

@@ -53,7 +53,9 @@ impl Place {
         let failure = |cause: String| Failure::new(OPERATION, self.path.display(), cause);
         let failed = |e: io::Error| failure(io_text(&e));
         let file = match open_regular(&self.path) {
-            Err(e) if !self.is_named && is_absence(&e) => return Ok(None),
+            Err(e) if !self.is_named && (is_absence(&e) || !self.may_be_known()) => {
+                return Ok(None);
+            }
             opened => opened.map_err(failed)?,
         };
         let meta = file.metadata().map_err(failed)?;
@@ -66,6 +68,14 @@ impl Place {
         let mut text = String::new();
         file.take(MOST).read_to_string(&mut text).map_err(failed)?;
         Ok(Some(text))
+    }
+}
+
+impl Place {
+    /// False where its folder is not for this user to look into, as another user's `$HOME` that a service manager has passed on.
+    fn may_be_known(&self) -> bool {
+        let looked = self.path.symlink_metadata();
+        !looked.is_err_and(|e| e.kind() == ErrorKind::PermissionDenied)
     }
 }
 
