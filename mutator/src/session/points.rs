@@ -125,6 +125,7 @@ fn unmatched(modules: &[Module], spot: &Spot) -> Unmatched {
         jit: None,
         why: None,
         modules: None,
+        may_come: false,
     }
 }
 

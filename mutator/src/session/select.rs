@@ -425,6 +425,7 @@ fn unmatched(
             jit: jit(pattern, modules),
             why: without_symbols(pattern, named).or_else(|| address_in_file(pattern, modules)),
             modules: other_modules(pattern, modules),
+            may_come: !modules.is_empty() && !pattern.is_address(),
         }
     };
     let patterns = query.patterns.iter().zip(matched);

@@ -15,6 +15,9 @@ use crate::process::modules::{Module, VDSO};
 /// Names that are offered at most.
 const MOST: usize = 3;
 
+/// Commands that have patterns wait.
+const WAIT: [&str; 3] = ["attach", "run", "add"];
+
 /// A pattern without a match.
 pub struct Unmatched {
     /// Its text.
@@ -29,6 +32,8 @@ pub struct Unmatched {
     pub why: Option<String>,
     /// The names of all modules, where it names none of them.
     pub modules: Option<Vec<String>>,
+    /// True if it may have a match in a library that a process loads later.
+    pub may_come: bool,
 }
 
 impl Unmatched {
@@ -41,6 +46,7 @@ impl Unmatched {
             jit: None,
             why: None,
             modules: None,
+            may_come: false,
         }
     }
 
@@ -54,10 +60,19 @@ impl Unmatched {
         if self.inlined > 0 || self.jit.is_some() {
             return failure;
         }
-        if self.near.is_empty() {
-            return failure.maybe_hint(self.why.clone());
-        }
-        failure.hint(format!("did you mean {}?", self.near.join(", ")))
+        let meant = match self.near.is_empty() {
+            true => self.why.clone(),
+            false => Some(format!("did you mean {}?", self.near.join(", "))),
+        };
+        let later = self.may_come && WAIT.contains(&operation);
+        let later = later.then(|| "with --pending it waits for a library that is loaded later");
+        let joint = match self.near.is_empty() {
+            true => "; ",
+            false => " ",
+        };
+        let hints = meant.into_iter().chain(later.map(str::to_owned));
+        let hints: Vec<String> = hints.collect();
+        failure.maybe_hint((!hints.is_empty()).then(|| hints.join(joint)))
     }
 }
 
@@ -171,13 +186,15 @@ pub(super) fn near(
     if !defined.is_empty() {
         return defined;
     }
+    let found = images.flat_map(|i| pattern.suggestions(i.image, MOST));
+    let mut found: Vec<_> = found.collect();
+    found.sort_by_key(|(distance, _)| *distance);
     let mut names = Vec::new();
-    for name in images.flat_map(|i| pattern.suggestions(i.image, MOST)) {
-        if !names.contains(&name) {
+    for (_, name) in found {
+        if names.len() < MOST && !names.contains(&name) {
             names.push(name);
         }
     }
-    names.truncate(MOST);
     names
 }
 

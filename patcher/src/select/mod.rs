@@ -18,6 +18,7 @@ use crate::function::{
 use crate::image::Image;
 use glob::Glob;
 
+pub use near::Near;
 pub use pattern::PatternError;
 use pattern::What;
 pub use spot::Spot;
@@ -116,7 +117,7 @@ impl Pattern {
     }
 
     /// Names that the user may have meant, nearest first.
-    pub fn suggestions(&self, image: &Image<'_>, most: usize) -> Vec<String> {
+    pub fn suggestions(&self, image: &Image<'_>, most: usize) -> Vec<Near> {
         match &self.what {
             What::Name { text, .. } | What::Glob { text, .. } => {
                 near::names(text, image.functions().names(), most)

@@ -9,12 +9,15 @@ const LONGEST: usize = 64;
 /// How many names are demangled at most.
 const MOST: usize = 20_000;
 
+/// A name that may have been meant, and how far it is from what was written: 0 where only case differs, or its path is missing.
+pub type Near = (usize, String);
+
 /// Up to `most` of the `names` that are nearest to `wanted`, nearest first.
 pub(super) fn names<'n>(
     wanted: &str,
     names: impl Iterator<Item = &'n str>,
     most: usize,
-) -> Vec<String> {
+) -> Vec<Near> {
     let wanted = wanted
         .split('(')
         .next()
@@ -40,7 +43,7 @@ pub(super) fn names<'n>(
             is_near(&linkage)
         }
     });
-    let mut found: Vec<(usize, String)> = near
+    let mut found: Vec<Near> = near
         .take(MOST)
         .filter_map(|linkage| {
             let name = if is_mangled(linkage) {
@@ -53,7 +56,8 @@ pub(super) fn names<'n>(
         .collect();
     found.sort();
     found.dedup();
-    found.into_iter().take(most).map(|(_, name)| name).collect()
+    found.truncate(most);
+    found
 }
 
 /// How far `name` is from `wanted`: 0 where only its path is missing.
@@ -115,7 +119,10 @@ mod tests {
             "_ZN5crate7compute17h0123456789abcdefE",
             "_RNvCskwGfYPst2Cb_7mycrate7compute",
         ];
-        let near = |wanted: &str| names(wanted, all.into_iter(), 9);
+        let near = |wanted: &str| -> Vec<String> {
+            let near = names(wanted, all.into_iter(), 9).into_iter();
+            near.map(|(_, name)| name).collect()
+        };
         let expected = [
             "compute",
             "crate::compute",
@@ -128,5 +135,7 @@ mod tests {
         assert_eq!(near("ns::Comptue(int)")[..1], ["compute"]);
         assert_eq!(near("ns::compute")[0], "ns::compute");
         assert!(near("zzzzzzzz").is_empty());
+        let far = |wanted: &str| names(wanted, all.into_iter(), 1)[0].0;
+        assert_eq!([far("Compute"), far("compute_"), far("pute")], [0, 2, 2]);
     }
 }
