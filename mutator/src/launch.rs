@@ -16,7 +16,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 
 use nix::sys::ptrace;
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd;
 
 pub use error::LaunchError;
@@ -25,7 +25,7 @@ pub use program::check;
 
 use crate::inherited;
 use crate::process::{Pid, Process, Space, Tid};
-use crate::tracee::{Stopped, seize_to_follow};
+use crate::tracee::{Stopped, block, seize_to_follow};
 use loader::wait_for_trap;
 
 /// A program that has been loaded and has not begun.
@@ -52,8 +52,12 @@ pub fn launch(
     command.args(arguments);
     prepare(&mut command);
     let parent = unistd::getpid();
+    // Blocked, the signal at exec would not come (ptrace_event, include/linux/ptrace.h).
+    let is_trap_blocked = mask.contains(Signal::SIGTRAP);
+    let mut at_exec = mask;
+    at_exec.remove(Signal::SIGTRAP);
     let trace = move || {
-        mask.thread_set_mask()?;
+        at_exec.thread_set_mask()?;
         inherited::give_back();
         ptrace::traceme()?;
         // Where this process has been killed meanwhile, another one has become parent and tracer, and would have the program stop at
@@ -67,7 +71,7 @@ pub fn launch(
     // SAFETY: between fork and exec only system calls are made.
     unsafe { command.pre_exec(trace) };
     let mut child = command.spawn().map_err(LaunchError::Exec)?;
-    let result = to_start(&child);
+    let result = to_start(&child, is_trap_blocked);
     match result {
         Ok((process, stopped)) => Ok(Launched {
             child,
@@ -82,11 +86,14 @@ pub fn launch(
     }
 }
 
-fn to_start(child: &Child) -> Result<(Process, Stopped), LaunchError> {
+fn to_start(child: &Child, is_trap_blocked: bool) -> Result<(Process, Stopped), LaunchError> {
     let pid = Pid(child.id() as i32);
     let raw = unistd::Pid::from_raw(pid.0);
     // The stop after exec.
     wait_for_trap(raw)?;
+    if is_trap_blocked {
+        block(Tid(pid.0), libc::SIGTRAP)?;
+    }
     seize_to_follow(Tid(pid.0))?;
     let process = Process::find(pid)?;
     process.check_program()?;

@@ -130,6 +130,37 @@ fn killed_as_it_starts_a_program() {
 }
 
 /// The watching ends with the program, however long the interval.
+/// A program that begins with SIGTRAP blocked or ignored is measured, and still does.
+#[test]
+fn begun_with_sigtrap_blocked() {
+    let scratch = Scratch::new("masked");
+    let file = scratch.file("p.json");
+    let masked = program("masked.c").display().to_string();
+    for what in ["block", "ignore", "both"] {
+        let outside = [&masked, what];
+        let plain = Run::new(&masked).args([what, &masked, "show"]).run();
+        let plain = plain.expect(0).stdout;
+        let measure = [
+            "run", "--follow", "--quiet", "-f", "work", "-m", "count", "-o",
+        ];
+        let file_name = file.display().to_string();
+        let ipath = ipath().display().to_string();
+        let own = [&[&ipath[..]], &measure[..], &[&file_name, "--"]].concat();
+        let alone: Vec<&str> = own.iter().copied().filter(|a| *a != "--follow").collect();
+        let show = [&masked[..], "show"];
+        // It is begun so, or becomes so.
+        for command in [
+            [&outside[..], &alone, &show].concat(),
+            [&outside[..], &own, &show].concat(),
+            [&own[..], &outside, &show].concat(),
+        ] {
+            let run = Run::new(command[0]).args(&command[1..]).run().expect(0);
+            assert_eq!(run.stdout, plain, "{what}: {}", run.report());
+            assert_eq!(Profile::read(&file).calls("work"), 3, "{}", run.report());
+        }
+    }
+}
+
 #[test]
 fn end_amid_an_interval() {
     for more in [&["--no-tui"][..], &["--format", "jsonl"]] {

@@ -6,6 +6,7 @@ use ipath_tests::dump::family;
 use ipath_tests::epoch::state_of;
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::Scratch;
+use ipath_tests::profile::Profile;
 use ipath_tests::racing::{Chance, Running, rounds};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
@@ -218,4 +219,35 @@ fn killed_child_of_one_that_is_followed() {
     }
     println!("killed at {killed} steps");
     assert!(killed >= 5, "only at {killed} steps");
+}
+
+/// What is followed gets a signal as it becomes another program: ipath ends when all have ended, and nothing that was done is missing.
+#[test]
+fn killed_as_it_becomes_another_program() {
+    const CHILDREN: u64 = 60;
+    let scratch = Scratch::new("killed_target");
+    let file = scratch.file("p.json");
+    for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGSTOP] {
+        let run = Run::ipath(["run", "--follow", "--quiet", "-f", "work", "-o"]).arg(&file);
+        let run = run.arg("--").arg(program("killed_executing.c"));
+        let run = run.args([CHILDREN.to_string(), (signal as i32).to_string()]);
+        let run = run.limit(Duration::from_secs(100)).run().expect(0);
+        let worked = run.stdout.trim().strip_prefix("work ");
+        let worked: u64 = worked.and_then(|n| n.parse().ok()).expect("calls");
+        let profile = Profile::read(&file);
+        let (calls, open) = (profile.calls("work"), profile.losses.open);
+        println!("{signal}: {worked} of {CHILDREN} worked, {calls} calls, {open:?} open");
+        // One that is killed in its call may not have come to counting it.
+        let begun = calls - open.unwrap_or(0);
+        assert!(
+            begun <= worked && worked <= calls,
+            "{signal}: {}",
+            run.report()
+        );
+        if signal == Signal::SIGSTOP {
+            assert_eq!((worked, calls), (CHILDREN, CHILDREN), "{}", run.report());
+        }
+        // Of what has ended by itself nothing is to be said.
+        assert!(!run.stderr.contains("not measured"), "{}", run.report());
+    }
 }

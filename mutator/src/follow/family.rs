@@ -10,11 +10,11 @@ use super::gathering::Over;
 use super::shared::{Newcomer, Shared, Wanted, lock};
 use crate::clock;
 use crate::launch::{Arrived, Loader};
-use crate::process::{Pid, Process, Space, Tid};
+use crate::process::{Pid, Presence, Process, Space, Tid};
 use crate::segment::SegmentError;
 use crate::session::{Options, Session, SessionError, Where, select_stopped};
 use crate::tracee::{
-    Change, Follow, Stopped, TraceeError, begun, change, collect, cont, followed, go_on,
+    Change, Follow, Stopped, TraceeError, begun, change, collect_stop, cont, followed, go_on,
     leave_exec, let_go_on, mend, next, pause, trace_all,
 };
 
@@ -168,7 +168,12 @@ impl Family {
         }
     }
 
+    /// Says of a process why it is not measured, unless it has ended.
     fn remark(&self, pid: Pid, why: &str) {
+        let member = self.members.get(&pid);
+        if member.is_some_and(|m| m.process.settled() == Presence::Ended) {
+            return;
+        }
         let mut shared = lock(&self.shared);
         shared.remarks.push(format!("follow {pid}: {why}"));
     }
@@ -260,7 +265,7 @@ impl Family {
     /// A process has become another program, and is at its very beginning.
     fn replaced(&mut self, tid: Tid) {
         let pid = Pid(tid.0);
-        collect(tid);
+        collect_stop(tid);
         followed::replace(pid);
         self.retire(pid);
         match Process::find(pid) {
@@ -357,7 +362,6 @@ impl Family {
     fn remark_program(&self, process: &Process, why: &str) {
         let why = match process.exe() {
             Some(exe) => format!("{} is not measured: {why}", exe.display()),
-            // It has ended since.
             None => format!("not measured: {why}"),
         };
         self.remark(process.pid, &why);
@@ -479,5 +483,13 @@ impl Follow for Family {
             self.remove(pid);
         }
         followed::leave(tid);
+    }
+
+    fn idle(&mut self) {
+        // Whatever way their ends were told.
+        let has_ended = |m: &&Member| m.process.life() == Presence::Ended;
+        let ended = self.members.values().filter(has_ended);
+        let ended: Vec<Pid> = ended.map(|m| m.process.pid).collect();
+        ended.into_iter().for_each(|pid| self.remove(pid));
     }
 }

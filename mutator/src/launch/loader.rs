@@ -13,8 +13,8 @@ use patcher::{Avma, Svma};
 use super::error::LaunchError;
 use crate::images;
 use crate::process::modules::modules;
-use crate::process::{Space, Tid};
-use crate::tracee::{Stopped, TraceeError};
+use crate::process::{Process, Space, Tid};
+use crate::tracee::{CallCode, Remote, Stopped, TRAP_BIT, TraceeError, block, step};
 
 /// What a debugger puts there.
 const BREAKPOINT: u8 = 0xcc;
@@ -39,6 +39,43 @@ pub struct Loader {
     state: Option<Avma>,
     /// What stands where it reports.
     original: [u8; 1],
+    /// What becomes of SIGTRAP in the program.
+    trap: TrapState,
+}
+
+/// A breakpoint has the kernel unblock SIGTRAP where it is blocked, and forget that it is ignored (`force_sig_info_to_task`, kernel/signal.c).
+struct TrapState {
+    is_blocked: bool,
+    is_ignored: bool,
+}
+
+impl TrapState {
+    /// That of a process at its beginning.
+    fn of(process: &Process) -> Self {
+        let mask = |key| process.signal_mask(key).unwrap_or(0);
+        Self {
+            is_blocked: mask("SigBlk") & TRAP_BIT != 0,
+            is_ignored: mask("SigIgn") & TRAP_BIT != 0,
+        }
+    }
+
+    /// Has it so again in a process that has stopped at a breakpoint, and by its end has it ignored.
+    fn restore(&self, space: &Arc<Space>, is_end: bool) -> Result<(), TraceeError> {
+        if self.is_blocked {
+            let tid = Tid(space.process().pid.0);
+            block(tid, libc::SIGTRAP)?;
+        }
+        if !self.is_ignored || !is_end {
+            return Ok(());
+        }
+        let maps = space.maps().map_err(TraceeError::Process)?;
+        let code = CallCode::find(space.process(), &maps, space.memory())?;
+        let mut stopped = Stopped::adopt(space)?;
+        let ignored =
+            Remote::new(&code, &mut stopped).and_then(|mut thread| thread.ignore(libc::SIGTRAP));
+        stopped.leave();
+        ignored
+    }
 }
 
 impl Loader {
@@ -83,6 +120,7 @@ impl Loader {
             report,
             state,
             original,
+            trap: TrapState::of(process),
         }))
     }
 
@@ -122,6 +160,7 @@ impl Loader {
         self.write(&self.original)?;
         let mut at = ptrace::getregs(raw).map_err(registers)?;
         if at.rip != self.report.0 + 1 {
+            self.trap.restore(&self.space, true)?;
             return Ok(Arrived::Elsewhere);
         }
         at.rip = self.report.0;
@@ -131,7 +170,9 @@ impl Loader {
             let read = self.space.memory().read(place, &mut state);
             read.map_err(|e| unexpected(tid, &e))?;
         }
-        match state[0] == CONSISTENT {
+        let is_loaded = state[0] == CONSISTENT;
+        self.trap.restore(&self.space, is_loaded)?;
+        match is_loaded {
             true => Ok(Arrived::Loaded),
             false => Ok(Arrived::Loading),
         }
@@ -141,12 +182,10 @@ impl Loader {
     ///
     /// # Errors
     /// It has ended, or cannot be led.
-    pub fn pass(&self) -> Result<(), LaunchError> {
+    pub fn pass(&self) -> Result<(), TraceeError> {
         let tid = Tid(self.space.process().pid.0);
-        let raw = unistd::Pid::from_raw(tid.0);
-        ptrace::step(raw, None).map_err(|e| TraceeError::Registers(tid, e))?;
-        wait_for_trap(raw)?;
-        Ok(self.arm()?)
+        step(tid)?;
+        self.arm()
     }
 
     /// Runs the program to the loader's report that everything is loaded.

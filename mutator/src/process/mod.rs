@@ -200,6 +200,12 @@ impl Process {
         self.of_living("mem", |path| fs::File::open(path)).map(drop)
     }
 
+    /// A set of signals of its first thread: `SigBlk`, `SigIgn` or another line of proc(5), status.
+    pub fn signal_mask(&self, key: &str) -> Option<u64> {
+        let mask = status_field(&format!("/proc/{}/status", self.pid), key)?;
+        u64::from_str_radix(&mask, 16).ok()
+    }
+
     /// PF_KTHREAD, include/linux/sched.h.
     fn is_kernel_thread(&self) -> bool {
         const PF_KTHREAD: u64 = 0x0020_0000;

@@ -17,7 +17,7 @@ use super::locked::Locked;
 use super::write::read;
 use super::{Candidate, Selection, SessionError};
 use crate::segment::SiteDoc;
-use crate::tracee::{CallCode, Remote, Stopped};
+use crate::tracee::{CallCode, Remote, Stopped, TRAP_BIT};
 
 const ADDRESS: u64 = size_of::<AtomicU64>() as u64;
 const ACTION: u64 = 4 * ADDRESS;
@@ -90,7 +90,6 @@ impl Locked<'_> {
         stopped: &mut Stopped,
         ids: &[usize],
     ) -> Result<(), SessionError> {
-        const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
         let functions = ids.iter().map(|&id| &self.document.functions[id]);
         let wanted = functions.flat_map(|f| &f.sites).any(|s| s.trap);
         if !wanted {

@@ -35,10 +35,10 @@ pub use error::TraceeError;
 pub use priority::Priority;
 pub use remote::{CallCode, Remote};
 pub use serve::{go_on, let_go_on, pause};
-pub use sys::{Change, begun, change, collect, cont};
+pub use sys::{Change, begun, change, collect_stop, cont};
 pub use thread::{StoppedThread, mend};
 pub use tracer::{Follow, Tracer};
-pub use wait::{leave_exec, next};
+pub use wait::{leave_exec, next, step};
 
 /// How long threads may take to stop before it is given up: one in an uninterruptible sleep stops
 /// only when that ends.
@@ -176,6 +176,16 @@ pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
     }
     let raw = nix::unistd::Pid::from_raw(tid.0);
     nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed)
+}
+
+/// SIGTRAP in a signal mask.
+pub const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+
+/// Has a thread that has stopped block a signal as well.
+pub fn block(tid: Tid, signal: i32) -> Result<(), TraceeError> {
+    let failed = |errno| TraceeError::registers(tid, errno);
+    let mask = sys::signal_mask(tid).map_err(failed)?;
+    sys::set_signal_mask(tid, mask | 1 << (signal - 1)).map_err(failed)
 }
 
 /// The first thread of a process after all others: as soon as it is traced, a signal to the process that this ignores is kept for a tracer

@@ -440,6 +440,22 @@ impl<'t> Remote<'t> {
         self.call("mremap", libc::SYS_mremap, arguments).map(drop)
     }
 
+    /// Has the process ignore a signal (rt_sigaction(2)).
+    pub fn ignore(&mut self, signal: i32) -> Result<(), TraceeError> {
+        /// Below all that stands on the stack, and all that is laid there to find a way back.
+        const BELOW: u64 = 16 << 10;
+        let tid = self.thread.tid();
+        let at = (self.thread.registers().rsp - BELOW) & !0xf;
+        // `struct kernel_sigaction`: handler, flags, restorer and mask.
+        let mut action = [0; 32];
+        action[..8].copy_from_slice(&(libc::SIG_IGN as u64).to_le_bytes());
+        let written = self.text.write(Avma(at), &action);
+        written.map_err(|e| TraceeError::Unexpected(tid, crate::error::io_text(&e)))?;
+        let arguments = [signal as u64, at, 0, size_of::<u64>() as u64, 0, 0];
+        self.call("rt_sigaction", libc::SYS_rt_sigaction, arguments)
+            .map(drop)
+    }
+
     /// Finds out by calls that do nothing if what is mapped and opened can be unmapped and closed again: an
     /// error where a filter forbids one.
     pub fn may_clean_up(&mut self) -> Result<(), TraceeError> {

@@ -140,9 +140,19 @@ pub fn dispatches_calls(tid: Tid) -> bool {
     told.is_ok() && config[0] != 0
 }
 
-/// Takes note of what a thread has done, which is not told again. The stop of one that has become another program can be left in no
-/// other way where it was not the first of its process (`looks_like_a_spurious_pid`, kernel/ptrace.c).
-pub fn collect(tid: Tid) -> i32 {
+/// Takes note of a stop, which is not told again. That of one that has become another program can be left in no other way where it
+/// was not the first of its process (`looks_like_a_spurious_pid`, kernel/ptrace.c). One that has been killed meanwhile has no stop any more,
+/// and its end is still told.
+pub fn collect_stop(tid: Tid) {
+    // SAFETY: plain integers and pointers, for which zero is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WSTOPPED | libc::__WALL | libc::WNOHANG;
+    // SAFETY: `info` is live and of the type that waitid fills.
+    let _ = unsafe { libc::waitid(libc::P_PID, tid.0 as libc::id_t, &raw mut info, flags) };
+}
+
+/// Collects a thread that has ended; its status.
+pub(super) fn collect(tid: Tid) -> i32 {
     let mut status = 0;
     let flags = libc::WNOHANG | libc::__WALL;
     // SAFETY: `status` is live.
@@ -174,6 +184,11 @@ pub fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize).map(drop)?;
     step("continue");
     Ok(())
+}
+
+/// PTRACE_SINGLESTEP, with a signal or 0.
+pub fn single_step(tid: Tid, signal: i32) -> Result<(), Errno> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, signal as usize).map(drop)
 }
 
 /// Lets it go on to the beginning or the end of a system call, with a signal or 0. Unlike a step

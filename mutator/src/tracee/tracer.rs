@@ -27,6 +27,9 @@ pub trait Follow: Send + 'static {
 
     /// A process has ended that this one has started, with this status (wait(2)).
     fn ended(&mut self, tid: Tid, status: i32);
+
+    /// Nothing is traced, not yet or not any more.
+    fn idle(&mut self);
 }
 
 /// What is to be done by the thread that traces, which has a `F`.
@@ -165,7 +168,10 @@ impl<F: Follow> Queue<F> {
                 },
                 Ok(None) => {}
                 // Nothing is followed (yet, or any more).
-                Err(_) => std::thread::sleep(REST),
+                Err(_) => {
+                    follow.idle();
+                    std::thread::sleep(REST);
+                }
             }
         }
     }

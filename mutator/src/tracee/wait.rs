@@ -74,6 +74,39 @@ pub fn leave_exec(tid: Tid) -> Result<Change, TraceeError> {
     next(tid)
 }
 
+/// Has a thread carry out one instruction. Signals that come meanwhile come to it again after that. One that stops its group does so at
+/// once: sent again, it would outlive the SIGCONT that has followed. The thread is told to stop then when it goes on, with its group or
+/// without.
+pub fn step(tid: Tid) -> Result<(), TraceeError> {
+    let mut kept = Vec::new();
+    let (mut signal, mut has_stopped) = (0, false);
+    let stepped = loop {
+        sys::single_step(tid, signal).map_err(|errno| TraceeError::Resume(tid, errno))?;
+        signal = 0;
+        match next(tid)? {
+            Change::Signal(libc::SIGSTOP) => (signal, has_stopped) = (libc::SIGSTOP, true),
+            Change::Signal(other) => match sys::delivered(tid) {
+                Ok(info) if other == libc::SIGTRAP && info.si_code == libc::TRAP_TRACE => {
+                    break Ok(());
+                }
+                Ok(info) => kept.push(info),
+                Err(errno) => break Err(TraceeError::registers(tid, errno)),
+            },
+            Change::Stopped(_) => {}
+            Change::Ended => break Err(TraceeError::ThreadGone(tid)),
+            other => break Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
+        }
+    };
+    // What fails, fails because the thread has ended.
+    for info in kept {
+        let _ = sys::send_again(tid, &info);
+    }
+    if has_stopped {
+        let _ = sys::interrupt(tid);
+    }
+    stepped
+}
+
 /// What a thread does until `deadline`.
 pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError> {
     let begin = Instant::now();
