@@ -176,7 +176,9 @@ impl Locked<'_> {
         changed.trapped = self.with_traps(&ids);
         self.fill_traps(&ids)?;
         // Where the trampolines are by now.
-        self.publish_maps()?;
+        if self.document.quiet {
+            self.publish_maps()?;
+        }
         self.switch(&ids, true)?;
         // Written down before the first byte changes: whoever finds this session half done can
         // take the bytes out again.

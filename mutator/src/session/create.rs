@@ -217,8 +217,8 @@ impl Locked<'_> {
             parameters.reserve.store(start.0, Relaxed);
             parameters.reserve_len.store(len, Relaxed);
             quiet::populate(&self.segment, parameters)?;
-            self.publish_maps()?;
         }
+        self.publish_maps()?;
         let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);
         let mut writes = image.writes(base);
         writes.push((at(SYMBOL_PARAMETERS)?, bytes_of(parameters)));

@@ -231,10 +231,11 @@ impl List {
             (true, false) => self.looked_at,
             (false, _) => 0,
         };
+        let is_unknown = self.now().known().is_empty();
         let mut is_begun = false;
         // The mapping at offset 0 of the file last seen: the file's ELF header, if it is one.
         let mut head: Option<Mapping> = None;
-        let read = maps::for_each(|mapping, path| {
+        let mut take = |mapping: Mapping, path: &[u8]| {
             if !is_begun {
                 // Where the maps cannot be read, what was known stays.
                 is_begun = true;
@@ -273,7 +274,12 @@ impl List {
                 }
             }
             true
-        });
+        };
+        let read = maps::for_each(&mut take);
+        if read.is_none() && is_unknown {
+            // A descriptor is missing for it, or /proc.
+            let _ = maps::for_each_published(&mut take);
+        }
         self.is_whole = read.is_some();
         self.read_at = clock::now();
         self.looked_at = shared::maps_seen();

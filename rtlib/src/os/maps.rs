@@ -33,11 +33,10 @@ pub struct Mapping {
 /// it returns false. `None` when the maps cannot be read. Where no system call may be made these are the ones that the
 /// command has published.
 pub fn for_each(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
-    let mut line = Line::new();
     if !sys::may_call() {
-        line.lines_of(shared::published_maps()?, &mut each);
-        return Some(());
+        return for_each_published(each);
     }
+    let mut line = Line::new();
     let file = File::open(c"/proc/thread-self/maps")?;
     let mut buffer = [0u8; BUFFER];
     let mut longer = 0;
@@ -58,6 +57,12 @@ pub fn for_each(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
             return None;
         }
     }
+}
+
+/// The same of those that the command has published.
+pub fn for_each_published(mut each: impl FnMut(Mapping, &[u8]) -> bool) -> Option<()> {
+    Line::new().lines_of(shared::published_maps()?, &mut each);
+    Some(())
 }
 
 /// A line that is being put together.
