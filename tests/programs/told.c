@@ -3,13 +3,15 @@
  *
  *     told STEP...
  *
- * A step is load:PATH, unload, or call:N.
+ * A step is load:PATH, unload, call:N, or fork:N, by which a child notes N times and ends.
  */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void *library;
 static long (*later)(long);
@@ -36,6 +38,16 @@ static const char *take(const char *step)
         for (long left = atol(step + 5); left > 0; left--, calls++)
             later(left);
         return NULL;
+    }
+    if (strncmp(step, "fork:", 5) == 0) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) {
+            for (long left = atol(step + 5); left > 0; left--)
+                note();
+            _exit(0);
+        }
+        return waitpid(child, &status, 0) == child && status == 0 ? NULL : "the child";
     }
     return "no such step";
 }

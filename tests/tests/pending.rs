@@ -184,6 +184,49 @@ fn detached_amid_loading() {
     }
 }
 
+/// A child that comes when a library has gone is measured as its parent is.
+#[test]
+fn children_of_what_has_unloaded() {
+    let library = program_with("told_lib.c", &["-shared", "-fPIC"]);
+    let load = format!("load:{}", library.display());
+    let steps = [&load[..], "call:3", "unload", "fork:7"];
+    let scratch = Scratch::new("pending");
+    let file = scratch.file("p.json");
+    let mut command = Command::new(ipath());
+    command
+        .args(["run", "--follow", "--pending", "--quiet", "-o"])
+        .arg(&file);
+    command.args(["-f", "note", "-f", "later", "--"]);
+    command
+        .arg(program_with("told.c", &["-rdynamic"]))
+        .args(steps);
+    let mut running = Target::spawn(command).await_output("ready");
+    let child = Run::new("pgrep").args(["-P", &running.pid().to_string()]);
+    let told: i32 = child
+        .run()
+        .expect(0)
+        .stdout
+        .trim()
+        .parse()
+        .expect("one child");
+    let told = nix::unistd::Pid::from_raw(told);
+    for step in 1..=steps.len() {
+        nix::sys::signal::kill(told, Signal::SIGUSR1).expect("it waits");
+        let line = format!("done {step}\n");
+        running.until(LIMIT, "taken its step", |r| r.stdout().contains(&line));
+    }
+    nix::sys::signal::kill(told, Signal::SIGTERM).expect("it waits");
+    assert!(running.wait(LIMIT).success(), "{}", running.report());
+    assert!(
+        !running.stderr().contains("not measured"),
+        "{}",
+        running.report()
+    );
+    let profile = Profile::read(&file);
+    assert_eq!(calls(&profile), 3);
+    assert_eq!(profile.calls("note"), 3 + 7, "{}", running.report());
+}
+
 /// Who watches traces for a moment each time that a library comes; who changes something meanwhile waits for that.
 #[test]
 fn changed_while_libraries_come() {

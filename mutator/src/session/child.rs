@@ -409,11 +409,11 @@ impl Locked<'_> {
             for (index, site) in function.sites.iter().enumerate() {
                 for &patch in &site.patches {
                     let patch = journal.patch(patch)?;
-                    let now = read(memory, patch.at, patch.new.len())?;
-                    // Others may have been laid out for the same bytes.
+                    let now = read(memory, patch.at, patch.new.len());
+                    // Others may have been laid out for the same bytes. What has been unloaded is out.
                     let is_right = match index < inside.len() {
-                        true => now == patch.new,
-                        false => now != patch.new,
+                        true => now.is_ok_and(|now| now == patch.new),
+                        false => now.map_or(true, |now| now != patch.new),
                     };
                     if !is_right {
                         return Err(amid_change());
