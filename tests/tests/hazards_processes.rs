@@ -11,6 +11,7 @@ use ipath_tests::session::{Session, assert_attach_refused};
 use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
+use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -89,6 +90,35 @@ fn group_stop() {
         assert_eq!(told(&counted.target, SILENCE), None, "after going on");
     }
     counted.finish();
+}
+
+/// Of what is stopped it is said that it calls nothing, and of a call that had begun before, that it is not seen.
+#[test]
+fn stopped_is_said() {
+    let target = Target::start("sleep", ["600"]);
+    let pid = target.pid().to_string();
+    let nothing = || {
+        let attach = Run::ipath(["attach", &pid, "-f", "clock_nanosleep", "--no-tui"]);
+        let attach = attach.args(["--duration", "10ms"]).run().expect(0);
+        assert!(
+            attach
+                .stdout
+                .contains("no call was made: one that had begun before is not seen"),
+            "{}",
+            attach.report()
+        );
+        attach.stderr
+    };
+    while !fs::read_to_string(format!("/proc/{pid}/syscall"))
+        .is_ok_and(|call| call.starts_with("230 "))
+    {
+        sleep(Duration::from_millis(1));
+    }
+    assert!(!nothing().contains("stopped"));
+    stop(&target);
+    let said = nothing();
+    assert!(said.contains("it is stopped by a signal"), "{said}");
+    assert!(said.contains(&format!("kill -CONT {pid}")), "{said}");
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let process = find(OPERATION, pid)?;
     let failure = |e: SessionError| e.failure(OPERATION, &process);
     process.check().map_err(|e| failure(e.into()))?;
+    let stands = process.stands();
     let patterns = match patterns.is_empty() && spots.is_empty() {
         false => patterns,
         true if watch_output.is_view() => {
@@ -63,6 +64,11 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     let live = Live::new(session, at_end);
     tell_refused(&changed);
     waiting.iter().for_each(|line| warn(line));
+    if let Some(how) = stands {
+        warn(&format!(
+            "{OPERATION} {pid}: it is {how}, and calls nothing until it goes on: `kill -CONT {pid}`"
+        ));
+    }
     if keep && measure.pending {
         warn(&unwatched(pid));
     }

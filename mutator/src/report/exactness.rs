@@ -46,6 +46,12 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
 /// What is not exact, or that all is.
 pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let lines = loss_lines(profile);
+    if lines.is_empty() && profile.calls() == 0 {
+        return writeln!(
+            out,
+            "\nNothing was lost, and no call was made: one that had begun before is not seen."
+        );
+    }
     if lines.is_empty() {
         return writeln!(
             out,
