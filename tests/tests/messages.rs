@@ -239,6 +239,22 @@ fn programs_of_other_machines_are_not_given_to_a_shell() {
     assert!(error.contains("AArch64"), "{error}");
 }
 
+/// What a pattern without a match may mean: a name of any library, whatever its case, or of one that comes later.
+#[test]
+fn what_may_have_been_meant_is_said() {
+    let program = program("sleeper.c").display().to_string();
+    let hints = |pattern: &str| {
+        let run = Run::ipath(["run", "-f", pattern, "--", &program, "1"]);
+        run.run().expect(1).hints()
+    };
+    let case = hints("NANOSLEEP");
+    assert!(case.starts_with("did you mean nanosleep"), "{case}");
+    for pattern in ["NANOSLEEP", "of_no_library_at_all", "libnone.so!what"] {
+        let said = hints(pattern);
+        assert!(said.contains("--pending it waits for a library"), "{said}");
+    }
+}
+
 #[test]
 fn what_means_nothing_is_refused_before_anything_starts() {
     let of_metric = Run::ipath(["run", "-m", "wal", "-f", "main", "--", "true"])

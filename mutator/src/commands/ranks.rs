@@ -48,7 +48,12 @@ pub(super) fn attach(
             NoRanks::Several(..) => Some("name one of these: `ipath attach --mpi PID`".to_owned()),
             NoRanks::Missing(..) => None,
         };
-        Failure::of(OPERATION, e).maybe_hint(hint)
+        let subject = launcher.map_or("this machine".to_owned(), |pid| pid.to_string());
+        match e {
+            NoRanks::Missing(..) => Failure::new(OPERATION, subject, e),
+            // It names what it is about.
+            e => Failure::of(OPERATION, e).maybe_hint(hint),
+        }
     })?;
     let at_end = match keep {
         true => AtEnd::Keep,

@@ -60,19 +60,16 @@ impl Unmatched {
         if self.inlined > 0 || self.jit.is_some() {
             return failure;
         }
-        let meant = match self.near.is_empty() {
-            true => self.why.clone(),
-            false => Some(format!("did you mean {}?", self.near.join(", "))),
-        };
-        let later = self.may_come && WAIT.contains(&operation);
-        let later = later.then(|| "with --pending it waits for a library that is loaded later");
-        let joint = match self.near.is_empty() {
-            true => "; ",
-            false => " ",
-        };
-        let hints = meant.into_iter().chain(later.map(str::to_owned));
-        let hints: Vec<String> = hints.collect();
-        failure.maybe_hint((!hints.is_empty()).then(|| hints.join(joint)))
+        let later = "with --pending it waits for a library that is loaded later";
+        let may_wait = self.may_come && WAIT.contains(&operation);
+        let near = self.near.join(", ");
+        match (self.near.is_empty(), &self.why, may_wait) {
+            (false, _, false) => failure.hint(format!("did you mean {near}?")),
+            (false, _, true) => failure.hint(format!("did you mean {near}? {later}")),
+            (true, Some(why), true) => failure.hint(format!("{why}; {later}")),
+            (true, None, true) => failure.hint(later),
+            (true, why, false) => failure.maybe_hint(why.clone()),
+        }
     }
 }
 

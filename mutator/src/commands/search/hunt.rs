@@ -11,7 +11,7 @@ use super::super::source::{AtEnd, Live};
 use super::super::suggest;
 use super::asked::Searching;
 use super::look::{Moment, Overheads, window};
-use super::result::{Outcome, left};
+use super::result::{Outcome, costly, left};
 use super::samples::Samples;
 use super::words::{measured, percent, reason, sampled};
 use crate::error::Failure;
@@ -339,6 +339,7 @@ impl<'h> Hunt<'h> {
             window,
             steps: self.steps,
             left: left(&self.search, &self.stacks, |at| sampler.name_at(at)),
+            costly: costly(&self.search),
         });
     }
 

@@ -15,6 +15,8 @@ pub(super) struct Outcome {
     pub(super) rows: Vec<Row>,
     pub(super) steps: u64,
     pub(super) left: Vec<Left>,
+    /// How many functions have been dropped for what measuring took.
+    pub(super) costly: usize,
 }
 
 impl Outcome {
@@ -54,6 +56,14 @@ impl Outcome {
             left: self.left.clone(),
         }
     }
+}
+
+/// How many functions have been dropped for what measuring took.
+pub(super) fn costly(search: &Search) -> usize {
+    let dropped = search.dropped().values();
+    dropped
+        .filter(|why| matches!(why, Dropped::Costly { .. }))
+        .count()
 }
 
 /// What is not measured though it may cost: by samples, and what was given up.
