@@ -132,10 +132,11 @@ impl Profile {
         calls.fold(0, u64::saturating_add)
     }
 
-    /// What a time of `metric` is a part of, in ns: of the time that passed while it was measured, for CPU time of
-    /// that of the process. None where that is not known, and for what is no time.
-    pub fn run_of(&self, metric: &Metric) -> Option<u64> {
-        match (metric.unit.as_str(), metric.name.as_str(), metric.since_ns) {
+    /// What a time of `metric` is a part of, in ns: of the time that passed since it was measured, of a function that was put in then, if
+    /// not at the session's start; for CPU time of that of the process. None where that is not known, and for what is no time.
+    pub fn run_of(&self, metric: &Metric, function_since_ns: Option<u64>) -> Option<u64> {
+        let since = metric.since_ns.max(function_since_ns);
+        match (metric.unit.as_str(), metric.name.as_str(), since) {
             ("ns", CPU, None) => self.session.cpu_ns,
             ("ns", CPU, Some(_)) => None,
             ("ns", _, since) => Some(self.elapsed_ns(since.unwrap_or(0))),
@@ -344,6 +345,9 @@ pub struct Function {
     /// The tactics by which its exits are patched, in address order; empty where none is.
     #[serde(default)]
     pub exits: Vec<String>,
+    /// When it was put in first, in ns from the session's start; none where it was there from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ns: Option<u64>,
     /// What it measures now, the count first; none where that is all of [`Profile::metrics`] and has been from the
     /// beginning on. Of calls that were not measured by a metric there are no values in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

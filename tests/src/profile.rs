@@ -113,6 +113,8 @@ pub struct Function {
     pub entry: Value,
     pub exits: Vec<Value>,
     #[serde(default)]
+    pub since_ns: Option<u64>,
+    #[serde(default)]
     pub measured: Option<Vec<String>>,
     #[serde(default)]
     pub point: bool,

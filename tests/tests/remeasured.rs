@@ -2,7 +2,7 @@
 //! program did in them.
 
 use ipath_tests::command::{Finished, Run};
-use ipath_tests::compile::program_with;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::place::ipath;
 use ipath_tests::profile::{CallPath, Function, Profile, count};
 use ipath_tests::pty::Pty;
@@ -12,6 +12,7 @@ use ipath_tests::target::Target;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::thread::sleep;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -338,6 +339,29 @@ fn functions_come_in_with_metrics_of_their_own() {
     assert_eq!(since.collect::<Vec<_>>(), [false, false, true, true]);
     program.target.signal(Signal::SIGUSR1);
     program.target.await_output("idle").finish("ok");
+}
+
+/// A function that is added later has run for less of the session, by which its times are judged; not so one that comes back.
+#[test]
+fn what_is_added_later_has_run_for_less() {
+    let target = Target::start_nice(program("busy.c"), ["2", "300"]).await_output("ready");
+    let session = Session::attach(target.pid(), &["busy*!step"]);
+    let pause = Duration::from_secs(1);
+    sleep(pause);
+    session.add(&["mix"]).expect(0);
+    session.remove(&["step"]).expect(0);
+    session.add(&["busy*!step"]).expect(0);
+    let profile = session.detach();
+    let since = |name: &str| {
+        let functions = profile.functions.iter().filter(|f| f.name == name);
+        functions.map(|f| f.since_ns).collect::<Vec<_>>()
+    };
+    assert_eq!(since("step"), [None]);
+    let [Some(added)] = since("mix")[..] else {
+        panic!("mix since {:?}", since("mix"));
+    };
+    assert!(added >= pause.as_nanos() as u64, "{added}");
+    target.finish("ok calls ");
 }
 
 /// Where entry and exit are patched by the same bytes exits cannot come beside it: that is said, and how it can be done.

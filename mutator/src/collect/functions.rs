@@ -39,6 +39,7 @@ pub(super) fn add(
                 true => function.exits.clone(),
                 false => Vec::new(),
             },
+            since_ns: function.since_ns,
             measured,
             clones: function.clones.clone(),
             inlined: function.inlined,

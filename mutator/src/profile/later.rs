@@ -33,6 +33,16 @@ impl Profile {
         let lost = before.values().map(|path| path.metrics.count);
         let lost = lost.fold(0, u64::saturating_add);
         self.paths = paths;
+        let since = |since: &mut Option<u64>| {
+            let later = since.map(|ns| ns.saturating_sub(old.session.elapsed_ns));
+            *since = later.filter(|&ns| ns > 0);
+        };
+        self.metrics
+            .iter_mut()
+            .for_each(|metric| since(&mut metric.since_ns));
+        self.functions
+            .iter_mut()
+            .for_each(|function| since(&mut function.since_ns));
         self.session = part(&self.session, &old.session);
         self.losses = losses(&self.losses, &old.losses);
         self.search = None;

@@ -18,6 +18,8 @@ pub struct Total {
     pub incomplete: u64,
     /// Activations that one of the metrics has not measured.
     pub unmeasured: u64,
+    /// When their function was put in, as that has it; not added up.
+    pub since_ns: Option<u64>,
     /// The values of each metric.
     pub values: BTreeMap<String, Distribution>,
 }

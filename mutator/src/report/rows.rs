@@ -123,14 +123,14 @@ impl<'p> Rows<'p> {
             quantile(990),
             human::quantity(stats.max.into(), unit),
             share,
-            self.of_run(metric, stats),
+            self.of_run(metric, stats, whole.since_ns),
         ]
     }
 
-    fn of_run(&self, metric: &Metric, stats: &TimerStats) -> String {
+    fn of_run(&self, metric: &Metric, stats: &TimerStats, since: Option<u64>) -> String {
         // Nested activations run within the outermost one's time.
         let once = stats.outermost.unwrap_or(stats.sum);
-        let run = self.profile.run_of(metric);
+        let run = self.profile.run_of(metric, since);
         run.map_or_else(String::new, |run| human::share(once, run.into()))
     }
 }

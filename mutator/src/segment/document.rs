@@ -265,6 +265,9 @@ pub struct FunctionDoc {
     /// True if what it measures has been changed.
     #[serde(default)]
     pub remeasured: bool,
+    /// When it was put in first, in ns from the session's start; none where it was there from then on.
+    #[serde(default)]
+    pub since_ns: Option<u64>,
     /// Linkage names of what the compiler has made of it and has others call.
     #[serde(default)]
     pub clones: Vec<String>,

@@ -18,6 +18,7 @@ use super::remeasure::Turn;
 use super::stack_scan::Stacks;
 use super::write::Part;
 use super::{Candidate, Changed, Selected, Selection, Session, SessionError, select_in};
+use crate::clock;
 use crate::debuginfod::hex;
 use crate::images::{self, OpenImage};
 use crate::process::Space;
@@ -27,6 +28,8 @@ use crate::tracee::{CallCode, Priority, Stopped, pause, tracing};
 
 /// How often it is tried again when a thread is where bytes would be overwritten.
 const ATTEMPTS: usize = 200;
+/// Why functions come in that a session begins with.
+pub(super) const AT_START: &str = "attach";
 /// How long threads run on between.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -178,6 +181,9 @@ impl Locked<'_> {
         // Where the trampolines are by now.
         if self.document.quiet {
             self.publish_maps()?;
+        }
+        if why != AT_START {
+            self.note_since(&ids);
         }
         self.switch(&ids, true)?;
         // Written down before the first byte changes: whoever finds this session half done can
@@ -479,6 +485,18 @@ impl Locked<'_> {
                 reason: reason.clone(),
                 is_point,
             });
+        }
+    }
+
+    /// Notes of functions that have never been in when that is.
+    fn note_since(&mut self, ids: &[usize]) {
+        let now = clock::ns_since_start(self.segment.header(), clock::tsc());
+        for &id in ids {
+            let function = &mut self.document.functions[id];
+            // One that was in before has been laid out anew.
+            if function.generation == 0 && !function.remeasured {
+                function.since_ns = Some(now);
+            }
         }
     }
 

@@ -251,6 +251,9 @@ impl Session {
         for metric in &mut document.metrics {
             metric.since_ns = None;
         }
+        for function in &mut document.functions {
+            function.since_ns = None;
+        }
         document
     }
 

@@ -9,6 +9,7 @@ use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use abi::segment::STATE_ACTIVE;
 use patcher::plan::Effects;
 
+use super::apply::AT_START;
 use super::locked::Locked;
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
 use super::pending::AT_FIRST;
@@ -167,7 +168,7 @@ impl Session {
         let mut session = Self::begun(process, segment, document);
         let mut locked = Locked::new(&mut session, space, lock);
         if let Some(duration) = stop {
-            locked.note_stop("attach", duration);
+            locked.note_stop(AT_START, duration);
         }
         let parameters = locked.parameters(options, hz, &modules, control_block);
         let result = locked.fill(image, hz, &parameters).and_then(|()| {
@@ -176,7 +177,7 @@ impl Session {
             }
             let met = selection.met_texts(&options.pending);
             locked.note_met(&met);
-            let changed = locked.add("attach", &modules, selection, stopped.as_deref_mut())?;
+            let changed = locked.add(AT_START, &modules, selection, stopped.as_deref_mut())?;
             if !options.pending.is_empty() {
                 locked.document.check_awaits()?;
                 // What has come since they were looked up is to be looked at.

@@ -311,6 +311,7 @@ impl Locked<'_> {
             is_point: false,
             carrier: None,
             generation: 0,
+            since_ns: None,
             sites,
         }
     }

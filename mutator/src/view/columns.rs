@@ -292,7 +292,13 @@ fn of(state: &State, node: NodeId, whole: NodeId) -> Option<f64> {
 /// There is no whole of cycles or of an argument that a function could have a share of.
 fn of_run(state: &State, node: NodeId) -> Option<f64> {
     let run = match state.tree.span() {
-        super::tree::Span::Total => state.profile()?.run_of(state.shown()?)?,
+        super::tree::Span::Total => {
+            let profile = state.profile()?;
+            let function = state.tree.function_at(node);
+            let function = function.and_then(|site| state.tree.function_index(site));
+            let since = function.and_then(|index| profile.functions.get(index)?.since_ns);
+            profile.run_of(state.shown()?, since)?
+        }
         _ if state.metric() == ("cpu", "ns") => return None,
         _ if state.metric().1 != "ns" => return None,
         _ => {

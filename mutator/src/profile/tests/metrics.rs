@@ -28,7 +28,7 @@ fn signed_values_are_read_checked_and_written_back_field_for_field() {
     let profile = read(&value);
     profile.check().unwrap();
     assert_eq!(serde_json::to_value(&profile).unwrap(), value);
-    assert_eq!(profile.run_of(&profile.metrics[1]), None);
+    assert_eq!(profile.run_of(&profile.metrics[1], None), None);
 }
 
 #[test]
@@ -69,7 +69,13 @@ fn a_metric_that_was_added_later_has_fewer_values() {
     value["metrics"][1]["since_ns"] = json!(2_000_000_000_u64);
     let profile = read(&value);
     profile.check().unwrap();
-    assert_eq!(profile.run_of(&profile.metrics[1]), Some(3_000_000_000));
+    assert_eq!(
+        profile.run_of(&profile.metrics[1], None),
+        Some(3_000_000_000)
+    );
+    let of = |function: u64| profile.run_of(&profile.metrics[1], Some(function));
+    assert_eq!(of(1_000_000_000), Some(3_000_000_000));
+    assert_eq!(of(4_000_000_000), Some(1_000_000_000));
     assert_eq!(serde_json::to_value(&profile).unwrap(), value);
 }
 
@@ -81,10 +87,15 @@ fn cpu_time_is_a_part_of_the_processs() {
         unit: "ns".to_owned(),
         since_ns: None,
     };
-    assert_eq!(profile.run_of(&cpu), None);
+    assert_eq!(profile.run_of(&cpu, None), None);
     profile.session.cpu_ns = Some(7);
-    assert_eq!(profile.run_of(&cpu), Some(7));
-    assert_eq!(profile.run_of(&profile.metrics[1]), Some(5_000_000_000));
+    assert_eq!(profile.run_of(&cpu, None), Some(7));
+    // The process's time until then is not known.
+    assert_eq!(profile.run_of(&cpu, Some(1)), None);
+    assert_eq!(
+        profile.run_of(&profile.metrics[1], None),
+        Some(5_000_000_000)
+    );
 }
 
 #[test]

@@ -75,6 +75,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         size: 80,
         entry: "window".to_owned(),
         exits: vec!["window".to_owned(), "padding".to_owned()],
+        since_ns: None,
         measured: None,
         clones: Vec::new(),
         inlined: 0,
