@@ -73,6 +73,8 @@ impl Follower {
     /// # Errors
     /// It cannot be traced.
     pub fn follow(&self, process: &Process) -> Result<(), crate::tracee::TraceeError> {
+        // It and what it starts are not of this process's job.
+        crate::rest::never();
         let process = process.clone();
         let followed = self.tracer.ask(move |family| family.follow(&process));
         followed.unwrap_or(Ok(()))

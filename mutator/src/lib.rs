@@ -35,6 +35,7 @@ pub mod profile;
 pub mod push;
 pub(crate) mod random;
 pub mod report;
+mod rest;
 pub mod runtime_image;
 pub mod sampling;
 pub mod search;

@@ -15,6 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 
 use crate::process::Process;
+use crate::rest::rest;
 
 /// Those that tell of a fault are delivered where it happens; those that go on or do nothing by
 /// themselves need no holding.
@@ -184,12 +185,15 @@ impl Signals {
         Ok(found)
     }
 
-    /// Stops this process as Ctrl-Z does where nobody holds it back; returns once it is continued.
-    pub fn suspend(&self) {
-        self.unheld(Signal::SIGTSTP, || {
-            // A signal to oneself cannot fail.
-            let _ = raise(Signal::SIGTSTP);
-        });
+    /// Stops this process as Ctrl-Z does where nobody holds it back; returns once it is continued. False where it is not to be
+    /// ([`rest`]).
+    pub fn suspend(&self) -> bool {
+        rest(|| {
+            self.unheld(Signal::SIGTSTP, || {
+                // A signal to oneself cannot fail.
+                let _ = raise(Signal::SIGTSTP);
+            });
+        })
     }
 
     /// Does something while the terminal's keys are another program's of this job: Ctrl-C there is not meant for this

@@ -2,7 +2,7 @@
 //! itself, the session is out of the target before ipath ends.
 
 use ipath_tests::command::Run;
-use ipath_tests::compile::program;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::faulty::faulty;
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
@@ -413,4 +413,51 @@ fn suspended_view() {
     shell.send(b"echo left=$?\n");
     shell.shows("left=0");
     watched.assert_clean();
+}
+
+/// The states of the threads of a process.
+fn states(pid: u32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let stats = tasks.flatten().filter_map(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    });
+    stats.collect()
+}
+
+/// Who stops ipath stops nothing that is measured: nothing is held by it then, and it does not stop where all would stand with it.
+#[test]
+fn stopped_beside_what_is_measured() {
+    const LIMIT: Duration = Duration::from_secs(30);
+    let library = program_with("dlopen_later_lib.c", &["-shared", "-fPIC"]);
+    let arguments = [&library.display().to_string(), "1000000000", "x", "wait"];
+    let loading = program_with("dlopen_later.c", &["-rdynamic"]);
+    for (mode, is_stopped) in [("--pending", true), ("--follow", false)] {
+        let target = Target::start(&loading, arguments).await_output("ready");
+        let mut command = Command::new(ipath());
+        command.args(["attach", &target.pid().to_string(), mode, "--no-tui"]);
+        let name = if is_stopped { "later" } else { "count_call" };
+        command.args(["--interval", "20ms", "-f", name]);
+        let mut watching = Target::spawn(command);
+        watching.until(LIMIT, "begun", |w| {
+            w.stdout().contains("in all") || w.stderr().contains("waits")
+        });
+        target.signal(Signal::SIGTERM);
+        for round in 0..30 {
+            std::thread::sleep(Duration::from_millis(7));
+            watching.signal(Signal::SIGTSTP);
+            if !is_stopped {
+                let warned = |w: &Target| w.stderr().matches("not stopped").count() > round;
+                watching.until(LIMIT, "refused", warned);
+                continue;
+            }
+            watching.until(LIMIT, "stopped", |w| states(w.pid()).starts_with('T'));
+            let held = states(target.pid());
+            watching.signal(Signal::SIGCONT);
+            assert!(!held.contains('t'), "round {round}: {held}");
+        }
+        watching.signal(Signal::SIGINT);
+        assert!(watching.wait(LIMIT).success(), "{}", watching.report());
+        target.signal(Signal::SIGKILL);
+    }
 }

@@ -238,7 +238,11 @@ fn look_until_end(
     loop {
         match signals.next() {
             Some(Asked::End) => return Ok(Shown { is_deserted: false }),
-            Some(Asked::Suspend) => signals.suspend(),
+            Some(Asked::Suspend) => {
+                if !signals.suspend() {
+                    warn("not stopped: what is followed would stop with it; Ctrl-C ends it");
+                }
+            }
             Some(Asked::Child) => has_ended = true,
             Some(Asked::Resize) => continue,
             None => {

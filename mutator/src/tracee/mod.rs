@@ -29,6 +29,8 @@ use crate::process::{
     stat_field, take_name,
 };
 
+use crate::rest::Work;
+
 use wait::{Waited, is_dead, wait_for_stop};
 
 pub use error::TraceeError;
@@ -66,6 +68,7 @@ const ROUNDS: usize = 200;
 ///
 /// Where something is followed there is one that traces, and it is done there: a thread has one tracer.
 pub fn tracing<R: Send>(change: impl FnOnce() -> R + Send) -> R {
+    let _work = Work::begin();
     let change = match tracer::run(change) {
         Ok(result) => return result,
         Err(change) => change,

@@ -251,7 +251,7 @@ impl<'h> Hunt<'h> {
     fn pause(&mut self, signals: &Signals) -> Option<Over> {
         match signals.next() {
             Some(Asked::End) => return Some(Over::Asked),
-            Some(Asked::Suspend) => signals.suspend(),
+            Some(Asked::Suspend) => drop(signals.suspend()),
             Some(Asked::Child) if self.process.life() != Presence::Here => {
                 return Some(Over::Gone);
             }
