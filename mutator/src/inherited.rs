@@ -1,6 +1,6 @@
-//! What this process was started with and Rust's runtime changes before `main`: it ignores SIGPIPE, and opens
-//! /dev/null in the place of standard files that are closed (library/std/src/sys/pal/unix/mod.rs `init`). A program
-//! that is started is to have both as they were.
+//! What this process was started with and has otherwise. Rust's runtime ignores SIGPIPE before `main`, and opens
+//! /dev/null in the place of standard files that are closed (library/std/src/sys/pal/unix/mod.rs `init`). SIGCHLD is not ignored here, as nobody
+//! is told then how children end (wait(2)). A program that is started is to have all of it as it was.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +9,7 @@ use nix::errno::Errno;
 const STANDARD: usize = 3;
 
 static IGNORES_PIPES: AtomicBool = AtomicBool::new(false);
+static IGNORES_CHILDREN: AtomicBool = AtomicBool::new(false);
 static CLOSED: [AtomicBool; STANDARD] = [const { AtomicBool::new(false) }; STANDARD];
 
 /// Run by the C library before that runtime begins.
@@ -17,12 +18,12 @@ static CLOSED: [AtomicBool; STANDARD] = [const { AtomicBool::new(false) }; STAND
 static NOTE: extern "C" fn() = note;
 
 extern "C" fn note() {
-    // SAFETY: plain integers and pointers, for which zero is a value.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure lives through the call, which changes nothing.
-    let asked = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) };
-    let is_ignored = asked == 0 && action.sa_sigaction == libc::SIG_IGN;
-    IGNORES_PIPES.store(is_ignored, Ordering::Relaxed);
+    IGNORES_PIPES.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    if is_ignored(libc::SIGCHLD) {
+        IGNORES_CHILDREN.store(true, Ordering::Relaxed);
+        // SAFETY: takes no pointer.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    }
     for (fd, closed) in (0..).zip(&CLOSED) {
         // SAFETY: takes no pointer.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
@@ -33,11 +34,24 @@ extern "C" fn note() {
     }
 }
 
-/// Gives both to what this process becomes: for use between fork and exec, where only system calls may be made.
+fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: plain integers and pointers, for which zero is a value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure lives through the call, which changes nothing.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Gives it to what this process becomes: for use between fork and exec, where only system calls may be made.
 pub fn give_back() {
-    if IGNORES_PIPES.load(Ordering::Relaxed) {
-        // SAFETY: takes no pointer.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    for (signal, is_ignored) in [
+        (libc::SIGPIPE, &IGNORES_PIPES),
+        (libc::SIGCHLD, &IGNORES_CHILDREN),
+    ] {
+        if is_ignored.load(Ordering::Relaxed) {
+            // SAFETY: takes no pointer.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
     }
     for (fd, closed) in (0..).zip(&CLOSED) {
         if closed.load(Ordering::Relaxed) {

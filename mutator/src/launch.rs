@@ -52,10 +52,11 @@ pub fn launch(
     command.args(arguments);
     prepare(&mut command);
     let parent = unistd::getpid();
-    // Blocked, the signal at exec would not come (ptrace_event, include/linux/ptrace.h).
-    let is_trap_blocked = mask.contains(Signal::SIGTRAP);
+    // Blocked, the signal at exec would not come (ptrace_event, include/linux/ptrace.h), nor what has it go on once it is followed.
+    let of_use = [Signal::SIGTRAP, Signal::SIGCONT];
+    let blocked = of_use.map(|signal| mask.contains(signal).then_some(signal));
     let mut at_exec = mask;
-    at_exec.remove(Signal::SIGTRAP);
+    of_use.into_iter().for_each(|signal| at_exec.remove(signal));
     let trace = move || {
         at_exec.thread_set_mask()?;
         inherited::give_back();
@@ -71,7 +72,7 @@ pub fn launch(
     // SAFETY: between fork and exec only system calls are made.
     unsafe { command.pre_exec(trace) };
     let mut child = command.spawn().map_err(LaunchError::Exec)?;
-    let result = to_start(&child, is_trap_blocked);
+    let result = to_start(&child, blocked.into_iter().flatten());
     match result {
         Ok((process, stopped)) => Ok(Launched {
             child,
@@ -86,15 +87,19 @@ pub fn launch(
     }
 }
 
-fn to_start(child: &Child, is_trap_blocked: bool) -> Result<(Process, Stopped), LaunchError> {
+/// Brings it to its start, with these signals blocked as well.
+fn to_start(
+    child: &Child,
+    blocked: impl Iterator<Item = Signal>,
+) -> Result<(Process, Stopped), LaunchError> {
     let pid = Pid(child.id() as i32);
     let raw = unistd::Pid::from_raw(pid.0);
     // The stop after exec.
     wait_for_trap(raw)?;
-    if is_trap_blocked {
-        block(Tid(pid.0), libc::SIGTRAP)?;
-    }
     seize_to_follow(Tid(pid.0))?;
+    for signal in blocked {
+        block(Tid(pid.0), signal as i32)?;
+    }
     let process = Process::find(pid)?;
     process.check_program()?;
     let space = Arc::new(Space::open(&process)?);

@@ -1,6 +1,6 @@
 /* Signals that a program begins with.
- *     masked WHAT PROGRAM ARGUMENTS...    becomes the program, with SIGTRAP, or all signals, blocked or ignored: `block`, `ignore`, or `both`
- *     masked show                         prints its blocked and its ignored signals, and calls `work` 3 times */
+ *     masked WHAT PROGRAM ARGUMENTS...    becomes the program, with all signals blocked, SIGTRAP and SIGCHLD ignored, or `both`: `block`, `ignore`
+ *     masked show                         prints which signals are pending, blocked, ignored and caught, calls `work` 3 times, and ends with status 7 */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -21,11 +21,11 @@ static int show(void)
     char line[256];
     FILE *status = fopen("/proc/self/status", "r");
     while (status && fgets(line, sizeof line, status))
-        if (strncmp(line, "SigBlk:", 7) == 0 || strncmp(line, "SigIgn:", 7) == 0)
+        if ((strncmp(line, "Sig", 3) == 0 && line[3] != 'Q') || strncmp(line, "ShdPnd:", 7) == 0)
             fputs(line, stdout);
     for (int i = 0; i < 3; i++)
         work();
-    return status ? 0 : 2;
+    return status ? 7 : 2;
 }
 
 int main(int argc, char **argv)
@@ -39,8 +39,10 @@ int main(int argc, char **argv)
         sigfillset(&all);
         sigprocmask(SIG_SETMASK, &all, NULL);
     }
-    if (strcmp(argv[1], "block") != 0)
+    if (strcmp(argv[1], "block") != 0) {
         signal(SIGTRAP, SIG_IGN);
+        signal(SIGCHLD, SIG_IGN);
+    }
     execvp(argv[2], argv + 2);
     return 3;
 }

@@ -164,7 +164,7 @@ pub fn trace_all(process: &Process) -> Result<(), TraceeError> {
 
 /// Has a thread that has had itself traced (PTRACE_TRACEME), and stands in a stop, traced as by PTRACE_SEIZE, where this thread
 /// follows: what it starts is so as well, and stops without a signal. It stands in the stop of its group meanwhile, before it has
-/// run anything.
+/// run anything, and then at the SIGCONT by which that ends, which is not to be blocked.
 pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
     if !followed::is_begun() {
         return Ok(());
@@ -178,7 +178,23 @@ pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
         other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
     }
     let raw = nix::unistd::Pid::from_raw(tid.0);
-    nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed)
+    nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed)?;
+    // It is to come to that signal here, and to nothing else.
+    let mut kept = Vec::new();
+    loop {
+        sys::cont(tid, 0).map_err(failed)?;
+        match wait::next(tid)? {
+            Change::Stopped(_) => {}
+            Change::Signal(libc::SIGCONT) => break,
+            Change::Signal(_) => kept.extend(sys::delivered(tid)),
+            Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+            other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
+        }
+    }
+    for info in kept {
+        sys::send_again(tid, &info).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// SIGTRAP in a signal mask.
