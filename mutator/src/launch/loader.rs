@@ -52,10 +52,10 @@ struct TrapState {
 impl TrapState {
     /// That of a process at its beginning.
     fn of(process: &Process) -> Self {
-        let mask = |key| process.signal_mask(key).unwrap_or(0);
+        let [blocked, ignored] = process.signals().unwrap_or_default();
         Self {
-            is_blocked: mask("SigBlk") & TRAP_BIT != 0,
-            is_ignored: mask("SigIgn") & TRAP_BIT != 0,
+            is_blocked: blocked & TRAP_BIT != 0,
+            is_ignored: ignored & TRAP_BIT != 0,
         }
     }
 

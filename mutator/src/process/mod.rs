@@ -200,10 +200,11 @@ impl Process {
         self.of_living("mem", |path| fs::File::open(path)).map(drop)
     }
 
-    /// A set of signals of its first thread: `SigBlk`, `SigIgn` or another line of proc(5), status.
-    pub fn signal_mask(&self, key: &str) -> Option<u64> {
-        let mask = status_field(&format!("/proc/{}/status", self.pid), key)?;
-        u64::from_str_radix(&mask, 16).ok()
+    /// The signals that its first thread blocks, and those that it ignores, as masks.
+    pub fn signals(&self) -> io::Result<[u64; 2]> {
+        let status = read_text(format!("/proc/{}/status", self.pid))?;
+        let mask = |key| u64::from_str_radix(status_line(&status, key)?, 16).ok();
+        Ok(["SigBlk", "SigIgn"].map(|key| mask(key).unwrap_or(0)))
     }
 
     /// PF_KTHREAD, include/linux/sched.h.
