@@ -186,7 +186,7 @@ impl Signals {
     }
 
     /// Stops this process as Ctrl-Z does where nobody holds it back; returns once it is continued. False where it is not to be
-    /// ([`rest`]).
+    /// (`rest.rs`).
     pub fn suspend(&self) -> bool {
         rest(|| {
             self.unheld(Signal::SIGTSTP, || {
