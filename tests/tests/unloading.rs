@@ -6,6 +6,7 @@ use ipath_tests::place::Scratch;
 use ipath_tests::profile::{CallPath, Profile, count};
 use ipath_tests::program::Program;
 use ipath_tests::session::own_counts;
+use std::time::Duration;
 
 #[test]
 fn unloading_amid_walks() {
@@ -20,6 +21,8 @@ fn unloading_amid_walks() {
         .arg(&library)
         .arg(scratch.path())
         .args(["8", "3000"])
+        // 45 s where nothing else runs.
+        .limit(Duration::from_secs(300))
         .run()
         .expect(0);
     let own = own_counts(&finished.stdout);
