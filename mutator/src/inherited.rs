@@ -34,7 +34,8 @@ extern "C" fn note() {
     }
 }
 
-fn is_ignored(signal: libc::c_int) -> bool {
+/// True if this process ignores a signal.
+pub fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: the structure lives through the call, which changes nothing.

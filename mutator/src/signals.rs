@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::null;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 
+use crate::inherited;
 use crate::process::Process;
 use crate::rest::rest;
 
@@ -264,11 +264,7 @@ fn is_ignored(signal: Signal) -> bool {
     if signal == Signal::SIGPIPE {
         return false;
     }
-    // SAFETY: all zeroes is a valid value of this structure of integers and a null pointer.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: sets nothing, and writes to a value that lives.
-    let result = unsafe { libc::sigaction(signal as i32, null(), &raw mut action) };
-    result == 0 && action.sa_sigaction == libc::SIG_IGN
+    inherited::is_ignored(signal as i32)
 }
 
 #[cfg(test)]

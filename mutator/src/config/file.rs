@@ -69,9 +69,7 @@ impl Place {
         file.take(MOST).read_to_string(&mut text).map_err(failed)?;
         Ok(Some(text))
     }
-}
 
-impl Place {
     /// False where its folder is not for this user to look into, as another user's `$HOME` that a service manager has passed on.
     fn may_be_known(&self) -> bool {
         let looked = self.path.symlink_metadata();

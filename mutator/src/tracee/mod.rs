@@ -38,9 +38,9 @@ pub use priority::Priority;
 pub use remote::{CallCode, Remote};
 pub use serve::{go_on, let_go_on, pause};
 pub use sys::{Change, begun, change, collect_stop, cont};
-pub use thread::{StoppedThread, mend};
+pub use thread::{StoppedThread, TRAP_BIT, block, mend};
 pub use tracer::{Follow, Tracer};
-pub use wait::{leave_exec, next, step};
+pub use wait::{leave_exec, next, seize_to_follow, step};
 
 /// How long threads may take to stop before it is given up: one in an uninterruptible sleep stops
 /// only when that ends.
@@ -160,51 +160,6 @@ pub fn trace_all(process: &Process) -> Result<(), TraceeError> {
     }
     let why = "it makes threads faster than they can be traced";
     Err(TraceeError::Unknown(pid, why.to_owned()))
-}
-
-/// Has a thread that has had itself traced (PTRACE_TRACEME), and stands in a stop, traced as by PTRACE_SEIZE, where this thread
-/// follows: what it starts is so as well, and stops without a signal. It stands in the stop of its group meanwhile, before it has
-/// run anything, and then at the SIGCONT by which that ends, which is not to be blocked.
-pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
-    if !followed::is_begun() {
-        return Ok(());
-    }
-    let failed = |e| TraceeError::Resume(tid, e);
-    sys::detach(tid, libc::SIGSTOP).map_err(failed)?;
-    sys::seize(tid).map_err(failed)?;
-    match wait::next(tid)? {
-        Change::Stopped(_) => {}
-        Change::Ended => return Err(TraceeError::ThreadGone(tid)),
-        other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
-    }
-    let raw = nix::unistd::Pid::from_raw(tid.0);
-    nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed)?;
-    // It is to come to that signal here, and to nothing else.
-    let mut kept = Vec::new();
-    loop {
-        sys::cont(tid, 0).map_err(failed)?;
-        match wait::next(tid)? {
-            Change::Stopped(_) => {}
-            Change::Signal(libc::SIGCONT) => break,
-            Change::Signal(_) => kept.extend(sys::delivered(tid)),
-            Change::Ended => return Err(TraceeError::ThreadGone(tid)),
-            other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
-        }
-    }
-    for info in kept {
-        sys::send_again(tid, &info).map_err(failed)?;
-    }
-    Ok(())
-}
-
-/// SIGTRAP in a signal mask.
-pub const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
-
-/// Has a thread that has stopped block a signal as well.
-pub fn block(tid: Tid, signal: i32) -> Result<(), TraceeError> {
-    let failed = |errno| TraceeError::registers(tid, errno);
-    let mask = sys::signal_mask(tid).map_err(failed)?;
-    sys::set_signal_mask(tid, mask | 1 << (signal - 1)).map_err(failed)
 }
 
 /// The first thread of a process after all others: as soon as it is traced, a signal to the process that this ignores is kept for a tracer

@@ -264,6 +264,16 @@ pub fn mend(tid: Tid) {
     }
 }
 
+/// SIGTRAP in a signal mask.
+pub const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+
+/// Has a thread that has stopped block a signal as well.
+pub fn block(tid: Tid, signal: i32) -> Result<(), TraceeError> {
+    let failed = |errno| TraceeError::registers(tid, errno);
+    let mask = sys::signal_mask(tid).map_err(failed)?;
+    sys::set_signal_mask(tid, mask | 1 << (signal - 1)).map_err(failed)
+}
+
 impl Drop for StoppedThread {
     fn drop(&mut self) {
         if self.held {

@@ -107,6 +107,41 @@ pub fn step(tid: Tid) -> Result<(), TraceeError> {
     stepped
 }
 
+/// Has a thread that has had itself traced (PTRACE_TRACEME), and stands in a stop, traced as by PTRACE_SEIZE, where this thread
+/// follows: what it starts is so as well, and stops without a signal. It stands in the stop of its group meanwhile, before it has
+/// run anything, and then at the SIGCONT by which that ends, which is not to be blocked.
+pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
+    if !followed::is_begun() {
+        return Ok(());
+    }
+    let failed = |e| TraceeError::Resume(tid, e);
+    sys::detach(tid, libc::SIGSTOP).map_err(failed)?;
+    sys::seize(tid).map_err(failed)?;
+    match next(tid)? {
+        Change::Stopped(_) => {}
+        Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+        other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
+    }
+    let raw = nix::unistd::Pid::from_raw(tid.0);
+    nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed)?;
+    // It is to come to that signal here, and to nothing else.
+    let mut kept = Vec::new();
+    loop {
+        sys::cont(tid, 0).map_err(failed)?;
+        match next(tid)? {
+            Change::Stopped(_) => {}
+            Change::Signal(libc::SIGCONT) => break,
+            Change::Signal(_) => kept.extend(sys::delivered(tid)),
+            Change::Ended => return Err(TraceeError::ThreadGone(tid)),
+            other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
+        }
+    }
+    for info in kept {
+        sys::send_again(tid, &info).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// What a thread does until `deadline`.
 pub(super) fn change(tid: Tid, deadline: Instant) -> Result<Change, TraceeError> {
     let begin = Instant::now();
