@@ -294,7 +294,11 @@ fn of_run(state: &State, node: NodeId) -> Option<f64> {
     let run = match state.tree.span() {
         super::tree::Span::Total => {
             let profile = state.profile()?;
-            let function = state.tree.function_at(node);
+            // All that is below a node may have to be looked through for it.
+            let some_are_later = profile.functions.iter().any(|f| f.since_ns.is_some());
+            let function = some_are_later
+                .then(|| state.tree.function_at(node))
+                .flatten();
             let function = function.and_then(|site| state.tree.function_index(site));
             let since = function.and_then(|index| profile.functions.get(index)?.since_ns);
             profile.run_of(state.shown()?, since)?
