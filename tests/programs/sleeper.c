@@ -114,8 +114,14 @@ int main(int argc, char **argv)
     signal(SIGTERM, on_term);
     pthread_t threads[4];
     void *(*const work[4])(void *) = {naps, reads, writes, waits};
+    /* Where the main thread has not run since it was stopped, the kernel gives a signal to another one, whose call it ends. */
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, work[i], NULL);
+    pthread_sigmask(SIG_UNBLOCK, &ends, NULL);
     while (atomic_load(&ticks) < 4)
         usleep(1000);
     puts("ready");
