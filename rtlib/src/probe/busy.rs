@@ -33,13 +33,28 @@ pub unsafe fn begin(thread: *mut Thread, slot: u64) -> Result<(), Why> {
             CHILD => true,
             _ => is_left(thread, busy, slot),
         };
-        let changed = match is_over.then(|| change(thread, busy, slot)) {
-            // A handler on top has found it over, too, and is done.
-            Some(Err(0)) => change(thread, 0, slot),
-            Some(changed) => changed,
-            None => Err(busy),
-        };
-        changed.map_err(|_| Why::Recording)
+        match is_over && take_over(thread, slot) {
+            true => Ok(()),
+            false => Err(Why::Recording),
+        }
+    }
+}
+
+/// Marks the thread where its mark is still over, amid which no handler comes: one that goes on on another stack could have a call
+/// begin there, at the very slot whose last call has left the mark, and be amid recording it.
+#[cold]
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+unsafe fn take_over(thread: *mut Thread, slot: u64) -> bool {
+    let mut mask = 0;
+    // SAFETY: the caller's promise; the mask is put back.
+    unsafe {
+        sys::block_signals(&raw mut mask);
+        let busy = (&raw const (*thread).busy).read_volatile();
+        let is_over = matches!(busy, 0 | CHILD) || is_left(thread, busy, slot);
+        let is_taken = is_over && change(thread, busy, slot).is_ok();
+        sys::restore_signals(&raw const mask);
+        is_taken
     }
 }
 
@@ -161,6 +176,10 @@ fn word(at: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::parameters;
+    use core::sync::atomic::{AtomicPtr, Ordering};
+    use core::{mem, ptr};
+    use std::boxed::Box;
 
     #[test]
     fn calls_under_way_are_told_by_what_their_hook_has_pushed() {
@@ -175,5 +194,93 @@ mod tests {
         stack[0] = 8;
         assert!(is_gone(slot(&stack)));
         assert!(is_gone(WAY_BACK + 8));
+    }
+
+    /// What two coroutines' calls have pushed: the way back, rax, the return address. One has returned and left its mark.
+    struct Stacks {
+        thread: *mut Thread,
+        first: [u64; 3],
+        second: [u64; 3],
+        /// Whether the first is amid recording another call.
+        is_amid: bool,
+    }
+
+    static STACKS: AtomicPtr<Stacks> = AtomicPtr::new(ptr::null_mut());
+    static HOOK_OF_FIRST: [u8; HOOK as usize] = [0xb8, 7, 0, 0, 0, 0xff, 0x15, 1, 2, 3, 4];
+
+    impl Stacks {
+        fn slot(stack: &[u64; 3]) -> u64 {
+            &raw const stack[2] as u64
+        }
+    }
+
+    /// A scheduler: has the first coroutine begin a call where its last one was, and goes on with the second.
+    extern "C" fn switch(_: i32) {
+        let stacks = STACKS.load(Ordering::Acquire);
+        // SAFETY: the test's own, on whose thread this is.
+        unsafe {
+            if !stacks.is_null() && (*(*stacks).thread).busy == Stacks::slot(&(*stacks).first) {
+                (*stacks).first[0] = HOOK_OF_FIRST.as_ptr_range().end as u64;
+                (&raw mut (*stacks).is_amid).write_volatile(true);
+            }
+        }
+    }
+
+    /// Takes the mark of a call that is over, and leaves that of one that has begun meanwhile, so often each.
+    fn take(stacks: &mut Stacks, often: u32) -> bool {
+        let thread = stacks.thread;
+        let (mut taken, mut left) = (0, 0);
+        while taken < often || left < often {
+            // SAFETY: the handler touches them only while they are given.
+            let (begun, is_amid) = unsafe {
+                stacks.first[0] = 0;
+                stacks.is_amid = false;
+                (*thread).busy = Stacks::slot(&stacks.first);
+                STACKS.store(stacks, Ordering::Release);
+                let begun = begin(thread, Stacks::slot(&stacks.second));
+                STACKS.store(ptr::null_mut(), Ordering::Release);
+                (begun, (&raw const stacks.is_amid).read_volatile())
+            };
+            if begun.is_ok() && is_amid {
+                return false;
+            }
+            taken += u32::from(begun.is_ok());
+            left += u32::from(is_amid);
+        }
+        true
+    }
+
+    #[test]
+    fn no_mark_is_taken_that_has_been_set_again_meanwhile() {
+        // SAFETY: of zeroes a walker knows no stack, and all else is integers and pointers.
+        let mut thread: Box<Thread> = Box::new(unsafe { mem::zeroed() });
+        let mut stacks = Stacks {
+            thread: &raw mut *thread,
+            first: [0; 3],
+            second: [0; 3],
+            is_amid: false,
+        };
+        // SAFETY: the handler does nothing yet; the child, whose coroutines are no other test's, makes system calls alone, and ends.
+        let child = unsafe {
+            libc::signal(libc::SIGUSR2, switch as extern "C" fn(i32) as usize);
+            libc::fork()
+        };
+        if child == 0 {
+            parameters::allow_system_calls();
+            coroutines::note();
+            // SAFETY: as above.
+            unsafe {
+                libc::alarm(60);
+                libc::_exit(if take(&mut stacks, 1000) { 0 } else { 1 });
+            }
+        }
+        let mut status = 0;
+        // SAFETY: a child of this test's.
+        unsafe {
+            while libc::waitpid(child, &raw mut status, libc::WNOHANG) == 0 {
+                libc::kill(child, libc::SIGUSR2);
+            }
+        }
+        assert_eq!(status, 0, "a call was taken for over that was under way");
     }
 }
