@@ -12,6 +12,7 @@ use ipath_tests::snapshot::ProcessState;
 use ipath_tests::target::Target;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -249,5 +250,38 @@ fn killed_as_it_becomes_another_program() {
         }
         // Of what has ended by itself nothing is to be said.
         assert!(!run.stderr.contains("not measured"), "{}", run.report());
+    }
+}
+
+/// What is begun gets signals that stop it before it has run anything, and one that lets it go on a moment later: it is measured like
+/// any other.
+#[test]
+fn stopped_as_it_is_begun() {
+    const STOPPED: Duration = Duration::from_millis(5);
+    let scratch = Scratch::new("killed_target");
+    let file = scratch.file("p.json").display().to_string();
+    let program = program("killed_executing.c").display().to_string();
+    let options = ["run", "--follow", "--quiet", "-f", "work", "-o", &file];
+    let arguments = [&options[..], &["--", &program, "1", "18"]].concat();
+    for round in 0..rounds(20) {
+        let mut run = Running::start(&arguments);
+        let child = loop {
+            if let Some(&child) = family(run.id()).get(1) {
+                break Pid::from_raw(child as i32);
+            }
+            assert!(!run.has_ended(), "round {round}: {:?}", run.finish());
+        };
+        let begun = Instant::now();
+        while begun.elapsed() < STOPPED {
+            // It fails where the program has ended.
+            let _ = kill(child, Signal::SIGSTOP);
+        }
+        while !run.has_ended() {
+            let _ = kill(child, Signal::SIGCONT);
+            sleep(Duration::from_millis(5));
+        }
+        let (code, said) = run.finish();
+        assert_eq!(code, 0, "round {round}: {said}");
+        assert_eq!(Profile::read(Path::new(&file)).calls("work"), 1, "{said}");
     }
 }

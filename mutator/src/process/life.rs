@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use super::{Mapping, Pid, Presence, Process, ProcessError, Tid, read_text};
 use super::{is_no_process, parse_stat, stat_field, status_field};
 
+/// The signals that stop a process, those of them that it does not handle.
+pub const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
 /// How often it is looked again where a process, or the thread that was looked at, is about to end.
 const TRIES: u32 = 1000;
 /// How long between.
@@ -166,7 +169,6 @@ impl Process {
         /// What the process ends with, once that is known, or the signal that it is stopped by; 0 where it is hidden (`exit_code` of
         /// proc(5)). Those of its threads have it only once each has begun to end (fs/proc/array.c).
         const EXIT_CODE: usize = 52;
-        const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
         let stat = read_text(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         // As long as the process does not end, it is that of its first thread: what a tracer has stopped it for (ptrace_stop in
         // kernel/signal.c), or what it has ended with, alone.

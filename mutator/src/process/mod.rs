@@ -33,6 +33,7 @@ use crate::error::Failure;
 
 pub use extent::Extent;
 pub use ids::{Pid, Tid};
+pub use life::STOPS;
 pub use maps::Mapping;
 pub use memory::{Memory, Own, Text};
 pub use presence::Presence;

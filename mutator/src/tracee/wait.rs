@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::sys::{self, Change};
 use super::{StoppedThread, TraceeError, followed};
-use crate::process::{Pid, Process, Tid, is_no_process, read_text};
+use crate::process::{Pid, Process, STOPS, Tid, is_no_process, read_text};
 
 /// How long a thread may take to come to a system call it has been pointed at, and to its end: so long at a time, and so often. Time
 /// goes on while a virtual machine is held, and nothing else does.
@@ -115,26 +115,37 @@ pub fn seize_to_follow(tid: Tid) -> Result<(), TraceeError> {
         return Ok(());
     }
     let failed = |e| TraceeError::Resume(tid, e);
+    let place = || {
+        let registers = sys::registers(tid).map_err(|e| TraceeError::registers(tid, e))?;
+        Ok::<_, TraceeError>((registers.rip, registers.rsp))
+    };
+    let first = place()?;
     sys::detach(tid, libc::SIGSTOP).map_err(failed)?;
     sys::seize(tid).map_err(failed)?;
-    match next(tid)? {
-        Change::Stopped(_) => {}
-        Change::Ended => return Err(TraceeError::ThreadGone(tid)),
-        other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
-    }
     let raw = nix::unistd::Pid::from_raw(tid.0);
-    nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed)?;
-    // It is to come to that signal here, and to nothing else.
+    let let_go = || nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGCONT).map_err(failed);
+    // It is to come to a SIGCONT here, and to nothing else.
     let mut kept = Vec::new();
     loop {
-        sys::cont(tid, 0).map_err(failed)?;
         match next(tid)? {
-            Change::Stopped(_) => {}
+            Change::Stopped(true) => let_go()?,
+            Change::Stopped(false) => {}
             Change::Signal(libc::SIGCONT) => break,
-            Change::Signal(_) => kept.extend(sys::delivered(tid)),
+            Change::Signal(signal) => {
+                kept.extend(sys::delivered(tid));
+                if STOPS.contains(&signal) {
+                    // It has taken a SIGCONT away that had not come (kernel/signal.c, prepare_signal).
+                    let_go()?;
+                }
+            }
             Change::Ended => return Err(TraceeError::ThreadGone(tid)),
             other => return Err(TraceeError::Unexpected(tid, format!("{other:?}"))),
         }
+        sys::cont(tid, 0).map_err(failed)?;
+    }
+    if place()? != first {
+        let what = "has been let go by another's SIGCONT".to_owned();
+        return Err(TraceeError::Unexpected(tid, what));
     }
     for info in kept {
         sys::send_again(tid, &info).map_err(failed)?;
