@@ -6,6 +6,7 @@
 // written by hand: each hands the exception that lands in it to its caller as its result.
 #include <atomic>
 #include <csignal>
+#include <malloc.h>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -154,6 +155,8 @@ int main(int argc, char **argv)
         return 2;
     lines = static_cast<line *>(memory);
     signal(SIGTERM, [](int) { stop = true; });
+    // What a thread throws is allocated: none is to map an arena of its own when it first has to wait for another's.
+    mallopt(M_ARENA_MAX, 1);
     std::vector<std::thread> all;
     for (int i = 0; i < threads; i++)
         all.emplace_back(work, i);
