@@ -13,7 +13,7 @@ pub(crate) type Reader<'d> = EndianReader<LittleEndian, Bytes<'d>>;
 pub(crate) enum Bytes<'d> {
     Borrowed(&'d [u8]),
     OfFile(FileBytes, Range<usize>),
-    Owned(Arc<[u8]>),
+    Owned(Arc<Vec<u8>>),
 }
 
 impl Bytes<'_> {
@@ -26,7 +26,7 @@ impl Bytes<'_> {
                 file.clone(),
                 whole.start + range.start..whole.start + range.end,
             ),
-            Self::Owned(bytes) => Self::Owned(bytes[range].into()),
+            Self::Owned(bytes) => Self::Owned(Arc::new(bytes[range].to_vec())),
         })
     }
 }

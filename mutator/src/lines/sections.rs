@@ -2,6 +2,7 @@
 
 use super::bytes::{Bytes, Reader};
 use crate::files::FileBytes;
+use flate2::{Decompress, FlushDecompress};
 use gimli::{Dwarf, EndianReader, LittleEndian, Section as _, SectionId};
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
@@ -37,7 +38,7 @@ pub(super) struct Debug<'d> {
 /// A section and, where it is compressed, what it has contained since it was first read.
 struct DebugSection {
     header: SectionHeader,
-    decompressed: OnceLock<Option<Arc<[u8]>>>,
+    decompressed: OnceLock<Option<Arc<Vec<u8>>>>,
 }
 
 /// Where values are and what types have a unit of their own: source lines do without.
@@ -205,7 +206,7 @@ fn stored<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
     data.part(header.file_range()?)
 }
 
-fn decompressed(bytes: &[u8]) -> Option<Arc<[u8]>> {
+fn decompressed(bytes: &[u8]) -> Option<Arc<Vec<u8>>> {
     let form = CompressionHeader::parse(bytes, 0, CTX).ok()?;
     let packed = bytes.get(CompressionHeader::size(CTX)..)?;
     let believed = (packed.len() as u64).saturating_mul(EACH).max(SMALL);
@@ -213,16 +214,19 @@ fn decompressed(bytes: &[u8]) -> Option<Arc<[u8]>> {
         return None;
     }
     let mut out = Vec::new();
+    out.try_reserve_exact(form.ch_size as usize).ok()?;
     match form.ch_type {
-        ELFCOMPRESS_ZLIB => flate2::read::ZlibDecoder::new(packed)
-            .take(form.ch_size)
-            .read_to_end(&mut out),
+        ELFCOMPRESS_ZLIB => Decompress::new(true)
+            .decompress_vec(packed, &mut out, FlushDecompress::Finish)
+            .map(drop)
+            .ok(),
         ELFCOMPRESS_ZSTD => ruzstd::decoding::StreamingDecoder::new(packed)
             .ok()?
             .take(form.ch_size)
-            .read_to_end(&mut out),
-        _ => return None,
-    }
-    .ok()?;
-    (out.len() as u64 == form.ch_size).then(|| out.into())
+            .read_to_end(&mut out)
+            .map(drop)
+            .ok(),
+        _ => None,
+    }?;
+    (out.len() as u64 == form.ch_size).then(|| Arc::new(out))
 }
