@@ -136,7 +136,12 @@ impl<'r> Tree<'r> {
         writeln!(out)?;
         let of_metric = metric.map_or_else(String::new, |m| format!("  {:>7}", printable(m)));
         writeln!(out, "  {:>7}{of_metric}", "calls")?;
-        self.node(&self.root, &[self.report.end(self.function)], 0, out)?;
+        self.node(
+            &self.root,
+            &[self.report.end(self.function)],
+            (0, false),
+            out,
+        )?;
         if self.hidden > 0 {
             let (more, all_by) = (super::more(self.hidden, "path"), self.report.options.all_by);
             writeln!(out, "  {more}, in the shares but not shown; {all_by}")?;
@@ -144,18 +149,19 @@ impl<'r> Tree<'r> {
         Ok(())
     }
 
-    /// Writes a caller, of these lines, and those that call it.
+    /// Writes a caller, of these lines, and those that call it. One of several begins with a dash.
     fn node(
         &self,
         node: &Node,
         lines: &[Rc<Frame>],
-        indent: usize,
+        (indent, is_part): (usize, bool),
         out: &mut impl Write,
     ) -> io::Result<()> {
         let mut numbers = self.numbers(node.calls, Some(node.sum));
+        let mut lead = lead(indent, is_part);
         for line in lines {
             let Frame { name, place } = &**line;
-            let text = format!("  {numbers}  {:indent$}{name}  {place}", "");
+            let text = format!("  {numbers}  {lead}{name}  {place}");
             write!(out, "{}", text.trim_end())?;
             if numbers.trim().is_empty() {
                 writeln!(out)?;
@@ -163,19 +169,20 @@ impl<'r> Tree<'r> {
                 writeln!(out, "{}", marks(node))?;
             }
             numbers = " ".repeat(numbers.len());
+            lead = " ".repeat(indent);
         }
         let mut callers: Vec<_> = node.callers.iter().collect();
         callers.sort_by_key(|(frame, n)| (std::cmp::Reverse((n.sum, n.calls)), **frame));
         // A caller that is the only one stands below, those that part stand further in.
         let others = usize::from(node.ends.is_some()) + usize::from(node.has_others);
         let parts = node.callers.len() + others > 1;
-        let indent = indent + if parts { 2 } else { 0 };
+        let indent = indent + if parts { DASH.len() } else { 0 };
         for (&frame, caller) in callers {
-            self.node(caller, self.report.lines(frame), indent, out)?;
+            self.node(caller, self.report.lines(frame), (indent, parts), out)?;
         }
         if let Some((end, calls)) = node.ends {
             let numbers = self.numbers(calls, None);
-            writeln!(out, "  {numbers}  {:indent$}{end}", "")?;
+            writeln!(out, "  {numbers}  {}{end}", self::lead(indent, parts))?;
         }
         Ok(())
     }
@@ -189,6 +196,15 @@ impl<'r> Tree<'r> {
         let sum = sum.map_or_else(String::new, |sum| human::share(sum, self.root.sum));
         format!("{calls:>7}  {sum:>7}")
     }
+}
+
+/// What one of several callers begins with.
+const DASH: &str = "- ";
+
+/// What stands before the name of a caller that is so far in.
+fn lead(indent: usize, is_part: bool) -> String {
+    let dash = if is_part { DASH } else { "" };
+    format!("{:len$}{dash}", "", len = indent - dash.len())
 }
 
 /// What is not exact of the calls that go through a caller.
