@@ -370,3 +370,37 @@ fn uring() {
         target.finish("ok calls ");
     }
 }
+
+/// `forks_when_left`: a handler stands on top of the recording of a call while all that is measured is taken out, and forks then. The
+/// child comes back to the recording.
+#[test]
+fn forks_when_left() {
+    const LIMIT: Duration = Duration::from_secs(60);
+    for end in ["detach", "remove"].repeat(3) {
+        let mut target = Target::start(program("forks_when_left.c"), [""; 0]).await_output("ready");
+        let before = ProcessState::of(target.pid());
+        let session = Session::attach(target.pid(), &["work"]);
+        let said = |word: &'static str| move |t: &Target| t.stdout().contains(word);
+        target.until(LIMIT, "stood on a recording", said("standing"));
+        let pid = target.pid().to_string();
+        let options: &[&str] = if end == "remove" {
+            &["-f", "work"]
+        } else {
+            &[]
+        };
+        let ending = racing::Running::start(&[&[end, &pid], options].concat());
+        target.until(LIMIT, "forked", said("child"));
+        assert!(
+            target.stdout().contains("child 0\n"),
+            "{end}: {}",
+            target.report()
+        );
+        let (code, said) = ending.finish();
+        assert_eq!(code, 0, "{end}: {said}");
+        if end == "remove" {
+            session.detach();
+        }
+        before.assert_unchanged(target.pid());
+        target.finish("ok");
+    }
+}

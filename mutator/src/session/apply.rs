@@ -383,7 +383,8 @@ impl Locked<'_> {
         })
     }
 
-    /// The reapers, where nothing stays in that they serve once `leaving` is out.
+    /// The reapers, where nothing stays in that they serve once `leaving` is out. A thread may still be amid the recording of a call then:
+    /// what sees to children of such stays until nobody is.
     pub(super) fn idle_reapers(&self, leaving: &[usize]) -> Vec<usize> {
         let functions = self.document.functions.iter().enumerate();
         let active = functions.filter(|(id, f)| f.active && !leaving.contains(id));
@@ -393,7 +394,7 @@ impl Locked<'_> {
         let waits = !self.document.pending.is_empty();
         let is_idle = |reaper: Reaper| match others.is_empty() {
             // What comes of libraries that are awaited is to be seen.
-            true => !(waits && reaper.is_for_counts()),
+            true => !(waits && reaper.is_for_counts() || reaper == Reaper::Copies),
             false => !has_exits && reaper.tells_of_ends(),
         };
         let idle = reapers

@@ -111,12 +111,18 @@ impl Locked<'_> {
 
     fn take_everything_out(&mut self) -> Result<(), SessionError> {
         let functions = &self.document.functions;
-        let active: Vec<usize> = (0..functions.len())
-            .filter(|&i| functions[i].active)
-            .collect();
-        self.take_out("detach", &active)?;
+        let active = (0..functions.len()).filter(|&i| functions[i].active);
+        let (for_children, others): (Vec<usize>, Vec<usize>) =
+            active.partition(|&i| functions[i].reaper == Some(Reaper::Copies));
+        self.take_out("detach", &others)?;
+        let of_children = |patch: &u32| {
+            let functions = for_children.iter().map(|&i| &self.document.functions[i]);
+            let mut sites = functions.flat_map(|f| &f.sites);
+            sites.any(|site| site.patches.contains(patch))
+        };
         // What a command that was killed has left half done.
-        let left = Journal(&self.segment).standing()?;
+        let mut left = Journal(&self.segment).standing()?;
+        left.retain(|patch| !of_children(patch));
         if !left.is_empty() {
             let mut stopped = self.stop_all()?;
             let result = self.restore_entries(stopped.text(), &left);
@@ -128,6 +134,11 @@ impl Locked<'_> {
         let memory = space.memory();
         // The runtime maps memory for itself, so its list is whole only when nobody is in it.
         self.wait_until_left(memory)?;
+        if !for_children.is_empty() {
+            // Last: a handler on top of the recording of a call may have forked meanwhile.
+            self.take_out("detach", &for_children)?;
+            self.wait_until_left(memory)?;
+        }
         if self.unhandle_traps()? {
             self.wait_until_left(memory)?;
         }
