@@ -371,6 +371,26 @@ pub(super) unsafe fn uncount(calls: *mut Calls, function: u32) {
     }
 }
 
+/// Counts the activations of each function anew: a jump out of a signal handler may have left one between its being counted and its
+/// coming to the list, or amid its end.
+///
+/// # Safety
+/// The list is the caller's, and nothing changes it at its top meanwhile.
+#[cold]
+#[inline(never)]
+#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
+pub unsafe fn recount(calls: *mut Calls) {
+    // SAFETY: function ids are below MAX_FUNCTIONS, as many as `depths` has; the rest is the caller's promise.
+    unsafe {
+        let depths = core::slice::from_raw_parts_mut((*calls).depths, abi::MAX_FUNCTIONS);
+        // What has not been counted takes no memory.
+        depths.iter_mut().filter(|d| **d != 0).for_each(|d| *d = 0);
+        for at in listed(calls).filter(|&at| (*at).slot != SEPARATOR) {
+            depths[(*at).function as usize % abi::MAX_FUNCTIONS] += 1;
+        }
+    }
+}
+
 /// Begins an activation, which it returns: it is to be counted, and its sources are to be read.
 ///
 /// # Safety

@@ -1,5 +1,6 @@
 //! Who is recording a call: a probe that fires meanwhile comes from a signal handler on top of that.
 
+use crate::calls::list;
 use crate::code::coroutines;
 use crate::os::{foreign, sys};
 use crate::thread::Thread;
@@ -53,6 +54,9 @@ unsafe fn take_over(thread: *mut Thread, slot: u64) -> bool {
         let busy = (&raw const (*thread).busy).read_volatile();
         let is_over = matches!(busy, 0 | CHILD) || is_left(thread, busy, slot);
         let is_taken = is_over && change(thread, busy, slot).is_ok();
+        if is_taken && !matches!(busy, 0 | CHILD) {
+            list::recount(&raw mut (*thread).calls);
+        }
         sys::restore_signals(&raw const mask);
         is_taken
     }
@@ -226,7 +230,8 @@ mod tests {
         }
     }
 
-    /// Takes the mark of a call that is over, and leaves that of one that has begun meanwhile, so often each.
+    /// Takes the mark of a call that is over, and leaves that of one that has begun meanwhile, so often each. What was left counted and
+    /// is not in the list is so no more then.
     fn take(stacks: &mut Stacks, often: u32) -> bool {
         let thread = stacks.thread;
         let (mut taken, mut left) = (0, 0);
@@ -235,13 +240,16 @@ mod tests {
             let (begun, is_amid) = unsafe {
                 stacks.first[0] = 0;
                 stacks.is_amid = false;
+                *(*thread).calls.depths = 1;
                 (*thread).busy = Stacks::slot(&stacks.first);
                 STACKS.store(stacks, Ordering::Release);
                 let begun = begin(thread, Stacks::slot(&stacks.second));
                 STACKS.store(ptr::null_mut(), Ordering::Release);
                 (begun, (&raw const stacks.is_amid).read_volatile())
             };
-            if begun.is_ok() && is_amid {
+            // SAFETY: as above.
+            let is_counted = unsafe { *(*thread).calls.depths } != 0;
+            if begun.is_ok() && (is_amid || is_counted) {
                 return false;
             }
             taken += u32::from(begun.is_ok());
@@ -254,6 +262,8 @@ mod tests {
     fn no_mark_is_taken_that_has_been_set_again_meanwhile() {
         // SAFETY: of zeroes a walker knows no stack, and all else is integers and pointers.
         let mut thread: Box<Thread> = Box::new(unsafe { mem::zeroed() });
+        let mut depths = std::vec![0; abi::MAX_FUNCTIONS];
+        thread.calls.depths = depths.as_mut_ptr();
         let mut stacks = Stacks {
             thread: &raw mut *thread,
             first: [0; 3],
