@@ -15,6 +15,7 @@ use ipath_tests::program::Program;
 use ipath_tests::symbols::Site;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 const LIBC: &str = "libc.so.";
 const LIBM: &str = "libm.so.";
@@ -119,11 +120,15 @@ fn count_all(case: &Case) -> BTreeMap<Target, u64> {
     calls
 }
 
+/// The same of all cases, for all tests that ask.
+fn counted() -> &'static [BTreeMap<Target, u64>] {
+    static COUNTED: OnceLock<Vec<BTreeMap<Target, u64>>> = OnceLock::new();
+    COUNTED.get_or_init(|| cases().iter().map(count_all).collect())
+}
+
 #[test]
 fn everything_at_once() {
-    for case in cases() {
-        count_all(&case);
-    }
+    assert_eq!(counted().len(), cases().len());
 }
 
 #[test]
@@ -149,14 +154,14 @@ fn three_hundred_in_turn() {
     let cases = cases();
     let mut called = Vec::new();
     let mut not_called = Vec::new();
-    for (index, case) in cases.iter().enumerate() {
-        for (target, calls) in count_all(case) {
+    for (index, counted) in counted().iter().enumerate() {
+        for (target, &calls) in counted {
             let list = if calls > 0 {
                 &mut called
             } else {
                 &mut not_called
             };
-            list.push((index, target, calls));
+            list.push((index, target.clone(), calls));
         }
     }
     let mut chosen = random.choose(&called, CALLED);
@@ -182,14 +187,16 @@ fn counts_are_those_of_gdb() {
     const MANY: usize = 25;
     const MOST_CALLS: u64 = 60;
     let mut random = Random::seeded();
-    for case in cases().into_iter().filter(|case| case.steady) {
+    let cases = cases();
+    let all = cases.iter().zip(counted());
+    for (case, counted) in all.filter(|(case, _)| case.steady) {
         let driver = &case.driver;
         let by_chance = case.by_chance();
-        let few: Vec<Target> = count_all(&case)
-            .into_iter()
+        let few: Vec<Target> = counted
+            .iter()
             .filter(|(_, calls)| (1..=MOST_CALLS).contains(calls))
             .filter(|(target, _)| !by_chance.contains(target))
-            .map(|(target, _)| target)
+            .map(|(target, _)| target.clone())
             .collect();
         let own = file_name(driver.path());
         let below_main = below_main(&driver.run(&few, &[]), driver.path());
