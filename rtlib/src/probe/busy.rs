@@ -5,6 +5,12 @@ use crate::code::coroutines;
 use crate::os::{foreign, sys};
 use crate::thread::Thread;
 
+// They take less of the stack.
+#[cfg(ipath_image)]
+use super::stub::{block_signals, restore_signals};
+#[cfg(not(ipath_image))]
+use sys::{block_signals, restore_signals};
+
 /// Why a call is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -29,36 +35,25 @@ pub unsafe fn begin(thread: *mut Thread, slot: u64) -> Result<(), Why> {
         let Err(busy) = change(thread, 0, slot) else {
             return Ok(());
         };
-        let is_over = match busy {
-            CHILD if is_child() => return Err(Why::Child),
-            CHILD => true,
-            _ => is_left(thread, busy, slot),
-        };
-        match is_over && take_over(thread, slot) {
-            true => Ok(()),
-            false => Err(Why::Recording),
+        if busy == CHILD && is_child() {
+            return Err(Why::Child);
         }
-    }
-}
-
-/// Marks the thread where its mark is still over, amid which no handler comes: one that goes on on another stack could have a call
-/// begin there, at the very slot whose last call has left the mark, and be amid recording it.
-#[cold]
-#[inline(never)]
-#[cfg_attr(ipath_image, unsafe(link_section = ".text.fast"))]
-unsafe fn take_over(thread: *mut Thread, slot: u64) -> bool {
-    let mut mask = 0;
-    // SAFETY: the caller's promise; the mask is put back.
-    unsafe {
-        sys::block_signals(&raw mut mask);
+        if busy != CHILD && !is_left(thread, busy, slot) {
+            return Err(Why::Recording);
+        }
+        // Once more, and now no handler comes meanwhile: one that goes on on another stack could have a call begin there, at the very slot
+        // whose last one has left the mark, and be amid recording it. The mask is kept where the slow path keeps it, amid which no
+        // handler comes either.
+        block_signals(&raw mut (*thread).signal_mask);
         let busy = (&raw const (*thread).busy).read_volatile();
         let is_over = matches!(busy, 0 | CHILD) || is_left(thread, busy, slot);
         let is_taken = is_over && change(thread, busy, slot).is_ok();
-        if is_taken && !matches!(busy, 0 | CHILD) {
-            list::recount(&raw mut (*thread).calls);
+        restore_signals(&raw const (*thread).signal_mask);
+        if !is_taken {
+            return Err(Why::Recording);
         }
-        sys::restore_signals(&raw const mask);
-        is_taken
+        list::recount(&raw mut (*thread).calls);
+        Ok(())
     }
 }
 

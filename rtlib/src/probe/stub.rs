@@ -572,7 +572,7 @@ exit_stub!(
 mod point;
 mod signals;
 
-use signals::{block_signals, restore_signals};
+pub(super) use signals::{block_signals, restore_signals};
 
 /// Called by a hook that has nothing to do.
 #[unsafe(naked)]

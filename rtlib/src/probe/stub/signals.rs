@@ -10,7 +10,7 @@ use crate::os::parameters::ipath_parameters;
 /// Blocks every signal; rdi is where the mask in force goes. rt_sigprocmask, system call 14: rdi
 /// how, rsi new mask, rdx old mask, r10 bytes of a mask.
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn block_signals() {
+pub(in crate::probe) unsafe extern "C" fn block_signals(mask: *mut u64) {
     naked_asm!(
         "cmp dword ptr [rip + {parameters} + {system_calls}], 0",
         "je 2f", // no call may be made
@@ -30,7 +30,7 @@ pub(super) unsafe extern "C" fn block_signals() {
 
 /// Puts the mask at rdi in force again.
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn restore_signals() {
+pub(in crate::probe) unsafe extern "C" fn restore_signals(mask: *const u64) {
     naked_asm!(
         "cmp dword ptr [rip + {parameters} + {system_calls}], 0",
         "je 2f",
