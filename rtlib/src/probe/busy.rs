@@ -52,7 +52,9 @@ pub unsafe fn begin(thread: *mut Thread, slot: u64) -> Result<(), Why> {
         if !is_taken {
             return Err(Why::Recording);
         }
-        list::recount(&raw mut (*thread).calls);
+        if !matches!(busy, 0 | CHILD) {
+            list::recount(&raw mut (*thread).calls);
+        }
         Ok(())
     }
 }

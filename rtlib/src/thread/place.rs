@@ -27,7 +27,7 @@ pub struct Thread {
     _padding: u32,
     /// Top of the private stack, aligned to 16.
     pub private_stack: u64,
-    /// The application's signal mask while the slow path runs.
+    /// The application's signal mask while the slow path runs, or a left mark is taken.
     pub signal_mask: u64,
     /// When the exit was reached that the slow path sees to, by the time-stamp counter.
     pub now: u64,
