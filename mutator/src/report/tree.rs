@@ -158,10 +158,10 @@ impl<'r> Tree<'r> {
         out: &mut impl Write,
     ) -> io::Result<()> {
         let mut numbers = self.numbers(node.calls, Some(node.sum));
-        let mut lead = lead(indent, is_part);
+        let mut before = lead(indent, is_part);
         for line in lines {
             let Frame { name, place } = &**line;
-            let text = format!("  {numbers}  {lead}{name}  {place}");
+            let text = format!("  {numbers}  {before}{name}  {place}");
             write!(out, "{}", text.trim_end())?;
             if numbers.trim().is_empty() {
                 writeln!(out)?;
@@ -169,7 +169,7 @@ impl<'r> Tree<'r> {
                 writeln!(out, "{}", marks(node))?;
             }
             numbers = " ".repeat(numbers.len());
-            lead = " ".repeat(indent);
+            before = lead(indent, false);
         }
         let mut callers: Vec<_> = node.callers.iter().collect();
         callers.sort_by_key(|(frame, n)| (std::cmp::Reverse((n.sum, n.calls)), **frame));
@@ -182,7 +182,7 @@ impl<'r> Tree<'r> {
         }
         if let Some((end, calls)) = node.ends {
             let numbers = self.numbers(calls, None);
-            writeln!(out, "  {numbers}  {}{end}", self::lead(indent, parts))?;
+            writeln!(out, "  {numbers}  {}{end}", lead(indent, parts))?;
         }
         Ok(())
     }

@@ -115,14 +115,13 @@ impl Locked<'_> {
         let (for_children, others): (Vec<usize>, Vec<usize>) =
             active.partition(|&i| functions[i].reaper == Some(Reaper::Copies));
         self.take_out("detach", &others)?;
-        let of_children = |patch: &u32| {
-            let functions = for_children.iter().map(|&i| &self.document.functions[i]);
-            let mut sites = functions.flat_map(|f| &f.sites);
-            sites.any(|site| site.patches.contains(patch))
-        };
+        let sites = for_children
+            .iter()
+            .flat_map(|&i| &self.document.functions[i].sites);
+        let staying: Vec<u32> = sites.flat_map(|site| site.patches.clone()).collect();
         // What a command that was killed has left half done.
         let mut left = Journal(&self.segment).standing()?;
-        left.retain(|patch| !of_children(patch));
+        left.retain(|patch| !staying.contains(patch));
         if !left.is_empty() {
             let mut stopped = self.stop_all()?;
             let result = self.restore_entries(stopped.text(), &left);
