@@ -6,12 +6,12 @@
 // written by hand: each hands the exception that lands in it to its caller as its result.
 #include <atomic>
 #include <csignal>
-#include <malloc.h>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdexcept>
 #include <string>
 #include <sys/mman.h>

@@ -437,7 +437,7 @@ impl Drop for Load {
 /// after that: what the next command finds out does not depend on when.
 #[test]
 fn recovery_beside_load() {
-    let trap = || Target::start_nice(program("trap.c"), ["0", "7200"]).await_output("ready");
+    let trap = || Target::start(program("trap.c"), ["0", "7200"]).await_output("ready");
     let busy = || Target::start(program("busy.c"), ["2", "7200"]).await_output("ready");
     let attach_puns = [&["attach", "PID", "-f", "tiny_four"], &ATTACH[6..]].concat();
     let attach_puns: &[&str] = attach_puns.leak();
