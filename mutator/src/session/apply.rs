@@ -376,6 +376,7 @@ impl Locked<'_> {
         self.take_out("remove", &taken)?;
         self.replace(&ids)?;
         self.segment.write_document(&self.document)?;
+        self.take_out_last("remove")?;
         let name = |&id: &usize| self.document.functions[id].name.clone();
         Ok(Changed {
             functions: ids.iter().map(name).collect(),
@@ -384,7 +385,7 @@ impl Locked<'_> {
     }
 
     /// The reapers, where nothing stays in that they serve once `leaving` is out. A thread may still be amid the recording of a call then:
-    /// what sees to children of such stays until nobody is.
+    /// what sees to children of such stays ([`Locked::take_out_last`]).
     pub(super) fn idle_reapers(&self, leaving: &[usize]) -> Vec<usize> {
         let functions = self.document.functions.iter().enumerate();
         let active = functions.filter(|(id, f)| f.active && !leaving.contains(id));

@@ -28,8 +28,11 @@ pub enum Ended {
     TargetGone,
 }
 
-/// How long it is waited for threads to leave the runtime's code.
+/// How long it is waited for threads to leave the runtime's code, so that it can be unmapped.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The same where the session goes on, and can do without.
+const PATIENCE_BETWEEN: Duration = Duration::from_secs(1);
 
 impl Session {
     /// Takes everything out of the target and ends the session. The segment stays readable here.
@@ -110,14 +113,14 @@ impl Locked<'_> {
     }
 
     fn take_everything_out(&mut self) -> Result<(), SessionError> {
+        let for_children = self.reapers_of_children();
         let functions = &self.document.functions;
-        let active = (0..functions.len()).filter(|&i| functions[i].active);
-        let (for_children, others): (Vec<usize>, Vec<usize>) =
-            active.partition(|&i| functions[i].reaper == Some(Reaper::Copies));
+        let others =
+            (0..functions.len()).filter(|i| functions[*i].active && !for_children.contains(i));
+        let others: Vec<usize> = others.collect();
         self.take_out("detach", &others)?;
-        let sites = for_children
-            .iter()
-            .flat_map(|&i| &self.document.functions[i].sites);
+        let functions = &self.document.functions;
+        let sites = for_children.iter().flat_map(|&i| &functions[i].sites);
         let staying: Vec<u32> = sites.flat_map(|site| site.patches.clone()).collect();
         // What a command that was killed has left half done.
         let mut left = Journal(&self.segment).standing()?;
@@ -132,19 +135,43 @@ impl Locked<'_> {
         let space = Arc::clone(&self.space);
         let memory = space.memory();
         // The runtime maps memory for itself, so its list is whole only when nobody is in it.
-        self.wait_until_left(memory)?;
+        self.wait_until_left("detach", memory, PATIENCE)?;
         if !for_children.is_empty() {
             // Last: a handler on top of the recording of a call may have forked meanwhile.
             self.take_out("detach", &for_children)?;
-            self.wait_until_left(memory)?;
+            self.wait_until_left("detach", memory, PATIENCE)?;
         }
         if self.unhandle_traps()? {
-            self.wait_until_left(memory)?;
+            self.wait_until_left("detach", memory, PATIENCE)?;
         }
         let mappings = self.mappings(memory)?;
         self.document.cpu_ended_ns = self.process.cpu_time();
         self.mark_leaving(&mappings)?;
         self.unmap_now("detach", &self.in_order(&mappings))
+    }
+
+    /// What sees to the children of threads that are amid the recording of a call.
+    fn reapers_of_children(&self) -> Vec<usize> {
+        let functions = self.document.functions.iter().enumerate();
+        let of_children = functions.filter(|(_, f)| f.active && f.reaper == Some(Reaper::Copies));
+        of_children.map(|(id, _)| id).collect()
+    }
+
+    /// Where no function is in any more, nor awaited, takes out what sees to children once nobody is in the runtime. It stays in where
+    /// somebody stays there.
+    pub(super) fn take_out_last(&mut self, why: &str) -> Result<(), SessionError> {
+        let reapers = self.reapers_of_children();
+        let functions = &self.document.functions;
+        let is_needed = functions.iter().any(|f| f.active && f.reaper.is_none());
+        if reapers.is_empty() || is_needed || !self.document.pending.is_empty() {
+            return Ok(());
+        }
+        let space = Arc::clone(&self.space);
+        match self.wait_until_left(why, space.memory(), PATIENCE_BETWEEN) {
+            Ok(()) => self.take_out(why, &reapers),
+            Err(SessionError::Held(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The mappings as they are taken out: the segment last, which tells of the others.
@@ -202,13 +229,18 @@ impl Locked<'_> {
 
     /// Waits until no thread is in a trampoline or the runtime, nor will return there, nor any context that a
     /// signal handler has left. Nothing leads there any more.
-    fn wait_until_left(&mut self, memory: &Memory) -> Result<(), SessionError> {
+    fn wait_until_left(
+        &mut self,
+        why: &str,
+        memory: &Memory,
+        patience: Duration,
+    ) -> Result<(), SessionError> {
         /// How long a thread of a stopped process runs to get out: enough for most, then more, for
         /// it has to come by a processor in that time.
         const OUT: Duration = Duration::from_micros(20);
         const MOST_OUT: Duration = Duration::from_millis(50);
         const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         let mut held: Vec<Tid> = Vec::new();
         let mut out = OUT;
         // True if nobody was inside in the stop before.
@@ -227,7 +259,7 @@ impl Locked<'_> {
             let parked =
                 parked.map_or_else(|| self.parked_inside(memory, IN_STOP), |p| Ok(Some(p)));
             let duration = stopped.resume()?;
-            self.note_stop("detach", duration);
+            self.note_stop(why, duration);
             let inside = inside?;
             let who = match (inside.first(), parked?) {
                 (Some(first), _) => format!("thread {first}"),
