@@ -1,8 +1,9 @@
 //! Source positions of machine code: file, line and inlined functions, from DWARF.
 //!
 //! Loading looks only at section headers; the DWARF itself is read at the first lookup, and then
-//! only the units that are asked for. Sections stay where they are (in the mapped file), except
-//! compressed ones. Split DWARF (`.dwo`) is not followed: there only lines are known, no inlining.
+//! only the units that are asked for, which `.debug_aranges` leads to. Sections stay where they are (in the mapped file), except
+//! compressed ones, which are decompressed as far as those units need them. What it does not lead to, and units that refer to others, have
+//! all units' root entries read once. Split DWARF (`.dwo`) is not followed: there only lines are known, no inlining.
 
 mod bytes;
 mod inlined;
@@ -10,6 +11,7 @@ mod sections;
 mod separate;
 #[cfg(test)]
 mod tests;
+mod units;
 
 pub use separate::{Places, is_debug_file_of, symbol_file};
 
@@ -20,8 +22,10 @@ use bytes::Bytes;
 use gimli::{DebugInfoOffset, Dwarf};
 use patcher::Svma;
 use sections::{Debug, Sections};
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::ops::Deref;
+use units::Index;
 
 /// One function around an address: the innermost is the code's own source, each further one the
 /// function that the one before is inlined into.
@@ -39,8 +43,13 @@ pub struct SourceFrame {
 pub struct Lines<'d> {
     debug: Debug<'d>,
     supplement: Option<Debug<'d>>,
-    context: OnceCell<Option<addr2line::Context<Reader<'d>>>>,
+    index: OnceCell<Index>,
+    /// Units that have been read alone.
+    units: RefCell<HashMap<DebugInfoOffset, Option<Context<'d>>>>,
+    whole: OnceCell<Option<Context<'d>>>,
 }
+
+type Context<'d> = addr2line::Context<Reader<'d>>;
 
 /// The contents of a section of the ELF file `data`, decompressed where needed; none where it has no such
 /// section or none with contents.
@@ -63,38 +72,20 @@ impl<'d> Lines<'d> {
         Some(Self {
             debug,
             supplement,
-            context: OnceCell::new(),
+            index: OnceCell::new(),
+            units: RefCell::default(),
+            whole: OnceCell::new(),
         })
     }
 
     /// The functions around the instruction at `at` and their source positions, innermost first;
     /// empty where the DWARF does not know. The last one is the function that was compiled.
     pub fn lookup(&self, at: Svma) -> Vec<SourceFrame> {
-        let mut found = Vec::new();
-        let Some(context) = self.context() else {
-            return found;
-        };
-        let Ok(mut frames) = context.find_frames(at.0).skip_all_loads() else {
-            return found;
-        };
-        while let Ok(Some(frame)) = frames.next() {
-            let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
-            found.push(SourceFrame {
-                function: name.map(|name| name.into_owned()),
-                file: frame
-                    .location
-                    .as_ref()
-                    .and_then(|l| l.file)
-                    .map(str::to_owned),
-                // DWARF's line 0 is code without a line of its own.
-                line: frame
-                    .location
-                    .as_ref()
-                    .and_then(|l| l.line)
-                    .filter(|&line| line != 0),
-            });
-        }
-        found
+        let found = self.in_context(at, |context, _| {
+            let found = frames(context, at);
+            (!found.is_empty()).then_some(found)
+        });
+        found.unwrap_or_default()
     }
 
     /// Puts what is known about `at` into `frame`: its file, line and inlined functions.
@@ -115,8 +106,10 @@ impl<'d> Lines<'d> {
 
     /// The unit whose code is at `at`, by its place in `.debug_info`.
     pub(crate) fn unit_at(&self, at: Svma) -> Option<DebugInfoOffset> {
-        let found = self.context()?.find_dwarf_and_unit(at.0).skip_all_loads();
-        found?.header.debug_info_offset()
+        self.in_context(at, |context, alone| {
+            let found = context.find_dwarf_and_unit(at.0).skip_all_loads()?;
+            alone.or(found.header.debug_info_offset())
+        })
     }
 
     /// The DWARF with its variables and types.
@@ -133,7 +126,26 @@ impl<'d> Lines<'d> {
         self.supplement.as_ref().map(Debug::dwarf_with_values)
     }
 
-    fn context(&self) -> Option<&addr2line::Context<Reader<'d>>> {
+    /// What `find` finds about `at` in the unit that has its code, of which it gets the place, or else in the whole.
+    fn in_context<T>(
+        &self,
+        at: Svma,
+        find: impl Fn(&Context<'d>, Option<DebugInfoOffset>) -> Option<T>,
+    ) -> Option<T> {
+        let in_unit = || {
+            // A whole that has been read already knows as much.
+            let index = || Index::of(&self.debug);
+            let is_apart = self.whole.get().is_none() && self.supplement.is_none();
+            let unit = is_apart.then(|| self.index.get_or_init(index).unit_at(at))??;
+            let mut units = self.units.borrow_mut();
+            let read = || addr2line::Context::from_dwarf(self.debug.dwarf_of_unit(unit)?).ok();
+            let context = units.entry(unit).or_insert_with(read);
+            find(context.as_ref()?, Some(unit))
+        };
+        in_unit().or_else(|| find(self.whole()?, None))
+    }
+
+    fn whole(&self) -> Option<&Context<'d>> {
         let read = || {
             let mut dwarf = self.debug.dwarf();
             if let Some(supplement) = &self.supplement {
@@ -141,6 +153,24 @@ impl<'d> Lines<'d> {
             }
             addr2line::Context::from_dwarf(dwarf).ok()
         };
-        self.context.get_or_init(read).as_ref()
+        self.whole.get_or_init(read).as_ref()
     }
+}
+
+fn frames(context: &Context<'_>, at: Svma) -> Vec<SourceFrame> {
+    let mut found = Vec::new();
+    let Ok(mut frames) = context.find_frames(at.0).skip_all_loads() else {
+        return found;
+    };
+    while let Ok(Some(frame)) = frames.next() {
+        let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
+        let location = frame.location.as_ref();
+        found.push(SourceFrame {
+            function: name.map(|name| name.into_owned()),
+            file: location.and_then(|l| l.file).map(str::to_owned),
+            // DWARF's line 0 is code without a line of its own.
+            line: location.and_then(|l| l.line).filter(|&line| line != 0),
+        });
+    }
+    found
 }

@@ -9,8 +9,9 @@ use goblin::elf::compression_header::{CompressionHeader, ELFCOMPRESS_ZLIB, ELFCO
 use goblin::elf::section_header::{SHF_COMPRESSED, SHT_NOBITS};
 use goblin::elf::{Elf, SectionHeader, header};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io::Read;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// No section decompresses to more: what claims to be larger is not believed.
 const MOST: u64 = 4 << 30;
@@ -35,10 +36,10 @@ pub(super) struct Debug<'d> {
     sections: HashMap<&'static str, DebugSection>,
 }
 
-/// A section and, where it is compressed, what it has contained since it was first read.
+/// A section and, where it is compressed, its first bytes, as many as have been asked for; none once it is seen to be broken.
 struct DebugSection {
     header: SectionHeader,
-    decompressed: OnceLock<Option<Arc<Vec<u8>>>>,
+    decompressed: Mutex<Option<Arc<Vec<u8>>>>,
 }
 
 /// Where values are and what types have a unit of their own: source lines do without.
@@ -126,7 +127,7 @@ impl<'d> Sections<'d> {
             let header = self.headers.get(id.name())?;
             let section = || DebugSection {
                 header: header.clone(),
-                decompressed: OnceLock::new(),
+                decompressed: Mutex::new(Some(Arc::default())),
             };
             (header.sh_type != SHT_NOBITS).then(|| (id.name(), section()))
         };
@@ -153,22 +154,32 @@ impl<'d> Sections<'d> {
 impl<'d> Debug<'d> {
     /// The sections that lead to source lines, as gimli wants them; one that is missing or broken is empty.
     pub(super) fn dwarf(&self) -> Dwarf<Reader<'d>> {
-        self.dwarf_of(|id| !OF_VALUES.contains(&id))
+        self.dwarf_of(|id| self.reader_of_lines(id))
     }
 
     /// The same with what tells of variables and types.
     pub(super) fn dwarf_with_values(&self) -> Dwarf<Reader<'d>> {
-        self.dwarf_of(|_| true)
+        self.dwarf_of(|id| self.reader(id, usize::MAX))
     }
 
-    fn dwarf_of(&self, is_wanted: impl Fn(SectionId) -> bool) -> Dwarf<Reader<'d>> {
-        let section = |id: SectionId| {
-            let section = self.sections.get(id.name()).filter(|_| is_wanted(id));
-            let bytes = section.and_then(|s| s.contents(&self.data));
-            let bytes = bytes.unwrap_or(Bytes::Borrowed(&[]));
-            Ok::<_, std::convert::Infallible>(EndianReader::new(bytes, LittleEndian))
-        };
-        match Dwarf::load(section) {
+    /// A section that leads to source lines; any other is empty.
+    pub(super) fn reader_of_lines(&self, id: SectionId) -> Reader<'d> {
+        let is_of_values = OF_VALUES.contains(&id);
+        self.reader(id, if is_of_values { 0 } else { usize::MAX })
+    }
+
+    /// At least so many of the first bytes of a section, where it has them. One that is missing or broken is empty.
+    pub(super) fn reader(&self, id: SectionId, least: usize) -> Reader<'d> {
+        let section = self.sections.get(id.name()).filter(|_| least > 0);
+        let bytes = section.and_then(|s| s.contents(&self.data, least));
+        EndianReader::new(bytes.unwrap_or(Bytes::Borrowed(&[])), LittleEndian)
+    }
+
+    pub(super) fn dwarf_of(
+        &self,
+        mut section: impl FnMut(SectionId) -> Reader<'d>,
+    ) -> Dwarf<Reader<'d>> {
+        match Dwarf::load(|id| Ok::<_, Infallible>(section(id))) {
             Ok(dwarf) => dwarf,
             Err(never) => match never {},
         }
@@ -176,13 +187,22 @@ impl<'d> Debug<'d> {
 }
 
 impl DebugSection {
-    fn contents<'d>(&self, data: &Bytes<'d>) -> Option<Bytes<'d>> {
+    fn contents<'d>(&self, data: &Bytes<'d>, least: usize) -> Option<Bytes<'d>> {
         if !is_compressed(&self.header) {
             return contents(data, &self.header);
         }
-        let decompress = || decompressed(&stored(data, &self.header)?);
-        let bytes = self.decompressed.get_or_init(decompress).clone();
-        bytes.map(Bytes::Owned)
+        let stored = stored(data, &self.header)?;
+        let compressed = Compressed::parse(&stored)?;
+        let least = least.min(compressed.size);
+        let known = self.decompressed.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        let have = known.as_ref()?.len();
+        if have < least {
+            // Twice as much as before, so that by and large no byte is decompressed more than twice.
+            let first = compressed.first(least.max(2 * have).min(compressed.size));
+            *known = first.map(Arc::new);
+        }
+        known.clone().map(Bytes::Owned)
     }
 }
 
@@ -192,10 +212,12 @@ fn is_compressed(header: &SectionHeader) -> bool {
 
 fn contents<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
     let bytes = stored(data, header)?;
-    match is_compressed(header) {
-        true => decompressed(&bytes).map(Bytes::Owned),
-        false => Some(bytes),
+    if !is_compressed(header) {
+        return Some(bytes);
     }
+    let compressed = Compressed::parse(&bytes)?;
+    let all = compressed.first(compressed.size)?;
+    Some(Bytes::Owned(Arc::new(all)))
 }
 
 /// The bytes of a section as they are in the file.
@@ -206,27 +228,45 @@ fn stored<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
     data.part(header.file_range()?)
 }
 
-fn decompressed(bytes: &[u8]) -> Option<Arc<Vec<u8>>> {
-    let form = CompressionHeader::parse(bytes, 0, CTX).ok()?;
-    let packed = bytes.get(CompressionHeader::size(CTX)..)?;
-    let believed = (packed.len() as u64).saturating_mul(EACH).max(SMALL);
-    if form.ch_size > believed.min(MOST) {
-        return None;
+/// What a compressed section holds: gABI, section compression.
+struct Compressed<'b> {
+    by: u32,
+    size: usize,
+    packed: &'b [u8],
+}
+
+impl<'b> Compressed<'b> {
+    /// None where a size is claimed that is not believed.
+    fn parse(bytes: &'b [u8]) -> Option<Self> {
+        let form = CompressionHeader::parse(bytes, 0, CTX).ok()?;
+        let packed = bytes.get(CompressionHeader::size(CTX)..)?;
+        let believed = (packed.len() as u64).saturating_mul(EACH).max(SMALL);
+        (form.ch_size <= believed.min(MOST)).then_some(Self {
+            by: form.ch_type,
+            size: form.ch_size as usize,
+            packed,
+        })
     }
-    let mut out = Vec::new();
-    out.try_reserve_exact(form.ch_size as usize).ok()?;
-    match form.ch_type {
-        ELFCOMPRESS_ZLIB => Decompress::new(true)
-            .decompress_vec(packed, &mut out, FlushDecompress::Finish)
-            .map(drop)
-            .ok(),
-        ELFCOMPRESS_ZSTD => ruzstd::decoding::StreamingDecoder::new(packed)
-            .ok()?
-            .take(form.ch_size)
-            .read_to_end(&mut out)
-            .map(drop)
-            .ok(),
-        _ => None,
-    }?;
-    (out.len() as u64 == form.ch_size).then(|| Arc::new(out))
+
+    /// The first `len` bytes, or all.
+    fn first(&self, len: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        out.try_reserve_exact(len).ok()?;
+        match self.by {
+            // It fills what is reserved.
+            ELFCOMPRESS_ZLIB => Decompress::new(true)
+                .decompress_vec(self.packed, &mut out, FlushDecompress::Finish)
+                .map(drop)
+                .ok(),
+            ELFCOMPRESS_ZSTD => ruzstd::decoding::StreamingDecoder::new(self.packed)
+                .ok()?
+                .take(len as u64)
+                .read_to_end(&mut out)
+                .map(drop)
+                .ok(),
+            _ => None,
+        }?;
+        out.truncate(len);
+        (out.len() == len).then_some(out)
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::{Lines, Places, SourceFrame};
 use patcher::Svma;
+use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -232,6 +233,60 @@ fn compressed_sections_give_the_same() {
         }
         let (known, inlined) = compare(&built, &built.dir.join("plain"), &Places::default());
         assert!(known >= 6 && inlined >= 4, "{how}: {known} {inlined}");
+    }
+}
+
+const FAR: &str = r#"
+int far(int n);
+static inline __attribute__((always_inline)) int step(int n) { return n < 3 ? n : far(n - 1) * 2; }
+__attribute__((noinline)) int near(int n) { return step(n) + step(n + 1); }
+"#;
+
+const FARTHER: &str = r#"
+int near(int n);
+__attribute__((noinline)) int far(int n) { return n < 2 ? 1 : near(n - 2) + near(n - 1); }
+int main(int argc, char **argv) { (void)argv; return near(argc) + far(argc); }
+"#;
+
+#[test]
+fn units_are_read_without_the_others_and_say_the_same() {
+    // Where functions are inlined across units, entries of one refer to those of the other: binutils takes its table of files
+    // then. Nor does it read 64-bit DWARF.
+    for (name, flags, with_code, is_apart) in [
+        ("dwarf5", &["-gdwarf-5"][..], 2, true),
+        ("dwarf4", &["-gdwarf-4"], 2, true),
+        ("zlib", &["-gz=zlib"], 2, true),
+        ("dwarf64", &["-gdwarf64"], 2, true),
+        ("types", &["-fdebug-types-section"], 2, true),
+        ("lto", &["-flto", "-flto-partition=none"], 1, false),
+        ("no-aranges", &[], 2, false),
+    ] {
+        let built = Built::new(&format!("units-{name}"), "gcc", C, &[]);
+        fs::write(built.dir.join("far.c"), FAR).unwrap();
+        fs::write(built.dir.join("farther.c"), FARTHER).unwrap();
+        let sources = ["-O2", "-g", "-o", "app", "farther.c", "far.c"];
+        built.tool("gcc", &[&sources, flags].concat());
+        if name == "no-aranges" {
+            built.tool("objcopy", &["--remove-section=.debug_aranges", "app"]);
+        }
+        let data = fs::read(&built.program).unwrap();
+        let load = || Lines::load(&data, &Places::default()).unwrap();
+        let (units, whole) = (load(), load());
+        assert!(whole.whole().is_some());
+        let mut sites = call_sites(&built.program);
+        sites.retain(|&at| !whole.lookup(at).is_empty());
+        if !["dwarf64", "lto"].contains(&name) {
+            let found: Vec<_> = sites.iter().map(|&at| whole.lookup(at)).collect();
+            assert_eq!(found, oracle(&built.program, &sites), "{name}");
+        }
+        let mut seen = HashSet::new();
+        for at in sites {
+            assert_eq!(units.lookup(at), whole.lookup(at), "{name}: {at}");
+            assert_eq!(units.unit_at(at), whole.unit_at(at), "{name}: {at}");
+            seen.extend(whole.unit_at(at));
+        }
+        assert_eq!(seen.len(), with_code, "{name}");
+        assert_eq!(units.whole.get().is_none(), is_apart, "{name}");
     }
 }
 
