@@ -172,12 +172,22 @@ impl ProcessState {
         found
     }
 
-    /// Checks that the process is as it was, once its threads are back in what they did: one that
-    /// awaits signals has others blocked until it does so again.
+    /// Checks that the process is as it was.
     ///
     /// # Panics
-    /// With a line for each difference.
+    /// With a line for each difference that lasts.
     pub fn assert_unchanged(&self, pid: u32) {
+        let found = self.lasting_differences(pid);
+        assert!(
+            found.is_empty(),
+            "process {pid} is not what it was:\n{}",
+            found.join("\n")
+        );
+    }
+
+    /// What is different once its threads are back in what they did: one that awaits signals has others blocked until it does so
+    /// again, and one that was working for a command that has been killed has its own signal mask again when it has had a processor.
+    pub fn lasting_differences(&self, pid: u32) -> Vec<String> {
         const BACK: Duration = Duration::from_secs(30);
         let end = Instant::now() + BACK;
         let mut found = self.differences(&Self::of(pid));
@@ -185,11 +195,7 @@ impl ProcessState {
             std::thread::sleep(Duration::from_millis(20));
             found = self.differences(&Self::of(pid));
         }
-        assert!(
-            found.is_empty(),
-            "process {pid} is not what it was:\n{}",
-            found.join("\n")
-        );
+        found
     }
 }
 

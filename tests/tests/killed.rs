@@ -113,13 +113,12 @@ fn kill_at_every_step(target: &mut Target, deed: &Deed<'_>) {
         }
         next_ipath(step, deed, pid, &what);
         assert!(target.poll().is_none(), "{what}\n{}", target.report());
-        let differences = clean.differences(&ProcessState::of(pid));
-        let is_same = differences.is_empty();
-        if !is_same {
-            // It says why when it ends, if it does.
-            sleep(Duration::from_secs(1));
-        }
-        assert!(is_same, "{differences:#?}\n{what}\n{}", target.report());
+        let differences = clean.lasting_differences(pid);
+        assert!(
+            differences.is_empty(),
+            "{differences:#?}\n{what}\n{}",
+            target.report()
+        );
         if through {
             break;
         }
@@ -499,7 +498,7 @@ fn recovery_beside_load() {
         };
         next_ipath(chance.below(3), &deed, pid, &what);
         assert!(target.poll().is_none(), "{what}\n{}", target.report());
-        let differences = clean[which].differences(&ProcessState::of(pid));
+        let differences = clean[which].lasting_differences(pid);
         assert!(differences.is_empty(), "{differences:#?}\n{what}");
     }
     println!("killed {killed} times");
