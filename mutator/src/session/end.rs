@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use abi::PAGE;
@@ -28,11 +29,25 @@ pub enum Ended {
     TargetGone,
 }
 
-/// How long it is waited for threads to leave the runtime's code, so that it can be unmapped.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Until when threads are waited for that are in the runtime's code.
+#[derive(Clone, Copy)]
+struct Patience {
+    time: Duration,
+    /// So many on each processor: the more there are, the longer each waits for its turn.
+    threads: usize,
+}
 
-/// The same where the session goes on, and can do without.
-const PATIENCE_BETWEEN: Duration = Duration::from_secs(1);
+/// Where it is to be unmapped.
+const TO_UNMAP: Patience = Patience {
+    time: Duration::from_secs(30),
+    threads: usize::MAX,
+};
+
+/// Where the session goes on, and can do without.
+const TO_GO_ON: Patience = Patience {
+    time: Duration::from_secs(1),
+    threads: 8,
+};
 
 impl Session {
     /// Takes everything out of the target and ends the session. The segment stays readable here.
@@ -135,14 +150,14 @@ impl Locked<'_> {
         let space = Arc::clone(&self.space);
         let memory = space.memory();
         // The runtime maps memory for itself, so its list is whole only when nobody is in it.
-        self.wait_until_left("detach", memory, PATIENCE)?;
+        self.wait_until_left("detach", memory, TO_UNMAP)?;
         if !for_children.is_empty() {
             // Last: a handler on top of the recording of a call may have forked meanwhile.
             self.take_out("detach", &for_children)?;
-            self.wait_until_left("detach", memory, PATIENCE)?;
+            self.wait_until_left("detach", memory, TO_UNMAP)?;
         }
         if self.unhandle_traps()? {
-            self.wait_until_left("detach", memory, PATIENCE)?;
+            self.wait_until_left("detach", memory, TO_UNMAP)?;
         }
         let mappings = self.mappings(memory)?;
         self.document.cpu_ended_ns = self.process.cpu_time();
@@ -158,7 +173,7 @@ impl Locked<'_> {
     }
 
     /// Where no function is in any more, nor awaited, takes out what sees to children once nobody is in the runtime. It stays in where
-    /// somebody stays there.
+    /// somebody stays there, or many are.
     pub(super) fn take_out_last(&mut self, why: &str) -> Result<(), SessionError> {
         let reapers = self.reapers_of_children();
         let functions = &self.document.functions;
@@ -167,7 +182,7 @@ impl Locked<'_> {
             return Ok(());
         }
         let space = Arc::clone(&self.space);
-        match self.wait_until_left(why, space.memory(), PATIENCE_BETWEEN) {
+        match self.wait_until_left(why, space.memory(), TO_GO_ON) {
             Ok(()) => self.take_out(why, &reapers),
             Err(SessionError::Held(_)) => Ok(()),
             Err(error) => Err(error),
@@ -233,14 +248,16 @@ impl Locked<'_> {
         &mut self,
         why: &str,
         memory: &Memory,
-        patience: Duration,
+        patience: Patience,
     ) -> Result<(), SessionError> {
         /// How long a thread of a stopped process runs to get out: enough for most, then more, for
         /// it has to come by a processor in that time.
         const OUT: Duration = Duration::from_micros(20);
         const MOST_OUT: Duration = Duration::from_millis(50);
         const UNTIL_ITS_TURN: Duration = Duration::from_millis(10);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + patience.time;
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let most = patience.threads.saturating_mul(processors);
         let mut held: Vec<Tid> = Vec::new();
         let mut out = OUT;
         // True if nobody was inside in the stop before.
@@ -272,7 +289,7 @@ impl Locked<'_> {
                 }
             };
             was_left = !self.may_be_parked(memory);
-            if Instant::now() > deadline {
+            if Instant::now() > deadline || inside.len() > most {
                 return Err(SessionError::Held(format!(
                     "the probes are out, but {who} stays in the runtime, which stays mapped; try \
                      again later"
