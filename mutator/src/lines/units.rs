@@ -32,7 +32,8 @@ impl Index {
                 claims.push((entry.range(), Some(unit)));
             }
         }
-        claims.retain(|(range, _)| range.begin < range.end);
+        // At 0 is what the linker has left out.
+        claims.retain(|(range, _)| 0 < range.begin && range.begin < range.end);
         claims.sort_unstable_by_key(|(range, _)| range.begin);
         let mut apart: Vec<(gimli::Range, Option<DebugInfoOffset>)> = Vec::new();
         for (range, unit) in claims {

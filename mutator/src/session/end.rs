@@ -353,8 +353,6 @@ impl Locked<'_> {
         /// A walk of a deep stack takes tens of microseconds.
         const ENOUGH_NS: u64 = 200_000;
         const PAUSE: Duration = Duration::from_millis(2);
-        /// Longer by this for each thread: to look at one takes some 10 us of a processor that they need.
-        const PAUSE_EACH: Duration = Duration::from_micros(100);
         const LONGEST: Duration = Duration::from_secs(5);
         let until = (Instant::now() + LONGEST).min(deadline);
         let run_time = |tid: &Tid| run_time(self.process.pid, *tid);
@@ -363,7 +361,7 @@ impl Locked<'_> {
             .filter_map(|tid| Some((*tid, run_time(tid)? + ENOUGH_NS)))
             .collect();
         while !waiting.is_empty() && Instant::now() < until {
-            pause(PAUSE + PAUSE_EACH * waiting.len() as u32);
+            pause(PAUSE);
             waiting.retain(|(tid, enough)| {
                 run_time(tid).is_some_and(|now| now < *enough) && !is_held(self.process.pid, *tid)
             });
