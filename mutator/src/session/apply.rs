@@ -26,7 +26,7 @@ use crate::process::modules::{Module, modules};
 use crate::segment::{ModuleDoc, Reaper, RefusedDoc, Remeasure, SchemaDoc};
 use crate::tracee::{CallCode, Priority, Stopped, pause, tracing};
 
-/// How often it is tried again when a thread is where bytes would be overwritten.
+/// How often it is tried again when a thread is in the way for the moment.
 const ATTEMPTS: usize = 200;
 /// Why functions come in that a session begins with.
 pub(super) const AT_START: &str = "attach";
@@ -437,9 +437,7 @@ impl Locked<'_> {
             self.note_stop(why, duration);
             attempts += 1;
             match result {
-                Err(SessionError::InTheWay(what)) if what.passes() && attempts < ATTEMPTS => {
-                    pause(PAUSE);
-                }
+                Err(error) if error.passes() && attempts < ATTEMPTS => pause(PAUSE),
                 other => return other,
             }
         }

@@ -10,7 +10,7 @@ use super::filters;
 use super::in_the_way::{InTheWay, NO_ROOM};
 use crate::error::Failure;
 use crate::process::limits;
-use crate::process::{Pid, Presence, Process, ProcessError, Space};
+use crate::process::{Pid, Presence, Process, ProcessError, Space, Tid};
 use crate::segment::{SegmentError, TooMuch};
 use crate::tracee::TraceeError;
 
@@ -33,6 +33,13 @@ pub enum SessionError {
     NoSpace(u64),
     /// Something is in the way of all functions there were.
     InTheWay(InTheWay),
+    /// A thread blocks SIGTRAP, for its program or for no more than a moment.
+    TrapBlocked {
+        /// Which.
+        tid: Tid,
+        /// True if it is for a moment.
+        passes: bool,
+    },
     /// The process has a session already.
     Exists,
     /// More functions than a session holds.
@@ -72,6 +79,10 @@ impl fmt::Display for SessionError {
                 bytes.div_ceil(1 << 20)
             ),
             Self::InTheWay(what) => what.fmt(f),
+            Self::TrapBlocked { tid, .. } => write!(
+                f,
+                "thread {tid} blocks SIGTRAP: a breakpoint would end the program"
+            ),
             Self::NeedsSystemCalls(metric) => write!(
                 f,
                 "{metric} takes system calls, and ipath makes none in this process, which is or will be under a seccomp filter or has no /proc"
@@ -135,12 +146,28 @@ pub fn instead(pid: Pid) -> String {
 }
 
 impl SessionError {
+    /// True if it may go away by itself within a moment.
+    pub(super) fn passes(&self) -> bool {
+        match self {
+            Self::InTheWay(what) => what.passes(),
+            Self::TrapBlocked { passes, .. } => *passes,
+            _ => false,
+        }
+    }
+
     /// True if it can be no more than what one meets in a process that ends meanwhile.
     fn may_come_of_an_end(&self) -> bool {
         use SessionError::*;
         matches!(
             self,
-            Process(_) | Tracee(_) | Memory(..) | InTheWay(_) | NoSpace(_) | Held(_) | Unknown(_)
+            Process(_)
+                | Tracee(_)
+                | Memory(..)
+                | InTheWay(_)
+                | TrapBlocked { .. }
+                | NoSpace(_)
+                | Held(_)
+                | Unknown(_)
         )
     }
 

@@ -19,6 +19,10 @@ use super::{Candidate, Selection, SessionError};
 use crate::segment::SiteDoc;
 use crate::tracee::{CallCode, Remote, Stopped, TRAP_BIT};
 
+/// The signals that a C library has for itself, 32 and 33, and takes out of every mask that a program sets. Who blocks these as well is the
+/// library, amid the making of a thread for instance, or the runtime, amid a recording: for a moment.
+const OF_C_LIBRARY: u64 = 3 << 31;
+
 const ADDRESS: u64 = size_of::<AtomicU64>() as u64;
 const ACTION: u64 = 4 * ADDRESS;
 const MASK_BYTES: u64 = 8;
@@ -100,11 +104,12 @@ impl Locked<'_> {
             return Err(SessionError::Held(why.to_owned()));
         }
         for thread in stopped.threads() {
-            if thread.signal_mask()? & TRAP_BIT != 0 {
-                return Err(SessionError::Held(format!(
-                    "thread {} blocks SIGTRAP: a breakpoint would end the program",
-                    thread.tid()
-                )));
+            let mask = thread.signal_mask()?;
+            if mask & TRAP_BIT != 0 {
+                return Err(SessionError::TrapBlocked {
+                    tid: thread.tid(),
+                    passes: mask & OF_C_LIBRARY == OF_C_LIBRARY,
+                });
             }
         }
         if self.document.trap_handler {
