@@ -42,8 +42,10 @@ struct DebugSection {
     decompressed: Mutex<Option<Arc<Vec<u8>>>>,
 }
 
-/// Where values are and what types have a unit of their own: source lines do without.
-const OF_VALUES: [SectionId; 3] = [
+/// Where values are, what types have a unit of their own, and the index of units ([`super::units`]), which may be damaged where they are
+/// not: source lines do without.
+const NOT_OF_LINES: [SectionId; 4] = [
+    SectionId::DebugAranges,
     SectionId::DebugLoc,
     SectionId::DebugLocLists,
     SectionId::DebugTypes,
@@ -135,7 +137,6 @@ impl<'d> Sections<'d> {
         let ids = [
             SectionId::DebugAbbrev,
             SectionId::DebugAddr,
-            SectionId::DebugAranges,
             SectionId::DebugInfo,
             SectionId::DebugLine,
             SectionId::DebugLineStr,
@@ -146,7 +147,11 @@ impl<'d> Sections<'d> {
         ];
         Some(Debug {
             data: self.data.clone(),
-            sections: ids.into_iter().chain(OF_VALUES).filter_map(here).collect(),
+            sections: ids
+                .into_iter()
+                .chain(NOT_OF_LINES)
+                .filter_map(here)
+                .collect(),
         })
     }
 }
@@ -164,8 +169,8 @@ impl<'d> Debug<'d> {
 
     /// A section that leads to source lines; any other is empty.
     pub(super) fn reader_of_lines(&self, id: SectionId) -> Reader<'d> {
-        let is_of_values = OF_VALUES.contains(&id);
-        self.reader(id, if is_of_values { 0 } else { usize::MAX })
+        let is_of_lines = !NOT_OF_LINES.contains(&id);
+        self.reader(id, if is_of_lines { usize::MAX } else { 0 })
     }
 
     /// At least so many of the first bytes of a section, where it has them. One that is missing or broken is empty.

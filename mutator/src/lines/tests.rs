@@ -290,6 +290,27 @@ fn units_are_read_without_the_others_and_say_the_same() {
     }
 }
 
+#[test]
+fn a_damaged_index_of_units_takes_no_lines() {
+    let built = Built::new("index", "gcc", C, &[]);
+    fs::write(built.dir.join("far.c"), FAR).unwrap();
+    fs::write(built.dir.join("farther.c"), FARTHER).unwrap();
+    built.tool("gcc", &["-O2", "-g", "-o", "app", "farther.c", "far.c"]);
+    built.tool("objcopy", &["--dump-section=.debug_aranges=index", "app"]);
+    let index = fs::read(built.dir.join("index")).unwrap();
+    let mut data = fs::read(&built.program).unwrap();
+    let at = memchr::memmem::find(&data, &index).unwrap();
+    let lines = |data: &[u8], at| Lines::load(data, &Places::default()).unwrap().lookup(at);
+    let sites = call_sites(&built.program);
+    let whole: Vec<_> = sites.iter().map(|&site| lines(&data, site)).collect();
+    for byte in at..at + index.len() {
+        data[byte] ^= 0xff;
+        let damaged: Vec<_> = sites.iter().map(|&site| lines(&data, site)).collect();
+        assert_eq!(damaged, whole, "byte {} of the index", byte - at);
+        data[byte] ^= 0xff;
+    }
+}
+
 fn separate(name: &str, link_flags: &[&str]) -> Built {
     let built = Built::new(name, "gcc", C, link_flags);
     built.tool("cp", &["app", "full"]);

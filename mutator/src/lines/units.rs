@@ -81,8 +81,6 @@ impl<'d> Debug<'d> {
             SectionId::DebugInfo => unit_only.clone(),
             SectionId::DebugAbbrev => abbrev.reader().clone(),
             SectionId::DebugLine => line.clone(),
-            // It tells of units by where they are in the whole.
-            SectionId::DebugAranges => self.reader(id, 0),
             _ => self.reader_of_lines(id),
         }))
     }
