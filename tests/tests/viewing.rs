@@ -8,6 +8,7 @@ use ipath_tests::session::listed;
 use ipath_tests::target::Target;
 use ipath_tests::terminal::Terminal;
 use nix::sys::signal::Signal;
+use std::fs;
 use std::time::Duration;
 
 /// A program that calls `leaf` on 2^`levels` paths.
@@ -97,6 +98,31 @@ fn every_key_on_many_paths() {
 }
 
 /// What the user looks for is found as he types, and added; another terminal's changes are told.
+/// What is said of processes that are followed is shown in the view, and written when that has gone.
+#[test]
+fn what_is_said_leaves_the_view_whole() {
+    let scratch = Scratch::new("viewing");
+    let goes_on = scratch.file("goes_on");
+    let script = format!(
+        "{} 2 1000000 500 & while ! [ -e {} ]; do sleep 0.1; done; while kill -0 $!; do ls >/dev/null; sleep 0.1; done",
+        program("many_paths.c").display(),
+        goes_on.display()
+    );
+    let options = "--follow -f leaf -f 'ls!*' -m count --interval 200ms";
+    let command = format!(
+        "{} run {options} -- sh -c '{script}'; echo left=$?; sleep 600",
+        ipath().display()
+    );
+    let terminal = Terminal::start(&command);
+    terminal.shows(&["measured from now on: leaf"]);
+    fs::write(&goes_on, "").expect("write");
+    terminal.until("ls in the view", |text| {
+        text.contains("ls is not measured") && !text.contains("ipath: follow")
+    });
+    terminal.keys(&["q"]);
+    terminal.shows(&["ipath: follow", "ls is not measured"]);
+}
+
 #[test]
 fn functions_are_found_and_added() {
     let target = many(4);

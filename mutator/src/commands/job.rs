@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::outcome::tell_refused;
-use super::remarks::warn;
+use super::remarks::{self, warn};
 use super::source::{AtEnd, Live, Watched};
 use super::watch::destination;
 use crate::error::{Failure, io_text};
@@ -361,7 +361,7 @@ impl Watched for Job {
         let is_followed = self.following.is_some();
         let mut merger = self.begin_sum(false);
         let (mut over, mut stopped) = (Vec::new(), Vec::new());
-        let (mut doubt, mut ended) = (None, None);
+        let (mut doubt, mut said, mut ended) = (None, None, None);
         for index in 0..self.members.len() {
             self.note_ends();
             let Member { number, live } = &mut self.members[index];
@@ -376,6 +376,7 @@ impl Watched for Job {
                 stopped.push(format!("{} {number} {stands}", self.kind.one()));
             }
             doubt = doubt.or(sample.doubt);
+            said = sample.said.or(said);
         }
         let are_over = over.len() == self.members.len();
         if is_followed {
@@ -393,6 +394,7 @@ impl Watched for Job {
             stands: (!stopped.is_empty()).then(|| stopped.join(", ")),
             ended: all_ended().or(ended).filter(|_| are_over && is_over),
             doubt,
+            said: remarks::latest().or(said),
         })
     }
 

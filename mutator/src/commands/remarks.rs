@@ -1,7 +1,8 @@
 //! Lines on standard error that are no errors. Nobody who does not read them keeps a session in, or a program
-//! stopped: what cannot be written at once waits for the command's end.
+//! stopped: what cannot be written at once waits for the command's end. While a view has the terminal they are for the view to show, and are
+//! written when it has gone.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,23 +13,63 @@ use crate::printable::printable;
 /// What a pipe or a terminal takes at once, if it takes anything (pipe(7), PIPE_BUF).
 const AT_ONCE: usize = 4096;
 
-/// What has not been written yet.
-static WAITING: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting {
+    bytes: Vec::new(),
+    is_held: false,
+    latest: None,
+});
 
-fn waiting() -> MutexGuard<'static, Vec<u8>> {
+/// What has not been written yet.
+struct Waiting {
+    bytes: Vec<u8>,
+    /// True while a view has the terminal.
+    is_held: bool,
+    /// What has been said last, where nobody has asked for it yet.
+    latest: Option<String>,
+}
+
+fn waiting() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says something.
 pub(super) fn warn(text: &str) {
     let mut waiting = waiting();
-    waiting.extend(format!("ipath: {}\n", printable(text)).into_bytes());
-    write_some(&mut waiting, io::stderr());
+    let line = format!("ipath: {}\n", printable(text));
+    waiting.bytes.extend(line.into_bytes());
+    match waiting.is_held {
+        true => waiting.latest = Some(text.to_owned()),
+        false => write_some(&mut waiting.bytes, io::stderr()),
+    }
+}
+
+/// Nothing is written while this lives, where it would be to a terminal.
+#[must_use]
+pub(super) struct Held(());
+
+impl Held {
+    pub(super) fn begin() -> Self {
+        waiting().is_held = io::stderr().is_terminal();
+        Self(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut waiting = waiting();
+        (waiting.is_held, waiting.latest) = (false, None);
+        write_some(&mut waiting.bytes, io::stderr());
+    }
+}
+
+/// What has been said last, since the last time, of what is held.
+pub(super) fn latest() -> Option<String> {
+    waiting().latest.take()
 }
 
 /// Writes what is waiting, however long that takes.
 pub(super) fn finish() {
-    let waiting = std::mem::take(&mut *waiting());
+    let waiting = std::mem::take(&mut waiting().bytes);
     // Nobody is left to tell where standard error is closed.
     let _ = io::stderr().lock().write_all(&waiting);
 }

@@ -5,7 +5,7 @@ mod shown;
 use std::thread::JoinHandle;
 
 use super::panics::caught;
-use super::remarks::warn;
+use super::remarks::{self, warn};
 use super::replaced::Begun;
 use crate::collect::Collector;
 use crate::error::Failure;
@@ -145,6 +145,7 @@ impl Live {
             stands,
             ended: self.over.map(|over| text(over).to_owned()),
             doubt,
+            said: remarks::latest(),
         })
     }
 

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::output::{print, print_data};
 use super::panics::caught;
-use super::remarks::warn;
+use super::remarks::{self, warn};
 use super::source::Watched;
 use crate::cli::{Output, Show};
 use crate::debuginfod;
@@ -118,6 +118,7 @@ pub(super) fn watch(
     let deadline = show.duration.map(|d| Instant::now() + d);
     signals.watch(live.first());
     let mut view = None;
+    let held = output.is_view().then(remarks::Held::begin);
     let shown = caught("show", || match output.mode {
         // It was over before it began.
         _ if signals.ended() => Ok(Shown { is_deserted: false }),
@@ -144,6 +145,7 @@ pub(super) fn watch(
         false => Vec::new(),
     };
     drop(view);
+    drop(held);
     if profile.is_ok() && debuginfod::is_pending() && !signals.ended() {
         warn("waiting for debug information (Ctrl-C goes on without)");
         debuginfod::wait(|| signals.ended());

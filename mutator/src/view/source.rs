@@ -82,4 +82,6 @@ pub struct Sample<'s> {
     pub ended: Option<String>,
     /// Why it cannot be seen whether there is more to come.
     pub doubt: Option<String>,
+    /// What there is to say since the sample before.
+    pub said: Option<String>,
 }

@@ -238,7 +238,8 @@ impl State {
         self.stands = stands;
     }
 
-    /// Says which functions another command has added. Those that one has removed keep what was counted of them.
+    /// Says which functions another command has added, or have come with a program or a library. Those that one has removed keep what was
+    /// counted of them.
     fn tell_of_others(&mut self, profile: &Profile) {
         let is_own = std::mem::take(&mut self.has_changed);
         let Some(before) = self.latest() else { return };
@@ -252,7 +253,13 @@ impl State {
         let new = profile.functions.iter().filter(is_new);
         let names: Vec<&str> = new.map(|f| f.name.as_str()).collect();
         if !names.is_empty() {
-            let told = format!("another command has added {}", names.join(", "));
+            let have_come = before.processes.len() < profile.processes.len()
+                || !before.session.pending.is_empty();
+            let how = match have_come {
+                true => "measured from now on:",
+                false => "another command has added",
+            };
+            let told = format!("{how} {}", names.join(", "));
             self.say(Ok(told));
         }
     }

@@ -234,8 +234,8 @@ impl Samples {
                 self.are_missed = state.paused;
                 state.stand(sample.stands);
                 state.sample(sample.profile, &changed);
-                if let Some(doubt) = sample.doubt {
-                    state.update(Event::Failed(doubt));
+                for text in sample.said.into_iter().chain(sample.doubt) {
+                    state.update(Event::Failed(text));
                 }
                 sample.ended.is_some()
             }

@@ -286,6 +286,13 @@ fn what_another_command_has_added_is_said() {
     give(&mut state, sample());
     let text = state.message.clone().unwrap().text;
     assert_eq!(text, "another command has added Store::load(int)");
+    // A pattern had waited for it.
+    let mut before = fewer.clone();
+    before.session.pending = vec!["Store*".to_owned()];
+    let mut state = showing(before);
+    give(&mut state, sample());
+    let text = state.message.clone().unwrap().text;
+    assert_eq!(text, "measured from now on: Store::load(int)");
     // What is done here is answered here.
     let mut state = showing(fewer);
     press(&mut state, &[Key::Char('a')]);

@@ -16,6 +16,7 @@ struct Fake {
     ends_after: Option<u64>,
     fails: bool,
     doubt: Option<String>,
+    said: Option<String>,
     added: Vec<String>,
     changed: Vec<(usize, String)>,
     removed: Vec<usize>,
@@ -59,6 +60,7 @@ impl Source for Fake {
             stands: None,
             ended,
             doubt: self.doubt.clone(),
+            said: self.said.take(),
         })
     }
 
