@@ -145,7 +145,7 @@ impl Profile {
     }
 
     /// The time that passed from a moment of the session on, of all processes together.
-    fn elapsed_ns(&self, since: u64) -> u64 {
+    pub(crate) fn elapsed_ns(&self, since: u64) -> u64 {
         let processes = self.processes.iter().map(|process| process.elapsed_ns);
         match self.processes.is_empty() {
             true => self.session.elapsed_ns.saturating_sub(since),

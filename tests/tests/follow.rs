@@ -235,9 +235,7 @@ fn killed_while_following() {
     let error = refused.expect_error();
     assert!(error.contains("ipath-follows"), "{}", refused.report());
     assert!(
-        refused
-            .hints()
-            .contains(&format!("kill -INT {}", ipath.pid())),
+        refused.hints().contains(&format!("kill {}", ipath.pid())),
         "{}",
         refused.report()
     );

@@ -262,6 +262,19 @@ fn what_measuring_takes_is_by_calls() {
     check(&merged(&parts));
     let [a, b, idle] = parts.clone();
     check(&merged(&[merged(&[idle, b]), a]));
+    // Where the CPU time of one is not known it is of the time measured, of all.
+    let mut ended = parts.clone();
+    ended[1].session.cpu_ns = None;
+    ended[1].session.elapsed_ns = 4000;
+    ended[1].session.overhead.as_mut().unwrap().share = 900.0 / 4000.0;
+    ended[0].session.elapsed_ns = 14_000;
+    ended[2].session.elapsed_ns = 2000;
+    let [a, b, idle] = ended.clone();
+    for sum in [merged(&ended), merged(&[a, merged(&[b, idle])])] {
+        let overhead = sum.session.overhead.as_ref().unwrap();
+        assert_eq!((overhead.total_ns, sum.session.cpu_ns), (1000, None));
+        assert!((overhead.share - 0.05).abs() < 1e-9, "{overhead:?}");
+    }
     let mut unknown = other(4);
     unknown.session.overhead = None;
     let notes = merged(&[parts[0].clone(), unknown]).session.notes;

@@ -133,7 +133,7 @@ impl ProcessError {
                 let process = status_field(&format!("/proc/{by}/status"), "Tgid");
                 let process = process.unwrap_or_else(|| by.to_string());
                 Some(format!(
-                    "ipath follows it: change it in the view of that one, or end that (`kill -INT {process}`)"
+                    "ipath follows it: change it in the view of that one, or end that (`kill {process}`)"
                 ))
             }
             Self::Traced(.., by, name) => Some(format!("detach {name} (process {by}) first")),
