@@ -404,3 +404,38 @@ fn forks_when_left() {
         target.finish("ok");
     }
 }
+
+/// Children that are forked while what follows their parent makes its session, too, are measured.
+#[test]
+fn forked_while_it_is_attached_to() {
+    const CALLS: u64 = 20;
+    let target = Target::start(program("forking_server.c"), [""; 0]).await_output("ready");
+    let pid = target.pid().to_string();
+    let scratch = Scratch::new("forking");
+    let file = scratch.file("p.json");
+    for _ in 0..5 {
+        let attach = [
+            "attach",
+            &pid,
+            "--follow",
+            "-f",
+            "work",
+            "--quiet",
+            "--duration",
+            "300ms",
+            "-o",
+        ];
+        let attached = Run::ipath(attach).arg(&file).run().expect(0);
+        assert_eq!(attached.stderr, "");
+        let profile = Profile::read(&file);
+        assert_eq!(profile.session.notes, Vec::<String>::new());
+        // At the end some are amid their calls, or have just begun.
+        let (calls, children) = (profile.calls("work"), profile.processes.len() as u64 - 1);
+        let least = CALLS * children.saturating_sub(3);
+        assert!(
+            calls > least && calls <= CALLS * children,
+            "{calls} calls of {children}"
+        );
+    }
+    target.finish("ok children ");
+}

@@ -222,10 +222,20 @@ impl Job {
             // Each has run for a part of that.
             sum.session.started_unix_ns = following.nothing.session.started_unix_ns;
             sum.session.elapsed_ns = following.since.elapsed().as_nanos() as u64;
-            let orphans = following.follower.seen().orphans;
-            let note = "processes are not in it whose parents were killed as they began them";
-            let note = (orphans > 0).then(|| format!("{orphans} {note}"));
-            sum.session.notes.extend(note);
+            let seen = following.follower.seen();
+            let notes = [
+                (
+                    seen.orphans,
+                    "processes are not in it whose parents were killed as they began them",
+                ),
+                (
+                    seen.unmeasured,
+                    "children are not in it that could not be measured as their parents are",
+                ),
+            ];
+            let notes = notes.into_iter().filter(|&(count, _)| count > 0);
+            let notes = notes.map(|(count, note)| format!("{count} {note}"));
+            sum.session.notes.extend(notes);
         }
         sum.ok_or_else(|| nothing_of(operation))
     }

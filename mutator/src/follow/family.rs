@@ -168,14 +168,15 @@ impl Family {
         }
     }
 
-    /// Says of a process why it is not measured, unless it has ended.
-    fn remark(&self, pid: Pid, why: &str) {
+    /// Says of a process why it is not measured, unless it has ended; whether it has been said.
+    fn remark(&self, pid: Pid, why: &str) -> bool {
         let member = self.members.get(&pid);
         if member.is_some_and(|m| m.process.settled() == Presence::Ended) {
-            return;
+            return false;
         }
         let mut shared = lock(&self.shared);
         shared.remarks.push(format!("follow {pid}: {why}"));
+        true
     }
 
     /// A thread that nobody knows has stopped for the first time: another one of a process, or a child.
@@ -211,10 +212,10 @@ impl Family {
         }
         lock(&self.shared).seen.children += 1;
         if let Err(why) = self.measure_child(&process, parent) {
-            self.remark(
-                pid,
-                &format!("the child of {parent} is not measured: {why}"),
-            );
+            let why = format!("the child of {parent} is not measured: {why}");
+            if self.remark(pid, &why) {
+                lock(&self.shared).seen.unmeasured += 1;
+            }
         }
     }
 
@@ -238,8 +239,12 @@ impl Family {
         let Some(of_parent) = member.session.as_mut() else {
             return Ok(());
         };
-        let space = Space::open(child).map_err(|e| text(&e))?;
-        let mut stopped = Stopped::adopt(&Arc::new(space)).map_err(|e| text(&e))?;
+        let space = Arc::new(Space::open(child).map_err(|e| text(&e))?);
+        if !of_parent.has_come_to(&space).map_err(|e| text(&e))? {
+            // Its parent's is being made, and was not in it yet when it was forked.
+            return self.measure_program(child);
+        }
+        let mut stopped = Stopped::adopt(&space).map_err(|e| text(&e))?;
         let made = of_parent.of_child(child, &mut stopped);
         stopped.leave();
         let session = match made {
@@ -288,7 +293,7 @@ impl Family {
         match loading {
             Ok(Loading::By(loader)) => member.loading = Some(loader),
             Ok(Loading::Loaded) => return self.begin_at_once(pid),
-            Err(why) => self.remark(pid, &format!("not measured: {why}")),
+            Err(why) => drop(self.remark(pid, &format!("not measured: {why}"))),
         }
         go_on(tid, false);
     }
@@ -347,16 +352,22 @@ impl Family {
         let Some(member) = self.members.get(&pid) else {
             return;
         };
-        match measure(&member.process, &self.wanted) {
-            Ok(Measured::By(newcomer)) => self.welcome(*newcomer),
-            Ok(Measured::Nothing) => {}
-            Ok(Measured::TooMany(count)) => {
-                lock(&self.shared).seen.with_too_many += 1;
-                let why = format!("{count} functions match; --yes takes them all");
-                self.remark_program(&member.process, &why);
-            }
-            Err(why) => self.remark_program(&member.process, &why),
+        if let Err(why) = self.measure_program(&member.process) {
+            self.remark_program(&member.process, &why);
         }
+    }
+
+    /// Has a program measured that is stopped, and has nothing of a session's in it.
+    fn measure_program(&self, process: &Process) -> Result<(), Unmeasured> {
+        match measure(process, &self.wanted)? {
+            Measured::By(newcomer) => self.welcome(*newcomer),
+            Measured::Nothing => {}
+            Measured::TooMany(count) => {
+                lock(&self.shared).seen.with_too_many += 1;
+                return Err(format!("{count} functions match; --yes takes them all"));
+            }
+        }
+        Ok(())
     }
 
     fn remark_program(&self, process: &Process, why: &str) {

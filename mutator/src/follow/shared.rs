@@ -75,6 +75,8 @@ pub struct Seen {
     pub children: u64,
     /// Those which nobody knows whose children they are: what began them was killed before the kernel had told of it.
     pub orphans: u64,
+    /// Those that could not be measured as their parents are.
+    pub unmeasured: u64,
     /// Programs that have been executed.
     pub programs: u64,
     /// Sessions that there have been.

@@ -26,12 +26,22 @@ use super::write::read;
 use super::{Session, SessionError};
 use crate::clock;
 use crate::process::maps::{expect_mapping, free_range};
-use crate::process::{Extent, Mapping, Memory, Process};
+use crate::process::{Extent, Mapping, Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Journal, Lock, RegionDoc, Segment, SegmentError, Shape, has_room};
 use crate::tracee::{CallCode, Priority, Remote, Stopped};
 
 impl Session {
+    /// False if this session has not been in the memory of a process whose process had it when it made that one.
+    ///
+    /// # Errors
+    /// The process or the segment cannot be read.
+    pub fn has_come_to(&mut self, child: &Space) -> Result<bool, SessionError> {
+        self.refresh()?;
+        let image = self.document.image;
+        Ok(child.maps()?.iter().any(|m| image.contains(m.range.start)))
+    }
+
     /// Makes a session in a child of this one's process that has not run yet: of the same functions, with nothing counted.
     ///
     /// # Errors
