@@ -39,6 +39,8 @@ pub(super) struct Family {
     /// The one that it has begun with.
     first: Option<Pid>,
     is_closed: bool,
+    /// True once all have been let go: of what they have begun meanwhile nothing is known, nor to be.
+    has_let_go: bool,
 }
 
 /// Why something of a process is not measured, and what can be done.
@@ -60,6 +62,7 @@ impl Family {
             members: BTreeMap::new(),
             first: None,
             is_closed: false,
+            has_let_go: false,
         }
     }
 
@@ -138,6 +141,7 @@ impl Family {
     pub(super) fn let_go(&mut self) {
         self.is_closed = true;
         self.finish_loading();
+        self.has_let_go = true;
         for (pid, member) in std::mem::take(&mut self.members) {
             followed::let_go(pid);
             let Ok(space) = Space::open(&member.process).map(Arc::new) else {
@@ -184,7 +188,7 @@ impl Family {
         let Some(pid) = followed::enter(tid) else {
             return;
         };
-        if pid.0 == tid.0 {
+        if pid.0 == tid.0 && !self.has_let_go {
             self.begin_child(pid, by);
         }
         go_on(tid, in_group);
