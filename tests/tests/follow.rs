@@ -72,7 +72,10 @@ fn followed(way: &str, times: usize, processes: usize) {
     let program = program("followed.c");
     let program = program.to_str().expect("a path");
     let (output, profile) = run(&scratch, &[program, way, &times.to_string()]);
-    assert_eq!(output, "done\n");
+    assert_eq!(
+        (output.as_str(), profile.target.exe.as_str()),
+        ("done\n", program)
+    );
     let found = profile.processes.len();
     assert_eq!(found, processes, "{way}: {:?}", profile.processes);
 }

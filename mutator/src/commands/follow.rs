@@ -71,13 +71,14 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
     )?;
     let signals = hold(ATTACH)?;
     let follower = begin(ATTACH, measure, &wanted)?;
+    let nothing = nothing(&process);
     follower.follow(&process).map_err(|e| failure(e.into()))?;
     let created = selected.map(|selected| {
         Session::create(&process, &wanted.options, selected, Where::Running).map_err(failure)
     });
     let created = created.transpose()?;
     crate::segment::sweep();
-    let (job, progress) = job(follower, &process, created);
+    let (job, progress) = job(follower, &process, nothing, created);
     watch(&output, show, job, signals, &[])?;
     check_measured(ATTACH, &process, &wanted, &progress)
 }
@@ -110,10 +111,11 @@ pub(super) fn run(
     let Begun {
         mut child,
         process,
+        nothing,
         created,
     } = begun?;
     follower.adopt(&process);
-    let (job, progress) = job(follower, &process, created);
+    let (job, progress) = job(follower, &process, nothing, created);
     let watched = watch(&output, show, job, signals, &FOR_PROGRAM);
     let watched = watched.and_then(|()| check_measured(RUN, &process, &wanted, &progress));
     end(&mut child, spool, watched, &name, || progress.status())
@@ -123,6 +125,8 @@ pub(super) fn run(
 struct Begun {
     child: Child,
     process: Process,
+    /// Its profile before anything has been measured.
+    nothing: Profile,
     created: Option<(Session, Changed)>,
 }
 
@@ -152,11 +156,13 @@ fn begin_program(launched: Launched, measure: &Measure, wanted: &Wanted) -> Resu
             for tid in tids(process.pid).into_iter().flatten() {
                 let _ = followed::enter(tid);
             }
+            let nothing = nothing(&process);
             let resumed = stopped.resume();
             resumed.map_err(|e: TraceeError| Failure::new(RUN, process.pid, e))?;
             Ok(Begun {
                 child,
                 process,
+                nothing,
                 created,
             })
         }
@@ -195,13 +201,14 @@ fn found(
 fn job(
     follower: Follower,
     process: &Process,
+    nothing: Profile,
     created: Option<(Session, Changed)>,
 ) -> (Job, Progress) {
     let progress = follower.progress();
     let following = Following {
         follower,
         first: process.clone(),
-        nothing: nothing(process),
+        nothing,
         since: Instant::now(),
     };
     let live = created.map(|(session, changed)| {
@@ -213,7 +220,7 @@ fn job(
     (Job::following(following, live), progress)
 }
 
-/// The profile of a process of which nothing is measured.
+/// The profile of a process of which nothing is measured. Once it runs it may have ended, with its name.
 fn nothing(process: &Process) -> Profile {
     let target = Target {
         pid: process.pid.0 as u32,

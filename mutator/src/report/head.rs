@@ -1,7 +1,7 @@
 //! What stands above the functions: what was measured, when, and at what cost.
 
 use super::human;
-use crate::profile::{self, Metric, Overhead, Profile, Session, printable};
+use crate::profile::{self, Metric, Overhead, Process, Profile, Session, printable};
 use std::io::{self, Write};
 
 pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
@@ -53,10 +53,16 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// True if the target is what has started the processes, and not any of them.
+/// True if the target is what has started the processes, and not one of several that have.
 fn is_followed(profile: &Profile) -> bool {
     let mut processes = profile.processes.iter();
-    processes.any(|process| process.parent.is_some())
+    let is_first = |process: &Process| process.pid == profile.target.pid;
+    let have_begun = processes.all(|process| process.parent.is_some() || is_first(process));
+    have_begun
+        && profile
+            .processes
+            .iter()
+            .any(|process| process.parent.is_some())
 }
 
 fn metric(metric: &Metric) -> String {

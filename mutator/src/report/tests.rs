@@ -79,6 +79,27 @@ fn counted() -> Profile {
     profile
 }
 
+/// The id of a process is that of what has started all others, and of no sum of several such.
+#[test]
+fn the_head_has_the_id_of_what_has_begun_all() {
+    let mut profile = sample();
+    let own = profile.target.pid;
+    let mut has_id = |processes: &[(u32, Option<u32>)]| {
+        let process = |&(pid, parent): &(u32, Option<u32>)| {
+            let json = serde_json::json!({"pid": pid, "exe": "/bin/one", "parent": parent});
+            serde_json::from_value(json).unwrap()
+        };
+        profile.processes = processes.iter().map(process).collect();
+        let head = report(&profile, &Options::default());
+        head.contains(&format!("pid {own} on "))
+    };
+    let child = (own + 1, Some(own));
+    assert!(has_id(&[(own, None), child]));
+    assert!(has_id(&[child]));
+    assert!(!has_id(&[(own, None), child, (own + 2, None)]));
+    assert!(!has_id(&[(own, None), (own + 2, None)]));
+}
+
 #[test]
 fn text_of_one_timer() {
     golden("text", &report(&sample(), &Options::default()));
