@@ -149,8 +149,14 @@ fn serve(mut stream: TcpStream, requests: &Sender<Request>) -> io::Result<()> {
         Err(answer) => (answer, false),
     };
     let Answer { status, kind, text } = answer;
+    // RFC 9110 section 15.5.6.
+    let allow = if status.0 == 405 {
+        "Allow: GET, HEAD\r\n"
+    } else {
+        ""
+    };
     let head = format!(
-        "HTTP/1.1 {} {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {} {}\r\n{allow}Content-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         status.0,
         status.1,
         text.len()

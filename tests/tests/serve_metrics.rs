@@ -111,6 +111,20 @@ fn metrics_are_those_of_the_session() {
         .args(["--silent", "--fail", &elsewhere])
         .run();
     assert_eq!(missing.code(), 22, "{}", missing.report());
+    let posted = Run::new("curl")
+        .args(["--silent", "--head", "--request", "POST", &url])
+        .run()
+        .expect(0);
+    assert!(
+        posted.stdout.starts_with("HTTP/1.1 405 "),
+        "{}",
+        posted.report()
+    );
+    assert!(
+        posted.stdout.contains("Allow: GET, HEAD\r\n"),
+        "{}",
+        posted.report()
+    );
     // It ends with the session.
     Run::ipath(["detach", &pid]).run().expect(0);
     let status = server.wait(Duration::from_secs(60));

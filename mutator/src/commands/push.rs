@@ -161,7 +161,10 @@ impl Pushing<'_> {
         // What stands in a file is there already.
         let may_keep = self.parts.iter().any(Part::is_session) && failure.hint_text().is_none();
         Err(match (kept.is_empty(), may_keep) {
-            (false, _) => failure.hint(format!("{} keeps what is not accepted", kept.join(", "))),
+            (false, _) => {
+                let keep = if kept.len() == 1 { "keeps" } else { "keep" };
+                failure.hint(format!("{} {keep} what is not accepted", kept.join(", ")))
+            }
             (true, true) => failure.hint("-o FILE keeps what is not accepted"),
             (true, false) => failure,
         })

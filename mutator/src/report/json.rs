@@ -1,7 +1,7 @@
 //! A report as data, for programs that want what people are shown.
 
 use super::{Options, Report, Selection, human, loss_lines, processes};
-use crate::profile::{Counts, Distribution, InProcess, Losses, PathEntry, Profile};
+use crate::profile::{Counts, Distribution, InProcess, Losses, PathEntry, Process, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 pub struct Shown<'p> {
     /// The metric that is sorted by; none where that is the calls.
     metric: Option<String>,
+    /// The processes that others are told of by their places here, where there are several.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    processes: &'p [Process],
     functions: Vec<OfFunction<'p>>,
     /// How many functions there are, of those that were asked for.
     functions_in_all: usize,
@@ -143,6 +146,7 @@ pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -
     };
     Shown {
         metric: report.sorted_by().map(str::to_owned),
+        processes: &profile.processes,
         functions: report.listed().iter().map(of_function).collect(),
         functions_in_all: report.order.len(),
         paths: paths.iter().map(of_path).collect(),

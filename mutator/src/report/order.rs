@@ -39,9 +39,10 @@ impl By {
             (Some(stats), Self::P99) => Distribution::of(stats).quantile(990).unwrap_or(0),
         };
         let name = if self == Self::Name { name } else { "" };
-        (name, Reverse((cost, counts.count)))
+        // Values may be negative: what has not been called is less than any.
+        (name, Reverse((calls > 0, cost, counts.count)))
     }
 }
 
 /// Ascending, what comes first.
-pub(super) type Key<'n> = (&'n str, Reverse<(i128, u64)>);
+pub(super) type Key<'n> = (&'n str, Reverse<(bool, i128, u64)>);

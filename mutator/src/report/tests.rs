@@ -143,7 +143,10 @@ fn text_of_the_costliest_of_many() {
 
 /// Names of the functions and of those of the paths, as they come.
 fn order(options: &Options) -> (Vec<String>, Vec<u64>) {
-    let profile = sample();
+    order_of(sample(), options)
+}
+
+fn order_of(profile: Profile, options: &Options) -> (Vec<String>, Vec<u64>) {
     let shown = json(&profile, &Selection::all(&profile), options);
     let value = serde_json::to_value(&shown).unwrap();
     let list = |key: &str| value[key].as_array().unwrap().clone();
@@ -172,6 +175,18 @@ fn order_follows_what_is_asked_for() {
     assert_eq!(by(By::Calls).1, [900, 100, 100, 4]);
     assert_eq!(by(By::Mean).1, [100, 100, 900, 4]);
     assert_eq!(by(By::Name).0, ["Store::load(int)", "work"]);
+    // Sums of values below 0, of what is called, come before what is not called.
+    let mut negative = sample();
+    let first = negative.paths[0].function;
+    negative.paths.retain(|path| path.function == first);
+    for path in &mut negative.paths {
+        path.metrics
+            .timers
+            .stats_mut()
+            .for_each(|stats| stats.sum = -stats.sum);
+    }
+    let called = negative.functions[first].name.clone();
+    assert_eq!(order_of(negative, &Options::default()).0[0], called);
     let few = Options {
         min_share: 0.05,
         ..Options::default()
