@@ -376,3 +376,30 @@ fn programs_without_a_loader_are_refused() {
     assert!(error.contains("_dl_debug_state"), "{}", refused.report());
     assert_eq!(ProcessState::session_in(target.pid()), Vec::<String>::new());
 }
+
+/// What one of the programs has had, if too much of it to be measured, has not been waited for in vain.
+#[test]
+fn what_a_program_has_had_does_not_wait() {
+    let scratch = Scratch::new("pending");
+    let file = scratch.file("profile.json");
+    let run = [
+        "run",
+        "--follow",
+        "--pending",
+        "-f",
+        "ls!*",
+        "-f",
+        "nosuch",
+        "-o",
+    ];
+    let shell = ["--", "sh", "-c", "ls > /dev/null; true"];
+    let finished = Run::ipath(run).arg(&file).args(shell).run().expect(0);
+    assert!(
+        finished.stderr.contains("ls is not measured"),
+        "{}",
+        finished.report()
+    );
+    let said = Run::ipath(["report"]).arg(&file).run().expect(0).stdout;
+    assert!(said.contains("'nosuch' waits for a library"), "{said}");
+    assert!(!said.contains("'ls!*' waits"), "{said}");
+}

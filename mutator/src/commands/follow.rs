@@ -78,7 +78,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
     });
     let created = created.transpose()?;
     crate::segment::sweep();
-    let (job, progress) = job(follower, &process, nothing, created);
+    let (job, progress) = job(follower, &process, &wanted, nothing, created);
     watch(&output, show, job, signals, &[])?;
     check_measured(ATTACH, &process, &wanted, &progress)
 }
@@ -115,7 +115,7 @@ pub(super) fn run(
         created,
     } = begun?;
     follower.adopt(&process);
-    let (job, progress) = job(follower, &process, nothing, created);
+    let (job, progress) = job(follower, &process, &wanted, nothing, created);
     let watched = watch(&output, show, job, signals, &FOR_PROGRAM);
     let watched = watched.and_then(|()| check_measured(RUN, &process, &wanted, &progress));
     end(&mut child, spool, watched, &name, || progress.status())
@@ -201,12 +201,14 @@ fn found(
 fn job(
     follower: Follower,
     process: &Process,
+    wanted: &Wanted,
     nothing: Profile,
     created: Option<(Session, Changed)>,
 ) -> (Job, Progress) {
     let progress = follower.progress();
     let following = Following {
         follower,
+        wanted: wanted.clone(),
         first: process.clone(),
         nothing,
         since: Instant::now(),

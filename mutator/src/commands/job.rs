@@ -9,7 +9,7 @@ use super::remarks::{self, warn};
 use super::source::{AtEnd, Live, Watched};
 use super::watch::destination;
 use crate::error::{Failure, io_text};
-use crate::follow::{Follower, Newcomer};
+use crate::follow::{Follower, Newcomer, Wanted};
 use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};
 use crate::profile::{Changed, Profile};
@@ -55,6 +55,8 @@ pub(super) struct Following {
     pub(super) follower: Follower,
     /// What it has begun with.
     pub(super) first: Process,
+    /// What is measured in each of its programs.
+    pub(super) wanted: Wanted,
     /// What a profile is before anything has been measured.
     pub(super) nothing: Profile,
     /// When it has begun.
@@ -222,6 +224,10 @@ impl Job {
             // Each has run for a part of that.
             sum.session.started_unix_ns = following.nothing.session.started_unix_ns;
             sum.session.elapsed_ns = following.since.elapsed().as_nanos() as u64;
+            // What has been there in one of the programs has not been waited for in vain.
+            let unmet = following.wanted.unmet();
+            let pending = &mut sum.session.pending;
+            pending.retain(|pattern| unmet.contains(&pattern.as_str()));
             let seen = following.follower.seen();
             let notes = [
                 (

@@ -63,8 +63,10 @@ pub(super) fn names<'n>(
 /// How far `name` is from `wanted`: 0 where only its path is missing.
 fn score(wanted: &str, name: &str, bound: usize) -> Option<usize> {
     let (wanted_last, last) = (last_segment(wanted), last_segment(name));
-    if last == wanted_last {
-        return Some(usize::from(!name.ends_with(wanted)));
+    let original = original(name);
+    if last_segment(original) == wanted_last {
+        let is_elsewhere = !original.ends_with(wanted);
+        return Some(usize::from(is_elsewhere) + usize::from(original != name));
     }
     let is_short = last.len() <= LONGEST;
     let apart = is_short
@@ -76,6 +78,15 @@ fn score(wanted: &str, name: &str, bound: usize) -> Option<usize> {
             .then(|| 2 + (last.len() - wanted_last.len()) / 4)
     };
     apart.map(|d| 1 + d).or_else(longer)
+}
+
+/// The name of what the compiler has made a function of: `f` of `f.part.0` and of `f [clone .isra.0]`.
+fn original(name: &str) -> &str {
+    let end = name.find(" [clone ").or_else(|| {
+        let last = name.len() - last_segment(name).len();
+        Some(last + name[last..].find('.').filter(|&at| at > 0)?)
+    });
+    &name[..end.unwrap_or(name.len())]
 }
 
 fn last_segment(name: &str) -> &str {
@@ -118,6 +129,9 @@ mod tests {
             "_ZN2ns9unrelatedEi",
             "_ZN5crate7compute17h0123456789abcdefE",
             "_RNvCskwGfYPst2Cb_7mycrate7compute",
+            "_ZN4shop4Cart3addEi.isra.0",
+            "__fadd",
+            "daddl",
         ];
         let near = |wanted: &str| -> Vec<String> {
             let near = names(wanted, all.into_iter(), 9).into_iter();
@@ -135,6 +149,10 @@ mod tests {
         assert_eq!(near("ns::Comptue(int)")[..1], ["compute"]);
         assert_eq!(near("ns::compute")[0], "ns::compute");
         assert!(near("zzzzzzzz").is_empty());
+        assert_eq!(
+            near("shop::Cart::add")[0],
+            "shop::Cart::add [clone .isra.0]"
+        );
         let far = |wanted: &str| names(wanted, all.into_iter(), 1)[0].0;
         assert_eq!([far("Compute"), far("compute_"), far("pute")], [0, 2, 2]);
     }
