@@ -297,7 +297,9 @@ impl Family {
         match loading {
             Ok(Loading::By(loader)) => member.loading = Some(loader),
             Ok(Loading::Loaded) => return self.begin_at_once(pid),
-            Err(why) => drop(self.remark(pid, &format!("not measured: {why}"))),
+            Err(why) => {
+                self.remark(pid, &format!("not measured: {why}"));
+            }
         }
         go_on(tid, false);
     }
