@@ -17,6 +17,7 @@ const RSP: u64 = REGISTERS + 15 * WORD;
 const RIP: u64 = RSP + WORD;
 pub(super) const AT_SEGMENTS: u64 = RIP + 2 * WORD;
 const STATE: u64 = AT_SEGMENTS + 5 * WORD;
+const FLAGS: u64 = WORD;
 const ALTERNATE: u64 = 3 * WORD;
 const ALTERNATE_SIZE: u64 = ALTERNATE + 2 * WORD;
 const REGISTERS: u64 = 6 * WORD;
@@ -51,6 +52,8 @@ pub(super) const FRAME: u64 = 16 << 10;
 pub(super) struct SignalFrame {
     /// Its first byte.
     pub(super) at: Avma,
+    /// `uc_flags`.
+    flags: u64,
     /// What it returns to: a call of rt_sigreturn.
     pub(super) restorer: Avma,
     /// The interrupted stack pointer.
@@ -83,6 +86,7 @@ impl SignalFrame {
         let at = from.plus(at as u64);
         Some(Self {
             at,
+            flags: word(FLAGS)?,
             restorer: Avma(word(0)?),
             rsp: Avma(word(RSP)?),
             rip: Avma(word(RIP)?),
@@ -148,6 +152,10 @@ impl SignalFrame {
     ///   be of code about to copy just that frame, at just that distance.
     ///
     /// A copy of a frame elsewhere counts as far as the registers that every copy has.
+    ///
+    /// Where the state of AMX is not in use there is a gap before the word after the extended state, in which none of the other's marks may
+    /// lie. Then this one is known by what the other has written over, where that is more than the other's marks tell of
+    /// ([`Self::torn`]).
     pub(super) fn is_overwritten_by(
         &self,
         other: &Self,
@@ -169,7 +177,26 @@ impl SignalFrame {
         }
         let marks = other.marks(other_returns);
         let standing = marks.filter(|mark| is_in(mark, &of_this)).count();
-        standing > 0 && standing + usize::from(other_returns) >= 2
+        let is_torn = || self.torn().any(|word| is_in(&word, &of_other));
+        standing > 0 && standing + usize::from(other_returns) >= 2 || is_torn()
+    }
+
+    /// What does not stand of what does in each frame in use that the kernel has laid down with extended state where this one is: the word after
+    /// that, and the flag that says so.
+    fn torn(&self) -> impl Iterator<Item = Range<Avma>> {
+        /// UC_FP_XSTATE (arch/x86/include/uapi/asm/ucontext.h), and the bits that all flags are among.
+        const HAS_STATE: u64 = 1;
+        const ALL: u64 = 0xff;
+        let extended = self.extended.filter(|&extended| self.is_in_place(extended));
+        let of = move |stands: bool, at: u64, len: u64| {
+            (!stands).then(|| self.at.plus(at)..self.at.plus(at + len))
+        };
+        let words = extended.map(|extended| {
+            let is_flagged = self.flags & HAS_STATE != 0 && self.flags <= ALL;
+            let end = of(self.end.is_some(), TO_STATE + extended.len, MAGIC2_LEN);
+            [end, of(is_flagged, FLAGS, WORD)]
+        });
+        words.into_iter().flatten().flatten()
     }
 
     /// True if it has what the kernel gives one on the stack it has interrupted.

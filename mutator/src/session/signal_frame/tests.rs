@@ -32,6 +32,8 @@ extern "C" fn handle(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void
 /// A stack of our own on which the kernel lays down frames of a signal.
 struct Signalled {
     stack: memmap2::MmapMut,
+    /// What its frames return to.
+    restorer: Avma,
 }
 
 impl Signalled {
@@ -44,7 +46,15 @@ impl Signalled {
         let result = unsafe { libc::sigaction(SIGNAL, &action, std::ptr::null_mut()) };
         assert_eq!(result, 0);
         let stack = memmap2::MmapMut::map_anon(STACK as usize).expect("memory");
-        Self { stack }
+        let restorer = Avma(0);
+        let mut on = Self { stack, restorer };
+        let first = on.get(LOW, 0);
+        on.restorer = on.frame(first).restorer;
+        on
+    }
+
+    fn is_over(&self, later: &SignalFrame, earlier: &SignalFrame) -> bool {
+        is_over(later, earlier, self.restorer)
     }
 
     fn start(&self) -> u64 {
@@ -112,8 +122,8 @@ fn a_later_frame_over_another_is_told() {
             for filling in [0, 0x33, 0xa5] {
                 let [old, new] = on.get_two(LOW, LOW + distance, filling);
                 assert_eq!(new.at.0 - old.at.0, distance);
-                assert!(is_over(&new, &old), "{distance}: {old:x?} {new:x?}");
-                assert!(!is_over(&old, &new), "{distance}");
+                assert!(on.is_over(&new, &old), "{distance}: {old:x?} {new:x?}");
+                assert!(!on.is_over(&old, &new), "{distance}");
                 assert_eq!(new.goes_on_at(), Some(new.rip), "{distance}");
                 let extended = new.extended.expect("is whole");
                 assert!(new.has_state() && new.is_in_place(extended));
@@ -130,10 +140,10 @@ fn what_is_left_of_an_earlier_frame_tells_nothing() {
         for distance in distances(&mut on) {
             let [old, new] = on.get_two(LOW + distance, LOW, 0x33);
             assert_eq!(old.at.0 - new.at.0, distance);
-            assert!(!is_over(&old, &new), "{distance}");
+            assert!(!on.is_over(&old, &new), "{distance}");
             // Where the kernel has left of it what it is found by, in gaps of the later one.
             let is_frame = old.segments == SEGMENTS && old.has_state();
-            assert!(!is_frame || is_over(&new, &old), "{distance}");
+            assert!(!is_frame || on.is_over(&new, &old), "{distance}");
             assert_eq!(new.goes_on_at(), Some(new.rip), "{distance}");
         }
     }
@@ -157,7 +167,7 @@ fn registers_that_hold_an_earlier_frame_tell_nothing() {
             on.stack[range.clone()].copy_from_slice(&left[range]);
         }
         let (old, new) = (on.frame(old), on.frame(new));
-        assert!(!is_over(&old, &new), "{distance}");
+        assert!(!on.is_over(&old, &new), "{distance}");
         assert_eq!(new.goes_on_at(), Some(new.rip), "{distance}");
     }
 }
@@ -187,9 +197,9 @@ fn lay(stack: &mut [u8], at: u64, rsp: u64) {
     set(stack, at + STATE, state);
 }
 
-/// True if the first was laid down later over the other.
-fn is_over(later: &SignalFrame, earlier: &SignalFrame) -> bool {
-    earlier.is_overwritten_by(later, |at| at == later.restorer)
+/// True if the first was laid down later over the other. What has laid down one of them returns to where `restorer` is.
+fn is_over(later: &SignalFrame, earlier: &SignalFrame, restorer: Avma) -> bool {
+    earlier.is_overwritten_by(later, |at| at == restorer)
 }
 
 fn frame(stack: &[u8], at: u64) -> SignalFrame {
@@ -210,7 +220,8 @@ fn handlers_within_handlers_are_told_apart() {
     lay(&mut stack, outer, FROM + 0xf00);
     lay(&mut stack, inner, FROM + 0x900);
     let (outer, inner) = (frame(&stack, outer), frame(&stack, inner));
-    assert!(!is_over(&inner, &outer) && !is_over(&outer, &inner));
+    let restorer = Avma(RESTORER);
+    assert!(!is_over(&inner, &outer, restorer) && !is_over(&outer, &inner, restorer));
 }
 
 /// rt_sigreturn takes the code segment from the frame.
