@@ -5,30 +5,14 @@
  * Three threads call them CALLS times each, or with SECONDS as often as they can until SIGTERM or
  * that time. Prints `ok calls N`: how often each of the functions was called. */
 #define _GNU_SOURCE
+#include "trap_functions.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-
-/* `before` and `after` keep paddings away; each of the others is the next one's neighbour. */
-__asm__(".text\n.p2align 4\n"
-        ".type before, @function\nbefore:\n.cfi_startproc\n xor %eax, %eax\n ret\n.cfi_endproc\n"
-        ".size before, .-before\n"
-        ".globl tiny_one\n.type tiny_one, @function\ntiny_one:\n.cfi_startproc\n ret\n"
-        ".cfi_endproc\n.size tiny_one, .-tiny_one\n"
-        ".globl tiny_two\n.type tiny_two, @function\ntiny_two:\n.cfi_startproc\n repz ret\n"
-        ".cfi_endproc\n.size tiny_two, .-tiny_two\n"
-        ".globl tiny_four\n.type tiny_four, @function\ntiny_four:\n.cfi_startproc\n"
-        " mov %rdi, %rax\n ret\n.cfi_endproc\n.size tiny_four, .-tiny_four\n"
-        ".type after, @function\nafter:\n.cfi_startproc\n ret\n.cfi_endproc\n"
-        ".size after, .-after\n");
-
-void tiny_one(void);
-void tiny_two(void);
-uint64_t tiny_four(uint64_t x);
 
 static atomic_int stop, begun;
 static long most;

@@ -5,27 +5,13 @@
  * Calls them until SIGUSR1, then comes to a breakpoint of its own, whose handler says `inside` and waits for the file
  * GATE; says `left` and calls them until SIGTERM. */
 #define _GNU_SOURCE
+#include "trap_functions.h"
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
-
-__asm__(".text\n.p2align 4\n"
-        ".type before, @function\nbefore:\n.cfi_startproc\n xor %eax, %eax\n ret\n.cfi_endproc\n"
-        ".size before, .-before\n"
-        ".globl tiny_one\n.type tiny_one, @function\ntiny_one:\n.cfi_startproc\n ret\n"
-        ".cfi_endproc\n.size tiny_one, .-tiny_one\n"
-        ".globl tiny_two\n.type tiny_two, @function\ntiny_two:\n.cfi_startproc\n repz ret\n"
-        ".cfi_endproc\n.size tiny_two, .-tiny_two\n"
-        ".globl tiny_four\n.type tiny_four, @function\ntiny_four:\n.cfi_startproc\n"
-        " mov %rdi, %rax\n ret\n.cfi_endproc\n.size tiny_four, .-tiny_four\n"
-        ".type after, @function\nafter:\n.cfi_startproc\n ret\n.cfi_endproc\n"
-        ".size after, .-after\n");
-
-void tiny_one(void);
-void tiny_two(void);
-void tiny_four(void);
 
 static atomic_int wanted, stop;
 static const char *gate;
@@ -64,7 +50,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < 1000; i++) {
             tiny_one();
             tiny_two();
-            tiny_four();
+            tiny_four(0);
         }
         if (atomic_exchange(&wanted, 0)) {
             __asm__ volatile("int3");

@@ -5,23 +5,14 @@
  * With `makes` two threads make others, one after another, each of which calls it ten times: whoever makes a thread, and whoever is made, has
  * all signals blocked for a moment. With `blocks` the main thread blocks SIGTRAP for good. Ends on SIGTERM with `ok calls N`. */
 #define _GNU_SOURCE
+#include "trap_functions.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-__asm__(".text\n.p2align 4\n"
-        ".type before, @function\nbefore:\n.cfi_startproc\n xor %eax, %eax\n ret\n.cfi_endproc\n"
-        ".size before, .-before\n"
-        ".globl tiny_four\n.type tiny_four, @function\ntiny_four:\n.cfi_startproc\n"
-        " mov %rdi, %rax\n ret\n.cfi_endproc\n.size tiny_four, .-tiny_four\n"
-        ".type after, @function\nafter:\n.cfi_startproc\n ret\n.cfi_endproc\n"
-        ".size after, .-after\n");
-
-uint64_t tiny_four(uint64_t x);
 
 enum { MAKERS = 2, CALLS = 10 };
 
