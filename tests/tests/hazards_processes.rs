@@ -413,7 +413,7 @@ fn forked_while_it_is_attached_to() {
     let pid = target.pid().to_string();
     let scratch = Scratch::new("forking");
     let file = scratch.file("p.json");
-    for _ in 0..5 {
+    for _ in 0..12 {
         let attach = [
             "attach",
             &pid,
@@ -422,7 +422,7 @@ fn forked_while_it_is_attached_to() {
             "work",
             "--quiet",
             "--duration",
-            "300ms",
+            "100ms",
             "-o",
         ];
         let attached = Run::ipath(attach).arg(&file).run().expect(0);
@@ -438,4 +438,7 @@ fn forked_while_it_is_attached_to() {
         );
     }
     target.finish("ok children ");
+    // Nor is a session left of those that were forked as the following ended.
+    let left = Run::ipath(["status"]).run().expect(0).stdout;
+    assert!(!left.contains("forking_server"), "{left}");
 }

@@ -245,8 +245,11 @@ impl Family {
         };
         let space = Arc::new(Space::open(child).map_err(|e| text(&e))?);
         if !of_parent.has_come_to(&space).map_err(|e| text(&e))? {
-            // Its parent's is being made, and was not in it yet when it was forked.
-            return self.measure_program(child);
+            // Its parent's is being made, and was not in it yet when it was forked; or is out.
+            return match self.is_closed {
+                true => Ok(()),
+                false => self.measure_program(child),
+            };
         }
         let mut stopped = Stopped::adopt(&space).map_err(|e| text(&e))?;
         let made = of_parent.of_child(child, &mut stopped);
