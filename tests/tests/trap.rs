@@ -81,45 +81,36 @@ fn trap_comes_and_goes() {
     target.finish("ok calls ");
 }
 
+/// A program beside whose calls threads block SIGTRAP.
+fn masking(how: &str) -> Target {
+    Target::start(program_with("trap_masks.c", &["-no-pie"]), [how]).await_output("ready")
+}
+
+fn attach(target: &Target) -> Run {
+    let pid = target.pid().to_string();
+    let options = ["--no-tui", "--allow-trap", "-f", "tiny_four"];
+    Run::ipath(["attach", &pid]).args(options)
+}
+
 /// Threads have all signals blocked while they are made, and while the runtime records a first call.
 #[test]
 fn trap_beside_threads_that_are_made() {
-    let program = program_with("trap_masks.c", &["-no-pie"]);
-    let target = Target::start(program, ["makes"]).await_output("ready");
-    let pid = target.pid().to_string();
-    let attach = [
-        "attach",
-        &pid,
-        "--no-tui",
-        "--allow-trap",
-        "-f",
-        "tiny_four",
-    ];
+    let target = masking("makes");
     for _ in 0..15 {
-        Run::ipath(attach)
-            .args(["--duration", "5ms"])
-            .run()
-            .expect(0);
+        attach(&target).args(["--duration", "5ms"]).run().expect(0);
     }
     target.finish("ok calls ");
 }
 
 #[test]
 fn no_trap_where_a_thread_blocks_it() {
-    let program = program_with("trap_masks.c", &["-no-pie"]);
-    let target = Target::start(program, ["blocks"]).await_output("ready");
-    let pid = target.pid().to_string();
+    let target = masking("blocks");
     let before = ProcessState::of(target.pid());
-    let attach = [
-        "attach",
-        &pid,
-        "--no-tui",
-        "--allow-trap",
-        "-f",
-        "tiny_four",
-    ];
-    let line = Run::ipath(attach).run().expect_error();
-    let why = format!("thread {pid} blocks SIGTRAP: a breakpoint would end the program");
+    let line = attach(&target).run().expect_error();
+    let why = format!(
+        "thread {} blocks SIGTRAP: a breakpoint would end the program",
+        target.pid()
+    );
     assert!(line.contains(&why), "{line}");
     before.assert_unchanged(target.pid());
     target.finish("ok calls ");

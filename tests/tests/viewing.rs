@@ -97,7 +97,6 @@ fn every_key_on_many_paths() {
     assert!(profile.calls("leaf") <= own_calls(target));
 }
 
-/// What the user looks for is found as he types, and added; another terminal's changes are told.
 /// What is said of processes that are followed is shown in the view, and written when that has gone.
 #[test]
 fn what_is_said_leaves_the_view_whole() {
@@ -123,6 +122,7 @@ fn what_is_said_leaves_the_view_whole() {
     terminal.shows(&["ipath: follow", "ls is not measured"]);
 }
 
+/// What the user looks for is found as he types, and added; another terminal's changes are told.
 #[test]
 fn functions_are_found_and_added() {
     let target = many(4);

@@ -16,7 +16,6 @@ struct Fake {
     ends_after: Option<u64>,
     fails: bool,
     doubt: Option<String>,
-    said: Option<String>,
     added: Vec<String>,
     changed: Vec<(usize, String)>,
     removed: Vec<usize>,
@@ -60,7 +59,7 @@ impl Source for Fake {
             stands: None,
             ended,
             doubt: self.doubt.clone(),
-            said: self.said.take(),
+            said: None,
         })
     }
 
