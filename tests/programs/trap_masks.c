@@ -1,9 +1,10 @@
 /* Calls `tiny_four`, in which no jump has room, beside threads that block SIGTRAP.
  *
- *     trap_masks makes|blocks
+ *     trap_masks makes|ends|blocks
  *
  * With `makes` two threads make others, one after another, each of which calls it ten times: whoever makes a thread, and whoever is made, has
- * all signals blocked for a moment. With `blocks` the main thread blocks SIGTRAP for good. Ends on SIGTERM with `ok calls N`. */
+ * all signals blocked for a moment. With `ends` these have used most of their stacks: what ends has all blocked but the C library's SIGSETXID
+ * (33) until its stack has been given back. With `blocks` the main thread blocks SIGTRAP for good. Ends on SIGTERM with `ok calls N`. */
 #define _GNU_SOURCE
 #include "trap_functions.h"
 
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAKERS = 2, CALLS = 10 };
+enum { MAKERS = 2, CALLS = 10, DEEP = 7 << 20 };
 
 static atomic_int stop;
 static atomic_long calls;
@@ -25,20 +26,28 @@ static void on_term(int signal)
     atomic_store(&stop, 1);
 }
 
-static void *caller(void *unused)
+static void *caller(void *deep)
 {
+    if (deep) {
+        char most[DEEP];
+        for (long i = 0; i < DEEP; i += 4096)
+            *(volatile char *)(most + i) = 1;
+    }
     for (uint64_t i = 0; i < CALLS; i++)
         if (tiny_four(i) == i)
             atomic_fetch_add(&calls, 1);
-    return unused;
+    return NULL;
 }
 
-static void *maker(void *makes)
+static int makes, ends;
+
+static void *maker(void *unused)
 {
+    (void)unused;
     struct timespec moment = {0, 50000};
     while (!atomic_load(&stop)) {
         pthread_t made;
-        if (makes && pthread_create(&made, NULL, caller, NULL) == 0)
+        if (makes && pthread_create(&made, NULL, caller, ends ? &ends : NULL) == 0)
             pthread_join(made, NULL);
         nanosleep(&moment, NULL);
     }
@@ -47,12 +56,14 @@ static void *maker(void *makes)
 
 int main(int argc, char **argv)
 {
-    int makes = argc > 1 && strcmp(argv[1], "makes") == 0;
+    const char *how = argc > 1 ? argv[1] : "";
+    ends = strcmp(how, "ends") == 0;
+    makes = ends || strcmp(how, "makes") == 0;
     struct sigaction ending = {.sa_handler = on_term, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &ending, NULL);
     pthread_t makers[MAKERS];
     for (int i = 0; i < MAKERS; i++)
-        pthread_create(&makers[i], NULL, maker, makes ? makers : NULL);
+        pthread_create(&makers[i], NULL, maker, NULL);
     if (!makes) {
         sigset_t trap;
         sigemptyset(&trap);

@@ -95,7 +95,16 @@ fn attach(target: &Target) -> Run {
 /// Threads have all signals blocked while they are made, and while the runtime records a first call.
 #[test]
 fn trap_beside_threads_that_are_made() {
-    let target = masking("makes");
+    attach_often_to(masking("makes"));
+}
+
+/// As they end they have all but one of the C library's.
+#[test]
+fn trap_beside_threads_that_end() {
+    attach_often_to(masking("ends"));
+}
+
+fn attach_often_to(target: Target) {
     for _ in 0..15 {
         attach(&target).args(["--duration", "5ms"]).run().expect(0);
     }

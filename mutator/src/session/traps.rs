@@ -19,8 +19,9 @@ use super::{Candidate, Selection, SessionError};
 use crate::segment::SiteDoc;
 use crate::tracee::{CallCode, Remote, Stopped, TRAP_BIT};
 
-/// The signals that a C library has for itself, 32 and 33, and takes out of every mask that a program sets. Who blocks these as well is the
-/// library, amid the making of a thread for instance, or the runtime, amid a recording: for a moment.
+/// The signals that a C library has for itself, 32 and 33, and takes out of every mask that a program sets. Who blocks one of these as well is
+/// the library, amid the making of a thread or at its end (where glibc's `start_thread` leaves 33, SIGSETXID, as it is), or the runtime, amid a
+/// recording: for a moment.
 const OF_C_LIBRARY: u64 = 3 << 31;
 
 const ADDRESS: u64 = size_of::<AtomicU64>() as u64;
@@ -108,7 +109,7 @@ impl Locked<'_> {
             if mask & TRAP_BIT != 0 {
                 return Err(SessionError::TrapBlocked {
                     tid: thread.tid(),
-                    passes: mask & OF_C_LIBRARY == OF_C_LIBRARY,
+                    passes: mask & OF_C_LIBRARY != 0,
                 });
             }
         }
