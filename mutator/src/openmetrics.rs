@@ -171,10 +171,7 @@ fn family(metric: &str, unit: &str) -> (String, f64) {
 fn add(all: &mut BTreeMap<String, Series>, profile: &Profile, under: &[Pattern]) {
     let mut below: Vec<Option<&str>> = vec![None; profile.paths.len()];
     for pattern in under.iter().rev() {
-        let filter = Filter {
-            under: vec![pattern.clone()],
-            ..Filter::default()
-        };
+        let filter = Filter::of_paths_through(pattern);
         // Nothing passes through it yet.
         for &path in filter.of(profile).iter().flat_map(|shown| shown.paths()) {
             below[path] = Some(pattern.text());

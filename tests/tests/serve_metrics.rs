@@ -70,11 +70,17 @@ fn metrics_are_those_of_the_session() {
         "127.0.0.1:0",
         "--under",
         "walk",
+        "--under",
+        "wlak",
     ]);
     let mut server = Target::spawn(command);
     server.until(Duration::from_secs(60), "its address", |server| {
         server.stdout().contains("/metrics\n")
     });
+    assert_eq!(
+        server.stderr(),
+        "ipath: serve-metrics: no path passes through `wlak` so far\n"
+    );
     let url = server.stdout().trim().to_owned();
     // What is read between two profiles lies between them.
     let (before, after) = (scratch.file("before.json"), scratch.file("after.json"));

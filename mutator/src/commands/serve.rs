@@ -15,7 +15,9 @@ use crate::openmetrics::{self, Format};
 use crate::printable::Page;
 use crate::process::Pid;
 use crate::profile::Profile;
+use crate::report::Filter;
 use crate::session::Session;
+use patcher::select::Pattern;
 
 const OPERATION: &str = "serve-metrics";
 /// Where the metrics are, as scrapers expect it.
@@ -35,6 +37,8 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
         let failure = Failure::new("listen", listen, io_text(&e));
         failure.hint("--listen names another address and port")
     })?;
+    // Before anyone comes by, so that the first who does has not to wait for debug information.
+    say_what_is_not_under(&profiles(&mut served), &under);
     let address = server.address();
     print(&Page::of(&format!("http://{address}{PATH}\n")))?;
     while !signals.ended() {
@@ -44,10 +48,7 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
             break;
         }
         if let Some(request) = server.next(A_LOOK) {
-            let profiles: Vec<Profile> = served
-                .iter_mut()
-                .filter_map(|one| one.profile(OPERATION))
-                .collect();
+            let profiles = profiles(&mut served);
             answer(request, |format| {
                 openmetrics::text(&profiles, &under, format)
             });
@@ -55,6 +56,26 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
     }
     signals.release();
     Ok(())
+}
+
+/// What there is of each now.
+fn profiles(served: &mut [Looked]) -> Vec<Profile> {
+    let now = served.iter_mut().map(|one| one.profile(OPERATION));
+    now.flatten().collect()
+}
+
+/// Says through which of these functions no path leads: a name may be mistaken, or its time not have come.
+fn say_what_is_not_under(profiles: &[Profile], under: &[Pattern]) {
+    let is_there = |pattern: &Pattern| {
+        let filter = Filter::of_paths_through(pattern);
+        profiles.iter().any(|profile| filter.of(profile).is_ok())
+    };
+    for pattern in under.iter().filter(|p| !is_there(p)) {
+        let text = pattern.text();
+        warn(&format!(
+            "{OPERATION}: no path passes through `{text}` so far"
+        ));
+    }
 }
 
 /// Answers a request for the metrics, and says of any other that there is nothing.

@@ -77,6 +77,14 @@ impl fmt::Display for NotThere {
 impl std::error::Error for NotThere {}
 
 impl Filter {
+    /// The paths that pass through a function.
+    pub fn of_paths_through(function: &Pattern) -> Self {
+        Self {
+            under: vec![function.clone()],
+            ..Self::default()
+        }
+    }
+
     /// What is asked for of a profile.
     ///
     /// # Errors
