@@ -241,7 +241,9 @@ impl Pushing<'_> {
                         ));
                     }
                     self.trouble = Some(cause);
-                    self.next = Instant::now() + self.wait.after(asked);
+                    let now = Instant::now();
+                    let left = self.ending.map(|end| end.saturating_duration_since(now));
+                    self.next = now + self.wait.after(asked, left);
                     return Ok(false);
                 }
                 Outcome::Refused(cause) => {

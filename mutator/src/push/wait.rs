@@ -22,13 +22,19 @@ impl Wait {
     /// No server has this one wait for longer.
     const LONGEST_ASKED: Duration = Duration::from_secs(600);
 
+    /// The last try is to have so much of the time that is left.
+    const LAST: Duration = Duration::from_secs(2);
+
     /// The time until the next try: at least what the server asks for. It differs, so that many that wait for one server do not all
-    /// come at once.
-    pub fn after(&mut self, asked: Option<Duration>) -> Duration {
+    /// come at once. Where it would be more than is `left`, there is one more try before the end.
+    pub fn after(&mut self, asked: Option<Duration>, left: Option<Duration>) -> Duration {
         let own = self
             .next
             .mul_f64(0.75 + f64::from(random::number()) / f64::from(u32::MAX) / 2.0);
         self.next = (self.next * 2).min(Self::LONGEST);
+        let last = left.and_then(|left| left.checked_sub(Self::LAST));
+        let last = last.filter(|&last| last >= Self::FIRST);
+        let own = last.map_or(own, |last| own.min(last));
         own.max(asked.unwrap_or_default().min(Self::LONGEST_ASKED))
     }
 }
@@ -40,7 +46,7 @@ mod tests {
     #[test]
     fn waits_become_longer_up_to_an_end() {
         let mut wait = Wait::default();
-        let waits: Vec<Duration> = (0..12).map(|_| wait.after(None)).collect();
+        let waits: Vec<Duration> = (0..12).map(|_| wait.after(None, None)).collect();
         assert!(waits[0] >= Duration::from_millis(375) && waits[0] <= Duration::from_millis(625));
         assert!(waits[3] > waits[0]);
         let last = Duration::from_secs(22)..Duration::from_secs(38);
@@ -49,9 +55,30 @@ mod tests {
             "{waits:?}"
         );
         assert_eq!(
-            wait.after(Some(Duration::from_secs(100))),
+            wait.after(Some(Duration::from_secs(100)), None),
             Duration::from_secs(100)
         );
-        assert_eq!(wait.after(Some(Duration::MAX)), Wait::LONGEST_ASKED);
+        assert_eq!(wait.after(Some(Duration::MAX), None), Wait::LONGEST_ASKED);
+    }
+
+    #[test]
+    fn the_last_try_is_close_to_the_end() {
+        let mut wait = Wait::default();
+        let mut left = Duration::from_secs(20);
+        // A try that takes no time.
+        loop {
+            let next = wait.after(None, Some(left));
+            match left.checked_sub(next) {
+                Some(then) => left = then,
+                None => break,
+            }
+        }
+        assert!(left <= Wait::LAST + Wait::FIRST, "{left:?}");
+        // The server's word goes before.
+        let asked = Duration::from_secs(60);
+        assert_eq!(
+            wait.after(Some(asked), Some(Duration::from_secs(20))),
+            asked
+        );
     }
 }
