@@ -30,16 +30,16 @@ pub(super) fn may_end(process: &Process) -> bool {
 
 /// How many there are by such a line; none where there is no line, or no thread any more.
 fn filters(line: Option<&str>) -> u32 {
-    line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.parse().ok()).unwrap_or(0)
 }
 
 /// True if a thread with this status may suspend the filters of one that it traces (PTRACE_O_SUSPEND_SECCOMP): that needs
 /// CAP_SYS_ADMIN, and to be under none itself.
 fn can_suspend(status: &str) -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
-    let effective = status_line(status, "CapEff").unwrap_or_default().trim();
+    let effective = status_line(status, "CapEff").unwrap_or_default();
     let effective = u64::from_str_radix(effective, 16).unwrap_or(0);
-    let is_filtered = status_line(status, "Seccomp").is_none_or(|mode| mode.trim() != "0");
+    let is_filtered = status_line(status, "Seccomp").is_none_or(|mode| mode != "0");
     effective & 1 << CAP_SYS_ADMIN != 0 && !is_filtered
 }
 
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn filters_are_counted() {
-        assert_eq!(filters(Some("\t3")), 3);
+        assert_eq!(filters(Some("3")), 3);
         assert_eq!(filters(None), 0);
     }
 }

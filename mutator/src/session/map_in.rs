@@ -18,7 +18,7 @@ use super::locked::make_way;
 use super::{SessionError, descriptor};
 use crate::process::identity::file_id;
 use crate::process::maps::free_range;
-use crate::process::{Extent, Mapping, Memory, Process, Space, read_text};
+use crate::process::{Extent, Mapping, Memory, Process, Space};
 use crate::runtime_image::RuntimeImage;
 use crate::segment::{Document, Lock, Segment, SegmentError, Shape, has_mapped};
 use crate::tracee::{CallCode, Remote, Stopped, TraceeError};
@@ -411,10 +411,8 @@ pub(super) fn own_file(
 /// stopped thread that holds it. glibc and musl have it at places of their own.
 fn tid_offset(process: &Process, memory: &Memory, thread: &Remote<'_>) -> Option<i32> {
     const BLOCK: usize = 1024;
-    let path = format!("/proc/{}/task/{}/status", process.pid, thread.tid());
-    let status = read_text(path).ok()?;
     // The last of the ids is the one in the thread's own pid namespace.
-    let ids = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
+    let ids = process.thread_status(thread.tid(), "NSpid")?;
     let tid = ids
         .split_whitespace()
         .last()?

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use crate::process::{Pid, Tid, read_text};
+use crate::process::{Pid, Tid, read_text, status_line};
 
 thread_local! {
     /// The threads of what this thread follows, and their processes; none where it follows nothing.
@@ -42,9 +42,7 @@ pub fn process_of(tid: Tid) -> Option<Pid> {
 /// True if this thread traces a thread.
 pub(super) fn is_traced_here(tid: Tid) -> bool {
     let own = nix::unistd::gettid().as_raw();
-    let status = read_text(format!("/proc/{tid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("TracerPid:"));
-    line.and_then(|id| id.trim().parse().ok()) == Some(own)
+    id_of(tid, "TracerPid") == Some(own)
 }
 
 /// The threads that stay traced.
@@ -54,9 +52,13 @@ pub(super) fn tids() -> Vec<Tid> {
 
 /// The process of any thread.
 pub(super) fn group_of(tid: Tid) -> Option<Pid> {
+    id_of(tid, "Tgid").map(Pid)
+}
+
+/// An id in the status of any thread.
+fn id_of(tid: Tid, key: &str) -> Option<i32> {
     let status = read_text(format!("/proc/{tid}/status")).ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
-    Some(Pid(line?.trim().parse().ok()?))
+    status_line(&status, key)?.parse().ok()
 }
 
 /// A thread stays traced from now on; its process.

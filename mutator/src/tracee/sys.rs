@@ -6,7 +6,7 @@ use patcher::Avma;
 
 use super::followed;
 use crate::faults::step;
-use crate::process::{Tid, read_text};
+use crate::process::{Tid, read_text, status_line};
 
 // Requests of linux/ptrace.h that libc does not name.
 const GETSIGMASK: libc::c_uint = 0x420a;
@@ -311,10 +311,7 @@ pub(super) fn seen(tid: Tid) -> Result<Change, Errno> {
 /// True if the thread is a process that this one has started, whose status is still asked for.
 fn is_own_child(tid: Tid) -> bool {
     let status = read_text(format!("/proc/{tid}/status")).unwrap_or_default();
-    let field = |key| {
-        let line = status.lines().find_map(|l| l.strip_prefix(key));
-        line.and_then(|v| v.trim().parse::<i32>().ok())
-    };
+    let field = |key| status_line(&status, key)?.parse::<i32>().ok();
     let own = std::process::id() as i32;
-    field("Tgid:") == Some(tid.0) && field("PPid:") == Some(own)
+    field("Tgid") == Some(tid.0) && field("PPid") == Some(own)
 }
