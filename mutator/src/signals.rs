@@ -72,7 +72,7 @@ pub struct Signals {
     /// True while what is typed is another program's.
     beside_keys: Cell<bool>,
     /// What is ready for reading once the process has ended that is watched.
-    ending: RefCell<Option<OwnedFd>>,
+    ending: RefCell<Vec<OwnedFd>>,
 }
 
 impl Signals {
@@ -95,13 +95,14 @@ impl Signals {
             child: Cell::new(false),
             resize: Cell::new(false),
             beside_keys: Cell::new(false),
-            ending: RefCell::new(None),
+            ending: RefCell::default(),
         })
     }
 
-    /// Has the end of a process wake the next wait, and ask for the same as a child's: once.
-    pub fn watch(&self, process: &Process) {
-        self.ending.replace(process.ending());
+    /// Has the end of each of these processes wake the next wait, and ask for the same as a child's: once.
+    pub fn watch(&self, processes: &[&Process]) {
+        let ending = processes.iter().filter_map(|process| process.ending());
+        self.ending.replace(ending.collect());
     }
 
     /// The signal mask from before, for programs that are started.
@@ -153,14 +154,11 @@ impl Signals {
         others: [(BorrowedFd<'_>, PollFlags); N],
         time: Option<Duration>,
     ) -> io::Result<[PollFlags; N]> {
-        let ending = self.ending.borrow();
+        let mut ending = self.ending.borrow_mut();
         let mut ready = vec![PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
         ready.extend(others.map(|(fd, flags)| PollFd::new(fd, flags)));
-        ready.extend(
-            ending
-                .as_ref()
-                .map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)),
-        );
+        let ends = ending.iter();
+        ready.extend(ends.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         match ppoll(&mut ready, time.map(TimeSpec::from), None) {
             Ok(_) => {}
             // The process was stopped and has been continued.
@@ -175,11 +173,11 @@ impl Signals {
                 .unwrap_or(PollFlags::empty())
         };
         let found = std::array::from_fn(flags);
-        let has_ended = !flags(N).is_empty();
+        let live: Vec<bool> = (N..N + ending.len()).map(|i| flags(i).is_empty()).collect();
         drop(ready);
-        drop(ending);
-        if has_ended {
-            self.ending.take();
+        let mut lives = live.iter();
+        ending.retain(|_| lives.next() == Some(&true));
+        if live.contains(&false) {
             self.child.set(true);
         }
         Ok(found)

@@ -36,6 +36,34 @@ fn target_killed() {
     Run::ipath(["detach", &pid]).run().expect(1);
 }
 
+/// The time measured ends with the program, not when that is looked at next.
+#[test]
+fn a_short_program_is_measured_for_as_long_as_it_runs() {
+    /// Between two looks. The program takes some milliseconds.
+    const A_LOOK_NS: u64 = 50_000_000;
+    let scratch = Scratch::new("short");
+    let file = scratch.file("p.json");
+    let program = program("endings.c");
+    let round = || {
+        let mut elapsed: Vec<u64> = (0..9)
+            .map(|_| {
+                let run = Run::ipath(["run", "--no-tui", "-q", "-f", "step", "-o"]).arg(&file);
+                let run = run.arg("--").arg(&program).args(["exit", "0"]);
+                run.run().expect(0);
+                Profile::read(&file).session.elapsed_ns
+            })
+            .collect();
+        elapsed.sort_unstable();
+        elapsed[elapsed.len() / 2]
+    };
+    // The machine may be busy.
+    let rounds: Vec<u64> = (0..10)
+        .map(|_| round())
+        .take_while(|&elapsed| elapsed >= A_LOOK_NS / 2)
+        .collect();
+    assert!(rounds.len() < 10, "{rounds:?} ns");
+}
+
 /// Processes of one id, one after another, each of which has ended with a session: the later one is meant.
 #[test]
 fn ended_with_one_id() {

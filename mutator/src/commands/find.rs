@@ -36,7 +36,7 @@ pub(super) fn choose(
     process: &Process,
     signals: &Signals,
 ) -> Result<Wanted, Failure> {
-    signals.watch(process);
+    signals.watch(&[process]);
     let failure = |e| Failure::new("show", "terminal", e);
     let gone = |e: ProcessError| e.failure(operation);
     let mut finding = Finding::begin(operation, process)?;

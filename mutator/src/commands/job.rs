@@ -142,7 +142,7 @@ impl Job {
     }
 
     /// Notes when those have ended that have: who looks at one only then takes that moment for its end.
-    fn note_ends(&self) {
+    fn note_ends_of_followed(&self) {
         let over = self.following.iter().flat_map(|f| f.follower.over());
         for (pid, since) in over {
             let mut members = self.members.iter().map(|member| member.live.session());
@@ -154,7 +154,7 @@ impl Job {
 
     /// Takes in what has been begun since, and says what is to be said of it.
     fn take_in_newcomers(&mut self) -> bool {
-        self.note_ends();
+        self.note_ends_of_followed();
         let Some(Following { follower, .. }) = &self.following else {
             return false;
         };
@@ -365,11 +365,21 @@ impl Source for Job {
 }
 
 impl Watched for Job {
-    fn first(&self) -> &Process {
+    fn watched(&self) -> Vec<&Process> {
+        let members = self.members.iter();
         match &self.following {
-            Some(following) => &following.first,
-            None => self.members[0].live.session().process(),
+            // Whoever follows sees the ends of the others.
+            Some(following) => vec![&following.first],
+            None => members.map(|m| m.live.session().process()).collect(),
         }
+    }
+
+    fn note_ends(&mut self) -> bool {
+        if let Some(following) = &self.following {
+            return following.follower.seen().living == 0;
+        }
+        let ends = self.members.iter_mut().map(|m| m.live.note_ends());
+        ends.fold(true, |all, one| all && one)
     }
 
     fn look(&mut self) -> Result<Sample<'_>, Failure> {
@@ -379,7 +389,7 @@ impl Watched for Job {
         let (mut over, mut stopped) = (Vec::new(), Vec::new());
         let (mut doubt, mut said, mut ended) = (None, None, None);
         for index in 0..self.members.len() {
-            self.note_ends();
+            self.note_ends_of_followed();
             let Member { number, live } = &mut self.members[index];
             let sample = Watched::look(live)?;
             let added = merger.add(sample.profile);

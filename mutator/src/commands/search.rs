@@ -77,7 +77,7 @@ impl<'a> Searching<'a> {
         options: &Options,
         (signals, kept): (Signals, &[Signal]),
     ) -> Result<(), Failure> {
-        signals.watch(&process);
+        signals.watch(&[&process]);
         let mut hunt = None;
         let over = caught("search", || {
             let begun = Hunt::begin(self, options, &process)?;

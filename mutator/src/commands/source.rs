@@ -39,8 +39,11 @@ fn text(over: Over) -> &'static str {
 
 /// What is watched until it ends.
 pub(super) trait Watched: Source {
-    /// The process whose end is to be seen at once.
-    fn first(&self) -> &Process;
+    /// The processes whose ends are to be seen at once.
+    fn watched(&self) -> Vec<&Process>;
+
+    /// Takes this moment for the end of what has ended, before a look, which may take its time; true if nothing is left.
+    fn note_ends(&mut self) -> bool;
 
     /// The profile now, and whether there is anything left to watch.
     fn look(&mut self) -> Result<Sample<'_>, Failure>;
@@ -127,9 +130,8 @@ impl Live {
                 }
             };
         }
-        // Who only looks changes nothing.
-        if self.at_end != AtEnd::Nothing && self.over == Some(Over::ProgramEnded) {
-            self.session.note_end();
+        if self.over == Some(Over::ProgramEnded) {
+            self.note_ends();
         }
         if self.at_end != AtEnd::Nothing && self.over.is_none() {
             for said in self.session.take_out_lost().unwrap_or_default() {
@@ -200,8 +202,17 @@ impl Live {
 }
 
 impl Watched for Live {
-    fn first(&self) -> &Process {
-        self.session.process()
+    fn watched(&self) -> Vec<&Process> {
+        vec![self.session.process()]
+    }
+
+    fn note_ends(&mut self) -> bool {
+        let is_over = self.session.process().has_ended();
+        // Who only looks changes nothing.
+        if is_over && self.at_end != AtEnd::Nothing {
+            self.session.note_end();
+        }
+        is_over
     }
 
     fn look(&mut self) -> Result<Sample<'_>, Failure> {

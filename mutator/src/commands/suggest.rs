@@ -79,7 +79,7 @@ pub(super) fn suggest(
 ) -> Result<(), Failure> {
     let process = find(OPERATION, pid)?;
     let signals = hold(OPERATION)?;
-    signals.watch(&process);
+    signals.watch(&[&process]);
     let mut sampler = Sampler::begin(&process).map_err(|e| failure(OPERATION, &process, &e))?;
     if let Some(less) = less(sampler.seeing()) {
         warn(&format!("{OPERATION} {pid}: {less}"));

@@ -116,7 +116,7 @@ pub(super) fn watch(
     kept: &[Signal],
 ) -> Result<(), Failure> {
     let deadline = show.duration.map(|d| Instant::now() + d);
-    signals.watch(live.first());
+    signals.watch(&live.watched());
     let mut view = None;
     let held = output.is_view().then(remarks::Held::begin);
     let shown = caught("show", || match output.mode {
@@ -237,6 +237,7 @@ fn look_until_end(
     let mut next = Instant::now() + interval;
     // When it was last looked, and whether something has ended since.
     let (mut looked, mut has_ended) = (Instant::now() - A_MOMENT, false);
+    let mut are_over = false;
     loop {
         match signals.next() {
             Some(Asked::End) => return Ok(Shown { is_deserted: false }),
@@ -245,12 +246,16 @@ fn look_until_end(
                     warn("not stopped: what is followed would stop with it; Ctrl-C ends it");
                 }
             }
-            Some(Asked::Child) => has_ended = true,
+            Some(Asked::Child) => {
+                has_ended = true;
+                are_over = live.note_ends();
+            }
             Some(Asked::Resize) => continue,
             None => {
-                let until = match has_ended {
-                    true => next.min(looked + A_MOMENT),
-                    false => next,
+                let until = match (are_over, has_ended) {
+                    (true, _) => Instant::now(),
+                    (_, true) => next.min(looked + A_MOMENT),
+                    _ => next,
                 };
                 let until = deadline.map_or(until, |d| d.min(until));
                 let time = Some(until.saturating_duration_since(Instant::now()));
@@ -270,10 +275,10 @@ fn look_until_end(
             return Ok(Shown { is_deserted: true });
         }
         let is_due = Instant::now() >= next;
-        if !is_due && (!has_ended || looked.elapsed() < A_MOMENT) {
+        if !is_due && !are_over && (!has_ended || looked.elapsed() < A_MOMENT) {
             continue;
         }
-        (looked, has_ended) = (Instant::now(), false);
+        (looked, has_ended, are_over) = (Instant::now(), false, false);
         let sample = live.look()?;
         if sample.ended.is_some() {
             return Ok(Shown { is_deserted: false });
