@@ -2,6 +2,7 @@
  *
  *     values
  */
+#include <limits.h>
 #include <stdio.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -35,6 +36,11 @@ NOINLINE int nested(int depth)
     return result + 1;
 }
 
+NOINLINE long extreme(long value)
+{
+    return -value;
+}
+
 int main(void)
 {
     long sums[4] = {0};
@@ -44,6 +50,7 @@ int main(void)
         sums[1] += (long)real((float)i, (double)(2 * i));
         sums[2] += by_memory(large);
         sums[3] += nested((int)(i % 8));
+        extreme(i % 3 == 0 ? -i : LONG_MAX - i);
     }
     printf("ok %ld %ld %ld %ld\n", sums[0], sums[1], sums[2], sums[3]);
     return 0;

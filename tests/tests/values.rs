@@ -4,6 +4,7 @@ use ipath_tests::command::{Finished, Run};
 use ipath_tests::compile::program_with;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
+use serde::Deserialize;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -80,6 +81,53 @@ fn numbers_with_a_fraction_are_read_from_vector_registers() {
     assert_eq!(of(&totals, "arg1"), expected(calls.clone()));
     assert_eq!(of(&totals, "arg2"), expected(calls.clone().map(|i| 2 * i)));
     assert_eq!(of(&totals, "ret"), expected(calls.map(|i| -2 * i)));
+}
+
+/// Sums of many addresses, for instance, are far beyond 2^64: whichever way a call is counted.
+#[test]
+fn sums_are_whole_beyond_64_bits() {
+    #[derive(Deserialize)]
+    struct Written {
+        functions: [Function; 1],
+    }
+    #[derive(Deserialize)]
+    struct Function {
+        totals: Totals,
+    }
+    #[derive(Deserialize)]
+    struct Totals {
+        arg1: Option<Sum>,
+        ret: Option<Sum>,
+    }
+    #[derive(Deserialize)]
+    struct Sum {
+        sum: i128,
+    }
+    let value = |i: i64| if i % 3 == 0 { -i } else { i64::MAX - i };
+    let sum: i128 = (0..CALLS).map(|i| i128::from(value(i))).sum();
+    assert!(sum > 1 << 64);
+    let scratch = Scratch::new("values");
+    let file = scratch.file("profile.json");
+    for metrics in [
+        "count,arg1",
+        "count,ret",
+        "wall,arg1",
+        "wall,ret",
+        "wall,arg1,ret",
+        "cpu,arg1,ret",
+    ] {
+        let run = Run::ipath(["run", "-f", "extreme", "-m", metrics, "-o"]).arg(&file);
+        run.arg("--").arg(values()).run().expect(0);
+        let text = std::fs::read_to_string(&file).expect("written");
+        let written: Written = serde_json::from_str(&text).expect("a profile");
+        let [Function { totals }] = written.functions;
+        let sums = [("arg1", totals.arg1, sum), ("ret", totals.ret, -sum)];
+        for (name, said, right) in sums {
+            let said = said.map(|said| said.sum);
+            let right = metrics.contains(name).then_some(right);
+            assert_eq!(said, right, "{name} of {metrics}");
+        }
+    }
 }
 
 /// Arguments alone need no exits.

@@ -29,11 +29,11 @@ pub(super) struct RawMetric {
 /// One column of a record, as it is read; the histogram in its unit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RawColumn {
-    pub(super) sum: u64,
+    pub(super) sum: u128,
     pub(super) min: u64,
     pub(super) max: u64,
     pub(super) outermost: u64,
-    /// Less than 0 where what measuring takes has been taken to be more than it was.
+    /// Nothing of a value. Less than 0 where what measuring takes has been taken to be more than it was.
     pub(super) exclusive: i64,
     pub(super) histogram: Histogram,
 }

@@ -9,6 +9,7 @@ use abi::segment::{Column, NO_BUCKET};
 use super::raw::{Raw, RawColumn};
 use super::rules::{Kind, Schemas};
 use crate::segment::Segment;
+use abi::value::whole_sum;
 
 #[cfg(test)]
 mod tests;
@@ -130,6 +131,11 @@ impl<'s> Reader<'s> {
                 false => &mut metric.positive,
             };
             read_column(self.segment, column, of_all, entered, into);
+            if rule.kind == Kind::Value {
+                let (sum, upper) = (column.sum.load(Relaxed), column.exclusive.load(Relaxed));
+                into.sum = whole_sum(sum, upper);
+                into.exclusive = 0;
+            }
             if has_steady {
                 into.add_steady(&self.steady, rule, closed);
             }
@@ -163,7 +169,7 @@ fn read_column(
     }
     // Where there is none yet, the smallest is larger than all.
     let is_used = !histogram.is_empty();
-    into.sum = column.sum.load(Relaxed);
+    into.sum = column.sum.load(Relaxed).into();
     into.min = if is_used { column.min.load(Relaxed) } else { 0 };
     into.max = column.max.load(Relaxed);
     into.outermost = column.outermost.load(Relaxed);

@@ -33,6 +33,8 @@ pub(super) enum Kind {
     Steady,
     /// Those calls have 0 in it.
     Rest,
+    /// It is of a value: there are none of those calls.
+    Value,
     /// Those calls have their time in it.
     Other,
 }
@@ -66,6 +68,7 @@ fn rule(document: &Document, column: &ColumnDoc) -> Rule {
         kind: match Derived::decode(column.derived) {
             Some(Derived::Steady) => Kind::Steady,
             Some(Derived::Rest(..)) => Kind::Rest,
+            Some(Derived::Value(_) | Derived::Negative(_)) => Kind::Value,
             _ => Kind::Other,
         },
         is_of_all: column.is_of_all(),

@@ -76,11 +76,12 @@ impl Measures {
 
 impl Measure {
     fn write(&self, timer: &RawColumn, stats: &mut TimerStats) {
-        let scale = |ticks: u64| {
-            let scaled = (u128::from(ticks) * u128::from(self.mult)) >> (self.shift & 127);
+        let scaled = |ticks: u128| {
+            let scaled = ticks.saturating_mul(self.mult.into()) >> (self.shift & 127);
             i128::try_from(scaled).unwrap_or(i128::MAX)
         };
-        stats.sum = scale(timer.sum);
+        let scale = |ticks: u64| scaled(ticks.into());
+        stats.sum = scaled(timer.sum);
         stats.min = i64::try_from(scale(timer.min)).unwrap_or(i64::MAX);
         stats.max = i64::try_from(scale(timer.max)).unwrap_or(i64::MAX);
         stats.outermost = Some(scale(timer.outermost));
@@ -101,7 +102,8 @@ fn write_value(numbers: &RawMetric, stats: &mut TimerStats) {
     let (above, below) = (some(positive), some(negative));
     let least = below.map(|(_, max)| opposite(max));
     let most = above.map(|(_, max)| number(max));
-    stats.sum = i128::from(positive.sum) - i128::from(negative.sum);
+    let sum = |column: &RawColumn| i128::try_from(column.sum).unwrap_or(i128::MAX);
+    stats.sum = sum(positive).saturating_sub(sum(negative));
     stats.min = least
         .or_else(|| above.map(|(min, _)| number(min)))
         .unwrap_or(0);
@@ -138,7 +140,7 @@ mod tests {
             ..Document::default()
         };
         let mut raw = Raw::empty(1);
-        raw.metrics[0].positive.sum = u64::MAX;
+        raw.metrics[0].positive.sum = u128::MAX;
         raw.metrics[0].positive.max = u64::MAX;
         let measures = Measures::of(&document);
         let mut timers = measures.zeroes();

@@ -391,7 +391,7 @@ pub struct Record {
 /// What one column of a record adds up: a timer's ticks, or what a counter or a value is.
 #[repr(C)]
 pub struct Column {
-    /// Sum over what was measured: the closed activations, or those entered of an argument.
+    /// Sum over what was measured: the closed activations, or those entered of an argument. Of values it wraps around.
     pub sum: AtomicU64,
     /// Smallest value.
     pub min: AtomicU64,
@@ -399,7 +399,8 @@ pub struct Column {
     pub max: AtomicU64,
     /// Sum over those that no activation of the same function enclosed; 0 of a value.
     pub outermost: AtomicU64,
-    /// Sum without what is from nested probed functions, as a signed number; 0 of a value.
+    /// Sum without what is from nested probed functions, as a signed number; of a value that of its upper 32 bits
+    /// ([`crate::value::whole_sum`]).
     pub exclusive: AtomicU64,
     /// 0, or the index plus one of the histogram in the pool.
     pub histogram: AtomicU32,

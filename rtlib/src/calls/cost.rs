@@ -225,8 +225,8 @@ fn add_value(amounts: &mut Amounts, column: usize, derived: Derived, value: i64)
     if (value < 0) == matches!(derived, Derived::Negative(_)) {
         amounts.known |= 1 << column;
         amounts.outermost &= !(1 << column);
-        // None of it is a part of what encloses the call.
-        let nested = whole;
+        // None of it is a part of what encloses the call; what is left is for `abi::value::whole_sum`.
+        let nested = whole - (whole >> 32);
         amounts.of[column % MAX_COLUMNS] = Amount { whole, nested };
     }
 }

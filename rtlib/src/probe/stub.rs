@@ -386,6 +386,7 @@ macro_rules! stub {
             base = const offset_of!(SecondColumn, base),
             column = const size_of::<Column>(),
             of_sum = const offset_of!(Column, sum),
+            of_upper = const offset_of!(Column, exclusive),
             of_min = const offset_of!(Column, min),
             of_max = const offset_of!(Column, max),
             of_first_bucket = const offset_of!(Column, first_bucket),

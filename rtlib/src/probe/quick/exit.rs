@@ -335,7 +335,7 @@ macro_rules! returned {
     ($tail:tt) => {
         "
 58: jmp 54b                            // {result} {scratch} {details} {ret} {register} {not_register} {half} {signed_half}
-                                       // {second} {base} {column} {of_first_bucket} {of_buckets} {of_sum} {of_min} {of_max}
+                                       // {second} {base} {column} {of_first_bucket} {of_buckets} {of_sum} {of_upper} {of_min} {of_max}
                                        // {of_histogram}
         "
     };

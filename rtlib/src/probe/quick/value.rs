@@ -87,6 +87,9 @@ macro_rules! add {
     inc dword ptr [rdx + {sequence}]   // odd: readers wait
     inc word ptr [r9 + 2*rax + {of_buckets}]
 65: add [r9 + {of_sum}], rdi
+    mov rax, rdi
+    shr rax, 32                        // for `abi::value::whole_sum`
+    add [r9 + {of_upper}], rax
     cmp rdi, [r9 + {of_min}]
     jb 66f
 70: cmp rdi, [r9 + {of_max}]
