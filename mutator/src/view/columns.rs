@@ -77,7 +77,7 @@ impl Column {
         match self {
             Self::Calls => Some(tree.counted(node).calls as f64),
             Self::Rate | Self::Trend => tree.rate(node),
-            Self::Total => Some(total().sum as f64),
+            Self::Total => Some(total().sum() as f64),
             Self::Own => total().exclusive().map(|own| own as f64),
             Self::Mean => total().mean(),
             Self::Min => total().ends().map(|ends| ends.0 as f64),
@@ -89,7 +89,7 @@ impl Column {
             }
             Self::Other(metric) => {
                 let total = tree.total(node, metric);
-                (total.values > 0).then_some(total.sum as f64)
+                (total.values > 0).then_some(total.sum() as f64)
             }
             Self::Ipc => per_cycle(state, node),
             Self::OfRun => of_run(state, node),
@@ -113,7 +113,7 @@ impl Column {
             Self::Trend => spark(state.tree.trend(node)),
             Self::Total | Self::Own if values() == 0 => none(),
             Self::Total => fitting(
-                human::quantity(state.total(node).sum, unit),
+                human::quantity(state.total(node).sum(), unit),
                 value.unwrap_or(0.0),
             ),
             Self::Mean => match value {
@@ -286,7 +286,7 @@ fn of(state: &State, node: NodeId, whole: NodeId) -> Option<f64> {
     let (part, whole) = (state.total(node), state.total(whole));
     // Parts of a sum whose terms cancel out say nothing.
     let is_signed = whole.ends().is_some_and(|(min, _)| min < 0);
-    (whole.sum > 0 && !is_signed).then(|| part.sum as f64 / whole.sum as f64)
+    (whole.sum() > 0 && !is_signed).then(|| part.sum() as f64 / whole.sum() as f64)
 }
 
 /// There is no whole of cycles or of an argument that a function could have a share of.
@@ -317,7 +317,7 @@ fn per_cycle(state: &State, node: NodeId) -> Option<f64> {
     let total = |name: &str| {
         let metric = state.metrics.iter().position(|m| m.name == name)?;
         let total = state.tree.total(node, metric);
-        Some((total.sum, total.values))
+        Some((total.sum(), total.values))
     };
     PerCycle::by(total).ratio()
 }

@@ -295,7 +295,7 @@ fn sums_of_the_largest_numbers_stay_at_the_limit() {
     for row in state.rows.iter().filter(|row| row.indent == 0) {
         let total = state.total(row.key.node);
         let calls = state.tree.counted(row.key.node).calls;
-        assert_eq!((calls, total.sum), (u64::MAX, i128::MAX));
+        assert_eq!((calls, total.sum()), (u64::MAX, i128::MAX));
         assert_eq!(total.outermost(), i64::MAX);
     }
     assert_eq!(state.tree.counted(ROOT).calls, u64::MAX);

@@ -33,11 +33,11 @@ fn numbers_of_a_caller_are_the_sum_of_the_paths_through_it() {
     let calls = |&node: &NodeId| state.tree.counted(node).calls;
     let most = *all
         .iter()
-        .max_by_key(|&node| state.total(*node).sum)
+        .max_by_key(|&node| state.total(*node).sum())
         .unwrap();
     let total = state.total(most);
     assert_eq!(
-        (calls(&most), total.values, total.sum),
+        (calls(&most), total.values, total.sum()),
         (200, 194, 2_420_000_000)
     );
     assert_eq!(

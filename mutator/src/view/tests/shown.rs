@@ -1,6 +1,8 @@
 //! What is shown of the paths: views, filters, columns, and of which time.
 
 use super::*;
+use crate::profile::PathEntry;
+use crate::view::tree::{ROOT, Shape};
 
 /// What has come since the sample before, and since the mark.
 #[test]
@@ -9,7 +11,7 @@ fn t_goes_from_the_total_to_the_interval_and_to_the_mark() {
     let work = |state: &State| {
         let node = node(state, "work");
         let total = state.total(node);
-        (state.tree.counted(node).calls, total.values, total.sum)
+        (state.tree.counted(node).calls, total.values, total.sum())
     };
     assert_eq!(work(&state), (1004, 1001, 1_300_008_000));
     press(&mut state, &[Key::Char('b')]);
@@ -386,4 +388,26 @@ fn several_processes_are_told_apart_below_a_function() {
     assert!(shown.contains("(2 processes)"), "{shown}");
     assert!(shown.contains("in 2 of 2 processes: min"), "{shown}");
     assert!(shown.contains("rank 0"), "{shown}");
+}
+
+/// What is measured within another measured call is a part of that, and no more of what has called both.
+#[test]
+fn callers_have_what_is_nested_in_them_once() {
+    const NESTED: i128 = 500_000;
+    let mut profile = sample();
+    let wall = |path: &PathEntry| path.metrics.timers.get("wall").unwrap().clone();
+    let whole: i128 = profile.paths.iter().map(|path| wall(path).sum).sum();
+    let mut enclosing = wall(&profile.paths[0]);
+    enclosing.exclusive = Some(enclosing.sum - NESTED);
+    let timers = &mut profile.paths[0].metrics.timers;
+    timers.insert("wall", enclosing.clone());
+    let mut state = showing(profile);
+    let all = |state: &State| state.total(ROOT).sum();
+    assert_eq!(all(&state), whole - NESTED);
+    while state.tree.shape() != Shape::FromRoot {
+        press(&mut state, &[Key::Char('v')]);
+    }
+    assert_eq!(all(&state), whole - NESTED);
+    let has_all = |row: &Row| state.total(row.key.node).sum() == enclosing.sum;
+    assert!(state.rows.iter().any(has_all), "the call itself has it all");
 }

@@ -358,6 +358,19 @@ impl Tree {
                 self.totals[parent * metrics + metric].add(&total);
             }
         }
+        for &node in shaped.trie.ordered() {
+            let is_above = match self.shape {
+                Shape::FromRoot => shaped.trie.children(node).next().is_some(),
+                _ => {
+                    let mut sites = shaped.trie.sites(node).iter();
+                    sites.all(|&site| self.sites.get(site).is_thread())
+                }
+            };
+            let totals = node as usize * metrics..(node as usize + 1) * metrics;
+            if is_above {
+                self.totals[totals].iter_mut().for_each(Total::set_above);
+            }
+        }
         self.distributions.borrow_mut().clear();
     }
 

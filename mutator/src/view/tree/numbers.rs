@@ -81,7 +81,8 @@ pub(in crate::view) struct Counted {
 /// A metric at a node, the callers beyond it included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::view) struct Total {
-    pub(in crate::view) sum: i128,
+    /// Of each call, also of one within another.
+    sum: i128,
     /// How many values there are.
     pub(in crate::view) values: u64,
     /// The share of the sum of outermost activations.
@@ -90,6 +91,8 @@ pub(in crate::view) struct Total {
     exclusive: i64,
     /// The smallest and the largest, of all time; the smaller one first, where they are known.
     ends: (i64, i64),
+    /// True above the functions: what calls of one are part of those of another there.
+    is_above: bool,
 }
 
 impl Default for Total {
@@ -100,6 +103,7 @@ impl Default for Total {
             outermost: 0,
             exclusive: Self::NONE,
             ends: Self::UNKNOWN,
+            is_above: false,
         }
     }
 }
@@ -120,9 +124,25 @@ impl Total {
     const NONE: i64 = i64::MIN;
     const UNKNOWN: (i64, i64) = (i64::MAX, i64::MIN);
 
-    /// The share of the sum of outermost activations.
+    /// Says that the node is above the functions.
+    pub(super) fn set_above(&mut self) {
+        self.is_above = true;
+    }
+
+    /// What all calls have taken: above the functions without what is within another's, where that is known.
+    pub(in crate::view) fn sum(&self) -> i128 {
+        match self.exclusive() {
+            Some(own) if self.is_above => own.into(),
+            _ => self.sum,
+        }
+    }
+
+    /// What outermost calls have taken.
     pub(in crate::view) fn outermost(&self) -> i64 {
-        self.outermost
+        match self.exclusive() {
+            Some(own) if self.is_above => own,
+            _ => self.outermost,
+        }
     }
 
     /// The share of the sum that was not spent in other measured calls.
@@ -366,6 +386,7 @@ impl Paths {
                 true => now.values.ends().unwrap_or(Total::UNKNOWN),
                 false => Total::UNKNOWN,
             },
+            is_above: false,
         }
     }
 

@@ -93,8 +93,8 @@ impl Tree {
                 self.counted(whole).calls as f64,
             ),
             false => (
-                self.total(node, 0).sum as f64,
-                self.total(whole, 0).sum as f64,
+                self.total(node, 0).sum() as f64,
+                self.total(whole, 0).sum() as f64,
             ),
         };
         if whole > 0.0 { part / whole } else { 1.0 }
@@ -254,7 +254,7 @@ impl Tree {
         loop {
             self.shown_mut().trie.set_open(node, true);
             let cost = |&node: &NodeId| {
-                let sum = metric.map_or(0, |metric| self.total(node, metric).sum);
+                let sum = metric.map_or(0, |metric| self.total(node, metric).sum());
                 (sum, self.counted(node).calls)
             };
             match self.children(node).max_by_key(cost) {
@@ -287,7 +287,7 @@ impl Tree {
         let is_first = !self.begun.iter().any(|&(of, _)| of == shape);
         self.begun.extend(new.iter().map(|&top| (shape, top)));
         if tops.len() > FEW && is_first {
-            let cost = |&top: &NodeId| (metric.map(|m| self.total(top, m).sum), top);
+            let cost = |&top: &NodeId| (metric.map(|m| self.total(top, m).sum()), top);
             new = new.iter().copied().max_by_key(cost).into_iter().collect();
         }
         for top in new {
