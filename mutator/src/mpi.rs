@@ -12,7 +12,7 @@ mod rank;
 mod table;
 
 pub use found::NoRanks;
-pub use rank::{Rank, own_rank, rank_of};
+pub use rank::{Rank, own_job_size, own_rank, rank_of};
 
 use crate::process::Process;
 use found::{Candidate, chosen, has_mpi};

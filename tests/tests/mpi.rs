@@ -1,7 +1,7 @@
 //! MPI jobs as one: the ranks of Open MPI and of MPICH are found by their launcher, and each counts what a wrapper around
 //! MPI_Wait counts, by the stacks that glibc sees there.
 
-use ipath_tests::command::Run;
+use ipath_tests::command::{Finished, Run};
 use ipath_tests::halo::{Mpi, halo_of};
 use ipath_tests::place::{Scratch, ipath};
 use ipath_tests::profile::Profile;
@@ -120,6 +120,10 @@ fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
         .run();
     let is_hinted = alone.code() == 0 || alone.hints().contains("--mpi");
     assert!(is_hinted, "{}", alone.report());
+    let one = Run::ipath(["attach", &pids[1], "-f", "libmpi*!MPI_Wait", "-o"]);
+    let one = one.arg(scratch.file("one%r.json"));
+    one.args(["--quiet", "--duration", "1ms"]).run().expect(0);
+    Profile::read(&scratch.file("one1.json"));
     Run::ipath(["attach", "--mpi", &launcher, "-f", "libmpi*!MPI_Wait"])
         .args(["--keep", "--quiet", "--duration", "100ms"])
         .run()
@@ -287,19 +291,24 @@ fn jobs_are_not_mixed() {
 fn ranks_write_files_of_their_own() {
     for mpi in [Mpi::Open, Mpi::Mpich] {
         let scratch = Scratch::new("mpi");
-        let file = scratch.file("rank%r.json");
-        Run::new(mpi.launcher())
-            .args(mpi.options())
-            .args(["-n", "2"])
-            .arg(ipath())
-            .args(["run", "-f", "libmpi*!MPI_Wait", "-o"])
-            .arg(&file)
-            .arg("--")
-            .arg(halo_of(mpi))
-            .arg("20")
-            .limit(LIMIT)
-            .run()
-            .expect(0);
+        let run = |file: &str| {
+            Run::new(mpi.launcher())
+                .args(mpi.options())
+                .args(["-n", "2"])
+                .arg(ipath())
+                .args(["run", "-f", "libmpi*!MPI_Wait", "-o"])
+                .arg(scratch.file(file))
+                .arg("--")
+                .arg(halo_of(mpi))
+                .arg("20")
+                .limit(LIMIT)
+                .run()
+                .expect(0)
+        };
+        let is_warned = |run: &Finished| run.stderr.matches("%r in the name is the rank").count();
+        let same = run("same.json");
+        assert_eq!(is_warned(&same), 1, "{}", same.report());
+        assert_eq!(is_warned(&run("rank%r.json")), 0);
         for rank in ["0", "1"] {
             let profile = Profile::read(&scratch.file(&format!("rank{rank}.json")));
             assert!(profile.calls("MPI_Wait") > 20, "{rank}");

@@ -8,8 +8,9 @@ use std::time::Instant;
 use super::job::{Following, Job};
 use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
+use super::rank_file::of_own_rank;
 use super::remarks::warn;
-use super::run::{FOR_PROGRAM, OPERATION as RUN, end, of_rank};
+use super::run::{FOR_PROGRAM, OPERATION as RUN, end};
 use super::source::{AtEnd, Live};
 use super::spool::Spool;
 use super::target::find;
@@ -89,7 +90,7 @@ pub(super) fn run(
     show: &Show,
     program: &[OsString],
 ) -> Result<ExitCode, Failure> {
-    let show = &of_rank(show)?;
+    let show = &of_own_rank(show)?;
     let subject = program.first().map_or(OsStr::new(""), |p| p);
     let name = subject.to_string_lossy().into_owned();
     let unknown = |e: LaunchError| Failure::new(RUN, &name, e);

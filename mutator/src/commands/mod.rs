@@ -85,10 +85,15 @@ fn obey(cli: Cli) -> Result<ExitCode, Failure> {
             keep,
         } => match pid.map(Pid) {
             None => ranks::attach(None, &job, &measure, &show, keep),
-            Some(pid) if measure.follow => follow::attach(pid, &measure, &show),
             Some(pid) if job.mpi => ranks::attach(Some(pid), &job, &measure, &show, keep),
-            Some(pid) if refine.search => search::attach(pid, &measure, &refine, &show),
-            Some(pid) => attach::attach(pid, &measure, &show, keep),
+            Some(pid) => {
+                let show = rank_file::of_rank_of(pid, &show)?;
+                match (measure.follow, refine.search) {
+                    (true, _) => follow::attach(pid, &measure, &show),
+                    (_, true) => search::attach(pid, &measure, &refine, &show),
+                    _ => attach::attach(pid, &measure, &show, keep),
+                }
+            }
         },
         Command::Run {
             measure,

@@ -4,8 +4,8 @@ use super::attach::selected;
 use super::job::{Job, Kind};
 use super::measure::{options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
+use super::rank_file::of_own_rank;
 use super::remarks::warn;
-use super::run::of_rank;
 use super::source::{AtEnd, Live};
 use super::target::find;
 use super::watch::{Watch, hold, watch};
@@ -34,7 +34,7 @@ pub(super) fn attach(
         let subject = launcher.map_or("--local-ranks".to_owned(), |pid| pid.to_string());
         return Err(Failure::new(OPERATION, subject, cause).hint(hint));
     }
-    let show = &of_rank(show)?;
+    let show = &of_own_rank(show)?;
     let output = Watch::new(show)?;
     let wanted: Vec<u32> = asked.ranks.iter().cloned().flatten().collect();
     let found = match launcher {

@@ -17,7 +17,7 @@ use super::find::{self, Wanted};
 use super::measure::{check, options, patterns, spots, waiting};
 use super::outcome::tell_refused;
 use super::panics::caught;
-use super::rank_file::with_rank;
+use super::rank_file::of_own_rank;
 use super::remarks::warn;
 use super::replaced::Begun;
 use super::search::Searching;
@@ -27,7 +27,6 @@ use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Refine, Show};
 use crate::error::{Failure, io_text};
 use crate::launch::{self, LaunchError, Launched, launch};
-use crate::mpi;
 use crate::process::{Pid, Presence, Process, Space, tids};
 use crate::session::{Changed, Options, Session, SessionError, Where, select_stopped};
 use crate::signals::Signals;
@@ -45,7 +44,7 @@ pub(super) fn run(
     show: &Show,
     program: &[OsString],
 ) -> Result<ExitCode, Failure> {
-    let show = &of_rank(show)?;
+    let show = &of_own_rank(show)?;
     let patterns = patterns(OPERATION, &measure.patterns.func)?;
     let spots = spots(OPERATION, &measure.patterns.at)?;
     let mut options = options(OPERATION, measure)?;
@@ -137,17 +136,6 @@ pub(super) fn run(
         (None, None) => Ok(()),
     };
     end(&mut child, spool, watched, &subject, || None)
-}
-
-/// The same with the rank of this process for each `%r` in the name of the file to write.
-pub(super) fn of_rank(show: &Show) -> Result<Show, Failure> {
-    let mut show = show.clone();
-    if let Some(output) = &mut show.output {
-        *output = with_rank(output, mpi::own_rank()).map_err(|failure| {
-            failure.hint("a launcher such as mpirun starts one: `mpirun -n 2 ipath run ...`")
-        })?;
-    }
-    Ok(show)
 }
 
 /// Has functions chosen while the program runs, and watches what they cost. Who chooses none lets it run on.

@@ -10,6 +10,9 @@ const RANKS: [&str; 4] = [
     "SLURM_PROCID",
 ];
 
+/// Variables that have how many there are, the most particular first.
+const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+
 /// A process of an MPI job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
@@ -28,6 +31,15 @@ pub fn rank_of(process: &Process) -> Option<u32> {
 
 /// The number of this very process in its job.
 pub fn own_rank() -> Option<u32> {
-    let told = RANKS.iter().find_map(|name| std::env::var(name).ok())?;
+    own(&RANKS)
+}
+
+/// How many ranks the job of this very process has.
+pub fn own_job_size() -> Option<u32> {
+    own(&SIZES)
+}
+
+fn own(names: &[&str]) -> Option<u32> {
+    let told = names.iter().find_map(|name| std::env::var(name).ok())?;
     told.parse().ok()
 }
