@@ -26,6 +26,32 @@ fn counted(scratch: &Scratch) -> u64 {
     lines.sum()
 }
 
+/// A server's workers are what its user may have meant.
+#[test]
+fn workers_are_said_not_to_be_measured() {
+    let script = "while :; do sleep 100; done & echo ready; wait";
+    let server = Target::start("bash", ["-c", script]).await_output("ready");
+    let pid = server.pid();
+    let scratch = Scratch::new("workers");
+    let attach = |more: &[&str]| {
+        let run = attach(pid, &["wait_for"], "1ms", &scratch.file("p.json"));
+        run.args(more).run().expect(0)
+    };
+    let said = "a process that it has started runs the same program and is not measured";
+    for (more, otherwise) in [
+        (&[][..], "--follow measures what it starts"),
+        (&["--follow"], "what begins from now on"),
+    ] {
+        let attached = attach(more);
+        let is_said = |line: &str| line.contains(said) && line.contains(otherwise);
+        assert!(
+            attached.stderr.lines().any(is_said),
+            "{}",
+            attached.report()
+        );
+    }
+}
+
 fn attach(pid: u32, functions: &[&str], duration: &str, profile: &Path) -> Run {
     let patterns = functions.iter().flat_map(|f| ["-f", f]);
     Run::ipath([

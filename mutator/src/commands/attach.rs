@@ -72,7 +72,21 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
     if keep && measure.pending {
         warn(&unwatched(pid));
     }
+    let otherwise = "--follow measures what it starts from now on";
+    tell_unmeasured(pid, process.alike_descendants(), otherwise);
     watch(&watch_output, show, live, signals, &[])
+}
+
+/// Says how many of the processes that it has started run the same program: who attaches to a server may mean its workers.
+pub(super) fn tell_unmeasured(pid: Pid, alike: usize, otherwise: &str) {
+    let which = match alike {
+        0 => return,
+        1 => "a process that it has started runs the same program and is".to_owned(),
+        n => format!("{n} processes that it has started run the same program and are"),
+    };
+    warn(&format!(
+        "attach {pid}: {which} not measured: attach to one by its own id; {otherwise}"
+    ));
 }
 
 /// True of a launcher of an MPI job.

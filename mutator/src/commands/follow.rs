@@ -5,6 +5,7 @@ use std::process::{Child, ExitCode};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::attach::tell_unmeasured;
 use super::job::{Following, Job};
 use super::measure::{MANY, check_found, options, paths_of, patterns, spots};
 use super::outcome::tell_refused;
@@ -73,12 +74,14 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
     let signals = hold(ATTACH)?;
     let follower = begin(ATTACH, measure, &wanted)?;
     let nothing = nothing(&process);
+    let alike = process.alike_descendants();
     follower.follow(&process).map_err(|e| failure(e.into()))?;
     let created = selected.map(|selected| {
         Session::create(&process, &wanted.options, selected, Where::Running).map_err(failure)
     });
     let created = created.transpose()?;
     crate::segment::sweep();
+    tell_unmeasured(pid, alike, "what begins from now on is measured");
     let (job, progress) = job(follower, &process, &wanted, nothing, created);
     watch(&output, show, job, signals, &[])?;
     check_measured(ATTACH, &process, &wanted, &progress)

@@ -1,6 +1,7 @@
 //! The processes that a process has started, and what they were started with.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 
 use super::Process;
 
@@ -20,6 +21,20 @@ impl Process {
         }
         found.remove(0);
         found
+    }
+
+    /// How many of its descendants run the program that it runs, as a server's workers do.
+    pub fn alike_descendants(&self) -> usize {
+        let program = |process: &Process| {
+            let file = process.exe_metadata()?;
+            Some((file.dev(), file.ino()))
+        };
+        let Some(own) = program(self) else {
+            return 0;
+        };
+        let descendants = self.descendants();
+        let alike = descendants.iter().filter(|d| program(d) == Some(own));
+        alike.count()
     }
 
     /// The variables that it was started with. It can have written others over them since.
