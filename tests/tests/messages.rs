@@ -249,6 +249,10 @@ fn what_may_have_been_meant_is_said() {
     };
     let case = hints("NANOSLEEP");
     assert!(case.starts_with("did you mean nanosleep"), "{case}");
+    // Another name may be like it in a library, and the program have none.
+    let of_stripped = Run::ipath(["run", "-f", "main", "--", "true"]);
+    let of_stripped = of_stripped.run().expect(1).hints();
+    assert!(of_stripped.contains("true is stripped"), "{of_stripped}");
     for pattern in ["NANOSLEEP", "of_no_library_at_all", "libnone.so!what"] {
         let said = hints(pattern);
         assert!(said.contains("--pending it waits for a library"), "{said}");

@@ -62,14 +62,15 @@ impl Unmatched {
         }
         let later = "with --pending it waits for a library that is loaded later";
         let may_wait = self.may_come && WAIT.contains(&operation);
-        let near = self.near.join(", ");
-        match (self.near.is_empty(), &self.why, may_wait) {
-            (false, _, false) => failure.hint(format!("did you mean {near}?")),
-            (false, _, true) => failure.hint(format!("did you mean {near}? {later}")),
-            (true, Some(why), true) => failure.hint(format!("{why}; {later}")),
-            (true, None, true) => failure.hint(later),
-            (true, why, false) => failure.maybe_hint(why.clone()),
-        }
+        let later = may_wait.then(|| later.to_owned());
+        let rest: Vec<String> = self.why.clone().into_iter().chain(later).collect();
+        let near = match self.near.is_empty() {
+            true => String::new(),
+            false => format!("did you mean {}? ", self.near.join(", ")),
+        };
+        let hint = near + &rest.join("; ");
+        let hint = Some(hint.trim_end().to_owned());
+        failure.maybe_hint(hint.filter(|hint| !hint.is_empty()))
     }
 }
 
