@@ -42,6 +42,15 @@ impl Failure {
         }
     }
 
+    /// The same of another subject, where its line begins with an operation on this one.
+    pub fn about(self, subject: impl fmt::Display, other: impl fmt::Display) -> Self {
+        let (subject, other) = (format!(" {subject}: "), format!(" {other}: "));
+        Self {
+            line: self.line.replacen(&subject, &other, 1),
+            ..self
+        }
+    }
+
     /// True for a defect of this program.
     pub fn is_internal(&self) -> bool {
         self.is_internal

@@ -132,6 +132,11 @@ fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
     again.expect_error();
     let hint = format!("`ipath top {launcher}`");
     assert!(again.hints().contains(&hint), "{}", again.report());
+    // What goes nowhere for the same reason is said once.
+    let nowhere = Run::ipath(["add", &launcher, "-f", "of_no_rank"]).run();
+    let line = nowhere.expect_error();
+    let cause = format!("ipath: add {launcher}: no function matches 'of_no_rank'");
+    assert_eq!(line, cause, "{}", nowhere.report());
     let status = Run::ipath(["status", &launcher]).run().expect(0).stdout;
     for pid in &pids {
         assert!(status.lines().any(|l| l.starts_with(pid)), "{status}");

@@ -101,22 +101,32 @@ pub(super) fn add(
         }
         Ok(added(&changed))
     };
-    in_each(open_all(OPERATION, pid, Session::open_to_change)?, add)
+    in_each(pid, open_all(OPERATION, pid, Session::open_to_change)?, add)
 }
 
-/// Changes these sessions, and says what was done, once where it was the same in all. What fails in one is done in the
-/// others all the same.
+/// Changes these sessions, of one process or of what `pid` has started, and says what was done, once where it was the same in all. What
+/// fails in one is done in the others all the same.
 fn in_each(
+    pid: Pid,
     sessions: Vec<Session>,
     mut change: impl FnMut(&mut Session) -> Result<String, Failure>,
 ) -> Result<(), Failure> {
     let (mut said, mut failed): (Vec<String>, Vec<Failure>) = (Vec::new(), Vec::new());
+    let mut failed_in_all: Vec<Failure> = Vec::new();
+    let all = sessions.len();
     for mut session in sessions {
         match change(&mut session) {
             Ok(text) if text.is_empty() || said.contains(&text) => {}
             Ok(text) => said.push(text),
-            Err(failure) => failed.push(failure),
+            Err(failure) => {
+                failed_in_all.push(failure.clone().about(session.process().pid, pid));
+                failed.push(failure);
+            }
         }
+    }
+    failed_in_all.dedup();
+    if failed.len() == all && failed_in_all.len() == 1 {
+        failed = failed_in_all;
     }
     if !said.is_empty() {
         print(&Page::of(&(said.join("\n") + "\n")))?;
@@ -189,7 +199,11 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
         }
         Ok(format!("removed {}", listed(&removed)))
     };
-    in_each(open_all(OPERATION, pid, Session::open_to_change)?, remove)
+    in_each(
+        pid,
+        open_all(OPERATION, pid, Session::open_to_change)?,
+        remove,
+    )
 }
 
 /// Writes the profile as it is now.
@@ -248,7 +262,7 @@ pub(super) fn detach(pid: Pid, output: Option<&Path>) -> Result<(), Failure> {
     let to = output.map(|output| Places::of(output, &sessions));
     let to = to.transpose()?;
     let (mut profiles, mut index) = (Vec::new(), 0);
-    let done = in_each(sessions, |session| {
+    let done = in_each(pid, sessions, |session| {
         let own = index;
         index += 1;
         let profile = take_out(session, to.is_some())?;
