@@ -153,7 +153,7 @@ impl Summary<'_> {
         Changes { whole, paths }: &Changes,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let name = printable(&self.profile.functions[index].name);
+        let name = self.name(index);
         let rate = human::rate(whole.calls, self.span);
         write!(out, "  {name}: {} calls ({rate}/s)", whole.calls)?;
         if let Some(Metric { name, unit, .. }) = self.timer {
@@ -174,13 +174,25 @@ impl Summary<'_> {
         write!(out, "{}", marks(whole, is_point))?;
         writeln!(out)?;
         let mut paths: Vec<_> = paths.iter().collect();
+        let more = paths.len().saturating_sub(PATHS);
         paths.sort_by_key(|(_, change)| Reverse(change.cost(self.timer.is_some())));
-        for (path, change) in paths.iter().take(PATHS) {
+        paths.truncate(PATHS);
+        let chains: Vec<String> = paths
+            .iter()
+            .map(|(path, _)| self.chain(*path, false))
+            .collect();
+        for ((path, change), chain) in paths.iter().zip(&chains) {
             let (part, all) = match self.timer {
                 Some(_) => (change.values.sum(), whole.values.sum()),
                 None => (change.calls.into(), whole.calls.into()),
             };
-            let (share, callers) = (human::share(part, all), self.chain(*path));
+            let is_one = chains.iter().filter(|other| *other == chain).count() == 1;
+            let callers = match is_one {
+                true => chain.clone(),
+                // By what tells their call sites apart.
+                false => self.chain(*path, true),
+            };
+            let share = human::share(part, all);
             let marks = marks(change, is_point);
             writeln!(
                 out,
@@ -188,20 +200,38 @@ impl Summary<'_> {
                 change.calls
             )?;
         }
-        if let Some(more) = paths.len().checked_sub(PATHS + 1) {
-            writeln!(out, "    and {}", super::more(more + 1, "path"))?;
+        if more > 0 {
+            writeln!(out, "    and {}", super::more(more, "path"))?;
         }
         Ok(())
     }
 
-    /// The callers on one line, the innermost first.
-    fn chain(&self, path: usize) -> String {
+    /// What a function is called, with its module where another one is called so.
+    fn name(&self, index: usize) -> String {
+        let functions = &self.profile.functions;
+        let function = &functions[index];
+        let name = printable(&function.name);
+        let namesakes = functions.iter().filter(|f| f.name == function.name);
+        match namesakes.count() {
+            0 | 1 => name.into_owned(),
+            _ => format!(
+                "{name} ({})",
+                self.profile.module_name(Some(function.module))
+            ),
+        }
+    }
+
+    /// The callers on one line, the innermost first; `with_sites` with how far from its beginning each calls.
+    fn chain(&self, path: usize, with_sites: bool) -> String {
         let path = &self.profile.paths[path];
-        let frames = path
-            .stack
-            .iter()
-            .take(CALLERS)
-            .map(|&f| self.profile.frame_name(&self.profile.frames[f]));
+        let frames = path.stack.iter().take(CALLERS).map(|&f| {
+            let frame = &self.profile.frames[f];
+            let name = self.profile.frame_name(frame);
+            match frame.offset.filter(|_| with_sites) {
+                Some(offset) => format!("{name}+{offset:#x}"),
+                None => name,
+            }
+        });
         let mut names: Vec<String> = frames.collect();
         if path.stack.len() > CALLERS {
             names.push("...".to_owned());
@@ -215,5 +245,43 @@ impl Summary<'_> {
             text.push_str(&format!(", {}", threads::title(&self.threads, tid)));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Frame;
+    use crate::profile::tests::sample;
+
+    fn summarized(profile: &Profile) -> String {
+        let mut out = Vec::new();
+        summary(profile, None, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn summary_tells_apart_what_has_one_name() {
+        let mut profile = sample();
+        let is_of_first = |path: &&mut PathEntry| path.function == 0;
+        let mut paths = profile.paths.iter_mut().filter(is_of_first);
+        let (first, second) = (paths.next().unwrap(), paths.next().unwrap());
+        let other = profile.frames.len();
+        let caller = profile.frames[first.stack[0]].clone();
+        second.stack.clone_from(&first.stack);
+        second.stack[0] = other;
+        profile.frames.push(Frame {
+            address: caller.address + 0x10,
+            offset: caller.offset.map(|offset| offset + 0x10),
+            ..caller.clone()
+        });
+        let text = summarized(&profile);
+        for offset in [0, 0x10].map(|more| caller.offset.unwrap() + more) {
+            let site = format!("{}+{offset:#x} <", profile.frame_name(&caller));
+            assert!(text.contains(&site), "{text}");
+        }
+        profile.functions[1].name = profile.functions[0].name.clone();
+        let name = format!("{} (app): ", profile.functions[0].name);
+        assert_eq!(summarized(&profile).matches(&name).count(), 2);
     }
 }
