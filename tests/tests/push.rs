@@ -375,13 +375,14 @@ fn what_makes_no_sense_is_refused() {
     let scratch = Scratch::new("push");
     let file = profile(&scratch).display().to_string();
     let url = "http://127.0.0.1:9";
+    let of_file = format!("push {file}: the profile has no metric");
     for (options, words) in [
         (&["--to", "localhost:4040"][..], "http:// or https://"),
         (&["--to", "http://me:s3cr3t@localhost"], "no password"),
         (&["--to", url, "--every", "1s"], "a file does not change"),
         (&["--to", url, "--header", "s3cr3t"], "`Name: value`"),
         (&["--to", url, "--header", "@/none"], "no such file"),
-        (&["--to", url, "--metric", "none"], "no metric"),
+        (&["--to", url, "--metric", "none"], &of_file),
         (&["--to", url, "-o", "/none/p.json"], "no such file"),
         (&["--to", url, "-o", "%r.json"], "%r is the rank"),
     ] {

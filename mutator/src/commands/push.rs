@@ -75,7 +75,7 @@ fn parts(target: &OsStr, options: &Push) -> Result<Vec<Part>, Failure> {
             return Err(Failure::new(OPERATION, file.display(), cause));
         }
         let profile = load(OPERATION, file)?;
-        let part = Part::of_file(profile, options.output.as_deref())?;
+        let part = Part::of_file(file, profile, options.output.as_deref())?;
         return Ok(vec![part]);
     };
     let sessions = open_all(OPERATION, pid, Session::open)?;

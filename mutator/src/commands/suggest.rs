@@ -305,7 +305,7 @@ fn in_columns([own, total, waiting, waits]: [String; 4]) -> [String; 4] {
 pub(super) fn about(pid: Pid, shares: &Shares) -> String {
     let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
     let mut text = format!(
-        "{pid}: {} on a processor ({} samples) and {} waiting ({} waits sampled) in {}; estimates ± what they may be off by",
+        "{pid}: {} on a processor ({} samples) and {} waiting ({} waits sampled) in {}",
         seconds(shares.cpu),
         shares.on,
         seconds(shares.waited),
@@ -324,7 +324,7 @@ pub(super) fn about(pid: Pid, shares: &Shares) -> String {
     if shares.lost > 0 {
         let _ = write!(text, "; {} records found no room", shares.lost);
     }
-    text
+    text + "; estimates ± what they may be off by"
 }
 
 /// The nearest callers of a candidate.

@@ -17,7 +17,7 @@ pub(super) const OPERATION: &str = "push";
 pub(super) struct Part {
     /// None for a file.
     looked: Option<Looked>,
-    /// What the process is called.
+    /// The file, or the process's id.
     pub(super) who: String,
     /// The latest, of which the server has all or what is not in `rest`.
     now: Option<Profile>,
@@ -35,11 +35,15 @@ pub(super) struct Part {
 
 impl Part {
     /// That of a profile which stands in a file.
-    pub(super) fn of_file(profile: Profile, output: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn of_file(
+        file: &Path,
+        profile: Profile,
+        output: Option<&Path>,
+    ) -> Result<Self, Failure> {
         let output = place(output, &profile)?;
         Ok(Self {
             looked: None,
-            who: profile.target.pid.to_string(),
+            who: file.display().to_string(),
             now: Some(profile.clone()),
             accepted: None,
             rest: Some(profile),
