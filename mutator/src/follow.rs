@@ -137,3 +137,10 @@ impl Follower {
         let _ = self.tracer.ask(Family::let_go);
     }
 }
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // However that comes about: a breakpoint in a loader would end its program once nobody traces it.
+        self.let_go();
+    }
+}

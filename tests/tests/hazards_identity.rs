@@ -217,6 +217,28 @@ fn exec_during_attach() {
     println!("attached {attached} times");
 }
 
+/// A breakpoint of ours in a loader would end its program.
+#[test]
+fn exec_as_the_following_begins() {
+    let mut target =
+        Target::start(program("exec_loop.c"), [seconds_from_now(15)]).await_output("ready");
+    let pid = target.pid().to_string();
+    let mut followed = 0;
+    while target.poll().is_none() {
+        let follow = ["attach", &pid, "--follow", "-f", "work", "--quiet"];
+        let follow = Run::ipath(follow).args(["--duration", "30ms"]).run();
+        followed += usize::from(follow.code() == 0);
+        let excuses = ["no function", "has ended", "no such process", "zombie"];
+        let is_excused = excuses.iter().any(|text| follow.stderr.contains(text));
+        assert!(follow.code() == 0 || is_excused, "{}", follow.report());
+    }
+    let status = target.wait(Duration::from_secs(60));
+    assert!(status.success(), "{}", target.report());
+    assert!(target.stdout().contains("ok execs "), "{}", target.report());
+    assert!(followed > 0);
+    assert_eq!(segment_names(target.pid()).len(), 0);
+}
+
 /// What stands at a segment's name without being one.
 struct Planted<'p> {
     name: &'p Path,

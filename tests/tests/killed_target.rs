@@ -71,7 +71,7 @@ impl Kind {
 }
 
 /// The target has been killed: the command ends, says what happened if it could not do its work, and what
-/// it leaves the next one takes away.
+/// it leaves the next one takes away; a session that could not be made is not left.
 fn end(mut target: Target, command: Running, arguments: &[&str], when: &str) {
     let (code, said) = command.finish();
     let what = format!("{arguments:?} {when}: {code}: {said}");
@@ -90,6 +90,10 @@ fn end(mut target: Target, command: Running, arguments: &[&str], when: &str) {
         _ => panic!("{what}"),
     }
     target.wait(Duration::from_secs(20));
+    if (code, arguments[0]) == (1, "attach") {
+        let made = ProcessState::shared_of(target.pid());
+        assert!(made.is_empty(), "{what}: {made:?}");
+    }
     let taken_out = Run::ipath(["detach", &target.pid().to_string()]).run();
     let left = ProcessState::shared_of(target.pid());
     assert!(left.is_empty(), "{what}: {left:?}\n{}", taken_out.report());

@@ -3,7 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::process::{Child, ExitCode};
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::attach::tell_unmeasured;
 use super::job::{Following, Job};
@@ -12,7 +13,7 @@ use super::outcome::tell_refused;
 use super::rank_file::of_own_rank;
 use super::remarks::warn;
 use super::run::{FOR_PROGRAM, OPERATION as RUN, end};
-use super::source::{AtEnd, Live};
+use super::source::{AtEnd, Live, Watched};
 use super::spool::Spool;
 use super::target::find;
 use super::watch::{Watch, hold, watch};
@@ -20,12 +21,16 @@ use crate::cli::{Measure, Show};
 use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
-use crate::process::{Pid, Process, host, tids};
+use crate::process::{Pid, Presence, Process, host, tids};
 use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
 use crate::session::{Changed, Selected, Session, SessionError, Where, select_in, select_stopped};
 use crate::tracee::{TraceeError, followed, tracing};
 
 const ATTACH: &str = "attach";
+
+/// How often is looked at a program that becomes another one meanwhile, and the time between two looks.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What is asked for, checked as far as it can be before there is a program.
 fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, Failure> {
@@ -63,28 +68,65 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
     let process = find(ATTACH, pid)?;
     let failure = |e: SessionError| e.failure(ATTACH, &process);
     process.check().map_err(|e| failure(e.into()))?;
-    let selected = select_in(&process, &wanted.patterns, wanted.options.wanted());
-    let selected = found(
-        ATTACH,
-        &process,
-        measure,
-        &wanted,
-        selected.map_err(failure)?,
-    )?;
+    let select = || {
+        let selected = select_now(&process, &wanted).map_err(failure)?;
+        let space = Arc::clone(&selected.space);
+        Ok((space, found(ATTACH, &process, measure, &wanted, selected)?))
+    };
+    let (space, selected) = select()?;
     let signals = hold(ATTACH)?;
     let follower = begin(ATTACH, measure, &wanted)?;
     let nothing = nothing(&process);
     let alike = process.alike_descendants();
-    follower.follow(&process).map_err(|e| failure(e.into()))?;
-    let created = selected.map(|selected| {
-        Session::create(&process, &wanted.options, selected, Where::Running).map_err(failure)
-    });
-    let created = created.transpose()?;
+    let create = || {
+        follower.follow(&process).map_err(|e| failure(e.into()))?;
+        let selected = match space.is_current() {
+            // Before it was followed; its libraries may be missing still.
+            Presence::OtherProgram => {
+                let again = || {
+                    sleep(PAUSE);
+                    select()
+                };
+                let mut tries = std::iter::repeat_with(again).take(TRIES);
+                tries.find(Result::is_ok).unwrap_or_else(select)?.1
+            }
+            _ => selected,
+        };
+        let Some(selected) = selected else {
+            return Ok(None);
+        };
+        // What it has become, or started meanwhile, is followed.
+        let is_followed_on = |error: &SessionError| match error {
+            SessionError::Exists => follower.seen().measured > 0,
+            error => (error.is_gone() || process.has_ended()) && follower.seen().living > 0,
+        };
+        match Session::create(&process, &wanted.options, selected, Where::Running) {
+            Err(error) if is_followed_on(&error) => Ok(None),
+            made => made.map(Some).map_err(failure),
+        }
+    };
+    let (created, failed) = match create() {
+        Ok(created) => (created, None),
+        Err(failure) => (None, Some(failure)),
+    };
     crate::segment::sweep();
+    let (mut job, progress) = job(follower, &process, &wanted, nothing, created);
+    if let Some(failure) = failed {
+        // What has been started meanwhile may be measured.
+        let _ = job.finish();
+        return Err(failure);
+    }
     tell_unmeasured(pid, alike, "what begins from now on is measured");
-    let (job, progress) = job(follower, &process, &wanted, nothing, created);
     watch(&output, show, job, signals, &[])?;
     check_measured(ATTACH, &process, &wanted, &progress)
+}
+
+/// What is wanted of the program that a process is by now: it may become another one meanwhile.
+fn select_now(process: &Process, wanted: &Wanted) -> Result<Selected, SessionError> {
+    let select = || select_in(process, &wanted.patterns, wanted.options.wanted());
+    let mut tries = std::iter::repeat_with(select).take(TRIES);
+    let of_one = tries.find(|selected| !selected.as_ref().is_err_and(SessionError::is_gone));
+    of_one.unwrap_or_else(select)
 }
 
 /// Starts a program, and measures it with all that it starts; ends as the program does.

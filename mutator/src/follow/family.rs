@@ -143,16 +143,20 @@ impl Family {
         self.finish_loading();
         self.has_let_go = true;
         for (pid, member) in std::mem::take(&mut self.members) {
-            followed::let_go(pid);
             let Ok(space) = Space::open(&member.process).map(Arc::new) else {
+                followed::let_go(pid);
                 continue;
             };
             let stopped = Stopped::all(&space);
-            if let Some(loader) = &member.loading {
-                let _ = loader.disarm();
-            }
-            // What cannot be stopped goes on untraced when this thread ends.
-            let _ = stopped.and_then(Stopped::resume);
+            // They go on untraced, and what cannot be stopped does when this thread ends.
+            followed::let_go(pid);
+            let _ = stopped.and_then(|mut stopped| {
+                let disarmed = member.loading.iter();
+                let disarmed: Result<(), TraceeError> = disarmed
+                    .map(|loader| loader.disarm_stopped(&mut stopped))
+                    .collect();
+                stopped.resume().and(disarmed)
+            });
         }
         lock(&self.shared).seen.living = 0;
     }
@@ -423,7 +427,11 @@ fn measure(process: &Process, wanted: &Wanted) -> Result<Measured, Unmeasured> {
     let mut stopped = Stopped::adopt(&Arc::new(space)).map_err(|e| e.to_string())?;
     let made = measure_stopped(process, wanted, &mut stopped);
     stopped.leave();
-    made.map_err(|e| unmeasured(&e, process))
+    match made {
+        // The program has been looked at already by who began the following.
+        Err(SessionError::Exists) => Ok(Measured::Nothing),
+        made => made.map_err(|e| unmeasured(&e, process)),
+    }
 }
 
 fn measure_stopped(

@@ -14,7 +14,7 @@ use super::error::LaunchError;
 use crate::images;
 use crate::process::modules::modules;
 use crate::process::{Process, Space, Tid};
-use crate::tracee::{CallCode, Remote, Stopped, TRAP_BIT, TraceeError, block, step};
+use crate::tracee::{CallCode, Remote, Stopped, TRAP_BIT, TraceeError, block, followed, step};
 
 /// What a debugger puts there.
 const BREAKPOINT: u8 = 0xcc;
@@ -137,6 +137,7 @@ impl Loader {
     /// # Errors
     /// It cannot be written there.
     pub fn arm(&self) -> Result<(), TraceeError> {
+        followed::set_breakpoint(self.space.process().pid, Some(self.report));
         self.write(&[BREAKPOINT])
     }
 
@@ -144,8 +145,21 @@ impl Loader {
     ///
     /// # Errors
     /// It cannot be written there.
-    pub fn disarm(&self) -> Result<(), TraceeError> {
+    fn disarm(&self) -> Result<(), TraceeError> {
+        followed::set_breakpoint(self.space.process().pid, None);
         self.write(&self.original)
+    }
+
+    /// The same of a program that may have come there meanwhile.
+    ///
+    /// # Errors
+    /// It cannot be written there, or the program cannot be led back.
+    pub fn disarm_stopped(&self, stopped: &mut Stopped) -> Result<(), TraceeError> {
+        followed::set_breakpoint(self.space.process().pid, None);
+        let written = stopped.text().write(self.report, &self.original);
+        written.map_err(|e| unexpected(Tid(self.space.process().pid.0), &e))?;
+        let mut threads = stopped.threads();
+        threads.try_for_each(|thread| thread.step_back(self.report))
     }
 
     /// Where a program is that has stopped at a trap; the loader is as it was.
@@ -157,7 +171,7 @@ impl Loader {
         let tid = Tid(self.space.process().pid.0);
         let raw = unistd::Pid::from_raw(tid.0);
         let registers = |e| TraceeError::Registers(tid, e);
-        self.write(&self.original)?;
+        self.disarm()?;
         let mut at = ptrace::getregs(raw).map_err(registers)?;
         if at.rip != self.report.0 + 1 {
             self.trap.restore(&self.space, true)?;

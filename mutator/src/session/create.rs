@@ -14,7 +14,7 @@ use super::locked::Locked;
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
 use super::pending::AT_FIRST;
 use super::tables::prepare_all;
-use super::{Changed, Selected, Session, SessionError, VERIFY, filters, quiet};
+use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
 use crate::clock;
 use crate::condition::{Condition, Operand};
 use crate::faults::step;
@@ -188,11 +188,12 @@ impl Session {
             Ok(changed)
         });
         let result = result.inspect_err(|_| {
-            // The first error is the one to report.
-            let _ = match stopped {
-                Some(stopped) => locked.unmap_in(stopped),
-                None => locked.end().map(drop),
+            let ended = match stopped {
+                Some(stopped) => locked.unmap_in(stopped).map(|()| Ended::Detached),
+                None => locked.end(),
             };
+            // The first error is the one to report. Of a program that is gone its name goes.
+            let _ = locked.or_gone(ended);
         });
         drop(locked);
         result.map(|changed| (session, changed))

@@ -112,7 +112,10 @@ impl Locked<'_> {
     }
 
     /// An error that came of the target's having ended, or having become another program, is none.
-    fn or_gone(&self, ended: Result<Ended, SessionError>) -> Result<Ended, SessionError> {
+    pub(super) fn or_gone(
+        &self,
+        ended: Result<Ended, SessionError>,
+    ) -> Result<Ended, SessionError> {
         let is_gone = || {
             let presence = match self.process.settled() {
                 Presence::Here => self.presence(),

@@ -182,6 +182,17 @@ impl SessionError {
         }
     }
 
+    /// True if the program that was meant is no more: the process has ended, or become another one.
+    pub fn is_gone(&self) -> bool {
+        use ProcessError::{Gone, OtherProgram};
+        matches!(
+            self,
+            Self::Gone(_)
+                | Self::Process(Gone(_) | OtherProgram(_))
+                | Self::Tracee(TraceeError::Process(Gone(_) | OtherProgram(_)))
+        )
+    }
+
     /// The name of who traces the process, where that is in the way.
     pub fn tracer(&self) -> Option<&str> {
         match self {

@@ -1,13 +1,31 @@
 //! What the calling thread follows: processes whose threads stay traced between stops, with all that they start.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+
+use patcher::Avma;
 
 use crate::process::{Pid, Tid, read_text, status_line};
 
 thread_local! {
     /// The threads of what this thread follows, and their processes; none where it follows nothing.
     static FOLLOWED: RefCell<Option<HashMap<Tid, Pid>>> = const { RefCell::new(None) };
+    /// Where there are breakpoints in what is followed.
+    static BREAKPOINTS: RefCell<BTreeMap<Pid, Avma>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Says where a process has a breakpoint from now on, if anywhere.
+pub fn set_breakpoint(pid: Pid, at: Option<Avma>) {
+    BREAKPOINTS.with_borrow_mut(|breakpoints| match at {
+        Some(at) => drop(breakpoints.insert(pid, at)),
+        None => drop(breakpoints.remove(&pid)),
+    });
+}
+
+/// True if a thread that stands at `pc` has come to a breakpoint of its process.
+pub(super) fn is_at_breakpoint(tid: Tid, pc: Avma) -> bool {
+    let at = BREAKPOINTS.with_borrow(|breakpoints| breakpoints.get(&process_of(tid)?).copied());
+    at.is_some_and(|at| pc == at.plus(1))
 }
 
 /// Has what this thread traces from now on begin with all that it starts traced by it as well.

@@ -4,6 +4,7 @@
 //! [`Stopped`] holds threads in ptrace-stop. It is the only way to their registers, and dropping
 //! or [`Stopped::resume`]-ing it lets every one of them go on exactly as it would have.
 
+mod attaching;
 mod calls;
 mod error;
 pub mod followed;
@@ -22,6 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+
+use attaching::attaching;
 
 use crate::process::memory::WholeProcess;
 use crate::process::{
@@ -140,7 +143,7 @@ pub fn trace_all(process: &Process) -> Result<(), TraceeError> {
         let new: Vec<Tid> = first_last(pid, tids.into_iter().filter(is_new));
         let mut are_all = true;
         for tid in new {
-            match sys::seize(tid) {
+            match attaching(pid, || sys::seize(tid)) {
                 // What it starts from now on is traced from the beginning.
                 Ok(()) => drop(followed::enter(tid)),
                 Err(Errno::ESRCH) => {}
@@ -366,31 +369,10 @@ impl Stopped {
 
     /// Stops those of these threads that have not ended; which have not stopped within `at_once`.
     fn stop(&mut self, tids: &[Tid], at_once: Duration) -> Result<Vec<Tid>, TraceeError> {
-        let mut seized = Vec::new();
-        let mut refused = None;
-        for tid in first_last(self.pid, tids.iter().copied()) {
-            if followed::is_one(tid) {
-                seized.push(tid);
-                continue;
-            }
-            match self.seize(tid) {
-                Ok(()) => seized.push(tid),
-                // Ended since it was listed, or a zombie leader.
-                Err(Errno::ESRCH) => {}
-                Err(Errno::EPERM) if is_dead(self.pid, tid) => {}
-                // One that was too slow the last time, or a new one of a process that is followed.
-                Err(Errno::EPERM) if self.traces(tid) => {
-                    if followed::process_of(Tid(self.pid.0)).is_some() {
-                        let _ = followed::enter(tid);
-                    }
-                    seized.push(tid);
-                }
-                Err(errno) => {
-                    refused = Some(self.refused(tid, errno));
-                    break;
-                }
-            }
-        }
+        let (seized, refused) = match tids.iter().all(|&tid| followed::is_one(tid)) {
+            true => (tids.to_vec(), None),
+            false => attaching(self.pid, || self.seize_all(tids)),
+        };
         // Up to here they all run.
         if self.threads.is_empty() {
             self.since = Instant::now();
@@ -413,6 +395,32 @@ impl Stopped {
             }
         }
         refused.map_or(Ok(slow), Err)
+    }
+
+    /// Begins to trace those of these threads that have not ended; which are traced, and why one of them is not.
+    fn seize_all(&self, tids: &[Tid]) -> (Vec<Tid>, Option<TraceeError>) {
+        let mut seized = Vec::new();
+        for tid in first_last(self.pid, tids.iter().copied()) {
+            if followed::is_one(tid) {
+                seized.push(tid);
+                continue;
+            }
+            match self.seize(tid) {
+                Ok(()) => seized.push(tid),
+                // Ended since it was listed, or a zombie leader.
+                Err(Errno::ESRCH) => {}
+                Err(Errno::EPERM) if is_dead(self.pid, tid) => {}
+                // One that was too slow the last time, or a new one of a process that is followed.
+                Err(Errno::EPERM) if self.traces(tid) => {
+                    if followed::process_of(Tid(self.pid.0)).is_some() {
+                        let _ = followed::enter(tid);
+                    }
+                    seized.push(tid);
+                }
+                Err(errno) => return (seized, Some(self.refused(tid, errno))),
+            }
+        }
+        (seized, None)
     }
 
     /// True if this very thread of ours traces it.

@@ -3,6 +3,7 @@
 use nix::errno::Errno;
 use patcher::Avma;
 
+use super::attaching::attaching;
 use super::calls::{FAULTS, can_be_made_again};
 use super::{TraceeError, followed, sys};
 use crate::process::Tid;
@@ -112,6 +113,16 @@ impl StoppedThread {
     /// Its id.
     pub fn tid(&self) -> Tid {
         self.tid
+    }
+
+    /// Takes it back to a breakpoint that it has come to, and that is gone.
+    pub fn step_back(&mut self, breakpoint: Avma) -> Result<(), TraceeError> {
+        if self.signal == libc::SIGTRAP && self.pc() == breakpoint.plus(1) {
+            self.signal = 0;
+            self.registers.rip = breakpoint.0;
+            self.flush()?;
+        }
+        Ok(())
     }
 
     /// True if it stopped on its own way rather than at the delivery of a signal, so that it can
@@ -241,6 +252,12 @@ impl StoppedThread {
         if !followed::is_one(self.tid) {
             return sys::detach(self.tid, self.signal);
         }
+        if self.signal == libc::SIGTRAP && followed::is_at_breakpoint(self.tid, self.pc()) {
+            // It comes to the stop again, before an instruction of its own, and then to who follows it: given the signal it would end.
+            let info = sys::delivered(self.tid)?;
+            sys::send_again(self.tid, &info)?;
+            return sys::cont(self.tid, 0);
+        }
         if !self.in_group {
             if self.has_worked && self.is_in_call() {
                 // The kernel makes an interrupted call again on its way through the handling of signals, by which a thread does not
@@ -251,7 +268,10 @@ impl StoppedThread {
         }
         // It may have worked for us meanwhile, and only this leads it back to where its group stands.
         sys::detach(self.tid, self.signal)?;
-        sys::seize(self.tid)
+        match followed::process_of(self.tid) {
+            Some(pid) => attaching(pid, || sys::seize(self.tid)),
+            None => sys::seize(self.tid),
+        }
     }
 }
 
