@@ -11,13 +11,14 @@ use patcher::function::Function;
 use patcher::image::{Image, ImageError};
 use patcher::plan::ModuleContext;
 use patcher::select::Pattern;
-use patcher::{Bias, Svma};
+use patcher::{Avma, Bias, Svma};
 
 use crate::debuginfod;
 use crate::files::{FileBytes, Stamp};
 use crate::lines::{self, Places};
 use crate::process::identity::FileId;
 use crate::process::modules::{self, Module, VDSO};
+use crate::process::{Memory, Process};
 use crate::segment::Reaper;
 
 /// An opened file and what has been found out about it.
@@ -306,4 +307,42 @@ pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
     };
     known.insert(key, image);
     Ok(image)
+}
+
+/// Addresses in the loader of a process with these modules, by the names under which it exports them; none where there is no loader.
+pub fn in_loader(
+    process: &Process,
+    modules: &[Module],
+    names: &[&str],
+) -> Option<Vec<Option<Avma>>> {
+    let base = process.loader()?;
+    let module = modules.iter().find(|m| m.range.start == base)?;
+    let image = of_module(module).ok()?;
+    let bias = module.bias(image.image)?;
+    let elf = goblin::elf::Elf::parse(image.image.data()).ok()?;
+    let address = |name: &&str| {
+        let is_it = |s: &goblin::elf::Sym| elf.dynstrtab.get_at(s.st_name) == Some(name);
+        let found = elf.dynsyms.iter().find(|s| s.st_shndx != 0 && is_it(s));
+        found.map(|s| bias.to_avma(Svma(s.st_value)))
+    };
+    Some(names.iter().map(address).collect())
+}
+
+/// Where the loader keeps what becomes of its list of libraries: `r_state` of link.h, 0 (RT_CONSISTENT) where that is whole.
+pub fn loader_state(process: &Process, memory: &Memory, modules: &[Module]) -> Option<Avma> {
+    /// Offset of `r_state` in `struct r_debug`.
+    const R_STATE: u64 = 24;
+    // glibc's, and a pointer of musl's to it.
+    let found = in_loader(process, modules, &["_r_debug", "_dl_debug_addr"])?;
+    let debug = match found[..] {
+        [Some(debug), _] => debug,
+        [None, Some(pointer)] => Avma(memory.read_word(pointer).ok()?),
+        _ => return None,
+    };
+    // One that has not relocated itself yet has something else in that pointer.
+    let is_there = |at: &Avma| {
+        let mut modules = modules.iter();
+        modules.any(|m| Some(m.range.start) == process.loader() && m.range.contains(at))
+    };
+    Some(Avma(debug.0.wrapping_add(R_STATE))).filter(is_there)
 }

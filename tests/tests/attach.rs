@@ -32,6 +32,8 @@ fn workers_are_said_not_to_be_measured() {
     let script = "while :; do sleep 100; done & echo ready; wait";
     let server = Target::start("bash", ["-c", script]).await_output("ready");
     let pid = server.pid();
+    // What has just begun may be of no more than a moment.
+    std::thread::sleep(Duration::from_millis(1100));
     let scratch = Scratch::new("workers");
     let attach = |more: &[&str]| {
         let run = attach(pid, &["wait_for"], "1ms", &scratch.file("p.json"));

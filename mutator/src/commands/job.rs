@@ -379,7 +379,8 @@ impl Watched for Job {
             return following.follower.seen().living == 0;
         }
         let ends = self.members.iter_mut().map(|m| m.live.note_ends());
-        ends.fold(true, |all, one| all && one)
+        let are_over: Vec<bool> = ends.collect();
+        !are_over.contains(&false)
     }
 
     fn look(&mut self) -> Result<Sample<'_>, Failure> {

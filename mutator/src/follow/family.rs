@@ -151,10 +151,8 @@ impl Family {
             // They go on untraced, and what cannot be stopped does when this thread ends.
             followed::let_go(pid);
             let _ = stopped.and_then(|mut stopped| {
-                let disarmed = member.loading.iter();
-                let disarmed: Result<(), TraceeError> = disarmed
-                    .map(|loader| loader.disarm_stopped(&mut stopped))
-                    .collect();
+                let mut loading = member.loading.iter();
+                let disarmed = loading.try_for_each(|one| one.disarm_stopped(&mut stopped));
                 stopped.resume().and(disarmed)
             });
         }

@@ -8,7 +8,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd;
-use patcher::{Avma, Svma};
+use patcher::Avma;
 
 use super::error::LaunchError;
 use crate::images;
@@ -85,33 +85,13 @@ impl Loader {
     /// The process cannot be read.
     pub fn of(space: &Arc<Space>) -> Result<Option<Self>, LaunchError> {
         let process = space.process();
-        /// Offset of `r_state` in `struct r_debug`.
-        const R_STATE: u64 = 24;
-        let Some(base) = process.loader() else {
-            return Ok(None);
-        };
         let maps = space.maps()?;
         let modules = modules(process, &maps);
-        let loader = modules.iter().find(|m| m.range.start == base);
-        let Some((module, image)) = loader.and_then(|m| Some((m, images::of_module(m).ok()?)))
-        else {
+        let found = images::in_loader(process, &modules, &["_dl_debug_state"]);
+        let Some(report) = found.and_then(|found| found[0]) else {
             return Ok(None);
         };
-        let Some(bias) = module.bias(image.image) else {
-            return Ok(None);
-        };
-        let Ok(elf) = goblin::elf::Elf::parse(image.image.data()) else {
-            return Ok(None);
-        };
-        let symbol = |name: &str| {
-            let is_it = |s: &goblin::elf::Sym| elf.dynstrtab.get_at(s.st_name) == Some(name);
-            let found = elf.dynsyms.iter().find(|s| s.st_shndx != 0 && is_it(s));
-            found.map(|s| bias.to_avma(Svma(s.st_value)))
-        };
-        let Some(report) = symbol("_dl_debug_state") else {
-            return Ok(None);
-        };
-        let state = symbol("_r_debug").map(|at| at.plus(R_STATE));
+        let state = images::loader_state(process, space.memory(), &modules);
         let mut original = [0];
         let read = space.memory().read(report, &mut original);
         read.map_err(|e| unexpected(Tid(process.pid.0), &e))?;

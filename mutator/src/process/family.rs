@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use super::Process;
 
@@ -23,8 +24,9 @@ impl Process {
         found
     }
 
-    /// How many of its descendants run the program that it runs, as a server's workers do.
+    /// How many of its descendants run the program that it runs, as a server's workers do: those that have for a while.
     pub fn alike_descendants(&self) -> usize {
+        const A_WHILE: Duration = Duration::from_secs(1);
         let program = |process: &Process| {
             let file = process.exe_metadata()?;
             Some((file.dev(), file.ino()))
@@ -34,7 +36,18 @@ impl Process {
         };
         let descendants = self.descendants();
         let alike = descendants.iter().filter(|d| program(d) == Some(own));
-        alike.count()
+        alike.filter(|d| d.age() > A_WHILE).count()
+    }
+
+    /// How long ago it was started; 0 where that cannot be told.
+    fn age(&self) -> Duration {
+        /// ms in a tick of proc(5): USER_HZ, asm-generic/param.h.
+        const TICK: u64 = 10;
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
+        let started = Duration::from_millis(self.start_time.saturating_mul(TICK));
+        now.map_or(Duration::ZERO, |now| {
+            Duration::from(now).saturating_sub(started)
+        })
     }
 
     /// The variables that it was started with. It can have written others over them since.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS, TICKS_SHIFT};
 use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use abi::segment::STATE_ACTIVE;
+use patcher::Avma;
 use patcher::plan::Effects;
 
 use super::apply::AT_START;
@@ -18,6 +19,7 @@ use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, qu
 use crate::clock;
 use crate::condition::{Condition, Operand};
 use crate::faults::step;
+use crate::images;
 use crate::metric::Metric;
 use crate::mpi;
 use crate::process::modules::Module;
@@ -170,7 +172,9 @@ impl Session {
         if let Some(duration) = stop {
             locked.note_stop(AT_START, duration);
         }
-        let parameters = locked.parameters(options, hz, &modules, control_block);
+        let memory = locked.space.memory();
+        let loader_state = images::loader_state(process, memory, &modules);
+        let parameters = locked.parameters(options, hz, (&modules, loader_state), control_block);
         let result = locked.fill(image, hz, &parameters).and_then(|()| {
             if let Some((draft, _lock)) = &draft {
                 draft.remove_name();
@@ -246,7 +250,7 @@ impl Session {
         &self,
         options: &Options,
         hz: u64,
-        modules: &[Module],
+        (modules, loader_state): (&[Module], Option<Avma>),
         control_block: ControlBlock,
     ) -> Parameters {
         /// The loader's entry code calls the constructors; glibc's is 70 bytes long.
@@ -256,7 +260,7 @@ impl Session {
         // The loader itself is the program where there is no other.
         let root = process.loader().and_then(|base| {
             let module = modules.iter().find(|m| m.range.start == base)?;
-            let image = crate::images::of_module(module).ok()?;
+            let image = images::of_module(module).ok()?;
             Some(module.bias(image.image)?.to_avma(image.image.entry()).0)
         });
         Parameters {
@@ -272,6 +276,7 @@ impl Session {
             system_calls: 1.into(),
             awaits_libraries: u32::from(!options.pending.is_empty()).into(),
             threads_apart: u32::from(options.per_thread).into(),
+            loader_state: loader_state.map_or(0, |at| at.0).into(),
             corrects: (if options.no_correction { 0 } else { u64::MAX }).into(),
             scale: clock::scale_to_ns(hz).0.into(),
             ticks_per_ns: (((u128::from(hz)) << TICKS_SHIFT).div_ceil(NS) as u64).into(),

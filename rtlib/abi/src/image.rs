@@ -94,6 +94,9 @@ pub struct Parameters {
     pub awaits_libraries: AtomicU32,
     /// 1 where no thread is to be counted as another that has ended, as long as there is room.
     pub threads_apart: AtomicU32,
+    /// Where the loader says what becomes of its list of libraries (`r_state` of link.h): 0 there where that is whole. 0 where
+    /// that is not known.
+    pub loader_state: AtomicU64,
     /// All ones where times are without what measuring takes, else 0.
     pub corrects: AtomicU64,
     /// Ticks to ns: `(ticks * scale) >> SCALE_SHIFT`, over 128 bits.
@@ -195,6 +198,6 @@ const _: () = {
     assert!(crate::MAX_FUNCTIONS <= EPOCH_OF_TABLES as usize);
     assert!(size_of::<Trap>() == 16);
     assert!(size_of::<TrapActions>() == 64);
-    assert!(size_of::<Parameters>() == 96 + 40 + 8 * AREAS);
+    assert!(size_of::<Parameters>() == 96 + 48 + 8 * AREAS);
     assert!(size_of::<OwnMapping>() == 16);
 };

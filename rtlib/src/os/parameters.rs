@@ -35,6 +35,7 @@ pub static ipath_parameters: Parameters = Parameters {
     system_calls: AtomicU32::new(cfg!(test) as u32),
     awaits_libraries: AtomicU32::new(0),
     threads_apart: AtomicU32::new(0),
+    loader_state: AtomicU64::new(0),
     corrects: AtomicU64::new(0),
     scale: AtomicU64::new(0),
     ticks_per_ns: AtomicU64::new(0),

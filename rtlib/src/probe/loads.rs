@@ -13,7 +13,7 @@ const A_MOMENT_NS: u64 = 1_000_000;
 /// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks.
 pub fn have_changed() {
     let awaits = || ipath_parameters.awaits_libraries.load(Ordering::Relaxed) != 0;
-    if !awaits() || !sys::may_call() || !shared::is_mapped() {
+    if !awaits() || !is_whole() || !sys::may_call() || !shared::is_mapped() {
         return;
     }
     let header = shared::header();
@@ -31,11 +31,40 @@ pub fn have_changed() {
     }
 }
 
+/// False where the loader tells that it is about to change its list of libraries (RT_ADD, RT_DELETE of link.h): nothing has come
+/// yet, and a child that is forked meanwhile has a loader which takes that list for broken.
+fn is_whole() -> bool {
+    const RT_CONSISTENT: u32 = 0;
+    let state = ipath_parameters.loader_state.load(Ordering::Relaxed) as *const u32;
+    // SAFETY: a word of the loader's, which is never unloaded, or null.
+    state.is_null() || unsafe { state.read_volatile() } == RT_CONSISTENT
+}
+
 /// Notes what that has taken, in ticks.
 pub fn note_cost(ticks: u64) {
     if shared::is_mapped() {
         shared::header()
             .loads_cost
             .fetch_add(ticks, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU32;
+
+    #[test]
+    fn a_change_that_is_only_announced_is_not_waited_for() {
+        let state = AtomicU32::new(0);
+        assert!(is_whole(), "where it is not known");
+        let place = &ipath_parameters.loader_state;
+        place.store(state.as_ptr() as u64, Ordering::Relaxed);
+        assert!(is_whole());
+        for announced in [1, 2] {
+            state.store(announced, Ordering::Relaxed);
+            assert!(!is_whole());
+        }
+        place.store(0, Ordering::Relaxed);
     }
 }
