@@ -1,11 +1,11 @@
 //! A server of HTTP/1.1 for scrapers (RFC 9112): each connection has one request, whose head is read within a time and a size, and
 //! whose body, if it has one, is nobody's.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest head of a request, bytes, and most of its headers.
@@ -13,7 +13,7 @@ const LONGEST: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 /// How long one may take to ask, and as long again to read the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections at a time. Further ones are closed.
+/// Connections at a time. For a further one the oldest is closed: it is nobody's who asks and reads at once.
 const MOST: usize = 64;
 /// Bytes of a body that are read and forgotten, so that the answer is not lost with them.
 const MOST_OF_BODY: usize = 256 << 10;
@@ -95,17 +95,17 @@ impl Server {
 
 fn accept(listener: &TcpListener, requests: &Sender<Request>) {
     const PAUSE: Duration = Duration::from_millis(50);
-    let open = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
+    let open = Connections::default();
+    for (number, stream) in (0..).zip(listener.incoming()) {
         let Ok(stream) = stream else {
             // There is no descriptor for it, for now.
             std::thread::sleep(PAUSE);
             continue;
         };
-        if open.load(Ordering::Relaxed) >= MOST {
+        let Some(one) = open.take_in(number, &stream) else {
             continue;
-        }
-        let (requests, one) = (requests.clone(), Open::of(&open));
+        };
+        let requests = requests.clone();
         let serve = move || {
             // What goes wrong is between this connection and who has made it.
             let _ = serve(stream, &requests);
@@ -117,19 +117,36 @@ fn accept(listener: &TcpListener, requests: &Sender<Request>) {
     }
 }
 
-/// One of the connections that are open.
-struct Open(Arc<AtomicUsize>);
+/// The connections that are open, each with its number, the oldest first.
+#[derive(Clone, Default)]
+struct Connections(Arc<Mutex<VecDeque<(u64, TcpStream)>>>);
 
-impl Open {
-    fn of(all: &Arc<AtomicUsize>) -> Self {
-        all.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(all))
+impl Connections {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more; none where there is no descriptor for that.
+    fn take_in(&self, number: u64, stream: &TcpStream) -> Option<Open> {
+        let stream = stream.try_clone().ok()?;
+        let mut all = self.lock();
+        while all.len() >= MOST {
+            let oldest = all.pop_front();
+            // Whoever serves it finds it ended.
+            let _ = oldest.map(|(_, stream)| stream.shutdown(Shutdown::Both));
+        }
+        all.push_back((number, stream));
+        Some(Open(self.clone(), number))
     }
 }
 
+/// One of them.
+struct Open(Connections, u64);
+
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let Self(all, number) = self;
+        all.lock().retain(|(other, _)| other != number);
     }
 }
 
@@ -324,5 +341,15 @@ mod tests {
         let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(LONGEST));
         assert!(ask(&long).starts_with("HTTP/1.1 431 "), "{}", ask(&long));
         assert!(ask("no\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        // Nor do any number of those who never ask.
+        let stall = |_| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.write_all(b"GET /metr").unwrap();
+            stream
+        };
+        let stalled: Vec<TcpStream> = (0..3 * MOST).map(stall).collect();
+        let answer = ask("GET /c HTTP/1.1\r\n\r\n");
+        assert!(answer.ends_with("true /c"), "{answer}");
+        drop(stalled);
     }
 }
