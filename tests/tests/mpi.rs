@@ -120,6 +120,10 @@ fn each_rank_is_exact(mpi: Mpi, ranks: usize) {
         .run();
     let is_hinted = alone.code() == 0 || alone.hints().contains("--mpi");
     assert!(is_hinted, "{}", alone.report());
+    let none_yet = Run::ipath(["add", &launcher, "-f", "MPI_Wait"]).run();
+    none_yet.expect_error();
+    let hint = format!("`ipath attach --mpi {launcher} -f FUNC`");
+    assert!(none_yet.hints().contains(&hint), "{}", none_yet.report());
     let one = Run::ipath(["attach", &pids[1], "-f", "libmpi*!MPI_Wait", "-o"]);
     let one = one.arg(scratch.file("one%r.json"));
     one.args(["--quiet", "--duration", "1ms"]).run().expect(0);

@@ -45,8 +45,9 @@ pub(super) fn open_all(
         return Ok(sessions);
     };
     let ranks = launcher.and_then(|launcher| ranks(&launcher, &[]).ok());
+    let ranks = ranks.unwrap_or_default();
     let mut sessions = Vec::new();
-    for rank in ranks.unwrap_or_default() {
+    for rank in &ranks {
         match open(&rank.process) {
             Ok(session) => sessions.push(session),
             Err(SessionError::Segment(SegmentError::Missing)) => {}
@@ -56,9 +57,12 @@ pub(super) fn open_all(
             }
         }
     }
-    match sessions.is_empty() {
-        true => Err(failure),
-        false => Ok(sessions),
+    match (sessions.is_empty(), ranks.is_empty()) {
+        (true, true) => Err(failure),
+        (true, false) => Err(failure.hint(format!(
+            "it has started ranks of an MPI job, none of which has one: `ipath attach --mpi {pid} -f FUNC` begins them"
+        ))),
+        (false, _) => Ok(sessions),
     }
 }
 
