@@ -263,3 +263,22 @@ fn merging_takes_memory_for_the_result_alone() {
         "{few} KiB, then {many} KiB; {size} KiB a file"
     );
 }
+
+/// Threads have their names in a profile, also those that have ended before anybody looked.
+#[test]
+fn short_threads_have_their_names() {
+    let scratch = Scratch::new("names");
+    let file = scratch.file("p.json");
+    Run::ipath(["run", "--per-thread", "-q", "-f", "work", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(program("short_threads.c"))
+        .run()
+        .expect(0);
+    for number in 0..5 {
+        let name = format!("short-{number}");
+        let report = Run::ipath(["report", "--json", "--thread", &name]).arg(&file);
+        let report: serde_json::Value = report.run().expect(0).json();
+        assert_eq!(report["functions"][0]["totals"]["count"], 10, "{report}");
+    }
+}

@@ -117,6 +117,7 @@ impl Collector {
             if measured.is_in_target {
                 self.names.learn(measured.process);
             }
+            self.names.learn_told(measured.segment);
             build.profile.threads = self.names.of(&build.threads);
         }
     }

@@ -2,13 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::process::Process;
 use crate::profile::Thread;
+use crate::segment::Segment;
 
 /// The names that threads have had, by their ids: those that have ended since keep theirs.
 #[derive(Default)]
-pub(super) struct Names(BTreeMap<u32, String>);
+pub(super) struct Names {
+    /// When they were last looked at.
+    seen: BTreeMap<u32, String>,
+    /// When they were last on a new path.
+    told: BTreeMap<u32, String>,
+    /// What the process is called, and so each of its threads at first.
+    of_process: String,
+}
 
 impl Names {
     /// Learns the names of the threads that there are. Records have ids as the process sees them: those of another pid
@@ -20,9 +29,28 @@ impl Names {
         for tid in process.list_tids().unwrap_or_default() {
             let path = format!("/proc/{}/task/{tid}/comm", process.pid);
             if let Ok(name) = fs::read(path) {
-                let name = String::from_utf8_lossy(&name);
-                self.0
-                    .insert(tid.0 as u32, name.trim_end_matches('\n').to_owned());
+                let name = text(name.strip_suffix(b"\n").unwrap_or(&name));
+                if tid.0 == process.pid.0 {
+                    self.of_process.clone_from(&name);
+                }
+                self.seen.insert(tid.0 as u32, name);
+            }
+        }
+    }
+
+    /// Learns what they have noted themselves.
+    pub(super) fn learn_told(&mut self, segment: &Segment) {
+        let used = segment.header().threads_used.load(Relaxed);
+        let used = used.min(abi::MAX_THREADS as u64) as u32;
+        for thread in (0..used).filter_map(|index| segment.thread(index)) {
+            let name: Vec<u8> = thread
+                .name
+                .iter()
+                .flat_map(|word| word.load(Relaxed).to_le_bytes())
+                .take_while(|&byte| byte != 0)
+                .collect();
+            if !name.is_empty() {
+                self.told.insert(thread.tid.load(Relaxed), text(&name));
             }
         }
     }
@@ -30,9 +58,47 @@ impl Names {
     /// Of these threads, those whose names are known.
     pub(super) fn of(&self, tids: &BTreeSet<u32>) -> Vec<Thread> {
         let known = |&tid: &u32| {
-            let name = self.0.get(&tid)?.clone();
+            let (seen, told) = (self.seen.get(&tid), self.told.get(&tid));
+            // One that has been seen with the name it began with may have ended before it was looked at again.
+            let name = seen
+                .filter(|&name| *name != self.of_process)
+                .or(told)
+                .or(seen)?
+                .clone();
             Some(Thread { tid, name })
         };
         tids.iter().filter_map(known).collect()
+    }
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_that_a_thread_has_given_itself_is_its_name() {
+        let all = |names: &[(u32, &str)]| -> BTreeMap<u32, String> {
+            names.iter().map(|&(tid, n)| (tid, n.to_owned())).collect()
+        };
+        let names = Names {
+            seen: all(&[(1, "app"), (2, "app"), (3, "late"), (4, "app"), (6, "app")]),
+            told: all(&[(2, "worker"), (3, "app"), (5, "short"), (6, "app")]),
+            of_process: "app".to_owned(),
+        };
+        let of = names.of(&(1..=7).collect());
+        let of: Vec<(u32, &str)> = of.iter().map(|t| (t.tid, t.name.as_str())).collect();
+        let right = [
+            (1, "app"),
+            (2, "worker"),
+            (3, "late"),
+            (4, "app"),
+            (5, "short"),
+            (6, "app"),
+        ];
+        assert_eq!(of, right);
     }
 }

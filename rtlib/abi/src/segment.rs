@@ -189,8 +189,11 @@ pub struct ThreadEntry {
     pub missed: AtomicU64,
     /// Ticks that measuring has taken on it.
     pub overhead: AtomicU64,
+    /// Its name when it was last on a path that it had not been on, where threads are told apart: 16 bytes (PR_GET_NAME of
+    /// prctl(2)), or zeroes.
+    pub name: [AtomicU64; 2],
     /// Not used; zero. Each thread writes to a line of its own.
-    pub padding: [AtomicU64; 5],
+    pub padding: [AtomicU64; 3],
 }
 
 /// Longest module path that is published, in bytes.

@@ -8,7 +8,7 @@ use super::areas::{self, For};
 use super::paths::{self, Paths};
 use super::{record, tree};
 use crate::arch::prefetch;
-use crate::os::parameters;
+use crate::os::{parameters, sys};
 use crate::walk::Path;
 
 /// Bytes that a thread's ledger takes besides the [`Ledger`].
@@ -36,11 +36,19 @@ impl Ledger {
         self.thread = thread;
     }
 
-    /// Makes it that of another thread, whose id where records bear it is `tid`, and the kernel's `kernel_tid`.
-    pub fn renew(&mut self, tid: u32, kernel_tid: u32) {
+    /// Makes it that of another thread, whose id where records bear it is `tid`, and the kernel's `kernel_tid`. True if that has none
+    /// of the records there were, as threads are told apart.
+    pub fn renew(&mut self, tid: u32, kernel_tid: u32) -> bool {
+        let is_others = self.tid != 0 && self.tid != tid && parameters::tells_threads_apart();
+        let own = is_others.then(areas::take_thread).flatten();
+        if let Some(own) = own {
+            self.thread = own;
+            self.paths.forget_all();
+        }
         self.tid = tid;
         let entry = &areas::thread(self.thread).tid;
         entry.store(kernel_tid, Ordering::Relaxed);
+        own.is_some()
     }
 
     /// The number of the thread's entry in the segment.
@@ -58,6 +66,17 @@ impl Ledger {
         // At once: a handler that has a call of its own missed may come amid it.
         let missed = &areas::thread(self.thread).missed;
         missed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes what the thread is called by now, where threads are told apart: it may end before anybody looks.
+    #[inline(never)]
+    fn note_name(&self) {
+        if parameters::tells_threads_apart() {
+            let entry = areas::thread(self.thread);
+            for (word, now) in entry.name.iter().zip(sys::thread_name()) {
+                word.store(now, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The record of a path by its function's schema, if the thread has one.
@@ -122,6 +141,7 @@ impl Ledger {
             let schema = parameters::schema_of(path.function);
             let record = record::make(self.thread, self.tid, schema, node, For::Path)?;
             self.paths.add(path, node, record)?;
+            self.note_name();
             Some(record)
         }
     }

@@ -84,6 +84,13 @@ impl Paths {
         self.mask = WORDS - 1;
     }
 
+    /// Forgets all paths.
+    pub fn forget_all(&mut self) {
+        // SAFETY: the index has as many words, and zeroes are free ones.
+        unsafe { self.index.write_bytes(0, self.mask as usize + 1) };
+        self.used = 0;
+    }
+
     /// The record of a path that `is` the one wanted, if there is one. It is told to `fetch` as soon as it is likely.
     ///
     /// # Safety

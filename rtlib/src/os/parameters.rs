@@ -114,6 +114,11 @@ pub fn go_quiet() {
     ipath_alive.0.store(0, Ordering::Relaxed);
 }
 
+/// Whether what threads do is told apart.
+pub fn tells_threads_apart() -> bool {
+    ipath_parameters.threads_apart.load(Ordering::Relaxed) != 0
+}
+
 /// Whether this process is the one the session belongs to.
 #[inline(always)]
 pub fn is_alive() -> bool {

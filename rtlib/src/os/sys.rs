@@ -81,6 +81,22 @@ pub fn gettid() -> u32 {
     unsafe { syscall(number::GETTID, [0; 6]) as u32 }
 }
 
+/// What the calling thread is called, up to a zero; zeroes where the kernel may not be asked.
+pub fn thread_name() -> [u64; 2] {
+    const PR_GET_NAME: u64 = 16;
+    let mut name = [0; 2];
+    if may_call() {
+        // SAFETY: the kernel writes 16 bytes there.
+        unsafe {
+            syscall(
+                number::PRCTL,
+                [PR_GET_NAME, &raw mut name as u64, 0, 0, 0, 0],
+            )
+        };
+    }
+    name
+}
+
 /// The id of the process.
 pub fn getpid() -> u32 {
     // SAFETY: takes no argument and changes nothing.

@@ -106,7 +106,9 @@ pub unsafe fn renew(thread: *mut Thread) {
         let owner = &(*thread).owner;
         calls::coroutines::renew(&raw mut (*thread).calls);
         (*thread).walker.renew(owner.kernel_tid == owner.process);
-        (*thread).ledger.renew(owner.tid, owner.kernel_tid);
+        if (*thread).ledger.renew(owner.tid, owner.kernel_tid) {
+            (*thread).walker.memo.forget_all();
+        }
         (*thread).meter.renew();
         (&raw mut (*thread).tid).write_volatile(owner.tid);
     }

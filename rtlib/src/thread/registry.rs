@@ -16,7 +16,7 @@ use abi::MAX_THREADS;
 use super::place::{self, NOBODY, Thread};
 use crate::ledger::areas;
 use crate::os::lock::Lock;
-use crate::os::parameters::ipath_parameters;
+use crate::os::parameters;
 use crate::os::thread_pointer::{fs_base, new_fs_base, tid_offset};
 use crate::os::{hash, sys};
 
@@ -368,7 +368,7 @@ fn find_ended(among_all: bool) {
     const FEW: usize = 8;
     // Without its id at an offset from the FS base, a thread whose place has been given away would not know.
     let can_tell = tid_offset().is_some() && sys::may_call();
-    let is_wanted = among_all || ipath_parameters.threads_apart.load(Ordering::Relaxed) == 0;
+    let is_wanted = among_all || !parameters::tells_threads_apart();
     if !can_tell || !is_wanted {
         return;
     }

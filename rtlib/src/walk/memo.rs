@@ -355,6 +355,23 @@ impl Memo {
         entry.set_key(replaced.key);
     }
 
+    /// Forgets all walks: what they have led to is another thread's.
+    pub fn forget_all(&mut self) {
+        self.clear();
+        (self.rest, self.last_rest, self.misses) = (0, 0, 0);
+        self.limit = self.end;
+    }
+
+    fn clear(&mut self) {
+        for place in 0..BUCKETS as usize {
+            // SAFETY: below BUCKETS.
+            unsafe {
+                (*self.table.add(place)).set_key(Key(0, 0));
+            }
+        }
+        self.free = self.end - ARENA;
+    }
+
     /// Forgets all walks to have room; whether what was missed can be remembered then: a branch has
     /// nothing left to branch off.
     #[cold]
@@ -370,13 +387,7 @@ impl Memo {
         self.rest = self.last_rest;
         self.limit = arena + if is_worth { ARENA } else { TRIAL };
         (self.misses, self.calls) = (0, calls);
-        for place in 0..BUCKETS as usize {
-            // SAFETY: below BUCKETS.
-            unsafe {
-                (*self.table.add(place)).set_key(Key(0, 0));
-            }
-        }
-        self.free = arena;
+        self.clear();
         miss.matched == 0 && bytes <= self.limit - arena
     }
 }

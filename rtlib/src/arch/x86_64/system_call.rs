@@ -18,6 +18,7 @@ pub mod number {
     pub const FCNTL: u64 = 72;
     pub const GETRUSAGE: u64 = 98;
     pub const SIGALTSTACK: u64 = 131;
+    pub const PRCTL: u64 = 157;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETTID: u64 = 186;
     pub const FUTEX: u64 = 202;
