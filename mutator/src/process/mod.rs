@@ -127,6 +127,9 @@ impl ProcessError {
                 Some("ipath measures 64-bit programs of x86-64, and no others".to_owned())
             }
             Self::Zombie(_) => Some("there is nothing left to look at".to_owned()),
+            Self::OtherProgram(_) => {
+                Some("attach to what it is now, or with --follow, which goes along".to_owned())
+            }
             Self::Own(_) => Some("name the process that is to be looked at".to_owned()),
             Self::KernelThread(_) => Some("perf and bpftrace look into the kernel".to_owned()),
             Self::Traced(.., by, name) if name == FOLLOWER => {

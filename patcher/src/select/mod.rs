@@ -135,6 +135,12 @@ impl Pattern {
         }
     }
 
+    /// True if a glob or expression is about a linkage name: a mangled one has letters in it that are no part of a name that anybody has
+    /// given (`_ZStplI` is `std::operator+`), and is meant by its beginning alone.
+    fn can_be_linkage(&self, linkage: &str) -> bool {
+        !is_mangled(linkage) || ["_Z", "_R"].iter().any(|begin| self.text.contains(begin))
+    }
+
     /// True if it names a function that has this linkage name.
     pub fn names(&self, linkage: &str) -> bool {
         match &self.what {
@@ -143,13 +149,13 @@ impl Pattern {
                     || is_mangled(linkage) && spelling.can_be(linkage) && is_named(linkage, text)
             }
             What::Glob { glob, spelling, .. } => {
-                glob.matches(linkage)
+                self.can_be_linkage(linkage) && glob.matches(linkage)
                     || is_mangled(linkage)
                         && spelling.can_be(linkage)
                         && glob.matches(&demangle_without_arguments(linkage))
             }
             What::Regex(regex) => {
-                regex.is_match(linkage)
+                self.can_be_linkage(linkage) && regex.is_match(linkage)
                     || is_mangled(linkage) && regex.is_match(&demangle_without_arguments(linkage))
             }
             What::Address(_) | What::Offset(_) => false,

@@ -110,6 +110,11 @@ fn cpp_names_select_all_overloads_and_nothing_else() {
         ("*::work", &[text, int]),
         ("/^ns::(work|templated<int>)$/", &[text, int, twice[1]]),
         ("/work$/", &["_Z4worki", text, int]),
+        // Letters of the mangling are no part of a name.
+        ("/4work/", &[]),
+        ("*4work*", &[]),
+        ("/^_Z4work/", &["_Z4worki"]),
+        ("_ZN2ns4work*", &[text, int]),
         ("(anonymous namespace)::hidden", &[hidden]),
         ("(anonymous namespace)::*", &[hidden]),
         ("ns::A::operator()", &["_ZNK2ns1AclEi"]),
