@@ -3,7 +3,7 @@
 use super::threads::{self, Names};
 use super::{human, loss_lines};
 use crate::profile::{
-    COUNT, Delta, Distribution, Metric, PathEntry, Profile, UNKNOWN_CALLERS, printable,
+    COUNT, Delta, Distribution, Function, Metric, PathEntry, Profile, UNKNOWN_CALLERS, printable,
 };
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -206,18 +206,18 @@ impl Summary<'_> {
         Ok(())
     }
 
-    /// What a function is called, with its module where another one is called so.
+    /// What a function is called, with its module where another one is called so that is called as well, or it alone is not.
     fn name(&self, index: usize) -> String {
         let functions = &self.profile.functions;
         let function = &functions[index];
         let name = printable(&function.name);
-        let namesakes = functions.iter().filter(|f| f.name == function.name);
-        match namesakes.count() {
-            0 | 1 => name.into_owned(),
-            _ => format!(
-                "{name} ({})",
-                self.profile.module_name(Some(function.module))
-            ),
+        let has_calls = |f: &Function| f.totals.counts.count > 0;
+        let is_other = |&(at, f): &(usize, &Function)| at != index && f.name == function.name;
+        let mut others = functions.iter().enumerate().filter(is_other);
+        let module = self.profile.module_name(Some(function.module));
+        match others.any(|(_, other)| has_calls(other) || !has_calls(function)) {
+            true => format!("{name} ({module})"),
+            false => name.into_owned(),
         }
     }
 
@@ -283,5 +283,9 @@ mod tests {
         profile.functions[1].name = profile.functions[0].name.clone();
         let name = format!("{} (app): ", profile.functions[0].name);
         assert_eq!(summarized(&profile).matches(&name).count(), 2);
+        // One that is not called is the one to be told.
+        profile.functions[1].totals.counts.count = 0;
+        let text = summarized(&profile);
+        assert_eq!(text.matches(&name).count(), 1, "{text}");
     }
 }
