@@ -21,14 +21,14 @@ use crate::cli::{Measure, Show};
 use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
-use crate::process::{Pid, Presence, Process, host, tids};
+use crate::process::{Pid, Presence, Process, Space, host, tids};
 use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
 use crate::session::{Changed, Selected, Session, SessionError, Where, select_in, select_stopped};
 use crate::tracee::{TraceeError, followed, tracing};
 
 const ATTACH: &str = "attach";
 
-/// How often is looked at a program that becomes another one meanwhile, and the time between two looks.
+/// How often is looked at what a process has become before it was followed, and the time between two looks.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -69,40 +69,52 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
     let failure = |e: SessionError| e.failure(ATTACH, &process);
     process.check().map_err(|e| failure(e.into()))?;
     let select = || {
-        let selected = select_now(&process, &wanted).map_err(failure)?;
-        let space = Arc::clone(&selected.space);
-        Ok((space, found(ATTACH, &process, measure, &wanted, selected)?))
+        let selected = select_in(&process, &wanted.patterns, wanted.options.wanted());
+        selected.map(|selected| (Arc::clone(&selected.space), selected))
     };
-    let (space, selected) = select()?;
+    let found = |selected| found(ATTACH, &process, measure, &wanted, selected);
+    let first = match select() {
+        Ok((space, selected)) => Some((space, found(selected)?)),
+        // What it is by now is looked at once it is followed.
+        Err(error) if error.is_gone() && !process.has_ended() => None,
+        Err(error) => return Err(failure(error)),
+    };
     let signals = hold(ATTACH)?;
     let follower = begin(ATTACH, measure, &wanted)?;
     let nothing = nothing(&process);
     let alike = process.alike_descendants();
-    let create = || {
-        follower.follow(&process).map_err(|e| failure(e.into()))?;
-        let selected = match space.is_current() {
-            // Before it was followed; its libraries may be missing still.
-            Presence::OtherProgram => {
-                let again = || {
-                    sleep(PAUSE);
-                    select()
-                };
-                let mut tries = std::iter::repeat_with(again).take(TRIES);
-                tries.find(Result::is_ok).unwrap_or_else(select)?.1
-            }
-            _ => selected,
-        };
+    // What it has become, or started meanwhile, is followed.
+    let is_followed_on = |error: &SessionError| match error {
+        SessionError::Exists => follower.seen().measured > 0,
+        error => (error.is_gone() || process.has_ended()) && follower.seen().living > 0,
+    };
+    let make = |selected: Option<Selected>| {
         let Some(selected) = selected else {
             return Ok(None);
-        };
-        // What it has become, or started meanwhile, is followed.
-        let is_followed_on = |error: &SessionError| match error {
-            SessionError::Exists => follower.seen().measured > 0,
-            error => (error.is_gone() || process.has_ended()) && follower.seen().living > 0,
         };
         match Session::create(&process, &wanted.options, selected, Where::Running) {
             Err(error) if is_followed_on(&error) => Ok(None),
             made => made.map(Some).map_err(failure),
+        }
+    };
+    let create = || {
+        follower.follow(&process).map_err(|e| failure(e.into()))?;
+        let is_still = |space: &Space| space.is_current() != Presence::OtherProgram;
+        if let Some((_, selected)) = first.filter(|(space, _)| is_still(space)) {
+            return make(selected);
+        }
+        // It has become another program before it was followed, of which there may not be all yet.
+        let again = || {
+            sleep(PAUSE);
+            let (_, selected) = select().map_err(failure)?;
+            make(found(selected)?)
+        };
+        let mut tries = std::iter::repeat_with(again).take(TRIES);
+        match tries.find(Result::is_ok) {
+            Some(made) => made,
+            // What it becomes next is measured.
+            None if process.life() == Presence::Here => Ok(None),
+            None => Err(failure(SessionError::Gone(Presence::Ended))),
         }
     };
     let (created, failed) = match create() {
@@ -119,14 +131,6 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
     tell_unmeasured(pid, alike, "what begins from now on is measured");
     watch(&output, show, job, signals, &[])?;
     check_measured(ATTACH, &process, &wanted, &progress)
-}
-
-/// What is wanted of the program that a process is by now: it may become another one meanwhile.
-fn select_now(process: &Process, wanted: &Wanted) -> Result<Selected, SessionError> {
-    let select = || select_in(process, &wanted.patterns, wanted.options.wanted());
-    let mut tries = std::iter::repeat_with(select).take(TRIES);
-    let of_one = tries.find(|selected| !selected.as_ref().is_err_and(SessionError::is_gone));
-    of_one.unwrap_or_else(select)
 }
 
 /// Starts a program, and measures it with all that it starts; ends as the program does.
