@@ -49,9 +49,23 @@ pub enum Asked {
 
 /// Begins a thread that no signal comes to: they are for the one that holds them, whenever that does.
 pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    // The new one inherits the mask.
+    blocked(|| std::thread::spawn(work))
+}
+
+/// The same where it can be done without.
+///
+/// # Errors
+/// No thread can be made.
+pub fn try_spawn<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    blocked(|| std::thread::Builder::new().spawn(work))
+}
+
+/// Makes a thread, which inherits the mask.
+fn blocked<T>(make: impl FnOnce() -> T) -> T {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-    let thread = std::thread::spawn(work);
+    let thread = make();
     if let Ok(before) = before {
         // It was the mask a moment ago.
         let _ = before.thread_set_mask();

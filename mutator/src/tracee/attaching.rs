@@ -53,8 +53,8 @@ pub(super) fn attaching<R>(pid: Pid, work: impl FnOnce() -> R) -> R {
         pid,
         collected: BTreeSet::new(),
     });
-    if !std::mem::replace(&mut state.has_thread, true) {
-        drop(signals::spawn(collect));
+    if !state.has_thread {
+        state.has_thread = signals::try_spawn(collect).is_ok();
     }
     drop(state);
     BEGUN.notify_one();
