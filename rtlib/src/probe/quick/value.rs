@@ -89,8 +89,8 @@ macro_rules! add {
 65: add [r9 + {of_sum}], rdi
     mov rax, rdi
     shr rax, 32                        // for `abi::value::whole_sum`
-    add [r9 + {of_upper}], rax
-    cmp rdi, [r9 + {of_min}]
+    jnz 76f
+77: cmp rdi, [r9 + {of_min}]
     jb 66f
 70: cmp rdi, [r9 + {of_max}]
     jbe 69f
@@ -98,6 +98,8 @@ macro_rules! add {
     jmp 69f
 66: mov [r9 + {of_min}], rdi
     jmp 70b
+76: add [r9 + {of_upper}], rax
+    jmp 77b
 
     // A value outside the inline buckets: the histogram in the pool.
 64: add eax, [r9 + {of_first_bucket}]
