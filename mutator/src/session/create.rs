@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use abi::image::{ALIVE, Parameters, SYMBOL_ALIVE, SYMBOL_PARAMETERS, TICKS_SHIFT};
 use abi::schema::{SCHEMA_COUNT, SCHEMA_WALL};
 use abi::segment::STATE_ACTIVE;
-use patcher::Avma;
 use patcher::plan::Effects;
 
 use super::apply::AT_START;
@@ -172,9 +171,10 @@ impl Session {
         if let Some(duration) = stop {
             locked.note_stop(AT_START, duration);
         }
-        let memory = locked.space.memory();
-        let loader_state = images::loader_state(process, memory, &modules);
-        let parameters = locked.parameters(options, hz, (&modules, loader_state), control_block);
+        let parameters = locked.parameters(options, hz, &modules, control_block);
+        if let Some(state) = images::loader_state(process, locked.space.memory(), &modules) {
+            parameters.loader_state.store(state.0, Relaxed);
+        }
         let result = locked.fill(image, hz, &parameters).and_then(|()| {
             if let Some((draft, _lock)) = &draft {
                 draft.remove_name();
@@ -250,7 +250,7 @@ impl Session {
         &self,
         options: &Options,
         hz: u64,
-        (modules, loader_state): (&[Module], Option<Avma>),
+        modules: &[Module],
         control_block: ControlBlock,
     ) -> Parameters {
         /// The loader's entry code calls the constructors; glibc's is 70 bytes long.
@@ -276,7 +276,7 @@ impl Session {
             system_calls: 1.into(),
             awaits_libraries: u32::from(!options.pending.is_empty()).into(),
             threads_apart: u32::from(options.per_thread).into(),
-            loader_state: loader_state.map_or(0, |at| at.0).into(),
+            loader_state: 0.into(),
             corrects: (if options.no_correction { 0 } else { u64::MAX }).into(),
             scale: clock::scale_to_ns(hz).0.into(),
             ticks_per_ns: (((u128::from(hz)) << TICKS_SHIFT).div_ceil(NS) as u64).into(),

@@ -249,9 +249,9 @@ impl StoppedThread {
 impl StoppedThread {
     /// Lets it go on, and traces it no longer unless it is followed.
     fn let_go(&self) -> Result<(), Errno> {
-        if !followed::is_one(self.tid) {
+        let Some(pid) = followed::process_of(self.tid) else {
             return sys::detach(self.tid, self.signal);
-        }
+        };
         if self.signal == libc::SIGTRAP && followed::is_at_breakpoint(self.tid, self.pc()) {
             // It comes to the stop again, before an instruction of its own, and then to who follows it: given the signal it would end.
             let info = sys::delivered(self.tid)?;
@@ -268,10 +268,7 @@ impl StoppedThread {
         }
         // It may have worked for us meanwhile, and only this leads it back to where its group stands.
         sys::detach(self.tid, self.signal)?;
-        match followed::process_of(self.tid) {
-            Some(pid) => attaching(pid, || sys::seize(self.tid)),
-            None => sys::seize(self.tid),
-        }
+        attaching(pid, || sys::seize(self.tid))
     }
 }
 
