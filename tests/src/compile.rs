@@ -49,6 +49,18 @@ pub fn source(name: &str) -> PathBuf {
 /// # Panics
 /// With the compiler's messages, when it does not compile.
 pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
+    build_with(None, source, flags)
+}
+
+/// The same by this compiler, in place of the usual one of the language (`clang`, `clang++`).
+///
+/// # Panics
+/// With the compiler's messages, when it does not compile.
+pub fn build_by(compiler: &str, source: &Path, flags: &[&str]) -> PathBuf {
+    build_with(Some(compiler), source, flags)
+}
+
+fn build_with(chosen: Option<&str>, source: &Path, flags: &[&str]) -> PathBuf {
     let extension = source
         .extension()
         .and_then(|e| e.to_str())
@@ -61,6 +73,7 @@ pub fn build(source: &Path, flags: &[&str]) -> PathBuf {
         "f90" => ("gfortran", FORTRAN_FLAGS),
         _ => panic!("no compiler for {}", source.display()),
     };
+    let compiler = chosen.unwrap_or(compiler);
     let mut key = DefaultHasher::new();
     (compiler, usual, flags).hash(&mut key);
     let sources = flags.iter().map(Path::new).filter(|f| f.is_absolute());

@@ -233,7 +233,7 @@ impl List {
         };
         let is_unknown = self.now().known().is_empty();
         let mut is_begun = false;
-        // The mapping at offset 0 of the file last seen: the file's ELF header, if it is one.
+        // The mapping of the ELF header of the file last seen, if it is an ELF file.
         let mut head: Option<Mapping> = None;
         let mut take = |mapping: Mapping, path: &[u8]| {
             if !is_begun {
@@ -244,7 +244,10 @@ impl List {
             }
             let is_file = path.first() == Some(&b'/') || path == b"[vdso]";
             if is_file && mapping.offset == 0 && mapping.read {
-                head = Some(mapping);
+                // A segment that begins in the file's first page maps that page again (lld, mold).
+                // SAFETY: the head is a mapping of this process that may be read.
+                let is_of = |head| unsafe { range::is_segment(head, &mapping) };
+                head = head.filter(|&head| is_of(head)).or(Some(mapping));
             }
             self.has_java |= path.ends_with(b"/libjvm.so");
             // What cannot be read, like vsyscall, is nobody's code here.

@@ -259,47 +259,121 @@ pub unsafe fn build(head: Mapping) -> u64 {
     }
 }
 
+/// Offsets in an ELF-64 program header (System V ABI, chapter 5).
+mod program_header {
+    pub const LEN: u64 = 56;
+    pub const KIND: u64 = 0;
+    pub const OFFSET: u64 = 8;
+    pub const ADDRESS: u64 = 16;
+    pub const FILE_LEN: u64 = 32;
+    pub const LOAD: u32 = 1;
+    pub const EH_FRAME: u32 = 0x6474_e550;
+}
+
+/// The program headers of a loaded ELF image.
+struct ProgramHeaders {
+    head: Head,
+    table: u64,
+    count: u64,
+}
+
+impl ProgramHeaders {
+    /// `None` if the mapping does not begin with an ELF header.
+    ///
+    /// # Safety
+    /// The mapping can be read, or has been a moment before.
+    unsafe fn of(head: Mapping) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        let head = unsafe { Head::read(head) };
+        if head.bytes(0)? != *b"\x7fELF\x02" {
+            return None;
+        }
+        Some(Self {
+            table: head.u64(32)?,
+            count: u64::from(u16::from_le_bytes(head.bytes(56)?)),
+            head,
+        })
+    }
+
+    fn place(&self, index: u64, field: u64) -> Option<u64> {
+        self.table.checked_add(index * program_header::LEN + field)
+    }
+
+    fn kind(&self, index: u64) -> Option<u32> {
+        let place = self.place(index, program_header::KIND)?;
+        self.head.bytes(place).map(u32::from_le_bytes)
+    }
+
+    fn field(&self, index: u64, field: u64) -> Option<u64> {
+        self.head.u64(self.place(index, field)?)
+    }
+
+    /// Address in the process minus address in the file: `head = bias + address - offset` of the
+    /// first loaded segment.
+    fn bias(&self) -> Option<u64> {
+        let mut all = 0..self.count;
+        let first = all.find(|&index| self.kind(index) == Some(program_header::LOAD))?;
+        let address = self.field(first, program_header::ADDRESS)?;
+        let offset = self.field(first, program_header::OFFSET)?;
+        Some(self.head.start().wrapping_sub(address.wrapping_sub(offset)))
+    }
+}
+
+/// True if `mapping`, of the same file as `head`, is a segment of the ELF image whose header is at
+/// the start of `head`. The kernel maps whole pages, so both ends of the equation lose the bits
+/// inside the page: `mapping.start = bias + page(address)`, `mapping.offset = page(offset)`.
+///
+/// # Safety
+/// `head` is mapped and readable, or has been a moment before.
+#[inline(never)]
+pub unsafe fn is_segment(head: Mapping, mapping: &Mapping) -> bool {
+    const PAGE: u64 = !(abi::PAGE - 1);
+    if (head.device, head.inode) != (mapping.device, mapping.inode) || head.offset != 0 {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let Some(headers) = (unsafe { ProgramHeaders::of(head) }) else {
+        return false;
+    };
+    let Some(bias) = headers.bias() else {
+        return false;
+    };
+    let is_it = |index| {
+        let address = headers.field(index, program_header::ADDRESS)?;
+        let offset = headers.field(index, program_header::OFFSET)?;
+        let is_there = mapping.start == bias.wrapping_add(address & PAGE);
+        Some(
+            headers.kind(index)? == program_header::LOAD
+                && is_there
+                && offset & PAGE == mapping.offset,
+        )
+    };
+    (0..headers.count).any(|index| is_it(index) == Some(true))
+}
+
 /// Finds the unwind tables of the ELF image whose header is at the start of `head`.
 ///
 /// # Safety
 /// `head` is mapped and readable, and if it is an ELF header its loaded segments are.
 pub unsafe fn tables(head: Mapping) -> Option<Tables> {
-    const LOAD: u32 = 1;
-    const EH_FRAME: u32 = 0x6474_e550;
-    const HEADER_LEN: u64 = 56;
     // SAFETY: the caller's promise.
-    let head = unsafe { Head::read(head) };
-    if head.bytes(0)? != *b"\x7fELF\x02" {
-        return None;
-    }
-    let table = head.u64(32)?;
-    let count = u64::from(u16::from_le_bytes(head.bytes(56)?));
-    let place = |index: u64, offset: u64| table.checked_add(index * HEADER_LEN + offset);
-    let kind_of = |index| Some(u32::from_le_bytes(head.bytes(place(index, 0)?)?));
-    let field = |index, offset| head.u64(place(index, offset)?);
-    let mut bias = None;
-    for index in 0..count {
-        let kind = kind_of(index)?;
-        if kind == LOAD && bias.is_none() {
-            let (offset, address) = (field(index, 8)?, field(index, 16)?);
-            bias = Some(head.start().wrapping_sub(address.wrapping_sub(offset)));
-        }
-        if kind != EH_FRAME {
-            continue;
-        }
-        let header = field(index, 16)?;
-        for load in 0..count {
-            let start = field(load, 16)?;
-            let len = field(load, 32)?;
-            if kind_of(load)? == LOAD && start <= header && header < start.checked_add(len)? {
-                let start = start.wrapping_add(bias?);
-                // SAFETY: a loadable segment of an image that is loaded, by the caller's promise.
-                let region = unsafe { Region::new(start, start.checked_add(len)?) };
-                return Some(Tables {
-                    index: Index::Header(header.wrapping_add(bias?)),
-                    region,
-                });
-            }
+    let headers = unsafe { ProgramHeaders::of(head)? };
+    let bias = headers.bias()?;
+    let mut all = 0..headers.count;
+    let eh_frame = all.find(|&index| headers.kind(index) == Some(program_header::EH_FRAME))?;
+    let header = headers.field(eh_frame, program_header::ADDRESS)?;
+    for load in 0..headers.count {
+        let start = headers.field(load, program_header::ADDRESS)?;
+        let len = headers.field(load, program_header::FILE_LEN)?;
+        let is_loaded = headers.kind(load)? == program_header::LOAD;
+        if is_loaded && start <= header && header < start.checked_add(len)? {
+            let start = start.wrapping_add(bias);
+            // SAFETY: a loadable segment of an image that is loaded, by the caller's promise.
+            let region = unsafe { Region::new(start, start.checked_add(len)?) };
+            return Some(Tables {
+                index: Index::Header(header.wrapping_add(bias)),
+                region,
+            });
         }
     }
     None
