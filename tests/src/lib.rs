@@ -32,6 +32,7 @@ pub mod racing;
 pub mod receiver;
 pub mod redis;
 pub mod session;
+pub mod shm;
 pub mod simulated;
 pub mod snapshot;
 pub mod stands;

@@ -1,6 +1,9 @@
 //! How a segment is divided.
 
+use std::fs::File;
+use std::io;
 use std::mem::size_of;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use abi::schema::MAX_COLUMNS;
@@ -70,12 +73,29 @@ impl Shape {
         (areas, offset)
     }
 
-    /// Ranges without which there is no session: the header and room for a document, the next one too.
-    pub(super) fn least(&self) -> [std::ops::Range<u64>; 3] {
+    /// Ranges without which there is no session: the header, room for a document and the next one, and
+    /// the roots of the tree. The runtime reads header and roots before it populates anything itself.
+    fn least(&self) -> [std::ops::Range<u64>; 4] {
         let (areas, _) = self.areas();
-        let document = |area: usize| areas[area].0..areas[area].0 + DOCUMENT_SPARE;
-        let documents = [AREA_DOCUMENT_0, AREA_DOCUMENT_1].map(document);
-        [0..PAGE, documents[0].clone(), documents[1].clone()]
+        let first = |area: usize, len: u64| areas[area].0..areas[area].0 + len;
+        let roots = u64::from(FIRST_NODE) * size_of::<Node>() as u64;
+        [
+            0..PAGE,
+            first(AREA_DOCUMENT_0, DOCUMENT_SPARE),
+            first(AREA_DOCUMENT_1, DOCUMENT_SPARE),
+            first(AREA_NODES, roots.next_multiple_of(PAGE)),
+        ]
+    }
+
+    /// Backs the ranges with memory without which there is no session.
+    ///
+    /// # Errors
+    /// `StorageFull` if there is no memory for them. Touching a page that has none raises SIGBUS instead.
+    pub(super) fn populate_least(&self, file: &File) -> io::Result<()> {
+        let write = |range: std::ops::Range<u64>| {
+            file.write_all_at(&vec![0; (range.end - range.start) as usize], range.start)
+        };
+        self.least().into_iter().try_for_each(write)
     }
 
     /// Bytes of the whole segment.

@@ -62,6 +62,7 @@ pub struct Segment {
     map: MmapRaw,
     /// Its name in [`FOLDER`]; `None` for one that lives in the target alone.
     path: Option<PathBuf>,
+    is_draft: bool,
 }
 
 /// The processes that map a segment, as far as their maps can be read, but those of `others`.
@@ -129,22 +130,16 @@ impl Segment {
             // Not root: the owner is the same already.
             let _ = fchown(&*file, Some(owner), None);
         }
-        let fill = |range: std::ops::Range<u64>| {
-            // By a system call, see `write_at`.
-            std::os::unix::fs::FileExt::write_all_at(
-                &*file,
-                &vec![0; (range.end - range.start) as usize],
-                range.start,
-            )
-        };
+        let mut is_draft = false;
         let begun = file.set_len(shape.size());
-        let all = || shape.least().into_iter().try_for_each(fill);
-        let begun = begun.and_then(|()| match all() {
+        let begun = begun.and_then(|()| match shape.populate_least(&file) {
             // Enough to say what is about to be mapped, if the file goes no further than that.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                is_draft = true;
                 file.set_len(0)?;
                 file.set_len(shape.size())?;
-                fill(0..abi::PAGE)
+                // By a system call, see `write_at`.
+                std::os::unix::fs::FileExt::write_all_at(&*file, &[0; abi::PAGE as usize], 0)
             }
             other => other,
         });
@@ -152,7 +147,10 @@ impl Segment {
             return give_up(io(error));
         }
         let segment = match Self::map(file, Some(path.clone())) {
-            Ok(segment) => segment,
+            Ok(segment) => Self {
+                is_draft,
+                ..segment
+            },
             Err(error) => return give_up(error),
         };
         shape.write(segment.header(), process);
@@ -168,6 +166,12 @@ impl Segment {
     ) -> Result<(Self, Lock), SegmentError> {
         let segment = Self::map(Arc::new(file), None)?;
         let lock = segment.lock()?;
+        match shape.populate_least(segment.file()) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                return Err(SegmentError::Full);
+            }
+            populated => populated.map_err(|e| segment.io(e))?,
+        }
         shape.write(segment.header(), process);
         Ok((segment, lock))
     }
@@ -248,7 +252,14 @@ impl Segment {
             watch,
             map,
             path,
+            is_draft: false,
         })
+    }
+
+    /// True if there was no memory for the least that a session needs: the file only announces what is
+    /// about to be mapped, and the runtime must not use it.
+    pub fn is_draft(&self) -> bool {
+        self.is_draft
     }
 
     /// Takes the session's lock.

@@ -163,7 +163,10 @@ impl Session {
             false => None,
         };
         let opened = named.as_ref().and_then(|(segment, _)| {
-            let fd = open_named(child, remote, scratch, segment);
+            let fd = match segment.is_draft() {
+                true => None,
+                false => open_named(child, remote, scratch, segment),
+            };
             if fd.is_none() {
                 segment.remove_name();
             }

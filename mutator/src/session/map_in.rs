@@ -173,8 +173,8 @@ fn map_with(
         };
         if let Some((segment, _)) = named {
             match segment.write_document(document) {
-                // Not even for that.
-                Err(SegmentError::Full) if !ready.has_room => segment.remove_name(),
+                // Not even for that: without a name the target cannot open it.
+                Err(SegmentError::Full) => segment.remove_name(),
                 written => written?,
             }
         }
@@ -292,7 +292,7 @@ fn map_segment(
     let scratch = base.plus(writable.start);
     let opened = named
         .as_ref()
-        .filter(|_| ready.has_room)
+        .filter(|(segment, _)| ready.has_room && !segment.is_draft())
         .and_then(|(segment, _)| open_named(process, remote, scratch, segment));
     let (own, fd) = match opened {
         Some(fd) => (None, fd),

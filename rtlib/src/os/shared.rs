@@ -135,6 +135,16 @@ pub fn take_turn(area: usize, used: &AtomicU64, done: &AtomicU64, stride: u64) -
     }
 }
 
+/// Bytes from an area's start to the next area's, or to the segment's end.
+fn end_of(area: usize) -> u64 {
+    let header = header();
+    let next = match header.areas.get(area + 1) {
+        Some(next) => next.offset(),
+        None => header.size.load(Ordering::Relaxed),
+    };
+    next.saturating_sub(header.areas[area].offset())
+}
+
 /// Sees to it that the first `bytes` of an area are backed by memory.
 pub fn populate(area: usize, bytes: u64) -> Option<()> {
     let mark = &POPULATED[area];
@@ -148,7 +158,8 @@ pub fn populate(area: usize, bytes: u64) -> Option<()> {
     }
     // A process that has been forked may end after a few calls.
     let step = if from == 0 { CHUNK / 4 } else { CHUNK };
-    let to = bytes.next_multiple_of(step);
+    // Behind the last area nothing is mapped.
+    let to = bytes.next_multiple_of(step).min(end_of(area)).max(bytes);
     let start = base() + header().areas[area].offset();
     if !sys::populate(start + from, to - from) {
         return None;

@@ -1,0 +1,151 @@
+/* Calls that need a part of every area of a session, in steps that the test lets begin: few paths, many
+ * paths and deep ones, values of every size, threads, children. Says `step N` after each and ends with
+ * `calls NAME N`. With `children N`, that many children are forked in the end; all wait for the test
+ * before they call anything. */
+#include "gate.h"
+#include <sys/wait.h>
+
+#define NOINLINE __attribute__((noinline, noclone, noipa))
+
+static long calls_leaf, calls_spread, calls_deep;
+
+NOINLINE long leaf(long x)
+{
+    __atomic_fetch_add(&calls_leaf, 1, __ATOMIC_RELAXED);
+    return x * 3 + 1;
+}
+
+NOINLINE long spread(long x)
+{
+    calls_spread++;
+    return x ^ 5;
+}
+
+/* Every call has a frame of its own. */
+NOINLINE __attribute__((optimize("no-optimize-sibling-calls"))) long deep(long n)
+{
+    calls_deep++;
+    return n == 0 ? leaf(n) : deep(n - 1) + 1;
+}
+
+/* The frame pointer is all that leads to its caller. */
+NOINLINE long framed(long n)
+{
+    volatile char room[n];
+    room[0] = 1;
+    return leaf(n) + room[0];
+}
+
+static void *thread(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 3; i++)
+        leaf(i);
+    return NULL;
+}
+
+static void few(void)
+{
+    for (int i = 0; i < 3; i++)
+        leaf(i);
+    spread(1);
+    deep(3);
+    framed(64);
+}
+
+static void many(void)
+{
+    for (int i = 0; i < 60; i++)
+        deep(i);
+    for (int i = 0; i < 62; i++)
+        for (int k = 0; k < 2; k++)
+            spread(1L << i);
+    for (int i = 0; i < 40; i++)
+        framed(16 + i);
+}
+
+static void threads(void)
+{
+    pthread_t ids[6];
+    for (int i = 0; i < 6; i++)
+        if (pthread_create(&ids[i], NULL, thread, NULL) != 0)
+            exit(2);
+    for (int i = 0; i < 6; i++)
+        pthread_join(ids[i], NULL);
+}
+
+static int ended_well(pid_t child)
+{
+    int status = 0;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7;
+}
+
+/* Children that call before and after their parent does. */
+static int children(void)
+{
+    int bad = 0;
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            few();
+            _exit(7);
+        }
+        leaf(i);
+        bad += !ended_well(child);
+    }
+    return bad;
+}
+
+/* Children that are all there before one of them calls anything. */
+static int waiting_children(int count)
+{
+    pid_t all[64];
+    int gate[2], bad = 0;
+    char byte;
+    if (pipe(gate) < 0)
+        return 1;
+    for (int i = 0; i < count; i++) {
+        all[i] = fork();
+        if (all[i] == 0) {
+            close(gate[1]);
+            if (read(gate[0], &byte, 1) != 0)
+                _exit(1);
+            few();
+            many();
+            _exit(7);
+        }
+    }
+    say("forked");
+    await_test(SIGUSR1);
+    close(gate[1]);
+    for (int i = 0; i < count; i++)
+        bad += !ended_well(all[i]);
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    int bad = 0;
+    await_nothing_yet();
+    say("ready");
+    await_test(SIGUSR1);
+    if (argc > 2) {
+        bad = waiting_children(atoi(argv[2]));
+    } else {
+        few();
+        say("step 1");
+        await_test(SIGUSR1);
+        many();
+        threads();
+        bad = children();
+        say("step 2");
+        await_test(SIGUSR1);
+        few();
+    }
+    printf("calls leaf %ld\ncalls spread %ld\ncalls deep %ld\nbad %d\n", calls_leaf, calls_spread,
+           calls_deep, bad);
+    say("step 3");
+    await_test(SIGTERM);
+    say("ended");
+    return 0;
+}
