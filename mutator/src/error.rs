@@ -3,13 +3,13 @@
 use std::fmt;
 use std::io;
 
-use crate::printable::printable;
+use crate::hint::{Cause, Hint};
 
 /// `OPERATION SUBJECT: CAUSE`, with a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     line: String,
-    hint: Option<String>,
+    hint: Option<Hint>,
     is_internal: bool,
 }
 
@@ -57,13 +57,13 @@ impl Failure {
     }
 
     /// With what the user can do.
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(one_line(&hint.into()));
+    pub fn hint(mut self, hint: impl Into<Hint>) -> Self {
+        self.hint = Some(hint.into());
         self
     }
 
     /// With what the user can do, if there is something.
-    pub fn maybe_hint(self, hint: Option<String>) -> Self {
+    pub fn maybe_hint(self, hint: Option<Hint>) -> Self {
         match hint {
             Some(hint) => self.hint(hint),
             None => self,
@@ -80,14 +80,13 @@ impl Failure {
 
     /// The hint.
     pub fn hint_text(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.hint.as_ref().map(Hint::as_str)
     }
 }
 
 /// Text that may be anybody's, on one line and harmless to a terminal.
 fn one_line(text: &str) -> String {
-    let words: Vec<_> = text.split_whitespace().collect();
-    printable(&words.join(" ")).into_owned()
+    Cause(text).to_string()
 }
 
 impl fmt::Display for Failure {
@@ -109,11 +108,13 @@ pub fn io_text(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hint::hint;
 
     #[test]
     fn a_failure_is_one_line_that_no_terminal_obeys() {
         let name = "ev\x1b]0;il\x07\nipath: all is well";
-        let failure = Failure::new("attach", name, "no \u{202e}such thing").hint(name);
+        let failure =
+            Failure::new("attach", name, "no \u{202e}such thing").hint(hint!("{}", Cause(name)));
         let line = "attach ev\\x1b]0;il\\x07 ipath: all is well: no \\u{202e}such thing";
         assert_eq!(failure.to_string(), line);
         assert_eq!(

@@ -17,6 +17,7 @@ pub mod files;
 pub mod follow;
 pub(crate) mod guard;
 pub mod guest;
+mod hint;
 mod hotspot;
 mod http;
 pub mod images;

@@ -12,6 +12,7 @@ use super::watch::{Watch, hold, watch};
 use crate::cli::{Measure, Show};
 use crate::error::Failure;
 use crate::guest::Runner;
+use crate::hint::{CommandLine, hint};
 use crate::mpi;
 use crate::process::{Pid, Process};
 use crate::session::{Options, Selected, Session, SessionError, Where, select_in};
@@ -43,7 +44,8 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
             }
         }
         true => {
-            let hint = format!("`ipath suggest {pid}` lists those worth naming with -f");
+            let suggest = CommandLine::ipath("suggest").pid(pid);
+            let hint = hint!("`{}` lists those worth naming with -f", suggest);
             return Err(find::nothing_named(OPERATION, &pid.to_string()).hint(hint));
         }
     };

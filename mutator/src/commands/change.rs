@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::job::sum_of;
-use super::measure::{check, metric_names, metrics, patterns, spots, unwatched, waiting};
+use super::measure::{MANY, check, metric_names, metrics, patterns, spots, unwatched, waiting};
 use super::outcome::{added, listed, tell_refused};
 use super::output::print;
 use super::rank_file::with_rank;
@@ -16,6 +16,7 @@ use crate::debuginfod;
 use crate::destination::Destination;
 use crate::error::{Failure, io_text};
 use crate::guest::Runner;
+use crate::hint::{Hint, hint};
 use crate::printable::Page;
 use crate::process::{Pid, Presence, Process};
 use crate::profile::Profile;
@@ -156,8 +157,8 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
                 let names: Vec<String> = active.map(|(_, f)| f.name.clone()).collect();
                 let cause = format!("no instrumented function matches '{text}'");
                 let hint = match names.is_empty() {
-                    true => "nothing is instrumented".to_owned(),
-                    false => format!("instrumented are {}", listed(&names)),
+                    true => "nothing is instrumented".into(),
+                    false => hint!("instrumented are {}", Hint::some_of(&names, MANY)),
                 };
                 return Err(Failure::new(OPERATION, process.pid, cause).hint(hint));
             }

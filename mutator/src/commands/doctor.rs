@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use super::output::print;
 use crate::counter;
 use crate::error::Failure;
+use crate::hint::{Cause, Hint, hint};
 use crate::metric::Metric;
 use crate::printable::{Page, printable};
 use crate::process::Pid;
@@ -38,8 +39,8 @@ pub(super) fn doctor(pid: Option<Pid>) -> Result<ExitCode, Failure> {
         };
         // Writing to a string does not fail.
         let _ = writeln!(text, "{verdict}  {}", printable(&line.what));
-        if line.verdict != Verdict::Pass && !line.mend.is_empty() {
-            let _ = writeln!(text, "      {}", printable(&line.mend));
+        if line.verdict != Verdict::Pass && line.mend != Hint::default() {
+            let _ = writeln!(text, "      {}", line.mend);
         }
     }
     print(&Page::of(&text))?;
@@ -174,7 +175,7 @@ fn counters() -> Line {
         Err(cause) => line(
             Verdict::Warn,
             "counters: cycles are reference cycles (TSC)",
-            cause.to_string(),
+            hint!("{}", Cause(&cause.to_string())),
         ),
     }
 }

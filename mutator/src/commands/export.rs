@@ -8,6 +8,7 @@ use crate::cli::{self, Format};
 use crate::destination::Folder;
 use crate::error::Failure;
 use crate::export::{self, ExportError};
+use crate::hint::Hint;
 use crate::profile::COUNT;
 
 /// Writes a profile in another format.
@@ -31,7 +32,7 @@ pub(super) fn export(file: &Path, options: &cli::Export) -> Result<(), Failure> 
     }
     let failed = |e: ExportError| {
         let failure = Failure::new("export", file.display(), &e);
-        failure.maybe_hint(e.hint().map(str::to_owned))
+        failure.maybe_hint(e.hint().map(Hint::from))
     };
     let unwritten = |e| Failure::new("write", output.display(), crate::error::io_text(&e));
     if *to == Format::Tau {

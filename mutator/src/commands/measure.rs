@@ -7,6 +7,7 @@ use crate::cli::{Measure, Patterns};
 use crate::condition::ConditionError;
 use crate::counter::NoEvent;
 use crate::error::Failure;
+use crate::hint::{Cause, CommandLine, Word, hint};
 use crate::merge::PathsOf;
 use crate::metric::Metric;
 use crate::process::Pid;
@@ -114,8 +115,9 @@ fn metric(operation: &str, name: &str) -> Result<Metric, Failure> {
         }
         Ok(metric) => Ok(metric),
         Err(cause @ NoEvent::Unknown) => {
-            let near = Metric::nearest(name).map(|near| format!("did you mean {near}? "));
-            let hint = format!("{}there are {}", near.unwrap_or_default(), Metric::names());
+            let near = Metric::nearest(name).map(|near| hint!("did you mean {}? ", Word(near)));
+            let names = Metric::names();
+            let hint = hint!("{}there are {}", near.unwrap_or_default(), Cause(&names));
             Err(Failure::new(operation, subject, cause).hint(hint))
         }
         Err(cause) => {
@@ -157,7 +159,9 @@ pub(super) fn check(
         let failure = unmatched.failure(operation, subject);
         let unreadable = selection.unreadable.first();
         return Err(match unreadable.filter(|_| unmatched.near.is_empty()) {
-            Some((path, cause)) => failure.hint(format!("{path} could not be read: {cause}")),
+            Some((path, cause)) => {
+                failure.hint(hint!("{} could not be read: {}", Word(path), Cause(cause)))
+            }
             None => failure,
         });
     }
@@ -184,10 +188,8 @@ fn check_but_pending(
 /// What is to be said of patterns that wait, once they do: none where an unmatched one is an error.
 pub(super) fn waiting(selection: &Selection) -> Vec<String> {
     let said = |unmatched: &Unmatched| {
-        let near = match unmatched.near.is_empty() {
-            true => String::new(),
-            false => format!(" (did you mean {}?)", unmatched.near.join(", ")),
-        };
+        let near = unmatched.did_you_mean();
+        let near = near.map_or_else(String::new, |near| format!(" ({near})"));
         let pattern = &unmatched.pattern;
         format!("'{pattern}' waits for a library that has it{near}")
     };
@@ -196,7 +198,8 @@ pub(super) fn waiting(selection: &Selection) -> Vec<String> {
 
 /// That nobody looks at the libraries that come to a process in which patterns wait.
 pub(super) fn unwatched(pid: Pid) -> String {
-    format!("patterns wait as long as somebody watches: `ipath top {pid}` does")
+    let top = CommandLine::ipath("top").pid(pid);
+    format!("patterns wait as long as somebody watches: `{top}` does")
 }
 
 /// Which paths of several processes are one.

@@ -19,6 +19,7 @@ use super::target::{load, open_all};
 use super::watch::hold;
 use crate::cli::Push;
 use crate::error::{Failure, io_text};
+use crate::hint::{Hint, Words, hint};
 use crate::printable::Page;
 use crate::process::Pid;
 use crate::push::{Client, Headers, Outcome, Series, Server, Wait};
@@ -161,10 +162,10 @@ impl Pushing<'_> {
         // What stands in a file is there already.
         let may_keep = self.parts.iter().any(Part::is_session) && failure.hint_text().is_none();
         Err(match (kept.is_empty(), may_keep) {
-            (false, _) => {
-                let keep = if kept.len() == 1 { "keeps" } else { "keep" };
-                failure.hint(format!("{} {keep} what is not accepted", kept.join(", ")))
-            }
+            (false, _) => failure.hint(match kept.len() {
+                1 => hint!("{} keeps what is not accepted", Words(&kept)),
+                _ => hint!("{} keep what is not accepted", Words(&kept)),
+            }),
             (true, true) => failure.hint("-o FILE keeps what is not accepted"),
             (true, false) => failure,
         })
@@ -210,7 +211,7 @@ impl Pushing<'_> {
             let request = self.client.server().request(&series, rest, metric);
             rest.target.labels = labels;
             let request = request.map_err(|e| {
-                let hint = e.hint().map(str::to_owned);
+                let hint = e.hint().map(Hint::from);
                 Stopped::Failed(Failure::new(OPERATION, &part.who, e).maybe_hint(hint))
             })?;
             let limit = self.limit()?;

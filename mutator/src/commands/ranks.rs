@@ -44,8 +44,8 @@ pub(super) fn attach(
     let found = found.map_err(|e| {
         let launchers = "name the launcher: `pgrep -a mpirun`, `pgrep -a mpiexec`";
         let hint = match &e {
-            NoRanks::None(_) | NoRanks::NoneHere => Some(launchers.to_owned()),
-            NoRanks::Several(..) => Some("name one of these: `ipath attach --mpi PID`".to_owned()),
+            NoRanks::None(_) | NoRanks::NoneHere => Some(launchers.into()),
+            NoRanks::Several(..) => Some("name one of these: `ipath attach --mpi PID`".into()),
             NoRanks::Missing(..) => None,
         };
         let subject = launcher.map_or("this machine".to_owned(), |pid| pid.to_string());

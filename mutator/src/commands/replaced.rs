@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use patcher::select::Pattern;
 
 use crate::error::Failure;
+use crate::hint::{Word, hint};
 use crate::printable::printable;
 use crate::process::{Presence, Process};
 
@@ -70,8 +71,10 @@ impl Begun {
             return failure;
         }
         let exe = &self.exe;
-        failure.hint(format!(
-            "the program is {exe}, and what it starts is not followed: --follow does, or name the program itself in the place of {subject}"
+        failure.hint(hint!(
+            "the program is {}, and what it starts is not followed: --follow does, or name the program itself in the place of {}",
+            Word(exe),
+            Word(subject)
         ))
     }
 }

@@ -10,6 +10,7 @@ use super::replaced::Begun;
 use crate::collect::Collector;
 use crate::error::Failure;
 use crate::guest::Runner;
+use crate::hint::{CommandLine, Word, hint};
 use crate::process::{Pid, Process};
 use crate::profile::Profile;
 use crate::segment::SegmentError;
@@ -183,7 +184,11 @@ impl Live {
                     .map_err(|e| {
                         let (pid, by) = (process.pid, e.tracer());
                         let stays = by.map(|name| {
-                            format!("the session stays in: `ipath detach {pid}` takes it out once {name} has let go")
+                            hint!(
+                                "the session stays in: `{}` takes it out once {} has let go",
+                                CommandLine::ipath("detach").pid(pid),
+                                Word(name)
+                            )
                         });
                         e.failure("detach", &process).maybe_hint(stays)
                     })

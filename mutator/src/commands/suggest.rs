@@ -16,7 +16,8 @@ use super::target::find;
 use super::watch::hold;
 use crate::debuginfod;
 use crate::error::{Failure, io_text};
-use crate::printable::{Page, printable};
+use crate::hint::CommandLine;
+use crate::printable::{Page, is_active, printable};
 use crate::process::modules::Module;
 use crate::process::{Pid, Presence, Process};
 use crate::report::human;
@@ -390,18 +391,19 @@ fn as_text(pid: Pid, shares: &Shares, suggestion: &Suggestion) -> String {
     if let Some(first) = suggestion.candidates.iter().find(|c| c.patchable) {
         let _ = writeln!(
             text,
-            "exactly, with all call paths: ipath attach {pid} -f '{}'",
-            printable(&pattern_of(first))
+            "exactly, with all call paths: {}",
+            CommandLine::ipath("attach")
+                .pid(pid)
+                .func(&pattern_of(first))
         );
     }
     text
 }
 
-/// What names a candidate and nothing else, as far as a name can, in a shell too.
+/// A pattern that matches this candidate and, if a name allows it, nothing else.
 fn pattern_of(candidate: &Candidate) -> String {
-    const IN_A_SHELL: [char; 2] = ['\'', '\\'];
     let has_meaning =
-        |c: char| MEANING.contains(&c) || IN_A_SHELL.contains(&c) || c.is_whitespace();
+        |c: char| MEANING.contains(&c) || is_active(c) || c.is_whitespace() || "'\\".contains(c);
     match candidate.linkage.as_str() {
         "" => candidate.name.clone(),
         linkage if linkage.contains(has_meaning) => {
@@ -409,7 +411,6 @@ fn pattern_of(candidate: &Candidate) -> String {
         }
         linkage => format!("{}!{linkage}", candidate.file),
     }
-    .replace('\'', "'\\''")
 }
 
 /// Shares, with what they may be off by, and waits, as wide as [`head`].

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::remarks::warn;
 use crate::error::Failure;
+use crate::hint::{CommandLine, Hint, hint};
 use crate::mpi::ranks;
 use crate::process::{Pid, Process};
 use crate::profile::Profile;
@@ -18,7 +19,7 @@ pub(super) fn find(operation: &str, pid: Pid) -> Result<Process, Failure> {
 /// The profile that a file holds.
 pub(super) fn load(operation: &str, file: &Path) -> Result<Profile, Failure> {
     Profile::load(file).map_err(|e| {
-        let hint = e.hint().map(str::to_owned);
+        let hint = e.hint().map(Hint::from);
         Failure::of(operation, e).maybe_hint(hint)
     })
 }
@@ -59,8 +60,9 @@ pub(super) fn open_all(
     }
     match (sessions.is_empty(), ranks.is_empty()) {
         (true, true) => Err(failure),
-        (true, false) => Err(failure.hint(format!(
-            "it has started ranks of an MPI job, none of which has one: `ipath attach --mpi {pid} -f FUNC` begins them"
+        (true, false) => Err(failure.hint(hint!(
+            "it has started ranks of an MPI job, none of which has one: `{}` begins them",
+            CommandLine::ipath("attach --mpi").pid(pid).with("-f FUNC")
         ))),
         (false, _) => Ok(sessions),
     }
@@ -88,7 +90,10 @@ fn open_by(
         match operation {
             _ if !is_missing => failure,
             "detach" | "remove" => failure.hint("`ipath status` lists the sessions there are"),
-            _ => failure.hint(format!("begin one with `ipath attach {pid} -f FUNC`")),
+            _ => failure.hint(hint!(
+                "begin one with `{}`",
+                CommandLine::ipath("attach").pid(pid).with("-f FUNC")
+            )),
         }
     })
 }

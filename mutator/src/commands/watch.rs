@@ -14,6 +14,7 @@ use crate::cli::{Output, Show};
 use crate::debuginfod;
 use crate::destination::Destination;
 use crate::error::{Failure, io_text};
+use crate::hint::CommandLine;
 use crate::outlet::{Outlet, is_nobody};
 use crate::printable::Page;
 use crate::process::Pid;
@@ -157,7 +158,10 @@ pub(super) fn watch(
         let pids: Vec<String> = stays_in.iter().map(Pid::to_string).collect();
         let pids = pids.join(", ");
         warn(&match stays_in.len() {
-            1 => format!("the session stays in {pids}: `ipath detach {first}` takes it out"),
+            1 => {
+                let detach = CommandLine::ipath("detach").pid(*first);
+                format!("the session stays in {pids}: `{detach}` takes it out")
+            }
             _ => format!(
                 "the session stays in {pids}: `ipath detach PID` takes it out of one, of all of an MPI job with its launcher's id"
             ),

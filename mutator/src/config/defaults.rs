@@ -3,7 +3,6 @@
 //! A default is an option as the user could have typed it, so clap judges it: by the same checks, and with the same words.
 
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::ops::Range;
 use std::path::Path;
 
@@ -16,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 use super::keys;
 use crate::cli::Cli;
 use crate::error::Failure;
+use crate::hint::{Cause, Hint, hint};
 
 /// What is wrong in a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Problem {
     /// The line, counted from 1.
     line: usize,
     cause: String,
-    hint: Option<String>,
+    hint: Option<Hint>,
 }
 
 impl Problem {
@@ -155,8 +155,12 @@ fn general_default(
         DeValue::Table(_) => format!("there is no table [{key}]"),
         _ => format!("there is no key '{key}' before the tables"),
     };
-    let mut hint = format!("there are {}", list(keys::general()));
-    let _ = write!(hint, "; and tables for {}", list(keys::tables()));
+    let (general, tables) = (list(keys::general()), list(keys::tables()));
+    let hint = hint!(
+        "there are {}; and tables for {}",
+        Cause(&general),
+        Cause(&tables)
+    );
     Err(Problem {
         line,
         cause,
@@ -181,7 +185,7 @@ fn default_of(
     Err(Problem {
         line,
         cause: format!("there is no key '{key}' in [{table}]"),
-        hint: Some(format!("there are {known}")),
+        hint: Some(hint!("there are {}", Cause(&known))),
     })
 }
 

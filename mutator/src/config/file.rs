@@ -9,6 +9,7 @@ use nix::unistd::geteuid;
 
 use crate::error::{Failure, io_text};
 use crate::files::open_regular;
+use crate::hint::{Hint, Word, hint};
 
 const OPERATION: &str = "read";
 /// Names the file, or where it is empty, says that there is none.
@@ -82,14 +83,14 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 /// Why a file of this owner and mode is not the word of a user, and what to do.
-fn distrust(owner: u32, mode: u32, user: u32) -> Option<(String, String)> {
+fn distrust(owner: u32, mode: u32, user: u32) -> Option<(String, Hint)> {
     if owner != user && owner != 0 {
         let cause = format!("belongs to user {owner}, who is neither you nor root");
-        return Some((cause, format!("{NAMED}= has ipath read no file")));
+        return Some((cause, hint!("{}= has ipath read no file", Word(NAMED))));
     }
     (mode & 0o022 != 0).then(|| {
         let cause = "others than its owner may write to it";
-        (cause.to_owned(), "chmod go-w takes that away".to_owned())
+        (cause.to_owned(), "chmod go-w takes that away".into())
     })
 }
 

@@ -3,6 +3,7 @@
 use nix::errno::Errno;
 
 use super::{Process, read_text};
+use crate::hint::{Hint, Word, hint};
 
 /// A limit: the name of its line in /proc/PID/limits, of the resource, and of prlimit(1)'s option.
 struct Limit {
@@ -33,7 +34,7 @@ pub fn addresses(process: &Process) -> Option<u64> {
 }
 
 /// What to do about a system call in a process that has failed so, where one of its limits is why.
-pub fn mend(process: &Process, errno: Errno) -> Option<String> {
+pub fn mend(process: &Process, errno: Errno) -> Option<Hint> {
     let text = text(process)?;
     let candidates: &[Limit] = match errno {
         Errno::ENOMEM => &[ADDRESSES, DATA],
@@ -44,12 +45,15 @@ pub fn mend(process: &Process, errno: Errno) -> Option<String> {
         .iter()
         .find(|limit| soft(&text, limit).is_some())?;
     let needed = match errno {
-        Errno::EMFILE => "a session takes one for a moment",
-        _ => "a session takes some 400 MiB",
+        Errno::EMFILE => Hint::from("a session takes one for a moment"),
+        _ => Hint::from("a session takes some 400 MiB"),
     };
-    Some(format!(
-        "a limit of the process is in the way ({}); {needed}: raise it by `prlimit --pid {} --{}=...`, or where it is started",
-        limit.resource, process.pid, limit.option
+    Some(hint!(
+        "a limit of the process is in the way ({}); {}: raise it by `prlimit --pid {} --{}=...`, or where it is started",
+        Word(limit.resource),
+        needed,
+        process.pid,
+        Word(limit.option)
     ))
 }
 

@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use patcher::Avma;
 
 use crate::error::Failure;
+use crate::hint::{Hint, Word, hint};
 
 pub use extent::Extent;
 pub use ids::{Pid, Tid};
@@ -113,33 +114,34 @@ impl ProcessError {
     }
 
     /// What a user can do about it.
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<Hint> {
         match self {
             // SAFETY: takes no argument and cannot fail.
             Self::Denied(..) if unsafe { libc::geteuid() } == 0 => Some(
                 "root is not enough here: a container without CAP_SYS_PTRACE, or a security module"
-                    .to_owned(),
+                    .into(),
             ),
-            Self::Denied(..) => {
-                Some("run ipath as that user or as root (CAP_SYS_PTRACE)".to_owned())
-            }
+            Self::Denied(..) => Some("run ipath as that user or as root (CAP_SYS_PTRACE)".into()),
             Self::NotElf64(..) => {
-                Some("ipath measures 64-bit programs of x86-64, and no others".to_owned())
+                Some("ipath measures 64-bit programs of x86-64, and no others".into())
             }
-            Self::Zombie(_) => Some("there is nothing left to look at".to_owned()),
+            Self::Zombie(_) => Some("there is nothing left to look at".into()),
             Self::OtherProgram(_) => {
-                Some("attach to what it is now, or with --follow, which goes along".to_owned())
+                Some("attach to what it is now, or with --follow, which goes along".into())
             }
-            Self::Own(_) => Some("name the process that is to be looked at".to_owned()),
-            Self::KernelThread(_) => Some("perf and bpftrace look into the kernel".to_owned()),
+            Self::Own(_) => Some("name the process that is to be looked at".into()),
+            Self::KernelThread(_) => Some("perf and bpftrace look into the kernel".into()),
             Self::Traced(.., by, name) if name == FOLLOWER => {
                 let process = status_field(&format!("/proc/{by}/status"), "Tgid");
                 let process = process.unwrap_or_else(|| by.to_string());
-                Some(format!(
-                    "ipath follows it: change it in the view of that one, or end that (`kill {process}`)"
+                Some(hint!(
+                    "ipath follows it: change it in the view of that one, or end that (`kill {}`)",
+                    Word(&process)
                 ))
             }
-            Self::Traced(.., by, name) => Some(format!("detach {name} (process {by}) first")),
+            Self::Traced(.., by, name) => {
+                Some(hint!("detach {} (process {}) first", Word(name), *by))
+            }
             _ => None,
         }
     }

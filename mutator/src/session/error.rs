@@ -9,6 +9,7 @@ use patcher::plan::RefuseReason;
 use super::filters;
 use super::in_the_way::{InTheWay, NO_ROOM};
 use crate::error::Failure;
+use crate::hint::{CommandLine, Hint, Word, Words, hint};
 use crate::process::limits;
 use crate::process::{Pid, Presence, Process, ProcessError, Space, Tid};
 use crate::segment::{SegmentError, TooMuch};
@@ -139,9 +140,12 @@ impl From<SegmentError> for SessionError {
 }
 
 /// What to do with a session that a process has, or what it has started, instead of making one.
-pub fn instead(pid: Pid) -> String {
-    format!(
-        "watch it with `ipath top {pid}`, change it with `ipath add {pid} -f FUNC`, or end it with `ipath detach {pid}`"
+pub fn instead(pid: Pid) -> Hint {
+    hint!(
+        "watch it with `{}`, change it with `{}`, or end it with `{}`",
+        CommandLine::ipath("top").pid(pid),
+        CommandLine::ipath("add").pid(pid).with("-f FUNC"),
+        CommandLine::ipath("detach").pid(pid)
     )
 }
 
@@ -203,24 +207,24 @@ impl SessionError {
     }
 
     /// What the user can do, if there is something.
-    pub fn mend(&self, process: &Process) -> Option<String> {
+    pub fn mend(&self, process: &Process) -> Option<Hint> {
         match self {
             Self::Process(error) | Self::Tracee(TraceeError::Process(error)) => error.hint(),
             Self::Exists => Some(instead(process.pid)),
             Self::Refused(functions) | Self::Unchanged(functions) => {
                 used_by_ipath(functions).or_else(|| no_room(functions, process))
             }
-            Self::MayBeEnded => Some(format!(
+            Self::MayBeEnded => Some(hint!(
                 "run ipath as root, under no filter itself: then the target's does not act; or give --{} where it is known to answer with errors or SIGSYS",
-                filters::ALLOW
+                Word(filters::ALLOW)
             )),
             Self::InTheWay(what) if what.is_unloaded() => {
-                Some("--pending waits until it is loaded again".to_owned())
+                Some("--pending waits until it is loaded again".into())
             }
             Self::Tracee(TraceeError::Call(_, errno)) => limits::mend(process, *errno),
             Self::NotMeasured(_, functions) => functions
                 .first()
-                .map(|(name, measured)| format!("{name} measures {}", measured.join(", "))),
+                .map(|(name, measured)| hint!("{} measures {}", Word(name), Words(measured))),
             _ => None,
         }
     }
@@ -282,19 +286,22 @@ fn reasons(refused: &[(String, String)]) -> String {
 }
 
 /// What to do about functions that ipath has for itself.
-fn used_by_ipath(refused: &[(String, String)]) -> Option<String> {
+fn used_by_ipath(refused: &[(String, String)]) -> Option<Hint> {
     let reason = RefuseReason::UsedByIpath.to_string();
     let (name, _) = refused.iter().find(|(_, why)| *why == reason)?;
-    Some(format!(
-        "where times are measured ipath follows stacks that move by {name}; a session with `-m count` can count its calls"
+    Some(hint!(
+        "where times are measured ipath follows stacks that move by {}; a session with `-m count` can count its calls",
+        Word(name)
     ))
 }
 
 /// What to do about functions whose entry is patched where their exits would be.
-fn no_room(functions: &[(String, String)], process: &Process) -> Option<String> {
+fn no_room(functions: &[(String, String)], process: &Process) -> Option<Hint> {
     let (name, _) = functions.iter().find(|(_, why)| why == NO_ROOM)?;
     let pid = process.pid;
-    Some(format!(
-        "take it out and add it anew: `ipath remove {pid} -f '{name}'`, then `ipath add {pid} -f '{name}' -m ...`"
+    Some(hint!(
+        "take it out and add it anew: `{}`, then `{}`",
+        CommandLine::ipath("remove").pid(pid).func(name),
+        CommandLine::ipath("add").pid(pid).func(name).with("-m ...")
     ))
 }

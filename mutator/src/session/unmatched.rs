@@ -8,6 +8,7 @@ use patcher::image::Image;
 use patcher::select::Pattern;
 
 use crate::error::Failure;
+use crate::hint::{Hint, Word, Words, hint};
 use crate::images::{self, OpenImage};
 use crate::jit::JitNames;
 use crate::process::modules::{Module, VDSO};
@@ -29,7 +30,7 @@ pub struct Unmatched {
     /// A name of code that the process has made at run time, where it is one of those.
     pub jit: Option<String>,
     /// Why it may have no match though it is spelled right.
-    pub why: Option<String>,
+    pub why: Option<Hint>,
     /// The names of all modules, where it names none of them.
     pub modules: Option<Vec<String>>,
     /// True if it may have a match in a library that a process loads later.
@@ -62,15 +63,21 @@ impl Unmatched {
         }
         let later = "with --pending it waits for a library that is loaded later";
         let may_wait = self.may_come && WAIT.contains(&operation);
-        let later = may_wait.then(|| later.to_owned());
-        let rest: Vec<String> = self.why.clone().into_iter().chain(later).collect();
-        let near = match self.near.is_empty() {
-            true => String::new(),
-            false => format!("did you mean {}? ", self.near.join(", ")),
+        let later = may_wait.then(|| Hint::from(later));
+        let rest = match (self.why.clone(), later) {
+            (Some(why), Some(later)) => Some(hint!("{}; {}", why, later)),
+            (why, later) => why.or(later),
         };
-        let hint = near + &rest.join("; ");
-        let hint = Some(hint.trim_end().to_owned());
-        failure.maybe_hint(hint.filter(|hint| !hint.is_empty()))
+        failure.maybe_hint(match (self.did_you_mean(), rest) {
+            (Some(near), Some(rest)) => Some(hint!("{} {}", near, rest)),
+            (near, rest) => near.or(rest),
+        })
+    }
+
+    /// A question that offers names close to the pattern.
+    pub fn did_you_mean(&self) -> Option<Hint> {
+        let near = Words(&self.near);
+        (!self.near.is_empty()).then(|| hint!("did you mean {}?", near))
     }
 }
 
@@ -92,16 +99,11 @@ impl fmt::Display for Unmatched {
 }
 
 /// Says which modules there are.
-fn loaded(modules: &[String]) -> String {
+fn loaded(modules: &[String]) -> Hint {
     const SHOWN: usize = 12;
-    let (shown, more) = modules.split_at(modules.len().min(SHOWN));
-    let more = match more.len() {
-        0 => String::new(),
-        n => format!(" and {n} more"),
-    };
-    format!(
-        "loaded are {}{more}; with --pending it waits for a library that is loaded later",
-        shown.join(", ")
+    hint!(
+        "loaded are {}; with --pending it waits for a library that is loaded later",
+        Hint::some_of(modules, SHOWN)
     )
 }
 
@@ -129,25 +131,27 @@ pub(super) fn other_modules(pattern: &Pattern, modules: &[Module]) -> Option<Vec
 pub(super) fn without_symbols<'n>(
     pattern: &Pattern,
     images: impl Iterator<Item = (&'static OpenImage, &'n str)>,
-) -> Option<String> {
+) -> Option<Hint> {
     let mut stripped = images.filter(|(image, _)| image.lacks_symbols());
     let (_, name) = stripped.next().filter(|_| !pattern.is_address())?;
-    Some(format!(
-        "{name} is stripped: what it does not export has no name here, unless its debug information is installed or DEBUGINFOD_URLS names a server that has it"
+    Some(hint!(
+        "{} is stripped: what it does not export has no name here, unless its debug information is installed or DEBUGINFOD_URLS names a server that has it",
+        Word(name)
     ))
 }
 
 /// The same of an address that no code of these modules of a process has: it may be one of a file.
-pub(super) fn address_in_file(pattern: &Pattern, modules: &[Module]) -> Option<String> {
+pub(super) fn address_in_file(pattern: &Pattern, modules: &[Module]) -> Option<Hint> {
     let at = pattern.absolute_address()?;
     let has_it = |module: &&Module| {
         let opened = images::of_module(module);
         opened.is_ok_and(|o| Pattern::select_at(o.image, Svma(at.0)).is_some())
     };
     let module = modules.iter().find(has_it)?;
-    let name = module.shown_name();
-    Some(format!(
-        "the process has no code there; the address in a file is written with its name: {name}+{at}"
+    let place = format!("{}+{at}", module.shown_name());
+    Some(hint!(
+        "the process has no code there; the address in a file is written with its name: {}",
+        Word(&place)
     ))
 }
 

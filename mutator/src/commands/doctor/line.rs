@@ -1,5 +1,7 @@
 //! What `doctor` says, line by line.
 
+use crate::hint::Hint;
+
 /// Whether a thing is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -12,10 +14,10 @@ pub(super) enum Verdict {
 pub(super) struct Line {
     pub(super) verdict: Verdict,
     pub(super) what: String,
-    pub(super) mend: String,
+    pub(super) mend: Hint,
 }
 
-pub(super) fn line(verdict: Verdict, what: impl Into<String>, mend: impl Into<String>) -> Line {
+pub(super) fn line(verdict: Verdict, what: impl Into<String>, mend: impl Into<Hint>) -> Line {
     Line {
         verdict,
         what: what.into(),

@@ -15,9 +15,7 @@ pub(super) fn lines(pid: Pid) -> Vec<Line> {
         Ok(process) => process,
         Err(error) => {
             let hint = match error {
-                ProcessError::Gone(_) => {
-                    "`pgrep -a NAME` shows the ids of those that run".to_owned()
-                }
+                ProcessError::Gone(_) => "`pgrep -a NAME` shows the ids of those that run".into(),
                 _ => error.hint().unwrap_or_default(),
             };
             return vec![line(Verdict::Fail, format!("process {error}"), hint)];

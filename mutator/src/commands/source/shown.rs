@@ -14,6 +14,7 @@ use crate::commands::measure::{self, MANY};
 use crate::commands::outcome::{added, partly_counted, unfollowed};
 use crate::commands::watch::destination;
 use crate::error::io_text;
+use crate::hint::CommandLine;
 use crate::images;
 use crate::process::modules::{Module, VDSO, modules};
 use crate::profile;
@@ -60,20 +61,20 @@ impl Live {
         let selected = self.session.select(patterns, None).map_err(failure)?;
         let unmatched = selected.selection.unmatched.first();
         if let Some(unmatched) = unmatched.filter(|_| !may_fail) {
-            let near = &unmatched.near;
-            let hint = match near.is_empty() {
-                true => String::new(),
-                false => format!(" (did you mean {}?)", near.join(", ")),
-            };
-            return Err(format!("{unmatched}{hint}"));
+            let near = unmatched.did_you_mean();
+            let near = near.map_or_else(String::new, |near| format!(" ({near})"));
+            return Err(format!("{unmatched}{near}"));
         }
         let count = selected.selection.candidates.len();
         if count > MANY {
             let pid = self.session.process().pid;
             return Err(match patterns {
                 [one] => format!(
-                    "{count} functions match: `ipath add {pid} -f '{}' --yes` instruments them all",
-                    one.text()
+                    "{count} functions match: `{}` instruments them all",
+                    CommandLine::ipath("add")
+                        .pid(pid)
+                        .func(one.text())
+                        .with("--yes")
                 ),
                 _ => format!("{count} functions are too many at once: add some of them by name"),
             });
