@@ -1,44 +1,26 @@
-//! A server of HTTP/1.1 for scrapers (RFC 9112): each connection has one request, whose head is read within a time and a size, and
-//! whose body, if it has one, is nobody's.
+//! A server of HTTP/1.1 for scrapers (RFC 9112). Each connection has one request. Its head is read
+//! within a time and a size, and its body is ignored.
 
-use std::collections::VecDeque;
+mod connections;
+mod message;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest head of a request, bytes, and most of its headers.
+use connections::{Connections, Open};
+use message::{Asked, parse};
+
+pub use message::Answer;
+
+/// Longest head of a request, bytes.
 const LONGEST: usize = 16 << 10;
-const MOST_HEADERS: usize = 64;
 /// How long one may take to ask, and as long again to read the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections at a time. For a further one the oldest is closed: it is nobody's who asks and reads at once.
-const MOST: usize = 64;
+/// Stack of a connection's thread, bytes.
+const STACK: usize = 256 << 10;
 /// Bytes of a body that are read and forgotten, so that the answer is not lost with them.
 const MOST_OF_BODY: usize = 256 << 10;
-
-/// What is answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Status code, and what that is called.
-    pub status: (u16, &'static str),
-    /// Media type.
-    pub kind: &'static str,
-    /// The content.
-    pub text: String,
-}
-
-impl Answer {
-    /// A line of text.
-    pub fn line(status: (u16, &'static str), text: String) -> Self {
-        Self {
-            status,
-            kind: "text/plain; charset=utf-8",
-            text,
-        }
-    }
-}
 
 /// A request. One that is dropped is not answered.
 #[derive(Debug)]
@@ -49,21 +31,37 @@ pub struct Request {
     pub is_read: bool,
     /// The header `Accept`.
     pub accept: String,
-    answer: SyncSender<Answer>,
+    connections: Connections,
+    number: u64,
 }
 
 impl Request {
+    fn of(connections: &Connections, (number, asked): (u64, Asked)) -> Self {
+        Self {
+            is_read: asked.is_read(),
+            path: asked.path,
+            accept: asked.accept,
+            connections: connections.clone(),
+            number,
+        }
+    }
+
     /// Answers it.
     pub fn answer(self, answer: Answer) {
-        // Who has gone away needs no answer.
-        let _ = self.answer.send(answer);
+        self.connections.answer(self.number, answer);
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        self.connections.give_up(self.number);
     }
 }
 
 /// Listens as long as this process lives.
 pub struct Server {
     address: SocketAddr,
-    requests: Receiver<Request>,
+    connections: Connections,
 }
 
 impl Server {
@@ -74,12 +72,15 @@ impl Server {
     pub fn listen(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
-        let (sender, requests) = channel();
-        let accept = move || accept(&listener, &sender);
+        let connections = Connections::default();
+        let open = connections.clone();
         std::thread::Builder::new()
             .name("accept".into())
-            .spawn(accept)?;
-        Ok(Self { address, requests })
+            .spawn(move || accept(&listener, &open))?;
+        Ok(Self {
+            address,
+            connections,
+        })
     }
 
     /// Where it listens.
@@ -87,15 +88,15 @@ impl Server {
         self.address
     }
 
-    /// The next request, if one comes in that time.
-    pub fn next(&self, time: Duration) -> Option<Request> {
-        self.requests.recv_timeout(time).ok()
+    /// All requests that wait for an answer. Waits up to this time for the first one.
+    pub fn requests(&self, time: Duration) -> Vec<Request> {
+        let queued = self.connections.queued(time).into_iter();
+        queued.map(|q| Request::of(&self.connections, q)).collect()
     }
 }
 
-fn accept(listener: &TcpListener, requests: &Sender<Request>) {
+fn accept(listener: &TcpListener, open: &Connections) {
     const PAUSE: Duration = Duration::from_millis(50);
-    let open = Connections::default();
     for (number, stream) in (0..).zip(listener.incoming()) {
         let Ok(stream) = stream else {
             // There is no descriptor for it, for now.
@@ -105,62 +106,24 @@ fn accept(listener: &TcpListener, requests: &Sender<Request>) {
         let Some(one) = open.take_in(number, &stream) else {
             continue;
         };
-        let requests = requests.clone();
         let serve = move || {
             // What goes wrong is between this connection and who has made it.
-            let _ = serve(stream, &requests);
-            drop(one);
+            let _ = serve(stream, &one);
         };
         let _ = std::thread::Builder::new()
             .name("connection".into())
+            .stack_size(STACK)
             .spawn(serve);
     }
 }
 
-/// The connections that are open, each with its number, the oldest first.
-#[derive(Clone, Default)]
-struct Connections(Arc<Mutex<VecDeque<(u64, TcpStream)>>>);
-
-impl Connections {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts one more; none where there is no descriptor for that.
-    fn take_in(&self, number: u64, stream: &TcpStream) -> Option<Open> {
-        let stream = stream.try_clone().ok()?;
-        let mut all = self.lock();
-        while all.len() >= MOST {
-            let oldest = all.pop_front();
-            // Whoever serves it finds it ended.
-            let _ = oldest.map(|(_, stream)| stream.shutdown(Shutdown::Both));
-        }
-        all.push_back((number, stream));
-        Some(Open(self.clone(), number))
-    }
-}
-
-/// One of them.
-struct Open(Connections, u64);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let Self(all, number) = self;
-        all.lock().retain(|(other, _)| other != number);
-    }
-}
-
-fn serve(mut stream: TcpStream, requests: &Sender<Request>) -> io::Result<()> {
-    let (sender, answered) = sync_channel(1);
-    let asked = read_head(&mut stream, sender)?;
-    let (answer, is_head) = match asked {
-        Ok((request, is_head)) => {
-            if requests.send(request).is_err() {
-                return Ok(());
-            }
-            match answered.recv() {
-                Ok(answer) => (answer, is_head),
-                Err(_) => return Ok(()),
+fn serve(mut stream: TcpStream, open: &Open) -> io::Result<()> {
+    let (answer, is_head) = match read_head(&mut stream)? {
+        Ok(asked) => {
+            let is_head = asked.method == "HEAD";
+            match open.answer_to(asked) {
+                Some(answer) => (answer, is_head),
+                None => return Ok(()),
             }
         }
         Err(answer) => (answer, false),
@@ -179,10 +142,9 @@ fn serve(mut stream: TcpStream, requests: &Sender<Request>) -> io::Result<()> {
         text.len()
     );
     let until = Instant::now() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(head.as_bytes())?;
+    write_until(&mut stream, head.as_bytes(), until)?;
     if !is_head {
-        stream.write_all(text.as_bytes())?;
+        write_until(&mut stream, text.as_bytes(), until)?;
     }
     stream.shutdown(Shutdown::Write)?;
     let mut left = MOST_OF_BODY;
@@ -206,11 +168,24 @@ fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::R
     stream.read(bytes)
 }
 
-/// The request whose head comes, and whether its content is not wanted; or what is to be answered without asking anybody.
-fn read_head(
-    stream: &mut TcpStream,
-    answer: SyncSender<Answer>,
-) -> io::Result<Result<(Request, bool), Answer>> {
+/// Writes all of it by a moment, however slowly it is read.
+fn write_until(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(bytes)? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            n => bytes = &bytes[n..],
+        }
+    }
+    Ok(())
+}
+
+/// The request whose head comes, or the answer to one that cannot be understood.
+fn read_head(stream: &mut TcpStream) -> io::Result<Result<Asked, Answer>> {
     let until = Instant::now() + PATIENCE;
     let (mut head, mut bytes) = (Vec::new(), [0; 2048]);
     loop {
@@ -224,15 +199,7 @@ fn read_head(
                 let status = (431, "Request Header Fields Too Large");
                 return Ok(Err(Answer::line(status, "too long\n".to_owned())));
             }
-            Ok(Some(asked)) => {
-                let request = Request {
-                    path: asked.path,
-                    is_read: matches!(asked.method.as_str(), "GET" | "HEAD"),
-                    accept: asked.accept,
-                    answer,
-                };
-                return Ok(Ok((request, asked.method == "HEAD")));
-            }
+            Ok(Some(asked)) => return Ok(Ok(asked)),
             Err(error) => {
                 let text = format!("{error}\n");
                 return Ok(Err(Answer::line((400, "Bad Request"), text)));
@@ -241,73 +208,11 @@ fn read_head(
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Asked {
-    method: String,
-    path: String,
-    accept: String,
-}
-
-/// What a head asks for; nothing yet where it is not all of it.
-fn parse(head: &[u8]) -> Result<Option<Asked>, httparse::Error> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-    let mut request = httparse::Request::new(&mut headers);
-    if request.parse(head)?.is_partial() {
-        return Ok(None);
-    }
-    let accepts = request.headers.iter();
-    let accepts = accepts.filter(|header| header.name.eq_ignore_ascii_case("Accept"));
-    let accepts: Vec<_> = accepts
-        .map(|header| String::from_utf8_lossy(header.value))
-        .collect();
-    let target = request.path.unwrap_or_default();
-    // With the server named, as to a proxy (RFC 9112, 3.2.2).
-    let target = match target.split_once("://") {
-        Some((scheme, named)) if scheme.eq_ignore_ascii_case("http") => {
-            named.find('/').map_or("/", |at| &named[at..])
-        }
-        _ => target,
-    };
-    let path = target.split('?').next().unwrap_or_default();
-    Ok(Some(Asked {
-        method: request.method.unwrap_or_default().to_owned(),
-        path: path.to_owned(),
-        accept: accepts.join(","),
-    }))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::connections::MOST;
     use super::*;
-
-    #[test]
-    fn heads_are_read_whole() {
-        let text =
-            b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\nACCEPT: one\r\nAccept: two\r\n\r\nbody";
-        let end = text.len() - 4;
-        for len in 0..end {
-            assert_eq!(parse(&text[..len]), Ok(None), "{len}");
-        }
-        let asked = Asked {
-            method: "GET".to_owned(),
-            path: "/metrics".to_owned(),
-            accept: "one,two".to_owned(),
-        };
-        assert_eq!(parse(text), Ok(Some(asked)));
-        for (target, path) in [
-            ("http://a:1/metrics?x", "/metrics"),
-            ("HTTP://a:1/metrics", "/metrics"),
-            ("http://a", "/"),
-            ("/metrics?of=http://a/b", "/metrics"),
-            ("*", "*"),
-        ] {
-            let head = format!("GET {target} HTTP/1.1\r\n\r\n");
-            let asked = parse(head.as_bytes()).unwrap().unwrap();
-            assert_eq!(asked.path, path, "{target}");
-        }
-        assert!(parse(b"\0\0\0").is_err());
-        assert!(parse(b"GET /metrics HTTP/9.9\r\n\r\n").is_err());
-    }
+    use std::sync::Arc;
 
     /// What of a request is not read takes neither memory nor time of others.
     #[test]
@@ -318,7 +223,7 @@ mod tests {
         let ask = |head: &str| {
             let mut stream = TcpStream::connect(server.address()).unwrap();
             stream.write_all(head.as_bytes()).unwrap();
-            if let Some(request) = server.next(Duration::from_secs(5)) {
+            for request in server.requests(Duration::from_secs(5)) {
                 let text = format!("{} {}", request.is_read, request.path);
                 request.answer(Answer::line((200, "OK"), text));
             }
@@ -351,5 +256,56 @@ mod tests {
         let answer = ask("GET /c HTTP/1.1\r\n\r\n");
         assert!(answer.ends_with("true /c"), "{answer}");
         drop(stalled);
+    }
+
+    /// The threads of this process that serve a connection.
+    fn serving() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+        let names = tasks.flatten().filter_map(|task| name(task).ok());
+        names.filter(|name| name == "connection\n").count()
+    }
+
+    /// Clients that ask and hang up, or ask and never read, leave neither threads nor requests behind.
+    #[test]
+    fn clients_that_hang_up_are_not_kept() {
+        let server = Server::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let ask = |path: &str| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            let head = format!("GET {path} HTTP/1.1\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        };
+        // Whoever waits is not driven out by those who have gone.
+        let mut patient = ask("/patient");
+        let mut kept = Vec::new();
+        for number in 0..12 * MOST {
+            let stream = ask("/gone");
+            // Every third client stays, and never reads.
+            kept.extend((number % 3 == 0 && kept.len() < MOST / 2).then_some(stream));
+        }
+        // Other tests of this program have connections, too.
+        assert!(serving() <= 3 * MOST, "{} threads", serving());
+        let mut answered = 0;
+        let text: Arc<str> = "x".repeat(1 << 20).into();
+        let status = (200, "OK");
+        loop {
+            let requests = server.requests(Duration::from_secs(1));
+            assert!(requests.len() <= MOST, "{} are queued", requests.len());
+            if requests.is_empty() {
+                break;
+            }
+            answered += requests.len();
+            for request in requests {
+                let kind = "text/plain";
+                let text = text.clone();
+                request.answer(Answer { status, kind, text });
+            }
+        }
+        // What lies in the backlog of the socket is answered, too: a few at a time.
+        assert!(answered >= MOST / 2, "{answered}");
+        let mut all = Vec::new();
+        patient.read_to_end(&mut all).unwrap();
+        assert!(all.len() > text.len(), "{} bytes", all.len());
     }
 }

@@ -10,6 +10,8 @@ use ipath_tests::tools::python;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -132,6 +134,53 @@ fn metrics_are_those_of_the_session() {
         posted.report()
     );
     // It ends with the session.
+    Run::ipath(["detach", &pid]).run().expect(0);
+    let status = server.wait(Duration::from_secs(60));
+    assert!(status.success(), "{}", server.report());
+    target.signal(Signal::SIGKILL);
+}
+
+/// Clients that ask and hang up cost neither threads nor the answers of others.
+#[test]
+fn clients_that_hang_up_do_not_stop_the_server() {
+    let scratch = Scratch::new("serve");
+    let target = Target::start(program("many_paths.c"), ["4", "0", "500"]).await_output("ready");
+    let pid = target.pid().to_string();
+    Run::ipath(["attach", &pid, "-f", "leaf", "--keep", "--quiet"])
+        .args(["--duration", "1s"])
+        .run()
+        .expect(0);
+    let mut command = Command::new(ipath());
+    command.args(["serve-metrics", &pid, "--listen", "127.0.0.1:0"]);
+    let mut server = Target::spawn(command);
+    server.until(Duration::from_secs(60), "its address", |server| {
+        server.stdout().contains("/metrics\n")
+    });
+    let url = server.stdout().trim().to_owned();
+    let address = url.trim_start_matches("http://");
+    let address = address.trim_end_matches("/metrics").to_owned();
+    let threads = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", server.pid()));
+        tasks.expect("its threads").count()
+    };
+    let mut most = 0;
+    for number in 0..1000 {
+        let mut stream = TcpStream::connect(&address).expect("a connection");
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+            .expect("asked");
+        // Some close their half alone, and some reset the connection with the answer unread.
+        if number % 3 == 0 {
+            stream.shutdown(Shutdown::Write).expect("closed");
+        }
+        most = most.max(threads());
+    }
+    // 64 connections, and what the command has for itself.
+    assert!(most < 64 + 16, "{most} threads");
+    let page = scratch.file("page.txt");
+    fetch(&url, "text/plain", &page);
+    let text = fs::read_to_string(&page).expect("a page");
+    assert!(text.contains("ipath_calls_total{"), "{text}");
     Run::ipath(["detach", &pid]).run().expect(0);
     let status = server.wait(Duration::from_secs(60));
     assert!(status.success(), "{}", server.report());

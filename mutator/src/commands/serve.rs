@@ -1,6 +1,7 @@
 //! `serve-metrics`: a session for a monitoring system that comes by and reads.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::looked::Looked;
@@ -47,12 +48,11 @@ pub(super) fn serve(pid: Pid, listen: SocketAddr, under: &[String]) -> Result<()
             warn(&format!("{OPERATION} {pid}: the session is over"));
             break;
         }
-        if let Some(request) = server.next(A_LOOK) {
+        answer(server.requests(A_LOOK), |formats| {
             let profiles = profiles(&mut served);
-            answer(request, |format| {
-                openmetrics::text(&profiles, &under, format)
-            });
-        }
+            let text = |&format: &Format| openmetrics::text(&profiles, &under, format).into();
+            formats.iter().map(text).collect()
+        });
     }
     signals.release();
     Ok(())
@@ -78,19 +78,38 @@ fn say_what_is_not_under(profiles: &[Profile], under: &[Pattern]) {
     }
 }
 
-/// Answers a request for the metrics, and says of any other that there is nothing.
-fn answer(request: Request, metrics: impl FnOnce(Format) -> String) {
-    let answer = match (request.path == PATH, request.is_read) {
-        (true, true) => {
-            let format = Format::accepted(&request.accept);
-            Answer {
+/// Answers requests: those for the metrics with one reading of the sessions, which is written once in each of the `formats`.
+fn answer(requests: Vec<Request>, metrics: impl FnOnce(&[Format]) -> Vec<Arc<str>>) {
+    let is_for_them = |request: &Request| request.path == PATH && request.is_read;
+    let (for_them, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_for_them);
+    for request in others {
+        let answer = match request.path == PATH {
+            true => Answer::line((405, "Method Not Allowed"), "GET it\n".to_owned()),
+            false => Answer::line((404, "Not Found"), format!("it is at {PATH}\n")),
+        };
+        request.answer(answer);
+    }
+    let mut formats: Vec<Format> = Vec::new();
+    for request in &for_them {
+        let format = Format::accepted(&request.accept);
+        if !formats.contains(&format) {
+            formats.push(format);
+        }
+    }
+    if formats.is_empty() {
+        return;
+    }
+    let texts = metrics(&formats);
+    for request in for_them {
+        let wanted = Format::accepted(&request.accept);
+        let written = formats.iter().zip(&texts).find(|(f, _)| **f == wanted);
+        // One that is dropped is closed; each of the formats has its text.
+        if let Some((format, text)) = written {
+            request.answer(Answer {
                 status: (200, "OK"),
                 kind: format.media_type(),
-                text: metrics(format),
-            }
+                text: text.clone(),
+            });
         }
-        (true, false) => Answer::line((405, "Method Not Allowed"), "GET it\n".to_owned()),
-        (false, _) => Answer::line((404, "Not Found"), format!("it is at {PATH}\n")),
-    };
-    request.answer(answer);
+    }
 }
