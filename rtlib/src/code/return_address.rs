@@ -25,6 +25,7 @@ pub fn find_rule(pc: u64, distance: u64) {
         // be code that is being changed, and is walked the long way until that is unlikely.
         let is_known = match cause {
             Cause::UnknownCode => !is_user(pc) || MODULES.is_settled(),
+            Cause::NoCall => !may_be_under_breakpoint(pc),
             _ => true,
         };
         (MODULES.are_whole() && is_known).then_some(Rule::Stop(cause))
@@ -236,10 +237,22 @@ pub fn begins_coroutine(pc: u64) -> bool {
         .is_some_and(|range| !is_after_call(&range, pc))
 }
 
+/// True if the instruction before `pc` may be a call with a breakpoint on it. The breakpoint may go,
+/// so a verdict that `pc` follows no call does not hold for good.
+pub fn may_be_under_breakpoint(pc: u64) -> bool {
+    let range = MODULES.known(pc.wrapping_sub(1));
+    let bytes = range.and_then(|range| code_before(&range, pc));
+    bytes.is_some_and(|bytes| call::may_be_under_breakpoint(&bytes))
+}
+
 /// Whether a call instruction ends at `pc`.
 pub fn is_after_call(range: &Range, pc: u64) -> bool {
     if let Some(bytes) = code_before(range, pc) {
-        return call::ends_with_call(&bytes);
+        let hidden = || {
+            let distance = call::direct_under_breakpoint(&bytes)?;
+            MODULES.known(pc.wrapping_add_signed(distance.into()))
+        };
+        return call::ends_with_call(&bytes) || hidden().is_some();
     }
     // So near the beginning of the code, what stands before that is no part of a call.
     let Some(known) = pc.checked_sub(range.start).filter(|_| pc <= range.end) else {

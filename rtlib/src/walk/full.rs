@@ -17,7 +17,7 @@ use crate::code::modules::MODULES;
 use crate::code::published;
 use crate::code::return_address::{
     convention_of, forget_if_old, is_after_call, is_after_system_call, is_context_start,
-    is_entry_code, is_restorer, is_thread_end, why_none,
+    is_entry_code, is_restorer, is_thread_end, may_be_under_breakpoint, why_none,
 };
 use crate::code::rows::{self, Age, STAYS, SimpleRow};
 use crate::code::rules::RULES;
@@ -332,7 +332,8 @@ fn frame_pointer(
         Evidence::Other => Rule::Stop(Cause::Interrupted),
         Evidence::Doubtful => return None,
     };
-    if is_return {
+    let may_change = rule == Rule::Stop(Cause::NoCall) && may_be_under_breakpoint(pc);
+    if is_return && !may_change {
         RULES.insert(pc, rule);
         forget_if_old(pc, epoch);
     }

@@ -1,5 +1,8 @@
 //! What calls look like in code.
 
+/// `int3`.
+const BREAKPOINT: u8 = 0xcc;
+
 /// The longest call instruction, bytes.
 pub const LONGEST: usize = 7;
 
@@ -11,8 +14,28 @@ pub fn ends_with_call(bytes: &[u8; LONGEST]) -> bool {
             && bytes[at + 1] >> 3 & 7 == 2
             && indirect_len(bytes[at + 1], bytes.get(at + 2).copied()) == len
     };
-    let is_patched = bytes[2] == 0xe9 || bytes[6] == 0xcc;
+    let is_patched = bytes[2] == 0xe9 || bytes[6] == BREAKPOINT;
     bytes[2] == 0xe8 || is_patched || (2..=LONGEST).any(|len| is_indirect(LONGEST - len, len))
+}
+
+/// The distance from its end to where a direct call leads, if a breakpoint stands at its first byte
+/// (`cc rel32`): a debugger's or a uprobe's.
+pub fn direct_under_breakpoint(bytes: &[u8; LONGEST]) -> Option<i32> {
+    let [_, _, BREAKPOINT, distance @ ..] = *bytes else {
+        return None;
+    };
+    Some(i32::from_le_bytes(distance))
+}
+
+/// True if a call may end where these bytes do, with a breakpoint at its first byte.
+pub fn may_be_under_breakpoint(bytes: &[u8; LONGEST]) -> bool {
+    let is_indirect = |len: usize| {
+        let at = LONGEST - len;
+        bytes[at] == BREAKPOINT
+            && bytes[at + 1] >> 3 & 7 == 2
+            && indirect_len(bytes[at + 1], bytes.get(at + 2).copied()) == len
+    };
+    direct_under_breakpoint(bytes).is_some() || (2..=LONGEST).any(is_indirect)
 }
 
 /// Length of `ff` with this ModRM and SIB byte (Intel SDM volume 2, tables 2-2 and 2-3).
@@ -45,7 +68,7 @@ pub const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];
 
 #[cfg(test)]
 mod tests {
-    use super::ends_with_call;
+    use super::{direct_under_breakpoint, ends_with_call, may_be_under_breakpoint};
 
     #[test]
     fn calls_of_every_length_are_known() {
@@ -78,5 +101,37 @@ mod tests {
         ] {
             assert!(!ends(other), "{other:x?}");
         }
+    }
+
+    #[test]
+    fn calls_under_breakpoints_are_known_as_such() {
+        let seven = |call: &[u8]| {
+            let mut bytes = [0x90; 7];
+            bytes[7 - call.len()..].copy_from_slice(call);
+            bytes
+        };
+        let direct = seven(&[0xcc, 0xfe, 0xff, 0xff, 0xff]);
+        assert_eq!(direct_under_breakpoint(&direct), Some(-2));
+        for call in [
+            &[0xcc, 1, 2, 3, 4][..],
+            &[0xcc, 0xd0],
+            &[0xcc, 0x50, 8],
+            &[0xcc, 0x15, 1, 2, 3, 4],
+            &[0xcc, 0x94, 0x24, 1, 2, 3, 4],
+        ] {
+            let bytes = seven(call);
+            assert!(may_be_under_breakpoint(&bytes), "{call:x?}");
+            assert!(!ends_with_call(&bytes), "{call:x?}");
+        }
+        for other in [
+            &[0xe8, 1, 2, 3, 4][..],
+            &[0xcc, 0xe0],
+            &[0xcc, 0x90],
+            &[0xc3],
+        ] {
+            assert!(!may_be_under_breakpoint(&seven(other)), "{other:x?}");
+        }
+        // The breakpoint has taken the place of a prefix, which makes no difference.
+        assert!(ends_with_call(&seven(&[0xcc, 0xff, 0xd3])));
     }
 }
