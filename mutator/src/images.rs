@@ -309,14 +309,39 @@ pub fn of_module(module: &Module) -> Result<&'static OpenImage, OpenError> {
     Ok(image)
 }
 
+/// The loader of a process with these modules: the program itself where it has been started as `ld.so PROGRAM`. None if there is
+/// no loader.
+pub fn loader<'m>(process: &Process, modules: &'m [Module]) -> Option<&'m Module> {
+    const AT_ENTRY: u64 = 9;
+    if let Some(base) = process.loader() {
+        return modules.iter().find(|m| m.range.start == base);
+    }
+    let entry = process.auxiliary(AT_ENTRY).map(Avma)?;
+    let program = modules.iter().find(|m| m.range.contains(&entry))?;
+    let image = of_module(program).ok()?;
+    is_loader(image.image).then_some(program)
+}
+
+/// True if a file without an interpreter loads others. A static program has the functions of a loader as well, but exports them only
+/// with its own.
+fn is_loader(image: &Image<'_>) -> bool {
+    let Ok(elf) = goblin::elf::Elf::parse(image.data()) else {
+        return false;
+    };
+    let exports = |name: &str| {
+        let is_it = |s: &goblin::elf::Sym| elf.dynstrtab.get_at(s.st_name) == Some(name);
+        elf.dynsyms.iter().any(|s| s.st_shndx != 0 && is_it(&s))
+    };
+    elf.interpreter.is_none() && exports("_dl_debug_state") && !exports("main")
+}
+
 /// Addresses in the loader of a process with these modules, by the names under which it exports them; none where there is no loader.
 pub fn in_loader(
     process: &Process,
     modules: &[Module],
     names: &[&str],
 ) -> Option<Vec<Option<Avma>>> {
-    let base = process.loader()?;
-    let module = modules.iter().find(|m| m.range.start == base)?;
+    let module = loader(process, modules)?;
     let image = of_module(module).ok()?;
     let bias = module.bias(image.image)?;
     let elf = goblin::elf::Elf::parse(image.image.data()).ok()?;
@@ -340,9 +365,6 @@ pub fn loader_state(process: &Process, memory: &Memory, modules: &[Module]) -> O
         _ => return None,
     };
     // One that has not relocated itself yet has something else in that pointer.
-    let is_there = |at: &Avma| {
-        let mut modules = modules.iter();
-        modules.any(|m| Some(m.range.start) == process.loader() && m.range.contains(at))
-    };
+    let is_there = |at: &Avma| loader(process, modules).is_some_and(|m| m.range.contains(at));
     Some(Avma(debug.0.wrapping_add(R_STATE))).filter(is_there)
 }

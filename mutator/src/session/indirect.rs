@@ -41,7 +41,7 @@ pub fn resolve(
         .filter(|c| !inside(modules, c, &filled.values(c)).is_empty())
         .map(|c| (c.module, c.name.clone()))
         .collect();
-    let may_ask = is_initialized(space.process(), stopped.is_some());
+    let may_ask = is_initialized(space.process(), modules, stopped.is_some());
     let mut resolved: Vec<Candidate> = Vec::new();
     for candidate in std::mem::take(&mut selection.candidates) {
         if !is_indirect(&candidate) {
@@ -95,8 +95,8 @@ pub fn resolve(
 
 /// True if resolvers know the machine by now: a static program that has just been started has to
 /// find out about it first.
-fn is_initialized(process: &Process, just_started: bool) -> bool {
-    !just_started || process.loader().is_some()
+fn is_initialized(process: &Process, modules: &[Module], just_started: bool) -> bool {
+    !just_started || images::loader(process, modules).is_some()
 }
 
 /// One candidate for each function: several names may stand for one implementation.
