@@ -7,6 +7,7 @@
 
 mod family;
 mod gathering;
+mod letting;
 mod shared;
 
 use std::io;
@@ -15,10 +16,12 @@ use std::sync::{Arc, Mutex};
 use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};
 use crate::profile::Profile;
+use crate::session::Departures;
 use crate::tracee::Tracer;
 
 use family::Family;
 use gathering::Gathering;
+use letting::Letting;
 use shared::{Shared, lock};
 
 pub use shared::{Newcomer, Seen, Wanted};
@@ -119,7 +122,16 @@ impl Follower {
 
     /// What has come of it so far.
     pub fn seen(&self) -> Seen {
+        if !lock(&self.shared).let_go.is_empty() {
+            // Nothing tells of the ends of those.
+            let _ = self.tracer.ask(Family::remove_ended);
+        }
         lock(&self.shared).seen
+    }
+
+    /// What becomes of processes that are followed as they exit.
+    pub fn departures(&self) -> Arc<dyn Departures> {
+        Letting::of(&self.shared)
     }
 
     /// What comes of it, also once this is gone.

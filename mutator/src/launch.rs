@@ -25,7 +25,7 @@ pub use program::check;
 
 use crate::inherited;
 use crate::process::{Pid, Process, Space, Tid};
-use crate::tracee::{Stopped, block, seize_to_follow};
+use crate::tracee::{Change, Stopped, TraceeError, block, leave_exec, seize_to_follow};
 use loader::wait_for_trap;
 
 /// A program that has been loaded and has not begun.
@@ -84,6 +84,24 @@ pub fn launch(
             let _ = child.wait();
             Err(error)
         }
+    }
+}
+
+/// Brings a traced process that has just executed a program to where that is loaded and has not begun.
+///
+/// # Errors
+/// It has ended, or cannot be read or led.
+pub fn bring_to_start(process: &Process) -> Result<Stopped, LaunchError> {
+    let space = Arc::new(Space::open(process)?);
+    if let Some(loader) = Loader::of(&space)? {
+        loader.run_until_loaded(unistd::Pid::from_raw(process.pid.0))?;
+        return Ok(Stopped::adopt(&space)?);
+    }
+    let tid = Tid(process.pid.0);
+    match leave_exec(tid)? {
+        Change::Stopped(false) => Ok(Stopped::adopt(&space)?),
+        Change::Signal(signal) => Ok(Stopped::adopt_at(&space, signal)?),
+        other => Err(TraceeError::Unexpected(tid, format!("{other:?} after exec")).into()),
     }
 }
 

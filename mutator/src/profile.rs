@@ -20,6 +20,7 @@ mod program;
 pub(crate) mod tests;
 mod total;
 mod unmeasured;
+mod unseen;
 
 pub use crate::printable::printable;
 pub use changed::Changed;
@@ -34,6 +35,7 @@ pub use per_cycle::PerCycle;
 pub use process::{InProcess, Process, Spread, Spreads};
 pub use program::{file_name, program};
 pub use total::Total;
+pub use unseen::{AllUnseen, Unseen, add_unseen, unseen_phrases};
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -498,4 +500,7 @@ pub struct Losses {
     /// Those by the names of what stopped the walks (docs/limits.md); empty in a profile that does not tell.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub causes: BTreeMap<String, u64>,
+    /// What the session knows that it did not see, by kind: docs/limits.md.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unseen: AllUnseen,
 }

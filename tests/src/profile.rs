@@ -194,6 +194,8 @@ pub struct Losses {
     pub incomplete: u64,
     #[serde(default)]
     pub causes: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub unseen: BTreeMap<String, u64>,
 }
 
 impl Profile {
@@ -301,6 +303,7 @@ impl Profile {
             "{:?}",
             self.losses
         );
+        assert!(self.losses.unseen.is_empty(), "{:?}", self.losses);
         assert!(self.refused.is_empty(), "refused: {:?}", self.refused);
     }
 

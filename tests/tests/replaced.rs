@@ -2,10 +2,17 @@
 //! said, and the exit status is the program's own.
 
 use ipath_tests::command::{Finished, Run};
-use ipath_tests::compile::program;
-use ipath_tests::place::Scratch;
+use ipath_tests::compile::{program, program_with};
+use ipath_tests::place::{Scratch, ipath};
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::target::Target;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a script of the shell with one of its functions measured.
 fn run(scratch: &Scratch, body: &str, function: &str) -> Finished {
@@ -57,4 +64,158 @@ fn scripts_that_start_programs_are_told_from_those() {
         "{}",
         finished.report()
     );
+}
+
+/// A program that executes a file in its own place: how, how often, and with so many calls.
+fn executes(flags: &[&str], how: &str, times: &str, calls: &str) -> Run {
+    let program = program_with("executes_itself.c", flags);
+    Run::ipath(["run", "-f", "work", "-o"])
+        .arg(work_file(how))
+        .arg("--")
+        .arg(program)
+        .args([how, times, calls])
+}
+
+fn work_file(how: &str) -> PathBuf {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("main").to_owned();
+    std::env::temp_dir().join(format!("{name}-{how}-{}.json", std::process::id()))
+}
+
+/// The profile that was written, which is read once.
+fn written(how: &str) -> Profile {
+    let file = work_file(how);
+    let profile = Profile::read(&file);
+    let _ = fs::remove_file(file);
+    profile
+}
+
+fn calls_of(profile: &Profile) -> u64 {
+    let functions = profile.functions.iter();
+    functions.map(|function| count(&function.totals)).sum()
+}
+
+fn unseen(profile: &Profile) -> u64 {
+    profile.losses.unseen.values().sum()
+}
+
+#[test]
+fn a_program_that_executes_itself_is_measured_on() {
+    for how in ["exe", "fixed", "path", "descriptor", "thread"] {
+        let finished = executes(&[], how, "1", "1000").run().expect(3);
+        let profile = written(how);
+        profile.assert_lossless();
+        profile.assert_complete(how);
+        assert_eq!(
+            (calls_of(&profile), unseen(&profile)),
+            (1000, 0),
+            "{how}: {}",
+            finished.report()
+        );
+        assert!(said(&finished).is_empty(), "{}", finished.report());
+    }
+}
+
+#[test]
+fn calls_before_each_exec_are_added() {
+    for flags in [&[][..], &["-static"], &["-static-pie", "-fPIE"]] {
+        let finished = executes(flags, "exe", "4", "50").run().expect(3);
+        let profile = written("exe");
+        let expected = 50 * (1 + 2 + 3 + 1);
+        assert_eq!(
+            (calls_of(&profile), unseen(&profile)),
+            (expected, 0),
+            "{flags:?}: {}",
+            finished.report()
+        );
+    }
+}
+
+#[test]
+fn an_interpreter_that_executes_itself_is_measured_on() {
+    let again = "import os, sys\n\
+        if 'AGAIN' not in os.environ:\n    \
+            os.environ['AGAIN'] = '1'\n    \
+            os.execv(sys.executable, [sys.executable] + sys.orig_argv[1:])\n\
+        sys.exit(5)";
+    let finished = Run::ipath(["run", "-f", "Py_RunMain", "-m", "count", "-o"])
+        .arg(work_file("python"))
+        .args(["--", "/usr/bin/python3", "-c", again])
+        .run()
+        .expect(5);
+    // Once for each of the two programs.
+    let profile = written("python");
+    assert_eq!(calls_of(&profile), 2, "{}", finished.report());
+}
+
+#[test]
+fn another_program_is_said_not_to_be_measured() {
+    let finished = executes(&[], "other", "1", "10").run().expect(0);
+    let profile = written("other");
+    assert_eq!(unseen(&profile), 1, "{}", finished.report());
+    assert_eq!(said(&finished).len(), 1, "{}", finished.report());
+    let notes = profile.session.notes.join("\n");
+    assert!(notes.contains("has been replaced by"), "{notes}");
+}
+
+/// Waits for a file that ends a program's waiting.
+fn gated(how: &str, scratch: &Scratch, gates: [&str; 2]) -> Command {
+    let mut command = Command::new(program("executes_itself.c"));
+    command.args([how, "1", "100"]);
+    command.env(gates[0], scratch.file("gate"));
+    command.env(gates[1], scratch.file("last"));
+    command
+}
+
+/// Who attaches is told that the program has executed itself, however soon that ends.
+#[test]
+fn an_exec_while_attached_is_said() {
+    for how in ["exe", "thread"] {
+        let scratch = Scratch::new("replaced");
+        let mut command = gated(how, &scratch, ["GATE", "NONE"]);
+        command.env_remove("LAST");
+        let mut target = Target::spawn(command).await_output("ready");
+        let file = scratch.file("profile.json");
+        let mut command = Command::new(ipath());
+        command.args(["attach", &target.pid().to_string(), "--no-tui"]);
+        command.args(["-f", "work", "-o"]).arg(&file);
+        let mut attached = Target::spawn(command).await_output("work");
+        fs::write(scratch.file("gate"), "").expect("a file of its own");
+        assert_eq!(target.wait(LIMIT).code(), Some(3), "{}", target.report());
+        assert!(attached.wait(LIMIT).success(), "{}", attached.report());
+        assert_told(&attached, &file);
+    }
+}
+
+/// An exec that is not made by the C library is seen as long as the program lives.
+#[test]
+fn an_exec_by_the_program_itself_is_said() {
+    let scratch = Scratch::new("replaced");
+    let file = scratch.file("profile.json");
+    let mut command = Command::new(ipath());
+    command
+        .args(["run", "--no-tui", "-f", "work", "-o"])
+        .arg(&file);
+    command.arg("--").arg(program("executes_itself.c"));
+    command
+        .args(["raw", "1", "100"])
+        .env("LAST", scratch.file("last"));
+    let mut run = Target::spawn(command);
+    run.until(LIMIT, "a profile", |_| file.exists());
+    fs::write(scratch.file("last"), "").expect("a file of its own");
+    assert_eq!(run.wait(LIMIT).code(), Some(3), "{}", run.report());
+    assert_told(&run, &file);
+}
+
+/// Both the command and the profile say that the program has executed itself, and the report does not say that nothing was lost.
+fn assert_told(command: &Target, file: &Path) {
+    let told = command.stderr();
+    assert!(told.contains("has executed itself anew"), "{told}");
+    let profile = Profile::read(file);
+    assert_eq!(unseen(&profile), 1, "{told}");
+    let notes = profile.session.notes.join("\n");
+    assert!(notes.contains("has executed itself anew"), "{notes}");
+    let report = Run::ipath(["report"]).arg(file).run().expect(0).stdout;
+    assert!(report.contains("Not exact:"), "{report}");
+    assert!(!report.contains("Nothing was lost"), "{report}");
 }

@@ -141,6 +141,7 @@ pub fn collect(segment: &Segment, document: &Document) {
         document,
         process: &PROCESS,
         is_in_target: false,
+        is_replaced: false,
     });
     profile
         .check_structure()

@@ -8,7 +8,7 @@ use abi::segment::Header;
 use super::measured::Measured;
 use super::{counters, overhead, stats};
 use crate::clock;
-use crate::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target};
+use crate::profile::{self, COUNT, FunctionTotals, Metric, Profile, Stop, Target, Unseen};
 use crate::segment::Document;
 
 /// A profile in which nothing stands yet but what its session's document says.
@@ -58,6 +58,7 @@ pub(super) fn refresh<'n>(
         document,
         process,
         is_in_target,
+        is_replaced,
     } = measured;
     let header = segment.header();
     let until = match is_in_target {
@@ -96,6 +97,15 @@ pub(super) fn refresh<'n>(
     losses.missed = without_thread.saturating_add(on_threads);
     losses.unwound = sum(|totals| totals.unwound);
     losses.open = sum(|totals| totals.open);
+    losses.unseen.clear();
+    let is_left = is_replaced && document.tells_of_execs;
+    for (kind, n) in [
+        (Unseen::Programs, u64::from(is_left)),
+        (Unseen::Loads, header.loads_missed.load(Relaxed)),
+        (Unseen::TakenOut, document.taken_out),
+    ] {
+        kind.count(&mut losses.unseen, n);
+    }
     profile.session.overhead = overhead::of(profile, segment, document);
 }
 

@@ -15,16 +15,20 @@ pub struct Measured<'s> {
     pub process: &'s Process,
     /// True if the target still is the program that the session was made in.
     pub is_in_target: bool,
+    /// True if the target is another program by now.
+    pub is_replaced: bool,
 }
 
 impl<'s> Measured<'s> {
     /// That of a session, as it is now.
     pub(super) fn by(session: &'s Session) -> Self {
+        let presence = session.presence();
         Self {
             segment: session.segment(),
             document: session.document(),
             process: session.process(),
-            is_in_target: session.presence() == Presence::Here,
+            is_in_target: presence == Presence::Here,
+            is_replaced: presence == Presence::OtherProgram,
         }
     }
 }

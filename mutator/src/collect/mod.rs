@@ -23,7 +23,7 @@ mod totals;
 mod tests;
 
 use crate::process::Process;
-use crate::profile::{Changed, Profile};
+use crate::profile::{Changed, Profile, Unseen};
 use crate::session::Session;
 
 use build::Build;
@@ -39,6 +39,10 @@ pub struct Collector {
     frames: Frames,
     names: Names,
     remark: Option<String>,
+    /// What became of the target's program, and what of that was not seen.
+    left: Option<(Unseen, String)>,
+    /// True if what took the place of the target's program is measured, too.
+    is_continued: bool,
     /// The profile of the last look, and the reading of the document that it is by.
     last: Option<(u64, Build)>,
 }
@@ -55,6 +59,16 @@ impl Collector {
     /// Has a remark stand among the notes of the profiles to come, after those of the session.
     pub fn set_remark(&mut self, remark: Option<String>) {
         self.remark = remark;
+    }
+
+    /// Has the profiles to come say that this was not seen.
+    pub fn set_left(&mut self, left: Option<(Unseen, String)>) {
+        self.left = left;
+    }
+
+    /// Notes that what takes the place of the target's program is measured, too.
+    pub fn set_continued(&mut self) {
+        self.is_continued = true;
     }
 
     /// Brings the profile up to date with the session: what is read again is what has changed since the look before. New
@@ -103,6 +117,7 @@ impl Collector {
             document,
             process,
             is_in_target,
+            ..
         } = measured;
         let is_renewed = self.frames.renew();
         let is_renamed = is_in_target && self.frames.learn_maps(process) || is_renewed;
@@ -111,8 +126,17 @@ impl Collector {
 
     /// Brings everything but the paths up to date.
     fn refresh(&mut self, measured: Measured<'_>, build: &mut Build) {
+        let measured = Measured {
+            is_replaced: measured.is_replaced && self.left.is_none() && !self.is_continued,
+            ..measured
+        };
+        let left = self.left.as_ref();
         let remarks = self.frames.notes().iter().chain(&self.remark);
+        let remarks = remarks.chain(left.map(|(_, note)| note));
         head::refresh(&mut build.profile, measured, remarks);
+        if let Some((kind, _)) = left {
+            kind.count(&mut build.profile.losses.unseen, 1);
+        }
         if measured.document.per_thread {
             if measured.is_in_target {
                 self.names.learn(measured.process);

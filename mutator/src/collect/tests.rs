@@ -96,6 +96,7 @@ impl Session {
             document: &self.document,
             process: &self.process,
             is_in_target: false,
+            is_replaced: false,
         }
     }
 

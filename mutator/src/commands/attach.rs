@@ -6,6 +6,7 @@ use super::find::{self, Wanted};
 use super::measure::{check, options, patterns, spots, unwatched, waiting};
 use super::outcome::tell_refused;
 use super::remarks::warn;
+use super::renewal::Renewal;
 use super::source::{AtEnd, Live};
 use super::target::find;
 use super::watch::{Watch, hold, watch};
@@ -63,7 +64,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         true => AtEnd::Keep,
         false => AtEnd::TakeOut,
     };
-    let live = Live::new(session, at_end);
+    let live = Live::renewed(session, at_end, Renewal::of(&process, None));
     tell_refused(&changed);
     waiting.iter().for_each(|line| warn(line));
     if let Some(how) = stands {

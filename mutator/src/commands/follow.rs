@@ -23,7 +23,10 @@ use crate::follow::{Follower, Progress, Wanted};
 use crate::launch::{self, LaunchError, Launched, launch};
 use crate::process::{Pid, Presence, Process, Space, host, tids};
 use crate::profile::{COUNT, Metric, Profile, Session as During, Target};
-use crate::session::{Changed, Selected, Session, SessionError, Where, select_in, select_stopped};
+use crate::session::{
+    Answering, Changed, Options, Selected, Session, SessionError, Where, has_leak_check, select_in,
+    select_stopped,
+};
 use crate::tracee::{TraceeError, followed, tracing};
 
 const ATTACH: &str = "attach";
@@ -36,7 +39,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 fn wanted(operation: &str, subject: &str, measure: &Measure) -> Result<Wanted, Failure> {
     let patterns = patterns(operation, &measure.patterns.func)?;
     let spots = spots(operation, &measure.patterns.at)?;
-    let options = options(operation, measure)?;
+    let options = Options {
+        // All that is executed is seen by following.
+        tells_of_execs: false,
+        ..options(operation, measure)?
+    };
     if patterns.is_empty() && spots.is_empty() {
         let cause = "no function is named, and what is followed is not chosen from";
         return Err(Failure::new(operation, subject, cause).hint(
@@ -92,7 +99,12 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
         let Some(selected) = selected else {
             return Ok(None);
         };
-        match Session::create(&process, &wanted.options, selected, Where::Running) {
+        match Session::create(
+            &process,
+            &options_in(&wanted, &selected),
+            selected,
+            Where::Running,
+        ) {
             Err(error) if is_followed_on(&error) => Ok(None),
             made => made.map(Some).map_err(failure),
         }
@@ -195,7 +207,8 @@ fn begin_program(launched: Launched, measure: &Measure, wanted: &Wanted) -> Resu
         let selected = found(RUN, &process, measure, wanted, selected.map_err(failure)?)?;
         let created = selected.map(|selected| {
             let held = Where::Stopped(&mut stopped);
-            Session::create(&process, &wanted.options, selected, held).map_err(failure)
+            Session::create(&process, &options_in(wanted, &selected), selected, held)
+                .map_err(failure)
         });
         let created = created.transpose()?;
         created.iter().for_each(|(session, _)| session.note_begin());
@@ -236,7 +249,7 @@ fn found(
 ) -> Result<Option<Selected>, Failure> {
     selected.complete(&wanted.spots, wanted.allows_traps, &wanted.options.items());
     wanted.note(&selected.selection);
-    let may_come = !wanted.options.pending.is_empty();
+    let may_come = !wanted.options.pending.is_empty() || has_leak_check(&selected.modules);
     if selected.selection.count() == 0 && !may_come {
         return Ok(None);
     }
@@ -247,6 +260,14 @@ fn found(
     Ok(Some(selected))
 }
 
+/// What a session is made with in a program that is followed: one with LeakSanitizer is let go before it exits.
+fn options_in(wanted: &Wanted, selected: &Selected) -> Options {
+    Options {
+        tells_of_exits: has_leak_check(&selected.modules),
+        ..wanted.options.clone()
+    }
+}
+
 /// What is watched: a process that is followed.
 fn job(
     follower: Follower,
@@ -255,7 +276,7 @@ fn job(
     nothing: Profile,
     created: Option<(Session, Changed)>,
 ) -> (Job, Progress) {
-    let progress = follower.progress();
+    let (progress, departures) = (follower.progress(), follower.departures());
     let following = Following {
         follower,
         wanted: wanted.clone(),
@@ -264,7 +285,8 @@ fn job(
         since: Instant::now(),
     };
     let live = created.map(|(session, changed)| {
-        let live = Live::new(session, AtEnd::TakeOut);
+        let answering = Answering::begin(session.process(), Some(departures));
+        let live = Live::answered(session, AtEnd::TakeOut, Some(answering));
         tell_refused(&changed);
         progress.note_measured();
         live

@@ -12,7 +12,7 @@ use crate::error::{Failure, io_text};
 use crate::follow::{Follower, Newcomer, Wanted};
 use crate::merge::{Merger, PathsOf};
 use crate::process::{Pid, Process};
-use crate::profile::{Changed, Profile};
+use crate::profile::{Changed, Profile, Unseen};
 use crate::session::Session;
 use crate::view::{Callees, Finder, Names, Sample, Source};
 
@@ -229,6 +229,15 @@ impl Job {
             let pending = &mut sum.session.pending;
             pending.retain(|pattern| unmet.contains(&pattern.as_str()));
             let seen = following.follower.seen();
+            let unmeasured = seen.unmeasured.saturating_add(seen.unmeasured_programs);
+            for (kind, n) in [
+                (Unseen::Orphans, seen.orphans),
+                (Unseen::Processes, unmeasured),
+                (Unseen::TooMany, seen.with_too_many),
+                (Unseen::LetGo, seen.let_go),
+            ] {
+                kind.count(&mut sum.losses.unseen, n);
+            }
             let notes = [
                 (
                     seen.orphans,
@@ -237,6 +246,18 @@ impl Job {
                 (
                     seen.unmeasured,
                     "children are not in it that could not be measured as their parents are",
+                ),
+                (
+                    seen.unmeasured_programs,
+                    "programs are not in it that could not be measured",
+                ),
+                (
+                    seen.with_too_many,
+                    "programs are not in it in which more functions match than are measured without --yes",
+                ),
+                (
+                    seen.let_go,
+                    "processes looked for leaks (LeakSanitizer) and were let go for that: what they started afterwards is not in it",
                 ),
             ];
             let notes = notes.into_iter().filter(|&(count, _)| count > 0);

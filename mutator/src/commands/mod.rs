@@ -21,6 +21,7 @@ mod push;
 mod rank_file;
 mod ranks;
 mod remarks;
+mod renewal;
 mod replaced;
 mod report;
 mod run;

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use patcher::select::Pattern;
 
 use crate::error::Failure;
 use crate::hint::{Word, hint};
 use crate::printable::printable;
-use crate::process::{Presence, Process};
+use crate::process::{Presence, Process, Space};
 
 /// Programs that run others, or have them take their place, and give themselves no other name.
 const SHELLS: [&str; 12] = [
@@ -19,9 +20,10 @@ const SHELLS: [&str; 12] = [
 /// A program as it was when it began to be measured.
 pub(super) struct Begun {
     process: Process,
-    /// Path of its file, and its device and inode: a file can be called otherwise meanwhile.
+    /// Its address space, by which it is told from what it executes, be that the same file. None if it cannot be read.
+    space: Option<Arc<Space>>,
+    /// Path of its file.
     exe: String,
-    file: Option<(u64, u64)>,
     /// What its first thread is called.
     name: Option<String>,
     /// True if that is called otherwise only after exec(2).
@@ -32,31 +34,28 @@ impl Begun {
     /// The program that a process is now.
     pub(super) fn of(process: &Process) -> Self {
         let exe = exe(process).unwrap_or_default();
-        let is_shell = file_name(&exe).is_some_and(|name| SHELLS.contains(&name));
         Self {
             process: process.clone(),
+            space: Space::open(process).ok().map(Arc::new),
             name: thread_name(process),
-            is_shell,
+            is_shell: is_shell(&exe),
             exe,
-            file: file(process),
         }
     }
 
     /// Says what has taken its place, if something has. One that has ended since still has its name, until it is
     /// collected.
     pub(super) fn replaced(&self) -> Option<String> {
+        let is_other = |space: &Arc<Space>| space.is_current() == Presence::OtherProgram;
         let by = match self.process.life() {
             Presence::Ended if self.is_shell => {
                 let now = thread_name(&self.process);
                 now.filter(|now| self.name.as_ref().is_some_and(|then| then != now))
             }
-            Presence::Here if file(&self.process) != self.file => exe(&self.process),
+            Presence::Here if self.space.as_ref().is_some_and(is_other) => exe(&self.process),
             _ => None,
         }?;
-        let (then, now) = (printable(&self.exe), printable(&by));
-        Some(format!(
-            "{then} has been replaced by {now} (exec), and was measured until then; --follow goes on with {now}"
-        ))
+        Some(replaced(&self.exe, &by))
     }
 
     /// A failure to find functions of these patterns in it, with what was meant where `subject` is a shell or a script of one.
@@ -79,13 +78,34 @@ impl Begun {
     }
 }
 
-fn exe(process: &Process) -> Option<String> {
+/// Says that a program has been executed in the place of another one, which was measured.
+pub(super) fn replaced(then: &str, now: &str) -> String {
+    let (then, now) = (printable(then), printable(now));
+    // A shell that executes a shell runs another script.
+    match then == now && !is_shell(&then) {
+        true => format!(
+            "{then} has executed itself anew (exec), and was measured until then; --follow goes on with it"
+        ),
+        false => format!(
+            "{then} has been replaced by {now} (exec), and was measured until then; --follow goes on with {now}"
+        ),
+    }
+}
+
+/// True if what a program does is as a rule to run others.
+pub(super) fn is_shell(exe: &str) -> bool {
+    file_name(exe).is_some_and(|name| SHELLS.contains(&name))
+}
+
+/// Path of the file that a process runs.
+pub(super) fn exe(process: &Process) -> Option<String> {
     let exe = process.exe()?.to_string_lossy().into_owned();
     let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe);
     Some(exe.to_owned())
 }
 
-fn file(process: &Process) -> Option<(u64, u64)> {
+/// Device and inode of the file that a process runs.
+pub(super) fn file(process: &Process) -> Option<(u64, u64)> {
     let meta = process.exe_metadata()?;
     Some((meta.dev(), meta.ino()))
 }

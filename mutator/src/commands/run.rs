@@ -19,6 +19,7 @@ use super::outcome::tell_refused;
 use super::panics::caught;
 use super::rank_file::of_own_rank;
 use super::remarks::warn;
+use super::renewal::{Again, Renewal};
 use super::replaced::Begun;
 use super::search::Searching;
 use super::source::{AtEnd, Live};
@@ -116,8 +117,16 @@ pub(super) fn run(
             return Err(failure);
         }
     };
+    let again = Again {
+        operation: OPERATION,
+        patterns,
+        spots,
+        options: options.clone(),
+        allows_traps: measure.patterns.allow_trap,
+    };
     let live = created.map(|(session, changed)| {
-        let live = Live::new(session, AtEnd::TakeOut);
+        let renewal = Renewal::of(&process, Some(again));
+        let live = Live::renewed(session, AtEnd::TakeOut, renewal);
         tell_refused(&changed);
         said.iter().for_each(|line| warn(line));
         live.session().note_begin();
@@ -172,7 +181,7 @@ fn choose_and_watch(
     };
     match chosen {
         Some((session, changed)) => {
-            let live = Live::new(session, AtEnd::TakeOut);
+            let live = Live::renewed(session, AtEnd::TakeOut, Renewal::of(process, None));
             tell_refused(&changed);
             watch(output, show, live, signals, &FOR_PROGRAM)
         }

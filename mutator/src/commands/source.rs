@@ -2,19 +2,24 @@
 
 mod shown;
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::panics::caught;
 use super::remarks::{self, warn};
+use super::renewal::{Found, Renewal};
 use super::replaced::Begun;
+use crate::clock;
 use crate::collect::Collector;
 use crate::error::Failure;
 use crate::guest::Runner;
 use crate::hint::{CommandLine, Word, hint};
+use crate::merge::Merger;
 use crate::process::{Pid, Process};
-use crate::profile::Profile;
+use crate::profile::{Changed, Profile, Unseen};
+use crate::report::loss_lines;
 use crate::segment::SegmentError;
-use crate::session::{Answering, Over, Session, SessionError};
+use crate::session::{Answering, Departures, Over, Session, SessionError};
 use crate::stumble::stumble;
 use crate::view::{Names, Sample, Source};
 
@@ -72,6 +77,14 @@ pub(super) struct Live {
     runner: Option<Runner>,
     over: Option<Over>,
     begun: Begun,
+    /// Sees to the program as it executes a file.
+    renewal: Option<Arc<Renewal>>,
+    /// The sum of what was measured before the program executed itself anew.
+    before: Option<Merger>,
+    /// The sum with that, as of the last look.
+    sum: Option<Profile>,
+    /// What took the program's place and is not measured, in words.
+    left: Option<String>,
     is_finished: bool,
     /// Finds rules for the runtime meanwhile.
     answering: Option<Answering>,
@@ -82,16 +95,30 @@ pub(super) struct Live {
 impl Live {
     /// Watches a session.
     pub(super) fn new(session: Session, at_end: AtEnd) -> Self {
-        Self::answered(session, at_end, None)
+        Self::with(session, at_end, None, None)
     }
 
     /// The same where somebody answers the runtime already.
     pub(super) fn answered(session: Session, at_end: AtEnd, answering: Option<Answering>) -> Self {
+        Self::with(session, at_end, answering, None)
+    }
+
+    /// Watches a session whose program may execute a file.
+    pub(super) fn renewed(session: Session, at_end: AtEnd, renewal: Arc<Renewal>) -> Self {
+        Self::with(session, at_end, None, Some(renewal))
+    }
+
+    fn with(
+        session: Session,
+        at_end: AtEnd,
+        answering: Option<Answering>,
+        renewal: Option<Arc<Renewal>>,
+    ) -> Self {
         let runner = Runner::of_process(session.process());
         let begun = Begun::of(session.process());
         // One that has ended asks nothing.
         let runs = !session.process().has_ended();
-        let begin = || runs.then(|| Answering::begin(session.process()));
+        let begin = || runs.then(|| Answering::begin(session.process(), departures(&renewal)));
         let answering = answering.or_else(begin);
         let mut collector = Collector::of(session.process());
         collector.set_remark(runner.map(Runner::note));
@@ -102,6 +129,10 @@ impl Live {
             runner,
             over: None,
             begun,
+            renewal,
+            before: None,
+            sum: None,
+            left: None,
             is_finished: false,
             answering,
             names: None,
@@ -119,10 +150,13 @@ impl Live {
     /// The profile now, and whether there is anything left to watch.
     pub(super) fn look(&mut self) -> Result<Sample<'_>, SessionError> {
         stumble("look");
+        let is_under_way = self.take_renewed();
         self.session.refresh()?;
         let mut doubt = None;
         if self.over.is_none() {
             self.over = match self.session.over() {
+                // What it is by then has a session soon.
+                Ok(Some(Over::OtherProgram)) if is_under_way || self.take_renewed() => None,
                 Ok(over) => over,
                 Err(cause) => {
                     let pid = self.session.process().pid;
@@ -142,6 +176,11 @@ impl Live {
         let stands = self.session.process().stands();
         stumble("collect");
         let (profile, changed) = self.collector.look(&self.session);
+        let summed = self.before.as_ref().and_then(|sum| with(sum, profile));
+        let (profile, changed) = match summed {
+            Some(summed) => (&*self.sum.insert(summed), Changed::All),
+            None => (profile, changed),
+        };
         Ok(Sample {
             profile,
             changed,
@@ -152,8 +191,72 @@ impl Live {
         })
     }
 
+    /// Goes on with the session of the same program executed anew, if there is one: true then, or if there may be one soon.
+    fn take_renewed(&mut self) -> bool {
+        match self.renewal.as_ref().map(|renewal| renewal.look()) {
+            Some(Found::Renewed(made)) => self.renew(made.0),
+            Some(Found::UnderWay) => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// Goes on with the session of the same program executed anew.
+    fn renew(&mut self, session: Session) {
+        if session.process().has_ended() {
+            // It may have been seen before this session was.
+            session.note_end_at(self.session.ended_at().unwrap_or_else(clock::tsc));
+        }
+        self.session.note_end();
+        self.collector.set_continued();
+        // What cannot be read has been counted, and is missing from here on.
+        let profile = match self.session.refresh() {
+            Ok(()) => Some(self.collector.profile(&self.session)),
+            Err(error) => {
+                warn(
+                    &error
+                        .failure("collect", self.session.process())
+                        .in_one_line(),
+                );
+                None
+            }
+        };
+        let _: Result<(), SessionError> = self.session.give_up();
+        let is_empty = |p: &Profile| p.calls() == 0 && loss_lines(p).is_empty();
+        if let Some(profile) = profile.filter(|profile| !is_empty(profile)) {
+            let sum = self.before.get_or_insert_with(Merger::default);
+            if let Err(error) = sum.add(&profile) {
+                warn(&format!("watch {}: {error}", profile.target.pid));
+            }
+        }
+        let process = session.process().clone();
+        self.collector = Collector::of(&process);
+        self.collector.set_remark(self.runner.map(Runner::note));
+        self.begun = Begun::of(&process);
+        self.answering = Some(Answering::begin(&process, departures(&self.renewal)));
+        self.names = None;
+        self.over = None;
+        self.session = session;
+    }
+
+    /// The final profile, of what was measured before, too.
+    fn whole(&mut self) -> Profile {
+        let profile = self.collector.profile(&self.session);
+        let summed = self.before.as_ref().and_then(|sum| with(sum, &profile));
+        summed.unwrap_or(profile)
+    }
+
     /// See [`Watched::finish`].
     pub(super) fn finish(&mut self) -> (Result<(), Failure>, Result<Profile, Failure>) {
+        if let Some(Found::Renewed(made)) = self.renewal.as_ref().map(|renewal| renewal.end()) {
+            self.renew(made.0);
+        }
+        if self.session.document().tells_of_execs {
+            let told = self.renewal.as_ref().and_then(|renewal| renewal.left());
+            self.left = told.or_else(|| self.begun.replaced());
+            let left = self.left.clone().map(|said| (Unseen::Programs, said));
+            self.collector.set_left(left);
+        }
         self.answering = None;
         let process = self.session.process().clone();
         // What runs the code may have been loaded since.
@@ -164,7 +267,7 @@ impl Live {
             let failure = |e: SessionError| e.failure("collect", &process);
             self.session.refresh().map_err(failure)?;
             stumble("collect");
-            Ok(self.collector.profile(&self.session))
+            Ok(self.whole())
         });
         (ended, profile)
     }
@@ -212,6 +315,7 @@ impl Watched for Live {
     }
 
     fn note_ends(&mut self) -> bool {
+        self.take_renewed();
         let is_over = self.session.process().has_ended();
         // Who only looks changes nothing.
         if is_over && self.at_end != AtEnd::Nothing {
@@ -236,15 +340,26 @@ impl Watched for Live {
     }
 
     fn profile_again(&mut self) -> Result<Profile, Failure> {
-        caught("collect", || Ok(self.collector.profile(&self.session)))
+        caught("collect", || Ok(self.whole()))
     }
 
     fn replaced(&self) -> Vec<String> {
         let pid = self.session.process().pid;
-        let replaced = self.begun.replaced();
-        let told = replaced.map(|by| format!("watch {pid}: {by}"));
+        let told = self.left.as_ref().map(|by| format!("watch {pid}: {by}"));
         told.into_iter().collect()
     }
+}
+
+/// A sum with a profile added; none where they do not go together.
+fn with(sum: &Merger, profile: &Profile) -> Option<Profile> {
+    let mut sum = sum.clone();
+    sum.add(profile).ok()?;
+    sum.finish()
+}
+
+fn departures(renewal: &Option<Arc<Renewal>>) -> Option<Arc<dyn Departures>> {
+    let renewal = renewal.as_ref().map(Arc::clone)?;
+    Some(renewal)
 }
 
 /// A session that another command has taken out needs nothing more.

@@ -1,6 +1,6 @@
 //! What is to be known of all of a profile.
 
-use crate::profile::{Profile, printable};
+use crate::profile::{Profile, printable, unseen_phrases};
 
 /// What is not exact in a profile, and what was said of it, a sentence each.
 pub(super) fn notes(profile: &Profile) -> Vec<String> {
@@ -23,6 +23,7 @@ pub(super) fn notes(profile: &Profile) -> Vec<String> {
     let counted = counted.map(|(n, what)| format!("{n} {what}"));
     let said = profile.session.said();
     counted
+        .chain(unseen_phrases(&losses.unseen))
         .chain(said.map(|note| printable(&note).into_owned()))
         .collect()
 }

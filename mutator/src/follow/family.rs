@@ -7,12 +7,16 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::gathering::Over;
+use super::letting::Letting;
 use super::shared::{Newcomer, Shared, Wanted, lock};
 use crate::clock;
+use crate::images;
 use crate::launch::{Arrived, Loader};
 use crate::process::{Pid, Presence, Process, Space, Tid};
 use crate::segment::SegmentError;
-use crate::session::{Options, Session, SessionError, Where, select_stopped};
+use crate::session::{
+    Changed, Options, Session, SessionError, Where, has_leak_check, select_stopped,
+};
 use crate::tracee::{
     Change, Follow, Stopped, TraceeError, begun, change, collect_stop, cont, followed, go_on,
     leave_exec, let_go_on, mend, next, pause, trace_all,
@@ -42,6 +46,9 @@ pub(super) struct Family {
     /// True once all have been let go: of what they have begun meanwhile nothing is known, nor to be.
     has_let_go: bool,
 }
+
+/// What is said of a program that cannot be let go before it looks for leaks.
+const NO_LEAK_CHECK: &str = "LeakSanitizer does not work in it while it is followed: ASAN_OPTIONS=detect_leaks=0 has it not tried";
 
 /// Why something of a process is not measured, and what can be done.
 type Unmeasured = String;
@@ -111,7 +118,17 @@ impl Family {
     fn remove(&mut self, pid: Pid) {
         self.retire(pid);
         self.members.remove(&pid);
-        lock(&self.shared).seen.living = self.members.len() as u64;
+        let mut shared = lock(&self.shared);
+        shared.let_go.remove(&pid);
+        shared.seen.living = self.members.len() as u64;
+    }
+
+    /// Removes those that have ended, whatever way that was told.
+    pub(super) fn remove_ended(&mut self) {
+        let has_ended = |m: &&Member| m.process.life() == Presence::Ended;
+        let ended = self.members.values().filter(has_ended);
+        let ended: Vec<Pid> = ended.map(|m| m.process.pid).collect();
+        ended.into_iter().for_each(|pid| self.remove(pid));
     }
 
     /// Waits until those have their libraries which load them: until then there is a breakpoint in their loaders.
@@ -265,7 +282,7 @@ impl Family {
             }
             Err(error) => return Err(unmeasured(&error, child)),
         };
-        self.welcome(Newcomer::of(session, None));
+        self.welcome(Newcomer::of(session, None, Letting::of(&self.shared)));
         Ok(())
     }
 
@@ -303,7 +320,9 @@ impl Family {
             Ok(Loading::By(loader)) => member.loading = Some(loader),
             Ok(Loading::Loaded) => return self.begin_at_once(pid),
             Err(why) => {
-                self.remark(pid, &format!("not measured: {why}"));
+                if self.remark(pid, &format!("not measured: {why}")) {
+                    lock(&self.shared).seen.unmeasured_programs += 1;
+                }
             }
         }
         go_on(tid, false);
@@ -371,28 +390,44 @@ impl Family {
     /// Has a program measured that is stopped, and has nothing of a session's in it.
     fn measure_program(&self, process: &Process) -> Result<(), Unmeasured> {
         match measure(process, &self.wanted)? {
-            Measured::By(newcomer) => self.welcome(*newcomer),
+            Measured::By(made) => {
+                let (session, changed) = *made;
+                let sees_exits = session.document().sees_exits();
+                if session.document().tells_of_exits && !sees_exits {
+                    self.remark(process.pid, NO_LEAK_CHECK);
+                }
+                let letting = Letting::of(&self.shared);
+                self.welcome(Newcomer::of(session, Some(changed), letting));
+            }
             Measured::Nothing => {}
             Measured::TooMany(count) => {
                 lock(&self.shared).seen.with_too_many += 1;
-                return Err(format!("{count} functions match; --yes takes them all"));
+                let why = format!("{count} functions match; --yes takes them all");
+                self.say_unmeasured(process, &why);
             }
         }
         Ok(())
     }
 
     fn remark_program(&self, process: &Process, why: &str) {
-        let why = match process.exe() {
+        if self.say_unmeasured(process, why) {
+            lock(&self.shared).seen.unmeasured_programs += 1;
+        }
+    }
+
+    /// Says why a program is not measured, unless it has ended; whether that has been said.
+    fn say_unmeasured(&self, process: &Process, why: &str) -> bool {
+        let said = match process.exe() {
             Some(exe) => format!("{} is not measured: {why}", exe.display()),
             None => format!("not measured: {why}"),
         };
-        self.remark(process.pid, &why);
+        self.remark(process.pid, &said)
     }
 }
 
 /// What comes of looking for what is wanted in a program.
 enum Measured {
-    By(Box<Newcomer>),
+    By(Box<(Session, Changed)>),
     /// Nothing of it is there.
     Nothing,
     /// So many functions match, which are too many.
@@ -448,8 +483,10 @@ fn measure_stopped(
     selected.find_points(spots);
     wanted.note(&selected.selection);
     let count = selected.selection.count();
-    let may_come = !options.pending.is_empty() && process.loader().is_some();
-    if count == 0 && !may_come {
+    let may_come =
+        !options.pending.is_empty() && images::loader(process, &selected.modules).is_some();
+    let tells_of_exits = has_leak_check(&selected.modules);
+    if count == 0 && !may_come && !tells_of_exits {
         return Ok(Measured::Nothing);
     }
     if count > wanted.most {
@@ -462,12 +499,12 @@ fn measure_stopped(
     let parent = process.parent().map(|pid| pid.0);
     let options = Options {
         parent,
+        tells_of_exits,
         ..options.clone()
     };
     let (session, changed) = Session::create(process, &options, selected, Where::Stopped(stopped))?;
     session.note_begin();
-    let newcomer = Newcomer::of(session, Some(changed));
-    Ok(Measured::By(Box::new(newcomer)))
+    Ok(Measured::By(Box::new((session, changed))))
 }
 
 impl Follow for Family {
@@ -505,17 +542,13 @@ impl Follow for Family {
         if self.first.is_none_or(|first| first == pid) {
             lock(&self.shared).status = Some(status);
         }
-        if followed::process_of(tid) == Some(pid) {
+        if followed::process_of(tid) == Some(pid) || self.members.contains_key(&pid) {
             self.remove(pid);
         }
         followed::leave(tid);
     }
 
     fn idle(&mut self) {
-        // Whatever way their ends were told.
-        let has_ended = |m: &&Member| m.process.life() == Presence::Ended;
-        let ended = self.members.values().filter(has_ended);
-        let ended: Vec<Pid> = ended.map(|m| m.process.pid).collect();
-        ended.into_iter().for_each(|pid| self.remove(pid));
+        self.remove_ended();
     }
 }

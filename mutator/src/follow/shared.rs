@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use patcher::select::{Pattern, Spot};
 
 use crate::process::Pid;
-use crate::session::{Answering, Changed, Options, Selection, Session};
+use crate::session::{Answering, Changed, Departures, Options, Selection, Session};
 
 /// What is measured in each program.
 #[derive(Clone, Debug)]
@@ -56,10 +56,14 @@ pub struct Newcomer {
 }
 
 impl Newcomer {
-    pub(super) fn of(session: Session, changed: Option<Changed>) -> Self {
-        let waits = !session.document().pending.is_empty();
+    pub(super) fn of(
+        session: Session,
+        changed: Option<Changed>,
+        departures: Arc<dyn Departures>,
+    ) -> Self {
+        let waits = session.document().is_waited_in();
         Self {
-            answering: waits.then(|| Answering::begin(session.process())),
+            answering: waits.then(|| Answering::begin(session.process(), Some(departures))),
             session,
             changed,
         }
@@ -83,6 +87,10 @@ pub struct Seen {
     pub measured: u64,
     /// Programs in which more functions match than are to be measured.
     pub with_too_many: u64,
+    /// Programs that could not be measured.
+    pub unmeasured_programs: u64,
+    /// Processes that were let go and went on.
+    pub let_go: u64,
 }
 
 /// What the thread that traces has for others.
@@ -94,6 +102,8 @@ pub(super) struct Shared {
     /// What could not be measured, with why.
     pub(super) remarks: Vec<String>,
     pub(super) seen: Seen,
+    /// Processes that are not traced any more, and of whose ends nothing is told.
+    pub(super) let_go: BTreeSet<Pid>,
     /// Status (wait(2)) of the program that was started, once it has ended.
     pub(super) status: Option<i32>,
 }

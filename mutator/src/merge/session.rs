@@ -1,7 +1,7 @@
 //! What several sessions have in common, and what they come to.
 
 use super::error::MergeError;
-use crate::profile::{Losses, Process, Profile, Session, Stop, Target};
+use crate::profile::{Losses, Process, Profile, Session, Stop, Target, add_unseen};
 use rustc_hash::FxHashSet;
 
 /// The sessions so far.
@@ -113,6 +113,7 @@ fn add_losses(sum: &mut Losses, other: &Losses) {
     ] {
         *sum = n.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
     }
+    add_unseen(&mut sum.unseen, &other.unseen);
     for (cause, n) in &other.causes {
         let known = sum.causes.entry(cause.clone()).or_default();
         *known = known.saturating_add(*n);

@@ -342,6 +342,15 @@ impl Process {
             .collect()
     }
 
+    /// The thread that has this id in its own pid namespace.
+    pub fn tid_of_inner(&self, inner: u32) -> Option<Tid> {
+        let is_it = |tid: &Tid| {
+            let ids = self.thread_status(*tid, "NSpid").unwrap_or_default();
+            ids.split_whitespace().last().and_then(|id| id.parse().ok()) == Some(inner)
+        };
+        self.tids()?.into_iter().find(is_it)
+    }
+
     /// Its id in its own pid namespace.
     pub fn inner_pid(&self) -> i32 {
         self.ids().last().copied().unwrap_or(self.pid.0)

@@ -207,6 +207,7 @@ fn losses(now: &Losses, was: &Losses) -> Losses {
         open: now.open,
         incomplete: now.incomplete.saturating_sub(was.incomplete),
         causes: causes.filter(|&(_, n)| n > 0).collect(),
+        unseen: now.unseen.clone(),
     }
 }
 

@@ -1,11 +1,12 @@
 //! What of a profile is not exact, in words.
 
 use super::human;
-use crate::profile::{Profile, printable};
+use crate::profile::{Profile, printable, unseen_phrases};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
-/// What is not exact, a phrase each; empty where nothing was lost.
+/// What is not exact, a phrase each; empty where nothing was lost. All reports and views decide by this alone whether they
+/// may say so.
 ///
 /// Activations that still run are not lost: they stand on their paths, and have no time yet.
 pub fn loss_lines(profile: &Profile) -> Vec<String> {
@@ -40,6 +41,7 @@ pub fn loss_lines(profile: &Profile) -> Vec<String> {
             let share = human::share(n.into(), all.into());
             format!("{} {what} ({share})", human::count(n, "call"))
         })
+        .chain(unseen_phrases(&losses.unseen))
         .collect()
 }
 

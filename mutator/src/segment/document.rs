@@ -10,12 +10,12 @@ use std::sync::atomic::fence;
 
 use abi::probe::{Children, Kind, LENDS, Probe};
 use abi::segment::{AREA_DOCUMENT_0, AREA_DOCUMENT_1};
-use patcher::plan::Effects;
 use patcher::{Avma, Bias, Svma};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{DOCUMENT, DOCUMENT_SPARE};
 use super::module::ModuleDoc;
+use super::reaper::Reaper;
 use super::schema::{CounterDoc, SchemaDoc};
 use super::{Segment, SegmentError, addresses};
 use crate::faults::step;
@@ -48,6 +48,15 @@ pub struct Document {
     /// Patterns that wait for the libraries that have what they name.
     #[serde(default)]
     pub pending: Vec<PendingDoc>,
+    /// True if the command is told before the program executes another one.
+    #[serde(default)]
+    pub tells_of_execs: bool,
+    /// True if the command is told before the process exits or looks for leaks.
+    #[serde(default)]
+    pub tells_of_exits: bool,
+    /// Functions that were taken out because something else had changed their code.
+    #[serde(default)]
+    pub taken_out: u64,
     /// Remarks on the measurement.
     pub notes: Vec<String>,
     /// Innermost callers kept; 0 for all.
@@ -154,86 +163,6 @@ pub struct StopDoc {
     pub why: String,
     /// For how long, ns.
     pub ns: u64,
-}
-
-/// What the entry of a function that is not measured tells: as a rule, that calls have ended without a return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reaper {
-    /// Those below its caller's frame.
-    Frames,
-    /// Those below the frame that the `jmp_buf` at its first argument belongs to.
-    Jump,
-    /// Those of the whole stack: the thread ends.
-    End,
-    /// None: a stack is moved, from the entry to the exits.
-    Moves,
-    /// None: libraries have come or gone.
-    Loads,
-    /// None, nor does its entry: its exits end calls that have been lent to it by a tail call.
-    Ender,
-    /// None: a child may come of it that shares the process's memory.
-    Forks,
-    /// The same where the flags at its third argument say so.
-    Clone,
-    /// The same where those that its first argument leads to do.
-    Clone3,
-    /// None, nor does its entry: children come out of its exits that have a copy of the memory.
-    Copies,
-    /// None: it has the hooks of points, and those of their function where that is measured with them.
-    Carrier,
-}
-
-impl Reaper {
-    /// Which of its probe points are needed.
-    pub fn effects(self) -> Effects {
-        Effects {
-            entry: !matches!(self, Self::Ender | Self::Copies | Self::Carrier),
-            exits: matches!(self, Self::Moves | Self::Ender | Self::Copies),
-        }
-    }
-
-    /// True if it is needed where calls are only counted.
-    pub fn is_for_counts(self) -> bool {
-        self == Self::Loads || self.forks()
-    }
-
-    /// True if it is needed only where the ends of calls are seen.
-    pub fn tells_of_ends(self) -> bool {
-        matches!(self, Self::Frames | Self::Jump | Self::End | Self::Moves)
-    }
-
-    /// True if a child may come of it.
-    pub fn forks(self) -> bool {
-        matches!(
-            self,
-            Self::Forks | Self::Clone | Self::Clone3 | Self::Copies
-        )
-    }
-
-    /// As the runtime has it.
-    fn kind(self) -> Kind {
-        match self {
-            Self::Frames => Kind::Frames,
-            Self::Jump => Kind::Jump,
-            Self::End => Kind::End,
-            Self::Moves => Kind::Moves,
-            Self::Loads => Kind::Loads,
-            // The same hooks see to both.
-            Self::Ender | Self::Copies => Kind::Ender,
-            Self::Forks | Self::Clone | Self::Clone3 => Kind::Forks,
-            Self::Carrier => Kind::Point,
-        }
-    }
-
-    /// Where a child may come of it.
-    fn children(self) -> Children {
-        match self {
-            Self::Forks => Children::Always,
-            Self::Clone => Children::Clone,
-            Self::Clone3 => Children::Clone3,
-            _ => Children::Never,
-        }
-    }
 }
 
 /// An instrumented function.
@@ -489,6 +418,26 @@ impl Document {
     pub fn place_of(&self, function: &FunctionDoc) -> Option<(Bias, Svma)> {
         let module = self.modules.get(function.module)?;
         (!module.is_gone).then_some((module.bias, function.address))
+    }
+
+    /// True if the runtime may wait for the command that watches.
+    pub fn is_waited_in(&self) -> bool {
+        !self.pending.is_empty() || self.tells_of_execs || self.tells_of_exits
+    }
+
+    /// True if the probe is in by which it is told that the process exits.
+    pub fn sees_exits(&self) -> bool {
+        let mut functions = self.functions.iter();
+        functions.any(|f| f.active && f.reaper == Some(Reaper::Exits))
+    }
+
+    /// True if a probe that nobody has asked for is needed.
+    pub fn needs(&self, reaper: Option<Reaper>) -> bool {
+        match reaper {
+            Some(Reaper::Execs) => self.tells_of_execs,
+            Some(Reaper::Exits | Reaper::Checks) => self.tells_of_exits,
+            _ => true,
+        }
     }
 
     /// Ids of the functions and points that are in and measured.

@@ -4,6 +4,7 @@
 mod addresses;
 mod asked;
 mod clean;
+mod departing;
 mod document;
 mod error;
 mod journal;
@@ -12,6 +13,7 @@ mod loads;
 mod lock;
 mod measuring;
 mod module;
+mod reaper;
 mod schema;
 mod trust;
 
@@ -40,8 +42,9 @@ use trust::FOLDER;
 
 pub use asked::{Asking, Question};
 pub use clean::{Cleaned, clean, is_in_use, sweep};
+pub use departing::{Departs, Departure};
 pub use document::{
-    Document, FunctionDoc, KeptDoc, MetricDoc, PairDoc, PendingDoc, Reaper, RefusedDoc, RegionDoc,
+    Document, FunctionDoc, KeptDoc, MetricDoc, PairDoc, PendingDoc, RefusedDoc, RegionDoc,
     RuntimeDoc, SiteDoc, StopDoc,
 };
 pub use error::SegmentError;
@@ -50,6 +53,7 @@ pub use layout::Shape;
 pub use lock::Lock;
 pub use measuring::{MadeFor, Remeasure};
 pub use module::ModuleDoc;
+pub use reaper::Reaper;
 pub use schema::{ColumnDoc, CounterDoc, SchemaDoc, TooMuch};
 pub use trust::{Claim, is_segment_name, is_unnamed};
 

@@ -1,6 +1,7 @@
 //! Rules that the runtime asks for while the program runs: of return addresses in code without unwind entries that
 //! there is too much of to be looked through beforehand, and of those whose entries go by the frame pointer.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use patcher::Avma;
 
 use super::ahead::Ahead;
+use super::departing::Departures;
 use super::generated::{Call, Generated};
 use super::pending::LookedThrough;
 use super::tables::{answers, prepare, quick_answers, table_key};
@@ -40,8 +42,8 @@ pub struct Answering {
 }
 
 impl Answering {
-    /// Begins; nothing happens where the session cannot be changed.
-    pub fn begin(process: &Process) -> Self {
+    /// Begins; nothing happens where the session cannot be changed. `departures` is told of threads that leave the program.
+    pub fn begin(process: &Process, departures: Option<Arc<dyn Departures>>) -> Self {
         let (until, is_over) = mpsc::channel::<()>();
         let process = process.clone();
         let work = move || {
@@ -49,10 +51,12 @@ impl Answering {
                 return;
             };
             let mut answers = Answers::of(session, &is_over);
+            let departures = departures.as_deref();
             let mut rest = Duration::ZERO;
             let mut failures = 0;
             while !answers.is_over(rest) {
                 let begun = Instant::now();
+                answers.session.look_at_departures(departures);
                 if let Err(error) = answers.look_at_loads()
                     && is_end(&error)
                 {
@@ -98,7 +102,7 @@ struct Answers<'r> {
 
 impl Drop for Answers<'_> {
     fn drop(&mut self) {
-        if !self.session.document.pending.is_empty() {
+        if self.session.document.is_waited_in() {
             self.session.note_unwatched();
         }
     }
@@ -137,7 +141,8 @@ impl<'r> Answers<'r> {
         self.session.segment.await_question(self.seen, patience);
         let is_asked = !self.session.segment.asked_since(self.seen).is_empty();
         // Where it cannot sleep by the segment it must not be awake all the time.
-        let is_awaited = self.session.segment.unseen_loads().is_some();
+        let segment = &self.session.segment;
+        let is_awaited = segment.unseen_loads().is_some() || segment.departing().is_some();
         match is_asked || is_awaited || begun.elapsed() >= patience {
             true => Duration::ZERO,
             false => REST,

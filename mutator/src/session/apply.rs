@@ -229,7 +229,8 @@ impl Locked<'_> {
         let mut candidates = selection.candidates;
         let known = self.join_points(modules, &mut candidates, selection.points, changed);
         self.plan_exits(&mut candidates, turns, changed);
-        let reapers = reapers(modules, self.sees_ends(&candidates), selection.allowed);
+        let mut reapers = reapers(modules, self.sees_ends(&candidates), selection.allowed);
+        reapers.retain(|c| self.document.needs(c.reaper));
         let reapers = self.but_measured(&mut candidates, reapers);
         candidates.extend(reapers);
         candidates.extend(self.enders(modules, &candidates, selection.allowed));

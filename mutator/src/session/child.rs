@@ -406,8 +406,8 @@ impl Locked<'_> {
         if !self.own.admit(&maps, image) {
             return Err(SegmentError::Corrupt("mappings").into());
         }
-        // It may load libraries before anybody has had the time to look.
-        if !self.document.pending.is_empty() {
+        // It may wait for the command before that has had the time to look.
+        if self.document.is_waited_in() {
             self.note_watched(AT_FIRST);
         }
         let alive = self.symbol(SYMBOL_ALIVE)?;

@@ -51,6 +51,10 @@ pub struct Options {
     pub parent: Option<i32>,
     /// Patterns that wait for libraries.
     pub pending: Vec<String>,
+    /// Be told before the program executes another one, which nobody else is by following it.
+    pub tells_of_execs: bool,
+    /// Be told before the process exits: LeakSanitizer is in it, and it is traced.
+    pub tells_of_exits: bool,
     /// Make calls in the target that a seccomp filter may end it for.
     pub allow_seccomp: bool,
 }
@@ -186,6 +190,8 @@ impl Session {
                 locked.document.check_awaits()?;
                 // What has come since they were looked up is to be looked at.
                 locked.segment.note_load();
+            }
+            if locked.document.is_waited_in() {
                 // Whoever has it made looks from now on.
                 locked.note_watched(AT_FIRST);
             }
@@ -257,9 +263,7 @@ impl Session {
         const ENTRY_CODE: u64 = 128;
         const NS: u128 = 1_000_000_000;
         let process = &self.process;
-        // The loader itself is the program where there is no other.
-        let root = process.loader().and_then(|base| {
-            let module = modules.iter().find(|m| m.range.start == base)?;
+        let root = images::loader(process, modules).and_then(|module| {
             let image = images::of_module(module).ok()?;
             Some(module.bias(image.image)?.to_avma(image.image.entry()).0)
         });
@@ -327,6 +331,8 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
             .iter()
             .map(|text| PendingDoc::of(text))
             .collect(),
+        tells_of_execs: options.tells_of_execs,
+        tells_of_exits: options.tells_of_exits,
         metrics,
         notes,
         depth: options.depth,

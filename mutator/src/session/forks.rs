@@ -1,7 +1,7 @@
 //! Functions of the C library that begin children: which share the process's memory, as `vfork` and what `posix_spawn` calls, or
-//! have a copy of it, as `fork`.
+//! have a copy of it, as `fork`. And those that execute another program.
 //!
-//! Some have no name, so they are found by what they do: call the kernel by `vfork`, `clone`, `clone3` or `fork` (psABI A.2.1: the
+//! Some have no name, so they are found by what they do: call the kernel by `vfork`, `clone`, `clone3`, `fork` or `execve` (psABI A.2.1: the
 //! number is in rax). One found that does something else costs the next call a question to the kernel.
 
 use std::collections::BTreeMap;
@@ -125,6 +125,7 @@ fn of_number(number: i64) -> Option<Reaper> {
         libc::SYS_clone => Some(Reaper::Clone),
         libc::SYS_clone3 => Some(Reaper::Clone3),
         libc::SYS_fork => Some(Reaper::Copies),
+        libc::SYS_execve | libc::SYS_execveat => Some(Reaper::Execs),
         _ => None,
     }
 }
@@ -146,6 +147,7 @@ mod tests {
         ];
         let of_musl = [0xb8, 0x39, 0, 0, 0, 0x0f, 0x05];
         let getpid = [0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3];
+        let execve = [0xb8, 0x3b, 0, 0, 0, 0x0f, 0x05, 0x48, 0x3d];
         let padding = [0x90; NEAR];
         let code = [
             &padding[..],
@@ -160,12 +162,14 @@ mod tests {
             &copies,
             &padding,
             &of_musl,
+            &padding,
+            &execve,
         ]
         .concat();
         let found: Vec<_> = system_calls(&code).map(|(_, reaper)| reaper).collect();
         let copies = [Reaper::Copies; 2];
         let expected = [Reaper::Forks, Reaper::Clone3, Reaper::Clone];
-        assert_eq!(found, [&expected[..], &copies].concat());
+        assert_eq!(found, [&expected[..], &copies, &[Reaper::Execs]].concat());
     }
 
     #[test]

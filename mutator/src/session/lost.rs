@@ -198,6 +198,7 @@ impl Locked<'_> {
             }
             if reaper.is_none() && lost.cause != Cause::Unloaded {
                 self.refuse_known(id, CHANGED);
+                self.document.taken_out += 1;
             }
             if reaper != Some(Reaper::Carrier) {
                 self.taken_out.push(said);

@@ -9,6 +9,7 @@ mod apply;
 mod child;
 mod claims;
 mod create;
+mod departing;
 mod descriptor;
 mod elsewhere;
 mod end;
@@ -70,11 +71,13 @@ use reading::Reading;
 
 pub use answers::Answering;
 pub use create::{Options, Where};
+pub use departing::Departures;
 pub use elsewhere::Elsewhere;
 pub use end::Ended;
 pub use error::{SessionError, bare, instead, none_measured, none_patched};
 pub use in_the_way::InTheWay;
 pub use pointed::{Point, Pointed};
+pub use reapers::has_leak_check;
 pub use select::{Candidate, Missed, Query, Selection, select_in_file, select_in_modules};
 pub use unmatched::Unmatched;
 
@@ -252,6 +255,12 @@ impl Session {
         let ended = &self.segment.header().ended_tsc;
         // It has been said already.
         let _ = ended.compare_exchange(0, moment, Relaxed, Relaxed);
+    }
+
+    /// The moment that has been taken for its end, by the time-stamp counter.
+    pub fn ended_at(&self) -> Option<u64> {
+        let ended = self.segment.header().ended_tsc.load(Relaxed);
+        (ended != 0).then_some(ended)
     }
 
     /// The segment.

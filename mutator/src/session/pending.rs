@@ -25,7 +25,7 @@ use crate::segment::{Document, FunctionDoc, PendingDoc, Reaper, SchemaDoc};
 
 /// How long after a look whoever watches is taken to be there, in seconds, and after it has begun one.
 const THERE: u64 = 5;
-const LOOKING: u64 = 60;
+pub(super) const LOOKING: u64 = 60;
 /// The same after a session has been made.
 pub(super) const AT_FIRST: u64 = 10;
 
@@ -95,10 +95,12 @@ impl Session {
     /// Looks at what libraries have come since the last time, where patterns wait, and tells the runtime, which waits for it.
     pub(super) fn look_at_loads(&mut self, known: &mut LookedThrough) -> Result<(), SessionError> {
         self.refresh()?;
+        if self.document.is_waited_in() {
+            self.note_watched(THERE);
+        }
         if self.document.pending.is_empty() {
             return Ok(());
         }
-        self.note_watched(THERE);
         let Some(loads) = self.segment.unseen_loads() else {
             return Ok(());
         };

@@ -1,5 +1,5 @@
 //! Functions that are probed besides those asked for, because calls that end without a return come through them, or
-//! stacks that are moved, the loading of libraries, or children that share the process's memory.
+//! stacks that are moved, the loading of libraries, children that share the process's memory, or the program's end.
 
 use std::collections::BTreeSet;
 use std::iter::once;
@@ -19,7 +19,7 @@ use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
 
 /// Linkage names, and what their entry tells.
-const REAPERS: [(&str, Reaper); 16] = [
+const REAPERS: [(&str, Reaper); 20] = [
     // Where a C++ handler begins, and where a cleanup hands on.
     ("__cxa_begin_catch", Reaper::Frames),
     ("_Unwind_Resume", Reaper::Frames),
@@ -44,7 +44,28 @@ const REAPERS: [(&str, Reaper); 16] = [
     ("_dl_debug_state", Reaper::Loads),
     (forks::OF_GO[0], Reaper::Forks),
     (forks::OF_GO[1], Reaper::Forks),
+    // Go's standard library gives the kernel's numbers as arguments (syscall/exec_unix.go).
+    ("syscall.Exec", Reaper::Execs),
+    // What returning from `main` comes to as well. And the checks that a program can ask LeakSanitizer for.
+    ("exit", Reaper::Exits),
+    (LEAK_CHECK, Reaper::Checks),
+    ("__lsan_do_recoverable_leak_check", Reaper::Checks),
 ];
+
+/// A function that each program with LeakSanitizer has, be it part of AddressSanitizer or not (sanitizer/lsan_interface.h).
+const LEAK_CHECK: &str = "__lsan_do_leak_check";
+
+/// True if one of these modules brings LeakSanitizer, which traces its own process at the end and cannot if another does.
+pub fn has_leak_check(modules: &[Module]) -> bool {
+    let mut images = modules.iter().filter(|m| m.path != VDSO);
+    images.any(|module| {
+        let image = images::of_module(module);
+        image.is_ok_and(|i| {
+            let functions = i.image.functions();
+            !functions.with_name(|name| name == LEAK_CHECK).is_empty()
+        })
+    })
+}
 
 /// Where Rust's `catch_unwind` takes over, part of the mangled name.
 const RUST_CATCH: &str = "__rust_panic_cleanup";
@@ -196,6 +217,7 @@ fn functions(image: &Image<'_>) -> Vec<(Function, Reaper)> {
         let is_meant = match reaper {
             Reaper::Jump => has_libc,
             Reaper::Moves => has_go,
+            Reaper::Exits => has_libc,
             _ => true,
         };
         is_meant.then_some((function, reaper))

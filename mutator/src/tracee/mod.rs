@@ -7,6 +7,7 @@
 mod attaching;
 mod calls;
 mod error;
+mod executing;
 pub mod followed;
 mod priority;
 mod remote;
@@ -37,6 +38,7 @@ use crate::rest::Work;
 use wait::{Waited, is_dead, wait_for_stop};
 
 pub use error::TraceeError;
+pub use executing::{Executed, leave, see_exec};
 pub use priority::Priority;
 pub use remote::{CallCode, Remote};
 pub use serve::{go_on, let_go_on, pause};
@@ -344,13 +346,18 @@ impl Stopped {
 
     /// Takes over a child that has stopped itself and is traced by this process already.
     pub fn adopt(space: &Arc<Space>) -> Result<Self, TraceeError> {
+        Self::adopt_at(space, 0)
+    }
+
+    /// The same of one that has stopped on the way to a signal, or to none where that is 0.
+    pub fn adopt_at(space: &Arc<Space>, signal: i32) -> Result<Self, TraceeError> {
         let pid = space.process().pid;
         let mut stopped = Self::none(space);
         let tid = Tid(pid.0);
         sys::set_options(tid).map_err(|e| TraceeError::seize(pid, tid, e))?;
         stopped
             .threads
-            .insert(tid, StoppedThread::at_stop(tid, 0, false)?);
+            .insert(tid, StoppedThread::at_stop(tid, signal, false)?);
         Ok(stopped)
     }
 

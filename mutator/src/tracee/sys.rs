@@ -80,6 +80,12 @@ pub fn seize(tid: Tid) -> Result<(), Errno> {
     Ok(())
 }
 
+/// PTRACE_SEIZE of a thread of which only an execve(2) is to be seen.
+pub fn seize_for_exec(tid: Tid) -> Result<(), Errno> {
+    let options = OPTIONS | libc::PTRACE_O_TRACEEXEC as usize;
+    request(libc::PTRACE_SEIZE, tid, 0, options).map(drop)
+}
+
 /// What PTRACE_SEIZE does beside tracing, for a thread that has had itself traced.
 pub fn set_options(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, options()).map(drop)

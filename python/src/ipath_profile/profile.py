@@ -78,7 +78,7 @@ class Profile:
     def is_whole(self) -> bool:
         """True if no call was lost and every path is complete to its root."""
         losses = self.losses
-        return not any(losses.get(kind) for kind in ("missed", "overflow", "incomplete"))
+        return not any(losses.get(kind) for kind in ("missed", "overflow", "incomplete", "unseen"))
 
     def _module(self, index: Optional[int]) -> str:
         return "" if index is None else self._modules[index]

@@ -53,6 +53,12 @@ pub enum Kind {
     Forks = 9,
     /// Calls are counted at the entry from now on. The exits are still in, for calls that were measured from their entry.
     Ending = 10,
+    /// The entry of a function that executes another program.
+    Execs = 11,
+    /// The entry of a function that ends the process.
+    Exits = 12,
+    /// The entry of a function that looks for leaks as at the process's end, and may return.
+    Checks = 13,
 }
 
 /// The bits of a [`Kind`] in [`Probe::kind`].
@@ -91,6 +97,9 @@ impl Kind {
             8 => Self::Loads,
             9 => Self::Forks,
             10 => Self::Ending,
+            11 => Self::Execs,
+            12 => Self::Exits,
+            13 => Self::Checks,
             _ => return None,
         })
     }
@@ -108,6 +117,11 @@ impl Kind {
     /// Whether returns of the calls that it has measured are seen.
     pub const fn has_exits(self) -> bool {
         matches!(self, Self::Call | Self::Ending)
+    }
+
+    /// True if the program may be left by way of the function.
+    pub const fn departs(self) -> bool {
+        matches!(self, Self::Execs | Self::Exits | Self::Checks)
     }
 
     /// Whether it tells that calls have ended without a return.

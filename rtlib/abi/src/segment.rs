@@ -113,8 +113,30 @@ pub struct Header {
     pub watched_by: AtomicU64,
     /// Ticks of what measuring has taken ([`ThreadEntry::overhead`]) in which that has been noted and waited for.
     pub loads_cost: AtomicU64,
+    /// How often libraries have come or gone with nobody to look, while some are awaited.
+    pub loads_missed: AtomicU64,
+    /// The thread that waits before it leaves the program, and why: [`departure`]. 0 when there is none. The lower half is
+    /// the thread's futex.
+    pub departing: AtomicU64,
     /// How it went with each counter.
     pub counted: [Counted; COUNTERS],
+}
+
+/// [`Header::departing`]: the program is about to execute a file (execve(2)).
+pub const DEPARTS_BY_EXEC: u32 = 1;
+/// [`Header::departing`]: the process is about to exit.
+pub const DEPARTS_BY_EXIT: u32 = 2;
+/// [`Header::departing`]: the process is about to look for leaks, and may go on.
+pub const DEPARTS_BY_CHECK: u32 = 3;
+
+/// A value of [`Header::departing`]. `tid` is the thread's id in the target's own pid namespace.
+pub const fn departure(why: u32, tid: u32) -> u64 {
+    (why as u64) << 32 | tid as u64
+}
+
+/// The reason and the thread id of a [`departure`].
+pub const fn departure_parts(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
 }
 
 /// The target has been mapped into but nothing is patched yet.

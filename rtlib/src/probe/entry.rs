@@ -8,7 +8,7 @@ use abi::probe::{Children, Kind};
 use abi::segment::RecordHead;
 
 use super::next::{AGAIN, DONE, FOUND, VECTORS};
-use super::{busy, ending, forks, loads, moves};
+use super::{busy, departing, ending, forks, loads, moves};
 use crate::arch::clock;
 use crate::calls::activation::{Activation, lent};
 use crate::calls::cost::Entered;
@@ -157,6 +157,11 @@ pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut
     }
     let kind = parameters::kind(function);
     let is_reaper = !kind.is_measured();
+    if is_reaper && kind.departs() {
+        // SAFETY: the stub's promise.
+        unsafe { departing::announce(kind, slot) };
+        return Err(DONE);
+    }
     let moves = kind == Kind::Moves;
     let forks = has_children(function);
     // It concerns other threads, too, or later calls.

@@ -23,7 +23,11 @@ pub fn have_changed() {
         let is_watched = clock::now() < header.watched_until.load(Ordering::Acquire);
         let by = header.watched_by.load(Ordering::Relaxed) as u32;
         // Where a session is taken out nothing is awaited any more.
-        if seen >= number || !awaits() || !is_watched || by != 0 && sys::has_ended(by) {
+        if seen >= number || !awaits() {
+            return;
+        }
+        if !is_watched || by != 0 && sys::has_ended(by) {
+            header.loads_missed.fetch_add(1, Ordering::Relaxed);
             return;
         }
         sys::wake_others(&header.asked_used);

@@ -1,6 +1,7 @@
 //! What happens where a probe fires: the drivers of all else, and the stubs that call them.
 
 mod busy;
+mod departing;
 mod ending;
 pub mod entry;
 pub mod exit;

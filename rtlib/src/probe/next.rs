@@ -18,6 +18,8 @@ pub const VECTORS: u64 = 256;
 pub const FIRST_ARGUMENT: u64 = 64;
 /// The same of rdx, the third.
 pub const THIRD_ARGUMENT: u64 = 48;
+/// The same of r9, the sixth. The others lie between.
+pub const SIXTH_ARGUMENT: u64 = 24;
 /// Bytes below it where the trampoline has stored rax, in which Go's functions have their first argument since
 /// 1.17 (its ABIInternal).
 pub const FIRST_ARGUMENT_OF_GO: u64 = 8;

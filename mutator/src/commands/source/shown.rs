@@ -25,6 +25,15 @@ use crate::view::{Callees, Finder, Names, Sample, Source};
 impl Live {
     /// The id of a function by its index in the latest sample.
     fn function(&self, index: usize) -> Result<usize, String> {
+        let index = match self.sum.as_ref() {
+            // Its functions are those of what was measured before as well.
+            Some(sum) => {
+                let function = sum.functions.get(index);
+                let found = function.and_then(|f| self.index_of(sum.modules.get(f.module)?, f));
+                found.ok_or_else(|| "the function is not in the session".to_owned())?
+            }
+            None => index,
+        };
         let id = self.session.document().measured().nth(index);
         let id = id.map(|(id, _)| id);
         id.ok_or_else(|| "the function is not in the session".to_owned())
@@ -261,7 +270,7 @@ impl Source for Live {
     fn write(&mut self, file: &str) -> Result<String, String> {
         let path = Path::new(file);
         let to = destination(path).map_err(|failure| failure.in_one_line())?;
-        let profile = self.collector.profile(&self.session);
+        let profile = self.whole();
         let saved = profile.save_soon(&to).map_err(|e| io_text(&e));
         saved.map_err(|cause| format!("write {}: {cause}", path.display()))?;
         Ok(format!("written to {}", path.display()))

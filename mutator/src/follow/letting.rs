@@ -1,0 +1,48 @@
+//! Letting a process with LeakSanitizer go before it looks for leaks. That has all threads of the process traced by one of its own
+//! (PTRACE_ATTACH, compiler-rt's sanitizer_stoptheworld_linux_libcdep.cpp), which fails where another process traces them: the
+//! program would exit with an error and without its report.
+
+use std::sync::{Arc, Mutex};
+
+use super::shared::{Shared, lock};
+use crate::process::{Process, Space, Tid};
+use crate::session::Departures;
+use crate::tracee::{Stopped, TraceeError, followed, tracing};
+
+/// Lets processes go as they exit.
+pub(super) struct Letting(Arc<Mutex<Shared>>);
+
+impl Letting {
+    pub(super) fn of(shared: &Arc<Mutex<Shared>>) -> Arc<dyn Departures> {
+        Arc::new(Self(Arc::clone(shared)))
+    }
+}
+
+impl Departures for Letting {
+    /// Whatever it executes is seen by who traces it.
+    fn executes(&self, _: &Process, _: Tid, _: &(dyn Fn() + Sync)) {}
+
+    fn exits(&self, process: &Process, goes_on: bool) {
+        let pid = process.pid;
+        let let_go = || {
+            if followed::process_of(Tid(pid.0)).is_none() {
+                return Ok(false);
+            }
+            let space = Arc::new(Space::open(process).map_err(TraceeError::Process)?);
+            let stopped = Stopped::all(&space)?;
+            followed::let_go(pid);
+            lock(&self.0).let_go.insert(pid);
+            stopped.resume().map(|_| true)
+        };
+        let done = tracing(let_go);
+        let mut shared = lock(&self.0);
+        match done {
+            Ok(true) => shared.seen.let_go += u64::from(goes_on),
+            // It has been let go before, or its end comes first.
+            Ok(false) | Err(TraceeError::Gone(_)) => {}
+            Err(error) => shared.remarks.push(format!(
+                "follow {pid}: LeakSanitizer may fail in it, as it cannot be let go: {error}"
+            )),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a session knows that it did not see. It has no calls to count, so it is counted by what was not watched.
+
+use std::collections::BTreeMap;
+
+/// A kind of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unseen {
+    /// Programs that took the place of one that was measured, and were not followed.
+    Programs,
+    /// Children and programs of a process that is followed which could not be measured.
+    Processes,
+    /// Processes of which nobody knows whose children they are.
+    Orphans,
+    /// Processes that were let go while they ran, so that what they start from then on is not followed.
+    LetGo,
+    /// Programs in which more functions matched than were to be measured.
+    TooMany,
+    /// Times that libraries came or went while a pattern waited and no command watched.
+    Loads,
+    /// Functions that were taken out while the program ran.
+    TakenOut,
+    /// Sessions whose profile could not be read.
+    Profiles,
+}
+
+/// How many there are of each kind, by its name.
+pub type AllUnseen = BTreeMap<String, u64>;
+
+impl Unseen {
+    const ALL: [Self; 8] = [
+        Self::Programs,
+        Self::Processes,
+        Self::Orphans,
+        Self::LetGo,
+        Self::TooMany,
+        Self::Loads,
+        Self::TakenOut,
+        Self::Profiles,
+    ];
+
+    /// Its key in [`Losses::unseen`](super::Losses::unseen).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Programs => "programs",
+            Self::Processes => "processes",
+            Self::Orphans => "orphans",
+            Self::LetGo => "let-go",
+            Self::TooMany => "too-many",
+            Self::Loads => "loads",
+            Self::TakenOut => "taken-out",
+            Self::Profiles => "profiles",
+        }
+    }
+
+    /// Counts more of it.
+    pub fn count(self, all: &mut AllUnseen, n: u64) {
+        if n > 0 {
+            let known = all.entry(self.name().to_owned()).or_default();
+            *known = known.saturating_add(n);
+        }
+    }
+
+    fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Programs => (
+                "program",
+                "programs",
+                "executed in the place of one that was measured, and not followed",
+            ),
+            Self::Processes => ("process", "processes", "not measured"),
+            Self::Orphans => (
+                "process",
+                "processes",
+                "not measured whose parent was killed as it began them",
+            ),
+            Self::LetGo => (
+                "process",
+                "processes",
+                "let go before the end: what it started then is not measured",
+            ),
+            Self::TooMany => (
+                "program",
+                "programs",
+                "not measured: too many functions matched",
+            ),
+            Self::Loads => (
+                "change",
+                "changes",
+                "of the loaded libraries not looked at, while patterns waited and no command watched",
+            ),
+            Self::TakenOut => (
+                "function",
+                "functions",
+                "taken out while the program ran, and not measured from then on",
+            ),
+            Self::Profiles => ("session", "sessions", "whose counts could not be read"),
+        }
+    }
+}
+
+/// What is said of each kind, a phrase each.
+pub fn unseen_phrases(all: &AllUnseen) -> impl Iterator<Item = String> {
+    all.iter().filter(|(_, n)| **n > 0).map(|(name, n)| {
+        let kind = Unseen::ALL.into_iter().find(|kind| kind.name() == name);
+        match (kind.map(Unseen::words), n) {
+            (Some((one, _, what)), 1) => format!("1 {one} {what}"),
+            (Some((_, many, what)), n) => format!("{n} {many} {what}"),
+            // Another build of ipath knows of it.
+            (None, n) => format!("{n} of {name}"),
+        }
+    })
+}
+
+/// Adds up two counts.
+pub fn add_unseen(sum: &mut AllUnseen, other: &AllUnseen) {
+    for (kind, &n) in other {
+        let known = sum.entry(kind.clone()).or_default();
+        *known = known.saturating_add(n);
+    }
+}

@@ -1,0 +1,178 @@
+//! Programs that are followed though they start or end in a way of their own: through the loader, or with LeakSanitizer.
+
+use ipath_tests::command::{Finished, Run};
+use ipath_tests::compile::{program, program_with};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{Profile, count};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+
+fn run(options: &[&str], program: &[&str], file: &Path) -> Finished {
+    let run = Run::ipath(["run"]).args(options).args(["-f", "work", "-o"]);
+    run.arg(file).arg("--").args(program).limit(LIMIT).run()
+}
+
+fn calls_of(profile: &Profile) -> u64 {
+    let functions = profile.functions.iter();
+    functions.map(|function| count(&function.totals)).sum()
+}
+
+/// A program that calls `work` as often as it is told, and ends with status 3.
+fn working() -> PathBuf {
+    program("executes_itself.c")
+}
+
+fn script(scratch: &Scratch, text: &str) -> String {
+    let script = scratch.file("script");
+    fs::write(&script, format!("#!/bin/sh\n{text}\n")).expect("an own folder");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("an own file");
+    script.display().to_string()
+}
+
+#[test]
+fn a_program_started_through_the_loader_is_measured() {
+    let scratch = Scratch::new("loader");
+    let (file, program) = (scratch.file("profile.json"), working());
+    let program = program.to_str().expect("a path");
+    for options in [
+        &[][..],
+        &["--pending"],
+        &["--follow"],
+        &["--follow", "--pending"],
+    ] {
+        for loader in [
+            &[LOADER][..],
+            &[LOADER, "--library-path", "/lib/x86_64-linux-gnu"],
+        ] {
+            let words = [loader, &[program, "exe", "0", "1000"]].concat();
+            let finished = run(options, &words, &file).expect(3);
+            let profile = Profile::read(&file);
+            profile.assert_lossless();
+            profile.assert_complete("the roots are known");
+            assert_eq!(calls_of(&profile), 1000, "{}", finished.report());
+        }
+    }
+}
+
+#[test]
+fn the_loader_of_another_c_library_is_known() {
+    let scratch = Scratch::new("loader");
+    let (file, program) = (scratch.file("profile.json"), scratch.file("program"));
+    let source = ipath_tests::compile::source("executes_itself.c");
+    let made = Run::new("musl-gcc").args(["-O2", "-pthread", "-o"]);
+    made.arg(&program).arg(source).run().expect(0);
+    let program = program.display().to_string();
+    let words = ["/lib/ld-musl-x86_64.so.1", &program, "exe", "0", "1000"];
+    for options in [&[][..], &["--follow"]] {
+        let finished = run(options, &words, &file).expect(3);
+        let profile = Profile::read(&file);
+        profile.assert_lossless();
+        assert_eq!(calls_of(&profile), 1000, "{}", finished.report());
+    }
+}
+
+#[test]
+fn programs_followed_through_the_loader_are_measured_as_others() {
+    let scratch = Scratch::new("loader");
+    let (file, program) = (
+        scratch.file("profile.json"),
+        working().display().to_string(),
+    );
+    let text = format!("{LOADER} {program} exe 0 1000; {program} exe 0 1000; exit 5");
+    let both = script(&scratch, &text);
+    for options in [&["--follow"][..], &["--follow", "--pending"]] {
+        let finished = run(options, &[&both], &file).expect(5);
+        let profile = Profile::read(&file);
+        profile.assert_lossless();
+        assert_eq!(calls_of(&profile), 2000, "{}", finished.report());
+    }
+    // A wrapper that a relocated installation has.
+    let wrapper = script(&scratch, &format!("exec {LOADER} {program} exe 0 70"));
+    let finished = run(&["--follow"], &[&wrapper], &file).expect(3);
+    assert_eq!(calls_of(&Profile::read(&file)), 70, "{}", finished.report());
+}
+
+/// Without addresses and ids, which differ from run to run.
+fn report_of(text: &str) -> Vec<String> {
+    let words = |line: &str| {
+        let kept = line.split_whitespace();
+        let kept = kept.filter(|w| !w.contains("0x") && !w.contains("=="));
+        kept.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(words).collect()
+}
+
+/// A program with LeakSanitizer has its status and report, and nothing is lost.
+#[test]
+fn a_program_that_looks_for_leaks_ends_as_it_does_alone() {
+    let scratch = Scratch::new("leaks");
+    let file = scratch.file("profile.json");
+    for flags in [&["-fsanitize=address", "-O1"][..], &["-fsanitize=leak"]] {
+        let program = program_with("leaks.c", flags).display().to_string();
+        for (words, status) in [(["clean", "0"], 0), (["leaks", "3"], 0)] {
+            let alone = Run::new(&program).args(words).run();
+            let status = if words[1] == "0" {
+                status
+            } else {
+                alone.code()
+            };
+            assert!(words[1] == "0" || status != 0, "{}", alone.report());
+            let line = [&[program.as_str()], &words[..]].concat();
+            let finished = run(&["--follow"], &line, &file).expect(status);
+            let text = report_of(&finished.stderr);
+            assert_eq!(text, report_of(&alone.stderr), "{}", finished.report());
+            let profile = Profile::read(&file);
+            profile.assert_lossless();
+            let leaked: u64 = words[1].parse().expect("a number");
+            assert_eq!(calls_of(&profile), 150 + leaked, "{}", finished.report());
+        }
+    }
+}
+
+/// One of which nothing is measured is let go as well, whatever started it.
+#[test]
+fn a_child_that_looks_for_leaks_ends_as_it_does_alone() {
+    let scratch = Scratch::new("leaks");
+    let file = scratch.file("profile.json");
+    let leaks = program_with("leaks.c", &["-fsanitize=address", "-O1"]);
+    let (leaks, other) = (leaks.display(), working());
+    let text = format!(
+        "{leaks} clean 0 || exit 9; {} exe 0 10; exit 0",
+        other.display()
+    );
+    let both = script(&scratch, &text);
+    let run = Run::ipath(["run", "--follow", "-f", "executes_itself_c!work", "-o"]).arg(&file);
+    let finished = run.args(["--", &both]).limit(LIMIT).run().expect(0);
+    let profile = Profile::read(&file);
+    profile.assert_lossless();
+    assert_eq!(calls_of(&profile), 10, "{}", finished.report());
+    assert!(
+        !finished.stderr.contains("LeakSanitizer"),
+        "{}",
+        finished.report()
+    );
+}
+
+/// What a process starts after a check that it has asked for is lost, and that is said.
+#[test]
+fn what_is_lost_after_a_check_for_leaks_is_said() {
+    let scratch = Scratch::new("leaks");
+    let file = scratch.file("profile.json");
+    let program = program_with("leaks.c", &["-fsanitize=leak"]);
+    let words = [program.to_str().expect("a path"), "check", "0"];
+    let finished = run(&["--follow"], &words, &file).expect(0);
+    assert_eq!(finished.stdout, "found 0\n", "{}", finished.report());
+    let profile = Profile::read(&file);
+    // The second child is not followed.
+    assert_eq!(calls_of(&profile), 150, "{}", finished.report());
+    assert_eq!(profile.losses.unseen.get("let-go"), Some(&1));
+    let notes = profile.session.notes.join("\n");
+    assert!(notes.contains("LeakSanitizer"), "{notes}");
+    let report = Run::ipath(["report"]).arg(&file).run().expect(0).stdout;
+    assert!(report.contains("Not exact:"), "{report}");
+}
