@@ -16,17 +16,20 @@ pub enum Cause {
     Interrupted = 8,
     /// A signal's handler leads to a stack that is not known, or there are too many such.
     OtherStack = 9,
+    /// The return address is 0: as a rule the end of a stack that the program has made itself.
+    NullReturn = 10,
 }
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::NoRule,
         Self::UnknownCode,
         Self::NoCall,
         Self::OffStack,
         Self::Interrupted,
         Self::OtherStack,
+        Self::NullReturn,
     ];
 
     /// The node that such paths end in.
@@ -45,6 +48,7 @@ impl Cause {
             7 => Self::OffStack,
             8 => Self::Interrupted,
             9 => Self::OtherStack,
+            10 => Self::NullReturn,
             _ => return None,
         })
     }
@@ -58,6 +62,7 @@ impl Cause {
             Self::OffStack => "off-stack",
             Self::Interrupted => "interrupted",
             Self::OtherStack => "other-stack",
+            Self::NullReturn => "null-return-address",
         }
     }
 }

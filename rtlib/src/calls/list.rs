@@ -78,8 +78,6 @@ pub struct Moving {
     pub(super) generation: u32,
     /// Where it was.
     pub(super) from: StackRange,
-    /// What it was known by, as [`crate::walk::Walk`] has it.
-    pub(super) stack: u64,
     /// Its activations.
     pub(super) chain: Chain,
 }

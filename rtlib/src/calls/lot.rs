@@ -5,11 +5,12 @@
 
 use core::mem::size_of;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::activation::Activation;
 use crate::os::lock::Lock;
 use crate::os::{hash, memory};
+use crate::walk::{StackRange, is_stopped};
 
 const BITS: u32 = 14;
 /// Bytes of activations that are mapped at a time.
@@ -25,6 +26,8 @@ pub struct Lot {
     buckets: [AtomicPtr<Activation>; 1 << BITS],
     /// Activations not in use, linked by `next`.
     free: AtomicPtr<Activation>,
+    /// Stacks in it that are known by where walks of them stop.
+    stopped: AtomicU64,
 }
 
 /// The activations of one parked stack, which are the holder's.
@@ -55,6 +58,16 @@ impl Chain {
         })
     }
 
+    /// Puts another chain after it.
+    pub fn join(self, other: Self) -> Self {
+        if self.is_empty() {
+            return other;
+        }
+        // SAFETY: the chain is the holder's.
+        unsafe { (*self.last()).next = other.0 };
+        self
+    }
+
     fn last(self) -> *mut Activation {
         self.activations().last().unwrap_or(ptr::null_mut())
     }
@@ -67,6 +80,7 @@ impl Lot {
             lock: Lock::new(),
             buckets: [const { AtomicPtr::new(ptr::null_mut()) }; 1 << BITS],
             free: AtomicPtr::new(ptr::null_mut()),
+            stopped: AtomicU64::new(0),
         }
     }
 
@@ -137,6 +151,9 @@ impl Lot {
                 (*Chain((*head).next).last()).next = chain.0;
             } else if let Some(new) = self.take() {
                 (*new).stack = stack;
+                let stopped = self.stopped.load(Ordering::Relaxed);
+                let more = stopped + u64::from(is_stopped(stack));
+                self.stopped.store(more, Ordering::Relaxed);
                 (*new).next = chain.0;
                 (*new).prev = bucket.load(Ordering::Relaxed);
                 bucket.store(new, Ordering::Relaxed);
@@ -152,35 +169,68 @@ impl Lot {
         !self.bucket(stack).load(Ordering::Relaxed).is_null()
     }
 
+    /// Whether any stack may be parked that is known by where walks of it stop ([`crate::walk::stopped_at`]).
+    pub fn may_have_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) != 0
+    }
+
     /// Takes out what a stack has.
     pub fn remove(&self, stack: u64) -> Chain {
-        let bucket = self.bucket(stack);
         // What the caller is to find has been put there before it got here.
         if !self.may_have(stack) {
             return Chain::EMPTY;
         }
         self.lock.lock();
-        let mut before: *mut Activation = ptr::null_mut();
-        let mut head = bucket.load(Ordering::Relaxed);
+        let chain = self.take_out(self.bucket(stack), |known| known == stack);
+        self.lock.unlock();
+        chain
+    }
+
+    /// Takes out what those stacks have that are known by where walks of them stop, in this memory.
+    pub fn remove_stopped(&self, memory: StackRange) -> Chain {
         let mut chain = Chain::EMPTY;
-        // SAFETY: as for `insert`.
-        unsafe {
-            while !head.is_null() && (*head).stack != stack {
-                before = head;
-                head = (*head).prev;
-            }
-            if !head.is_null() {
-                if before.is_null() {
-                    bucket.store((*head).prev, Ordering::Relaxed);
-                } else {
-                    (*before).prev = (*head).prev;
+        if !self.may_have_stopped() {
+            return chain;
+        }
+        self.lock.lock();
+        for bucket in &self.buckets {
+            loop {
+                let found = self.take_out(bucket, |stack| is_stopped(stack) && memory.holds(stack));
+                if found.is_empty() {
+                    break;
                 }
-                chain = Chain((*head).next);
-                self.give_back(head, head);
+                chain = chain.join(found);
             }
         }
         self.lock.unlock();
         chain
+    }
+
+    /// Takes what one of the stacks in a bucket has. The lock is held.
+    fn take_out(&self, bucket: &AtomicPtr<Activation>, is_it: impl Fn(u64) -> bool) -> Chain {
+        let mut before: *mut Activation = ptr::null_mut();
+        let mut head = bucket.load(Ordering::Relaxed);
+        // SAFETY: as for `insert`.
+        unsafe {
+            while !head.is_null() && !is_it((*head).stack) {
+                before = head;
+                head = (*head).prev;
+            }
+            if head.is_null() {
+                return Chain::EMPTY;
+            }
+            if before.is_null() {
+                bucket.store((*head).prev, Ordering::Relaxed);
+            } else {
+                (*before).prev = (*head).prev;
+            }
+            let stopped = self.stopped.load(Ordering::Relaxed);
+            let fewer = stopped - u64::from(is_stopped((*head).stack));
+            self.stopped.store(fewer, Ordering::Relaxed);
+            let chain = Chain((*head).next);
+            self.give_back(head, head);
+            chain
+        }
     }
 
     fn bucket(&self, stack: u64) -> &AtomicPtr<Activation> {

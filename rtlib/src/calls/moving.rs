@@ -49,6 +49,7 @@ pub unsafe fn is_known(goroutine: u64) -> bool {
     let current = |calls: *mut Calls| unsafe { (&raw const (*calls).current).read_volatile() };
     all().any(|calls| is_of(memory, current(calls)))
         || stacks_in(memory).any(|stack| LOT.may_have(stack))
+        || LOT.may_have_stopped()
 }
 
 /// Takes a goroutine's activations out of all lists: its stack's memory is about to be another's. Runs on the
@@ -60,19 +61,18 @@ pub unsafe fn begin(calls: *mut Calls, goroutine: u64, generation: u32) {
     // SAFETY: the caller's promise: the goroutine stands still while its stack is copied.
     unsafe {
         let from = stack_of(goroutine);
-        let (stack, chain) = gather(from);
+        let chain = gather(from);
         (*calls).moving = Moving {
             goroutine,
             generation,
             from,
-            stack,
             chain,
         };
     }
 }
 
 /// What is known of a stack that nobody runs on; from now on no thread is on it.
-unsafe fn gather(memory: StackRange) -> (u64, Chain) {
+unsafe fn gather(memory: StackRange) -> Chain {
     for known in all() {
         // SAFETY: lists stay valid; the caller's promise.
         unsafe {
@@ -81,11 +81,11 @@ unsafe fn gather(memory: StackRange) -> (u64, Chain) {
             }
         }
     }
-    let found = stacks_in(memory).find_map(|stack| {
-        let chain = LOT.remove(stack);
-        (!chain.is_empty()).then_some((stack, chain))
-    });
-    found.unwrap_or((0, Chain::EMPTY))
+    let mut found = LOT.remove_stopped(memory);
+    for stack in stacks_in(memory) {
+        found = found.join(LOT.remove(stack));
+    }
+    found
 }
 
 /// Whether a thread has begun to copy a stack whose calls must be moved.
@@ -109,7 +109,6 @@ pub unsafe fn end(calls: *mut Calls, ledger: &mut Ledger, generation: u32) {
             goroutine,
             generation: begun,
             from,
-            stack,
             chain,
         } = (*calls).moving;
         (*calls).moving.goroutine = 0;
@@ -123,10 +122,13 @@ pub unsafe fn end(calls: *mut Calls, ledger: &mut Ledger, generation: u32) {
             (*activation).stack = moved((*activation).stack);
         }
         // What is known of the new memory is of goroutines that have ended.
-        let (_, ended) = gather(to);
-        coroutines::close(calls, ledger, ended);
-        LOT.insert(moved(stack), chain);
-        // Calls on paths to no known root are in the list of the thread that made them.
+        coroutines::close(calls, ledger, gather(to));
+        for activation in chain.activations() {
+            let one = core::iter::once(activation.cast_const());
+            LOT.insert((*activation).stack, LOT.copy(one, 0));
+        }
+        LOT.free(chain);
+        // Calls on stacks that are not told are in the list of the thread that made them.
         lock_own(calls);
         for activation in listed(calls) {
             if from.holds((*activation).slot) {

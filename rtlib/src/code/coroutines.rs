@@ -5,6 +5,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::epoch;
+use crate::os::parameters::ipath_parameters;
+
 /// 1 once one has been seen.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
@@ -18,5 +21,9 @@ pub fn are_known() -> bool {
 
 /// Notes that there are.
 pub fn note() {
-    ipath_coroutines.store(1, Ordering::Relaxed);
+    let is_first = ipath_coroutines.swap(1, Ordering::Relaxed) == 0;
+    if is_first && ipath_parameters.depth.load(Ordering::Relaxed) != 0 {
+        // Walks that have been cut are remembered without the words that prove which stack they are on.
+        epoch::begin();
+    }
 }

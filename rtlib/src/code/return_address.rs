@@ -74,6 +74,9 @@ pub fn forget_if_old(pc: u64, epoch: u64) {
 
 /// Why there is no rule for what stands at a return address's place, which has been looked for.
 pub fn why_none(pc: u64) -> Cause {
+    if pc == 0 {
+        return Cause::NullReturn;
+    }
     match MODULES.known(pc.wrapping_sub(1)) {
         None => Cause::UnknownCode,
         Some(range) if !is_after_call(&range, pc) => Cause::NoCall,

@@ -14,6 +14,9 @@ pub static RULES: Rules = Rules::new();
 /// Buckets; a power of two. A program's call sites that reach a probe are far fewer.
 const BUCKETS: usize = 1 << u16::BITS;
 
+/// The bucket of the return address 0, and of no other: its key is that of a free one.
+const OF_ZERO: usize = 0;
+
 /// Buckets looked at before the cache counts as full for an address.
 const PROBES: usize = 16;
 
@@ -81,6 +84,9 @@ impl Rules {
     fn search(&self, address: u64) -> (u64, u16) {
         let first = bucket_of(address);
         for at in first..first + PROBES {
+            if at % BUCKETS == OF_ZERO {
+                continue;
+            }
             let bucket = &self.buckets[at % BUCKETS];
             let key = bucket.key.load(Ordering::Relaxed);
             if key == address {
@@ -204,14 +210,16 @@ impl Rules {
     /// The buckets that may be that of `address`, in the order in which they are looked at.
     fn probed(&self, address: u64) -> impl Iterator<Item = &Bucket> {
         let first = bucket_of(address);
-        (first..first + PROBES).map(|at| &self.buckets[at % BUCKETS])
+        let places = (first..first + PROBES).map(|at| at % BUCKETS);
+        places
+            .filter(move |&at| at != OF_ZERO || address == 0)
+            .map(|at| &self.buckets[at])
     }
 
     /// The bucket of `address`, which may get it now; none where there is no room.
     fn claim(&self, address: u64) -> Option<&Bucket> {
         if address == 0 {
-            // A free bucket has that key.
-            return None;
+            return Some(&self.buckets[OF_ZERO]);
         }
         self.probed(address).find(|bucket| {
             let key = &bucket.key;

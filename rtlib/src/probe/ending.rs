@@ -3,8 +3,6 @@
 //! Functions that such an end comes through carry a reaper probe. It tells which frame of which stack
 //! goes on; all that is deeper there has been left.
 
-use core::sync::atomic::Ordering;
-
 use abi::probe::Kind;
 
 use super::next::FIRST_ARGUMENT;
@@ -13,9 +11,8 @@ use crate::calls::activation::lent;
 use crate::calls::{closing, coroutines, list};
 use crate::code::cfi::RSP;
 use crate::code::return_address;
-use crate::os::parameters::ipath_parameters;
 use crate::thread::Thread;
-use crate::walk::{Frame, Stack};
+use crate::walk::Frame;
 
 /// Closes, as unwound, what a probe of this kind tells has been left; `None` where that is not to
 /// be found out. Runs on the private stack, with signals blocked.
@@ -33,16 +30,14 @@ pub unsafe fn reap(thread: *mut Thread, kind: Kind, slot: u64) -> Option<()> {
             Frame::of_caller(slot, &(*thread).saved)
         };
         let sp = frame.registers[RSP];
-        let Stack {
-            id: stack,
-            is_whole,
-        } = (*thread).walker.stack_of(&frame)?;
+        let stack = (*thread).walker.stack_of(&frame, true)?;
+        let (stack, is_told) = (stack.id, stack.is_told);
         let memory = (*thread).walker.stack;
         let calls = &raw mut (*thread).calls;
         list::lock_own(calls);
         closing::close_handlers(calls, stack, sp);
         list::unlock(calls);
-        if is_whole {
+        if is_told {
             coroutines::arrive(calls, &mut (*thread).ledger, stack);
         }
         list::lock_own(calls);
@@ -51,10 +46,6 @@ pub unsafe fn reap(thread: *mut Thread, kind: Kind, slot: u64) -> Option<()> {
         closing::close_left_behind(calls, stack, deepest);
         if kind == Kind::End {
             closing::close_within(calls, stack, memory);
-        }
-        if ipath_parameters.depth.load(Ordering::Relaxed) != 0 {
-            // What was not walked to its root is known by the end of its stack's mapping.
-            closing::close_left_behind(calls, memory.high, deepest);
         }
         if !is_jump {
             closing::close_overwritten(calls, stack);

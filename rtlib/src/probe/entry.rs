@@ -5,26 +5,27 @@ use core::sync::atomic::Ordering;
 
 use abi::TRIAL;
 use abi::probe::{Children, Kind};
-use abi::segment::RecordHead;
+use abi::segment::{ROOT_COMPLETE, RecordHead};
 
 use super::next::{AGAIN, DONE, FOUND, VECTORS};
 use super::{busy, departing, ending, forks, loads, moves};
 use crate::arch::clock;
-use crate::calls::activation::{Activation, lent};
+use crate::calls::activation::{Activation, lent, return_address};
 use crate::calls::cost::Entered;
 use crate::calls::meter::{Meter, Values};
 use crate::calls::overhead::ipath_costs;
 use crate::calls::{closing, coroutines, cost, list};
 use crate::code;
+use crate::code::epoch;
 use crate::code::modules::MODULES;
-use crate::code::{epoch, return_address};
+use crate::code::return_address::begins_coroutine;
 use crate::ledger::record;
 use crate::os::parameters::{self, ipath_parameters, is_alive};
 use crate::os::shared;
 use crate::sources::value::REGISTERS;
 use crate::thread::{self, Thread, registry};
 use crate::walk::memo::InEpoch;
-use crate::walk::{Saved, Walk};
+use crate::walk::{Frame, Saved, Walk};
 
 /// Remembers the walk of a call of `function`, so that the stub can record it: what to do next.
 ///
@@ -99,6 +100,11 @@ pub(super) unsafe fn remember_walk(thread: *mut Thread, function: u32, slot: u64
         if !walk(thread, function, slot) {
             return thread;
         }
+        let needs_stack =
+            (*thread).walker.last_walk().is_cut() && parameters::kind(function) == Kind::Call;
+        if needs_stack && !walk_on(thread) {
+            return thread;
+        }
         (*thread).walker.fold_last(function);
         match find_last(thread, function) {
             Some(known) => remember(thread, known),
@@ -121,6 +127,42 @@ unsafe fn recall(thread: *mut Thread, function: InEpoch, slot: u64) -> bool {
 unsafe fn walk(thread: *mut Thread, function: u32, slot: u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe { (*thread).walker.walk_determined(function, slot) }
+}
+
+/// Finds out which stack a walk is on that `--depth` has cut; false if only the slow way can.
+///
+/// As long as no coroutine is known that is the thread's first one, or the one that an activation in the thread's list is on
+/// whose frame the walk comes to: nothing of it has to be remembered, and in deep recursion it is not far.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = ".text.fast")]
+unsafe fn walk_on(thread: *mut Thread) -> bool {
+    // SAFETY: the caller's promise; the list ends at the bottom, above every slot.
+    unsafe {
+        let walker = &mut (*thread).walker;
+        if code::coroutines::are_known() {
+            return walker.walk_on(true, |_| None);
+        }
+        let mut at = (*thread).calls.top;
+        let enclosing = |slot: u64| {
+            while return_address_of(at) < slot {
+                at = (*at).prev;
+            }
+            (return_address_of(at) == slot).then_some((*at).stack)
+        };
+        if !walker.walk_on(false, enclosing) {
+            return false;
+        }
+        let walk = walker.last_walk();
+        !walk.is_told || walk.stack.abs_diff((*thread).calls.home) <= NEAR
+    }
+}
+
+/// Where the return address of an activation is.
+#[inline(always)]
+unsafe fn return_address_of(activation: *const Activation) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { return_address((*activation).slot) }
 }
 
 /// The record of the path just walked, if the thread has one.
@@ -272,8 +314,8 @@ unsafe fn is_another_walk(thread: *mut Thread, function: u32, slot: u64) -> bool
         }
         (*thread).walker.fold_last(function);
         let walk = (*thread).walker.last_walk();
-        // A stack whose root was not reached is known by the end of its mapping, which others move that touch it.
-        let is_same_stack = !walk.is_whole || walk.stack == stack;
+        // A stack that is not told by the walk is known by the end of its mapping, which others move that touch it.
+        let is_same_stack = !walk.is_told || walk.stack == stack;
         let known = find_last(thread, function);
         let is_trusted = ipath_parameters.distrust.load(Ordering::Relaxed) == 0;
         // What the function measures has changed, and the epoch has not yet.
@@ -447,8 +489,19 @@ pub(super) unsafe fn record_slowly(
             has_room.then_some(())?;
         }
         let mut walk = walker.walk_slowly(function, slot, saved, all)?;
+        let mut root = 0;
+        if walk.is_short() {
+            // The frames that are not kept still tell which stack it is.
+            let stack = walker.stack_of(&Frame::of_caller(slot, saved), all);
+            if let Some(stack) = stack {
+                (walk.stack, walk.is_told, root) = (stack.id, stack.is_told, stack.root);
+            }
+        }
         walker.fold(function, &mut walk);
         let path = walker.path(function, &walk);
+        if walk.root == ROOT_COMPLETE {
+            root = path.frame(walk.len as usize - 1);
+        }
         // What the function measures may have changed since the probe was reached.
         let (known, has_exits) = loop {
             let known = ledger.find_or_make(&path)?;
@@ -470,8 +523,7 @@ pub(super) unsafe fn record_slowly(
             cost::enter::<true>(meter, ptr::null_mut(), function, known, &values);
             return Some(());
         }
-        if walk.is_whole {
-            let root = path.frame(walk.len as usize - 1);
+        if walk.is_told {
             note_stack(thread, &walk, root);
             coroutines::arrive(calls, ledger, walk.stack);
         }
@@ -490,15 +542,18 @@ pub(super) unsafe fn record_slowly(
     }
 }
 
-/// Notes that there are coroutines where a thread has come to another stack than its first one; `root` is the
-/// return address of the walk's outermost frame.
+/// What the loader calls has another root than `main`, a few words away.
+const NEAR: u64 = 1024;
+
+/// Notes that there are coroutines if a thread has come to another stack than its first one; `root` is the return address of
+/// the outermost frame, 0 if that is not known.
 unsafe fn note_stack(thread: *mut Thread, walk: &Walk, root: u64) {
-    /// What the loader calls has another root than `main`, a few words away.
-    const NEAR: u64 = 1024;
     // SAFETY: the thread is the caller's.
     let home = unsafe { &mut (*thread).calls.home };
-    if *home == 0 {
-        if !return_address::begins_coroutine(root) {
+    if root == 0 {
+        code::coroutines::note();
+    } else if *home == 0 {
+        if !begins_coroutine(root) {
             *home = walk.stack;
         }
     } else if home.abs_diff(walk.stack) > NEAR {

@@ -323,8 +323,8 @@ unsafe fn come_to_stack_of(thread: *mut Thread, slot: u64) {
     // SAFETY: the caller's promise.
     unsafe {
         let frame = Frame::of_caller(slot, &(*thread).saved);
-        if let Some(stack) = (*thread).walker.stack_of(&frame)
-            && stack.is_whole
+        if let Some(stack) = (*thread).walker.stack_of(&frame, true)
+            && stack.is_told
         {
             let calls = &raw mut (*thread).calls;
             coroutines::arrive(calls, &mut (*thread).ledger, stack.id);

@@ -3,6 +3,8 @@
 //! C libraries put a thread's control block, at which its FS base is, at the end of its own stack. Of other stacks it
 //! is only known in which mapping they are.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use abi::cause::Cause;
 
 use super::frame::StackRange;
@@ -11,7 +13,7 @@ use super::walker::Walker;
 use crate::arch::clock;
 use crate::code::modules;
 use crate::os::sys::Direction;
-use crate::os::{maps, sys, thread_pointer};
+use crate::os::{foreign, maps, sys, thread_pointer};
 
 /// Whether it may be the bounds of the stack's memory where a walk ended.
 pub fn is_at(walk: &Walk) -> bool {
@@ -42,6 +44,7 @@ impl Walker {
     /// Makes the stack that holds `slot` the thread's current one.
     pub(super) fn find_stack(&mut self, slot: u64) -> Option<()> {
         self.stack = self.stack_at(slot)?;
+        self.is_own = u64::from(is_own(&self.stack, slot) || is_alternate(slot));
         self.set_quick();
         Some(())
     }
@@ -74,6 +77,35 @@ impl Walker {
         self.stacks[at] = range;
         Some(range)
     }
+}
+
+/// Where the stack ends that the kernel has started the program on; 0 while that is not known.
+static INITIAL_END: AtomicU64 = AtomicU64::new(0);
+
+/// True if the stack that holds `slot` is the calling thread's own: its first one, on which no other thread ever runs.
+fn is_own(stack: &StackRange, slot: u64) -> bool {
+    let block = thread_pointer::fs_base();
+    // If the control block's layout is not known, it may still be seen to be one: its first word is its address (psABI 3.4.6).
+    let ends_at_control_block = if thread_pointer::tid_offset().is_some() {
+        stack.high == block & !7
+    } else if slot < block && block.is_multiple_of(8) && stack.holds(block) {
+        // SAFETY: a word of the stack's mapping, which can be read.
+        unsafe { foreign::read_array(block) == Some(block.to_le_bytes()) }
+    } else {
+        false
+    };
+    ends_at_control_block || stack.high == INITIAL_END.load(Ordering::Relaxed)
+}
+
+/// True if `slot` is on the thread's alternate signal stack: what runs there does not move to another thread.
+fn is_alternate(slot: u64) -> bool {
+    if !sys::may_call() {
+        return false;
+    }
+    let mut alternate = sys::AlternateStack::NONE;
+    // SAFETY: the kernel writes the thread's own to it.
+    unsafe { sys::alternate_stack(&raw mut alternate) };
+    slot.wrapping_sub(alternate.low) < alternate.size
 }
 
 /// Pages that are asked for at once.
@@ -110,7 +142,12 @@ fn by_maps(slot: u64) -> Option<StackRange> {
             high: mapping.end,
         };
         match &mut found {
-            None if range.holds(slot) => found = mapping.read.then_some(range),
+            None if range.holds(slot) => {
+                found = mapping.read.then_some(range);
+                if path == b"[stack]" {
+                    INITIAL_END.store(range.high, Ordering::Relaxed);
+                }
+            }
             None => return true,
             Some(below) if below.high == range.low && mapping.read && is_anonymous => {
                 below.high = range.high;

@@ -7,6 +7,7 @@ use abi::rule;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
 
 use super::buffers::Buffers;
+use super::frame::stopped_at;
 use super::memo::Read;
 use super::outcome::{Obstacle, Walk, depth_limit};
 use super::walker::Walker;
@@ -134,6 +135,7 @@ impl Walker {
                         return Err(Obstacle::Depth);
                     }
                     walk.root = ROOT_CUT;
+                    self.cut.set(at, &reads);
                     break;
                 }
                 let (word, site) = RULES.get(at.pc);
@@ -145,16 +147,29 @@ impl Walker {
                     Step::Root => {
                         walk.root = ROOT_COMPLETE;
                         walk.stack = at.sp;
-                        walk.is_whole = true;
+                        walk.is_told = true;
                         break;
                     }
                     Step::Stop(cause) => {
                         walk.root = cause.node();
+                        let is_end = at.pc == 0;
+                        if is_end || self.is_own == 0 {
+                            walk.stack = stopped_at(at.sp);
+                            walk.is_told = true;
+                        }
+                        if is_end {
+                            // It is no frame.
+                            site_at = site_at.sub(1);
+                        }
                         break;
                     }
                     Step::Astray => {
                         walk.root = Cause::OffStack.node();
                         walk.is_determined = false;
+                        if self.is_own == 0 {
+                            walk.stack = stopped_at(at.sp);
+                            walk.is_told = true;
+                        }
                         break;
                     }
                     Step::Full => return Err(Obstacle::Full),
@@ -169,6 +184,93 @@ impl Walker {
         }
         walk.hash = hash::mix(walk.hash, u64::from(walk.root));
         Ok(walk)
+    }
+
+    /// Goes on from where the last walk has been cut, to find out which stack it is on; false if only the slow way can.
+    /// `enclosing` tells the stack of the activation with this slot, if there is one.
+    ///
+    /// With `keeps` the words read become words of the walk, which then proves to be on that stack each time that it is
+    /// found again. Without, that is known otherwise, and remembered walks stay as short as the path.
+    ///
+    /// # Safety
+    /// The walker is the calling thread's, and has made no other walk since.
+    #[inline(always)]
+    pub unsafe fn walk_on(
+        &mut self,
+        keeps: bool,
+        mut enclosing: impl FnMut(u64) -> Option<u64>,
+    ) -> bool {
+        let high = self.stack.high;
+        let mut at = At {
+            pc: self.cut.pc,
+            sp: self.cut.sp,
+        };
+        // SAFETY: as for `walk_by_rules`; as many frames more as fit have room for what they read.
+        unsafe {
+            let mut reads = Reads {
+                next: self.buffers.reads.add(self.last.reads as usize),
+                rbp_at: self.cut.rbp_at,
+                rbp: self.cut.rbp,
+            };
+            let first = reads.next;
+            let mut room = self.buffers.capacity - self.last.len;
+            loop {
+                if let Some(stack) = enclosing(at.sp - 8) {
+                    (self.last.stack, self.last.is_told) = (stack, false);
+                    return true;
+                }
+                if !keeps {
+                    reads.next = first;
+                } else if room == 0 {
+                    self.lacks_room = 1;
+                    return false;
+                }
+                room = room.wrapping_sub(1);
+                let (word, _) = RULES.get(at.pc);
+                let is_root = match step(word, at, high, &mut reads) {
+                    Step::Caller(caller) => {
+                        at = caller;
+                        continue;
+                    }
+                    Step::Root => true,
+                    Step::Stop(_) => false,
+                    Step::Astray | Step::Full | Step::Unknown => return false,
+                };
+                if is_root {
+                    (self.last.stack, self.last.is_told) = (at.sp, true);
+                } else if self.is_own == 0 || at.pc == 0 {
+                    (self.last.stack, self.last.is_told) = (stopped_at(at.sp), true);
+                }
+                if keeps {
+                    self.last.reads = reads.next.offset_from(self.buffers.reads) as u64;
+                }
+                return true;
+            }
+        }
+    }
+}
+
+/// A walk that `--depth` has cut: the frame it has come to, where its frame pointer was read, as [`Reads`] has that, and
+/// what it is.
+#[repr(C)]
+pub struct Cut {
+    pc: u64,
+    sp: u64,
+    rbp_at: u64,
+    rbp: u64,
+}
+
+impl Cut {
+    /// Volatile: a vector register would do for two words at once.
+    #[inline(always)]
+    fn set(&mut self, at: At, reads: &Reads) {
+        // SAFETY: fields of our own.
+        unsafe {
+            (&raw mut self.pc).write_volatile(at.pc);
+            (&raw mut self.sp).write_volatile(at.sp);
+            (&raw mut self.rbp_at).write_volatile(reads.rbp_at);
+            (&raw mut self.rbp).write_volatile(reads.rbp);
+        }
     }
 }
 

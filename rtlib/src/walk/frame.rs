@@ -40,13 +40,39 @@ pub struct Frame {
     pub registers: Registers,
 }
 
-/// Which stack a frame is on, as in [`Walk`](super::Walk).
+/// Which stack a frame is on.
 #[derive(Clone, Copy)]
 pub struct Stack {
-    /// That.
+    /// The CFA of the root frame. If the walk did not reach the root: [`stopped_at`] where it stopped, or on a stack
+    /// of the thread's own the end of that.
     pub id: u64,
-    /// Whether its root was reached; else it is the end of its mapping, which it may share with others.
-    pub is_whole: bool,
+    /// True if `id` tells this stack from all others that threads run on at the time.
+    pub is_told: bool,
+    /// The root's return address; 0 if the walk did not reach the root.
+    pub root: u64,
+}
+
+impl Stack {
+    /// One in memory that ends at `high` and may hold other stacks as well.
+    pub(super) fn in_memory(high: u64) -> Self {
+        Self {
+            id: high,
+            is_told: false,
+            root: 0,
+        }
+    }
+}
+
+/// The identity of a stack whose root is not known, by the stack pointer of the frame at which walks of it stop. It is
+/// odd, so that it never equals the CFA of a root frame. Two stacks in use never share it: each holds its own frames.
+#[inline(always)]
+pub const fn stopped_at(sp: u64) -> u64 {
+    sp | 1
+}
+
+/// True if a stack is known by [`stopped_at`].
+pub const fn is_stopped(stack: u64) -> bool {
+    stack & 1 != 0
 }
 
 impl Frame {

@@ -5,7 +5,7 @@ use abi::rule::Rule;
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
 
 use super::by_rules::{At, Loaded, Step, step};
-use super::frame::Frame;
+use super::frame::{Frame, Stack, stopped_at};
 use super::outcome::{Obstacle, Walk, depth_limit};
 use super::walker::Walker;
 use crate::arch::signal_frame;
@@ -30,7 +30,8 @@ const RED_ZONE: u64 = 128;
 const MOST_CROSSINGS: u32 = 8;
 
 impl Walker {
-    /// Walks from a frame of `function`'s caller, or of any caller.
+    /// Walks from a frame of `function`'s caller, or of any caller: the walk, and the root's return address, which is 0 if
+    /// the walk did not reach the root.
     ///
     /// # Safety
     /// The walker is the calling thread's, and the frame is on its current stack.
@@ -38,7 +39,7 @@ impl Walker {
         &mut self,
         function: u32,
         frame: Frame,
-    ) -> Result<Walk, Obstacle> {
+    ) -> Result<(Walk, u64), Obstacle> {
         let mut walk = Walk::begin(function, self.stack.high);
         let mut place = Place {
             pc: frame.pc,
@@ -48,16 +49,19 @@ impl Walker {
             crossings: 0,
         };
         let window = Window::new();
+        let mut is_cut = false;
+        let mut root = 0;
         loop {
-            if walk.len == depth_limit() {
-                walk.root = ROOT_CUT;
-                break;
+            // The frames further out are not kept, but they lead to the stack's identity.
+            is_cut |= walk.len == depth_limit();
+            if !is_cut {
+                if walk.len == self.buffers.capacity {
+                    return Err(Obstacle::Depth);
+                }
+                // SAFETY: there is room for one more.
+                unsafe { self.put(&mut walk, place.frame()) };
             }
-            if walk.len == self.buffers.capacity {
-                return Err(Obstacle::Depth);
-            }
-            // SAFETY: there is room for one more.
-            unsafe { self.put(&mut walk, place.frame()) };
+            let pc = place.pc;
             let sp = place.registers[RSP];
             let (low, high) = (place.low(), place.high);
             let load = |at: u64| {
@@ -76,17 +80,43 @@ impl Walker {
                 }
                 Next::Root => {
                     walk.root = ROOT_COMPLETE;
-                    walk.is_whole = place.crossings == 0;
-                    if walk.is_whole {
-                        walk.stack = sp;
-                    }
+                    root = pc;
                 }
                 Next::Stop(cause) => walk.root = cause.node(),
+            }
+            if place.crossings == 0 {
+                let stack = self.stack_ending(walk.root, pc, sp);
+                (walk.stack, walk.is_told) = (stack.id, stack.is_told);
+            }
+            if is_cut {
+                walk.root = ROOT_CUT;
+            } else if pc == 0 {
+                walk.len -= 1;
             }
             break;
         }
         walk.hash = hash::mix(walk.hash, u64::from(walk.root));
-        Ok(walk)
+        Ok((walk, root))
+    }
+
+    /// The stack whose walk has ended with the node `root`, at a frame that goes on at `pc` with the stack pointer `sp`.
+    pub(super) fn stack_ending(&self, root: u32, pc: u64, sp: u64) -> Stack {
+        if root == ROOT_COMPLETE {
+            return Stack {
+                id: sp,
+                is_told: true,
+                root: pc,
+            };
+        }
+        // Walks of one stack may stop at different frames, all of which only this thread has if the stack is its own.
+        match self.is_own != 0 && pc != 0 {
+            true => Stack::in_memory(self.stack.high),
+            false => Stack {
+                id: stopped_at(sp),
+                is_told: true,
+                root: 0,
+            },
+        }
     }
 
     /// Adds a frame to the walk.
@@ -192,6 +222,9 @@ fn by_tables(
     high: u64,
     load: &dyn Fn(u64) -> Option<u64>,
 ) -> Option<Next> {
+    if is_return && pc == 0 {
+        return Some(Next::Stop(Cause::NullReturn));
+    }
     let age = Age::now();
     if let Some(row) = rows::find(pc, is_return, age) {
         let caller = by_simple_row(registers, &row, load);

@@ -17,7 +17,7 @@ mod path;
 mod slowly;
 mod walker;
 
-pub use frame::{Frame, Saved, Stack, StackRange};
+pub use frame::{Frame, Saved, Stack, StackRange, is_stopped};
 pub use outcome::Walk;
 pub use path::Path;
 pub use walker::{BYTES, Walker};

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use abi::cause::Cause;
-use abi::segment::ROOT_OVERFLOW;
+use abi::segment::{ROOT_CUT, ROOT_OVERFLOW};
 
 use crate::os::hash;
 use crate::os::parameters::ipath_parameters;
@@ -18,11 +18,10 @@ pub struct Walk {
     pub hash: u64,
     /// How it ended, one of the segment's `ROOT_*` nodes.
     pub root: u32,
-    /// Which stack: the CFA of the root frame, or where that was not reached on it the stack's end.
+    /// Which stack: see [`Stack::id`](super::Stack::id).
     pub stack: u64,
-    /// Whether it was: not so where the walk went on from an alternate signal stack to what the signal has
-    /// interrupted, either.
-    pub is_whole: bool,
+    /// True if `stack` tells that stack from all others that threads run on at the time.
+    pub is_told: bool,
     /// Words read.
     pub(super) reads: u64,
     /// Whether those words alone have led to all this, and not the bounds of the stack's mapping.
@@ -32,6 +31,17 @@ pub struct Walk {
 }
 
 impl Walk {
+    /// True if `--depth` has cut the path.
+    #[inline(always)]
+    pub fn is_cut(&self) -> bool {
+        self.root == ROOT_CUT
+    }
+
+    /// True if there are frames further out that it does not have.
+    pub fn is_short(&self) -> bool {
+        self.is_cut() || self.root == ROOT_OVERFLOW
+    }
+
     /// Nothing walked yet, on a stack in memory that ends at `high`.
     pub fn begin(function: u32, high: u64) -> Self {
         Self {
@@ -39,7 +49,7 @@ impl Walk {
             hash: begin_hash(function),
             root: 0,
             stack: high,
-            is_whole: false,
+            is_told: false,
             reads: 0,
             is_determined: false,
             has_sites: false,

@@ -2,6 +2,7 @@
 //! the thread's private stack, with signals blocked.
 
 use abi::cause::Cause;
+use abi::segment::ROOT_COMPLETE;
 
 use super::bounds;
 use super::buffers::MOST;
@@ -32,6 +33,10 @@ impl Walker {
         all: bool,
     ) -> Option<Walk> {
         epoch::renew();
+        if self.lacks_room != 0 {
+            self.lacks_room = 0;
+            self.buffers.grow();
+        }
         let mut way = Way::default();
         for _ in 0..ATTEMPTS {
             if way.use_full && !all {
@@ -40,7 +45,8 @@ impl Walker {
             // SAFETY: the caller's promise; the full walk comes only after the stack's bounds are known.
             let result = unsafe {
                 if way.use_full {
-                    self.walk_fully(function, Frame::of_caller(slot, saved))
+                    let walk = self.walk_fully(function, Frame::of_caller(slot, saved));
+                    walk.map(|(walk, _)| walk)
                 } else {
                     self.walk_by_rules(function, slot, saved.rbp)
                 }
@@ -62,21 +68,26 @@ impl Walker {
         is_known && slot >= sp && self.stack.holds(slot)
     }
 
-    /// Which stack a frame is on, as [`Walk::stack`] has it for what is called from there.
+    /// The stack that a frame is on, whatever `--depth` keeps of the path. `None` if that is not known: of the frame's
+    /// registers those besides rsp and rbp are needed and not `all` are known, or the stack's bounds are not known.
     ///
     /// # Safety
     /// The walker is the calling thread's, and the frame is one of it that goes on.
-    pub unsafe fn stack_of(&mut self, frame: &Frame) -> Option<Stack> {
+    pub unsafe fn stack_of(&mut self, frame: &Frame, all: bool) -> Option<Stack> {
         epoch::renew();
         let sp = frame.registers[RSP];
         let mut way = Way::default();
         for _ in 0..ATTEMPTS {
+            if way.use_full && !all {
+                return None;
+            }
             let result = if way.use_full {
                 // SAFETY: the caller's promise.
                 let walk = unsafe { self.walk_fully(0, *frame) };
-                walk.map(|walk| Stack {
+                walk.map(|(walk, root)| Stack {
                     id: walk.stack,
-                    is_whole: walk.is_whole,
+                    is_told: walk.is_told,
+                    root,
                 })
             } else {
                 self.stack_by_rules(frame)
@@ -109,17 +120,10 @@ impl Walker {
             let (word, _) = RULES.get(at.pc);
             at = match step(word, at, high, &mut words) {
                 Step::Caller(caller) => caller,
-                Step::Root => {
-                    return Ok(Stack {
-                        id: at.sp,
-                        is_whole: true,
-                    });
-                }
-                Step::Stop(_) | Step::Astray => {
-                    return Ok(Stack {
-                        id: high,
-                        is_whole: false,
-                    });
+                Step::Root => return Ok(self.stack_ending(ROOT_COMPLETE, at.pc, at.sp)),
+                Step::Stop(cause) => return Ok(self.stack_ending(cause.node(), at.pc, at.sp)),
+                Step::Astray => {
+                    return Ok(self.stack_ending(Cause::OffStack.node(), at.pc, at.sp));
                 }
                 Step::Full => return Err(Obstacle::Full),
                 Step::Unknown => {

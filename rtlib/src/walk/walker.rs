@@ -3,6 +3,7 @@
 use abi::segment::RecordHead;
 
 use super::buffers::{self, Buffers};
+use super::by_rules::Cut;
 use super::frame::StackRange;
 use super::memo::{self, InEpoch, Memo, Miss, Run};
 use super::outcome::{Walk, folds};
@@ -26,10 +27,16 @@ pub struct Walker {
     pub found: Run,
     /// Stack the thread was last seen on.
     pub stack: StackRange,
+    /// 1 if that is the thread's own: no other thread ever runs on it.
+    pub(super) is_own: u64,
     /// What the walk under way writes to.
     pub(super) buffers: Buffers,
+    /// Where the last walk that `--depth` has cut stopped.
+    pub(super) cut: Cut,
+    /// 1 if a stack had more frames than [`Walker::walk_on`] has room for.
+    pub(super) lacks_room: u64,
     /// The walk just made, and where it was missed, while it is being remembered.
-    last: Walk,
+    pub(super) last: Walk,
     /// See `last`.
     miss: Miss,
     /// Other stacks the thread has run on, and which of them is replaced next.
