@@ -210,6 +210,9 @@ impl Session {
     }
 }
 
+/// See the limits: threads without a C library and without system calls.
+const SAME_THREADS: &str = "threads that come to the place of ended ones count as those: the kernel may not be asked which they are";
+
 impl Locked<'_> {
     /// Writes the runtime and its parameters; nothing of it runs yet.
     fn fill(
@@ -229,6 +232,11 @@ impl Locked<'_> {
             parameters.reserve.store(start.0, Relaxed);
             parameters.reserve_len.store(len, Relaxed);
             quiet::populate(&self.segment, parameters)?;
+            if parameters.threads_apart.load(Relaxed) != 0
+                && parameters.tid_offset.load(Relaxed) < 0
+            {
+                self.document.notes.push(SAME_THREADS.to_owned());
+            }
         }
         self.publish_maps()?;
         let at = |symbol| image.address(base, symbol).map_err(SessionError::Image);

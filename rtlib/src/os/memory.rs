@@ -20,27 +20,27 @@ pub fn map(len: u64) -> Option<u64> {
     })
 }
 
-/// Maps the first page of a file, for reading. Before it is a page of the runtime's own, by which the command knows what it
-/// takes out.
-pub fn map_page_of(file: &File) -> Option<u64> {
-    let own = map(2 * abi::PAGE)?;
-    let page = own + abi::PAGE;
-    // SAFETY: the page is the runtime's own, and not in use.
-    if unsafe { sys::map_page_of(file, page) } {
-        return Some(page);
+/// Maps the first pages of a file, for reading. Before them is a page of the runtime's own, by which the command knows what
+/// it takes out.
+pub fn map_pages_of(file: &File, count: u64) -> Option<u64> {
+    let own = map((1 + count) * abi::PAGE)?;
+    let pages = own + abi::PAGE;
+    // SAFETY: the pages are the runtime's own, and not in use.
+    if unsafe { sys::map_pages_of(file, pages, count) } {
+        return Some(pages);
     }
     // SAFETY: as above.
     unsafe { unmap(own) };
     None
 }
 
-/// Gives back what [`map_page_of`] returned.
+/// Gives back what [`map_pages_of`] returned.
 ///
 /// # Safety
-/// Nothing uses the page any more.
-pub unsafe fn unmap_page_of(page: u64) {
+/// Nothing uses the pages any more.
+pub unsafe fn unmap_pages_of(pages: u64) {
     // SAFETY: the caller's promise.
-    unsafe { unmap(page - abi::PAGE) };
+    unsafe { unmap(pages - abi::PAGE) };
 }
 
 /// Lists what `map` maps, which has `len` bytes.

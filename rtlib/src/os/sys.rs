@@ -363,14 +363,14 @@ pub fn own_event(event: &'static Event) -> Option<File> {
     checked(unsafe { syscall(number::PERF_EVENT_OPEN, arguments) }).map(File::out_of_the_way)
 }
 
-/// Maps the first page of a file, which may be read, in the place of another page.
+/// Maps the first pages of a file, which may be read, in the place of others.
 ///
 /// # Safety
-/// That page is the runtime's own, and not in use.
-pub unsafe fn map_page_of(file: &File, page: u64) -> bool {
+/// Those are the runtime's own, and not in use.
+pub unsafe fn map_pages_of(file: &File, pages: u64, count: u64) -> bool {
     const READ: u64 = 1;
     const SHARED_FIXED: u64 = 0x01 | 0x10;
-    let arguments = [page, abi::PAGE, READ, SHARED_FIXED, file.0, 0];
+    let arguments = [pages, count * abi::PAGE, READ, SHARED_FIXED, file.0, 0];
     // SAFETY: the caller's promise.
     checked(unsafe { syscall(number::MMAP, arguments) }).is_some()
 }

@@ -336,9 +336,7 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
     let function = function as u32;
     // SAFETY: the stub's promise; the thread is marked busy.
     unsafe {
-        if !thread::is_same(thread) {
-            thread::renew(thread);
-        }
+        thread::settle(thread);
         #[cfg(ipath_image)]
         super::trial::find_out(thread);
         let kind = parameters::kind(function);

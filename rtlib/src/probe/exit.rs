@@ -250,9 +250,7 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
             moves::end(thread, function);
             return;
         }
-        if !thread::is_same(thread) {
-            thread::renew(thread);
-        }
+        thread::settle(thread);
         let vectors = (*thread).private_stack - VECTORS;
         (*thread)
             .meter

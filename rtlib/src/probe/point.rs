@@ -85,9 +85,7 @@ pub unsafe extern "C" fn ipath_verify_point(number: u64, low: u64, rbp: u64) {
 pub unsafe extern "C" fn ipath_slow_point(thread: *mut Thread, number: u64, low: u64) {
     // SAFETY: the stub's promise; the thread is marked busy.
     unsafe {
-        if !thread::is_same(thread) {
-            thread::renew(thread);
-        }
+        thread::settle(thread);
         #[cfg(ipath_image)]
         super::trial::find_out(thread);
         if record_point(thread, number as u32, low).is_none() {

@@ -68,7 +68,7 @@ impl Counters {
         }
         thread.open();
         let page = sys::own_event(parameters::counter(number))
-            .and_then(|event| memory::map_page_of(&event));
+            .and_then(|event| memory::map_pages_of(&event, 1));
         match page {
             Some(page) => counter.begin(page as *const MmapPage, thread),
             None => counter.refuse(number),
@@ -104,7 +104,7 @@ impl Counter {
         self.is_refused = 0;
         if !self.page.is_null() {
             // SAFETY: the place is this thread's, whose page it is.
-            unsafe { memory::unmap_page_of(self.page as u64) };
+            unsafe { memory::unmap_pages_of(self.page as u64) };
             self.page = ptr::null();
         }
     }

@@ -71,7 +71,7 @@ impl Page {
         if !self.at.is_null() || self.is_refused != 0 {
             return;
         }
-        let page = sys::own_event(&DUMMY).and_then(|event| memory::map_page_of(&event));
+        let page = sys::own_event(&DUMMY).and_then(|event| memory::map_pages_of(&event, 1));
         match page {
             Some(page) => self.at = page as *const MmapPage,
             None => self.is_refused = 1,
@@ -83,7 +83,7 @@ impl Page {
         self.is_refused = 0;
         if !self.at.is_null() {
             // SAFETY: the place is this thread's, whose page it is.
-            unsafe { memory::unmap_page_of(self.at as u64) };
+            unsafe { memory::unmap_pages_of(self.at as u64) };
             self.at = ptr::null();
         }
     }

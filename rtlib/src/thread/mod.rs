@@ -1,7 +1,10 @@
 //! The threads that the runtime has met, found by their FS base.
 
+mod mark;
 mod place;
 pub mod registry;
+mod settling;
 
-pub use place::{Thread, is_same, renew};
+pub use place::{Thread, is_same};
 pub use registry::current;
+pub use settling::settle;

@@ -1,11 +1,14 @@
 //! A thread's place: all that the runtime knows of it.
 
 use core::mem::size_of;
+use core::ptr;
 
+use super::mark::Mark;
 use crate::calls::meter::Meter;
 use crate::calls::{self, Calls};
 use crate::ledger::{self, Ledger, areas};
 use crate::os::memory;
+use crate::os::parameters;
 use crate::os::sys::AlternateStack;
 use crate::os::thread_pointer::fs_base;
 use crate::walk::{self, Saved, Walker};
@@ -19,12 +22,13 @@ const STACK: u64 = 96 * 1024;
 pub struct Thread {
     /// Address of the return address of the call being recorded; 0 while none is.
     pub busy: u64,
-    /// Where the thread's id stands, from its FS base on: in its control block, or where that is not known in
-    /// `tid`. Whoever asks adds its own FS base: then `tid` is its own id only if the place is its own.
+    /// Where the word stands by which the thread knows its place, from its FS base on: its id in its control block, or if
+    /// that is not known what [`word_of`] says.
     pub tid_from_fs: u64,
-    /// Thread id; `NOBODY` until the thread whose place this is has made all of it its own.
+    /// What that word is as long as the place is the thread's; `NOBODY` until it has made all of it its own.
     pub tid: u32,
-    _padding: u32,
+    /// 1 if no such word changes when the thread ends: the slow way asks the kernel each time.
+    pub(super) is_unmarked: u32,
     /// Top of the private stack, aligned to 16.
     pub private_stack: u64,
     /// The application's signal mask while the slow path runs, or a left mark is taken.
@@ -53,6 +57,8 @@ pub struct Thread {
     pub meter: Meter,
     /// What the hand-written ways have no register for.
     pub scratch: u64,
+    /// What tells that the thread has ended, if its id is not known by its FS base.
+    pub(super) mark: Mark,
 }
 
 /// What no thread has as its id.
@@ -69,7 +75,8 @@ pub(super) struct Owner {
     pub kernel_tid: u32,
     /// See `kernel_tid`.
     pub process: u32,
-    _padding: u32,
+    /// [`NOBODY`], once the place has an owner.
+    pub nobody: u32,
 }
 
 /// Bytes before it in its mapping: what every call stores to shares no place in its page with what
@@ -96,21 +103,37 @@ pub unsafe fn is_same(thread: *mut Thread) -> bool {
     }
 }
 
-/// Makes all of a place the calling thread's, which it has been given.
+/// Where a thread looks that has no id at an offset from its FS base: in what changes when it ends, or if there is no such
+/// thing in its place, so that it finds itself there. If threads are to be told apart it never does then, and so comes to
+/// the slow way each time.
 ///
 /// # Safety
-/// The place is the caller's, who holds no lock; signals are blocked.
-pub unsafe fn renew(thread: *mut Thread) {
+/// The place is the caller's.
+pub(super) unsafe fn word_of(thread: *mut Thread) -> *const u32 {
+    // SAFETY: the place is the caller's.
+    unsafe {
+        let owner = &raw const (*thread).owner;
+        (*thread).mark.word().unwrap_or(
+            match (*thread).is_unmarked != 0 && parameters::tells_threads_apart() {
+                true => &raw const (*owner).nobody,
+                false => &raw const (*owner).tid,
+            },
+        )
+    }
+}
+
+/// Has the thread find the word that it looks for as it is now, or its id in the place of one that it is never to find.
+///
+/// # Safety
+/// As for [`word_of`].
+pub(super) unsafe fn note_word(thread: *mut Thread) {
     // SAFETY: the caller's promise.
     unsafe {
-        let owner = &(*thread).owner;
-        calls::coroutines::renew(&raw mut (*thread).calls);
-        (*thread).walker.renew(owner.kernel_tid == owner.process);
-        if (*thread).ledger.renew(owner.tid, owner.kernel_tid) {
-            (*thread).walker.memo.forget_all();
-        }
-        (*thread).meter.renew();
-        (&raw mut (*thread).tid).write_volatile(owner.tid);
+        let now = match word_of(thread) {
+            word if ptr::eq(word, &raw const (*thread).owner.nobody) => (*thread).owner.tid,
+            word => word.read_volatile(),
+        };
+        (&raw mut (*thread).tid).write_volatile(now);
     }
 }
 

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use abi::MAX_THREADS;
 
-use super::place::{self, NOBODY, Thread};
+use super::place::{self, NOBODY, Thread, note_word, word_of};
 use crate::ledger::areas;
 use crate::os::lock::Lock;
 use crate::os::parameters;
@@ -43,7 +43,7 @@ pub const HASH_SHIFT: u32 = u64::BITS - BUCKETS.trailing_zeros();
 pub struct Registry {
     buckets: [Bucket; BUCKETS],
     /// Held by who changes it, with signals blocked.
-    lock: Lock,
+    pub(super) lock: Lock,
 }
 
 impl Registry {
@@ -317,10 +317,11 @@ unsafe fn lead(thread: *mut Thread, fs: u64) {
             ),
             None => (
                 (*owner).kernel_tid,
-                (&raw const (*thread).tid as u64).wrapping_sub(fs),
+                (word_of(thread) as u64).wrapping_sub(fs),
             ),
         };
         (*owner).fs = fs;
+        (*owner).nobody = NOBODY;
         (*thread).tid_from_fs = from_fs;
         (&raw mut (*owner).tid).write_volatile(tid);
     }
@@ -348,9 +349,11 @@ fn move_first() -> bool {
         REGISTRY.remove(NONE_YET);
         // SAFETY: the lock is held, and the place the caller's; all of it stays so.
         unsafe {
-            let is_whole = (*thread).tid == (*thread).owner.tid;
+            let is_whole = (*thread).tid != NOBODY;
             lead(thread, WORK.fs());
-            if is_whole {
+            if is_whole && tid_offset().is_none() {
+                note_word(thread);
+            } else if is_whole {
                 (&raw mut (*thread).tid).write_volatile((*thread).owner.tid);
             }
         }

@@ -1,0 +1,96 @@
+//! Making a place the calling thread's own, as it comes by on the slow way.
+
+use super::place::{NOBODY, Thread, is_same, note_word, word_of};
+use super::registry::REGISTRY;
+use crate::calls;
+use crate::os::sys;
+use crate::os::thread_pointer::tid_offset;
+
+/// Makes all of a place the calling thread's, which it has been given, if that has not been done.
+///
+/// # Safety
+/// The place is the caller's, who holds no lock; signals are blocked.
+#[inline(always)]
+pub unsafe fn settle(thread: *mut Thread) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !is_same(thread) || (*thread).is_unmarked != 0 {
+            renew(thread);
+        }
+    }
+}
+
+/// The same where the place may have been another thread's.
+#[inline(never)]
+unsafe fn renew(thread: *mut Thread) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if tid_offset().is_none() && is_still(thread) {
+            return;
+        }
+        let owner = &(*thread).owner;
+        calls::coroutines::renew(&raw mut (*thread).calls);
+        (*thread).walker.renew(owner.kernel_tid == owner.process);
+        if (*thread).ledger.renew(owner.tid, owner.kernel_tid) {
+            (*thread).walker.memo.forget_all();
+        }
+        (*thread).meter.renew();
+        if tid_offset().is_none() {
+            mark(thread);
+            if (*thread).is_unmarked != 0 {
+                // What changes only when the thread is switched out would be another thread's as well.
+                (*thread).meter.sources.page.refuse();
+            }
+            return;
+        }
+        (*thread).is_unmarked = 0;
+        (&raw mut (*thread).tid).write_volatile(owner.tid);
+    }
+}
+
+/// True if the place that the calling thread's FS base leads to is its own, and not that of one that has had this FS base
+/// before. Else the place is given to it, and is to be renewed.
+///
+/// # Safety
+/// As for [`settle`]; there are no ids at an offset from FS bases.
+unsafe fn is_still(thread: *mut Thread) -> bool {
+    // SAFETY: the place is nobody else's: one thread has an FS base at a time.
+    unsafe {
+        if (&raw const (*thread).tid).read_volatile() == NOBODY {
+            return false;
+        }
+        let owner = &raw mut (*thread).owner;
+        if sys::may_call() {
+            if sys::getpid() != sys::own_pid() {
+                // A child that shares the memory runs as the thread that waits for it.
+                return true;
+            }
+            let tid = sys::gettid();
+            if (*owner).kernel_tid != tid {
+                REGISTRY.lock.lock();
+                ((*owner).tid, (*owner).kernel_tid) = (tid, tid);
+                (*owner).process = sys::own_pid();
+                (&raw mut (*thread).tid).write_volatile(NOBODY);
+                REGISTRY.lock.unlock();
+                return false;
+            }
+        }
+        note_word(thread);
+        true
+    }
+}
+
+/// Has the calling thread know its place by what changes when it ends, as far as the kernel allows.
+///
+/// # Safety
+/// As for [`is_still`].
+unsafe fn mark(thread: *mut Thread) {
+    // SAFETY: as above; the place is listed under the FS base that its owner has.
+    unsafe {
+        (*thread).mark.renew();
+        (*thread).is_unmarked = u32::from((*thread).mark.word().is_none() && sys::may_call());
+        let word = word_of(thread) as u64;
+        (*thread).tid_from_fs = word.wrapping_sub((*thread).owner.fs);
+        note_word(thread);
+    }
+}
