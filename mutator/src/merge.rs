@@ -245,6 +245,7 @@ fn empty_path((function, complete, stack, process): &PathKey) -> PathEntry {
         function: *function,
         stack: stack.clone(),
         complete: *complete,
+        contradicted: None,
         thread: None,
         process: *process,
         unwound: None,
@@ -268,6 +269,7 @@ fn add_path(sum: &mut PathEntry, path: &PathEntry) {
         *sum = n.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
     }
     sum.tail = sum.tail.saturating_add(path.tail);
+    sum.contradicted = sum.contradicted.or(path.contradicted);
 }
 
 /// Has these metrics, in their order, stand in `counts`.

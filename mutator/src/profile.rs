@@ -9,6 +9,7 @@ mod check;
 mod counts;
 mod delta;
 mod distribution;
+mod exactness;
 mod file;
 mod found;
 mod label;
@@ -28,6 +29,7 @@ pub use check::Inconsistent;
 pub use counts::{COUNT, Counts, FunctionTotals, TimerStats, Timers};
 pub use delta::Delta;
 pub use distribution::{Bucket, Distribution, Gathered};
+pub use exactness::{CONTRADICTED, Exactness, Verdict};
 pub use file::ProfileError;
 pub use found::{Found, FoundPath, Left};
 pub use label::Label;
@@ -88,6 +90,9 @@ pub struct Profile {
     pub search: Option<Found>,
     /// What is not exact.
     pub losses: Losses,
+    /// How far the code agrees with the paths; none if that has not been checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exactness: Option<Exactness>,
 }
 
 impl Profile {
@@ -108,6 +113,7 @@ impl Profile {
             processes: Vec::new(),
             search: None,
             losses: Losses::default(),
+            exactness: None,
         }
     }
 
@@ -440,8 +446,12 @@ pub struct PathEntry {
     pub function: usize,
     /// Indexes into [`Profile::frames`], from the function's caller outwards.
     pub stack: Vec<usize>,
-    /// True if the last frame is a known root.
+    /// True if the last frame is a known root, and the code contradicts no edge.
     pub complete: bool,
+    /// The index in `stack` of a call site that cannot have led to the frame below it, the first from
+    /// the function outwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contradicted: Option<usize>,
     /// The thread, where threads are kept apart.
     #[serde(default)]
     pub thread: Option<u32>,

@@ -26,6 +26,18 @@ pub struct Profile {
     pub losses: Losses,
     #[serde(default)]
     pub processes: Vec<Process>,
+    #[serde(default)]
+    pub exactness: Option<Exactness>,
+}
+
+/// Calls by what the code says of their paths.
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "see Profile")]
+pub struct Exactness {
+    pub proven: u64,
+    pub possible: u64,
+    pub explained: u64,
+    pub contradicted: u64,
 }
 
 /// One process of several.
@@ -144,6 +156,8 @@ pub struct CallPath {
     pub function: usize,
     pub stack: Vec<usize>,
     pub complete: bool,
+    #[serde(default)]
+    pub contradicted: Option<usize>,
     pub metrics: Value,
     #[serde(default)]
     pub unwound: Option<u64>,
@@ -199,11 +213,23 @@ pub struct Losses {
 }
 
 impl Profile {
-    /// Reads a profile and checks what must hold in each.
+    /// Reads a profile and checks what must hold in each: its sums agree, and the code contradicts no path.
+    ///
+    /// # Panics
+    /// When it cannot be read, or that does not hold.
+    pub fn read(path: &Path) -> Self {
+        let profile = Self::read_contradicted(path);
+        let of = |path: &&CallPath| path.contradicted.is_some();
+        let first = profile.paths.iter().find(of);
+        assert!(first.is_none(), "{}", profile.contradiction(first));
+        profile
+    }
+
+    /// The same of one with paths that the code may contradict.
     ///
     /// # Panics
     /// When it cannot be read or its sums do not agree.
-    pub fn read(path: &Path) -> Self {
+    pub fn read_contradicted(path: &Path) -> Self {
         let text =
             fs::read_to_string(path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
         let profile: Self = serde_json::from_str(&text)
@@ -250,6 +276,55 @@ impl Profile {
             losses.incomplete,
             "{losses:?}"
         );
+        self.check_exactness();
+    }
+
+    /// Every call on a path of its own has a verdict, and those on contradicted paths are incomplete for that.
+    fn check_exactness(&self) {
+        let Some(exactness) = &self.exactness else {
+            return;
+        };
+        let of = |is_it: &dyn Fn(&CallPath) -> bool| -> u64 {
+            let paths = self.paths.iter().filter(|path| is_it(path));
+            paths.map(|path| count(&path.metrics)).sum()
+        };
+        let Exactness {
+            proven,
+            possible,
+            explained,
+            contradicted,
+        } = exactness;
+        let all = of(&|_| true) - self.losses.overflow;
+        assert_eq!(
+            proven + possible + explained + contradicted,
+            all,
+            "{exactness:?}"
+        );
+        let found = of(&|path| path.contradicted.is_some() && !path.complete);
+        let caused = self.losses.causes.get("contradicted").copied();
+        assert_eq!((found, caused.unwrap_or(0)), (*contradicted, *contradicted));
+    }
+
+    /// The pair of frames that the code contradicts on a path, with the whole path.
+    fn contradiction(&self, path: Option<&CallPath>) -> String {
+        let Some((path, at)) = path.and_then(|path| Some((path, path.contradicted?))) else {
+            return String::new();
+        };
+        let frame = |&index: &usize| {
+            let frame = &self.frames[index];
+            let function = frame.function.as_deref().unwrap_or("?");
+            format!(
+                "{function}+{:#x} ({:#x})",
+                frame.offset.unwrap_or(0),
+                frame.address
+            )
+        };
+        let stack: Vec<String> = path.stack.iter().map(frame).collect();
+        format!(
+            "the code contradicts frame {at} of {} <- {}",
+            self.functions[path.function].name,
+            stack.join(" <- ")
+        )
     }
 
     /// The function with this linkage or demangled name.

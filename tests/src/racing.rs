@@ -128,6 +128,11 @@ pub fn assert_done_or_excused(finished: &Finished, also: &[&str], what: &str) {
 pub struct Chance(u64);
 
 impl Chance {
+    /// The same numbers each time for one seed.
+    pub fn seeded(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
     /// With the seed that `IPATH_TEST_SEED` gives, else one of its own, which it prints.
     ///
     /// # Panics

@@ -3,18 +3,20 @@
 use std::collections::BTreeSet;
 
 use abi::segment::{ROOT_COMPLETE, ROOT_CUT};
+use patcher::Avma;
 
 use super::frames::Frames;
 use super::heads::Heads;
 use super::measured::Measured;
+use super::net::{Checked, Net};
 use super::paths::{New, Paths};
 use super::raw::Raw;
 use super::records::Reader;
 use super::rules::Schemas;
 use super::stats::Measures;
-use super::totals::Totals;
+use super::totals::{Sums, Totals};
 use super::{functions, head};
-use crate::profile::{Counts, PathEntry, Profile};
+use crate::profile::{Counts, Exactness, PathEntry, Profile};
 use crate::segment::{FunctionDoc, Segment};
 
 /// A profile as it was at the last look, with what is needed to bring it up to date. It is of one reading of the document, which
@@ -28,6 +30,9 @@ pub(super) struct Build {
     measures: Measures,
     heads: Heads,
     paths: Paths,
+    net: Net,
+    /// What the code says of each path; none of those that share what there is no room for.
+    checked: Vec<Option<Checked>>,
     totals: Totals,
     /// What the records of a path say, and the one of them that is being read.
     raw: Raw,
@@ -50,6 +55,7 @@ impl Build {
         let measures = Measures::of(document);
         let mut profile = head::begin(measured);
         functions::add(&mut profile, frames, &measures, document);
+        profile.exactness = Some(Exactness::default());
         let exits = |(_, function): (usize, &FunctionDoc)| Exits {
             are_in: function.has_exits(),
             have_been: !function.exits.is_empty(),
@@ -66,6 +72,8 @@ impl Build {
             measures,
             heads: Heads::default(),
             paths: Paths::of(document),
+            net: Net::default(),
+            checked: Vec::new(),
             one: raw.clone(),
             raw,
         };
@@ -86,12 +94,17 @@ impl Build {
             profile,
             measures,
             threads,
+            net,
+            checked,
             ..
         } = self;
         let former = profile.paths.len();
         self.paths.look(segment, &self.heads, |new| {
             threads.extend(new.thread);
-            let path = path(profile, frames, measures, new);
+            let entry = entry_of(profile, new.function);
+            let check = net.check(frames, &new, entry);
+            checked.push(check);
+            let path = path(profile, frames, measures, new, check);
             profile.paths.push(path);
         });
         let changed = self.paths.take_changed();
@@ -99,9 +112,14 @@ impl Build {
         for &index in &changed {
             let root = self.paths.root(index as usize);
             let path = &mut profile.paths[index as usize];
-            let (functions, losses) = (&mut profile.functions, &mut profile.losses);
+            let verdict = self.checked[index as usize].map(|checked| checked.verdict);
+            let mut sums = Sums {
+                functions: &mut profile.functions,
+                losses: &mut profile.losses,
+                exactness: profile.exactness.get_or_insert_default(),
+            };
             if (index as usize) < former {
-                self.totals.take(functions, losses, path, root);
+                self.totals.take(&mut sums, path, root, verdict);
             }
             self.raw.clear();
             for (nth, record) in self.paths.records(index).enumerate() {
@@ -121,9 +139,9 @@ impl Build {
             path.tail = raw.tail;
             path.metrics.count = raw.entered;
             measures.write(raw, &mut path.metrics.timers);
-            self.totals.put(functions, losses, path, root);
+            self.totals.put(&mut sums, path, root, verdict);
         }
-        self.totals.end(profile, &self.paths);
+        self.totals.end(profile, &self.paths, &self.checked);
         changed
     }
 }
@@ -134,12 +152,15 @@ fn path(
     frames: &mut Frames,
     measures: &Measures,
     new: New<'_>,
+    checked: Option<Checked>,
 ) -> PathEntry {
+    let contradicted = checked.and_then(|checked| checked.contradicted);
     let stack = new.stack.iter().map(|&site| frames.frame(profile, site));
     PathEntry {
         function: new.function,
         stack: stack.collect(),
-        complete: new.root == ROOT_COMPLETE || new.root == ROOT_CUT,
+        complete: matches!(new.root, ROOT_COMPLETE | ROOT_CUT) && contradicted.is_none(),
+        contradicted,
         thread: new.thread,
         unwound: None,
         open: None,
@@ -151,4 +172,11 @@ fn path(
         spread: None,
         process: None,
     }
+}
+
+/// Where a function starts in the process.
+fn entry_of(profile: &Profile, function: usize) -> Avma {
+    let function = &profile.functions[function];
+    let base = profile.modules[function.module].base.unwrap_or(0);
+    Avma(function.address.wrapping_add(base))
 }

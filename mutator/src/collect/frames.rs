@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use patcher::{Avma, Svma};
 
 use super::described;
+use super::edges::{Below, Edges};
 use super::places::{Code, Place, Places, Site};
 use crate::debuginfod::{self, hex};
 use crate::jit::JitNames;
 use crate::process::Process;
-use crate::profile::{self, Frame, Profile};
+use crate::profile::{self, Frame, Profile, Verdict};
 use crate::segment::{Document, Segment};
 
 /// A module: its path, and the address in the process minus that in the file where it is known.
@@ -22,6 +23,7 @@ type Built = (Key, Option<String>);
 #[derive(Default)]
 pub(super) struct Frames {
     places: Places,
+    edges: Edges,
     /// The names of code that no file has.
     jit: JitNames,
     /// True once they have been read for the profile being made.
@@ -52,6 +54,7 @@ impl Frames {
     pub(super) fn of(process: &Process) -> Self {
         Self {
             jit: JitNames::of(process),
+            edges: Edges::of(process),
             ..Self::default()
         }
     }
@@ -73,6 +76,9 @@ impl Frames {
             is_renamed |=
                 file.is_some_and(|file| self.modules.keys().any(|(path, _)| path == file));
         }
+        if is_renamed || self.known.len() != known {
+            self.edges.forget();
+        }
         is_renamed || self.known.len() != known
     }
 
@@ -88,6 +94,7 @@ impl Frames {
         let is_renamed = places.learn_published(segment, &document.modules, process);
         if is_renamed {
             self.known.clear();
+            self.edges.forget();
         }
         is_renamed
     }
@@ -120,6 +127,7 @@ impl Frames {
         if std::mem::replace(&mut self.arrived, arrived) != arrived {
             self.places.renew();
             self.known.clear();
+            self.edges.forget();
             is_renamed = true;
         }
         self.is_jit_read = false;
@@ -186,6 +194,12 @@ impl Frames {
         profile.frames.push(frame);
         self.used.insert(site, profile.frames.len() - 1);
         profile.frames.len() - 1
+    }
+
+    /// The verdict of the code on a call and the frame below it: see [`Edges::judge`].
+    pub(super) fn judge(&mut self, outer: Site, below: Below, may_be_none: bool) -> Verdict {
+        self.edges
+            .judge(&mut self.places, outer, below, may_be_none)
     }
 
     /// Reads what has been written of generated code, once for each profile; true where there is something new.

@@ -3,12 +3,14 @@
 mod build;
 mod counters;
 mod described;
+mod edges;
 mod frames;
 mod functions;
 mod head;
 mod heads;
 mod histogram;
 mod measured;
+mod net;
 mod overhead;
 mod paths;
 mod places;

@@ -70,6 +70,8 @@ pub(super) struct New<'p> {
     pub(super) thread: Option<u32>,
     /// Return addresses from the caller outwards.
     pub(super) stack: &'p [Site],
+    /// Their nodes.
+    pub(super) nodes: &'p [u32],
     /// The node that it ends in.
     pub(super) root: u32,
 }
@@ -113,18 +115,19 @@ impl Paths {
             placed.push((Key { path, ..key }, key, record));
         }
         placed.sort_unstable();
-        let mut stack = Vec::new();
+        let (mut stack, mut nodes) = (Vec::new(), Vec::new());
         for (kept, key, record) in placed {
             let path = match self.known.get(&kept) {
                 Some(&path) => path,
                 None => {
-                    let root = stack_of(segment, kept.path, &mut stack);
+                    let root = stack_of(segment, kept.path, &mut stack, &mut nodes);
                     let path = root.map_or(NOWHERE, |root| self.add(root));
                     if let Some(root) = root {
                         make(New {
                             function: kept.function as usize,
                             thread: kept.thread,
                             stack: &stack,
+                            nodes: &nodes,
                             root,
                         });
                     }
@@ -262,10 +265,16 @@ fn depth(segment: &Segment, path: u32) -> u64 {
     leaf.map_or(0, |leaf| leaf.depth.load(Relaxed).into())
 }
 
-/// Finds call sites from the caller outwards, and the root they end in. `None` for a node that is
+/// Finds call sites from the caller outwards with their nodes, and the root they end in. `None` for a node that is
 /// not the end of a path.
-fn stack_of(segment: &Segment, path: u32, stack: &mut Vec<Site>) -> Option<u32> {
+fn stack_of(
+    segment: &Segment,
+    path: u32,
+    stack: &mut Vec<Site>,
+    nodes: &mut Vec<u32>,
+) -> Option<u32> {
     stack.clear();
+    nodes.clear();
     if path == SHARED {
         return Some(ROOT_OVERFLOW);
     }
@@ -282,6 +291,7 @@ fn stack_of(segment: &Segment, path: u32, stack: &mut Vec<Site>) -> Option<u32> 
             return None;
         }
         stack.push(Site(node.key.load(Relaxed)));
+        nodes.push(at);
         at = node.parent.load(Relaxed);
     }
     Some(at)

@@ -114,6 +114,24 @@ impl Places {
         (at, known.map(|(_, place)| place))
     }
 
+    /// The mapping that holds this address now.
+    pub(super) fn at(&self, address: Avma) -> Option<&Place> {
+        let (_, place) = self.known.range(..=address).next_back()?;
+        (address < place.end).then_some(place)
+    }
+
+    /// True if this file is the loader of programs (ld.so(8)).
+    pub(super) fn is_loader(&self, image: &'static OpenImage) -> bool {
+        let is_it = |place: &Place| match place.code {
+            Code::Of(of, _) => std::ptr::eq(of, image),
+            _ => false,
+        };
+        let mut of_image = self.known.values().filter(|place| is_it(place));
+        let name = |place: &Place| place.path.rsplit('/').next().map(str::to_owned);
+        let name = of_image.find_map(name).unwrap_or_default();
+        name.starts_with("ld-") || name.starts_with("ld.so")
+    }
+
     /// Takes the symbols of debug files that have come since.
     pub(super) fn renew(&mut self) {
         let seen = self.shared.values_mut().filter_map(|shared| match shared {

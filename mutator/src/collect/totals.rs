@@ -6,8 +6,19 @@
 use abi::cause::Cause;
 use abi::segment::ROOT_OVERFLOW;
 
+use super::net::Checked;
 use super::paths::Paths;
-use crate::profile::{Function, FunctionTotals, Losses, PathEntry, Profile, TimerStats};
+use crate::profile::{
+    CONTRADICTED, Exactness, Function, FunctionTotals, Losses, PathEntry, Profile, TimerStats,
+    Verdict,
+};
+
+/// The parts of a profile that are sums over its paths.
+pub(super) struct Sums<'p> {
+    pub(super) functions: &'p mut [Function],
+    pub(super) losses: &'p mut Losses,
+    pub(super) exactness: &'p mut Exactness,
+}
 
 /// Keeps the totals of a profile those of its paths.
 pub(super) struct Totals {
@@ -38,12 +49,12 @@ impl Totals {
     /// Takes out a path that is about to change and to be put back; it ends in the node `root`.
     pub(super) fn take(
         &mut self,
-        functions: &mut [Function],
-        losses: &mut Losses,
+        sums: &mut Sums<'_>,
         path: &PathEntry,
         root: u32,
+        verdict: Option<Verdict>,
     ) {
-        let Function { totals, tail, .. } = &mut functions[path.function];
+        let Function { totals, tail, .. } = &mut sums.functions[path.function];
         let calls = path.metrics.count;
         let mut less = |sum: &mut u64, part: u64| {
             // A sum at its limit may be of more.
@@ -61,7 +72,10 @@ impl Totals {
             }
         }
         if !path.complete {
-            lost(losses, root, |sum| less(sum, calls));
+            lost(sums.losses, path, root, |sum| less(sum, calls));
+        }
+        if let Some(verdict) = verdict {
+            less(sums.exactness.of(verdict), calls);
         }
         let valued = &mut self.valued[self.timers * path.function..][..self.timers];
         for (sum, part, valued, left) in side_by_side(totals, path, valued, &mut self.left) {
@@ -77,12 +91,12 @@ impl Totals {
     /// Adds a path, which ends in the node `root`.
     pub(super) fn put(
         &mut self,
-        functions: &mut [Function],
-        losses: &mut Losses,
+        sums: &mut Sums<'_>,
         path: &PathEntry,
         root: u32,
+        verdict: Option<Verdict>,
     ) {
-        let Function { totals, tail, .. } = &mut functions[path.function];
+        let Function { totals, tail, .. } = &mut sums.functions[path.function];
         let calls = path.metrics.count;
         let more = |sum: &mut u64, part: u64| *sum = sum.saturating_add(part);
         more(&mut totals.counts.count, calls);
@@ -94,7 +108,10 @@ impl Totals {
             *sum = part.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
         }
         if !path.complete {
-            lost(losses, root, |sum| more(sum, calls));
+            lost(sums.losses, path, root, |sum| more(sum, calls));
+        }
+        if let Some(verdict) = verdict {
+            more(sums.exactness.of(verdict), calls);
         }
         let valued = &mut self.valued[self.timers * path.function..][..self.timers];
         for (sum, part, valued, left) in side_by_side(totals, path, valued, &mut self.left) {
@@ -111,13 +128,19 @@ impl Totals {
     }
 
     /// Ends a round of changes.
-    pub(super) fn end(&mut self, profile: &mut Profile, paths: &Paths) {
+    pub(super) fn end(
+        &mut self,
+        profile: &mut Profile,
+        paths: &Paths,
+        checked: &[Option<Checked>],
+    ) {
         if !std::mem::take(&mut self.is_stale) {
             return;
         }
         let Profile {
             functions,
             losses,
+            exactness,
             paths: entries,
             ..
         } = profile;
@@ -126,8 +149,14 @@ impl Totals {
             clear(function, sees_ends);
         }
         *losses = Losses::default();
-        for (index, path) in entries.iter().enumerate() {
-            self.put(functions, losses, path, paths.root(index));
+        let mut sums = Sums {
+            functions,
+            losses,
+            exactness: exactness.insert(Exactness::default()),
+        };
+        for (index, (path, checked)) in entries.iter().zip(checked).enumerate() {
+            let verdict = checked.map(|checked| checked.verdict);
+            self.put(&mut sums, path, paths.root(index), verdict);
         }
     }
 }
@@ -170,13 +199,16 @@ fn side_by_side<'t>(
     each.map(|(((sum, part), valued), left)| (sum, part, valued, left))
 }
 
-/// Changes the numbers of calls on incomplete paths that those on paths to the node `root` are part of.
-fn lost(losses: &mut Losses, root: u32, mut change: impl FnMut(&mut u64)) {
+/// Changes the numbers of calls on incomplete paths that those on `path`, which ends in the node `root`, are part of.
+fn lost(losses: &mut Losses, path: &PathEntry, root: u32, mut change: impl FnMut(&mut u64)) {
     if root == ROOT_OVERFLOW {
         return change(&mut losses.overflow);
     }
     change(&mut losses.incomplete);
-    let cause = Cause::of_node(root).map_or("unknown", Cause::name);
+    let cause = match path.contradicted {
+        Some(_) => CONTRADICTED,
+        None => Cause::of_node(root).map_or("unknown", Cause::name),
+    };
     match losses.causes.get_mut(cause) {
         Some(sum) => change(sum),
         None => change(losses.causes.entry(cause.to_owned()).or_default()),

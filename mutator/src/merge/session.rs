@@ -30,6 +30,7 @@ pub(super) fn add(sum: &mut Profile, profile: &Profile, is_first: bool) {
     match is_first {
         true => {
             sum.losses.clone_from(&profile.losses);
+            sum.exactness = profile.exactness;
             for stop in std::mem::take(&mut sum.session.stops) {
                 add_stop(&mut sum.session.stops, &stop);
             }
@@ -38,6 +39,11 @@ pub(super) fn add(sum: &mut Profile, profile: &Profile, is_first: bool) {
             add_target(&mut sum.target, &profile.target);
             add_session(&mut sum.session, &profile.session);
             add_losses(&mut sum.losses, &profile.losses);
+            // Of a profile without it nothing is known of its calls.
+            match (&mut sum.exactness, &profile.exactness) {
+                (Some(sum), Some(exactness)) => sum.add(exactness),
+                (sum, _) => *sum = None,
+            }
         }
     }
     if !profile.threads.is_empty() {

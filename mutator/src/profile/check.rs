@@ -207,6 +207,10 @@ impl Profile {
                 p.function,
                 self.functions.len(),
             )?;
+            if let Some(at) = p.contradicted {
+                let stack = p.stack.len();
+                index(|| format!("paths[{i}].contradicted"), "stack", at, stack)?;
+            }
             for (k, &frame) in p.stack.iter().enumerate() {
                 index(
                     || format!("paths[{i}].stack[{k}]"),

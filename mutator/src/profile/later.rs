@@ -45,6 +45,9 @@ impl Profile {
             .for_each(|function| since(&mut function.since_ns));
         self.session = part(&self.session, &old.session);
         self.losses = losses(&self.losses, &old.losses);
+        if let (Some(now), Some(was)) = (&mut self.exactness, &old.exactness) {
+            now.take(was);
+        }
         self.search = None;
         add_up(&mut self);
         (self, lost)

@@ -1,8 +1,10 @@
 //! What of a profile is not exact, in words.
 
 use super::human;
-use crate::profile::{Profile, printable, unseen_phrases};
+use crate::profile::{Frame, Profile, printable, unseen_phrases};
+use patcher::function::demangle;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// What is not exact, a phrase each; empty where nothing was lost. All reports and views decide by this alone whether they
@@ -55,10 +57,11 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         );
     }
     if lines.is_empty() {
-        return writeln!(
+        writeln!(
             out,
             "\nNothing was lost: every call stands on its complete path."
-        );
+        )?;
+        return write_verdicts(profile, out);
     }
     writeln!(out, "\nNot exact:")?;
     for line in &lines {
@@ -66,10 +69,78 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     }
     let mut causes: Vec<_> = profile.losses.causes.iter().collect();
     causes.sort_by_key(|&(_, &n)| Reverse(n));
-    if causes.is_empty() {
+    if !causes.is_empty() {
+        let causes = causes.iter().map(|(cause, n)| format!("{cause} {n}"));
+        let causes = causes.collect::<Vec<_>>().join(", ");
+        writeln!(out, "  paths are incomplete by {}", printable(&causes))?;
+    }
+    write_contradictions(profile, out)?;
+    write_verdicts(profile, out)
+}
+
+/// The call sites that cannot have led to the frame below them, those of the most calls first.
+fn write_contradictions(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    const MOST: usize = 3;
+    let mut edges: BTreeMap<(usize, String), u64> = BTreeMap::new();
+    for path in &profile.paths {
+        let Some(at) = path.contradicted else {
+            continue;
+        };
+        let below = match at.checked_sub(1) {
+            Some(below) => place(&profile.frames[path.stack[below]]),
+            None => profile.functions[path.function].name.clone(),
+        };
+        let calls = edges.entry((path.stack[at], below)).or_default();
+        *calls = calls.saturating_add(path.metrics.count);
+    }
+    let mut edges: Vec<_> = edges.into_iter().collect();
+    edges.sort_by_key(|&(_, calls)| Reverse(calls));
+    for ((frame, below), calls) in edges.iter().take(MOST) {
+        let line = format!(
+            "the call before {} cannot have led to {below}",
+            place(&profile.frames[*frame])
+        );
+        writeln!(
+            out,
+            "  {} ({})",
+            printable(&line),
+            human::count(*calls, "call")
+        )?;
+    }
+    match edges.len().saturating_sub(MOST) {
+        0 => Ok(()),
+        more => writeln!(out, "  and {} more", human::count(more as u64, "such pair")),
+    }
+}
+
+/// A frame by its function, or its address.
+fn place(frame: &Frame) -> String {
+    match (&frame.function, frame.offset) {
+        (Some(function), Some(offset)) => format!("{}+{offset:#x}", demangle(function)),
+        _ => format!("{:#x}", frame.address),
+    }
+}
+
+/// The shares of calls by what the code says of their paths.
+fn write_verdicts(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let Some(exactness) = &profile.exactness else {
+        return Ok(());
+    };
+    let all = exactness.calls();
+    if all == 0 {
         return Ok(());
     }
-    let causes = causes.iter().map(|(cause, n)| format!("{cause} {n}"));
-    let causes = causes.collect::<Vec<_>>().join(", ");
-    writeln!(out, "  paths are incomplete by {}", printable(&causes))
+    let parts = [
+        (exactness.proven, "proven"),
+        (exactness.explained, "explained by tail calls"),
+        (exactness.possible, "possible (through pointers)"),
+        (exactness.contradicted, "contradicted"),
+    ];
+    let parts = parts.into_iter().filter(|&(calls, _)| calls > 0);
+    let parts = parts.map(|(calls, what)| {
+        let share = human::share(calls.into(), all.into());
+        format!("{share} {what}")
+    });
+    let parts = parts.collect::<Vec<_>>().join(", ");
+    writeln!(out, "Paths checked against the code: {parts}.")
 }

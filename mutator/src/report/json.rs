@@ -1,7 +1,9 @@
 //! A report as data, for programs that want what people are shown.
 
 use super::{Options, Report, Selection, human, loss_lines, processes};
-use crate::profile::{Counts, Distribution, InProcess, Losses, PathEntry, Process, Profile};
+use crate::profile::{
+    Counts, Distribution, Exactness, InProcess, Losses, PathEntry, Process, Profile,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -20,6 +22,9 @@ pub struct Shown<'p> {
     /// How many paths there are, likewise.
     paths_in_all: usize,
     losses: &'p Losses,
+    /// Calls by what the code says of their paths, if those have been checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exactness: Option<Exactness>,
     /// What is not exact, a phrase each; empty where nothing was lost.
     not_exact: Vec<String>,
 }
@@ -152,6 +157,7 @@ pub fn json<'p>(profile: &'p Profile, shown: &Selection, options: &'p Options) -
         paths: paths.iter().map(of_path).collect(),
         paths_in_all,
         losses: &profile.losses,
+        exactness: profile.exactness,
         not_exact: loss_lines(profile),
     }
 }

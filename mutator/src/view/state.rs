@@ -473,5 +473,6 @@ fn head_of(profile: &Profile, before: Option<Profile>, changed: &Changed) -> Pro
         processes: processes.clone(),
         search: None,
         losses: losses.clone(),
+        exactness: profile.exactness,
     }
 }

@@ -1,6 +1,7 @@
 //! Control flow of one function: its instructions, where branches land, where it is left.
 
 mod address_set;
+mod arrivals;
 mod asked;
 mod before;
 mod bounds;
@@ -37,6 +38,7 @@ use crate::image::Image;
 use crate::insn::{is_jump, is_landing_marker};
 use branch::branches;
 
+pub use arrivals::{Arrivals, CallBefore, arrivals, call_before, program_main};
 pub use asked::{
     callees_of, callees_seen, frame_seen, frames_around, frames_called, frames_of, frames_seen,
 };

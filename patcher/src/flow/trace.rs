@@ -231,7 +231,13 @@ impl Trace {
                 added: insn.memory_index(),
                 ..self
             }),
-            (Mnemonic::Add, OpKind::Memory) => Step::Found(Shape::Offsets),
+            // A table entry, or the base from where it was spilled. Other words are parts of pointers, as those to
+            // the functions of libraries that the loader calls.
+            (Mnemonic::Add, OpKind::Memory) => Step::Found(match insn.memory_base() {
+                Register::RSP | Register::RBP => Shape::Offsets,
+                _ if insn.memory_index() != Register::None => Shape::Offsets,
+                _ => Shape::Unknown,
+            }),
             (Mnemonic::Mov, OpKind::Memory) if insn.op0_register().size() == 8 => {
                 Step::Found(memory_shape(insn))
             }

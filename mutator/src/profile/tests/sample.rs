@@ -41,6 +41,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
             function: index,
             stack: stack.to_vec(),
             complete: *complete,
+            contradicted: None,
             thread: None,
             process: None,
             unwound: Some(*unwound),

@@ -1,0 +1,321 @@
+//! Every path against the code: whether the call of each frame can have led to the frame below it.
+//!
+//! This does not depend on how the stack was unwound. It costs nothing per call: a path is checked
+//! when it is first collected.
+
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use patcher::flow::{Arrivals, CallBefore, arrivals, call_before, program_main};
+use patcher::{Avma, Bias, Svma};
+
+use super::places::{Code, Places, Site};
+use crate::images::OpenImage;
+use crate::process::{Memory, Process};
+use crate::profile::Verdict;
+
+/// Modules that one call may lead through by linkage stubs.
+const MOST_HOPS: usize = 16;
+
+/// What a signal handler returns to: `mov rax, 15; syscall`, rt_sigreturn(2).
+const RESTORERS: [&[u8]; 2] = [
+    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+];
+
+/// An address in the code of a loaded file.
+#[derive(Clone, Copy)]
+pub(super) struct CodeAt {
+    image: &'static OpenImage,
+    bias: Bias,
+    at: Svma,
+}
+
+impl CodeAt {
+    /// `None` if no file that can be read is mapped there.
+    fn find(places: &Places, at: Avma) -> Option<Self> {
+        let place = places.at(at)?;
+        Self::of(&place.code, at)
+    }
+
+    fn of(code: &Code, at: Avma) -> Option<Self> {
+        match code {
+            Code::Of(image, bias) if image.is_intact() => Some(Self {
+                image,
+                bias: *bias,
+                at: bias.to_svma(at),
+            }),
+            _ => None,
+        }
+    }
+
+    fn moved(self, at: Svma) -> Self {
+        Self { at, ..self }
+    }
+
+    fn key(&self) -> (usize, Svma) {
+        (std::ptr::from_ref(self.image).addr(), self.at)
+    }
+
+    fn is_in_module_of(&self, other: &Self) -> bool {
+        std::ptr::eq(self.image, other.image) && self.bias.0 == other.bias.0
+    }
+
+    /// True if the function here has this linkage name, whatever its version.
+    fn is_called(&self, name: &str) -> bool {
+        let base = |name: &str| name.split('@').next().unwrap_or_default().to_owned();
+        let function = self.image.image.functions().function_at(self.at);
+        function.is_some_and(|f| {
+            let mut names = std::iter::once(&f.linkage).chain(&f.aliases);
+            names.any(|of| base(of) == base(name))
+        })
+    }
+}
+
+/// What is known of a call site.
+#[derive(Clone, Copy)]
+struct Caller {
+    /// Where the call returns to; `None` of code that no file has.
+    code: Option<CodeAt>,
+    call: CallBefore,
+    is_restorer: bool,
+}
+
+/// The frame that a call is to have led to.
+#[derive(Clone, Copy)]
+pub(super) enum Below {
+    /// A measured function, by its address in the process.
+    Entry(Avma),
+    /// A call site in it.
+    Site(Site),
+}
+
+impl Below {
+    fn key(self) -> (bool, u64) {
+        match self {
+            Self::Entry(at) => (true, at.0),
+            Self::Site(site) => (false, site.0),
+        }
+    }
+}
+
+/// The verdicts on pairs of frames, kept from profile to profile.
+#[derive(Default)]
+pub(super) struct Edges {
+    callers: FxHashMap<Site, Caller>,
+    verdicts: FxHashMap<(Site, (bool, u64), bool), Verdict>,
+    /// The ranges of the functions that direct calls lead to, by file and address.
+    targets: FxHashMap<(usize, Svma), Rc<[Range<Svma>]>>,
+    arrivals: FxHashMap<(usize, Svma), Rc<Arrivals>>,
+    /// The process, as long as its memory tells where imported functions are.
+    process: Option<Process>,
+    memory: Option<Memory>,
+}
+
+impl Edges {
+    /// Looks at the linkage tables of a process that lives.
+    pub(super) fn of(process: &Process) -> Self {
+        Self {
+            process: Some(process.clone()),
+            ..Self::default()
+        }
+    }
+
+    /// Forgets all verdicts: addresses may have other code.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            process: self.process.take(),
+            ..Self::default()
+        };
+    }
+
+    /// The verdict on a call and the frame below it. `may_be_none` where the outermost frame need not
+    /// follow a call: it is the root, or the walk has stopped there and says so.
+    pub(super) fn judge(
+        &mut self,
+        places: &mut Places,
+        outer: Site,
+        below: Below,
+        may_be_none: bool,
+    ) -> Verdict {
+        let key = (outer, below.key(), may_be_none);
+        if let Some(&verdict) = self.verdicts.get(&key) {
+            return verdict;
+        }
+        let verdict = self.find(places, outer, below);
+        let verdict = match verdict {
+            Verdict::Contradicted if may_be_none && self.follows_none(outer) => Verdict::Possible,
+            verdict => verdict,
+        };
+        self.verdicts.insert(key, verdict);
+        verdict
+    }
+
+    fn follows_none(&self, site: Site) -> bool {
+        let caller = self.callers.get(&site);
+        caller.is_some_and(|caller| caller.call == CallBefore::None)
+    }
+
+    fn caller(&mut self, places: &mut Places, site: Site) -> Caller {
+        if let Some(&known) = self.callers.get(&site) {
+            return known;
+        }
+        let (at, place) = places.find(site);
+        let returns_to = Avma(at.0.wrapping_add(1));
+        let code = place.and_then(|place| CodeAt::of(&place.code, at));
+        let code = code.map(|code| code.moved(code.bias.to_svma(returns_to)));
+        let caller = Caller {
+            code,
+            call: code.map_or(CallBefore::Unclear, |code| {
+                call_before(code.image.image, code.at)
+            }),
+            is_restorer: code.is_some_and(|code| is_restorer(&code)),
+        };
+        self.callers.insert(site, caller);
+        caller
+    }
+
+    fn find(&mut self, places: &mut Places, outer: Site, below: Below) -> Verdict {
+        let to = match below {
+            Below::Entry(at) => CodeAt::find(places, at),
+            Below::Site(site) => {
+                let below = self.caller(places, site);
+                if below.is_restorer {
+                    // The kernel has made the frame; what a signal has interrupted follows no call.
+                    return Verdict::Proven;
+                }
+                below.code.map(|code| code.moved(Svma(code.at.0 - 1)))
+            }
+        };
+        let Caller {
+            code,
+            call,
+            is_restorer,
+        } = self.caller(places, outer);
+        let (Some(from), Some(to)) = (code, to) else {
+            return Verdict::Possible;
+        };
+        match call {
+            CallBefore::None if is_restorer => Verdict::Possible,
+            CallBefore::None => Verdict::Contradicted,
+            // The C library calls `main` by the pointer that the program's entry code gives it.
+            CallBefore::Indirect if starts_program(&to) => Verdict::Proven,
+            CallBefore::Indirect | CallBefore::Unclear => Verdict::Possible,
+            CallBefore::Direct(target) => self.leads(places, from.moved(target), to),
+            CallBefore::Through(slot) => {
+                let mut way = Way::new(to);
+                self.take_slot(places, &mut way, from, slot);
+                self.follow(places, way)
+            }
+        }
+    }
+
+    /// The verdict on a call of `from` and a frame at `to`.
+    fn leads(&mut self, places: &Places, from: CodeAt, to: CodeAt) -> Verdict {
+        let own = self.ranges_of(&from);
+        if from.is_in_module_of(&to) && own.iter().any(|range| range.contains(&to.at)) {
+            return Verdict::Proven;
+        }
+        let mut way = Way::new(to);
+        way.work.push(from);
+        self.follow(places, way)
+    }
+
+    /// The function at an address, with its parts; empty if there is none, as at a linkage stub.
+    fn ranges_of(&mut self, code: &CodeAt) -> Rc<[Range<Svma>]> {
+        let find = || {
+            let function = code.image.image.functions().function_at(code.at);
+            let ranges = function.map(|f| std::iter::once(f.range).chain(f.cold).collect());
+            ranges.unwrap_or_default()
+        };
+        Rc::clone(self.targets.entry(code.key()).or_insert_with(find))
+    }
+
+    fn follow(&mut self, places: &Places, mut way: Way) -> Verdict {
+        let mut hops = 0;
+        while let Some(from) = way.work.pop().filter(|_| !way.is_found) {
+            hops += 1;
+            if hops > MOST_HOPS {
+                way.is_open = true;
+                break;
+            }
+            let known = self.arrivals.entry(from.key());
+            let reached = known.or_insert_with(|| Rc::new(arrivals(from.image.image, from.at)));
+            let reached = Rc::clone(reached);
+            let own = self.ranges_of(&from);
+            let is_of_own = own.iter().any(|range| range.contains(&way.to.at));
+            way.is_found |= from.is_in_module_of(&way.to) && reached.contain(way.to.at);
+            // A linkage stub is no function.
+            way.is_direct &= is_of_own || own.is_empty();
+            way.is_open |= reached.is_open;
+            for &slot in &reached.slots {
+                self.take_slot(places, &mut way, from, slot);
+            }
+        }
+        match (way.is_found, way.is_direct, way.is_open) {
+            (true, true, _) => Verdict::Proven,
+            (true, false, _) => Verdict::Explained,
+            (false, _, true) => Verdict::Possible,
+            (false, _, false) => Verdict::Contradicted,
+        }
+    }
+
+    /// Goes on through a word in the module of `from` that is jumped or called through.
+    fn take_slot(&mut self, places: &Places, way: &mut Way, from: CodeAt, slot: Svma) {
+        let name = from.image.image.imported_at(slot);
+        if name.is_some_and(|name| way.to.is_called(name)) {
+            way.is_found = true;
+            return;
+        }
+        let word = self.word(from.bias.to_avma(slot));
+        let next = word.and_then(|word| CodeAt::find(places, Avma(word)));
+        // Before a function's first call its entry leads to the loader.
+        way.is_open |= name.is_none() || next.is_none() || places.is_loader(way.to.image);
+        way.work.extend(next);
+    }
+
+    /// A word of the process, while that lives.
+    fn word(&mut self, at: Avma) -> Option<u64> {
+        if self.memory.is_none() {
+            self.memory = self.process.as_ref()?.open_memory().ok();
+        }
+        self.memory.as_ref()?.read_word(at).ok()
+    }
+}
+
+/// A search for a way to a frame.
+struct Way {
+    to: CodeAt,
+    work: Vec<CodeAt>,
+    is_found: bool,
+    /// True as long as nothing but linkage stubs has been gone through.
+    is_direct: bool,
+    /// True if a way has been met of which it is not known where it leads.
+    is_open: bool,
+}
+
+impl Way {
+    fn new(to: CodeAt) -> Self {
+        Self {
+            to,
+            work: Vec::new(),
+            is_found: false,
+            is_direct: true,
+            is_open: false,
+        }
+    }
+}
+
+/// True if `to` lies in the function that the entry code of its file hands to the C library, `main`.
+fn starts_program(to: &CodeAt) -> bool {
+    let main = program_main(to.image.image);
+    let function = main.and_then(|at| to.image.image.functions().function_at(at));
+    function.is_some_and(|f| f.range.contains(&to.at) || f.cold.iter().any(|r| r.contains(&to.at)))
+}
+
+fn is_restorer(code: &CodeAt) -> bool {
+    let is_here =
+        |bytes: &&[u8]| code.image.image.bytes(code.at, bytes.len() as u64) == Some(bytes);
+    RESTORERS.iter().any(is_here)
+}

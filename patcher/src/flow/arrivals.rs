@@ -1,0 +1,214 @@
+//! Where control may arrive from a call before the next call is made.
+//!
+//! Two frames that follow each other on a stack make a claim: the call of the outer one led to the
+//! function of the inner one. The instructions decide whether it can be true. This is independent of
+//! how the stack was unwound.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::branch::branches;
+use super::sweep::{linear, one};
+use super::tables::is_indirect_jump;
+use super::trace::{self, Shape};
+use crate::addr::Svma;
+use crate::image::{CfaAt, Image};
+use crate::insn::{ends_block, formed_address, is_call, is_padding};
+
+/// The longest instruction, bytes.
+const LONGEST: u64 = 15;
+/// Stretches of code that are followed from one call.
+const MOST_STRETCHES: usize = 256;
+/// Instructions of a linkage stub, or of other code that belongs to no function.
+const MOST_OF_STUB: usize = 16;
+
+/// The call instruction that ends at a return address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallBefore {
+    /// `call rel32` to this address.
+    Direct(Svma),
+    /// `call [rip + x]` through the word at this address.
+    Through(Svma),
+    /// A call through a register or another place in memory.
+    Indirect,
+    /// The bytes can be read as several different calls.
+    Unclear,
+    /// No call ends there.
+    None,
+}
+
+/// The call instruction that ends at `at`.
+pub fn call_before(image: &Image<'_>, at: Svma) -> CallBefore {
+    let mut found = CallBefore::None;
+    for len in 2..=LONGEST {
+        let Some(start) = at.0.checked_sub(len).map(Svma) else {
+            break;
+        };
+        let call = match one(image, start).filter(|insn| insn.next_ip() == at.0) {
+            Some(insn) => call_of(image, &insn),
+            None => CallBefore::None,
+        };
+        found = match (found, call) {
+            (found, CallBefore::None) => found,
+            (CallBefore::None, call) => call,
+            // With a prefix more it is the same call.
+            (found, call) if found == call => found,
+            _ => CallBefore::Unclear,
+        };
+    }
+    found
+}
+
+fn call_of(image: &Image<'_>, insn: &Instruction) -> CallBefore {
+    match insn.flow_control() {
+        FlowControl::Call => {
+            let target = Svma(insn.near_branch_target());
+            let segment = image.segment_at(target);
+            match segment.is_some_and(|segment| segment.execute) {
+                true => CallBefore::Direct(target),
+                false => CallBefore::None,
+            }
+        }
+        FlowControl::IndirectCall if insn.is_ip_rel_memory_operand() => {
+            CallBefore::Through(Svma(insn.ip_rel_memory_address()))
+        }
+        FlowControl::IndirectCall => CallBefore::Indirect,
+        _ => CallBefore::None,
+    }
+}
+
+/// The code that control may reach without another call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrivals {
+    /// Whole functions and parts of functions. The first is that of the address asked for.
+    pub code: Vec<Range<Svma>>,
+    /// Words in memory that are jumped through, as those of the global offset table.
+    pub slots: BTreeSet<Svma>,
+    /// True if control may also leave to where the instructions do not say.
+    pub is_open: bool,
+}
+
+impl Arrivals {
+    /// True if `at` is in code that control may reach.
+    pub fn contain(&self, at: Svma) -> bool {
+        self.code.iter().any(|range| range.contains(&at))
+    }
+
+    fn of_code(&mut self, image: &Image<'_>, ranges: &[Range<Svma>]) -> Vec<Svma> {
+        let Some(swept) = linear(image, ranges) else {
+            self.is_open = true;
+            return Vec::new();
+        };
+        // Data amid the code: what follows it may have been missed.
+        self.is_open |= !swept.complete;
+        let branches = branches(&swept.insns);
+        let mut targets: Vec<Svma> = branches.iter().map(|branch| Svma(branch.to)).collect();
+        for (index, insn) in swept.insns.iter().enumerate() {
+            let at = Svma(insn.ip());
+            match insn.flow_control() {
+                FlowControl::IndirectBranch if is_indirect_jump(insn) => {
+                    if insn.is_ip_rel_memory_operand() {
+                        self.slots.insert(Svma(insn.ip_rel_memory_address()));
+                    } else if !stays(image, at) {
+                        let source = trace::source(&swept.insns, &branches, index);
+                        self.is_open |= source.shape != Shape::Offsets;
+                    }
+                }
+                // A return by an address that the code has pushed itself.
+                FlowControl::Return => self.is_open |= stays(image, at),
+                _ => {}
+            }
+            let is_last = ranges.iter().any(|range| range.end.0 == insn.next_ip());
+            if is_last && !is_call(insn) && !ends_block(insn) && !is_padding(insn) {
+                targets.push(Svma(insn.next_ip()));
+            }
+        }
+        targets
+    }
+}
+
+/// True if the function's frame stands at the instruction at `at`: a jump there is not a tail call.
+fn stays(image: &Image<'_>, at: Svma) -> bool {
+    match image.cfa_offset_from_rsp(at) {
+        CfaAt::RspPlus(offset) => offset != 8,
+        CfaAt::Other => true,
+        CfaAt::Unknown => false,
+    }
+}
+
+/// The code that control may reach from `from` without another call: the function there with its
+/// parts, what it jumps or runs on to, and so on.
+pub fn arrivals(image: &Image<'_>, from: Svma) -> Arrivals {
+    let mut found = Arrivals::default();
+    let mut work = vec![from];
+    while let Some(at) = work.pop() {
+        if found.contain(at) {
+            continue;
+        }
+        if found.code.len() >= MOST_STRETCHES {
+            found.is_open = true;
+            break;
+        }
+        let ranges = stretch(image, at);
+        if ranges.is_empty() {
+            found.is_open = true;
+            continue;
+        }
+        found.code.extend(ranges.iter().cloned());
+        work.extend(found.of_code(image, &ranges));
+    }
+    found
+}
+
+/// The function that holds `at`, with its parts; else the instructions up to the next that ends a
+/// block, as in a linkage stub. Empty if there is no code.
+fn stretch(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
+    if let Some(function) = image.functions().function_at(at) {
+        let mut ranges = vec![function.range];
+        ranges.extend(function.cold);
+        return ranges;
+    }
+    let mut end = at;
+    for _ in 0..MOST_OF_STUB {
+        let Some(insn) = one(image, end) else {
+            return Vec::new();
+        };
+        end = Svma(insn.next_ip());
+        if ends_block(&insn) {
+            return vec![at..end];
+        }
+    }
+    Vec::new()
+}
+
+/// The `main` that a program's entry code hands to the C library: what it puts into rdi before its
+/// first call (glibc `sysdeps/x86_64/start.S`). `None` if the entry code does nothing like it.
+pub fn program_main(image: &Image<'_>) -> Option<Svma> {
+    let mut at = image.entry();
+    let mut main = None;
+    for _ in 0..MOST_OF_STUB {
+        let insn = one(image, at)?;
+        if is_call(&insn) {
+            return main;
+        }
+        if insn.op_count() > 0 && insn.op0_register().full_register() == Register::RDI {
+            let number = || matches!(insn.mnemonic(), Mnemonic::Mov).then(|| immediate(&insn))?;
+            main = formed_address(&insn).or_else(number).map(Svma);
+        }
+        at = Svma(insn.next_ip());
+    }
+    None
+}
+
+fn immediate(insn: &Instruction) -> Option<u64> {
+    let is_number = matches!(
+        insn.op1_kind(),
+        OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+    );
+    is_number.then(|| insn.immediate(1))
+}

@@ -1,0 +1,174 @@
+use super::*;
+use crate::oracle::{Folder, LIBC};
+
+const PROGRAM: &str = r#"
+    #include <stdlib.h>
+    #define FAR __attribute__((noinline, noclone))
+    FAR int leaf(int n) { __asm__ volatile(""); return n + 1; }
+    FAR int other(int n) { __asm__ volatile("" ::: "memory"); return n * 3; }
+    FAR int by_tail_call(int n) { __asm__ volatile(""); return leaf(n + 2); }
+    FAR int by_two(int n) { __asm__ volatile(""); return by_tail_call(n + 2); }
+    int (*volatile pointer)(int) = other;
+    FAR int anywhere(int n) { return pointer(n); }
+    FAR int by_import(int n) { __asm__ volatile(""); return abs(atoi((char *)&n)); }
+    FAR int cased(int n) {
+        switch (n) {
+        case 1: return leaf(3) + 1; case 2: return other(4) + 2; case 3: return leaf(5) + 3;
+        case 4: return other(9) * 4; case 5: return leaf(7) - 5; case 6: return other(1) - 6;
+        case 7: return leaf(4) + 9; default: return 1;
+        }
+    }
+    int main(int argc, char **argv) {
+        (void)argv;
+        return leaf(argc) + by_tail_call(argc) + by_two(1) + anywhere(2) + by_import(3) + cased(4);
+    }
+"#;
+
+struct Built(Vec<u8>);
+
+impl Built {
+    fn image(&self) -> Image<'_> {
+        Image::parse(&self.0).unwrap()
+    }
+}
+
+fn start(image: &Image<'_>, name: &str) -> Svma {
+    image.functions().with_name(|n| n == name)[0].range.start
+}
+
+/// The calls in a function: return addresses, with what is before each.
+fn calls(image: &Image<'_>, name: &str) -> Vec<CallBefore> {
+    let range = image.functions().with_name(|n| n == name)[0].range.clone();
+    let swept = linear(image, &[range]).unwrap();
+    let calls = swept.insns.iter().filter(|insn| is_call(insn));
+    calls
+        .map(|insn| call_before(image, Svma(insn.next_ip())))
+        .collect()
+}
+
+#[test]
+fn tail_calls_lead_on_and_calls_do_not() {
+    let built = Built(Folder::new().build("gcc", &["-O2"], &[("a.c", PROGRAM)]));
+    let image = built.image();
+    let [leaf, other] = ["leaf", "other"].map(|name| start(&image, name));
+    for name in ["by_tail_call", "by_two"] {
+        let found = arrivals(&image, start(&image, name));
+        assert!(
+            found.contain(leaf) && !found.contain(other),
+            "{name}: {found:x?}"
+        );
+        assert!(
+            !found.is_open && found.slots.is_empty(),
+            "{name}: {found:x?}"
+        );
+    }
+    // Its switch stays inside, and its calls return to it.
+    let cased = arrivals(&image, start(&image, "cased"));
+    assert!(!cased.contain(leaf) && !cased.is_open, "{cased:x?}");
+    let anywhere = arrivals(&image, start(&image, "anywhere"));
+    let by_word = anywhere
+        .slots
+        .iter()
+        .any(|&slot| image.imported_at(slot).is_none());
+    assert!(anywhere.is_open || by_word, "{anywhere:x?}");
+}
+
+/// As the loader calls what ends a library: the sum of two words is no entry of a table.
+#[test]
+fn a_tail_call_by_a_sum_leads_anywhere() {
+    const SUM: &str = r#"
+        struct library { void *base; long at[4]; } one;
+        __attribute__((noinline)) void end(struct library *l, long *at) {
+            one.base = l;
+            ((void (*)(void))((char *)l->base + at[1]))();
+        }
+        void nothing(void) {}
+        int main(void) {
+            struct library l = {0};
+            long at[2] = {0, (long)nothing};
+            end(&l, at);
+            return 0;
+        }
+    "#;
+    let built = Built(Folder::new().build("gcc", &["-O2"], &[("a.c", SUM)]));
+    let image = built.image();
+    let found = arrivals(&image, start(&image, "end"));
+    assert!(found.is_open, "{found:x?}");
+}
+
+#[test]
+fn linkage_stubs_lead_through_their_slots() {
+    for flags in [
+        &["-O2"][..],
+        &["-O2", "-fcf-protection"],
+        &["-O2", "-fuse-ld=gold"],
+    ] {
+        let built = Built(Folder::new().build("gcc", flags, &[("a.c", PROGRAM)]));
+        let image = built.image();
+        let stubs = calls(&image, "by_import").into_iter();
+        let direct = stubs.filter_map(|call| match call {
+            CallBefore::Direct(target) => Some(target),
+            _ => None,
+        });
+        let names = direct.flat_map(|target| {
+            let slots = arrivals(&image, target).slots;
+            let names = slots.into_iter().filter_map(|slot| image.imported_at(slot));
+            names.collect::<Vec<_>>()
+        });
+        let names: Vec<_> = names.collect();
+        let is_one = |name: &&str| name.starts_with("atoi") || *name == "strtol";
+        assert_eq!(
+            names.iter().filter(|name| is_one(name)).count(),
+            1,
+            "{flags:?} {names:?}"
+        );
+    }
+}
+
+#[test]
+fn calls_are_known_from_their_ends() {
+    let built = Built(Folder::new().build("gcc", &["-O2", "-fno-plt"], &[("a.c", PROGRAM)]));
+    let image = built.image();
+    let of_main = calls(&image, "main");
+    for name in ["leaf", "by_tail_call", "by_two", "anywhere", "cased"] {
+        let target = start(&image, name);
+        assert!(
+            of_main.contains(&CallBefore::Direct(target)),
+            "{name} {of_main:x?}"
+        );
+    }
+    let imported = calls(&image, "by_import").into_iter();
+    let through = imported.filter(
+        |call| matches!(call, CallBefore::Through(slot) if image.imported_at(*slot).is_some()),
+    );
+    assert_eq!(through.count(), 1);
+    let inside = start(&image, "leaf").plus(1);
+    assert_eq!(call_before(&image, inside), CallBefore::None);
+}
+
+/// Every call in the C library is found again from its return address.
+#[test]
+fn every_call_of_the_c_library_is_found_from_its_end() {
+    let data = std::fs::read(LIBC).unwrap();
+    let image = Image::parse(&data).unwrap();
+    let (mut same, mut unclear) = (0, 0);
+    for function in image.functions().iter() {
+        let Some(swept) = linear(&image, std::slice::from_ref(&function.range)) else {
+            continue;
+        };
+        for insn in swept
+            .insns
+            .iter()
+            .filter(|insn| is_call(insn) && swept.complete)
+        {
+            match call_before(&image, Svma(insn.next_ip())) {
+                CallBefore::Unclear => unclear += 1,
+                found => {
+                    assert_eq!(found, call_of(&image, insn), "{insn} at {:#x}", insn.ip());
+                    same += 1;
+                }
+            }
+        }
+    }
+    assert!(same > 10_000 && unclear * 1000 < same, "{same} {unclear}");
+}
