@@ -113,6 +113,11 @@ impl Follower {
         }
     }
 
+    /// How many sessions are over whose counts are not in the sum.
+    pub fn lost(&self) -> u64 {
+        self.gathering.lost()
+    }
+
     /// What is to be said since the last time.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = std::mem::take(&mut lock(&self.shared).remarks);

@@ -99,6 +99,9 @@ pub(super) fn refresh<'n>(
     losses.open = sum(|totals| totals.open);
     losses.unseen.clear();
     let is_left = is_replaced && document.tells_of_execs;
+    if is_left {
+        profile.session.notes.push(profile::LEFT.to_owned());
+    }
     for (kind, n) in [
         (Unseen::Programs, u64::from(is_left)),
         (Unseen::Loads, header.loads_missed.load(Relaxed)),

@@ -2,7 +2,7 @@
 
 use crate::process::{Presence, Process};
 use crate::segment::{Document, Segment};
-use crate::session::Session;
+use crate::session::{Over, Session};
 
 /// What a profile is made of.
 #[derive(Clone, Copy)]
@@ -22,13 +22,12 @@ pub struct Measured<'s> {
 impl<'s> Measured<'s> {
     /// That of a session, as it is now.
     pub(super) fn by(session: &'s Session) -> Self {
-        let presence = session.presence();
         Self {
             segment: session.segment(),
             document: session.document(),
             process: session.process(),
-            is_in_target: presence == Presence::Here,
-            is_replaced: presence == Presence::OtherProgram,
+            is_in_target: session.presence() == Presence::Here,
+            is_replaced: session.over() == Ok(Some(Over::OtherProgram)),
         }
     }
 }

@@ -41,6 +41,10 @@ pub struct Collector {
     frames: Frames,
     names: Names,
     remark: Option<String>,
+    /// What the profiles to come say besides.
+    further: Vec<String>,
+    /// Libraries that came later and are not measured though functions of theirs were asked for.
+    libraries: u64,
     /// What became of the target's program, and what of that was not seen.
     left: Option<(Unseen, String)>,
     /// True if what took the place of the target's program is measured, too.
@@ -61,6 +65,16 @@ impl Collector {
     /// Has a remark stand among the notes of the profiles to come, after those of the session.
     pub fn set_remark(&mut self, remark: Option<String>) {
         self.remark = remark;
+    }
+
+    /// Has this stand among the notes of the profiles to come, too.
+    pub fn add_note(&mut self, note: String) {
+        self.further.push(note);
+    }
+
+    /// Notes how many libraries came later and are not measured though functions of theirs were asked for.
+    pub fn set_libraries(&mut self, libraries: u64) {
+        self.libraries = libraries;
     }
 
     /// Has the profiles to come say that this was not seen.
@@ -134,10 +148,13 @@ impl Collector {
         };
         let left = self.left.as_ref();
         let remarks = self.frames.notes().iter().chain(&self.remark);
+        let remarks = remarks.chain(&self.further);
         let remarks = remarks.chain(left.map(|(_, note)| note));
         head::refresh(&mut build.profile, measured, remarks);
+        let unseen = &mut build.profile.losses.unseen;
+        Unseen::Libraries.count(unseen, self.libraries);
         if let Some((kind, _)) = left {
-            kind.count(&mut build.profile.losses.unseen, 1);
+            kind.count(unseen, 1);
         }
         if measured.document.per_thread {
             if measured.is_in_target {

@@ -64,7 +64,7 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         true => AtEnd::Keep,
         false => AtEnd::TakeOut,
     };
-    let live = Live::renewed(session, at_end, Renewal::of(&process, None));
+    let mut live = Live::renewed(session, at_end, Renewal::of(&process, None));
     tell_refused(&changed);
     waiting.iter().for_each(|line| warn(line));
     if let Some(how) = stands {
@@ -76,20 +76,22 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show, keep: bool) -> Re
         warn(&unwatched(pid));
     }
     let otherwise = "--follow measures what it starts from now on";
-    tell_unmeasured(pid, process.alike_descendants(), otherwise);
+    live.note_all(tell_unmeasured(pid, process.alike_descendants(), otherwise));
     watch(&watch_output, show, live, signals, &[])
 }
 
 /// Says how many of the processes that it has started run the same program: who attaches to a server may mean its workers.
-pub(super) fn tell_unmeasured(pid: Pid, alike: usize, otherwise: &str) {
+/// What is said is what a profile has to say.
+pub(super) fn tell_unmeasured(pid: Pid, alike: usize, otherwise: &str) -> Option<String> {
     let which = match alike {
-        0 => return,
+        0 => return None,
         1 => "a process that it has started runs the same program and is".to_owned(),
         n => format!("{n} processes that it has started run the same program and are"),
     };
     warn(&format!(
         "attach {pid}: {which} not measured: attach to one by its own id; {otherwise}"
     ));
+    Some(format!("{which} not measured"))
 }
 
 /// True of a launcher of an MPI job.

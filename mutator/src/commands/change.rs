@@ -19,9 +19,9 @@ use crate::guest::Runner;
 use crate::hint::{Hint, hint};
 use crate::printable::Page;
 use crate::process::{Pid, Presence, Process};
-use crate::profile::Profile;
+use crate::profile::{LEFT, Profile, Unseen};
 use crate::segment::Remeasure;
-use crate::session::{Ended, Session, SessionError};
+use crate::session::{Ended, Over, Session, SessionError};
 
 /// Refuses to change a session whose process has ended or cannot be traced now.
 fn changeable(process: &Process) -> Result<(), SessionError> {
@@ -34,9 +34,13 @@ fn save(profile: &Profile, to: &Destination, path: &Path) -> Result<(), Failure>
     saved.map_err(|e| Failure::new("write", path.display(), io_text(&e)))
 }
 
-fn profile(session: &Session, runner: Option<Runner>) -> Profile {
+/// The profile of a session, which `is_left` if its process had become another program before it was taken out.
+fn profile(session: &Session, runner: Option<Runner>, is_left: bool) -> Profile {
     let mut collector = Collector::of(session.process());
     collector.set_remark(runner.map(Runner::note));
+    collector.set_libraries(session.came_unmeasured().len() as u64);
+    let left = is_left.then(|| (Unseen::Programs, LEFT.to_owned()));
+    collector.set_left(left.filter(|_| session.document().tells_of_execs));
     let profile = collector.profile(session);
     if !debuginfod::is_pending() {
         return profile;
@@ -211,7 +215,7 @@ pub(super) fn remove(pid: Pid, given: &Patterns, metric: &[String]) -> Result<()
 pub(super) fn snapshot(pid: Pid, output: &Path) -> Result<(), Failure> {
     let sessions = open_all("snapshot", pid, Session::open)?;
     let to = Places::of(output, &sessions)?;
-    let of = |session: &Session| profile(session, Runner::of_process(session.process()));
+    let of = |session: &Session| profile(session, Runner::of_process(session.process()), false);
     to.save("snapshot", sessions.iter().map(of).enumerate().collect())
 }
 
@@ -287,9 +291,10 @@ fn take_out(session: &mut Session, is_wanted: bool) -> Result<Option<Profile>, F
     }
     let runner = Runner::of_process(&process);
     let signals = hold(OPERATION)?;
+    let is_left = session.over() == Ok(Some(Over::OtherProgram));
     let ended = session.detach().map_err(failure)?;
     signals.release();
-    let profile = is_wanted.then(|| profile(session, runner));
+    let profile = is_wanted.then(|| profile(session, runner, is_left));
     if ended == Ended::TargetGone {
         let pid = process.pid;
         warn(&format!(

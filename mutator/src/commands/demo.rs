@@ -37,6 +37,7 @@ pub(super) fn demo(show: &Show) -> Result<(), Failure> {
         no_system_calls: false,
         parent: None,
         pending: Vec::new(),
+        named: Vec::new(),
         tells_of_execs: true,
         tells_of_exits: false,
         allow_seccomp: false,

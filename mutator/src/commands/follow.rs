@@ -140,7 +140,8 @@ pub(super) fn attach(pid: Pid, measure: &Measure, show: &Show) -> Result<(), Fai
         let _ = job.finish();
         return Err(failure);
     }
-    tell_unmeasured(pid, alike, "what begins from now on is measured");
+    let unmeasured = tell_unmeasured(pid, alike, "what begins from now on is measured");
+    unmeasured.into_iter().for_each(|said| job.note(said));
     watch(&output, show, job, signals, &[])?;
     check_measured(ATTACH, &process, &wanted, &progress)
 }

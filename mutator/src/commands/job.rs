@@ -74,6 +74,11 @@ pub(super) struct Job {
     programs: BTreeSet<String>,
     /// What has been said of processes that are not measured.
     remarks: usize,
+    /// Processes that are not measured, and sessions whose counts could not be read.
+    unmeasured: u64,
+    lost: u64,
+    /// What its profiles say of it.
+    notes: Vec<String>,
     /// The latest sum.
     sum: Option<Profile>,
 }
@@ -118,6 +123,9 @@ impl Job {
             following: None,
             programs: BTreeSet::new(),
             remarks: 0,
+            unmeasured: 0,
+            lost: 0,
+            notes: Vec::new(),
             sum: None,
         }
     }
@@ -197,8 +205,9 @@ impl Job {
                     .iter()
                     .for_each(|failure| warn(&failure.in_one_line()));
             }
-            if let Ok(profile) = profile {
-                follower.gather(&profile);
+            match profile {
+                Ok(profile) => follower.gather(&profile),
+                Err(_) => self.lost += 1,
             }
         }
     }
@@ -235,6 +244,7 @@ impl Job {
                 (Unseen::Processes, unmeasured),
                 (Unseen::TooMany, seen.with_too_many),
                 (Unseen::LetGo, seen.let_go),
+                (Unseen::Profiles, following.follower.lost()),
             ] {
                 kind.count(&mut sum.losses.unseen, n);
             }
@@ -264,7 +274,23 @@ impl Job {
             let notes = notes.map(|(count, note)| format!("{count} {note}"));
             sum.session.notes.extend(notes);
         }
+        if let Some(sum) = &mut sum {
+            Unseen::Processes.count(&mut sum.losses.unseen, self.unmeasured);
+            Unseen::Profiles.count(&mut sum.losses.unseen, self.lost);
+            sum.session.notes.extend(self.notes.iter().cloned());
+        }
         sum.ok_or_else(|| nothing_of(operation))
+    }
+
+    /// Notes that a process is not measured, and what is said of it.
+    pub(super) fn note_unmeasured(&mut self, said: String) {
+        self.unmeasured += 1;
+        self.notes.push(said);
+    }
+
+    /// Has the profile say something.
+    pub(super) fn note(&mut self, said: String) {
+        self.notes.push(said);
     }
 
     /// The sessions that there are of a job, at the end of whose watching nothing becomes of them.

@@ -64,6 +64,7 @@ pub(super) fn options(operation: &str, measure: &Measure) -> Result<Options, Fai
             true => measure.patterns.func.clone(),
             false => Vec::new(),
         },
+        named: measure.patterns.func.clone(),
         tells_of_execs: true,
         tells_of_exits: false,
         allow_seccomp: measure.allow_seccomp,

@@ -98,8 +98,9 @@ pub(super) fn attach(
         };
     }
     for (number, failure) in failed {
-        let why = failure.in_one_line();
-        warn(&format!("rank {number} is not measured: {why}"));
+        let said = format!("rank {number} is not measured: {}", failure.in_one_line());
+        warn(&said);
+        job.note_unmeasured(said);
     }
     watch(&output, show, job, signals, &[])
 }

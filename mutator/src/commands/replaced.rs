@@ -9,7 +9,7 @@ use patcher::select::Pattern;
 use crate::error::Failure;
 use crate::hint::{Word, hint};
 use crate::printable::printable;
-use crate::process::{Presence, Process, Space};
+use crate::process::{Presence, Process, Space, read_text, stat_field};
 
 /// Programs that run others, or have them take their place, and give themselves no other name.
 const SHELLS: [&str; 12] = [
@@ -28,6 +28,11 @@ pub(super) struct Begun {
     name: Option<String>,
     /// True if that is called otherwise only after exec(2).
     is_shell: bool,
+    /// Page faults of children of it that had been waited for, which each has, then and by the last look.
+    of_children: u64,
+    of_children_now: u64,
+    /// When it was looked at, by the clock of start times.
+    since: u64,
 }
 
 impl Begun {
@@ -39,8 +44,24 @@ impl Begun {
             space: Space::open(process).ok().map(Arc::new),
             name: thread_name(process),
             is_shell: is_shell(&exe),
+            of_children: faults_of_children(process).unwrap_or(0),
+            of_children_now: 0,
+            since: ticks_since_boot(),
             exe,
         }
+    }
+
+    /// Looks for what it has started.
+    pub(super) fn look(&mut self) {
+        let now = faults_of_children(&self.process);
+        self.of_children_now = self.of_children_now.max(now.unwrap_or(0));
+    }
+
+    /// True if it has started processes since, that have been waited for or live.
+    pub(super) fn has_started_others(&mut self) -> bool {
+        self.look();
+        let is_new = |child: &Process| child.start_time >= self.since;
+        self.of_children_now > self.of_children || self.process.descendants().iter().any(is_new)
     }
 
     /// Says what has taken its place, if something has. One that has ended since still has its name, until it is
@@ -108,6 +129,22 @@ pub(super) fn exe(process: &Process) -> Option<String> {
 pub(super) fn file(process: &Process) -> Option<(u64, u64)> {
     let meta = process.exe_metadata()?;
     Some((meta.dev(), meta.ino()))
+}
+
+/// Clock ticks since boot, as start times are (proc(5)).
+fn ticks_since_boot() -> u64 {
+    const TICKS: u64 = 100;
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
+    now.map_or(0, |now| {
+        now.tv_sec() as u64 * TICKS + now.tv_nsec() as u64 * TICKS / 1_000_000_000
+    })
+}
+
+/// Minor faults of the children of a process that it has waited for (proc(5), cminflt).
+fn faults_of_children(process: &Process) -> Option<u64> {
+    const CMINFLT: usize = 11;
+    let stat = read_text(format!("/proc/{}/stat", process.pid)).ok()?;
+    stat_field(&stat, CMINFLT)
 }
 
 fn thread_name(process: &Process) -> Option<String> {

@@ -15,6 +15,7 @@ use crate::error::Failure;
 use crate::guest::Runner;
 use crate::hint::{CommandLine, Word, hint};
 use crate::merge::Merger;
+use crate::printable::printable;
 use crate::process::{Pid, Process};
 use crate::profile::{Changed, Profile, Unseen};
 use crate::report::loss_lines;
@@ -33,6 +34,9 @@ pub(super) enum AtEnd {
     /// It is somebody else's: nothing is done to it, whatever became of its program.
     Nothing,
 }
+
+/// What is said of a program that has started others.
+const UNFOLLOWED: &str = "processes that it has started are not measured: --follow measures them";
 
 /// Why there is nothing more to watch.
 fn text(over: Over) -> &'static str {
@@ -173,6 +177,7 @@ impl Live {
                 warn(&said);
             }
         }
+        self.begun.look();
         let stands = self.session.process().stands();
         stumble("collect");
         let (profile, changed) = self.collector.look(&self.session);
@@ -239,6 +244,27 @@ impl Live {
         self.session = session;
     }
 
+    /// Has the profile say something.
+    pub(super) fn note_all(&mut self, said: impl IntoIterator<Item = String>) {
+        said.into_iter()
+            .for_each(|note| self.collector.add_note(note));
+    }
+
+    /// Has the profile say what the session knows that it did not see.
+    fn note_unseen(&mut self) {
+        let came = self.session.came_unmeasured();
+        self.collector.set_libraries(came.len() as u64);
+        for path in came {
+            let path = printable(&path).into_owned();
+            self.note_all([format!(
+                "{path} came later, and functions of it that were asked for are not measured: --pending waits for such"
+            )]);
+        }
+        if self.begun.has_started_others() {
+            self.note_all([UNFOLLOWED.to_owned()]);
+        }
+    }
+
     /// The final profile, of what was measured before, too.
     fn whole(&mut self) -> Profile {
         let profile = self.collector.profile(&self.session);
@@ -256,6 +282,7 @@ impl Live {
             self.left = told.or_else(|| self.begun.replaced());
             let left = self.left.clone().map(|said| (Unseen::Programs, said));
             self.collector.set_left(left);
+            self.note_unseen();
         }
         self.answering = None;
         let process = self.session.process().clone();

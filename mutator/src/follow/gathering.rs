@@ -21,6 +21,8 @@ struct State {
     is_over: bool,
     sum: Merger,
     failed: Vec<String>,
+    /// Sessions whose counts are not in the sum.
+    lost: u64,
 }
 
 impl State {
@@ -28,6 +30,7 @@ impl State {
         if let Err(error) = self.sum.add(profile) {
             let pid = profile.target.pid;
             self.failed.push(format!("follow {pid}: {error}"));
+            self.lost += 1;
         }
     }
 }
@@ -68,7 +71,10 @@ impl Queue {
             let mut state = self.lock();
             match profile {
                 Ok(profile) => state.add(&profile),
-                Err(error) => state.failed.push(format!("follow {pid}: {error}")),
+                Err(error) => {
+                    state.failed.push(format!("follow {pid}: {error}"));
+                    state.lost += 1;
+                }
             }
             if let Err(error) = ended {
                 state.failed.push(format!("follow {pid}: {error}"));
@@ -135,6 +141,11 @@ impl Gathering {
             .queue
             .wait_while(|s| s.is_busy || !s.waiting.is_empty());
         state.sum.clone()
+    }
+
+    /// How many sessions could not be added up.
+    pub(super) fn lost(&self) -> u64 {
+        self.queue.lock().lost
     }
 
     /// What could not be added up since the last time.

@@ -17,23 +17,29 @@ pub enum Unseen {
     TooMany,
     /// Times that libraries came or went while a pattern waited and no command watched.
     Loads,
+    /// Libraries that were loaded later and have functions that were asked for.
+    Libraries,
     /// Functions that were taken out while the program ran.
     TakenOut,
     /// Sessions whose profile could not be read.
     Profiles,
 }
 
+/// What is said of [`Unseen::Programs`] if nothing is known of the program but that it is another one.
+pub const LEFT: &str = "another program has been executed (exec) in the place of this one, which was measured until then";
+
 /// How many there are of each kind, by its name.
 pub type AllUnseen = BTreeMap<String, u64>;
 
 impl Unseen {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Programs,
         Self::Processes,
         Self::Orphans,
         Self::LetGo,
         Self::TooMany,
         Self::Loads,
+        Self::Libraries,
         Self::TakenOut,
         Self::Profiles,
     ];
@@ -47,6 +53,7 @@ impl Unseen {
             Self::LetGo => "let-go",
             Self::TooMany => "too-many",
             Self::Loads => "loads",
+            Self::Libraries => "libraries",
             Self::TakenOut => "taken-out",
             Self::Profiles => "profiles",
         }
@@ -87,6 +94,11 @@ impl Unseen {
                 "change",
                 "changes",
                 "of the loaded libraries not looked at, while patterns waited and no command watched",
+            ),
+            Self::Libraries => (
+                "library",
+                "libraries",
+                "loaded later with functions that were asked for, and not measured",
             ),
             Self::TakenOut => (
                 "function",

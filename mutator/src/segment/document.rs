@@ -48,6 +48,12 @@ pub struct Document {
     /// Patterns that wait for the libraries that have what they name.
     #[serde(default)]
     pub pending: Vec<PendingDoc>,
+    /// The functions that were asked for when the session began, as they were named.
+    #[serde(default)]
+    pub named: Vec<String>,
+    /// Files that functions were looked for in: path, device and inode.
+    #[serde(default)]
+    pub looked_in: Vec<(String, (String, u64))>,
     /// True if the command is told before the program executes another one.
     #[serde(default)]
     pub tells_of_execs: bool,

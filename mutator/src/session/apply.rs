@@ -144,6 +144,7 @@ impl Locked<'_> {
         stopped: Option<&mut Stopped>,
     ) -> Result<Changed, SessionError> {
         self.note_replaced(modules);
+        self.note_looked_in(modules);
         self.publish_tables(modules)?;
         let mut changed = Changed::default();
         let mut selection = selection;

@@ -51,6 +51,8 @@ pub struct Options {
     pub parent: Option<i32>,
     /// Patterns that wait for libraries.
     pub pending: Vec<String>,
+    /// The functions that are asked for, as they were named.
+    pub named: Vec<String>,
     /// Be told before the program executes another one, which nobody else is by following it.
     pub tells_of_execs: bool,
     /// Be told before the process exits: LeakSanitizer is in it, and it is traced.
@@ -339,6 +341,7 @@ fn document(process: &Process, options: &Options, hz: u64) -> Result<Document, S
             .iter()
             .map(|text| PendingDoc::of(text))
             .collect(),
+        named: options.named.clone(),
         tells_of_execs: options.tells_of_execs,
         tells_of_exits: options.tells_of_exits,
         metrics,

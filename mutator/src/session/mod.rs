@@ -6,6 +6,7 @@
 mod ahead;
 mod answers;
 mod apply;
+mod came;
 mod child;
 mod claims;
 mod create;
