@@ -99,7 +99,8 @@ impl Arrivals {
         self.code.iter().any(|range| range.contains(&at))
     }
 
-    fn of_code(&mut self, image: &Image<'_>, ranges: &[Range<Svma>]) -> Vec<Svma> {
+    /// Takes in these ranges of code: where their jumps lead. `are_whole` if they are all of a function.
+    fn of_code(&mut self, image: &Image<'_>, ranges: &[Range<Svma>], are_whole: bool) -> Vec<Svma> {
         let Some(swept) = linear(image, ranges) else {
             self.is_open = true;
             return Vec::new();
@@ -114,6 +115,9 @@ impl Arrivals {
                 FlowControl::IndirectBranch if is_indirect_jump(insn) => {
                     if insn.is_ip_rel_memory_operand() {
                         self.slots.insert(Svma(insn.ip_rel_memory_address()));
+                    } else if !are_whole {
+                        // A table may lead to other parts of what is no known function.
+                        self.is_open = true;
                     } else if !stays(image, at) {
                         let source = trace::source(&swept.insns, &branches, index);
                         self.is_open |= source.shape != Shape::Offsets;
@@ -154,25 +158,32 @@ pub fn arrivals(image: &Image<'_>, from: Svma) -> Arrivals {
             found.is_open = true;
             break;
         }
-        let ranges = stretch(image, at);
+        let function = function_ranges(image, at);
+        let is_function = !function.is_empty();
+        let ranges = match is_function {
+            true => function,
+            false => stub(image, at),
+        };
         if ranges.is_empty() {
             found.is_open = true;
             continue;
         }
         found.code.extend(ranges.iter().cloned());
-        work.extend(found.of_code(image, &ranges));
+        work.extend(found.of_code(image, &ranges, is_function));
     }
     found
 }
 
-/// The function that holds `at`, with its parts; else the instructions up to the next that ends a
-/// block, as in a linkage stub. Empty if there is no code.
-fn stretch(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
-    if let Some(function) = image.functions().function_at(at) {
-        let mut ranges = vec![function.range];
-        ranges.extend(function.cold);
-        return ranges;
-    }
+/// The function that holds `at`, with its parts; empty if none is known.
+fn function_ranges(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
+    let function = image.functions().function_at(at);
+    let ranges = function.map(|f| std::iter::once(f.range).chain(f.cold).collect());
+    ranges.unwrap_or_default()
+}
+
+/// The instructions from `at` up to the next that ends a block, as in a linkage stub. Empty if there
+/// is no code, or too much.
+fn stub(image: &Image<'_>, at: Svma) -> Vec<Range<Svma>> {
     let mut end = at;
     for _ in 0..MOST_OF_STUB {
         let Some(insn) = one(image, end) else {

@@ -96,6 +96,18 @@ fn a_tail_call_by_a_sum_leads_anywhere() {
     assert!(found.is_open, "{found:x?}");
 }
 
+/// Nothing tells how far a function reaches that has neither symbol nor unwind entry.
+#[test]
+fn a_switch_in_unknown_code_leads_anywhere() {
+    let flags = ["-O2", "-fno-asynchronous-unwind-tables"];
+    let named = Built(Folder::new().build("gcc", &flags, &[("a.c", PROGRAM)]));
+    let bare = [&flags[..], &["-s"]].concat();
+    let stripped = Built(Folder::new().build("gcc", &bare, &[("a.c", PROGRAM)]));
+    let cased = start(&named.image(), "cased");
+    assert!(!arrivals(&named.image(), cased).is_open);
+    assert!(arrivals(&stripped.image(), cased).is_open);
+}
+
 #[test]
 fn linkage_stubs_lead_through_their_slots() {
     for flags in [
