@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use patcher::flow::{Arrivals, CallBefore, arrivals, call_before, program_main};
+use patcher::flow::{Arrivals, CallBefore, call_before, program_main};
 use patcher::{Avma, Bias, Svma};
 
 use super::places::{Code, Places, Site};
@@ -107,7 +107,7 @@ pub(super) struct Edges {
     verdicts: FxHashMap<(Site, (bool, u64), bool), Verdict>,
     /// The ranges of the functions that direct calls lead to, by file and address.
     targets: FxHashMap<(usize, Svma), Rc<[Range<Svma>]>>,
-    arrivals: FxHashMap<(usize, Svma), Rc<Arrivals>>,
+    arrivals: FxHashMap<(usize, Svma), Arrivals<'static, 'static>>,
     /// The process, as long as its memory tells where imported functions are.
     process: Option<Process>,
     memory: Option<Memory>,
@@ -240,16 +240,18 @@ impl Edges {
                 way.is_open = true;
                 break;
             }
-            let known = self.arrivals.entry(from.key());
-            let reached = known.or_insert_with(|| Rc::new(arrivals(from.image.image, from.at)));
-            let reached = Rc::clone(reached);
             let own = self.ranges_of(&from);
             let is_of_own = own.iter().any(|range| range.contains(&way.to.at));
-            way.is_found |= from.is_in_module_of(&way.to) && reached.contain(way.to.at);
             // A linkage stub is no function.
             way.is_direct &= is_of_own || own.is_empty();
-            way.is_open |= reached.is_open;
-            for &slot in &reached.slots {
+            let known = self.arrivals.entry(from.key());
+            let reached = known.or_insert_with(|| Arrivals::from(from.image.image, from.at));
+            if from.is_in_module_of(&way.to) && reached.reach(way.to.at) {
+                way.is_found = true;
+                break;
+            }
+            way.is_open |= reached.is_open();
+            for slot in reached.slots().clone() {
                 self.take_slot(places, &mut way, from, slot);
             }
         }

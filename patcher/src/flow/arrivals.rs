@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -24,6 +24,8 @@ use crate::insn::{ends_block, formed_address, is_call, is_padding};
 const LONGEST: u64 = 15;
 /// Stretches of code that are followed from one call.
 const MOST_STRETCHES: usize = 256;
+/// Bytes of code that are.
+const MOST_BYTES: u64 = 1 << 18;
 /// Instructions of a linkage stub, or of other code that belongs to no function.
 const MOST_OF_STUB: usize = 16;
 
@@ -82,25 +84,95 @@ fn call_of(image: &Image<'_>, insn: &Instruction) -> CallBefore {
     }
 }
 
-/// The code that control may reach without another call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Arrivals {
-    /// Whole functions and parts of functions. The first is that of the address asked for.
-    pub code: Vec<Range<Svma>>,
-    /// Words in memory that are jumped through, as those of the global offset table.
-    pub slots: BTreeSet<Svma>,
-    /// True if control may also leave to where the instructions do not say.
-    pub is_open: bool,
+/// The code that control may reach from an address without another call, found as far as it has been
+/// asked for: the function there with its parts, what it jumps or runs on to, and so on.
+pub struct Arrivals<'i, 'd> {
+    image: &'i Image<'d>,
+    code: Vec<Range<Svma>>,
+    /// Bytes of that.
+    len: u64,
+    slots: BTreeSet<Svma>,
+    is_open: bool,
+    /// Where it goes on, the nearest first.
+    work: VecDeque<Svma>,
 }
 
-impl Arrivals {
-    /// True if `at` is in code that control may reach.
-    pub fn contain(&self, at: Svma) -> bool {
+impl<'i, 'd> Arrivals<'i, 'd> {
+    /// From `from` on.
+    pub fn from(image: &'i Image<'d>, from: Svma) -> Self {
+        Self {
+            image,
+            code: Vec::new(),
+            len: 0,
+            slots: BTreeSet::new(),
+            is_open: false,
+            work: VecDeque::from([from]),
+        }
+    }
+
+    /// True if control may reach `to`.
+    pub fn reach(&mut self, to: Svma) -> bool {
+        if self.contain(to) {
+            return true;
+        }
+        while let Some(at) = self.work.pop_front() {
+            if self.contain(at) {
+                continue;
+            }
+            let first = self.code.len();
+            self.go_on(at);
+            if self.code[first..].iter().any(|range| range.contains(&to)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The words in memory that are jumped through, as those of the global offset table.
+    pub fn slots(&mut self) -> &BTreeSet<Svma> {
+        while let Some(at) = self.work.pop_front() {
+            if !self.contain(at) {
+                self.go_on(at);
+            }
+        }
+        &self.slots
+    }
+
+    /// True if control may also leave to where the instructions do not say.
+    pub fn is_open(&mut self) -> bool {
+        self.slots();
+        self.is_open
+    }
+
+    fn contain(&self, at: Svma) -> bool {
         self.code.iter().any(|range| range.contains(&at))
     }
 
+    fn go_on(&mut self, at: Svma) {
+        if self.code.len() >= MOST_STRETCHES || self.len >= MOST_BYTES {
+            self.is_open = true;
+            self.work.clear();
+            return;
+        }
+        let function = function_ranges(self.image, at);
+        let is_function = !function.is_empty();
+        let ranges = match is_function {
+            true => function,
+            false => stub(self.image, at),
+        };
+        if ranges.is_empty() {
+            self.is_open = true;
+            return;
+        }
+        self.len += ranges.iter().map(|r| r.end.0 - r.start.0).sum::<u64>();
+        self.code.extend(ranges.iter().cloned());
+        let targets = self.of_code(&ranges, is_function);
+        self.work.extend(targets);
+    }
+
     /// Takes in these ranges of code: where their jumps lead. `are_whole` if they are all of a function.
-    fn of_code(&mut self, image: &Image<'_>, ranges: &[Range<Svma>], are_whole: bool) -> Vec<Svma> {
+    fn of_code(&mut self, ranges: &[Range<Svma>], are_whole: bool) -> Vec<Svma> {
+        let image = self.image;
         let Some(swept) = linear(image, ranges) else {
             self.is_open = true;
             return Vec::new();
@@ -143,35 +215,6 @@ fn stays(image: &Image<'_>, at: Svma) -> bool {
         CfaAt::Other => true,
         CfaAt::Unknown => false,
     }
-}
-
-/// The code that control may reach from `from` without another call: the function there with its
-/// parts, what it jumps or runs on to, and so on.
-pub fn arrivals(image: &Image<'_>, from: Svma) -> Arrivals {
-    let mut found = Arrivals::default();
-    let mut work = vec![from];
-    while let Some(at) = work.pop() {
-        if found.contain(at) {
-            continue;
-        }
-        if found.code.len() >= MOST_STRETCHES {
-            found.is_open = true;
-            break;
-        }
-        let function = function_ranges(image, at);
-        let is_function = !function.is_empty();
-        let ranges = match is_function {
-            true => function,
-            false => stub(image, at),
-        };
-        if ranges.is_empty() {
-            found.is_open = true;
-            continue;
-        }
-        found.code.extend(ranges.iter().cloned());
-        work.extend(found.of_code(image, &ranges, is_function));
-    }
-    found
 }
 
 /// The function that holds `at`, with its parts; empty if none is known.
