@@ -12,6 +12,7 @@ pub mod memory;
 pub mod modules;
 pub mod pidfd;
 mod presence;
+mod remapped;
 mod root;
 pub mod shadow;
 mod sharing;

@@ -15,6 +15,7 @@ use patcher::image::{Image, Segment};
 use patcher::{Avma, Bias, FileOffset, Svma};
 
 use super::identity::{self, FileId};
+use super::remapped::{self, Mapped};
 use super::{Mapping, Process, Root};
 use crate::files::{FileBytes, Stamp, open_regular};
 
@@ -42,6 +43,10 @@ pub struct Module {
     pub code: Vec<Mapping>,
     /// That of the file's beginning, where it can be read.
     pub head: Option<Mapping>,
+    /// True if some of its code has been copied to memory of the process's own, which is mapped in its place.
+    pub is_remapped: bool,
+    /// A mapping of the file, by which it is opened.
+    own: Mapping,
     /// The process, through whose root the file is opened.
     process: Process,
     names: OnceLock<Names>,
@@ -139,13 +144,12 @@ impl Module {
 
     /// The file as the kernel has it mapped.
     pub fn file(&self) -> FileId {
-        let first = self.code.first();
-        first.map(|m| m.file.clone()).unwrap_or_default()
+        self.own.file.clone()
     }
 
     /// What tells of the file that is mapped whether it has been written anew; `None` where that cannot be seen.
     pub fn stamp(&self) -> Option<Stamp> {
-        let mapping = self.code.first()?;
+        let mapping = &self.own;
         let by_path = || {
             let file = open_regular(&self.in_root(&mapping.path()?)).ok()?;
             let is_it = identity::is_mapped_as(&file, &mapping.file).ok()?;
@@ -184,9 +188,7 @@ impl Module {
     }
 
     fn open_now(&self) -> io::Result<FileBytes> {
-        let Some(mapping) = self.code.first() else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
+        let mapping = &self.own;
         let refused = match FileBytes::open(&self.by_mapping(mapping)) {
             Ok(bytes) => return Ok(bytes),
             Err(error) => error,
@@ -244,6 +246,24 @@ impl Module {
         let first = self.code.first()?;
         code.map(|p| Segment::of(&p, u64::MAX))
             .find_map(|s| bias_by(&s, first.range.start, first.offset))
+    }
+
+    /// The parts of these mappings that hold copies of its file's code.
+    fn copied_code(&self, candidates: &[Mapping], maps: &[Mapping]) -> Option<Vec<Mapping>> {
+        let bytes = self.open().ok()?;
+        let image = Image::parse(bytes.bytes()).ok()?;
+        let is_within = |m: &&Mapping| {
+            let Range { start, end } = &m.range;
+            m.file == self.own.file && self.range.start <= *start && *end <= self.range.end
+        };
+        let of_file: Vec<&Mapping> = maps.iter().filter(is_within).collect();
+        let mapped = Mapped {
+            image: &image,
+            bias: bias_of_mappings(&image, &of_file)?,
+            own: &self.own,
+        };
+        let memory = self.process.open_memory().ok()?;
+        Some(mapped.copies(candidates, &memory))
     }
 
     /// True if all bytes of these ranges of the file are mapped executable here, at `bias`. Of a file that is mapped
@@ -305,6 +325,18 @@ pub fn bias_of(image: &Image<'_>, start: Avma, offset: FileOffset) -> Option<Bia
     executable.find_map(|s| bias_by(s, start, offset))
 }
 
+/// The bias under which most of these mappings of the file are where its segments say.
+fn bias_of_mappings(image: &Image<'_>, mappings: &[&Mapping]) -> Option<Bias> {
+    let biases = |m: &&Mapping| {
+        let segments = image.segments().iter();
+        let found = segments.filter_map(|s| bias_by(s, m.range.start, m.offset));
+        found.collect::<Vec<Bias>>()
+    };
+    let all: Vec<Vec<Bias>> = mappings.iter().map(biases).collect();
+    let votes = |bias: &&Bias| all.iter().filter(|one| one.contains(bias)).count();
+    all.iter().flatten().max_by_key(votes).copied()
+}
+
 /// The bias under which the segment lies at `start` with its byte at file offset `offset`, if it has that.
 fn bias_by(segment: &Segment, start: Avma, offset: FileOffset) -> Option<Bias> {
     // The kernel maps whole pages: offset and address agree modulo the page.
@@ -326,6 +358,7 @@ pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
         let Some(module) = module(process, &group) else {
             continue;
         };
+        let module = with_copied_code(module, maps);
         match module.code.len() {
             0 => {}
             1 => modules.push(module),
@@ -338,12 +371,36 @@ pub fn modules(process: &Process, maps: &[Mapping]) -> Vec<Module> {
     modules
 }
 
+/// The module with the code that the program has copied from its file. The same module if there is none, or if what is there is
+/// something else.
+fn with_copied_code(mut module: Module, maps: &[Mapping]) -> Module {
+    let candidates = remapped::candidates(&module.range, maps);
+    if candidates.is_empty() || module.path == VDSO {
+        return module;
+    }
+    let pieces = module.copied_code(&candidates, maps);
+    for piece in pieces.unwrap_or_default() {
+        let Range { start, end } = piece.range;
+        module.is_remapped = true;
+        module.range = module.range.start.min(start)..module.range.end.max(end);
+        if piece.offset.0 == 0 {
+            module.head.get_or_insert_with(|| piece.clone());
+        }
+        module.code.push(piece);
+    }
+    module.code.sort_by_key(|m| m.range.start);
+    module
+}
+
 /// The mappings of files, those of one file that follow one another together.
 fn grouped(maps: &[Mapping]) -> Vec<Vec<&Mapping>> {
     let mut groups: Vec<Vec<&Mapping>> = Vec::new();
     let mut is_open = false;
     // .bss and gaps lie between a file's mappings.
-    for mapping in maps.iter().filter(|m| !m.name.is_empty()) {
+    for mapping in maps
+        .iter()
+        .filter(|m| !m.name.is_empty() && !remapped::is_named(m))
+    {
         let is_vdso = mapping.name == VDSO;
         if mapping.path().is_none() && !is_vdso {
             is_open = false;
@@ -373,6 +430,13 @@ fn module(process: &Process, mappings: &[&Mapping]) -> Option<Module> {
         range: first.range.start..last.range.end,
         code: code.map(|&m| m.clone()).collect(),
         head: head.map(|&m| m.clone()),
+        is_remapped: false,
+        own: mappings
+            .iter()
+            .find(|m| m.execute)
+            .unwrap_or(first)
+            .to_owned()
+            .clone(),
         process: process.clone(),
         names: OnceLock::new(),
     })

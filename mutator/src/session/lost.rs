@@ -114,7 +114,9 @@ impl Session {
 pub(super) fn is_mapped(maps: &[Mapping], at: Avma, module: &ModuleDoc) -> bool {
     let there = maps.iter().find(|m| m.contains(at));
     // Another build of ipath may not have told which file it is.
-    there.is_some_and(|m| m.file == module.file || module.file.0.is_empty())
+    // Nor is it its file if the program has copied its code to memory of its own.
+    let is_copy = |m: &Mapping| m.execute && m.file.1 == 0;
+    there.is_some_and(|m| m.file == module.file || module.file.0.is_empty() || is_copy(m))
 }
 
 /// True if a module of the session is this one: by build id, else by when its file was written.

@@ -23,6 +23,7 @@ use super::SessionError;
 use super::locked::Locked;
 use crate::clock;
 use crate::images::{self, OpenImage};
+use crate::process::Mapping;
 use crate::process::identity::FileId;
 use crate::process::modules::Module;
 
@@ -31,7 +32,7 @@ impl Locked<'_> {
     pub(super) fn publish_tables(&mut self, modules: &[Module]) -> Result<(), SessionError> {
         let seen = clock::tsc();
         let maps = self.space.maps()?;
-        let is_there = |module: &&Module| module.code.iter().all(|code| maps.contains(code));
+        let is_there = |module: &&Module| module.code.iter().all(|code| is_mapped_in(&maps, code));
         let mut tables = Vec::new();
         let mut all_rules = Vec::new();
         for module in modules.iter().filter(is_there) {
@@ -116,6 +117,13 @@ impl Locked<'_> {
         }
         Ok(())
     }
+}
+
+/// True if code of a module is mapped. Code that has been copied to memory of the process's own is part of a mapping.
+fn is_mapped_in(maps: &[Mapping], code: &Mapping) -> bool {
+    let (start, end) = (code.range.start, code.range.end);
+    let holds = |m: &Mapping| m.execute && m.range.start <= start && end <= m.range.end;
+    maps.contains(code) || maps.iter().any(|m| m.file.1 == 0 && holds(m))
 }
 
 /// What tells that the tables of a module have been published.
@@ -209,7 +217,7 @@ fn is_found(module: &Module, image: &Image<'_>) -> bool {
         .head
         .as_ref()
         .map_or(0, |m| m.range.end.0 - m.range.start.0);
-    image.has_frame_index() && image.program_headers().end.0 <= mapped
+    !module.is_remapped && image.has_frame_index() && image.program_headers().end.0 <= mapped
 }
 
 /// Where the unwind entries of the module are; `None` where it has none.

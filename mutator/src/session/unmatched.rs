@@ -140,6 +140,20 @@ pub(super) fn without_symbols<'n>(
     ))
 }
 
+/// The same where functions in these images of modules, which have these names, are not where their file would be.
+pub(super) fn not_mapped<'n>(
+    pattern: &Pattern,
+    images: impl Iterator<Item = (&'static OpenImage, &'n str)>,
+) -> Option<Hint> {
+    let mut images = images.filter(|_| !pattern.is_address());
+    let has_it = |(image, name): &(&OpenImage, &str)| !pattern.select(image.image, name).is_empty();
+    let (_, name) = images.find(has_it)?;
+    Some(hint!(
+        "{} has it, but other code is mapped where that part of the file would be",
+        Word(name)
+    ))
+}
+
 /// The same of an address that no code of these modules of a process has: it may be one of a file.
 pub(super) fn address_in_file(pattern: &Pattern, modules: &[Module]) -> Option<Hint> {
     let at = pattern.absolute_address()?;
