@@ -360,6 +360,9 @@ pub struct Function {
     /// beginning on. Of calls that were not measured by a metric there are no values in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Vec<String>>,
+    /// Its other linkage names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
     /// Linkage names of parts and copies of it that are called by themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clones: Vec<String>,

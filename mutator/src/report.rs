@@ -25,6 +25,8 @@ pub use processes::Titles;
 pub use summary::summary;
 pub use tree::tree;
 
+use patcher::function::also_called;
+
 use crate::profile::{
     COUNT, Counts, Function, InProcess, Label, Metric, PathEntry, Profile, Refused, Spreads, Total,
     UNKNOWN_CALLERS, printable,
@@ -433,6 +435,8 @@ impl<'p> Report<'p> {
             let measured = measured.join(", ");
             lines.push(format!("measured by {} now", printable(&measured)));
         }
+        let also = human::also(&also_called(&function.linkage, &function.aliases));
+        lines.extend(also.map(|text| printable(&text).into_owned()));
         let is_measured = |name: &&String| {
             let mut functions = self.profile.functions.iter();
             functions.any(|f| f.module == function.module && f.linkage == **name)

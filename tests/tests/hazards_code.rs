@@ -323,7 +323,9 @@ fn partial_inline() {
     let whole = said("2 inlined copies, sometimes.part.0");
     let target = Target::start(&program, [""; 0]).await_output("ready");
     let (session, attached) = Session::try_attach(target.pid(), &["first_name"], "count");
-    assert_eq!(attached.expect(0).stderr, "");
+    let also = "also called as second_name, weak_name: calls by any of its names count";
+    let attached = attached.expect(0).stderr;
+    assert_eq!(attached, format!("ipath: first_name: {also}\n"));
     let added = session.add(&["sometimes"]).expect(0);
     assert_eq!(added.stderr, format!("ipath: sometimes: {whole}\n"));
     let scratch = Scratch::new("partial");

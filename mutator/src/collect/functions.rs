@@ -41,6 +41,7 @@ pub(super) fn add(
             },
             since_ns: function.since_ns,
             measured,
+            aliases: function.aliases.clone(),
             clones: function.clones.clone(),
             inlined: function.inlined,
             point: function.is_point,

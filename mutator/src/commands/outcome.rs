@@ -6,6 +6,9 @@ use crate::printable::printable;
 use crate::report::human;
 use crate::session::{Changed, Elsewhere, bare};
 
+/// Functions whose other names are shown.
+const FEW: usize = 16;
+
 /// What was added, what measures something else by now, and what had been before.
 pub(super) fn added(changed: &Changed) -> String {
     let mut by_metrics: Vec<(&[String], Vec<String>)> = Vec::new();
@@ -59,6 +62,17 @@ pub(super) fn tell_refused(changed: &Changed) {
     for path in &changed.unfollowed {
         warn(&unfollowed(path));
     }
+    changed
+        .shared
+        .iter()
+        .take(FEW)
+        .filter_map(also_called)
+        .for_each(|line| warn(&line));
+    if let Some(more) = changed.shared.len().checked_sub(FEW).filter(|&n| n > 0) {
+        warn(&format!(
+            "{more} more functions whose code has other names, too"
+        ));
+    }
     let partly = changed.partly.iter().take(MANY);
     for line in partly.filter_map(partly_counted) {
         warn(&line);
@@ -68,6 +82,11 @@ pub(super) fn tell_refused(changed: &Changed) {
             "{more} more functions of which not every call is counted"
         ));
     }
+}
+
+/// Says that calls by other names count as those of a function.
+pub(super) fn also_called((name, others): &(String, Vec<String>)) -> Option<String> {
+    Some(format!("{name}: {}", human::also(others)?))
 }
 
 /// Says that not every call of a function is counted.

@@ -2,6 +2,8 @@
 
 mod sources;
 
+use patcher::function::also_called;
+
 use super::ExportError;
 use super::model::{Line, Model, Naming, is_partly, metrics, weight};
 use super::notes::notes;
@@ -153,6 +155,7 @@ fn functions(profile: &Profile, asked: &[&Metric]) -> Vec<Value> {
         json!({
             "name": printable(&function.name),
             "module": printable(&profile.modules[function.module].path),
+            "also": human::also(&also_called(&function.linkage, &function.aliases)),
             "elsewhere": human::elsewhere(clones, function.inlined),
             "count": total.counts.count,
             "unwound": total.unwound,

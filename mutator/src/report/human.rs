@@ -134,6 +134,19 @@ fn three(value: f64) -> String {
     }
 }
 
+/// The other names of a function's code, demangled; `None` if there are none.
+pub fn also(names: &[String]) -> Option<String> {
+    const SHOWN: usize = 6;
+    let (shown, more) = names.split_at(names.len().min(SHOWN));
+    let more = match more.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown = shown.join(", ");
+    (!names.is_empty())
+        .then(|| format!("also called as {shown}{more}: calls by any of its names count"))
+}
+
 /// Where calls of a function go that do not come to it: parts and copies of it that are called by themselves, by
 /// linkage name, and inlined copies; `None` where there are none.
 pub fn elsewhere<'n>(clones: impl Iterator<Item = &'n str>, inlined: u64) -> Option<String> {

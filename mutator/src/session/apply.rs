@@ -10,7 +10,7 @@ use patcher::select::Pattern;
 
 use super::bare;
 use super::claims::Claims;
-use super::elsewhere::partly;
+use super::elsewhere::{partly, shared};
 use super::locked::Locked;
 use super::lost::is_same_file;
 use super::reapers::{put_moves_first, reapers};
@@ -204,6 +204,7 @@ impl Locked<'_> {
         changed.unfollowed = self.unfollowed(modules);
         self.note_bare(&changed.bare);
         changed.partly = partly(&self.document, &ids);
+        changed.shared = shared(&self.document, &ids);
         self.segment.write_document(&self.document)?;
         Ok(changed)
     }

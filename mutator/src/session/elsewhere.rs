@@ -5,7 +5,7 @@ use std::iter::once;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use patcher::function::Function;
+use patcher::function::{Function, also_called};
 use rustc_hash::FxHashSet;
 
 use crate::debuginfod;
@@ -90,6 +90,15 @@ type Asked = (usize, u64, Vec<Vec<u8>>);
 
 /// Answers that are kept.
 const MOST_ASKED: usize = 1024;
+
+/// Those of the functions with these ids whose code has names of other functions, too, by name.
+pub(super) fn shared(document: &Document, ids: &[usize]) -> Vec<(String, Vec<String>)> {
+    let ids: HashSet<&usize> = ids.iter().collect();
+    let asked = document.measured().filter(|(id, _)| ids.contains(id));
+    let functions = asked.filter(|(_, f)| f.active && !f.is_point);
+    let each = functions.map(|(_, f)| (f.name.clone(), also_called(&f.linkage, &f.aliases)));
+    each.filter(|(_, others)| !others.is_empty()).collect()
+}
 
 /// Those of the functions with these ids of which not every call is counted, by name, each with where its other
 /// calls go.

@@ -185,6 +185,8 @@ pub struct Changed {
     /// Names of functions that were added of which not every call is counted, with where the others go that is not
     /// in the session.
     pub partly: Vec<(String, Elsewhere)>,
+    /// Names of functions that were added whose code has other names, too, with those names.
+    pub shared: Vec<(String, Vec<String>)>,
     /// Files of Go programs whose stacks that move cannot be followed.
     pub unfollowed: Vec<String>,
     /// Names of functions of whose values nothing is known, so that registers are read as they are.

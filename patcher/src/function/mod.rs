@@ -1,6 +1,7 @@
 //! The functions of an image: from its symbol tables, and from its unwind tables where those know
 //! more.
 
+mod also;
 mod demangle;
 mod go;
 mod names;
@@ -15,6 +16,7 @@ mod unnamed;
 #[cfg(test)]
 mod tests;
 
+pub use also::also_called;
 pub use demangle::{demangle, demangle_without_arguments};
 pub(crate) use demangle::{demangle_without_return_type, is_mangled};
 pub use selected::{Function, FunctionKind};

@@ -11,7 +11,7 @@ use patcher::{Avma, Svma};
 use super::Live;
 use crate::commands::find::Finding;
 use crate::commands::measure::{self, MANY};
-use crate::commands::outcome::{added, partly_counted, unfollowed};
+use crate::commands::outcome::{added, also_called, partly_counted, unfollowed};
 use crate::commands::watch::destination;
 use crate::error::io_text;
 use crate::hint::CommandLine;
@@ -100,7 +100,9 @@ impl Live {
         let partly = changed.partly.first();
         let partly = partly.and_then(partly_counted);
         let partly = partly.map(|line| format!("; {line}"));
-        let further = [refused, moving, partly].into_iter().flatten();
+        let also = changed.shared.first().and_then(also_called);
+        let also = also.map(|line| format!("; {line}"));
+        let further = [refused, moving, also, partly].into_iter().flatten();
         Ok(added(&changed) + &further.collect::<String>())
     }
 

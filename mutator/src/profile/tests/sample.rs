@@ -78,6 +78,7 @@ fn function(profile: &mut Profile, name: &str, linkage: &str, address: u64, path
         exits: vec!["window".to_owned(), "padding".to_owned()],
         since_ns: None,
         measured: None,
+        aliases: Vec::new(),
         clones: Vec::new(),
         inlined: 0,
         point: false,
