@@ -146,6 +146,14 @@ impl FileBytes {
         Ok(Self::with(Contents::Read(read(file, meta.len())?), &meta))
     }
 
+    /// Contents that have been made of those of another file.
+    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+        Self {
+            contents: Arc::new(Contents::Read(bytes)),
+            stamp: Stamp::default(),
+        }
+    }
+
     fn with(contents: Contents, meta: &Metadata) -> Self {
         Self {
             contents: Arc::new(contents),

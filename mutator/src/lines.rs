@@ -3,12 +3,14 @@
 //! Loading looks only at section headers; the DWARF itself is read at the first lookup, and then
 //! only the units that are asked for, which `.debug_aranges` leads to. Sections stay where they are (in the mapped file), except
 //! compressed ones, which are decompressed as far as those units need them. What it does not lead to, and units that refer to others, have
-//! all units' root entries read once. Split DWARF (`.dwo`) is not followed: there only lines are known, no inlining.
+//! all units' root entries read once. Units whose entries lie elsewhere ([`split`]) are read there.
 
 mod bytes;
 mod inlined;
+mod mini;
 mod sections;
 mod separate;
+mod split;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -22,6 +24,7 @@ use bytes::Bytes;
 use gimli::{DebugInfoOffset, Dwarf};
 use patcher::Svma;
 use sections::{Debug, Sections};
+use split::Split;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -47,6 +50,7 @@ pub struct Lines<'d> {
     /// Units that have been read alone.
     units: RefCell<HashMap<DebugInfoOffset, Option<Context<'d>>>>,
     whole: OnceCell<Option<Context<'d>>>,
+    split: Split,
 }
 
 type Context<'d> = addr2line::Context<Reader<'d>>;
@@ -62,10 +66,12 @@ impl<'d> Lines<'d> {
     /// `places`. None where there is none.
     pub fn load(data: &'d [u8], places: &Places) -> Option<Self> {
         let image = Sections::parse(Bytes::Borrowed(data))?;
+        let mut places = places.clone();
         let (debug, supplement) = match image.debug() {
-            Some(debug) => (debug, separate::supplement_of(&image, places)),
+            Some(debug) => (debug, separate::supplement_of(&image, &places)),
             None => {
-                let separate = separate::debug_file_of(&image, places)?;
+                let separate = separate::debug_file_of(&image, &places)?;
+                places.debug_file = Some(separate.path);
                 (separate.sections.debug()?, separate.supplement)
             }
         };
@@ -75,6 +81,7 @@ impl<'d> Lines<'d> {
             index: OnceCell::new(),
             units: RefCell::default(),
             whole: OnceCell::new(),
+            split: Split::new(&places),
         })
     }
 
@@ -82,10 +89,16 @@ impl<'d> Lines<'d> {
     /// empty where the DWARF does not know. The last one is the function that was compiled.
     pub fn lookup(&self, at: Svma) -> Vec<SourceFrame> {
         let found = self.in_context(at, |context, _| {
-            let found = frames(context, at);
+            let found = self.frames(context, at);
             (!found.is_empty()).then_some(found)
         });
         found.unwrap_or_default()
+    }
+
+    /// True if units were looked for in files of their own that are not there. Of code in such a unit the line is known,
+    /// and not the function whose line that is.
+    pub fn lacks_units(&self) -> bool {
+        self.split.is_missing()
     }
 
     /// Puts what is known about `at` into `frame`: its file, line and inlined functions.
@@ -155,22 +168,22 @@ impl<'d> Lines<'d> {
         };
         self.whole.get_or_init(read).as_ref()
     }
-}
 
-fn frames(context: &Context<'_>, at: Svma) -> Vec<SourceFrame> {
-    let mut found = Vec::new();
-    let Ok(mut frames) = context.find_frames(at.0).skip_all_loads() else {
-        return found;
-    };
-    while let Ok(Some(frame)) = frames.next() {
-        let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
-        let location = frame.location.as_ref();
-        found.push(SourceFrame {
-            function: name.map(|name| name.into_owned()),
-            file: location.and_then(|l| l.file).map(str::to_owned),
-            // DWARF's line 0 is code without a line of its own.
-            line: location.and_then(|l| l.line).filter(|&line| line != 0),
-        });
+    fn frames(&self, context: &Context<'d>, at: Svma) -> Vec<SourceFrame> {
+        let mut found = Vec::new();
+        let Ok(mut frames) = self.split.complete(context.find_frames(at.0)) else {
+            return found;
+        };
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
+            let location = frame.location.as_ref();
+            found.push(SourceFrame {
+                function: name.map(|name| name.into_owned()),
+                file: location.and_then(|l| l.file).map(str::to_owned),
+                // DWARF's line 0 is code without a line of its own.
+                line: location.and_then(|l| l.line).filter(|&line| line != 0),
+            });
+        }
+        found
     }
-    found
 }

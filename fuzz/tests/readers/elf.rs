@@ -1,6 +1,6 @@
 //! ELF images: functions, plans, selection, source lines, values.
 
-use ipath::lines::{Lines, Places};
+use ipath::lines::{Lines, Places, symbol_file};
 use ipath::values::{Item, Values};
 use ipath_fuzz::{Target, mutate, run};
 use patcher::flow::{frames, recipes};
@@ -64,6 +64,9 @@ fn read(input: &[u8], patterns: &[Pattern]) -> bool {
     }
     let described = ipath::lines::section(input, ".debug_frame");
     frames(&image, &&context, described.as_deref());
+    if let Some(symbols) = symbol_file(input, &Places::default()) {
+        let _ = Image::parse(symbols.bytes());
+    }
     let lines = Lines::load(input, &Places::default());
     let values = Values::new(input, lines.as_ref());
     for function in image.functions().iter().take(FUNCTIONS) {

@@ -53,6 +53,14 @@ pub(super) fn frame(image: &'static OpenImage, at: Svma, path: &str, arrived: u6
     frame
 }
 
+/// True if units of this file's debug information were looked for in files that are not there.
+pub(super) fn lacks_units(image: &'static OpenImage) -> bool {
+    let file = std::ptr::from_ref(image).addr();
+    let known = described();
+    let lines = known.lines.get(&file).and_then(Option::as_ref);
+    lines.is_some_and(Lines::lacks_units)
+}
+
 /// Spends no more memory on source positions until one is asked for again.
 pub(super) fn forget_lines() {
     described().lines.clear();

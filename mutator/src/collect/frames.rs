@@ -1,6 +1,6 @@
 //! Return addresses as frames: which file they are in, which function, which line.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use patcher::{Avma, Svma};
 
@@ -34,6 +34,8 @@ pub(super) struct Frames {
     known: HashMap<Site, (Frame, Option<Built>)>,
     /// Modules whose file cannot be read, with the reason.
     unread: HashMap<Key, String>,
+    /// Modules of whose debug information parts are in files that are not there.
+    split: BTreeSet<Key>,
     /// Of the profile being made: the frame of each call site.
     used: HashMap<Site, usize>,
     /// Of the profile being made: the indexes of the modules that have been at a place.
@@ -47,6 +49,12 @@ pub(super) struct Frames {
     arrived: u64,
     /// How often has been looked at the process since one was asked for.
     looks_without: u32,
+}
+
+fn lacks_units(path: &str) -> String {
+    format!(
+        "{path}: lines may be those of functions that are inlined there: its split debug information (.dwo, .dwp) is not found"
+    )
 }
 
 impl Frames {
@@ -155,6 +163,9 @@ impl Frames {
             let note = format!("the functions of {path} are not named: {cause}");
             self.notes.push(note);
         }
+        if self.split.contains(&key) {
+            self.notes.push(lacks_units(&path));
+        }
         let build_id = build_id.map(str::to_owned).or_else(|| self.build_id(&path));
         profile.modules.push(profile::Module {
             path,
@@ -262,6 +273,12 @@ impl Frames {
         let svma = bias.to_svma(at);
         let path = place.path.clone();
         let mut frame = described::frame(image, svma, &path, self.arrived);
+        let key = (path.clone(), Some(bias.0));
+        if described::lacks_units(image) && self.split.insert(key.clone()) {
+            // Else it is said when the module comes into a profile.
+            let is_there = self.modules.contains_key(&key);
+            self.notes.extend(is_there.then(|| lacks_units(&path)));
+        }
         if frame.offset.is_none() {
             let mut before = self.nameless.range(..=(path.clone(), svma)).rev();
             let found = before

@@ -39,7 +39,19 @@ pub(super) struct Debug<'d> {
 /// A section and, where it is compressed, its first bytes, as many as have been asked for; none once it is seen to be broken.
 struct DebugSection {
     header: SectionHeader,
+    packing: Packing,
     decompressed: Mutex<Option<Arc<Vec<u8>>>>,
+}
+
+/// How the contents of a section are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    /// As they are.
+    Plain,
+    /// Behind a header that names the method: gABI, SHF_COMPRESSED.
+    Gabi,
+    /// `.zdebug_*`, as GNU's tools did it before (-gz=zlib-gnu): "ZLIB", the size, then zlib's stream.
+    Gnu,
 }
 
 /// Where values are, what types have a unit of their own, and the index of units ([`super::units`]), which may be damaged where they are
@@ -125,18 +137,46 @@ impl<'d> Sections<'d> {
 
     /// The file's DWARF, or none where it has neither functions nor lines.
     pub(super) fn debug(&self) -> Option<Debug<'d>> {
+        self.debug_named(|id| Some(id.name()))
+    }
+
+    /// The same of a `.dwo` or `.dwp` file.
+    pub(super) fn split_debug(&self) -> Option<Debug<'d>> {
+        self.debug_named(SectionId::dwo_name)
+    }
+
+    fn debug_named(&self, name: impl Fn(SectionId) -> Option<&'static str>) -> Option<Debug<'d>> {
         let here = |id: SectionId| {
-            let header = self.headers.get(id.name())?;
-            let section = || DebugSection {
+            let name = name(id)?;
+            let found = self.headers.get(name).map(|header| {
+                let is_packed = header.sh_flags & u64::from(SHF_COMPRESSED) != 0;
+                (
+                    header,
+                    if is_packed {
+                        Packing::Gabi
+                    } else {
+                        Packing::Plain
+                    },
+                )
+            });
+            let found = found.or_else(|| {
+                let packed = name.replacen(".debug", ".zdebug", 1);
+                Some((self.headers.get(&packed)?, Packing::Gnu))
+            });
+            let (header, packing) = found.filter(|(header, _)| header.sh_type != SHT_NOBITS)?;
+            let section = DebugSection {
                 header: header.clone(),
+                packing,
                 decompressed: Mutex::new(Some(Arc::default())),
             };
-            (header.sh_type != SHT_NOBITS).then(|| (id.name(), section()))
+            Some((id.name(), section))
         };
         here(gimli::DebugInfo::<Reader<'_>>::id())?;
         let ids = [
             SectionId::DebugAbbrev,
             SectionId::DebugAddr,
+            SectionId::DebugCuIndex,
+            SectionId::DebugTuIndex,
             SectionId::DebugInfo,
             SectionId::DebugLine,
             SectionId::DebugLineStr,
@@ -193,11 +233,11 @@ impl<'d> Debug<'d> {
 
 impl DebugSection {
     fn contents<'d>(&self, data: &Bytes<'d>, least: usize) -> Option<Bytes<'d>> {
-        if !is_compressed(&self.header) {
-            return contents(data, &self.header);
-        }
         let stored = stored(data, &self.header)?;
-        let compressed = Compressed::parse(&stored)?;
+        if self.packing == Packing::Plain {
+            return Some(stored);
+        }
+        let compressed = Compressed::parse(&stored, self.packing)?;
         let least = least.min(compressed.size);
         let known = self.decompressed.lock();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
@@ -211,16 +251,12 @@ impl DebugSection {
     }
 }
 
-fn is_compressed(header: &SectionHeader) -> bool {
-    header.sh_flags & u64::from(SHF_COMPRESSED) != 0
-}
-
 fn contents<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
     let bytes = stored(data, header)?;
-    if !is_compressed(header) {
+    if header.sh_flags & u64::from(SHF_COMPRESSED) == 0 {
         return Some(bytes);
     }
-    let compressed = Compressed::parse(&bytes)?;
+    let compressed = Compressed::parse(&bytes, Packing::Gabi)?;
     let all = compressed.first(compressed.size)?;
     Some(Bytes::Owned(Arc::new(all)))
 }
@@ -233,7 +269,12 @@ fn stored<'d>(data: &Bytes<'d>, header: &SectionHeader) -> Option<Bytes<'d>> {
     data.part(header.file_range()?)
 }
 
-/// What a compressed section holds: gABI, section compression.
+/// What so many compressed bytes are believed to hold, at most.
+pub(super) fn believed(packed: usize) -> u64 {
+    (packed as u64).saturating_mul(EACH).clamp(SMALL, MOST)
+}
+
+/// What a compressed section holds.
 struct Compressed<'b> {
     by: u32,
     size: usize,
@@ -242,13 +283,21 @@ struct Compressed<'b> {
 
 impl<'b> Compressed<'b> {
     /// None where a size is claimed that is not believed.
-    fn parse(bytes: &'b [u8]) -> Option<Self> {
-        let form = CompressionHeader::parse(bytes, 0, CTX).ok()?;
-        let packed = bytes.get(CompressionHeader::size(CTX)..)?;
-        let believed = (packed.len() as u64).saturating_mul(EACH).max(SMALL);
-        (form.ch_size <= believed.min(MOST)).then_some(Self {
-            by: form.ch_type,
-            size: form.ch_size as usize,
+    fn parse(bytes: &'b [u8], packing: Packing) -> Option<Self> {
+        let (by, size, packed) = match packing {
+            Packing::Gnu => {
+                let (size, packed) = bytes.strip_prefix(b"ZLIB")?.split_first_chunk()?;
+                (ELFCOMPRESS_ZLIB, u64::from_be_bytes(*size), packed)
+            }
+            Packing::Gabi | Packing::Plain => {
+                let form = CompressionHeader::parse(bytes, 0, CTX).ok()?;
+                let packed = bytes.get(CompressionHeader::size(CTX)..)?;
+                (form.ch_type, form.ch_size, packed)
+            }
+        };
+        (size <= believed(packed.len())).then_some(Self {
+            by,
+            size: size as usize,
             packed,
         })
     }

@@ -5,6 +5,7 @@
 //! `.gnu_debugaltlink`.
 
 use super::bytes::Bytes;
+use super::mini;
 use super::sections::{Debug, Sections};
 use crate::debuginfod::{self, hex};
 use crate::files::FileBytes;
@@ -20,6 +21,10 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 /// Where separate debug files may lie.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
+    /// The file itself.
+    pub file: Option<PathBuf>,
+    /// The debug file that was found.
+    pub debug_file: Option<PathBuf>,
     /// The directory of the file itself.
     pub beside: Option<PathBuf>,
     /// Directories that hold debug files for the whole system, such as `/usr/lib/debug`.
@@ -30,6 +35,8 @@ impl Places {
     /// The usual places for a file at `path`.
     pub fn for_file(path: &Path) -> Self {
         Self {
+            file: Some(path.to_owned()),
+            debug_file: None,
             beside: path.parent().map(Path::to_owned),
             roots: vec![PathBuf::from("/usr/lib/debug")],
         }
@@ -38,6 +45,7 @@ impl Places {
 
 /// A separate debug file and the supplement it refers to.
 pub(super) struct Separate {
+    pub(super) path: PathBuf,
     pub(super) sections: Sections<'static>,
     pub(super) supplement: Option<Debug<'static>>,
 }
@@ -50,25 +58,27 @@ pub(super) fn debug_file_of(image: &Sections<'_>, places: &Places) -> Option<Sep
         &sections,
         &Places {
             beside,
-            roots: places.roots.clone(),
+            ..places.clone()
         },
     );
     Some(Separate {
+        path,
         sections,
         supplement,
     })
 }
 
-/// The file with the symbols of functions that the ELF file `data` has lost; `None` where it has them, or there is
-/// none.
+/// The file with the symbols of functions that the ELF file `data` has lost, which may be in `data` itself; `None` where
+/// it has them, or there is none.
 pub fn symbol_file(data: &[u8], places: &Places) -> Option<FileBytes> {
     const SYMBOLS: &str = ".symtab";
     let image = Sections::parse(Bytes::Borrowed(data))?;
     if image.get(SYMBOLS).is_some() {
         return None;
     }
-    let (sections, _) = file_of(&image, places, |file| file.get(SYMBOLS).is_some())?;
-    sections.into_file()
+    let separate = file_of(&image, places, |file| file.get(SYMBOLS).is_some());
+    let separate = separate.and_then(|(sections, _)| sections.into_file());
+    separate.or_else(|| Some(FileBytes::of_bytes(mini::file_in(&image)?)))
 }
 
 /// The separate file that belongs to `image` and has what is wanted, and its path.
@@ -176,7 +186,7 @@ type Key = (PathBuf, [i64; 4]);
 static OPENED: LazyLock<Mutex<HashMap<Key, FileBytes>>> = LazyLock::new(Mutex::default);
 
 /// The file at a path, which is opened once as long as nothing changes it.
-fn open(path: &Path) -> Option<Sections<'static>> {
+pub(super) fn open(path: &Path) -> Option<Sections<'static>> {
     let meta = fs::metadata(path).ok()?;
     let (device, inode) = (meta.dev() as i64, meta.ino() as i64);
     let key = (

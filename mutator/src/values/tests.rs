@@ -71,6 +71,7 @@ impl Built {
         Places {
             beside: Some(self.dir.clone()),
             roots: vec![self.dir.join("debug")],
+            ..Places::default()
         }
     }
 

@@ -1,0 +1,3 @@
+long work(long);
+long other(long);
+long work2(long);
