@@ -135,7 +135,7 @@ impl Walker {
                         return Err(Obstacle::Depth);
                     }
                     walk.root = ROOT_CUT;
-                    self.cut.set(at, &reads);
+                    self.cut.set([at.pc, at.sp, reads.rbp_at, reads.rbp]);
                     break;
                 }
                 let (word, site) = RULES.get(at.pc);
@@ -246,30 +246,6 @@ impl Walker {
                 }
                 return true;
             }
-        }
-    }
-}
-
-/// A walk that `--depth` has cut: the frame it has come to, where its frame pointer was read, as [`Reads`] has that, and
-/// what it is.
-#[repr(C)]
-pub struct Cut {
-    pc: u64,
-    sp: u64,
-    rbp_at: u64,
-    rbp: u64,
-}
-
-impl Cut {
-    /// Volatile: a vector register would do for two words at once.
-    #[inline(always)]
-    fn set(&mut self, at: At, reads: &Reads) {
-        // SAFETY: fields of our own.
-        unsafe {
-            (&raw mut self.pc).write_volatile(at.pc);
-            (&raw mut self.sp).write_volatile(at.sp);
-            (&raw mut self.rbp_at).write_volatile(reads.rbp_at);
-            (&raw mut self.rbp).write_volatile(reads.rbp);
         }
     }
 }

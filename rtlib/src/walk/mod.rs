@@ -8,6 +8,7 @@
 mod bounds;
 mod buffers;
 mod by_rules;
+mod cut;
 mod fold;
 mod frame;
 mod full;

@@ -3,7 +3,7 @@
 use abi::segment::RecordHead;
 
 use super::buffers::{self, Buffers};
-use super::by_rules::Cut;
+use super::cut::Cut;
 use super::frame::StackRange;
 use super::memo::{self, InEpoch, Memo, Miss, Run};
 use super::outcome::{Walk, folds};
