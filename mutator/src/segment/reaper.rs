@@ -35,6 +35,8 @@ pub enum Reaper {
     Exits,
     /// None: the process may look for leaks as at its end.
     Checks,
+    /// None: another stack comes to the place of the one it has been entered on, from the entry to the exits.
+    Switches,
 }
 
 impl Reaper {
@@ -42,7 +44,10 @@ impl Reaper {
     pub fn effects(self) -> Effects {
         Effects {
             entry: !matches!(self, Self::Ender | Self::Copies | Self::Carrier),
-            exits: matches!(self, Self::Moves | Self::Ender | Self::Copies),
+            exits: matches!(
+                self,
+                Self::Moves | Self::Switches | Self::Ender | Self::Copies
+            ),
         }
     }
 
@@ -53,7 +58,10 @@ impl Reaper {
 
     /// True if it is needed only where the ends of calls are seen.
     pub fn tells_of_ends(self) -> bool {
-        matches!(self, Self::Frames | Self::Jump | Self::End | Self::Moves)
+        matches!(
+            self,
+            Self::Frames | Self::Jump | Self::End | Self::Moves | Self::Switches
+        )
     }
 
     /// True if a child may come of it.
@@ -84,6 +92,7 @@ impl Reaper {
             Self::Execs => Kind::Execs,
             Self::Exits => Kind::Exits,
             Self::Checks => Kind::Checks,
+            Self::Switches => Kind::Switches,
         }
     }
 

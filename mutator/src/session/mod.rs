@@ -39,6 +39,7 @@ mod remeasure;
 mod room;
 mod select;
 mod signal_frame;
+mod slices;
 mod stack_scan;
 mod tables;
 mod traps;

@@ -15,7 +15,7 @@ use patcher::select::Pattern;
 
 use super::locked::Locked;
 use super::select::{Selection, select};
-use super::{Changed, Selected, Session, SessionError, allowed};
+use super::{Changed, Selected, Session, SessionError, allowed, slices};
 use crate::clock;
 use crate::images;
 use crate::process::identity::FileId;
@@ -31,7 +31,7 @@ pub(super) const AT_FIRST: u64 = 10;
 
 /// What of a process has been looked through: where modules are, and of which files.
 #[derive(Default)]
-pub(super) struct LookedThrough(HashSet<(Avma, FileId)>);
+pub(super) struct LookedThrough(HashSet<(Avma, FileId)>, slices::LookedThrough);
 
 impl Session {
     /// Instruments what was selected, and has patterns wait for what else they name.
@@ -99,17 +99,19 @@ impl Session {
             self.note_watched(THERE);
         }
         if self.document.pending.is_empty() {
-            return Ok(());
+            return self.follow_slices(&mut known.1);
         }
         let Some(loads) = self.segment.unseen_loads() else {
             return Ok(());
         };
         self.note_watched(LOOKING);
         let armed = self.arm_at_last(known);
+        // By libraries that have come before what is measured, too.
+        let followed = self.follow_slices(&mut known.1);
         // Whatever has come of it, nobody waits for more.
         self.segment.note_loads_seen(loads);
         self.note_watched(THERE);
-        armed.map(drop)
+        armed.and(followed)
     }
 
     pub(super) fn note_watched(&self, seconds: u64) {

@@ -14,6 +14,7 @@ use super::elsewhere::Elsewhere;
 use super::forks;
 use super::locked::Locked;
 use super::select::{Candidate, display_name};
+use super::slices;
 use crate::images;
 use crate::process::modules::{Module, VDSO};
 use crate::segment::Reaper;
@@ -144,7 +145,7 @@ pub(super) fn put_moves_first(candidates: &mut [Candidate]) {
 }
 
 fn follows(candidate: &Candidate) -> bool {
-    candidate.reaper == Some(Reaper::Moves)
+    matches!(candidate.reaper, Some(Reaper::Moves | Reaper::Switches))
 }
 
 impl Locked<'_> {
@@ -222,5 +223,8 @@ fn functions(image: &Image<'_>) -> Vec<(Function, Reaper)> {
         };
         is_meant.then_some((function, reaper))
     });
-    with_reaper.chain(forking).collect()
+    with_reaper
+        .chain(forking)
+        .chain(slices::switching(image))
+        .collect()
 }

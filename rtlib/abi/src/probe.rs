@@ -59,6 +59,8 @@ pub enum Kind {
     Exits = 12,
     /// The entry of a function that looks for leaks as at the process's end, and may return.
     Checks = 13,
+    /// Stacks take turns in one memory by it. Its exits have probes, too.
+    Switches = 14,
 }
 
 /// The bits of a [`Kind`] in [`Probe::kind`].
@@ -100,6 +102,7 @@ impl Kind {
             11 => Self::Execs,
             12 => Self::Exits,
             13 => Self::Checks,
+            14 => Self::Switches,
             _ => return None,
         })
     }

@@ -272,7 +272,10 @@ unsafe fn behind(calls: *const Calls) -> u64 {
 
 /// Adds a copy of an activation to the calling thread's list, with a record of its own; it is lost where there
 /// is no memory for it. The clock that it has begun by is `by_clock` behind the time-stamp counter.
-unsafe fn take(
+///
+/// # Safety
+/// The list is the caller's; the activation is valid and nobody else's.
+pub(super) unsafe fn take(
     calls: *mut Calls,
     ledger: &mut Ledger,
     activation: *const Activation,

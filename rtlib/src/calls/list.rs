@@ -12,6 +12,7 @@ use abi::segment::RecordHead;
 
 use super::activation::{self, Activation, MOST_LENT, NUMBER_SHIFT, lent};
 use super::cost::{self, Ended};
+use super::left::Left;
 use super::lot::Chain;
 use super::meter::Meter;
 use crate::code::coroutines;
@@ -64,6 +65,8 @@ pub struct Calls {
     linked: u64,
     /// The stack that the thread is copying.
     pub(super) moving: Moving,
+    /// What the stack has left that the thread has switched from last, in the memory that it is on.
+    pub(super) left: Left,
     /// The list that was made before it.
     made_before: *mut Calls,
 }

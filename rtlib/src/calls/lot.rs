@@ -8,6 +8,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::activation::Activation;
+use super::left::is_slice;
 use crate::os::lock::Lock;
 use crate::os::{hash, memory};
 use crate::walk::{StackRange, is_stopped};
@@ -28,6 +29,8 @@ pub struct Lot {
     free: AtomicPtr<Activation>,
     /// Stacks in it that are known by where walks of them stop.
     stopped: AtomicU64,
+    /// Stacks in it that take turns with others in one memory.
+    slices: AtomicU64,
 }
 
 /// The activations of one parked stack, which are the holder's.
@@ -81,6 +84,7 @@ impl Lot {
             buckets: [const { AtomicPtr::new(ptr::null_mut()) }; 1 << BITS],
             free: AtomicPtr::new(ptr::null_mut()),
             stopped: AtomicU64::new(0),
+            slices: AtomicU64::new(0),
         }
     }
 
@@ -151,9 +155,7 @@ impl Lot {
                 (*Chain((*head).next).last()).next = chain.0;
             } else if let Some(new) = self.take() {
                 (*new).stack = stack;
-                let stopped = self.stopped.load(Ordering::Relaxed);
-                let more = stopped + u64::from(is_stopped(stack));
-                self.stopped.store(more, Ordering::Relaxed);
+                self.count(stack, 1);
                 (*new).next = chain.0;
                 (*new).prev = bucket.load(Ordering::Relaxed);
                 bucket.store(new, Ordering::Relaxed);
@@ -172,6 +174,12 @@ impl Lot {
     /// Whether any stack may be parked that is known by where walks of it stop ([`crate::walk::stopped_at`]).
     pub fn may_have_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether any stack is parked that takes turns with others in one memory.
+    #[inline(always)]
+    pub fn may_have_slices(&self) -> bool {
+        self.slices.load(Ordering::Relaxed) != 0
     }
 
     /// Takes out what a stack has.
@@ -206,6 +214,17 @@ impl Lot {
         chain
     }
 
+    /// Counts one stack more or less, of those that are counted.
+    fn count(&self, stack: u64, more: u64) {
+        let counts = [
+            (&self.stopped, is_stopped(stack)),
+            (&self.slices, is_slice(stack)),
+        ];
+        for (count, _) in counts.into_iter().filter(|(_, is_it)| *is_it) {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
     /// Takes what one of the stacks in a bucket has. The lock is held.
     fn take_out(&self, bucket: &AtomicPtr<Activation>, is_it: impl Fn(u64) -> bool) -> Chain {
         let mut before: *mut Activation = ptr::null_mut();
@@ -224,9 +243,7 @@ impl Lot {
             } else {
                 (*before).prev = (*head).prev;
             }
-            let stopped = self.stopped.load(Ordering::Relaxed);
-            let fewer = stopped - u64::from(is_stopped((*head).stack));
-            self.stopped.store(fewer, Ordering::Relaxed);
+            self.count((*head).stack, u64::MAX);
             let chain = Chain((*head).next);
             self.give_back(head, head);
             chain

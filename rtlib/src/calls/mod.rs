@@ -5,10 +5,12 @@ pub mod activation;
 pub mod closing;
 pub mod coroutines;
 pub mod cost;
+pub mod left;
 pub mod list;
 mod lot;
 pub mod meter;
 pub mod moving;
 pub mod overhead;
+pub mod slices;
 
 pub use list::Calls;

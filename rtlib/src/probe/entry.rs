@@ -8,13 +8,13 @@ use abi::probe::{Children, Kind};
 use abi::segment::{ROOT_COMPLETE, RecordHead};
 
 use super::next::{AGAIN, DONE, FOUND, VECTORS};
-use super::{busy, departing, ending, forks, loads, moves};
+use super::{busy, departing, ending, forks, loads, moves, switches};
 use crate::arch::clock;
 use crate::calls::activation::{Activation, lent, return_address};
 use crate::calls::cost::Entered;
 use crate::calls::meter::{Meter, Values};
 use crate::calls::overhead::ipath_costs;
-use crate::calls::{closing, coroutines, cost, list};
+use crate::calls::{closing, coroutines, cost, list, slices};
 use crate::code;
 use crate::code::epoch;
 use crate::code::modules::MODULES;
@@ -227,7 +227,11 @@ pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut
     unsafe {
         let has_none =
             || list::is_empty(&raw mut (*thread).calls) && !code::coroutines::are_known();
-        if is_reaper && !is_for_all && has_none() {
+        if kind == Kind::Switches {
+            if slices::has_none(&raw mut (*thread).calls) {
+                return Err(DONE);
+            }
+        } else if is_reaper && !is_for_all && has_none() {
             return Err(DONE);
         }
         if forks && is_reaper {
@@ -343,6 +347,7 @@ pub unsafe extern "C" fn ipath_slow_entry(thread: *mut Thread, function: u64, sl
         let passed = (*thread).meter.passed();
         match kind {
             Kind::Moves => moves::begin(thread, function, slot),
+            Kind::Switches => switches::leave(thread, slot),
             Kind::Loads => {
                 MODULES.refresh();
                 loads::have_changed();

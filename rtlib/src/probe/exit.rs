@@ -6,12 +6,12 @@ use abi::TRIAL;
 use abi::probe::Kind;
 
 use super::next::{AGAIN, DONE, VECTORS};
-use super::{busy, forks, moves};
+use super::{busy, forks, moves, switches};
 use crate::arch::clock;
 use crate::calls::Calls;
 use crate::calls::activation::{Activation, lent};
 use crate::calls::meter::Meter;
-use crate::calls::{closing, coroutines, list, moving};
+use crate::calls::{closing, coroutines, list, moving, slices};
 use crate::code;
 use crate::os::parameters::{self, is_alive};
 use crate::sources::value::REGISTERS;
@@ -140,8 +140,10 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
     unsafe {
         let calls = &raw mut (*thread).calls;
         let moves = L::IS_MEASURED && moves(function);
+        let switches = L::IS_MEASURED && switches(function);
         let has_none = match (moves, L::IS_MEASURED) {
             (true, _) => !moving::is_begun(calls),
+            _ if switches => slices::are_none_left(),
             (false, true) => list::is_empty(calls) && !code::coroutines::are_known(),
             // As a rule the innermost activation is of a frame further out.
             (false, false) => {
@@ -160,7 +162,7 @@ unsafe fn fast<L: Leaving>(function: u64, slot: u64, now: u64) -> *mut Thread {
             }
             Err(busy::Why::Child) => return DONE,
         }
-        if moves {
+        if moves || switches {
             return thread;
         }
         let meter = &mut (*thread).meter;
@@ -229,6 +231,12 @@ fn moves(function: u32) -> bool {
     parameters::kind(function) == Kind::Moves
 }
 
+/// Whether a function is one by which stacks take turns.
+#[inline(always)]
+fn switches(function: u32) -> bool {
+    parameters::kind(function) == Kind::Switches
+}
+
 /// Makes a thread known that comes out of a call which another one may have begun, or it itself before it had a control
 /// block.
 #[cold]
@@ -251,6 +259,10 @@ unsafe fn slow<L: Leaving>(thread: *mut Thread, function: u64, slot: u64) {
             return;
         }
         thread::settle(thread);
+        if L::IS_MEASURED && switches(function) {
+            switches::arrive(thread, slot);
+            return;
+        }
         let vectors = (*thread).private_stack - VECTORS;
         (*thread)
             .meter

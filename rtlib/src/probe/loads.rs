@@ -13,10 +13,15 @@ const A_MOMENT_NS: u64 = 1_000_000;
 /// Has the command look at what has come, and waits until it has: for no longer than it is there and says that it looks.
 pub fn have_changed() {
     let awaits = || ipath_parameters.awaits_libraries.load(Ordering::Relaxed) != 0;
-    if !awaits() || !is_whole() || !sys::may_call() || !shared::is_mapped() {
+    if !is_whole() || !sys::may_call() || !shared::is_mapped() {
         return;
     }
     let header = shared::header();
+    if !awaits() {
+        // Stacks may take turns by what has come, which is to be followed soon. It is not worth waiting for at each library.
+        sys::wake_others(&header.asked_used);
+        return;
+    }
     let number = header.loads.fetch_add(1, Ordering::AcqRel) + 1;
     loop {
         let seen = header.loads_seen.load(Ordering::Acquire);

@@ -14,6 +14,7 @@ pub mod point;
 mod quick;
 #[cfg(ipath_image)]
 mod stub;
+mod switches;
 #[cfg(ipath_image)]
 mod trap;
 #[cfg(ipath_image)]

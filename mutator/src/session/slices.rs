@@ -1,0 +1,146 @@
+//! Functions by which stacks take turns in one memory: `slp_switch` of greenlet and of what it comes from.
+//!
+//! It moves the stack pointer and rbp by one and the same register, between saving what is in the way and bringing back what was
+//! there (greenlet's platform/switch_amd64_unix.h):
+//!
+//! ```text
+//! add rax, rsp
+//! add rax, rbp
+//! ```
+//!
+//! No compiler does so, and distributions ship it without a symbol, so it is found by this.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use patcher::Avma;
+use patcher::function::Function;
+use patcher::image::Image;
+use patcher::plan::Effects;
+
+use super::select::select;
+use super::{Session, SessionError, allowed};
+use crate::images;
+use crate::process::Space;
+use crate::process::identity::FileId;
+use crate::process::modules::{Module, VDSO, modules};
+use crate::segment::{FunctionDoc, Reaper};
+
+/// Bytes of code of a module that is looked through: greenlet's is 100 KiB.
+const MOST: u64 = 4 << 20;
+
+/// The modules that have been looked through for such functions, and how many the runtime had met by then.
+#[derive(Default)]
+pub(super) struct LookedThrough {
+    modules: HashSet<(Avma, FileId)>,
+    met: u64,
+}
+
+impl Session {
+    /// Follows the stacks that take turns by libraries that have come since functions were added, as interpreters load them.
+    pub(super) fn follow_slices(&mut self, known: &mut LookedThrough) -> Result<(), SessionError> {
+        let measures = |f: &FunctionDoc| f.active && f.reaper.is_none() && f.has_exits();
+        let met = self.segment.header().modules_used.load(Ordering::Relaxed);
+        if met == known.met || !self.document.functions.iter().any(measures) {
+            return Ok(());
+        }
+        known.met = met;
+        let space = Arc::new(Space::open(&self.process)?);
+        let mut new = modules(&self.process, &space.maps()?);
+        new.retain(|module| {
+            let place = (module.code_range().start, module.file());
+            module.path != VDSO && known.modules.insert(place) && self.is_to_follow(module)
+        });
+        if new.is_empty() {
+            return Ok(());
+        }
+        let wanted = Effects {
+            entry: true,
+            exits: true,
+        };
+        let allowed = allowed(&self.process, &new, false);
+        let none = select(&new, &[], wanted, allowed, true);
+        let notes = new.iter().map(note).collect::<Vec<_>>();
+        self.change(Some(space), |locked| {
+            let is_new = |note: &&String| !locked.document.notes.contains(note);
+            let notes: Vec<String> = notes.iter().filter(is_new).cloned().collect();
+            locked.document.notes.extend(notes);
+            locked.add("load", &new, none, None)
+        })
+        .map(drop)
+    }
+
+    /// True if stacks take turns by a module, and no probe follows them.
+    fn is_to_follow(&self, module: &Module) -> bool {
+        let is_its = |f: &FunctionDoc| {
+            let doc = self.document.modules.get(f.module);
+            f.reaper == Some(Reaper::Switches) && doc.is_some_and(|doc| doc.path == module.path)
+        };
+        let image = images::of_module(module);
+        let switches = image.is_ok_and(|image| !switching(image.image).is_empty());
+        switches && !self.document.functions.iter().any(is_its)
+    }
+}
+
+/// What is said of a module that has come later.
+fn note(module: &Module) -> String {
+    format!(
+        "{}: stacks take turns in one memory by it, and it has come after functions were added: times of calls that switched within \
+         the first moment can be those of others",
+        module.file_name()
+    )
+}
+
+/// The functions of an image.
+pub(super) fn switching(image: &Image<'_>) -> Vec<(Function, Reaper)> {
+    let mut found: Vec<Function> = Vec::new();
+    for segment in image.segments().iter().filter(|s| s.execute) {
+        let len = segment.range.end.0 - segment.range.start.0;
+        let text = Some(len).filter(|&len| len <= MOST);
+        let text = text.and_then(|len| image.bytes(segment.range.start, len));
+        for at in text.into_iter().flat_map(moves_of_both) {
+            let at = segment.range.start.plus(at as u64);
+            if let Some(function) = image.functions().function_at(at)
+                && !found.iter().any(|f| f.range.start == function.range.start)
+            {
+                found.push(function);
+            }
+        }
+    }
+    let of_reaper = |function| (function, Reaper::Switches);
+    found.into_iter().map(of_reaper).collect()
+}
+
+/// Where code adds a register to the stack pointer, and then to rbp.
+fn moves_of_both(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    /// `add r, r64` (Intel SDM volume 2, ADD): ModRM has the register that is added in its middle.
+    const ADD: u8 = 0x01;
+    const TO_RSP: u8 = 0b1100_0100;
+    const TO_RBP: u8 = 0b1100_0101;
+    const REGISTER: u8 = 0b0011_1000;
+    memchr::memchr_iter(ADD, text).filter_map(|at| {
+        let start = at.checked_sub(1)?;
+        let &[rex, _, first, again, add, second] = text.get(start..start + 6)? else {
+            return None;
+        };
+        let is_wide = matches!(rex, 0x48 | 0x4c) && again == rex && add == ADD;
+        let is_both = first & !REGISTER == TO_RSP && second & !REGISTER == TO_RBP;
+        (is_wide && is_both && first & REGISTER == second & REGISTER).then_some(start)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_are_moved_by_one_register() {
+        let found = |code: &[u8]| moves_of_both(code).collect::<Vec<_>>();
+        assert_eq!(found(&[0x90, 0x48, 0x01, 0xc4, 0x48, 0x01, 0xc5]), [1]); // by rax
+        assert_eq!(found(&[0x4c, 0x01, 0xe4, 0x4c, 0x01, 0xe5, 0xc3]), [0]); // by r12
+        assert!(found(&[0x48, 0x01, 0xc4, 0x48, 0x01, 0xd5]).is_empty());
+        assert!(found(&[0x48, 0x01, 0xc4, 0x4c, 0x01, 0xc5]).is_empty());
+        assert!(found(&[0x48, 0x01, 0xc4, 0x48, 0x01]).is_empty());
+    }
+}

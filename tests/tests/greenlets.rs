@@ -1,0 +1,113 @@
+//! Stacks that take turns in one memory, as greenlet has them: each call has its own time, whichever greenlet's frames stand where
+//! it was made meanwhile. The library that is measured takes the times as well, within its function and around it.
+
+use ipath_tests::compile::{program_with, source};
+use ipath_tests::place::Scratch;
+use ipath_tests::profile::{Profile, count};
+use ipath_tests::program::{Program, ipath_arguments};
+use ipath_tests::session::counts_of;
+use ipath_tests::tools::python;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const LIBRARY: &[&str] = &["-shared", "-fPIC"];
+
+/// Runs greenlets.py under ipath, which waits for the library: the profile and what the program has counted.
+fn run(kind: &str, seed: u32, packages: Option<&Path>, options: &[&str]) -> (Profile, String) {
+    let scratch = Scratch::new("greenlets");
+    let (file, go) = (scratch.file("p.json"), scratch.file("go"));
+    fs::write(&go, "").expect("the folder is the test's");
+    let library = program_with("greenlets.c", LIBRARY);
+    let script = source("greenlets.py");
+    let words = [&script, &library, &go].map(|path| path.display().to_string());
+    let words = words.into_iter().chain([kind.to_owned(), seed.to_string()]);
+    let mut program = Program::new(&python(), words);
+    if let Some(packages) = packages {
+        program = program.env("PYTHONPATH", &packages.display().to_string());
+    }
+    let pattern = format!("{}!hold", library.file_name().expect("a name").display());
+    let mut arguments = ipath_arguments(&[&pattern], "count,wall", &file);
+    let end = arguments.len() - 1;
+    // The library's own times have in them what measuring takes.
+    let all = ["--pending", "--no-correction"].iter().chain(options);
+    arguments.splice(end..end, all.map(|&option| option.to_owned()));
+    let finished = program.under_ipath_as(arguments).expect(0);
+    (Profile::read(&file), finished.stdout)
+}
+
+fn assert_own_times(kind: &str, seed: u32, packages: Option<&Path>, options: &[&str]) {
+    let (profile, stdout) = run(kind, seed, packages, options);
+    let what = format!("{kind} {seed} {options:?}\n{stdout}");
+    let [calls, from, inside, outside] =
+        ["calls", "from", "inside", "outside"].map(|of| counts_of(&stdout, of));
+    assert_eq!(profile.calls("hold"), calls["hold"], "{what}");
+    let ends = (
+        profile.losses.open,
+        profile.losses.unwound,
+        profile.losses.missed,
+    );
+    assert_eq!(ends, (Some(0), Some(0), 0), "{what}");
+    for (name, &least) in &inside {
+        let own = || {
+            profile.paths.iter().filter(|path| {
+                let caller = path.stack.first().map(|&frame| &profile.frames[frame]);
+                caller.and_then(|frame| frame.function.as_ref()) == Some(name)
+            })
+        };
+        let counted: u64 = own().map(|path| count(&path.metrics)).sum();
+        assert_eq!(counted, from[name], "{name}: {what}");
+        let wall: u64 = own()
+            .filter_map(|path| path.metrics["wall"]["sum"].as_u64())
+            .sum();
+        // The two clocks have frequencies that are known to so much.
+        let apart = |ns: u64| ns / 500 + 2000 * counted;
+        let (least, most) = (least - apart(least), outside[name] + apart(outside[name]));
+        assert!(
+            (least..=most).contains(&wall),
+            "{name}: {wall} of {least} to {most}: {what}"
+        );
+    }
+}
+
+#[test]
+fn greenlets_keep_their_times() {
+    for kind in ["random", "same", "nested", "threads"] {
+        for seed in 1..=2 {
+            assert_own_times(kind, seed, None, &[]);
+        }
+    }
+    assert_own_times("random", 3, None, &["--depth", "2"]);
+    assert_own_times("nested", 3, None, &["--collapse-recursion"]);
+}
+
+#[test]
+fn tasks_of_gevent_keep_their_times() {
+    assert_own_times("gevent", 1, None, &[]);
+    assert_own_times("gevent", 2, None, &["--depth", "1"]);
+}
+
+/// Without symbols the switch is known by its code.
+#[test]
+fn greenlets_without_symbols_keep_their_times() {
+    let scratch = Scratch::new("stripped");
+    let script = "import greenlet, os; print(os.path.dirname(greenlet.__file__))";
+    let found = Command::new(python())
+        .args(["-c", script])
+        .output()
+        .expect("Python runs");
+    let package = String::from_utf8(found.stdout).expect("a path");
+    let copied = Command::new("cp")
+        .args(["-r", package.trim()])
+        .arg(scratch.file(""))
+        .status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let files = fs::read_dir(scratch.file("greenlet")).expect("copied");
+    let library = files
+        .filter_map(|file| Some(file.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|e| e == "so"))
+        .expect("it is an extension");
+    let stripped = Command::new("strip").arg(&library).status();
+    assert!(stripped.is_ok_and(|status| status.success()));
+    assert_own_times("random", 4, Some(&scratch.file("")), &[]);
+}
