@@ -1,9 +1,9 @@
 //! Where call paths begin.
 
-use ipath_tests::compile::program;
+use ipath_tests::compile::{program, program_with};
 use ipath_tests::exact::assert_output_kept;
 use ipath_tests::place::Scratch;
-use ipath_tests::profile::Profile;
+use ipath_tests::profile::{CallPath, Profile};
 use ipath_tests::program::Program;
 
 #[test]
@@ -27,4 +27,30 @@ fn ucontext_root() {
     // through, fiber, and what fiber returns to
     let depths: Vec<_> = profile.paths.iter().map(|path| path.stack.len()).collect();
     assert_eq!(depths, vec![3; depths.len()]);
+}
+
+/// What functions of makecontext(3) return to is a root when it is probed itself, by each of its names, in a shared and in a
+/// static C library.
+#[test]
+fn ucontext_root_that_is_probed() {
+    for flags in [&[][..], &["-static"]] {
+        let scratch = Scratch::new("fibers-probed");
+        let file = scratch.file("p.json");
+        let program = Program::new(&program_with("fibers.c", flags), [""; 0]);
+        let plain = program.plain().expect(0);
+        for metrics in ["count,wall", "count"] {
+            let ours = program.under_ipath(&["work", "*__start_context"], metrics, &file);
+            assert_output_kept(&plain, &ours);
+            let profile = Profile::read(&file);
+            let start = profile.function("__start_context").expect("it is probed");
+            assert!(start.entry.is_string(), "{start:?}");
+            let number = profile.functions.iter().position(|f| f.linkage == "work");
+            let mut paths = profile.paths.iter();
+            let is_of_work = |path: &&CallPath| Some(path.function) == number;
+            assert!(paths.by_ref().any(|path| is_of_work(&path)));
+            let mut paths = profile.paths.iter().filter(is_of_work);
+            assert!(paths.all(|path| path.complete && path.stack.len() == 3));
+            std::fs::remove_file(&file).expect("a profile");
+        }
+    }
 }

@@ -7,25 +7,10 @@
 
 use super::coroutines::take;
 use super::left::Left;
-use super::list::{Calls, SEPARATOR, is_empty, listed, lock_own, uncount, unlock};
+use super::list::{Calls, SEPARATOR, listed, lock_own, uncount, unlock};
 use super::lot::{Chain, LOT};
 use super::overhead;
 use crate::ledger::Ledger;
-
-/// Whether the switch from a stack has nothing to see to: no call is under way. The next one is no longer taken for its end.
-///
-/// # Safety
-/// The list is the caller's.
-#[inline(always)]
-pub unsafe fn has_none(calls: *mut Calls) -> bool {
-    // SAFETY: the caller's promise. Volatile: a vector register would do for both words.
-    unsafe {
-        let left = &raw mut (*calls).left;
-        (&raw mut (*left).long).write_volatile(0);
-        (&raw mut (*left).short).write_volatile(0);
-        is_empty(calls)
-    }
-}
 
 /// Whether the switch to a stack has nothing to see to: none has been left with calls.
 #[inline(always)]

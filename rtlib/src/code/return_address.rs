@@ -11,8 +11,8 @@ use super::range::Range;
 use super::rules::RULES;
 use super::{asked, coroutines, epoch, published};
 use crate::arch::{call, signal_frame};
-use crate::os::foreign;
 use crate::os::parameters::ipath_parameters;
+use crate::os::{foreign, journal};
 
 /// The rule of a return address, found in the unwind tables and remembered. The command is asked for a better one
 /// where it may have one; rbp is so many bytes above the stack pointer there.
@@ -180,7 +180,7 @@ pub fn is_entry_code(pc: u64) -> bool {
 /// to. That return address stands at the end of the context's stack, and no call has put it there: it
 /// is the first address of a function.
 pub fn is_context_start(range: &Range, pc: u64) -> bool {
-    let is_start = code_at(range, pc) == Some(call::START_CONTEXT)
+    let is_start = unpatched_at(range, pc) == Some(call::START_CONTEXT)
         && !is_after_call(range, pc)
         && range
             .tables
@@ -194,12 +194,12 @@ pub fn is_context_start(range: &Range, pc: u64) -> bool {
 
 /// Whether a thread ends at `pc`, where its outermost function returns to.
 pub fn is_thread_end(range: &Range, pc: u64) -> bool {
-    code_at(range, pc) == Some(call::THREAD_END) && is_after_call(range, pc)
+    unpatched_at(range, pc) == Some(call::THREAD_END) && is_after_call(range, pc)
 }
 
 /// Whether a signal handler returns to `pc`, in code without an unwind entry that says so.
 pub fn is_restorer(range: &Range, pc: u64) -> bool {
-    code_at(range, pc) == Some(signal_frame::RESTORER)
+    unpatched_at(range, pc) == Some(signal_frame::RESTORER)
 }
 
 /// Whether a program may have memory there.
@@ -269,6 +269,15 @@ pub fn is_after_call(range: &Range, pc: u64) -> bool {
         *byte = code;
     }
     call::ends_with_call(&bytes)
+}
+
+/// The same as [`code_at`], without the patches of the session that begin at `at`.
+fn unpatched_at<const N: usize>(range: &Range, at: u64) -> Option<[u8; N]> {
+    let mut code = code_at(range, at)?;
+    if code.first().is_some_and(|&first| call::may_be_patch(first)) {
+        journal::undo(at, &mut code);
+    }
+    Some(code)
 }
 
 /// So many bytes from `at` on, where they lie in the range.

@@ -2,6 +2,7 @@
 
 pub mod foreign;
 pub mod hash;
+pub mod journal;
 pub mod lock;
 pub mod maps;
 pub mod memory;

@@ -14,7 +14,7 @@ use crate::calls::activation::{Activation, lent, return_address};
 use crate::calls::cost::Entered;
 use crate::calls::meter::{Meter, Values};
 use crate::calls::overhead::ipath_costs;
-use crate::calls::{closing, coroutines, cost, list, slices};
+use crate::calls::{closing, coroutines, cost, list};
 use crate::code;
 use crate::code::epoch;
 use crate::code::modules::MODULES;
@@ -227,11 +227,7 @@ pub(super) unsafe fn begin(function: u32, slot: u64) -> Result<*mut Thread, *mut
     unsafe {
         let has_none =
             || list::is_empty(&raw mut (*thread).calls) && !code::coroutines::are_known();
-        if kind == Kind::Switches {
-            if slices::has_none(&raw mut (*thread).calls) {
-                return Err(DONE);
-            }
-        } else if is_reaper && !is_for_all && has_none() {
+        if is_reaper && !is_for_all && has_none() {
             return Err(DONE);
         }
         if forks && is_reaper {

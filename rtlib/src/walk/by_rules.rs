@@ -135,7 +135,8 @@ impl Walker {
                         return Err(Obstacle::Depth);
                     }
                     walk.root = ROOT_CUT;
-                    self.cut.set([at.pc, at.sp, reads.rbp_at, reads.rbp]);
+                    self.cut.set_place(at.pc, at.sp);
+                    self.cut.set_frame_pointer(reads.rbp_at, reads.rbp);
                     break;
                 }
                 let (word, site) = RULES.get(at.pc);

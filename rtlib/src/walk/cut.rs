@@ -10,13 +10,20 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Volatile: a vector register would do for two words at once.
+    /// Volatile, as below: a vector register would do for two words at once.
     #[inline(always)]
-    pub(super) fn set(&mut self, [pc, sp, rbp_at, rbp]: [u64; 4]) {
+    pub(super) fn set_place(&mut self, pc: u64, sp: u64) {
         // SAFETY: fields of our own.
         unsafe {
             (&raw mut self.pc).write_volatile(pc);
             (&raw mut self.sp).write_volatile(sp);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn set_frame_pointer(&mut self, rbp_at: u64, rbp: u64) {
+        // SAFETY: fields of our own.
+        unsafe {
             (&raw mut self.rbp_at).write_volatile(rbp_at);
             (&raw mut self.rbp).write_volatile(rbp);
         }

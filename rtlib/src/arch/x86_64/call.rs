@@ -55,6 +55,11 @@ fn indirect_len(modrm: u8, sib: Option<u8>) -> usize {
     2 + usize::from(has_sib) + displacement
 }
 
+/// Whether an instruction that begins with this byte may be the beginning of a patch: a jump, or a breakpoint.
+pub fn may_be_patch(first: u8) -> bool {
+    matches!(first, 0xe9 | 0xeb | 0xcc)
+}
+
 /// `syscall`.
 pub const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 
