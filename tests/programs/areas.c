@@ -1,6 +1,8 @@
 /* Calls that need a part of every area of a session, in steps that the test lets begin: few paths, many
  * paths and deep ones, values of every size, threads, children. Says `step N` after each and ends with
- * `calls NAME N`. With `children N`, that many children are forked in the end; all wait for the test
+ * `calls NAME N`. With `levels N` there are 2^N paths to `leaf` more in the second step, and some of them
+ * on each of six threads. With `alone N` there are as many, and neither threads nor children: it takes no memory
+ * then that it has not had before it is ready. With `children N`, that many children are forked in the end; all wait for the test
  * before they call anything. */
 #include "gate.h"
 #include <sys/wait.h>
@@ -36,11 +38,30 @@ NOINLINE long framed(long n)
     return leaf(n) + room[0];
 }
 
+static int levels;
+
+/* Two call sites a level. */
+NOINLINE __attribute__((optimize("no-optimize-sibling-calls"))) long walk(int level, unsigned bits)
+{
+    if (level == 0)
+        return leaf(bits);
+    if (bits & 1)
+        return walk(level - 1, bits >> 1) + 1;
+    return walk(level - 1, bits >> 1) - 1;
+}
+
+static void paths(int some)
+{
+    for (unsigned i = 0; some > 0 && i < 1u << some; i++)
+        walk(some, i);
+}
+
 static void *thread(void *unused)
 {
     (void)unused;
     for (int i = 0; i < 3; i++)
         leaf(i);
+    paths(levels - 4);
     return NULL;
 }
 
@@ -127,17 +148,28 @@ int main(int argc, char **argv)
 {
     int bad = 0;
     await_nothing_yet();
+    int alone = argc > 2 && strcmp(argv[1], "alone") == 0;
+    if (alone) {
+        few();
+        many();
+        calls_leaf = calls_spread = calls_deep = 0;
+    }
     say("ready");
     await_test(SIGUSR1);
-    if (argc > 2) {
+    if (argc > 2 && strcmp(argv[1], "children") != 0)
+        levels = atoi(argv[2]);
+    if (argc > 2 && levels == 0) {
         bad = waiting_children(atoi(argv[2]));
     } else {
         few();
         say("step 1");
         await_test(SIGUSR1);
         many();
-        threads();
-        bad = children();
+        paths(levels);
+        if (!alone) {
+            threads();
+            bad = children();
+        }
         say("step 2");
         await_test(SIGUSR1);
         few();

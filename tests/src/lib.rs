@@ -21,6 +21,7 @@ pub mod fold;
 pub mod halo;
 pub mod headers;
 pub mod instrument;
+pub mod memory_group;
 pub mod oracle;
 pub mod place;
 pub mod pointed;

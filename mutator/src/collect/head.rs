@@ -86,9 +86,12 @@ pub(super) fn refresh<'n>(
     let on_threads = on_threads.map(|thread| thread.missed.load(Relaxed));
     let on_threads = on_threads.fold(0, u64::saturating_add);
     let without_thread = header.missed.load(Relaxed);
-    session
-        .notes
-        .extend(missed_notes(without_thread, on_threads));
+    let is_bounded = header.memory_refused.load(Relaxed) != 0;
+    let notes = missed_notes(without_thread, on_threads, is_bounded);
+    session.notes.extend(notes);
+    if is_bounded {
+        session.notes.push(BOUNDED.to_owned());
+    }
     let totals = || profile.functions.iter().map(|f| &f.totals);
     let sum = |of: fn(&FunctionTotals) -> Option<u64>| {
         totals().filter_map(of).reduce(u64::saturating_add)
@@ -112,13 +115,27 @@ pub(super) fn refresh<'n>(
     profile.session.overhead = overhead::of(profile, segment, document);
 }
 
+/// The memory cgroup is why paths or threads are not told apart.
+const BOUNDED: &str = "the memory cgroup of the process is nearly full: the session has taken half of what it had left, and takes no more";
+
 /// Why calls are not recorded: of threads without a record, and of the others.
-fn missed_notes(without_thread: u64, on_threads: u64) -> impl Iterator<Item = String> {
+fn missed_notes(
+    without_thread: u64,
+    on_threads: u64,
+    is_bounded: bool,
+) -> impl Iterator<Item = String> {
     // Without how many, so that they are the same in all processes.
     let of = |calls: u64, why: &str| (calls > 0).then(|| format!("calls not recorded: {why}"));
     let without_thread = of(
         without_thread,
-        "no memory could be had for their threads (RLIMIT_AS, RLIMIT_DATA), or there are too many threads",
+        match is_bounded {
+            true => {
+                "there was no room for their threads: the memory cgroup of the process is nearly full"
+            }
+            false => {
+                "no memory could be had for their threads (RLIMIT_AS, RLIMIT_DATA), or there are too many threads"
+            }
+        },
     );
     let on_threads = of(
         on_threads,

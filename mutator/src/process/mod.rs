@@ -3,6 +3,7 @@
 mod args;
 mod extent;
 mod family;
+pub mod headroom;
 pub mod identity;
 mod ids;
 mod life;

@@ -10,8 +10,8 @@ use abi::schema::MAX_COLUMNS;
 use abi::segment::{
     AREA_ASKED, AREA_COLUMNS, AREA_DOCUMENT_0, AREA_DOCUMENT_1, AREA_HISTOGRAMS, AREA_JOURNAL,
     AREA_MODULES, AREA_NODES, AREA_RECORDS, AREA_TABLES, AREA_THREADS, AREAS, Asked, FIRST_NODE,
-    Header, Histogram, JournalEntry, MAGIC, ModuleEntry, Node, Record, STATE_SETUP, ThreadEntry,
-    columns_stride,
+    Header, Histogram, JournalEntry, MAGIC, ModuleEntry, NO_LIMIT, Node, Record, STATE_SETUP,
+    ThreadEntry, columns_stride,
 };
 use abi::{ABI_VERSION, MAX_THREADS, PAGE};
 
@@ -73,18 +73,21 @@ impl Shape {
         (areas, offset)
     }
 
-    /// Ranges without which there is no session: the header, room for a document and the next one, and
-    /// the roots of the tree. The runtime reads header and roots before it populates anything itself.
+    /// Header and roots of the tree, which the runtime reads before it populates anything itself.
+    pub fn read_first(&self) -> [std::ops::Range<u64>; 2] {
+        let (areas, _) = self.areas();
+        let (start, _) = areas[AREA_NODES];
+        let roots = u64::from(FIRST_NODE) * size_of::<Node>() as u64;
+        [0..PAGE, start..start + roots.next_multiple_of(PAGE)]
+    }
+
+    /// Ranges without which there is no session: these, room for a document and for the next one.
     fn least(&self) -> [std::ops::Range<u64>; 4] {
         let (areas, _) = self.areas();
-        let first = |area: usize, len: u64| areas[area].0..areas[area].0 + len;
-        let roots = u64::from(FIRST_NODE) * size_of::<Node>() as u64;
-        [
-            0..PAGE,
-            first(AREA_DOCUMENT_0, DOCUMENT_SPARE),
-            first(AREA_DOCUMENT_1, DOCUMENT_SPARE),
-            first(AREA_NODES, roots.next_multiple_of(PAGE)),
-        ]
+        let document = |area: usize| areas[area].0..areas[area].0 + DOCUMENT_SPARE;
+        let [header, roots] = self.read_first();
+        let [first, second] = [AREA_DOCUMENT_0, AREA_DOCUMENT_1].map(document);
+        [header, first, second, roots]
     }
 
     /// Backs the ranges with memory without which there is no session.
@@ -117,6 +120,7 @@ impl Shape {
         header.state.store(STATE_SETUP, Relaxed);
         header.columns.store(self.room() as u32, Relaxed);
         header.nodes_used.store(FIRST_NODE.into(), Relaxed);
+        header.memory_limit.store(NO_LIMIT, Relaxed);
         header.magic.store(MAGIC, Release);
     }
 

@@ -54,9 +54,14 @@ impl Answering {
             let departures = departures.as_deref();
             let mut rest = Duration::ZERO;
             let mut failures = 0;
+            let mut bounded = Instant::now();
             while !answers.is_over(rest) {
                 let begun = Instant::now();
                 answers.session.look_at_departures(departures);
+                if bounded.elapsed() >= PERIOD {
+                    answers.session.bound_memory();
+                    bounded = Instant::now();
+                }
                 if let Err(error) = answers.look_at_loads()
                     && is_end(&error)
                 {

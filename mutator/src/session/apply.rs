@@ -155,6 +155,7 @@ impl Locked<'_> {
         let is_other = selection.remeasure.is_some();
         let mut turns = self.decide(&mut selection)?;
         let (candidates, known) = self.in_turn(modules, selection, &mut turns, &mut changed)?;
+        self.take_memory(&candidates)?;
         self.make_way_for(why, &candidates)?;
         let (mut ids, fresh) = self.admit_all(modules, candidates, &turns, &mut changed);
         ids.extend(known);

@@ -19,7 +19,8 @@ use abi::segment::{AREA_JOURNAL, AREA_TABLES, JournalEntry, STATE_ACTIVE, STATE_
 use patcher::Avma;
 
 use super::locked::{Locked, make_way};
-use super::map_in::{close, open_named, own_file, pass};
+use super::map_in::{close, open_named, own_file, pass, populate, populate_first};
+use super::memory::Room;
 use super::pending::AT_FIRST;
 use super::stack_scan::Stacks;
 use super::write::read;
@@ -112,6 +113,7 @@ impl Session {
             return Err(SegmentError::Corrupt("size").into());
         }
         let code = CallCode::find(child, &maps, memory)?;
+        let room = Room::of_child(child, image.writable.end - image.writable.start)?;
         let mut remote = Remote::new(&code, stopped)?;
         for extent in left {
             remote.unmap(extent.start, extent.len)?;
@@ -134,6 +136,7 @@ impl Session {
             document,
             shape,
             told,
+            room,
         };
         let made = self.lay_out(child, image, &fresh, &mut remote);
         if made.is_err() {
@@ -156,6 +159,7 @@ impl Session {
             document,
             shape,
             told,
+            room,
         } = child;
         let (scratch, header) = (fresh.scratch, self.segment.header());
         let named = match has_room() {
@@ -180,6 +184,9 @@ impl Session {
             self.copy_to(segment)?;
             segment.write_document(&document)?;
             begin_header(segment, header);
+            if let Some(room) = &room {
+                room.begin(segment.header());
+            }
             Ok::<(), SessionError>(())
         };
         let mapped = lasting(&segment).and_then(|()| {
@@ -199,9 +206,15 @@ impl Session {
             for (at, bytes) in writes.chain([(number_at, number.to_vec())]) {
                 fresh.write(remote, at, &bytes)?;
             }
+            if room.is_some() {
+                populate(remote, scratch, fresh.len)?;
+            }
             remote.move_over(scratch, fresh.len, fresh.at)?;
             remote.advise(self.symbol(SYMBOL_ALIVE)?, abi::PAGE, libc::MADV_WIPEONFORK)?;
             remote.advise(document.segment.start, shape.size(), libc::MADV_DONTFORK)?;
+            if room.is_some() {
+                populate_first(remote, document.segment.start, &shape)?;
+            }
             Ok::<(), SessionError>(())
         });
         if let Err(error) = whole {
@@ -329,6 +342,7 @@ struct Child<'p> {
     document: Document,
     shape: Shape,
     told: Told,
+    room: Option<Room>,
 }
 
 /// The memory that is to be the runtime's writable part, as long as it is somewhere else.

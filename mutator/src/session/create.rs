@@ -12,6 +12,7 @@ use patcher::plan::Effects;
 use super::apply::AT_START;
 use super::locked::Locked;
 use super::map_in::{ControlBlock, FsBase, Placed, Ready, map_in};
+use super::memory::Room;
 use super::pending::AT_FIRST;
 use super::tables::prepare_all;
 use super::{Changed, Ended, Selected, Session, SessionError, VERIFY, filters, quiet};
@@ -154,15 +155,19 @@ impl Session {
         if document.quiet {
             options.check_quiet()?;
         }
+        let reserve = match document.quiet {
+            true => quiet::reserve(process),
+            false => 0,
+        };
+        let room = Room::find(process, image.size, options.max_paths)?;
+        document.notes.extend(room.as_ref().and_then(Room::note));
         let ready = Ready {
             process,
             space: &space,
             image,
             shape: &shape,
-            reserve: match document.quiet {
-                true => quiet::reserve(process),
-                false => 0,
-            },
+            reserve,
+            is_bounded: room.is_some(),
             has_room: has_room(),
         };
         let Placed {
@@ -172,6 +177,9 @@ impl Session {
             control_block,
             stop,
         } = map_in(&ready, &mut document, stopped.as_deref_mut())?;
+        if let Some(room) = &room {
+            room.begin(segment.header());
+        }
         let mut session = Self::begun(process, segment, document);
         let mut locked = Locked::new(&mut session, space, lock);
         if let Some(duration) = stop {
@@ -233,7 +241,7 @@ impl Locked<'_> {
             parameters.system_calls.store(0, Relaxed);
             parameters.reserve.store(start.0, Relaxed);
             parameters.reserve_len.store(len, Relaxed);
-            quiet::populate(&self.segment, parameters)?;
+            quiet::populate(&self.process, &self.segment, parameters)?;
             if parameters.threads_apart.load(Relaxed) != 0
                 && parameters.tid_offset.load(Relaxed) < 0
             {

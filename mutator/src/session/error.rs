@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use patcher::Avma;
 use patcher::plan::RefuseReason;
@@ -10,6 +11,7 @@ use super::filters;
 use super::in_the_way::{InTheWay, NO_ROOM};
 use crate::error::Failure;
 use crate::hint::{CommandLine, Hint, Word, Words, hint};
+use crate::process::headroom::mib;
 use crate::process::limits;
 use crate::process::{Pid, Presence, Process, ProcessError, Space, Tid};
 use crate::segment::{SegmentError, TooMuch};
@@ -49,6 +51,17 @@ pub enum SessionError {
     NeedsSystemCalls(String),
     /// A seccomp filter may end the program for what attaching does.
     MayBeEnded,
+    /// The target's memory cgroup has too little left.
+    LittleMemory {
+        /// The folder of the cgroup.
+        group: PathBuf,
+        /// Bytes that it has left.
+        left: u64,
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes of what is left that the session may take.
+        may: u64,
+    },
     /// More metrics than that.
     TooMuch(TooMuch),
     /// None of these functions, each with what it measures, measures the metric.
@@ -90,6 +103,19 @@ impl fmt::Display for SessionError {
             ),
             Self::MayBeEnded => f.write_str(
                 "it is under a seccomp filter, which may end it for the system calls that attaching makes",
+            ),
+            Self::LittleMemory {
+                group,
+                left,
+                needed,
+                may,
+            } => write!(
+                f,
+                "its memory cgroup {} has {} MiB left, of which {} MiB are for the session, and this takes {} MiB",
+                group.display(),
+                mib(*left),
+                mib(*may),
+                mib(*needed)
             ),
             Self::TooMuch(what) => what.fmt(f),
             Self::NotMeasured(metric, functions) => match functions.as_slice() {
@@ -218,6 +244,9 @@ impl SessionError {
                 "run ipath as root, under no filter itself: then the target's does not act; or give --{} where it is known to answer with errors or SIGSYS",
                 Word(filters::ALLOW)
             )),
+            Self::LittleMemory { .. } => Some(
+                "a session takes half of what is left at most, since the kernel kills a process of a cgroup that exceeds its limit: raise the limit (memory.max), or name fewer functions".into(),
+            ),
             Self::InTheWay(what) if what.is_unloaded() => {
                 Some("--pending waits until it is loaded again".into())
             }

@@ -31,6 +31,8 @@ pub(super) struct Ready<'r> {
     pub(super) shape: &'r Shape,
     /// Bytes that are mapped after the image for a runtime that makes no system calls; 0 for one that does.
     pub(super) reserve: u64,
+    /// True if the target's memory cgroup has a limit: what the runtime has from the beginning is there at once.
+    pub(super) is_bounded: bool,
     /// True if a segment with a name has room here.
     pub(super) has_room: bool,
 }
@@ -326,6 +328,14 @@ fn map_segment(
             .map_err(SessionError::Image)?;
         remote.advise(alive, abi::PAGE, libc::MADV_WIPEONFORK)?;
         remote.advise(at, shape.size(), libc::MADV_DONTFORK)?;
+        if ready.is_bounded {
+            populate(
+                remote,
+                base.plus(writable.start),
+                writable.end - writable.start,
+            )?;
+            populate_first(remote, at, shape)?;
+        }
         Ok::<(), SessionError>(())
     };
     match rest() {
@@ -335,6 +345,24 @@ fn map_segment(
             Err(error)
         }
     }
+}
+
+/// Makes the pages of a mapping present, for which there is memory.
+pub(super) fn populate(remote: &mut Remote<'_>, at: Avma, len: u64) -> Result<(), TraceeError> {
+    const MADV_POPULATE_WRITE: i32 = 23;
+    remote.advise(at, len, MADV_POPULATE_WRITE)
+}
+
+/// The same of what the runtime reads of a segment before it populates anything.
+pub(super) fn populate_first(
+    remote: &mut Remote<'_>,
+    segment: Avma,
+    shape: &Shape,
+) -> Result<(), TraceeError> {
+    for range in shape.read_first() {
+        populate(remote, segment.plus(range.start), range.end - range.start)?;
+    }
+    Ok(())
 }
 
 /// Puts what a call is to be passed where the target can read it.

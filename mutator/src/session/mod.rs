@@ -26,6 +26,7 @@ mod lending;
 mod locked;
 mod lost;
 mod map_in;
+mod memory;
 mod parked;
 mod pending;
 mod place;
@@ -64,6 +65,7 @@ use patcher::select::Pattern;
 
 use crate::clock;
 use crate::images;
+use crate::process::headroom::yield_memory;
 use crate::process::modules::{Module, modules};
 use crate::process::{Extent, Mapping, Presence, Process, Space, shadow};
 use crate::segment::{Document, Segment, SegmentError};
@@ -124,6 +126,7 @@ pub fn select_stopped(
     stopped: Option<&mut Stopped>,
     is_quick: bool,
 ) -> Result<Selected, SessionError> {
+    yield_memory(space.process());
     let modules = modules(space.process(), &space.maps()?);
     images::forget_changed(&modules);
     let allowed = allowed(space.process(), &modules, stopped.is_some());

@@ -19,6 +19,7 @@ use abi::segment::{
 
 use super::SessionError;
 use super::locked::Locked;
+use super::memory::Room;
 use crate::clock;
 use crate::process::{Extent, Process};
 use crate::segment::{SchemaDoc, Segment};
@@ -37,6 +38,14 @@ const POPULATED: [(usize, u64); 5] = [
 
 /// The same of the columns of records but the first, where there are any.
 const COLUMNS: u64 = 16 << 20;
+
+/// So much of an area has memory in any case, as far as it is there.
+const LEAST_OF_AN_AREA: u64 = 256 << 10;
+
+/// By how many powers of two less memory is laid out for the areas.
+fn scaled(process: &Process) -> u32 {
+    Room::scaled(process, (4 << 20) + (8 << 20) + (4 << 20) + COLUMNS)
+}
 
 /// True if the runtime is to make no system call in a process; an error where it cannot run there.
 pub(super) fn is_needed(process: &Process) -> Result<bool, SessionError> {
@@ -73,13 +82,24 @@ pub(super) fn reserve(process: &Process) -> u64 {
     RESERVE_SHARED + (threads + MORE_THREADS) * RESERVE_PER_THREAD
 }
 
-/// Has memory for the areas that the runtime writes, and says in the parameters how much.
-pub(super) fn populate(segment: &Segment, parameters: &Parameters) -> Result<(), SessionError> {
+/// Has memory for the areas that the runtime writes, and says in the parameters how much: less of it if the memory
+/// cgroup of the process has little left.
+pub(super) fn populate(
+    process: &Process,
+    segment: &Segment,
+    parameters: &Parameters,
+) -> Result<(), SessionError> {
+    let shift = scaled(process);
     for (index, wanted) in POPULATED {
+        let wanted = match index {
+            AREA_THREADS => wanted,
+            _ => (wanted >> shift).max(LEAST_OF_AN_AREA),
+        };
         let len = populate_area(segment, index, wanted)?;
         if let Some(populated) = parameters.populated.get(index) {
             populated.store(len, Relaxed);
         }
+        segment.header().memory_taken.fetch_add(len, Relaxed);
     }
     Ok(())
 }
@@ -103,7 +123,8 @@ impl Locked<'_> {
         if !self.document.quiet || !self.document.schemas.iter().any(has_further) {
             return Ok(());
         }
-        let len = populate_area(&self.segment, AREA_COLUMNS, COLUMNS)?;
+        let len = (COLUMNS >> scaled(&self.process)).max(LEAST_OF_AN_AREA);
+        let len = populate_area(&self.segment, AREA_COLUMNS, len)?;
         let at = self.symbol(SYMBOL_PARAMETERS)?;
         let at = at.plus((offset_of!(Parameters, populated) + 8 * AREA_COLUMNS) as u64);
         self.write_own(&[(at, len.to_le_bytes().to_vec())])

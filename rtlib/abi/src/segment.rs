@@ -118,6 +118,15 @@ pub struct Header {
     /// The thread that waits before it leaves the program, and why: [`departure`]. 0 when there is none. The lower half is
     /// the thread's futex.
     pub departing: AtomicU64,
+    /// Bytes that the session may take of what the target's memory cgroup has left; [`NO_LIMIT`] without a limit.
+    /// Written by the command.
+    pub memory_limit: AtomicU64,
+    /// Bytes that it has taken: what the command has laid out, and what the runtime has mapped and populated since.
+    pub memory_taken: AtomicU64,
+    /// Bytes that the cgroup would have left at most, as far as has been seen, without the session.
+    pub memory_base: AtomicU64,
+    /// 1 once the runtime has been refused memory for that limit.
+    pub memory_refused: AtomicU64,
     /// How it went with each counter.
     pub counted: [Counted; COUNTERS],
 }
@@ -138,6 +147,9 @@ pub const fn departure(why: u32, tid: u32) -> u64 {
 pub const fn departure_parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
+
+/// See [`Header::memory_limit`].
+pub const NO_LIMIT: u64 = u64::MAX;
 
 /// The target has been mapped into but nothing is patched yet.
 pub const STATE_SETUP: u32 = 1;

@@ -5,19 +5,53 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use abi::image::OwnMapping;
 
 use super::parameters::{ipath_maps, ipath_maps_used, ipath_parameters};
+use super::shared;
 use super::sys::{self, File};
 
 /// Bytes of the reserve that are in use.
 static RESERVE_USED: AtomicU64 = AtomicU64::new(0);
 
-/// Maps `len` bytes, rounded up to pages, zeroed; `None` where the system refuses, or the list is full. Where it may
-/// not be asked they come from the reserve.
+/// Maps `len` bytes, rounded up to pages, zeroed; `None` if the system refuses, beyond the bound of [`shared::take_memory`], and if the
+/// list is full. Where it may not be asked they come from the reserve.
 pub fn map(len: u64) -> Option<u64> {
     let len = len.next_multiple_of(abi::PAGE);
-    list(len, || match sys::may_call() {
-        true => sys::map_anonymous(len),
-        false => take(len),
-    })
+    shared::take_memory(len)?;
+    let mapped = list(len, || {
+        let address = match sys::may_call() {
+            true => sys::map_anonymous(len)?,
+            false => take(len)?,
+        };
+        // SAFETY: mapped above, or of the reserve.
+        if unsafe { touch(address, len) }.is_none() {
+            // SAFETY: nobody has it.
+            unsafe { sys::unmap(address, len) };
+            return None;
+        }
+        Some(address)
+    });
+    if mapped.is_none() {
+        shared::give_back_memory(len);
+    }
+    mapped
+}
+
+/// Populates memory that has just been mapped, where it is bounded: touched later, when the cgroup has reached its
+/// limit by what others take, it would end the process. `None` if it cannot be had.
+///
+/// # Safety
+/// The range is mapped, writable, and not in use yet.
+unsafe fn touch(address: u64, len: u64) -> Option<()> {
+    if !shared::is_bounded() {
+        return Some(());
+    }
+    if sys::may_call() {
+        return sys::populate(address, len).then_some(());
+    }
+    for page in (address..address + len).step_by(abi::PAGE as usize) {
+        // SAFETY: the caller's promise.
+        unsafe { (page as *mut u8).write_volatile(0) };
+    }
+    Some(())
 }
 
 /// Maps the first pages of a file, for reading. Before them is a page of the runtime's own, by which the command knows what
@@ -96,4 +130,5 @@ pub unsafe fn unmap(address: u64) {
     // SAFETY: the caller's promise, for exactly the range that was mapped.
     unsafe { sys::unmap(address, len) };
     mapping.len.store(0, Ordering::Release);
+    shared::give_back_memory(len);
 }

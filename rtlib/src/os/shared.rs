@@ -3,7 +3,9 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use abi::segment::{AREA_TABLES, AREAS, CHUNK, Header, TABLE_OF_MAPS, TableHead, TableRow};
+use abi::segment::{
+    AREA_TABLES, AREAS, CHUNK, Header, NO_LIMIT, TABLE_OF_MAPS, TableHead, TableRow,
+};
 
 use super::parameters::ipath_parameters;
 use super::sys;
@@ -161,9 +163,41 @@ pub fn populate(area: usize, bytes: u64) -> Option<()> {
     // Behind the last area nothing is mapped.
     let to = bytes.next_multiple_of(step).min(end_of(area)).max(bytes);
     let start = base() + header().areas[area].offset();
+    take_memory(to - from)?;
     if !sys::populate(start + from, to - from) {
+        give_back_memory(to - from);
         return None;
     }
-    mark.fetch_max(to, Ordering::Release);
+    let before = mark.fetch_max(to, Ordering::Release);
+    // Another thread may have been first.
+    give_back_memory(before.clamp(from, to) - from);
     Some(())
+}
+
+/// True if the memory that the runtime takes is bounded by what the process's memory cgroup has left.
+pub fn is_bounded() -> bool {
+    is_mapped() && header().memory_limit.load(Ordering::Relaxed) != NO_LIMIT
+}
+
+/// Takes `bytes` of that bound before they are mapped or populated; `None` beyond it, where the kernel might kill the
+/// process.
+pub fn take_memory(bytes: u64) -> Option<()> {
+    if !is_mapped() {
+        return Some(());
+    }
+    let header = header();
+    let before = header.memory_taken.fetch_add(bytes, Ordering::Relaxed);
+    if before.saturating_add(bytes) <= header.memory_limit.load(Ordering::Relaxed) {
+        return Some(());
+    }
+    give_back_memory(bytes);
+    header.memory_refused.store(1, Ordering::Relaxed);
+    None
+}
+
+/// Gives back what [`take_memory`] has taken.
+pub fn give_back_memory(bytes: u64) {
+    if is_mapped() {
+        header().memory_taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }

@@ -1,0 +1,278 @@
+//! How much memory a session takes where the target's memory cgroup has a limit: no more than half of what the cgroup
+//! has left. Beyond its limit the kernel kills a process of it.
+//!
+//! The command refuses a session, functions, or a followed child for which that is too little. For what the runtime takes
+//! as it runs the command sets a bound in the segment (`Header::memory_limit`), and moves it while it watches:
+//!
+//! ```text
+//! limit = min(base, left + taken) / 2
+//! ```
+//!
+//! `base` is twice the first bound, and what is left if that is more by the time the runtime has come to the bound. Of
+//! what is left the bounds of the other sessions that this command has made in the group are taken off.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+use abi::segment::{Header, NO_LIMIT};
+
+use super::locked::Locked;
+use super::{Candidate, Session, SessionError};
+use crate::process::headroom::{Headroom, headroom, mib};
+use crate::process::{Presence, Process};
+
+/// One part in so many of what is left is the most that a session takes.
+const PART: u64 = 2;
+
+/// Tables of pages, mappings and events that the kernel keeps for a session.
+const KERNEL: u64 = 256 << 10;
+
+/// What a runtime needs to record anything: a thread's place, and the first pieces of the areas and tables.
+const LEAST: u64 = 1 << 20;
+
+/// With a bound above this it is not worth a note.
+const PLENTY: u64 = 256 << 20;
+
+/// What a session can make use of, and for each path that it may have.
+const USEFUL: u64 = 64 << 20;
+const USEFUL_PER_PATH: u64 = 4 << 10;
+
+/// What each followed child gets beyond what is laid out for it: one part in so many of what is left, and no more than that.
+const PART_OF_CHILD: u64 = 16;
+const MOST_OF_CHILD: u64 = 16 << 20;
+
+/// The sessions that this command has made in processes with a limit, each with its bound: together they are to stay
+/// below what was left.
+static MADE: Mutex<Vec<(Process, PathBuf, u64)>> = Mutex::new(Vec::new());
+
+/// Bytes that a group leaves to a process, once the other sessions in the group have taken all that they may.
+fn left_for(process: &Process, headroom: &Headroom) -> u64 {
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.retain(|(process, ..)| process.life() != Presence::Ended);
+    let others = made
+        .iter()
+        .filter(|(of, group, _)| of != process && *group == headroom.group);
+    let promised = others
+        .map(|(.., limit)| limit)
+        .fold(0, |sum: u64, &n| sum.saturating_add(n));
+    headroom.left.saturating_sub(promised)
+}
+
+/// What a new session takes of a cgroup with a limit.
+pub(super) struct Room {
+    headroom: Headroom,
+    /// Bytes that are laid out for it at once.
+    laid: u64,
+    /// Bytes that it may take.
+    limit: u64,
+}
+
+impl Room {
+    /// Room for a session of so many paths at most; none where the process's cgroups have no limit.
+    ///
+    /// # Errors
+    /// The session would take more than its part: `laid` bytes at once, and what a runtime needs to begin.
+    pub(super) fn find(
+        process: &Process,
+        laid: u64,
+        max_paths: u64,
+    ) -> Result<Option<Self>, SessionError> {
+        let useful = USEFUL.saturating_add(max_paths.saturating_mul(USEFUL_PER_PATH));
+        Self::of(process, laid, |_| useful)
+    }
+
+    /// Room for the session of a followed child, of which there may be many.
+    ///
+    /// # Errors
+    /// As for [`Room::find`].
+    pub(super) fn of_child(process: &Process, laid: u64) -> Result<Option<Self>, SessionError> {
+        Self::of(process, laid, |left| {
+            (left / PART_OF_CHILD).min(MOST_OF_CHILD)
+        })
+    }
+
+    fn of(
+        process: &Process,
+        laid: u64,
+        more: impl Fn(u64) -> u64,
+    ) -> Result<Option<Self>, SessionError> {
+        let Some(headroom) = headroom(process) else {
+            return Ok(None);
+        };
+        let laid = laid.saturating_add(KERNEL);
+        let left = left_for(process, &headroom);
+        let needed = laid.saturating_add(LEAST);
+        check(&headroom, left / PART, needed)?;
+        let limit = laid.saturating_add(more(left)).max(needed).min(left / PART);
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|(of, ..)| of != process);
+        made.push((process.clone(), headroom.group.clone(), limit));
+        Ok(Some(Self {
+            headroom,
+            laid,
+            limit,
+        }))
+    }
+
+    /// Sets the bound of a session that is being made.
+    pub(super) fn begin(&self, header: &Header) {
+        header.memory_taken.store(self.laid, Relaxed);
+        header
+            .memory_base
+            .store(self.limit.saturating_mul(PART), Relaxed);
+        header.memory_limit.store(self.limit, Relaxed);
+    }
+
+    /// What a reader of the profile should know, if it is little.
+    pub(super) fn note(&self) -> Option<String> {
+        let limit = self.limit;
+        (limit < PLENTY).then(|| {
+            format!(
+                "the session takes at most {} MiB of the {} MiB that memory cgroup {} has left: calls on paths beyond that are counted together, and those on threads beyond that are missed",
+                mib(limit),
+                mib(self.headroom.left),
+                self.headroom.group.display()
+            )
+        })
+    }
+
+    /// The bytes of `wanted` that are laid out ahead, halved until they are a quarter of what the session may take.
+    pub(super) fn scaled(process: &Process, wanted: u64) -> u32 {
+        let Some(headroom) = headroom(process) else {
+            return 0;
+        };
+        let most = headroom.left / PART / 4;
+        (0..16).find(|&shift| wanted >> shift <= most).unwrap_or(16)
+    }
+}
+
+fn check(headroom: &Headroom, may: u64, needed: u64) -> Result<(), SessionError> {
+    match needed <= may {
+        true => Ok(()),
+        false => Err(SessionError::LittleMemory {
+            group: headroom.group.clone(),
+            left: headroom.left,
+            needed,
+            may,
+        }),
+    }
+}
+
+/// Moves a session's bound to what its cgroup has left now.
+fn bound(header: &Header, left: u64) -> u64 {
+    let taken = header.memory_taken.load(Relaxed);
+    let is_short = header.memory_refused.load(Relaxed) != 0;
+    let more = if is_short { left } else { 0 };
+    let base = header.memory_base.fetch_max(more, Relaxed).max(more);
+    let limit = base.min(left.saturating_add(taken)) / PART;
+    header.memory_limit.store(limit, Relaxed);
+    limit
+}
+
+impl Session {
+    /// Moves the bound on the memory that the runtime takes to what the target's memory cgroup has left now.
+    pub fn bound_memory(&self) {
+        let header = self.segment.header();
+        match headroom(&self.process) {
+            Some(headroom) => drop(bound(header, left_for(&self.process, &headroom))),
+            // It cannot be seen any more, or has no limit any more.
+            None if header.memory_limit.load(Relaxed) == NO_LIMIT => {}
+            None => header.memory_limit.store(NO_LIMIT, Relaxed),
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Takes what these functions need of the session's memory, before anything is mapped or patched for them.
+    ///
+    /// # Errors
+    /// That is more than is left for the session.
+    pub(super) fn take_memory(&self, candidates: &[Candidate]) -> Result<(), SessionError> {
+        let Some(headroom) = headroom(&self.process) else {
+            return Ok(());
+        };
+        let needed = bytes_of(candidates);
+        let header = self.segment.header();
+        let limit = bound(header, left_for(&self.process, &headroom));
+        let taken = header.memory_taken.fetch_add(needed, Relaxed);
+        let checked = check(&headroom, limit.saturating_sub(taken), needed);
+        checked.inspect_err(|_| {
+            header.memory_taken.fetch_sub(needed, Relaxed);
+        })
+    }
+}
+
+/// Bytes of trampolines, and of the pages of text of which the process gets copies of its own.
+fn bytes_of(candidates: &[Candidate]) -> u64 {
+    let of = |c: &Candidate| {
+        let bias = c.bias;
+        let site = move |s: &patcher::plan::Site| {
+            let page = bias.to_avma(s.window.start).0 / abi::PAGE;
+            (page, s.max_len() as u64 + 16)
+        };
+        c.plan.sites.iter().map(site).collect::<Vec<_>>()
+    };
+    let sites: Vec<(u64, u64)> = candidates.iter().flat_map(of).collect();
+    let pages: BTreeSet<u64> = sites.iter().map(|&(page, _)| page).collect();
+    let trampolines: u64 = sites.iter().map(|&(_, len)| len).sum();
+    // Regions begin with a page of their own, and a window may be across two pages.
+    2 * pages.len() as u64 * abi::PAGE + trampolines.next_multiple_of(abi::PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        // SAFETY: all of it is atomics, for which zeroes are values.
+        unsafe { std::mem::zeroed() }
+    }
+
+    fn room(left: u64) -> Room {
+        let group = PathBuf::from("/sys/fs/cgroup/app");
+        let headroom = Headroom { left, group };
+        Room {
+            limit: headroom.left / PART,
+            headroom,
+            laid: 1000,
+        }
+    }
+
+    #[test]
+    fn a_session_takes_half_of_what_is_left() {
+        let header = header();
+        room(100_000).begin(&header);
+        assert_eq!(header.memory_limit.load(Relaxed), 50_000);
+        // What the session has taken is not the program's.
+        header.memory_taken.store(40_000, Relaxed);
+        assert_eq!(bound(&header, 60_000), 50_000);
+        // What it has been given and has not touched does not make it more.
+        assert_eq!(bound(&header, 90_000), 50_000);
+        // The program has grown: there is nothing more for the session.
+        assert_eq!(bound(&header, 20_000), 30_000);
+        // The limit has been raised, and the runtime has come to its bound.
+        assert_eq!(bound(&header, 400_000), 50_000);
+        header.memory_refused.store(1, Relaxed);
+        assert_eq!(bound(&header, 400_000), 200_000);
+    }
+
+    #[test]
+    fn too_little_is_refused_with_the_figures() {
+        let headroom = room(4 << 20).headroom;
+        let refused = check(&headroom, 2 << 20, 3 << 20).expect_err("too much");
+        assert_eq!(
+            refused.to_string(),
+            "its memory cgroup /sys/fs/cgroup/app has 4.0 MiB left, of which 2.0 MiB are for the session, and this takes 3.0 MiB"
+        );
+        assert!(check(&headroom, 2 << 20, 2 << 20).is_ok());
+        assert!(
+            room(4 << 20)
+                .note()
+                .expect("little")
+                .contains("at most 2.0 MiB")
+        );
+        assert_eq!(room(1 << 40).note(), None);
+    }
+}

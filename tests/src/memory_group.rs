@@ -1,0 +1,102 @@
+//! A memory cgroup of a test's own, version 1 or 2, with as much left as the test wants.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// It, as long as this lives.
+pub struct MemoryGroup {
+    folder: PathBuf,
+    limit: &'static str,
+    usage: &'static str,
+    cache: &'static str,
+    events: &'static str,
+}
+
+impl MemoryGroup {
+    /// A group without processes; `None`, with a line that says so, where this user cannot make one.
+    pub fn new(name: &str) -> Option<Self> {
+        let name = format!("ipath-tests-{}-{name}", std::process::id());
+        let one = Self {
+            folder: PathBuf::from("/sys/fs/cgroup/memory").join(&name),
+            limit: "memory.limit_in_bytes",
+            usage: "memory.usage_in_bytes",
+            cache: "total_inactive_file",
+            events: "memory.oom_control",
+        };
+        let two = || Self {
+            folder: PathBuf::from("/sys/fs/cgroup").join(&name),
+            limit: "memory.max",
+            usage: "memory.current",
+            cache: "inactive_file",
+            events: "memory.events",
+        };
+        let made = one.made().or_else(|| two().made());
+        if made.is_none() {
+            println!("no memory cgroup can be made here: nothing of it is tested");
+        }
+        made
+    }
+
+    fn made(self) -> Option<Self> {
+        fs::create_dir(&self.folder).ok()?;
+        // Else dropped, and removed.
+        fs::write(self.folder.join(self.limit), "1073741824").ok()?;
+        Some(self)
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.folder.join(file)).expect("a file of the group's")
+    }
+
+    fn stat(&self, file: &str, key: &str) -> u64 {
+        let text = self.read(file);
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        line.and_then(|value| value.trim().parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Moves a process into it.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn take(&self, pid: u32) {
+        fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("a process that runs");
+    }
+
+    /// Where a shell moves itself into it.
+    pub fn processes(&self) -> PathBuf {
+        self.folder.join("cgroup.procs")
+    }
+
+    /// Sets its limit so that this many bytes are left.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    pub fn leave(&self, bytes: u64) {
+        let write = |limit: u64| fs::write(self.folder.join(self.limit), limit.to_string());
+        write(1 << 40).expect("a higher limit");
+        let usage: u64 = self.read(self.usage).trim().parse().expect("a number");
+        let used = usage.saturating_sub(self.stat("memory.stat", &format!("{} ", self.cache)));
+        let mut limit = (used + bytes).next_multiple_of(4096);
+        // The kernel refuses what it cannot bring the usage down to.
+        while write(limit).is_err() {
+            limit += 64 << 10;
+        }
+    }
+
+    /// Processes that the kernel has killed for the limit.
+    pub fn killed(&self) -> u64 {
+        self.stat(self.events, "oom_kill ")
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if fs::remove_dir(&self.folder).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
