@@ -143,6 +143,15 @@ fn what_is_rejected_is_said() {
     let receiver = Receiver::start(&["200 - \\x0a\\x06\\x08\\x01\\x12\\x02no"]);
     let error = push(&file, &receiver).run().expect(1).expect_error();
     assert!(error.contains("1 profiles are rejected: no"), "{error}");
+    // Answers with the same status that nobody who takes profiles gives: a page of a proxy's, and the first one cut short.
+    for answer in [
+        "200 - <html>welcome</html>",
+        "200 - \\x0a\\x06\\x08\\x01\\x12",
+    ] {
+        let receiver = Receiver::start(&[answer]);
+        let error = push(&file, &receiver).run().expect(1).expect_error();
+        assert!(error.contains("no OTLP"), "{error}");
+    }
     let address = format!("{}/v1development/profiles", receiver.address());
     Run::ipath(["push"])
         .arg(&file)

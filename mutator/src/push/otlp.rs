@@ -67,7 +67,12 @@ pub(super) fn outcome(answer: &Answer) -> Outcome {
         })) if rejected_profiles > 0 => Outcome::Refused(format!(
             "{rejected_profiles} profiles are rejected: {error_message}"
         )),
-        _ => Outcome::Accepted,
+        Ok(_) => Outcome::Accepted,
+        // A proxy's page, or another protocol: nobody has said that the profile is there.
+        Err(_) => Outcome::Refused(
+            "what answers there is no OTLP: its answer is not an ExportProfilesServiceResponse"
+                .to_owned(),
+        ),
     }
 }
 
@@ -340,5 +345,28 @@ mod tests {
         let refused = Outcome::Refused("2 profiles are rejected: too old".to_owned());
         assert_eq!(outcome(&answer(2)), refused);
         assert_eq!(outcome(&Answer::default()), Outcome::Accepted);
+    }
+
+    #[test]
+    fn an_answer_of_another_kind_is_refused() {
+        let rejects = [0x0a, 0x06, 0x08, 0x01, 0x12, 0x02, b'n', b'o'];
+        let cut = |len: usize| rejects[..len].to_vec();
+        let others = [
+            b"<html>ok</html>".to_vec(),
+            b"{}".to_vec(),
+            vec![0xff],
+            cut(5),
+            cut(7),
+        ];
+        for body in others {
+            let answer = Answer {
+                status: 200,
+                body: body.clone(),
+                ..Answer::default()
+            };
+            let outcome = outcome(&answer);
+            let is_refused = matches!(&outcome, Outcome::Refused(why) if why.contains("no OTLP"));
+            assert!(is_refused, "{body:?}: {outcome:?}");
+        }
     }
 }
