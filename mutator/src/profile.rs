@@ -12,6 +12,7 @@ mod distribution;
 mod exactness;
 mod file;
 mod found;
+mod heavy;
 mod label;
 mod later;
 mod per_cycle;

@@ -5,6 +5,7 @@ use ipath_tests::compile::program;
 use ipath_tests::place::Scratch;
 use ipath_tests::profile::Profile;
 use ipath_tests::program::Program;
+use ipath_tests::target::Target;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -281,4 +282,43 @@ fn short_threads_have_their_names() {
         let report: serde_json::Value = report.run().expect(0).json();
         assert_eq!(report["functions"][0]["totals"]["count"], 10, "{report}");
     }
+}
+
+/// A session whose measuring takes most of the program's time says so at once, and what to change; others do not.
+#[test]
+fn what_is_too_much_is_said() {
+    let scratch = Scratch::new("heavy");
+    let file = scratch.file("p.json");
+    let path = file.display().to_string();
+    // All of its time is in a function that does nothing but call itself, on more paths than are told apart.
+    let target = Target::start(program("recursion.c"), ["fib", "60"]);
+    let pid = target.pid().to_string();
+    let watched = Run::ipath(["attach", &pid, "-f", "fib", "--no-tui", "-o", &path])
+        .args([
+            "--interval",
+            "500ms",
+            "--duration",
+            "6s",
+            "--max-paths",
+            "1000",
+        ])
+        .run()
+        .expect(0);
+    let mut summaries = watched.stdout.lines();
+    let has_said = summaries.any(|line| line.starts_with("  measuring takes "));
+    assert!(has_said, "{}", watched.report());
+    let heavy = report(&file, &["--limit", "1"]).expect(0).stdout;
+    let has = |part: &str| assert!(heavy.contains(part), "{part}: {heavy}");
+    has("warning: measuring takes ");
+    has(" calls are of fib, on ");
+    has("are on paths beyond --max-paths, which take longest");
+    has("For less: --collapse-recursion, which folds its recursion, or --depth N");
+    has("--max-paths above the ");
+    has("-m count for fib");
+    // What is measured is a small part of what the program does.
+    let light = Run::ipath(["run", "--no-tui", "-q", "-o", &path, "-f", "rounds", "--"]);
+    let light = light.arg(program("counted_loop.c")).args(["1", "300"]);
+    light.run().expect(0);
+    let light = report(&file, &["--limit", "1"]).expect(0).stdout;
+    assert!(!light.contains("measuring takes"), "{light}");
 }

@@ -42,6 +42,9 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     if let Some(overhead) = &session.overhead {
         cost(session, overhead, out)?;
     }
+    if let Some(heavy) = profile.heavy() {
+        writeln!(out, "warning: {}", printable(&heavy))?;
+    }
     for note in session.said() {
         writeln!(out, "note: {}", printable(&note))?;
     }

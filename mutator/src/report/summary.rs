@@ -53,6 +53,9 @@ pub fn summary(profile: &Profile, prev: Option<&Profile>, out: &mut impl Write) 
     for f in order {
         summary.function(f, &changes[f], out)?;
     }
+    if let Some(heavy) = profile.heavy() {
+        writeln!(out, "  {}", printable(&heavy))?;
+    }
     let losses = loss_lines(profile);
     if !losses.is_empty() {
         writeln!(out, "  not exact: {}", losses.join(", "))?;

@@ -6,6 +6,8 @@ mod lists;
 mod style;
 mod table;
 
+use std::borrow::Cow;
+
 use super::State;
 use super::key::{BINDINGS, Command};
 use super::line::EditLine;
@@ -132,7 +134,9 @@ fn header(state: &State, profile: &Profile, frame: &mut Frame<'_>, area: Rect) {
         let text = format!("only {}", filters.join(", "));
         lines.push(Line::styled(printable(&text).into_owned(), BOLD));
     }
+    let heavy = profile.heavy();
     let notes = session.said();
+    let notes = heavy.map(Cow::Owned).into_iter().chain(notes);
     let notes: Vec<_> = notes.map(|note| printable(&note).into_owned()).collect();
     lines.push(Line::styled(notes.join("; "), WARN));
     for (line, row) in lines.into_iter().zip(area.rows()) {

@@ -1,0 +1,168 @@
+//! Sessions whose measuring takes most of the program's time: what that comes of, and what to change.
+
+use std::collections::HashSet;
+
+use super::{PathEntry, Profile};
+
+/// From this share of the program's time on.
+const MOST: f64 = 0.5;
+/// What measuring must have taken in all, ns: with less, much of it is the trial before the first call.
+const SOME: u64 = 100_000_000;
+/// Paths of a function that are many.
+const MANY: usize = 4096;
+
+/// Paths that are looked at for recursion: this is asked each time that something is drawn.
+const LOOKED_AT: usize = 1000;
+
+/// What there is of the function that is called most.
+struct Busiest<'p> {
+    name: &'p str,
+    calls: u64,
+    paths: usize,
+    /// True if most of its calls are below recursion.
+    recurs: bool,
+}
+
+impl Profile {
+    /// What to change in a session whose measuring takes at least half of the program's time; none in others. Names are
+    /// as they are, to be made harmless where they are shown.
+    pub fn heavy(&self) -> Option<String> {
+        let overhead = self.session.overhead.as_ref()?;
+        if overhead.share < MOST || overhead.total_ns < SOME {
+            return None;
+        }
+        let busiest = self.busiest()?;
+        let mut text = format!(
+            "measuring takes {:.1} % of {}: {} of {} calls are of {}, on {}",
+            100.0 * overhead.share,
+            self.session.overhead_is_of(),
+            busiest.calls,
+            self.calls(),
+            busiest.name,
+            match busiest.paths {
+                1 => "1 path".to_owned(),
+                n => format!("{n} paths"),
+            }
+        );
+        if self.losses.overflow > 0 {
+            text.push_str(&format!(
+                ", and {} calls are on paths beyond --max-paths, which take longest",
+                self.losses.overflow
+            ));
+        }
+        text.push_str(". For less: ");
+        text.push_str(&self.changes(&busiest).join(", or "));
+        Some(text)
+    }
+
+    fn busiest(&self) -> Option<Busiest<'_>> {
+        let count = |index: usize| self.functions[index].totals.counts.count;
+        let index = (0..self.functions.len()).max_by_key(|&index| count(index))?;
+        // Without the one that stands for all paths beyond the limit.
+        let is_own = |p: &&PathEntry| p.function == index && !is_overflow(p);
+        let paths: Vec<&PathEntry> = self.paths.iter().filter(is_own).collect();
+        let calls = |paths: &mut dyn Iterator<Item = &&PathEntry>| {
+            paths.map(|p| p.metrics.count).fold(0, u64::saturating_add)
+        };
+        let looked_at = || paths.iter().take(LOOKED_AT);
+        let below = calls(&mut looked_at().filter(|path| self.recurs(path)));
+        Some(Busiest {
+            name: self.functions[index].name.as_str(),
+            calls: count(index),
+            paths: paths.len(),
+            recurs: below > calls(&mut looked_at()) / 2,
+        })
+    }
+
+    /// True if a function stands twice on a path.
+    fn recurs(&self, path: &PathEntry) -> bool {
+        let own = self.functions.get(path.function).map(|f| &f.linkage);
+        let mut seen: HashSet<&String> = own.into_iter().collect();
+        let frames = path
+            .stack
+            .iter()
+            .filter_map(|&frame| self.frames.get(frame));
+        let mut names = frames.filter_map(|frame| frame.function.as_ref());
+        names.any(|name| !seen.insert(name))
+    }
+
+    /// What can be changed, what is likely to help most first.
+    fn changes(&self, busiest: &Busiest<'_>) -> Vec<String> {
+        let mut changes = Vec::new();
+        if busiest.recurs && !self.session.collapsed {
+            changes.push("--collapse-recursion, which folds its recursion".to_owned());
+        }
+        if busiest.paths >= MANY || self.losses.overflow > 0 {
+            changes.push("--depth N, which keeps the innermost N callers apart".to_owned());
+        }
+        if self.losses.overflow > 0 {
+            changes.push(format!(
+                "--max-paths above the {} that there are now",
+                self.paths.iter().filter(|path| !is_overflow(path)).count()
+            ));
+        }
+        if self.timers().next().is_some() {
+            changes.push(format!("-m count for {}", busiest.name));
+        }
+        changes.push(format!("leave {} out", busiest.name));
+        changes
+    }
+}
+
+/// True for what holds the calls of all paths of a function beyond the limit.
+fn is_overflow(path: &PathEntry) -> bool {
+    path.stack.is_empty() && !path.complete
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::profile::tests::sample;
+    use crate::profile::{Overhead, Profile};
+
+    fn with_share(share: f64, total_ns: u64) -> Profile {
+        let mut profile = sample();
+        profile.session.overhead = Some(Overhead {
+            call_ns: 900.0,
+            total_ns,
+            share,
+            libraries_ns: 0,
+            corrected: true,
+        });
+        profile
+    }
+
+    #[test]
+    fn half_of_the_time_is_too_much() {
+        assert_eq!(sample().heavy(), None);
+        assert_eq!(with_share(0.49, 1 << 40).heavy(), None);
+        assert_eq!(with_share(0.99, 1 << 26).heavy(), None);
+        let said = with_share(0.93, 1 << 40).heavy().expect("too much");
+        assert!(said.starts_with("measuring takes 93.0 % of "), "{said}");
+        let name = &sample().functions[0].name;
+        assert!(said.contains(&format!("leave {name} out")), "{said}");
+        assert!(!said.contains("--max-paths"), "{said}");
+    }
+
+    #[test]
+    fn what_helps_goes_by_what_the_paths_are() {
+        let mut profile = with_share(0.9, 1 << 40);
+        profile.losses.overflow = 7;
+        let said = profile.heavy().expect("too much");
+        for option in [
+            "7 calls are on paths beyond --max-paths",
+            "--depth N",
+            "--max-paths above",
+        ] {
+            assert!(said.contains(option), "{option}: {said}");
+        }
+        for path in &mut profile.paths {
+            let first = path.stack.first().copied();
+            path.stack.extend(first);
+        }
+        let said = profile.heavy().expect("too much");
+        assert!(said.contains("For less: --collapse-recursion"), "{said}");
+        profile.session.collapsed = true;
+        let said = profile.heavy().expect("too much");
+        assert!(!said.contains("--collapse-recursion"), "{said}");
+    }
+}
